@@ -107,7 +107,7 @@ fn other_commands_find_its_agent_log_and_repository() {
     let patch = r#"{"spec": {"url": "/etc"}}"#;
     dev.kubectl(&["patch", "gitrepository", "demo", "--type", "merge", "-p", patch]);
     let (code, said) = run(&["sync", "demo", "--dry-run"]);
-    assert!(code == Some(2) && said.contains("is a path of the agent's machine"), "{said}");
+    assert!(code == Some(2) && said.contains("is a local path of the agent's machine"), "{said}");
     assert_eq!(dev.interrupt().code(), Some(0));
 }
 
@@ -192,8 +192,8 @@ fn pauses_and_resumes_a_live_object() {
     assert_eq!(annotation("reconcile"), "");
     for (arguments, expected) in [
         (&["pause", "deploy/web", "--for", "0s"][..], "at least 1s"),
-        (&["pause", "deploy"], "kind and name are needed, not \"deploy\""),
-        (&["pause", "deploy/web", "web"], "kind and name are needed, not \"deploy/web web\""),
+        (&["pause", "deploy"], "expected a kind and a name, not \"deploy\""),
+        (&["pause", "deploy/web", "web"], "expected a kind and a name, not \"deploy/web web\""),
         (&["pause", "deployments.v2.apps/web"], "the cluster serves no kind named deployments.v2.apps"),
         (&["pause", "deploy/wep"], "Deployment.apps shop/wep does not exist"),
     ] {
@@ -215,7 +215,7 @@ fn never_overwrites_a_kubeconfig_of_another_cluster() {
         .unwrap();
     assert_eq!(output.status.code(), Some(2));
     let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.contains("holds another cluster's configuration"), "{said}");
+    assert!(said.contains("contains the configuration of a different cluster"), "{said}");
     assert_eq!(fs::read_to_string(path).unwrap(), "apiVersion: v1\nkind: Config\n");
 }
 
@@ -238,7 +238,7 @@ fn a_second_run_in_one_directory_says_so_and_leaves_the_first_alone() {
         .unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(said.contains("leads to the cluster of another `mainstay dev`, which runs"), "{said}");
+    assert!(said.contains("points to the cluster of another `mainstay dev`, which is running"), "{said}");
     assert_eq!(first.interrupt().code(), Some(0));
     let third = Dev::start(home.path(), &["--cluster-only"]);
     assert_eq!(third.directory, None);

@@ -146,13 +146,13 @@ fn a_node_function_runs_with_its_environment_and_again_when_it_is_saved() {
     assert_eq!(running.get(), answer("one"), "where its file is, so that a debugger finds it");
 
     fs::write(directory.join("handler.js"), handler("two")).unwrap();
-    running.line("- Saved; it starts again");
+    running.line("- Saved; it restarts");
     running.listening();
     assert_eq!(running.get(), answer("two"));
 
     // A syntax error does not end the command.
     fs::write(directory.join("handler.js"), "module.exports = {").unwrap();
-    running.line("- Saved; it starts again");
+    running.line("- Saved; it restarts");
     fs::write(directory.join("handler.js"), handler("three")).unwrap();
     running.listening();
     assert_eq!(running.get(), answer("three"));
@@ -169,7 +169,7 @@ fn a_python_function_runs_and_again_when_it_is_saved() {
     let mut running = Running::start(&directory, "python312", &handler("one"), ENV, &[]);
     assert_eq!(running.get(), "Hello one");
     fs::write(directory.join("handler.py"), handler("two")).unwrap();
-    running.line("- Saved; it starts again");
+    running.line("- Saved; it restarts");
     running.listening();
     assert_eq!(running.get(), "Hello two");
     assert_eq!(fs::read_dir(&directory).unwrap().count(), 3, "nothing is written beside its files");
@@ -249,7 +249,7 @@ fn a_breakpoint_in_the_own_file_is_hit_by_python_and_again_when_it_is_saved() {
         assert_eq!(called.join().unwrap(), format!("Hello {name}"));
         if name == "Ada" {
             fs::write(directory.join("handler.py"), code("Bob")).unwrap();
-            running.line("- Saved; it starts again");
+            running.line("- Saved; it restarts");
             running.listening();
         }
     }

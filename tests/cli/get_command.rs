@@ -181,7 +181,7 @@ async fn logs_are_those_of_the_pods_of_the_agent() {
     let program = Program::of(&world).await;
     let (code, _, error) = program.run(&["logs", "--agent-namespace", NAMESPACE]).await;
     assert!(
-        code == 2 && error.contains(&format!("no pod of the agent has begun in the namespace {NAMESPACE}")),
+        code == 2 && error.contains(&format!("no pod of the agent has started in the namespace {NAMESPACE}")),
         "{error}"
     );
     let labels = json!({"app.kubernetes.io/name": "mainstay"});

@@ -131,7 +131,7 @@ async fn a_second_installation_says_what_goes_and_what_stays_of_the_first() {
     let before = shell.run(&install).await.out;
     let second = shell.run(&format!("{install} | kubectl apply -f -")).await;
     let about = format!("warning: Deployment {HOME}/mainstay has ");
-    let goes = ", which this command does not name: it is removed; add ";
+    let goes = ", which this command does not set: it is removed; add ";
     let mut expected = Vec::new();
     for (what, flag) in [
         ("2 replicas", "--replicas 2"),

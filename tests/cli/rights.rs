@@ -276,8 +276,8 @@ fn refuses_choices_that_contradict_each_other() {
         ("--kinds Service", "--kinds is for --profile restricted"),
         ("--namespaces a", "--namespaces is for --profile restricted"),
         ("--profile restricted", "name the kinds of the repository with --kinds"),
-        ("--profile restricted --kinds *", "is no kind that is known"),
-        ("--profile restricted --kinds pods/exec", "is no kind that is known"),
+        ("--profile restricted --kinds *", "is not a known kind"),
+        ("--profile restricted --kinds pods/exec", "is not a known kind"),
         ("--profile restricted --kinds Secret", "--kinds Secret needs --namespaces"),
         ("--profile restricted --kinds Service --namespaces mainstay-system,default", "is the agent's namespace"),
         (
@@ -319,7 +319,7 @@ async fn an_absent_namespace_of_the_restricted_profile_keeps_the_agent_from_no_o
     // A new agent does not know that the namespace existed.
     let agent = shell.agent("second").await;
     is_reverted().await;
-    shell.until("grep -F 'does not exist; the agent goes on with the others' second.log").await;
+    shell.until("grep -F 'does not exist; the agent continues with the others' second.log").await;
     remote.file("other.yaml", map(OTHER, "prices", "3")).commit("two");
     let refused = shell.try_run(&format!("mainstay sync -n {HOME}")).await;
     assert_ne!(refused.code, 0, "{}", refused.out);
@@ -327,7 +327,7 @@ async fn an_absent_namespace_of_the_restricted_profile_keeps_the_agent_from_no_o
 
     // The namespace is created again, and its Roles after it.
     shell.run(&format!("kubectl create namespace {OTHER}")).await;
-    shell.until("grep -F 'exists again, and the agent has no rights in it' second.log").await;
+    shell.until("grep -F 'exists again, and the agent has no permissions in it' second.log").await;
     shell.run(INSTALL).await;
     shell.until("grep -F 'the namespace is read again' second.log").await;
     shell.until(&format!("kubectl get configmap prices -n {OTHER}")).await;

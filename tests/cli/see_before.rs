@@ -501,7 +501,10 @@ async fn a_git_sync_is_taken_from_a_file_and_a_path_of_the_agents_machine_is_not
         "{out}"
     );
     let (code, out) = mainstay(&world, &["sync", "demo", "--dry-run"]).await;
-    assert!(code == 2 && out.contains("is a path of the agent's machine") && out.contains("--repository"), "{out}");
+    assert!(
+        code == 2 && out.contains("is a local path of the agent's machine") && out.contains("--repository"),
+        "{out}"
+    );
     let (code, out) = mainstay(&world, &["diff", "demo", "-o", "markdown"]).await;
     assert!(code == 2 && out.contains("--path"), "{out}");
 }
@@ -624,7 +627,7 @@ async fn immutable_paused_and_scaled_objects_are_shown_as_the_agent_treats_them(
     let (code, out) = mainstay(&world, &preview).await;
     assert_eq!(code, 2, "{out}");
     for line in [
-        "failed     Deployment.apps mainstay-tests/web (web.yaml:1 (document 1))\n  a field differs that cannot be changed; ",
+        "failed     Deployment.apps mainstay-tests/web (web.yaml:1 (document 1))\n  an immutable field differs; ",
         "left alone ConfigMap mainstay-tests/paused (paused.yaml:1 (document 1))\n  it is paused",
         "1 left alone, 1 failed, 1 unchanged\n",
     ] {
@@ -634,7 +637,7 @@ async fn immutable_paused_and_scaled_objects_are_shown_as_the_agent_treats_them(
     let (code, out) = mainstay(&world, &preview).await;
     assert!(code == 1 && out.contains("replaced   Deployment.apps mainstay-tests/web"), "{out}");
     assert!(
-        out.contains("spec.replace lets it be deleted and created again") && out.contains("+      app: other"),
+        out.contains("spec.replace allows the replacement of the object") && out.contains("+      app: other"),
         "{out}"
     );
     let after = world.get("apps/v1", "deployments", "web").unwrap();

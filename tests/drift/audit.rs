@@ -276,7 +276,7 @@ async fn a_field_that_admission_changes_each_time_is_reported_and_not_applied_fo
         Message::DriftMissed { .. } => Some("it is taken for drift".to_owned()),
         _ => None,
     });
-    assert_eq!(cause.await, "the answer is another one each time (data.key), so no apply would settle it");
+    assert_eq!(cause.await, "every dry run returns different values (data.key), so an apply cannot converge");
     world.gate.record();
     rounds(&world, 1, 4).await;
     assert_eq!(any_missed(&mut world), None);

@@ -400,7 +400,7 @@ async fn a_policy_of_somebody_else_is_not_taken() {
     let made = world.create(ADMISSION, POLICIES, "", foreign);
     world.remote.file("a.yaml", config_map("a", "1")).commit("one");
     world.synced(json!({"prevent": true})).await;
-    let says = format!("False NameConflict: ValidatingAdmissionPolicy {NAME} is there already");
+    let says = format!("False NameConflict: ValidatingAdmissionPolicy {NAME} already exists");
     world.condition_is("demo", "Prevented", &says).await;
     assert_eq!(policy(&world, POLICIES).unwrap()["spec"], made["spec"]);
     assert_eq!(policy(&world, BINDINGS), None);

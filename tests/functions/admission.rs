@@ -367,8 +367,8 @@ async fn hostile_reviews_are_answered_and_cost_little() {
         // No conversion webhook is configured, so the body is not read.
         ("POST", "/convert", json(24 << 20), "", "404 there is no webhook at this path"),
         ("POST", path, json(5 << 20), "", "413 the review is larger than 4 MiB"),
-        ("POST", path, json(2), "{}", "400 could not decode body: it is no AdmissionReview"),
-        ("POST", path, json(deep.len()), &deep, "400 could not decode body: it is no AdmissionReview"),
+        ("POST", path, json(2), "{}", "400 could not decode body: it is not an AdmissionReview"),
+        ("POST", path, json(deep.len()), &deep, "400 could not decode body: it is not an AdmissionReview"),
         (
             "POST",
             path,
@@ -454,7 +454,7 @@ async fn functions_are_converted_for_who_trusts_the_agent() {
     assert_eq!(converted["apiVersion"], "serverless.kyma-project.io/v1alpha2");
     assert_eq!(converted["spec"]["source"]["inline"]["source"], inline("1")["source"]);
     let answer = client_of_it.post("/convert", b"{}").await;
-    assert!(answer.starts_with("400 could not decode body: it is no ConversionReview"), "{answer}");
+    assert!(answer.starts_with("400 could not decode body: it is not a ConversionReview"), "{answer}");
     world.convert_at(None);
     while !client_of_it.post("/convert", b"{}").await.starts_with("404 there is no webhook at this path") {
         tokio::time::sleep(Duration::from_millis(20)).await;

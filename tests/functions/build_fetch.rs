@@ -207,7 +207,7 @@ async fn takes_files_in_git_lfs_on_request() {
     })
     .await;
     let failure = origin.refused("/").await;
-    let hint = "`handler.js` is kept in Git LFS, which is not fetched; let the GitRepository say `lfs: true`";
+    let hint = "`handler.js` is kept in Git LFS, which is not fetched; set `lfs: true` in the GitRepository";
     assert!(failure.message.contains(hint), "{}", failure.message);
     assert_eq!(origin.server.take_large_requests(), (0, 0));
 
@@ -249,9 +249,9 @@ async fn refuses_sources_that_must_not_be_written() {
         assert!(failure.message.contains(words), "{}", failure.message);
     };
     let source = FailureReason::SourceInvalid;
-    check(&|remote| _ = remote.symlink("l", "/etc/passwd"), source, "leads out of the Function's directory").await;
-    check(&|remote| _ = remote.symlink("a/l", "../../x"), source, "leads out of the Function's directory").await;
-    check(&|remote| _ = remote.symlink("l", "l"), source, "leads to itself").await;
+    check(&|remote| _ = remote.symlink("l", "/etc/passwd"), source, "points outside the Function's directory").await;
+    check(&|remote| _ = remote.symlink("a/l", "../../x"), source, "points outside the Function's directory").await;
+    check(&|remote| _ = remote.symlink("l", "l"), source, "points to itself").await;
     check(&|remote| _ = remote.remove("handler.js").symlink("handler.js", "gone"), source, "no `handler.js`").await;
     check(&|remote| _ = remote.remove("handler.js").file("handler.js/x", ""), source, "is a directory").await;
     let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12\n";
@@ -268,7 +268,7 @@ async fn refuses_names_that_no_repository_may_hold() {
         origin.remote.forged(name);
         let failure = origin.refused("/").await;
         assert_eq!(failure.reason, FailureReason::SourceInvalid);
-        assert!(failure.message.contains("no repository may hold"), "{}", failure.message);
+        assert!(failure.message.contains("is reserved by Git"), "{}", failure.message);
     }
     let mut origin = Origin::new(function).await;
     origin.remote.forged("handler.js");

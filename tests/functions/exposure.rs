@@ -682,7 +682,7 @@ async fn a_path_whose_check_is_unavailable_is_not_routed() {
     gateway.is(Method::GET, HOST, "/closed", 404).await;
     // An open path that would match its requests is not routed either.
     world.change_rule(json!({"rules": [path("/.*", &["GET"], "noop", json!({})), closed]}));
-    let also = "may lead to the same requests and so are not routed either";
+    let also = "may match the same requests, so they are not routed either";
     let says = |w: &World| w.rule_said(NAMESPACE, "my-function").1.contains(also);
     world.until("it is said", says).await;
     world.until("there is no route", |w| w.all(ROUTES).is_empty()).await;

@@ -106,7 +106,7 @@ fn reason(word: &str) -> Reason {
         Reason::ClusterUnavailable,
         Reason::InternalError,
     ];
-    all.into_iter().find(|reason| reason.as_str() == word).unwrap_or_else(|| panic!("{word} is no reason"))
+    all.into_iter().find(|reason| reason.as_str() == word).unwrap_or_else(|| panic!("{word} is not a reason"))
 }
 
 fn class(word: &str) -> Class {

@@ -436,7 +436,7 @@ impl Machine {
         let held = held.flat_map(|sync| sync["status"]["held"].as_array().cloned().unwrap_or_default());
         for said in held.filter_map(|said| said.as_str().map(str::to_owned)) {
             for (object, one) in OBJECTS.iter().enumerate() {
-                let is_said = said.contains(&format!("{}: it carries our label", one.name));
+                let is_said = said.contains(&format!("{}: it carries Mainstay's label", one.name));
                 let Some(live) = live(&self.world.server, object).filter(|_| is_said) else { continue };
                 if self.reference.lock().touched_of(&live).managers {
                     self.try_by("somebody", call(object, delete()));

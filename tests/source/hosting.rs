@@ -257,7 +257,7 @@ async fn a_server_that_has_not_answered_for_an_hour_shows_in_ready_and_what_was_
     let call = Call::new("mainstay.dev/v1alpha1", "gitsyncs", NAMESPACE, "demo", patch).on("status");
     world.try_as("test", call).unwrap();
     world.start();
-    let said = format!("Unknown SourceUnavailable: the repository has not answered since {since}; commit ");
+    let said = format!("Unknown SourceUnavailable: the repository has not responded since {since}; commit ");
     world.condition_is("demo", "Ready", &said).await;
     world.edit("v1", "configmaps", "a", json!({"data": {"key": "changed"}}));
     world.until("what was applied is still enforced", |w| w.data("a") == "1").await;

@@ -98,7 +98,8 @@ async fn a_changed_secret_acts_at_once_in_both_directions() {
     let one = world.remote.file("apps/a.yaml", config_map("a", "1")).signed("one", |raw| bob.sign(raw));
     follow(&world, json!({}));
     world.start();
-    let missing = "False SecretNotFound: Secret keys with the keys that may sign does not exist in this namespace";
+    let missing = "False SecretNotFound: Secret keys with the public keys for signature verification does not exist \
+                   in this namespace";
     world.condition_is("demo", "Ready", missing).await;
     world.set_secret("keys", json!({}));
     let empty = "Secret keys holds no public key; put OpenPGP keys, SSH keys or an allowed_signers file into it, under any name";
@@ -234,7 +235,7 @@ async fn ssh_keys_of_every_type_sign_for_git_and_for_nothing_else() {
         let file = judge.of(&[&public], |raw| key.sign_for("file", raw)).await;
         assert_eq!(
             file,
-            "its signature is not usable: it was made for another purpose than Git (`ssh-keygen -Y sign -n git`)"
+            "its signature is not usable: it was made for a purpose other than Git (`ssh-keygen -Y sign -n git`)"
         );
         assert_eq!(
             judge.of(&[&public], |raw| key.sign(&format!("{raw} "))).await,
@@ -365,11 +366,11 @@ async fn tags_are_verified_by_their_own_signature_and_name() {
         (VerifyMode::Head, "v1", "good"),
         (VerifyMode::Tag, "bare", "it is not signed; sign it with a key that is in Secret keys"),
         (VerifyMode::Tag, "light", "the tag is a name only and has no signature; make it with `git tag --sign`"),
-        (VerifyMode::Tag, "v3", "the tag object that it leads to was made for the tag v1"),
+        (VerifyMode::Tag, "v3", "the tag object that it points to was made for the tag v1"),
         (
             VerifyMode::TagAndHead,
             "main",
-            "`verify.mode` TagAndHEAD wants a signed tag, and main is none; follow a tag, or use mode HEAD",
+            "`verify.mode` TagAndHEAD needs a signed tag, and main is not a tag; follow a tag, or use mode HEAD",
         ),
     ];
     for (mode, reference, expected) in cases {
@@ -439,8 +440,8 @@ async fn values_that_hold_no_public_key_are_named() {
     let judge = Judge::new();
     let private = "-----BEGIN OPENSSH PRIVATE KEY-----\nAAAA\n-----END OPENSSH PRIVATE KEY-----\n";
     let said = judge.says(VerifyMode::Head, "main", &[private]).await;
-    let expected = "read the keys that may sign: value key-0 of Secret keys: it holds a private key; only the public half is \
-                    needed to verify";
+    let expected = "read the public keys for signature verification: value key-0 of Secret keys: it holds a private \
+                    key; only the public half is needed to verify";
     assert_eq!(said, expected);
     let cut = "-----BEGIN PGP PUBLIC KEY BLOCK-----\n\nmDME\n-----END PGP PUBLIC KEY BLOCK-----\n";
     let said = judge.says(VerifyMode::Head, "main", &[cut]).await;

@@ -258,7 +258,7 @@ async fn refuses_archives_and_layers_and_keeps_the_last_artifact() {
         world.edit(OURS, "ocirepositories", "web", json!({"spec": {"ref": reference}}));
     };
     for (tag, part) in [
-        ("outside", "leads out of the artifact"),
+        ("outside", "outside the artifact"),
         ("link", "is a link"),
         ("bomb", "the unpacked artifact in bytes is larger"),
         ("text", "it is not a tar file"),

@@ -121,7 +121,7 @@ async fn the_git_sync_says_how_a_chart_is_rendered() {
     world.change("demo", json!({"render": {"helm": {"values": {"more": "own", "key": null}}}})).await;
     world.until("the values are applied", |w| data(w)["more"] == "own").await;
     world.change("demo", json!({"render": {"helm": {"releaseName": "-f"}}})).await;
-    let why = "-f is no name of a release";
+    let why = "-f is not a valid name of a release";
     world.until(why, |w| w.condition("demo", "Ready").contains(why)).await;
     world.change("demo", json!({"baseDir": "/", "render": {"helm": {"releaseName": "web"}}})).await;
     let why = "Chart.yaml: spec.render.helm is for a chart in baseDir, which has none";
@@ -149,8 +149,7 @@ async fn hooks_and_chance_are_refused_by_name() {
     let secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: made}\nstringData: {hush: {{ randAlphaNum 20 }}}\n";
     world.remote.file("app/templates/made.yaml", secret);
     world.try_commit("demo", "chance").await;
-    let chance =
-        "app/templates/made.yaml: each time that the chart is rendered, this comes out differently: Secret made (";
+    let chance = "app/templates/made.yaml: each rendering of the chart gives different values: Secret made (";
     world.until_or(chance, |w| said(w).contains(chance), || said(&world)).await;
     assert!(world.get("v1", "secrets", "made").is_none());
     assert_eq!(world.config_maps(), ["front", "probe", "zone-a", "zone-b"]);

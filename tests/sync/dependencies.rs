@@ -97,7 +97,7 @@ async fn a_ring_is_stalled_in_all_its_members_by_name_until_one_leaves_it() {
     world.sync("c", json!({"baseDir": "/c", "dependsOn": depends_on(&["a"])}));
     world.start();
     let ring = "mainstay-tests/a → mainstay-tests/b → mainstay-tests/c → mainstay-tests/a";
-    let stalled = format!("True DependencyCycle: spec.dependsOn leads back to this GitSync: {ring}; take one");
+    let stalled = format!("True DependencyCycle: spec.dependsOn forms a cycle: {ring}; remove one");
     world.condition_is("a", "Stalled", &stalled).await;
     for name in ["b", "c"] {
         world.condition_is(name, "Stalled", "True DependencyCycle").await;

@@ -171,7 +171,7 @@ async fn answers_without_end_are_not_read_to_the_end() {
     assert!(taken / lies.max(1) < 10 << 20, "{taken} bytes of {lies} answers");
     own_goes_on(&world).await;
     let large =
-        "False ApplyFailed: 1 of the objects failed: ConfigMap mainstay-tests/b: the answer is larger than 4194304";
+        "False ApplyFailed: 1 of the objects failed: ConfigMap mainstay-tests/b: the response is larger than 4194304";
     world.condition_is("abroad", "Ready", large).await;
 }
 
@@ -194,7 +194,8 @@ async fn pages_without_end_are_asked_for_until_there_are_too_many() {
     world.start();
     told(&world, &liar, 50).await;
     own_goes_on(&world).await;
-    let endless = "True ClusterUnavailable: could not list configmaps in mainstay-tests: the list does not end";
+    let endless =
+        "True ClusterUnavailable: could not list configmaps in mainstay-tests: the API server returned an endless list";
     world.condition_is("abroad", "Reconciling", endless).await;
     *liar.lie.lock() = None;
     world.condition_is("abroad", "Reconciling", "False").await;
@@ -266,7 +267,7 @@ async fn unrequested_objects_and_kinds_have_no_owner() {
     world.start();
     world.remote.file("there/b.yaml", config_map("b", "2")).commit("two");
     told(&world, &liar, 2).await;
-    let deep = "True ClusterUnavailable: could not ask for the kinds of the cluster: the answer cannot be understood";
+    let deep = "True ClusterUnavailable: could not ask for the kinds of the cluster: the response cannot be parsed";
     world.condition_is("abroad", "Reconciling", deep).await;
     own_goes_on(&world).await;
     *liar.lie.lock() = None;
@@ -282,7 +283,8 @@ async fn an_answer_of_very_many_values_is_not_parsed() {
         line.starts_with("PATCH").then(|| Answer::Whole(json, values.clone()))
     });
     world.remote.file("there/b.yaml", config_map("b", "2")).commit("two");
-    let many = "False ApplyFailed: 1 of the objects failed: ConfigMap mainstay-tests/b: the answer has more than 500000 values";
+    let many = "False ApplyFailed: 1 of the objects failed: ConfigMap mainstay-tests/b: the response has more than \
+                500000 values";
     world.condition_is("abroad", "Ready", many).await;
     own_goes_on(&world).await;
 }
@@ -297,5 +299,7 @@ async fn a_list_that_never_ends_is_given_up_and_reported() {
     world.start();
     told(&world, &liar, 2).await;
     own_goes_on(&world).await;
-    world.until("it is told", |w| w.status("abroad").to_string().contains("the list does not end")).await;
+    world
+        .until("it is told", |w| w.status("abroad").to_string().contains("the API server returned an endless list"))
+        .await;
 }

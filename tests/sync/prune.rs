@@ -330,7 +330,7 @@ async fn an_object_without_proof_of_ownership_is_held_and_explained_with_any_per
     world.ready("demo").await;
     assert_eq!(world.data("new"), "1");
     let held = world.status("demo")["held"].to_string();
-    assert!(held.contains("ConfigMap mainstay-tests/new: it carries our label, but nothing proves"), "{held}");
+    assert!(held.contains("ConfigMap mainstay-tests/new: it carries Mainstay's label, but nothing proves"), "{held}");
     assert!(held.contains("to delete it: kubectl delete ConfigMap new -n mainstay-tests"), "{held}");
     world.allow_prune("demo", &world.remote.head()).await;
     world.ready("demo").await;

@@ -44,7 +44,7 @@ async fn each_bad_delivery_is_refused_with_its_status() {
 
     let missing = "the header X-Hub-Signature-256 is missing: set the Receiver's token as the secret of the webhook";
     assert_eq!(send(post(&url)).await, (400, missing.into()));
-    let wrong = "the header X-Hub-Signature-256 was made with another token than that of the Receiver";
+    let wrong = "the header X-Hub-Signature-256 does not match the token of the Receiver";
     let forged = signature("guess", &body);
     assert_eq!(send(post(&url).header("X-Hub-Signature-256", forged)).await, (400, wrong.into()));
     assert_eq!(send(signed(&url).body(format!("{body} "))).await, (400, wrong.into()), "another body");

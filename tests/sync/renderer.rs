@@ -62,7 +62,7 @@ async fn its_output_is_applied_and_its_absence_loses_no_object() {
     assert_eq!(world.data("plain"), "1");
     files(&mut world, "two");
     world.try_commit("demo", "something to render").await;
-    let away = "the container `renderer` of the agent's pod does not answer";
+    let away = "the container `renderer` of the agent's pod does not respond";
     let said = |w: &World| w.condition("demo", "Reconciling");
     world.until_or(away, |w| said(w).contains(away), || said(&world)).await;
     assert_eq!((world.data("prod-map"), world.data("chart-map")), ("one".to_owned(), "one".to_owned()));

@@ -142,7 +142,7 @@ async fn a_job_with_another_template_is_replaced_once_where_its_manifest_asks_fo
 async fn an_object_deleted_by_hand_is_created_as_in_the_newest_commit() {
     let mut world = with(&fixed("1", ""), json!({})).await;
     let said = refused(&mut world, &fixed("2", ""), "ConfigMap mainstay-tests/fixed").await;
-    assert!(said.contains("delete the object to have it created again"), "{said}");
+    assert!(said.contains("delete the object to have it recreated"), "{said}");
     world.delete(MAPS.0, MAPS.1, "fixed");
     world.until("it is created", |w| w.data("fixed") == "2").await;
     world.ready("demo").await;
@@ -236,7 +236,7 @@ async fn objects_with_data_are_replaced_only_if_their_own_manifest_allows_it() {
     let mut world = with(&set("data", ""), json!({"replace": ["StatefulSet.apps"]})).await;
     let first = world.uid(of.0, of.1, "db");
     let said = refused(&mut world, &set("other", ""), "StatefulSet.apps mainstay-tests/db").await;
-    assert!(said.contains("it has volume claims, and so data, so spec.replace does not count for it"), "{said}");
+    assert!(said.contains("it has volume claims, and so data, so spec.replace does not apply to it"), "{said}");
     assert_eq!(world.uid(of.0, of.1, "db"), first);
     world.remote.file("it.yaml", set("other", ENABLED));
     world.commit("demo", "named").await;
@@ -308,7 +308,7 @@ async fn objects_are_replaced_only_if_every_dry_run_proves_it_necessary() {
     for (proof, expected) in [
         (Proof::Update, "ApplyFailed"),
         (Proof::Alone, "ApplyFailed"),
-        (Proof::New, "Immutable: a field differs that cannot be changed; it is not deleted"),
+        (Proof::New, "Immutable: an immutable field differs; it is not deleted"),
     ] {
         let mut world = with(&fixed("1", ENABLED), json!({})).await;
         let first = world.uid(MAPS.0, MAPS.1, "fixed");

@@ -192,7 +192,8 @@ async fn objects_of_the_agent_itself_are_held_until_that_commit_is_allowed() {
     let world = &installed.world;
     let (said, why) = (
         held(world),
-        "it is part of the Mainstay that runs here, which deleting it may end; to delete it: kubectl annotate",
+        "it is part of the running installation of Mainstay, which its deletion may stop; to delete it: kubectl \
+         annotate",
     );
     for object in [
         format!("Deployment.apps {NAMESPACE}/mainstay"),
@@ -275,7 +276,10 @@ async fn a_deployment_of_the_agent_is_not_deleted_to_be_created_again() {
     world.remote.file(INSTALLATION, stream(&changed));
     world.try_commit("demo", "another selector").await;
     let failure = world.failure("demo", &format!("Deployment.apps {NAMESPACE}/mainstay"));
-    assert!(failure.contains("it is part of the Mainstay that runs here, so Mainstay never deletes it"), "{failure}");
+    assert!(
+        failure.contains("it is part of the running installation of Mainstay, so Mainstay never replaces it"),
+        "{failure}"
+    );
     assert_eq!(world.uid(DEPLOYMENTS.0, DEPLOYMENTS.1, "mainstay"), uid);
 }
 

@@ -54,7 +54,7 @@ async fn a_commit_waits_for_a_window_while_hand_edits_go_back() {
     let frozen = world.condition("demo", "Frozen");
     let expected = format!(
         "True WindowClosed: commit {second} is held back: the window Deny \"* * * * *\" for 1h (UTC) is active, \
-         spec.windows opens at no foreseeable time (correct it); `mainstay sync --override-window` applies it now"
+         spec.windows never opens (correct it); `mainstay sync --override-window` applies it now"
     );
     assert_eq!(frozen, expected);
     let ready = world.condition("demo", "Ready");

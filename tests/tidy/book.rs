@@ -101,7 +101,7 @@ fn anchor(heading: &str) -> String {
         .collect()
 }
 
-fn markdown(folder: &Path) -> Vec<PathBuf> {
+pub(super) fn markdown(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();

@@ -154,7 +154,7 @@ The parts of git.url as YAML: scheme (https, http, ssh or git), host, port, know
 */}}
 {{- define "mainstay.address" }}
 {{- $url := .Values.git.url }}
-{{- $form := "git.url: an address has the form https://host/path, ssh://user@host/path or user@host:path" }}
+{{- $form := "git.url: the URL must have the form https://host/path, ssh://user@host/path or user@host:path" }}
 {{- $scheme := "ssh" }}
 {{- $authority := "" }}
 {{- $path := "" }}

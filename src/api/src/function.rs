@@ -320,7 +320,7 @@ pub struct Built {
     pub tag: String,
     /// Digest of the image's manifest, `sha256:…`.
     pub digest: String,
-    /// Digest of the inputs of the dependencies.
+    /// Digest of the files that determine the dependencies, such as package.json and its lock file.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub dependencies: String,
     /// The base image that the tag in `spec.runtimeImageOverride` named during the build, by its digest.

@@ -75,7 +75,7 @@ metadata! {
         "Runs a finished Job or Pod again, once for each value.";
     pub const REPLACE: Annotation = "mainstay.dev/replace";
         on "objects in the repository", by "users", values "`enabled`, `disabled`",
-        "Allows or forbids to delete and create the object again when an immutable field changes.";
+        "Allows or forbids the replacement of the object when an immutable field changes.";
     pub const OVERRIDE_WINDOW: Annotation = "mainstay.dev/override-window";
         on "GitSyncs", by "users, `mainstay sync --override-window`", values "a full commit id",
         "Applies this commit although a window holds it.";
@@ -181,7 +181,7 @@ metadata! {
         on "build Jobs", by "Mainstay", values "a number from 1",
         "The attempt for this tag.";
     pub const BUILD_CAUSE: Annotation = "mainstay.dev/build-cause";
-        on "build Jobs", by "Mainstay", values "a text",
+        on "build Jobs", by "Mainstay", values "a string",
         "The cause of the build.";
     pub const BUILD_SUSPENSIONS: Annotation = "mainstay.dev/build-suspensions";
         on "suspended build Jobs", by "Mainstay", values "a number",
@@ -190,7 +190,7 @@ metadata! {
         on "suspended build Jobs", by "Mainstay", values "a time",
         "Time of the next attempt.";
     pub const BUILD_SUSPENDED_FOR: Annotation = "mainstay.dev/build-suspended-for";
-        on "suspended build Jobs", by "Mainstay", values "a text",
+        on "suspended build Jobs", by "Mainstay", values "a string",
         "Why the Pod could not start.";
     pub const CONFIG: Label = "serverless.kyma-project.io/config";
         on "Secrets and ServiceAccounts of the agent's namespace", by "users, `mainstay install`",
@@ -203,7 +203,7 @@ metadata! {
         on "copies of Secrets and ServiceAccounts", by "Mainstay", values "a digest",
         "The copied content.";
     pub const COPY_OF: Annotation = "mainstay.dev/copy-of";
-        on "copies of Secrets and ServiceAccounts", by "Mainstay", values "a text",
+        on "copies of Secrets and ServiceAccounts", by "Mainstay", values "a string",
         "The source of the copy, and how a namespace keeps a content of its own.";
     pub const PROPAGATE: Label = "mainstay.dev/propagate";
         on "namespaces", by "users", values "`disabled`",

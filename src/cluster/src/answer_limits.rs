@@ -55,7 +55,7 @@ mod tests {
         assert!(AnswerLimits::OTHER.check(text.as_bytes()).is_ok());
         let values = format!("[{}0]", "0,".repeat(500_000));
         let refused = AnswerLimits::OTHER.check(values.as_bytes()).unwrap_err();
-        assert_eq!(refused.to_string(), "the answer has more than 500000 values");
+        assert_eq!(refused.to_string(), "the response has more than 500000 values");
         assert!(AnswerLimits::OWN.check(values.as_bytes()).is_ok());
     }
 }

@@ -107,7 +107,7 @@ pub enum Cause {
     #[error(transparent)]
     Refused(#[from] Refusal),
     /// No complete response in time. A write may have been carried out.
-    #[error("no answer within {} s", .0.as_secs())]
+    #[error("no response within {} s", .0.as_secs())]
     TimedOut(Duration),
     /// The connection failed. A write may have been carried out.
     #[error("the API server cannot be reached")]
@@ -119,7 +119,7 @@ pub enum Cause {
     #[error("the configuration cannot be used")]
     Configuration(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The response cannot be parsed. Only the position is stored, because the content may be secret.
-    #[error("the answer cannot be understood (line {line}, column {column})")]
+    #[error("the response cannot be parsed (line {line}, column {column})")]
     Unreadable {
         /// Line, from 1.
         line: usize,
@@ -136,16 +136,16 @@ pub enum Cause {
     #[error("the API group {0} is not available")]
     GroupUnavailable(String),
     /// The UID of an object is invalid.
-    #[error("the answer has no valid uid")]
+    #[error("the response has no valid uid")]
     NoUid,
     /// A response, an event of a watch or a page of a list exceeds the maximum size.
-    #[error("the answer is larger than {0} bytes")]
+    #[error("the response is larger than {0} bytes")]
     TooLarge(usize),
     /// A response or an event of a remote cluster has too many JSON values.
-    #[error("the answer has more than {0} values")]
+    #[error("the response has more than {0} values")]
     TooManyValues(usize),
     /// A list of a remote cluster has too many objects.
-    #[error("the list does not end")]
+    #[error("the API server returned an endless list")]
     TooLong,
 }
 

@@ -49,7 +49,7 @@ pub(super) async fn stream() -> (Pipe, Body) {
     let request = Request::get("/").body(Body::empty()).expect("a request");
     let client = cluster.client(Verb::Get);
     let (response, pipe) = tokio::join!(client.send(request), async { server.next().await.stream() });
-    (pipe, response.expect("an answer").into_body())
+    (pipe, response.expect("a response").into_body())
 }
 
 impl Server {

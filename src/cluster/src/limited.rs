@@ -32,7 +32,8 @@ impl Cluster {
                 if is_new {
                     tracing::warn!(
                         namespace,
-                        "the namespace exists again, and the agent has no rights in it; apply the output of `mainstay install` again"
+                        "the namespace exists again, and the agent has no permissions in it; apply the output of \
+                         `mainstay install` again"
                     );
                 }
                 true
@@ -41,7 +42,7 @@ impl Cluster {
                 if absent.insert(namespace) {
                     tracing::warn!(
                         namespace,
-                        "the namespace of --namespaces does not exist; the agent goes on with the others"
+                        "the namespace of --namespaces does not exist; the agent continues with the others"
                     );
                 }
                 true

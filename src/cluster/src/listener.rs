@@ -187,7 +187,7 @@ fn refused<B: Default>(refusal: &web::Refusal) -> Response<B> {
 
 /// Logs a request whose handler panicked.
 fn report(panicked: Panicked) {
-    tracing::error!(reason = "InternalError", why = panicked.to_string(), "a request was not answered");
+    tracing::error!(reason = "InternalError", why = panicked.to_string(), "a request got no response");
 }
 
 fn internal_error<B: Default>(panicked: Panicked) -> Response<B> {

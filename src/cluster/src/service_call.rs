@@ -66,7 +66,7 @@ impl FromStr for ServicePath {
             let decoded = percent_decode_str(segment).decode_utf8().map_err(|_| "the path is not UTF-8")?;
             if leads_elsewhere(&decoded) {
                 return Err(
-                    "the path has a segment that leads elsewhere: `.`, `..`, an encoded slash or a control character",
+                    "the path has a segment that is not allowed: `.`, `..`, an encoded slash or a control character",
                 );
             }
             whole.push('/');

@@ -347,7 +347,7 @@ impl Watcher {
                 return self.list_instead(self.call(Attempt::Watch).failed(cause));
             }
             Next::Cut(cause) => {
-                tracing::debug!(resource = %self.kind.resource, cause = %cause, "the watch broke");
+                tracing::debug!(resource = %self.kind.resource, cause = %cause, "the watch failed");
                 self.lost = true;
                 let telling = self.call(Attempt::Watch).failed(cause);
                 self.ended(open);

@@ -49,7 +49,7 @@ impl Action {
     /// Returns the effect of the action.
     pub(crate) const fn effect(self) -> &'static str {
         match self {
-            Self::Sync => "The agent looks at the repository at once and applies what differs.",
+            Self::Sync => "The agent looks up the repository immediately and applies what differs.",
             Self::Suspend => "The agent applies, prunes and reverts nothing of this GitSync until it is resumed.",
             Self::Resume => "The GitSync follows its repository again. Hand edits made meanwhile are reverted.",
             Self::AllowPrune => "The objects below left the repository, and a guard keeps them. They are deleted now.",

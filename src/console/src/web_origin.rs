@@ -51,7 +51,7 @@ impl FromStr for WebOrigin {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let uri: Uri = text.parse().map_err(|_| "it is no URL; write https://HOST".to_owned())?;
+        let uri: Uri = text.parse().map_err(|_| "it is not a URL; write https://HOST".to_owned())?;
         let is_secure = match uri.scheme_str() {
             Some("https") => true,
             Some("http") => false,

@@ -383,13 +383,13 @@ mod tests {
         check(with(r#","id":"1","time":"now""#), "time: MUST be a time as in RFC 3339");
         check(
             with(r#","id":"1","Upper":"1""#),
-            "Upper: the name of an attribute has lower case letters and digits only",
+            "Upper: the name of an attribute must consist of lower case letters and digits",
         );
-        check(with(r#","id":{}"#), "id: the value of an attribute is a text, a number or a truth value");
-        check(structured("{}"), r#"unsupported cloudevents version: specversion is "", and has to be "1.0""#);
+        check(with(r#","id":{}"#), "id: the value of an attribute must be a string, a number or a boolean");
+        check(structured("{}"), r#"unsupported cloudevents version: specversion is "", and must be "1.0""#);
         check(
             structured(r#"{"specversion":"0.3"}"#),
-            r#"unsupported cloudevents version: specversion is "0.3", and has to be "1.0""#,
+            r#"unsupported cloudevents version: specversion is "0.3", and must be "1.0""#,
         );
         check(structured("{"), "not JSON: EOF while parsing an object at line 1 column 1");
         check(parse(&[("ce-specversion", "1.0"), ("ce-id", "%zz")], ""), "id: the value is not percent-encoded UTF-8");

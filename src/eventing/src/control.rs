@@ -28,7 +28,7 @@ const ANSWER: Duration = Duration::from_secs(60);
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
     /// No process delivers events from this directory.
-    #[error("nothing delivers events from {}", path.display())]
+    #[error("no process delivers events from {}", path.display())]
     NotRunning {
         /// The directory.
         path: PathBuf,
@@ -37,7 +37,7 @@ pub enum ReplayError {
         cause: io::Error,
     },
     /// There was no valid response.
-    #[error("the answer did not come")]
+    #[error("the response did not arrive")]
     NoAnswer(#[source] io::Error),
     /// The request was refused, for this reason.
     #[error("{0}")]
@@ -121,6 +121,8 @@ async fn again(delivery: &Delivery, to: &SubscriberId) -> Result<usize, String> 
     }
     let (letters, of) = (Arc::clone(letters), to.clone());
     let done = tokio::task::spawn_blocking(move || letters.done(&of)).await;
-    done.map_err(io::Error::other).flatten().map_err(|error| format!("they are still there: {error}"))?;
+    done.map_err(io::Error::other)
+        .flatten()
+        .map_err(|error| format!("the dead letters could not be removed: {error}"))?;
     Ok(number)
 }

@@ -298,7 +298,7 @@ fn nothing() -> Kept {
 /// Writes a dead letter without contents for an event that can no longer be read.
 async fn lose(delivery: &Delivery, to: &Subscriber, one: &Taken) -> Next {
     let why = if one.is_held_by_a_server() {
-        "the message on NATS is no event"
+        "the message on NATS is not an event"
     } else {
         "its record in the journal is damaged"
     };
@@ -336,6 +336,6 @@ async fn publish_answer(delivery: &Delivery, to: &Subscriber, answer: super::clo
         && let Err(error) = delivery.answers.publish(routed, false).await
     {
         let why = mainstay_object::failure::chain(&error);
-        tracing::warn!(subscriber = %to.id, why, "an event that was answered with is lost");
+        tracing::warn!(subscriber = %to.id, why, "the event in a response is lost");
     }
 }

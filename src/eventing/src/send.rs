@@ -106,7 +106,7 @@ impl Sender {
         let Some(resolve) = &self.resolve else { return Ok(url) };
         let (host, port) = (target.host(), target.address.port.get());
         let found = judged(resolve(host.namespace().as_str(), host.service().as_str(), port))?;
-        let first = found.first().ok_or_else(|| format!("nothing behind {} is ready", target.address.authority()))?;
+        let first = found.first().ok_or_else(|| format!("no endpoint of {} is ready", target.address.authority()))?;
         let is_set = url.set_ip_host(first.ip()).is_ok() && url.set_port(Some(first.port())).is_ok();
         if is_set { Ok(url) } else { Err(format!("{url} cannot have the address {first}")) }
     }

@@ -90,14 +90,14 @@ impl Server {
                 let answer = match read(body).await {
                     Ok(body) => self.legacy(&table, application, &body).await,
                     Err(NoBody::TooLarge) => legacy::too_large(),
-                    Err(NoBody::Unread) => legacy::failed(400, "the body did not come"),
+                    Err(NoBody::Unread) => legacy::failed(400, "the body could not be read"),
                 };
                 json_of(answer.status, answer.body)
             }
             Asked::Publish | Asked::PublishIn(_) | Asked::Events(_) | Asked::Broker(..) => match read(body).await {
                 Ok(body) => self.publish(&table, &asked, &parts.headers, body).await,
-                Err(NoBody::TooLarge) => text(StatusCode::PAYLOAD_TOO_LARGE, "an event has at most 65536 bytes"),
-                Err(NoBody::Unread) => text(StatusCode::BAD_REQUEST, "the body did not come"),
+                Err(NoBody::TooLarge) => text(StatusCode::PAYLOAD_TOO_LARGE, "an event must have at most 65536 bytes"),
+                Err(NoBody::Unread) => text(StatusCode::BAD_REQUEST, "the body could not be read"),
             },
         }
     }
@@ -164,7 +164,7 @@ impl Server {
                 tracing::warn!(why = chain(&refused), "an event is refused");
                 Err((code, refused.to_string()))
             }
-            Err(_) => Err((StatusCode::SERVICE_UNAVAILABLE, "the store takes too long".to_owned())),
+            Err(_) => Err((StatusCode::SERVICE_UNAVAILABLE, "the store timed out".to_owned())),
         }
     }
 }

@@ -93,7 +93,7 @@ impl Services {
         let known = self.known.read();
         let found = known.services.get(&(namespace.to_owned(), service.to_owned()))?;
         let why = if found.is_external {
-            "is of type ExternalName, which leads out of its namespace; name a Service with a selector".to_owned()
+            "is of type ExternalName, so events would leave its namespace; name a Service with a selector".to_owned()
         } else if self.written_in.iter().any(|one| one == "*" || one == namespace) {
             return None;
         } else if !found.has_selector {

@@ -159,11 +159,12 @@ mod tests {
         );
         check(
             &format!("{SINK}/a/%2e%2e/b"),
-            "not able to parse sink url with error: its path has a segment . or .. or a backslash; write the path that it leads to",
+            "not able to parse sink url with error: its path has a segment . or .. or a backslash; write the resolved \
+             path",
         );
         check(
             &format!("{SINK}:70000/"),
-            "not able to parse sink url with error: its port is no number from 1 to 65535",
+            "not able to parse sink url with error: its port must be a number from 1 to 65535",
         );
         check("ftp://a", "sink URL scheme should be 'http' or 'https'");
         check("http://a b", "not able to parse sink url with error: invalid uri character");

@@ -151,7 +151,7 @@ fn target(subscriber: &Value, namespace: &str) -> Result<Target, String> {
 
 fn absolute(text: &str, namespace: &str) -> Result<Target, String> {
     let parts = address::parse(text).map_err(|fault| match fault {
-        Fault::Scheme => "without spec.subscriber.ref it begins with http:// or https://".to_owned(),
+        Fault::Scheme => "without spec.subscriber.ref it must begin with http:// or https://".to_owned(),
         Fault::Other(why) => why,
     })?;
     let host = ServiceHost::parse(&parts.host);

@@ -12,7 +12,7 @@ const DEEPEST: usize = 50;
 /// Returns why a path is refused, in the words of the message.
 pub(super) fn why_not(path: &str) -> Option<&'static str> {
     if path.contains(['<', '>']) {
-        return Some("it may have no < or >, which end an expression in an access rule");
+        return Some("it must not contain < or >, which end an expression in an access rule");
     }
     let mut rest = Rest { text: path, at: 0 };
     match rest.alternatives(0) {

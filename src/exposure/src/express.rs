@@ -59,7 +59,7 @@ pub(super) fn express(resolved: &Resolved, means: Means, workloads: &Workloads, 
     let also = |shadowed: &[(usize, usize)]| match shadowed {
         [] => String::new(),
         [(one, _), ..] => format!(
-            "; {} more, such as .spec.rules[{one}], may lead to the same requests and so are not routed either",
+            "; {} more, such as .spec.rules[{one}], may match the same requests, so they are not routed either",
             shadowed.len()
         ),
     };
@@ -80,7 +80,7 @@ pub(super) fn express(resolved: &Resolved, means: Means, workloads: &Workloads, 
         (None, [(one, other), rest @ ..]) => {
             let what = if is_target(*other) { "which asks for a token" } else { "whose Service cannot be routed to" };
             Some(format!(
-                ".spec.rules[{one}] is not routed: it may lead to the same requests as .spec.rules[{other}], {what}{}",
+                ".spec.rules[{one}] is not routed: it may match the same requests as .spec.rules[{other}], {what}{}",
                 also(rest)
             ))
         }
@@ -117,12 +117,12 @@ fn guard(resolved: &Resolved, rule: &Rule, means: Means, workloads: &Workloads) 
     let why = match token::token(rule) {
         Err(why) => why,
         Ok(token) if !goes_with_others(resolved, &token) => {
-            "an issuer has its keys (jwks_urls) and its tokens (token_from) at one place"
+            "all paths must use the same jwks_urls and the same token_from for an issuer"
         }
         Ok(_) if !workloads.have_proxies => {
             "pods of this namespace get no proxy of Istio (label it istio-injection=enabled, or istio.io/rev)"
         }
-        Ok(_) if !workloads.labels.contains_key(rule.service()) => "its Service is not there, or selects no pods",
+        Ok(_) if !workloads.labels.contains_key(rule.service()) => "its Service does not exist, or selects no pods",
         Ok(_) => return Ok(Guard::Token),
     };
     Err(format!(": {why}"))
@@ -198,7 +198,7 @@ mod tests {
         forged["accessStrategies"][0]["config"]["jwks_urls"] = json!(["https://keys.example.com"]);
         check(&[closed.clone(), forged], Means::IstioPolicies, "- -");
         let gone = Workloads { have_proxies: true, ..Workloads::default() };
-        assert_eq!(said(&gone).strip_prefix(says), Some("its Service is not there, or selects no pods"));
+        assert_eq!(said(&gone).strip_prefix(says), Some("its Service does not exist, or selects no pods"));
     }
 
     #[test]

@@ -150,7 +150,7 @@ impl Refusals {
 /// Returns the error with its causes. Mentions the manifests if the agent lacks a permission.
 pub(super) fn explain(error: &Error) -> String {
     let is_unpermitted = error.refusal().is_some_and(|refusal| refusal.denial == Some(Denial::Permission));
-    let hint = if is_unpermitted { "; manifests/exposure has the rights that it takes" } else { "" };
+    let hint = if is_unpermitted { "; manifests/exposure has the required permissions" } else { "" };
     format!("{}{hint}", chain(error))
 }
 

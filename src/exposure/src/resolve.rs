@@ -267,8 +267,8 @@ mod tests {
 
     #[test]
     fn urls_of_handlers_do_not_lead_inside() {
-        let why = "leads into the cluster, to this machine or to a private network; the operator of the agent permits it with \
-                   --allow-issuer";
+        let why = "points into the cluster, to this machine or to a private network; the operator of the agent \
+                   permits it with --allow-issuer";
         let inside = "http://payments.prod.svc.cluster.local/keys";
         let of =
             |strategy: Value| json!({"rules": [{"path": "/", "methods": ["GET"], "accessStrategies": [strategy]}]});

@@ -119,13 +119,14 @@ fn no_targets(all: &NoTargets) -> (&'static str, Reason, String) {
             return ("False", Reason::ServiceNotFound, format!("Service {name}{more} not found in this namespace"));
         }
         NoTarget::Type => {
-            "its type is ExternalName, or unknown, and may lead out of this namespace; expose a Service of type ClusterIP"
+            "its type is ExternalName or unknown, so traffic could leave the namespace; expose a Service of type \
+             ClusterIP"
                 .to_owned()
         }
         NoTarget::NoSelector => format!("it has no selector, so its endpoints may be anywhere; {WAY_OUT}"),
         NoTarget::Written(slice) => format!(
-            "it has the EndpointSlice {slice}, which does not follow from its selector and may lead anywhere; delete the \
-             EndpointSlice, or {WAY_OUT}"
+            "it has the EndpointSlice {slice}, which does not result from its selector and may point anywhere; delete \
+             the EndpointSlice, or {WAY_OUT}"
         ),
     };
     ("False", Reason::ServiceNotAllowed, format!("Service {name}{more} cannot be exposed: {why}"))

@@ -24,8 +24,8 @@ use mainstay_object::syntax::shown;
 const NOT_ASKED: [&str; 5] = ["target_audience", "required_scope", "headers", "cookies", "claims"];
 
 /// The message for a URL that points into the cluster.
-const INSIDE: &str = "leads into the cluster, to this machine or to a private network; the operator of the agent permits it with \
-                      --allow-issuer";
+const INSIDE: &str = "points into the cluster, to this machine or to a private network; the operator of the agent \
+                      permits it with --allow-issuer";
 /// The message for a URL that parsers interpret differently.
 const AMBIGUOUS: &str = "has a user name, a password or a backslash; write the URL without";
 /// The message for a string that is not a URL.

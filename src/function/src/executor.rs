@@ -28,7 +28,7 @@ impl std::str::FromStr for Builder {
         match text {
             "mainstay" => Ok(Self::Own),
             "kaniko" => Ok(Self::Kaniko),
-            _ => Err("it is mainstay or kaniko".to_owned()),
+            _ => Err("must be mainstay or kaniko".to_owned()),
         }
     }
 }
@@ -71,7 +71,7 @@ pub(super) fn image(text: &str) -> Result<String, String> {
 /// builds.
 pub(super) fn list(text: &str) -> Result<Vec<String>, String> {
     let args: Vec<String> = if text.starts_with('[') {
-        serde_json::from_str(text).map_err(|error| format!("it is not a JSON list of texts: {error}"))?
+        serde_json::from_str(text).map_err(|error| format!("it is not a JSON list of strings: {error}"))?
     } else {
         text.split(',').map(|arg| arg.trim().to_owned()).filter(|arg| !arg.is_empty()).collect()
     };
@@ -111,7 +111,7 @@ mod tests {
     fn arguments_are_a_list_of_flags() {
         assert_eq!(list("--cache=true, --push-retry=3,"), Ok(vec!["--cache=true".into(), "--push-retry=3".into()]));
         assert_eq!(list(r#"["--label=a=b,c"]"#), Ok(vec!["--label=a=b,c".into()]));
-        assert!(list("[1]").unwrap_err().starts_with("it is not a JSON list of texts"));
+        assert!(list("[1]").unwrap_err().starts_with("it is not a JSON list of strings"));
         assert!(list(&"--a,".repeat(65)).unwrap_err().contains("the limit is 64"));
         for arg in DEFAULT_ARGS.iter().chain(&["--label=a b", "--cache-repo=h.io/c", "--insecure-registry=h:1"]) {
             assert_eq!(flaw(arg), None, "{arg}");

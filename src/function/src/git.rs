@@ -194,10 +194,7 @@ pub(super) async fn remote(
     let mainstay_git::Access { credentials, connection } = access;
     let connection = connection.within(context.source.egress(namespace));
     let known_hosts = context.source.host_keys_of(&url, &credentials).await.map_err(|why| {
-        SourceError::options(
-            Class::Unavailable,
-            &format!("the host keys that hold for all repositories are not known: {why}"),
-        )
+        SourceError::options(Class::Unavailable, &format!("the host keys for all repositories are unknown: {why}"))
     })?;
     // Inside the container, a local path would point to the container's own files.
     let file = url.local_path().and_then(|path| reqwest::Url::from_file_path(path).ok());

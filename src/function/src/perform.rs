@@ -389,7 +389,7 @@ impl Performer<'_> {
 fn not_moved(step: &Step, error: &Error) -> Option<ConditionUpdate> {
     let (Step::GiveAddress { serves, .. } | Step::TakeAddress { serves, .. }) = step else { return None };
     let status = if *serves { Status::True } else { Status::False };
-    let message = format!("the address of the Function cannot change hands: {}", chain(error));
+    let message = format!("the URL of the Function cannot be handed over: {}", chain(error));
     let update = ConditionUpdate::new(Type::Running, status, Reason::ServiceFailed, message);
     Some(ConditionUpdate { outdated: *serves, ..update })
 }

@@ -94,7 +94,10 @@ impl PodKeys {
         let read = entries.map(|entry| {
             Entry::parse(entry).ok_or_else(|| {
                 let entry = shown(entry);
-                format!("\"{entry}\" is no key (example.com/team), prefix (example.com/), domain (*.example.com/) or *")
+                format!(
+                    "\"{entry}\" is not a key (example.com/team), a prefix (example.com/), a domain (*.example.com/) \
+                     or *"
+                )
             })
         });
         read.collect::<Result<_, _>>().map(Self)
@@ -219,7 +222,7 @@ mod tests {
         assert!(allowed(" a.b/c , d.e/ ,", "d.e/f") && !allowed("a.b/c", "a.b/cd") && !allowed("a.b/C", "a.b/c"));
         assert!(!allowed("*.katacontainers/", "io.katacontainers.config"), "a key without a prefix is named whole");
         for wrong in ["-", "a b/", "*.", "*/", "*.a/b", "a/b/c", "/", "*a/"] {
-            assert!(PodKeys::parse(wrong).unwrap_err().contains("is no key"), "{wrong}");
+            assert!(PodKeys::parse(wrong).unwrap_err().contains("is not a key"), "{wrong}");
         }
     }
 

@@ -65,8 +65,8 @@ fn no_pull(secret: &str, kind: &str) -> Option<String> {
     let kind = mainstay_object::printable(cut(kind, 64));
     (kind != TYPED).then(|| {
         format!(
-            "the Secret {secret} is of type {kind}: builds push with it, but nodes pull only with one of type {TYPED}; delete it \
-             and create it again with that type, with .dockerconfigjson and the same other keys"
+            "the Secret {secret} is of type {kind}: builds push with it, but nodes pull only with one of type \
+             {TYPED}; delete it and recreate it with that type, with .dockerconfigjson and the same other keys"
         )
     })
 }

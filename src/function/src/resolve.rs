@@ -287,7 +287,7 @@ fn runtime(function: &Function, settings: &Settings, is_git: bool, found: &mut F
     let Some(runtime) = runtimes::find(name) else {
         let path = if is_git { "spec.runtime" } else { "spec.deps" };
         let known: Vec<_> = runtimes::all().iter().map(|runtime| runtime.name).collect();
-        let details = format!("spec.runtime is one of {}", known.join(", "));
+        let details = format!("spec.runtime must be one of {}", known.join(", "));
         found.wrong(Violation::runtime(format!("cannot find runtime: {}", shown(name)), path, details));
         return None;
     };

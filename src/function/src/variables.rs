@@ -98,7 +98,7 @@ fn unfit_for_kaniko(settings: &Settings) -> Vec<InvalidVariable> {
     refused.extend(all.map(|why| refuse(EXECUTOR_ARGS, why)));
     for (runtime, base) in &settings.base_images {
         if !matches!(base, BaseImage::Image(_)) {
-            let why = format!("{runtime}: Kaniko builds on images in registries only, and \"{base}\" is none");
+            let why = format!("{runtime}: Kaniko builds on images in registries only, and \"{base}\" is not one");
             refused.push(refuse("MAINSTAY_BASE_IMAGES", why));
         }
     }

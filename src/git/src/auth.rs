@@ -181,7 +181,7 @@ fn over_http(data: &BTreeMap<String, ByteString>, connection: &Connection) -> Re
         return if is_plain {
             Ok(Credentials::Bearer(Secret::new(token)))
         } else {
-            Err(AccessFault::UnusableField { field: TOKEN, why: "a token is not empty and has no blanks" })
+            Err(AccessFault::UnusableField { field: TOKEN, why: "a token must not be empty or contain blanks" })
         };
     }
     if let Some(app) = GithubApp::read(data)? {
@@ -224,7 +224,7 @@ mod tests {
     fn a_bearer_token_wins_over_a_password() {
         check(AuthType::Basic, &[("bearerToken", b"t\n")], "bearer t");
         check(AuthType::Basic, &[("username", b"u"), ("password", b"p"), ("bearerToken", b"t")], "bearer t");
-        let blank = "bearerToken of the Secret cannot be used: a token is not empty and has no blanks";
+        let blank = "bearerToken of the Secret cannot be used: a token must not be empty or contain blanks";
         check(AuthType::Basic, &[("bearerToken", b"")], blank);
         check(AuthType::Basic, &[("bearerToken", b"a b")], blank);
     }

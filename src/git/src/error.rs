@@ -43,7 +43,7 @@ pub enum Error {
         cause: Arc<Fault>,
     },
     /// The keys for verifying signatures cannot be used.
-    #[error("read the keys that may sign")]
+    #[error("read the public keys for signature verification")]
     Signers {
         /// The cause.
         #[source]
@@ -222,7 +222,7 @@ pub enum Fault {
         why: String,
     },
     /// GitHub does not issue a token for the App.
-    #[error("{host} gives no token for the GitHub App: {why}")]
+    #[error("{host} did not issue a token for the GitHub App: {why}")]
     App {
         /// Host of the API.
         host: String,
@@ -231,7 +231,7 @@ pub enum Fault {
     },
     /// The proxy rejects the login, or requires one.
     #[error(
-        "the proxy wants a user name and password that it accepts; correct username and password in the Secret that \
+        "the proxy requires a valid user name and password; correct username and password in the Secret that \
          `proxySecretRef` names, or else the agent's HTTPS_PROXY"
     )]
     ProxyDenied,
@@ -395,9 +395,7 @@ pub enum Fault {
     #[error("the directory of the mirrors cannot be used")]
     Disk(#[source] std::io::Error),
     /// The volume of the mirrors is full.
-    #[error(
-        "the volume of the mirrors is full; give it more room, or lower `--mirror-budget` of the agent below its size"
-    )]
+    #[error("the volume of the mirrors is full; enlarge it, or lower `--mirror-budget` of the agent below its size")]
     DiskFull,
     /// A Git LFS server does not provide a file.
     #[error("{why}")]
@@ -424,8 +422,8 @@ pub enum Fault {
     },
     /// The server omitted an object that a commit contains, or sent a different kind of object.
     #[error(
-        "the server left something of the commit out ({what}); `git fsck` finds it in the repository, and the mirror \
-         is fetched again once an hour"
+        "the server omitted objects of the commit ({what}); `git fsck` finds it in the repository, and the mirror is \
+         fetched again once an hour"
     )]
     Lacking {
         /// The missing object.

@@ -95,7 +95,7 @@ impl GithubApp {
             let owner = field(data, OWNER)?;
             let is_plain = owner.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'));
             if owner.is_empty() || owner.len() > 64 || !is_plain {
-                return Err(unusable(OWNER, "it is the name of a user or an organization"));
+                return Err(unusable(OWNER, "it must be the name of a user or an organization"));
             }
             Installation::Owner(owner)
         } else {
@@ -176,7 +176,7 @@ fn number(data: &BTreeMap<String, ByteString>, key: &'static str) -> Result<Stri
     let number = field(data, key)?;
     let is_plain = number.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'.');
     if number.is_empty() || number.len() > 64 || !is_plain {
-        return Err(AccessFault::UnusableField { field: key, why: "it is a number, as GitHub shows it" });
+        return Err(AccessFault::UnusableField { field: key, why: "it must be a number, as GitHub shows it" });
     }
     Ok(number)
 }
@@ -188,7 +188,7 @@ fn below(api: &Url, path: &str) -> Url {
     url
 }
 
-const NO_KEY: &str = "it is no RSA private key in PEM form of at least 2048 bits, as GitHub makes it";
+const NO_KEY: &str = "it must be an RSA private key in PEM form of at least 2048 bits, as GitHub generates it";
 
 fn key_pair(text: &str) -> Result<RsaKeyPair, AccessFault> {
     let read = match PrivateKeyDer::from_pem_slice(text.as_bytes()) {
@@ -205,7 +205,7 @@ fn api(text: &str) -> Result<Url, AccessFault> {
         let is_bare = url.username().is_empty() && url.password().is_none() && url.query().is_none();
         url.scheme() == "https" && is_bare && url.fragment().is_none() && url.host_str().is_some()
     });
-    let url = url.ok_or(unusable("it has the form https://host/api/v3"))?;
+    let url = url.ok_or(unusable("it must have the form https://host/api/v3"))?;
     if !plain_host::is_plain_in(text) {
         return Err(unusable(plain_host::REFUSED));
     }
@@ -300,16 +300,16 @@ mod tests {
         assert_eq!(GithubApp::read(&BTreeMap::new()), Ok(None));
         let unusable = |field: &str, why: &str| format!("{field} of the Secret cannot be used: {why}");
         check(&[(ID, "1")], "missing field githubAppInstallationID: the Secret needs it (it may be empty)");
-        check(&[(ID, "1"), (INSTALLATION, "2/3")], &unusable(INSTALLATION, "it is a number, as GitHub shows it"));
+        check(&[(ID, "1"), (INSTALLATION, "2/3")], &unusable(INSTALLATION, "it must be a number, as GitHub shows it"));
         check(
             &[(ID, "1"), (INSTALLATION, "2")],
             "missing field githubAppPrivateKey: the Secret needs it (it may be empty)",
         );
         check(&[(ID, "1"), (INSTALLATION, "2"), (KEY, "x")], &unusable(KEY, NO_KEY));
-        let owner = "it is the name of a user or an organization";
+        let owner = "it must be the name of a user or an organization";
         check(&[(ID, "1"), (OWNER, "o/../x")], &unusable(OWNER, owner));
         let base = |base| [(ID, "1"), (INSTALLATION, "2"), (BASE, base)];
-        check(&base("http://api"), &unusable(BASE, "it has the form https://host/api/v3"));
+        check(&base("http://api"), &unusable(BASE, "it must have the form https://host/api/v3"));
         check(&base("https://169.254.169.254"), &unusable(BASE, METADATA_REFUSED));
     }
 }

@@ -7,8 +7,8 @@
 use std::iter::Peekable;
 use std::str::Chars;
 
-const SECTION: &str = "a section of .gitmodules has the form [submodule \"name\"]";
-const LINE: &str = "a line of .gitmodules has the form key = value";
+const SECTION: &str = "a section of .gitmodules must have the form [submodule \"name\"]";
+const LINE: &str = "a line of .gitmodules must have the form key = value";
 
 /// A setting of the file.
 #[derive(Debug, PartialEq, Eq)]

@@ -106,7 +106,7 @@ impl HostKeys {
             _ if certificate.verify_signature().is_err() => "its signature is wrong",
             _ if certificate.cert_type() != CertType::Host => "it is a certificate for users",
             _ if !certificate.critical_options().is_empty() => "it has critical options, and none are known for hosts",
-            _ if !names_host => "it is for other names",
+            _ if !names_host => "it is valid for other names only",
             _ if certificate.valid_after() > now => "it is not valid yet; compare the clocks of both sides",
             _ if certificate.valid_before() <= now => "it has expired",
             _ if certificate.validate_at(now, &trusted).is_err() => "it is not valid",

@@ -192,7 +192,7 @@ impl Source {
         let answered = answered.map_err(|fault| match fault {
             Fault::NotFound { .. } => Fault::Lfs {
                 why: "no LFS server grants read access; check that the repository has Git LFS, `lfs.url` in \
-                      .lfsconfig, and the rights of the credentials",
+                      .lfsconfig, and the permissions of the credentials",
             },
             fault => self.not_given(remote, server.is_own, credentials, fault),
         })?;

@@ -211,7 +211,7 @@ impl Generation {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(format!("its list of commits: {error}")),
         };
-        let (commits, packs) = read_held(&text).ok_or_else(|| "its list of commits does not read".to_owned())?;
+        let (commits, packs) = read_held(&text).ok_or_else(|| "its list of commits is invalid".to_owned())?;
         let directory = path.join("objects/pack");
         let there = integrity::packs(&directory).map_err(|error| format!("its packs: {error}"))?;
         if packs.difference(&there).next().is_some() {

@@ -39,7 +39,7 @@ pub(super) struct CommitInfo {
 impl Objects {
     /// Opens the database in the directory `path`.
     pub(super) fn open(path: &Path) -> Result<Self, Fault> {
-        let text = path.to_str().ok_or(Fault::Malformed { why: "the path of a repository is UTF-8 text" })?;
+        let text = path.to_str().ok_or(Fault::Malformed { why: "the path of the repository must be UTF-8" })?;
         let odb = Odb::new().map_err(Fault::git)?;
         odb.add_disk_alternate(text).map_err(Fault::git)?;
         Ok(Self { odb })
@@ -243,7 +243,7 @@ impl Objects {
     fn read(&self, id: Id, kind: ObjectType, limit: u64, what: &'static str) -> Result<Vec<u8>, Fault> {
         let (size, found) = self.header(id)?.ok_or_else(|| damaged(&format!("object {id} is missing")))?;
         if found != kind {
-            return Err(damaged(&format!("object {id} is of another kind than its name says")));
+            return Err(damaged(&format!("object {id} has a different type than expected")));
         }
         if size > limit {
             return Err(Fault::TooLarge { what, limit });
@@ -326,7 +326,7 @@ impl<'a> Iterator for TreeItems<'a> {
         }
         let item = tree_item(self.0);
         self.0 = item.as_ref().map_or(&[][..], |(_, rest)| rest);
-        Some(item.map(|(item, _)| item).ok_or_else(|| broken("a directory that does not read")))
+        Some(item.map(|(item, _)| item).ok_or_else(|| broken("an invalid directory")))
     }
 }
 

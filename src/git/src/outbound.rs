@@ -84,7 +84,7 @@ impl Outbound {
         let sending = on_behalf_of(&self.tenant, self.http.send_plain(request, ANSWER_BYTES));
         let (response, body) = tokio::time::timeout(timeout, sending)
             .await
-            .map_err(|_| Fault::Timeout { after: timeout, what: "waiting for an answer" })??;
+            .map_err(|_| Fault::Timeout { after: timeout, what: "waiting for a response" })??;
         let after = response.headers().get(header::RETRY_AFTER).and_then(|value| value.to_str().ok());
         Ok(Answer {
             status: response.status().as_u16(),

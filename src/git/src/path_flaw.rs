@@ -31,7 +31,7 @@ impl PathFlaw {
     pub fn what(self) -> &'static str {
         match self {
             Self::NotText => "the name is not plain UTF-8 text",
-            Self::Reserved => "no repository may hold this name",
+            Self::Reserved => "the name is reserved by Git",
             Self::Twice => "the name is there twice in its directory",
         }
     }

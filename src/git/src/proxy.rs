@@ -68,7 +68,10 @@ impl Proxy {
             _ => return Err(unusable(ADDRESS, FORM)),
         };
         if !url.username().is_empty() || url.password().is_some() {
-            return Err(unusable(ADDRESS, "user name and password belong under username and password"));
+            return Err(unusable(
+                ADDRESS,
+                "it must not contain a user name or password; put them under username and password",
+            ));
         }
         let is_bare = matches!(url.path(), "" | "/") && url.query().is_none() && url.fragment().is_none();
         let host = url.host_str().filter(|host| is_bare && !host.is_empty()).ok_or(unusable(ADDRESS, FORM))?;
@@ -119,7 +122,7 @@ pub(super) fn authority(host: &str, port: u16) -> String {
     }
 }
 
-const FORM: &str = "it has the form http://host:port, https://host:port or socks5://host:port";
+const FORM: &str = "it must have the form http://host:port, https://host:port or socks5://host:port";
 
 impl fmt::Display for Proxy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -162,7 +165,7 @@ mod tests {
         for bad in ["proxy:3128", "ftp://proxy", "http://", "http://proxy/path", "http://proxy?x", "", "socks4://p"] {
             check(&[("address", bad)], &unusable(FORM));
         }
-        let apart = "user name and password belong under username and password";
+        let apart = "it must not contain a user name or password; put them under username and password";
         check(&[("address", "http://u:hunter2@proxy")], &unusable(apart));
         check(&[("address", "http://169.254.169.254")], &unusable(METADATA_REFUSED));
         check(&[("username", "u")], "missing field address: the Secret needs it (it may be empty)");

@@ -228,7 +228,7 @@ mod tests {
         let missing = "no tag is a version in this range; of 5 tags the highest version is v2.2.0-rc.1, and a pre-release is \
                        chosen only by a range that names one, such as `>=1.2.0-0`";
         check("semver:>=2.2", missing);
-        check("semver:", "a range of versions has between 1 and 255 characters, such as `>=1.2 <2`");
+        check("semver:", "a range of versions must have between 1 and 255 characters, such as `>=1.2 <2`");
         check("semver:main", "a part of it is not a version such as `1.2.3`, `1.2` or `1.x`");
         assert_eq!(Reference::parse("semver: ^1 ").unwrap().to_string(), "semver:^1");
     }

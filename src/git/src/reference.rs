@@ -127,22 +127,23 @@ fn malformed(why: &'static str) -> Error {
 
 fn check_name(name: &str) -> Result<(), &'static str> {
     if name.is_empty() || name.len() > 255 {
-        return Err("a reference has between 1 and 255 characters");
+        return Err("a reference must have between 1 and 255 characters");
     }
     if name.bytes().any(|b| b <= b' ' || b == 0x7f || b"~^:?*[\\".contains(&b)) {
         return Err(
-            "a reference has no spaces, controls or any of ~ ^ : ? * [ \\; `git rev-parse` prints the commit of an expression",
+            "a reference must not contain spaces, control characters or any of ~ ^ : ? * [ \\; resolve an expression \
+             with `git rev-parse`, and use the commit",
         );
     }
     if name.contains("..") || name.contains("@{") || name == "@" {
-        return Err("a reference has no `..` and no `@{`");
+        return Err("a reference must not contain `..` or `@{`");
     }
     let forbidden = |part: &str| part.is_empty() || part.starts_with('.') || part.strip_suffix(".lock").is_some();
     if name.split('/').any(forbidden) {
-        return Err("no part of a reference is empty, starts with a dot or ends in `.lock`");
+        return Err("no part of a reference may be empty, start with a dot or end in `.lock`");
     }
     if name.ends_with('.') || name.starts_with('-') {
-        return Err("a reference neither ends in a dot nor starts with a dash");
+        return Err("a reference must not end in a dot or start with a dash");
     }
     Ok(())
 }
@@ -222,11 +223,11 @@ impl BaseDir {
     pub fn parse(text: &str) -> Result<Self, Error> {
         let malformed = |why| Error::parse("base directory", Fault::Malformed { why });
         if text.len() > 4096 || text.contains('\0') {
-            return Err(malformed("a base directory has at most 4096 bytes and no NUL"));
+            return Err(malformed("a base directory must have at most 4096 bytes and must not contain NUL"));
         }
         let parts: Vec<&str> = text.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
         if parts.contains(&"..") {
-            return Err(malformed("a base directory lies in the repository: `..` is not allowed"));
+            return Err(malformed("a base directory must be in the repository: `..` is not allowed"));
         }
         Ok(Self(parts.join("/").into()))
     }

@@ -104,7 +104,7 @@ impl Source {
             **held = None;
         }
         drop(held);
-        tracing::info!("removed the Git mirror that was used longest ago, to make room for another one");
+        tracing::info!("removed the least recently used Git mirror to free space");
         storage.remove_unread(&unread).is_ok()
     }
 }

@@ -11,22 +11,19 @@ use mainstay_object::failure::Class;
 pub enum SshFault {
     /// An SSH address is used without a key.
     #[error(
-        "an SSH address is opened with a key: name a Secret with the private key in the repository's `auth`, with the \
-         type `key`"
+        "an SSH URL needs a private key: name a Secret with the key in the repository's `auth`, with the type `key`"
     )]
     NoKey,
     /// An SSH address is used with a user name and password.
     #[error(
-        "an SSH address is opened with a key, not with a user name and password: set the type of the repository's \
-         `auth` \
-         to `key`, or give its https:// address"
+        "an SSH URL needs a private key, not a user name and password: set the type of the repository's `auth` to \
+         `key`, or use its https:// URL"
     )]
     NotKey,
     /// An address other than an SSH address is used with a key.
     #[error(
-        "a key opens SSH addresses only: give the repository's address as ssh://user@host/path or user@host:path, or \
-         set \
-         the type of its `auth` to `basic`"
+        "a private key can be used only with an SSH URL: write the URL as ssh://user@host/path or user@host:path, or \
+         set the type of the repository's `auth` to `basic`"
     )]
     NotSsh,
     /// The Secret contains no private key.
@@ -63,9 +60,8 @@ pub enum SshFault {
     },
     /// The server accepts the key, but requires further authentication.
     #[error(
-        "the server accepts the key {key}, and wants one more proof besides ({methods}), which only a person could \
-         give: \
-         let the key alone be enough for this repository"
+        "the server accepts the key {key}, but requires a second factor ({methods}): allow the key alone for this \
+         repository"
     )]
     NotEnough {
         /// Kind and fingerprint of the public key.
@@ -84,7 +80,7 @@ pub enum SshFault {
         wanted: String,
     },
     /// The server supports RSA keys only with SHA-1.
-    #[error("the server takes RSA keys only with SHA-1 signatures, which are not made any more: use an ed25519 key")]
+    #[error("the server accepts RSA keys only with SHA-1 signatures, which are not supported: use an ed25519 key")]
     OnlySha1,
     /// The host key is unknown.
     #[error(
@@ -194,7 +190,7 @@ pub enum SshFault {
         text: String,
     },
     /// Client and server have no common algorithm.
-    #[error("the server offers no {what} that is still safe to use; it has to be updated")]
+    #[error("the server offers no {what} that is still safe to use; it must be updated")]
     NothingInCommon {
         /// The kind of algorithm.
         what: &'static str,

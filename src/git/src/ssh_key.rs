@@ -107,19 +107,19 @@ impl SshIdentity {
         match key.algorithm() {
             Algorithm::Ed25519 | Algorithm::Ecdsa { .. } => Ok(key),
             Algorithm::Rsa { .. } if RSA_BITS.contains(&bits(&key)) => Ok(key),
-            Algorithm::Rsa { .. } => unreadable("an RSA key has 2048 to 8192 bits; make an ed25519 key"),
-            _ => unreadable("keys of the kinds ed25519, ECDSA and RSA are read; make an ed25519 key"),
+            Algorithm::Rsa { .. } => unreadable("an RSA key must have 2048 to 8192 bits; generate an ed25519 key"),
+            _ => unreadable("the key must have the type ed25519, ECDSA or RSA; generate an ed25519 key"),
         }
     }
 }
 
-const NO_KEY: &str = "it is no private key in the form of OpenSSH, PEM or PKCS#8 (it begins with `-----BEGIN`)";
+const NO_KEY: &str = "it must be a private key in OpenSSH, PEM or PKCS#8 format (which begins with `-----BEGIN`)";
 const DAMAGED: &str = "it is damaged; copy the whole file, with its first and last line";
 const CONVERT: &str = "it is encrypted in a form that is not read; `ssh-keygen -p -f FILE` writes it again";
 
 const NOT_ALONE: &str =
     "there is text before its first line or after its last one; keep only the part from `-----BEGIN` to `-----END`";
-const PUBLIC: &str = "it is the public half; the private one is in the file without `.pub`";
+const PUBLIC: &str = "it is the public key; the private key is in the file without `.pub`";
 const PUTTY: &str = "it is in PuTTY's form; export it as an OpenSSH key";
 
 #[derive(Debug)]

@@ -84,8 +84,9 @@ impl ClientIdentity {
     }
 }
 
-const NO_CERTIFICATE: &str = "it holds no certificate in PEM form (which begins with `-----BEGIN CERTIFICATE-----`)";
-const NO_KEY: &str = "it holds no private key in PEM form (which begins with `-----BEGIN`)";
+const NO_CERTIFICATE: &str = "it does not contain a certificate in PEM form (which begins with `-----BEGIN \
+                              CERTIFICATE-----`)";
+const NO_KEY: &str = "it does not contain a private key in PEM form (which begins with `-----BEGIN`)";
 const ENCRYPTED: &str = "it is encrypted; `openssl pkey -in FILE` writes it without its passphrase";
 const DAMAGED: &str = "it is damaged; copy the whole file, with its first and last line";
 

@@ -101,7 +101,7 @@ impl Source {
             return Err(fault);
         }
         if remote.url.artifact().is_some() {
-            let why = "the agent does not have this version of it any more".to_owned();
+            let why = "the agent no longer has this version of it".to_owned();
             return Err(Fault::NoArtifact { why }.into());
         }
         let failed = |fault| state.in_vain.lock().add_failure(found.tip, fault, Instant::now());
@@ -164,7 +164,7 @@ impl Source {
                 if !generation.is_damaged() {
                     return Err(fault.into());
                 }
-                report_damage(remote, &format!("commit {} does not read", found.commit));
+                report_damage(remote, &format!("commit {} cannot be parsed", found.commit));
                 Ok(Held::Damaged)
             }
             Err(other) => Err(other.into()),

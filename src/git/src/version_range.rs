@@ -80,7 +80,7 @@ impl VersionRange {
     pub(super) fn parse(text: &str) -> Result<Self, &'static str> {
         let text = text.trim();
         if text.is_empty() || text.len() > LONGEST {
-            return Err("a range of versions has between 1 and 255 characters, such as `>=1.2 <2`");
+            return Err("a range of versions must have between 1 and 255 characters, such as `>=1.2 <2`");
         }
         let alternatives = text.split("||").map(Alternative::parse).collect::<Result<_, _>>()?;
         Ok(Self { text: text.into(), alternatives })
@@ -134,7 +134,7 @@ impl Alternative {
                 Some(to) if comparison.operator == Operator::Equal => {
                     let (to, after) = Comparison::parse(to.trim_start())?;
                     if to.operator != Operator::Equal {
-                        return Err("both sides of ` - ` are versions");
+                        return Err("both sides of ` - ` must be versions");
                     }
                     comparisons.push(Comparison { operator: Operator::GreaterOrEqual, ..comparison });
                     comparisons.push(Comparison { operator: Operator::LessOrEqual, ..to });
@@ -178,7 +178,7 @@ impl Comparison {
         if given == Given::None
             && !matches!(operator, Operator::Equal | Operator::GreaterOrEqual | Operator::Caret | Operator::Tilde)
         {
-            return Err("no version is before, behind or beside `*`");
+            return Err("`*` cannot be combined with !=, >, < or <=; use it alone");
         }
         Ok((Self { operator, version, given }, after))
     }

@@ -38,8 +38,9 @@ impl Attempt<'_> {
         let Some(account) = self.missing_account().await? else { return Ok(()) };
         let (namespace, name) = (account.namespace(), account.name());
         let message = format!(
-            "{account} does not exist; create it (kubectl -n {namespace} create serviceaccount {name}) and give it the rights that \
-             the objects need, or name another one in spec.serviceAccountName. The last applied commit stays enforced"
+            "{account} does not exist; create it (kubectl -n {namespace} create serviceaccount {name}) and give it \
+             the permissions that the objects need, or name a different one in spec.serviceAccountName. The last \
+             applied commit stays enforced"
         );
         Err(Refused { class: Class::NotReady, reason: Reason::SpecInvalid, message, retry_after: None })
     }

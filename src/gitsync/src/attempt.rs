@@ -259,8 +259,7 @@ impl Attempt<'_> {
             None => Ok(None),
             Some(Unmet::Waits(on)) => Ok(Some(on)),
             Some(Unmet::Ring(ring)) => {
-                let why =
-                    format!("spec.dependsOn leads back to this GitSync: {ring}; take one of these references away");
+                let why = format!("spec.dependsOn forms a cycle: {ring}; remove one of these references");
                 Err(Refused::invalid(Reason::DependencyCycle, why))
             }
         }

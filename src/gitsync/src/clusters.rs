@@ -288,7 +288,7 @@ pub(super) fn unreached(of: &SecretKey, error: &Error) -> Refused {
             )
         }
         (Cause::Refused(_), Class::Denied) => {
-            let needed = "they need the right to get the namespace kube-system, whose uid identifies the cluster";
+            let needed = "they need the permission to get the namespace kube-system, whose uid identifies the cluster";
             (Class::Denied, format!("the credentials in Secret {name} (spec.kubeConfig) are not sufficient: {needed}"))
         }
         _ => {

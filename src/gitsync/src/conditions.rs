@@ -33,7 +33,7 @@ pub(super) struct Kept<'a> {
 /// Returns the message about a commit that waits: the reason, and the end of the wait.
 pub(super) fn waits(commit: &str, freeze: &Freeze) -> String {
     let until = freeze.until.map_or_else(
-        || "spec.windows opens at no foreseeable time (correct it)".to_owned(),
+        || "spec.windows never opens (correct it)".to_owned(),
         |until| format!("until {}", until.strftime("%Y-%m-%dT%H:%M:%SZ")),
     );
     format!("commit {commit} is held back: {}, {until}", freeze.by)
@@ -180,7 +180,9 @@ impl Conditions<'_> {
             {
                 return;
             }
-            Some(State::Pending) => ("Unknown", Reason::Progressing, "the policy is being made".to_owned()),
+            Some(State::Pending) => {
+                ("Unknown", Reason::Progressing, "the admission policy is being created".to_owned())
+            }
             Some(State::Prevented(None)) => ("True", Reason::Prevented, "hand edits are refused".to_owned()),
             Some(State::Prevented(Some(person))) => {
                 let what = format!("hand edits are refused, except those of {person}, the user of the agent");
@@ -195,8 +197,9 @@ impl Conditions<'_> {
                 ("False", Reason::NotSupported, what.to_owned())
             }
             Some(State::NameTaken(name)) => {
-                let what = format!("{name} is there already, and not from Mainstay, so hand edits are not refused");
-                ("False", Reason::NameConflict, format!("{what}; delete it, or give this GitSync another name"))
+                let what =
+                    format!("{name} already exists and does not belong to Mainstay, so hand edits are not refused");
+                ("False", Reason::NameConflict, format!("{what}; delete it, or give this GitSync a different name"))
             }
             Some(State::Failed(why)) => ("False", Reason::ApplyFailed, format!("hand edits are not refused: {why}")),
         };
@@ -279,7 +282,7 @@ impl Conditions<'_> {
         } else if let Some(since) = kept.silent_since {
             let since = since.strftime("%Y-%m-%dT%H:%M:%SZ");
             let message =
-                format!("the repository has not answered since {since}; commit {commit} is kept applied: {message}");
+                format!("the repository has not responded since {since}; commit {commit} is kept applied: {message}");
             self.set(Type::Ready, "Unknown", reason, &message);
         } else if conditions::status(self.all, Type::Ready).is_some_and(|ready| ready.status != "True") {
             self.set(Type::Ready, "True", Reason::Applied, &format!("applied commit {commit}"));
@@ -406,9 +409,9 @@ fn drift(drifted: &Drifted) -> String {
     let why = match reason {
         DriftReason::Report => "spec.drift is Report",
         DriftReason::Paused => "it is paused",
-        DriftReason::Backoff => "somebody keeps changing it",
+        DriftReason::Backoff => "another client keeps changing it",
         DriftReason::RevertFailed => "it could not be reverted",
-        DriftReason::Unread => "with it the repository could not be read",
+        DriftReason::Unread => "the repository could not be read with it",
     };
     let next = next_attempt.as_ref().map(|at| format!(", next attempt at {}", at.0.strftime("%Y-%m-%dT%H:%M:%SZ")));
     format!("{object}{what} ({why}{})", next.unwrap_or_default())

@@ -46,12 +46,13 @@ impl Keeper {
             Self::Application(name) => (named("the Application", name), orphaned("application", name)),
             Self::Release(name) => (named("the Helm release", name), forgotten(name)),
             Self::Unknown(why) => {
-                let who = format!("whether Flux, Argo CD or Helm still keeps it is not known: {why}");
+                let who = format!("it is unknown whether Flux, Argo CD or Helm still manages it: {why}");
                 (who, "let the agent read it".to_owned())
             }
         };
         format!(
-            "contested: {who}, so it is not applied; {way_out}, or name the field managers that give way in spec.takeOver"
+            "contested: {who}, so it is not applied; {way_out}, or list the field managers to take over from in \
+             spec.takeOver"
         )
     }
 }

@@ -348,7 +348,7 @@ impl Dependencies {
         let mut waits = if waits.iter().any(|wait| matches!(wait, Wait::Until(_))) {
             // Expressions read whole objects, which may be large, so they are evaluated on a blocking thread.
             let answered = tokio::task::spawn_blocking(move || answer(waits)).await;
-            answered.unwrap_or_else(|_| vec!["an answer to spec.dependsOn[].readyExpr".to_owned()])
+            answered.unwrap_or_else(|_| vec!["the result of spec.dependsOn[].readyExpr".to_owned()])
         } else {
             answer(waits)
         };

@@ -88,7 +88,7 @@ impl Failures {
                     format!("it is managed by GitSync {other} too; remove it from one of the two"),
                 ),
                 Why::AwaitsHandover(other) => {
-                    (Class::NotReady, Reason::OwnershipConflict, format!("waiting for GitSync {other} to give it up"))
+                    (Class::NotReady, Reason::OwnershipConflict, format!("waiting for GitSync {other} to release it"))
                 }
                 Why::Terminating => (Class::NotReady, Reason::ApplyFailed, "it is being deleted".to_owned()),
                 Why::Controlled => (

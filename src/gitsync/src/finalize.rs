@@ -163,7 +163,8 @@ impl Attempt<'_> {
             tracing::warn!(
                 sync = self.owner.resource().as_str(),
                 objects = inventory.0.len(),
-                "the inventory was missing or damaged and was put together from labels: the objects stay, without our label"
+                "the inventory was missing or damaged and was put together from labels: the objects stay, without \
+                 Mainstay's label"
             );
         }
         if deletes && self.context.registry.with(self.owner, |view| view.others_untried()) {
@@ -212,7 +213,7 @@ impl Attempt<'_> {
     async fn let_stay(&mut self, account: &ServiceAccount) -> Result<End, Refused> {
         let objects = self.inventory().map_or(0, |inventory| inventory.0.len());
         let sync = self.owner.resource().as_str();
-        tracing::warn!(sync, objects, "{account} does not exist: the objects stay as they are, with our label");
+        tracing::warn!(sync, objects, "{account} does not exist: the objects stay as they are, with Mainstay's label");
         inventory::delete(&self.context.writer, &self.inventory_owner(), &self.state.written).await?;
         self.context.writer.forget_owner(self.owner);
         Ok(End::Done)

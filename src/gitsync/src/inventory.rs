@@ -116,9 +116,8 @@ impl Attempt<'_> {
         let (namespace, label) = (self.namespace(), self.label);
         let message = format!(
             "another GitSync {namespace}/{} applies to the cluster, from {home}, so both would have the same labels; \
-             give one of them another name. If the other one does not exist any more, delete its inventory there: \
-             kubectl \
-             --kubeconfig FILE -n {namespace} delete configmap -l {INVENTORY_LABEL}={label}",
+             give one of them a different name. If the other one does not exist any more, delete its inventory there: \
+             kubectl --kubeconfig FILE -n {namespace} delete configmap -l {INVENTORY_LABEL}={label}",
             self.name()
         );
         Refused { class: Class::NotReady, reason: Reason::OwnershipConflict, message, retry_after: None }

@@ -145,8 +145,10 @@ pub(super) fn remote_of(
     let mut remote =
         Remote { url, credentials, connection, verification: None, submodules: spec.submodules, lfs: spec.lfs };
     let verification = match (&spec.verify, &known.verify) {
-        (Some(verify), Some(known)) => is_usable(&verify.secret_ref.name, "keys that may sign", known)
-            .and_then(|()| Ok(Verification::new(Some(verify), known.data())?)),
+        (Some(verify), Some(known)) => {
+            is_usable(&verify.secret_ref.name, "public keys for signature verification", known)
+                .and_then(|()| Ok(Verification::new(Some(verify), known.data())?))
+        }
         _ => Ok(None),
     };
     let trusted = verification.map(|verification| remote.verification = verification);

@@ -247,7 +247,7 @@ impl Attempt<'_> {
         }
         let inventory = self.inventory().unwrap_or_default();
         let beyond = inventory.0.keys().filter(|key| !self.reaches(key));
-        held.all.extend(beyond.map(|key| format!("{key}: a GitSync in this namespace may not touch it")));
+        held.all.extend(beyond.map(|key| format!("{key}: a GitSync in this namespace may not manage it")));
         drop(inventory);
         held.all.extend(self.context.registry.with(self.owner, |view| {
             let taker = |key: &Key| Some((key.to_string(), view.taker_that_cannot_read(key)?));
@@ -304,11 +304,8 @@ impl Attempt<'_> {
                 return;
             }
             Applied::Immutable(error, why) => {
-                let message = format!(
-                    "a field differs that cannot be changed; {}: {}",
-                    why.text(key),
-                    error.cause_at(&desired.object)
-                );
+                let message =
+                    format!("an immutable field differs; {}: {}", why.text(key), error.cause_at(&desired.object));
                 self.state.failed.add(key, Class::Invalid, Reason::Immutable, message, None);
                 if self.context.writer.has_successor(key) {
                     self.state.failed.await_deletion(key);
@@ -323,12 +320,12 @@ impl Attempt<'_> {
                 return;
             }
             Change::Terminating => {
-                let mut message = "it is being deleted; it is created again when it is gone".to_owned();
+                let mut message = "it is being deleted; it is recreated when it is gone".to_owned();
                 let awaits = put.awaits.filter(|_| self.context.writer.has_successor(key));
                 if let Some(awaits) = &awaits {
                     let (since, waits) = (awaits.since, waits_for(&awaits.finalizers));
                     message =
-                        format!("it is being deleted, since {since}, and {waits}; it is created again once it is gone");
+                        format!("it is being deleted, since {since}, and {waits}; it is recreated once it is gone");
                 }
                 self.state.failed.add(key, Class::NotReady, Reason::ApplyFailed, message, None);
                 if let Some(awaits) = awaits {

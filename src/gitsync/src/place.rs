@@ -63,7 +63,7 @@ impl Task {
             Place::Elsewhere(before) if Arc::ptr_eq(before, &engine) => return Ok(()),
             _ if is_same => {}
             Place::Elsewhere(before) if before.of != engine.of => self.release_there(sync, &Arc::clone(before)).await,
-            _ if was.is_some() => self.say_left(was.as_deref(), "its Secret names another cluster now"),
+            _ if was.is_some() => self.say_left(was.as_deref(), "its Secret now contains a different cluster"),
             Place::Home | Place::Nowhere | Place::Elsewhere(_) => self.release_home(sync).await?,
         }
         let context = Arc::clone(&engine.context);
@@ -85,7 +85,7 @@ impl Task {
                 if let Some(was) = &was
                     && *was != self.home.home.id().await?
                 {
-                    self.say_left(Some(was), "spec.kubeConfig was taken out while no agent was connected to it");
+                    self.say_left(Some(was), "spec.kubeConfig was removed while no agent was connected to it");
                 }
             }
         }
@@ -124,7 +124,7 @@ impl Task {
         let why = match released {
             Ok(Ok(())) => return,
             Ok(Err(refused)) => refused.message,
-            Err(_) => "it does not answer".to_owned(),
+            Err(_) => "it does not respond".to_owned(),
         };
         self.say_left(Some(engine.id()), &why);
     }

@@ -415,7 +415,7 @@ impl Preview {
                 .map(|(key, held)| Previewed::left(key, version(key), Fate::LeftAlone(held.text(owner, commit)))),
         );
         all.extend(plan.leaving.handed_over.iter().map(|key| {
-            let words = "it left this GitSync and goes to another one that wants it";
+            let words = "it left this GitSync and moves to another GitSync that declares it";
             Previewed::left(key, version(key), Fate::LeftAlone(words.to_owned()))
         }));
         Ok(all)
@@ -438,7 +438,7 @@ impl Preview {
         Ok(Some(match acting.may_delete(key, installation::Live::Metadata(&meta), &self.label, entry, permission) {
             Deletion::Allowed => Fate::Pruned,
             Deletion::UnderWay(_) => Fate::LeftAlone("it is being deleted already".to_owned()),
-            Deletion::NotOurs => Fate::LeftAlone("it has another owner by now, and is released".to_owned()),
+            Deletion::NotOurs => Fate::LeftAlone("it now has a different owner; Mainstay stops managing it".to_owned()),
             Deletion::Kept(why) => Fate::LeftAlone(kept(why, key, &self.owner, &revision.commit)),
         }))
     }
@@ -523,8 +523,8 @@ fn metadata(live: &Value) -> ObjectMeta {
 fn refused_as(why: &Why) -> Fate {
     match why {
         Why::Claimed(other) => Fate::Failed(format!("GitSync {other} manages it")),
-        Why::AwaitsHandover(other) => Fate::Waits(format!("GitSync {other} has yet to give it up")),
-        Why::Terminating => Fate::Waits("it is being deleted; it is created again when it is gone".to_owned()),
+        Why::AwaitsHandover(other) => Fate::Waits(format!("GitSync {other} has not released it yet")),
+        Why::Terminating => Fate::Waits("it is being deleted; it is recreated when it is gone".to_owned()),
         Why::Controlled => Fate::Failed("a controller owns it".to_owned()),
         Why::Contested(keeper, removed) => Fate::Failed(format!("{}{}", keeper.text(), would_go(removed))),
     }
@@ -559,11 +559,11 @@ fn fate(step: &Step, live: Option<&Value>, outcome: DryRun) -> Fate {
                 AllowedBy::Spec => "spec.replace",
             };
             let before = super::previewed::comparable(&desired.kind, live.cloned().unwrap_or_default());
-            let note = format!("a field differs that cannot be changed; {by} lets it be deleted and created again");
+            let note = format!("an immutable field differs; {by} allows the replacement of the object");
             Fate::Replaced { after: desired.body_in_place_of(&before), before, note }
         }
         DryRun::Immutable(error, why) => Fate::Failed(format!(
-            "a field differs that cannot be changed; {}: {}",
+            "an immutable field differs; {}: {}",
             why.text(&desired.key),
             error.cause_at(&desired.object)
         )),

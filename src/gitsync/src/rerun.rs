@@ -40,7 +40,7 @@ impl Task {
         }
         let shown = value.chars().take(SHOWN).collect::<String>();
         let problem = match parse(value) {
-            None => Some("has to be `[namespace/]name token`, with another token each time".to_owned()),
+            None => Some("must be `[namespace/]name token`, with a different token each time".to_owned()),
             Some((namespace, name)) => {
                 let target = self.resolved().map(|resolved| resolved.directory.target_namespace.clone());
                 let namespace = namespace.map(str::to_owned).or(target).unwrap_or_default();

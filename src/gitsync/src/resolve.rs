@@ -162,8 +162,8 @@ fn take_over(named: Option<&[String]>) -> Result<Option<Arc<[String]>>, String> 
         |name: &String| !name.trim().is_empty() && name.len() <= LONGEST_MANAGER && !name.starts_with(MANAGER);
     match named.unwrap_or_default().iter().position(|name| !is_name(name)) {
         Some(at) => Err(format!(
-            "spec.takeOver[{at}] is no field manager of others; write one as metadata.managedFields has it, of at most \
-             {LONGEST_MANAGER} bytes, such as kustomize-controller"
+            "spec.takeOver[{at}] must be a field manager of another client, as in metadata.managedFields, with at \
+             most {LONGEST_MANAGER} bytes, such as kustomize-controller"
         )),
         None => Ok(named.map(Arc::from)),
     }

@@ -52,7 +52,7 @@ impl Rights {
         let namespace = sync.metadata.namespace.as_deref().unwrap_or_default();
         let account = ServiceAccount::new(namespace, name);
         let wrong = || {
-            let said = "is no name of a ServiceAccount; write lower case letters, digits, - and .";
+            let said = "is not a valid name of a ServiceAccount; use lower case letters, digits, - and .";
             Refused::invalid(Reason::SpecInvalid, format!("spec.serviceAccountName: {name:?} {said}"))
         };
         account.map(Some).ok_or_else(wrong)
@@ -73,8 +73,9 @@ impl Rights {
 fn lacks_account(sync: &GitSync) -> Refused {
     let namespace = sync.metadata.namespace.as_deref().unwrap_or_default();
     let message = format!(
-        "spec.serviceAccountName is required: this agent was installed with `--profile restricted` and applies nothing with rights \
-         of its own; name a ServiceAccount of namespace {namespace} that the agent may impersonate"
+        "spec.serviceAccountName is required: this agent was installed with `--profile restricted` and applies \
+         nothing with permissions of its own; name a ServiceAccount of namespace {namespace} that the agent may \
+         impersonate"
     );
     Refused::invalid(Reason::SpecInvalid, message)
 }
@@ -114,7 +115,7 @@ mod tests {
     fn a_name_that_no_account_can_have_is_refused_and_not_left_out() {
         let rights = Rights { default_service_account: Some("a:b".to_owned()), ..Rights::default() };
         let sync = GitSync::new("x", serde_json::from_value(json!({"gitRepository": "x"})).unwrap());
-        assert!(rights.account(&sync).unwrap_err().message.contains("\"a:b\" is no name of a ServiceAccount"));
+        assert!(rights.account(&sync).unwrap_err().message.contains("\"a:b\" is not a valid name of a ServiceAccount"));
     }
 
     #[test]

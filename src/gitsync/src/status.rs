@@ -343,7 +343,7 @@ mod tests {
         let (ready, message) = silent(3602, &summary);
         assert_eq!(ready, "Unknown SourceUnavailable");
         let expected =
-            "the repository has not answered since 1970-01-01T00:00:02Z; commit c1 is kept applied: no answer";
+            "the repository has not responded since 1970-01-01T00:00:02Z; commit c1 is kept applied: no answer";
         assert_eq!(message, expected);
     }
 

@@ -229,8 +229,9 @@ impl Confined<'_> {
                 for (key, value) in before {
                     self.path.push(Step::Key(key.clone()));
                     let found = self.key(key).and_then(|key| after.get(&key));
-                    let found = found
-                        .ok_or_else(|| self.reported("a key would hold a value of a Secret, or become another"))?;
+                    let found = found.ok_or_else(|| {
+                        self.reported("a key would contain a value of a Secret, or become a different key")
+                    })?;
                     self.check(value, found)?;
                     self.path.pop();
                 }
@@ -255,7 +256,7 @@ impl Confined<'_> {
             }
             (Value::String(text), _) if text.contains('$') => Ok(()),
             (old, new) if old == new => Ok(()),
-            _ => Err(self.reported("a value of a Secret would change another field than its own")),
+            _ => Err(self.reported("a value of a Secret would change a field other than its own")),
         }
     }
 
@@ -349,7 +350,7 @@ mod tests {
         assert_eq!(check("spec: {a: \"${S:0:0}${V}\"}"), r#"{"spec":{"a":"x"}} (confidential)"#);
         assert_eq!(
             check("spec: {\"${S}\": 1}"),
-            "X a: spec[\"${S}\"]: a key would hold a value of a Secret, or become another"
+            "X a: spec[\"${S}\"]: a key would contain a value of a Secret, or become a different key"
         );
         assert_eq!(check("spec: {a: \"${SMAP}\"}"), "X a: spec.a: a value of a Secret would become a map or a list");
         assert_eq!(check("spec: {a: [\"'${SQUOTE}\"]}"), format!("X a: {WITHHELD}"));
@@ -382,7 +383,7 @@ mod tests {
         assert_eq!(check("spec: {a: [1, \"${W}\"]}"), "X a: spec.a[1]: ${W}: the variable is not defined");
         assert_eq!(
             check("spec: {a: \"${V\"}"),
-            "X a: spec.a: ${V: the closing brace is missing, or something is behind the name that no operator begins with"
+            "X a: spec.a: ${V: the closing brace is missing, or an invalid operator follows the name"
         );
         assert_eq!(
             check("spec: {a: \"${MAP} x\"}"),

@@ -154,10 +154,9 @@ async fn answer(
     };
     match sender.send_request(request).await {
         Ok(answer) => answer.map(BodyExt::boxed_unsync),
-        Err(_) => said(
-            StatusCode::BAD_GATEWAY,
-            "the server behind this port ended before it had answered; its log says why\n",
-        ),
+        Err(_) => {
+            said(StatusCode::BAD_GATEWAY, "the server behind this port exited before it responded; its log says why\n")
+        }
     }
 }
 

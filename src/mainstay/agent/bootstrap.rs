@@ -42,10 +42,10 @@ pub(super) async fn create(cluster: Cluster, namespace: String, stop: Cancellati
             match carry_out(&cluster, &kind, &namespace, &map, &mut progress).await {
                 Ok(()) => failures = 0,
                 Err(error) if is_final(&error) => {
-                    tracing::warn!(why = chain(&error), "{BOOTSTRAP} is not carried out; correct it");
+                    tracing::warn!(why = chain(&error), "{BOOTSTRAP} is not applied; correct it");
                 }
                 Err(error) => {
-                    tracing::warn!(why = chain(&error), "{BOOTSTRAP} is not carried out yet");
+                    tracing::warn!(why = chain(&error), "{BOOTSTRAP} is not applied yet");
                     failures += 1;
                     break;
                 }
@@ -107,7 +107,7 @@ async fn carry_out(
     let before = progress.applied.len();
     let mut refused: Option<Error> = None;
     match objects(text, namespace) {
-        Err(why) => tracing::warn!("{BOOTSTRAP} is not carried out: {why}"),
+        Err(why) => tracing::warn!("{BOOTSTRAP} is not applied: {why}"),
         Ok(objects) => {
             for (kind, name, object) in objects {
                 let short = hex::encode(Sha256::digest(format!("{}/{name}", kind.kind)))[..16].to_owned();
@@ -160,7 +160,7 @@ fn objects(text: &str, namespace: &str) -> Result<Vec<(Kind, String, Value)>, St
             (Some("mainstay.dev/v1alpha1"), Some("GitSync")) => {
                 Kind::custom("mainstay.dev", "v1alpha1", "GitSync", "gitsyncs", true)
             }
-            _ => return Err("it may hold GitRepositories and GitSyncs only".to_owned()),
+            _ => return Err("it must contain only GitRepositories and GitSyncs".to_owned()),
         };
         let name = object["metadata"]["name"].as_str().ok_or("an object has no name")?.to_owned();
         match object["metadata"]["namespace"].as_str() {
@@ -171,7 +171,7 @@ fn objects(text: &str, namespace: &str) -> Result<Vec<(Kind, String, Value)>, St
         }
         objects.push((kind, name, object));
         if objects.len() > MAX_OBJECTS {
-            return Err(format!("it holds more than {MAX_OBJECTS} objects"));
+            return Err(format!("it contains more than {MAX_OBJECTS} objects"));
         }
     }
     Ok(objects)
@@ -217,8 +217,8 @@ mod tests {
         let elsewhere = sync.replace("a}", "a, namespace: shop}");
         check(&format!("{repository}---\n{elsewhere}"), Err("GitSync a is not in the namespace flux"));
         let binding = "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRoleBinding\nmetadata: {name: x}\n";
-        check(&format!("{sync}---\n{binding}"), Err("it may hold GitRepositories and GitSyncs only"));
+        check(&format!("{sync}---\n{binding}"), Err("it must contain only GitRepositories and GitSyncs"));
         check("apiVersion: mainstay.dev/v1alpha1\nkind: GitSync\nmetadata: {}\n", Err("an object has no name"));
-        check("just text", Err("it may hold GitRepositories and GitSyncs only"));
+        check("just text", Err("it must contain only GitRepositories and GitSyncs"));
     }
 }

@@ -77,8 +77,9 @@ pub(super) const fn counted(each: usize, copies: usize, bytes: usize) -> usize {
 /// Returns the message for an object without memory. The object would fit with a total budget of `needed` bytes.
 pub(super) fn no_memory(bytes: usize, needed: usize) -> String {
     format!(
-        "the agent has no memory left for this namespace to keep it ({} KiB); with limits.memory of at least {}Mi in its Deployment there \
-         is room for it and those that wait longer; or delete unused objects of the namespace, or make it smaller",
+        "the agent has no memory left for this namespace to keep it ({} KiB); with limits.memory of at least {}Mi in \
+         its Deployment there is enough for it and for those that wait longer; or delete unused objects of the \
+         namespace, or make it smaller",
         bytes.div_ceil(1 << 10),
         memory_limit(needed).div_ceil(1 << 20)
     )

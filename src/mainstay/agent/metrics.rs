@@ -151,17 +151,21 @@ impl Metrics {
         let reverts = family("reverts", "Reverts of managed objects");
         let drifts = family("drifts_left", "Drifts that were detected and, by policy, not reverted");
         let missed_drifts = family("drifts_missed", "Drifts that the watch missed and an audit found");
-        let replacements = family("replacements", "Objects that were deleted and created again");
+        let replacements = family("replacements", "Objects that were replaced because of an immutable field");
         let applies = family("applies", "Objects of applied commits, by outcome");
         let builds = family("function_builds", "Builds of Functions, by outcome");
         let revert_latency = Histogram::new(LATENCIES);
-        let help = "Time from the watch event of a drift to the answer of the write that reverted it";
+        let help = "Time from the watch event of a drift to the response to the write that reverted it";
         registry.register_with_unit("revert_latency", help, Unit::Seconds, revert_latency.clone());
         let apply_duration = Histogram::new(LATENCIES);
-        let help = "Time from the lookup that found a commit to the answer of the last write for it";
+        let help = "Time from the lookup that found a commit to the response to the last write for it";
         registry.register_with_unit("commit_duration", help, Unit::Seconds, apply_duration.clone());
         let missed = Counter::default();
-        registry.register("messages_missed", "Messages that arrived too fast to be counted", missed.clone());
+        registry.register(
+            "messages_missed",
+            "Internal messages that the metrics dropped; the counters of events are too low by this number",
+            missed.clone(),
+        );
         let read: Arc<ReadGauges> = Arc::new(read);
         registry.register_collector(Box::new(AtScrape(Arc::clone(&read))));
         let gauges = Arc::clone(&read);

@@ -138,7 +138,7 @@ impl Followed {
         let (Some(map), Some(data)) = (map, data) else {
             self.is_valid = false;
             if !is_first {
-                tracing::info!("without the ConfigMap {SETTINGS}, the agent's own settings hold");
+                tracing::info!("without the ConfigMap {SETTINGS}, the agent's own settings apply");
             }
             return Some(self.base.clone());
         };
@@ -161,7 +161,7 @@ impl Followed {
                     map,
                     EventType::Normal,
                     Reason::SettingsApplied,
-                    format!("{} settings hold{more}", data.len()),
+                    format!("{} settings apply{more}", data.len()),
                 );
                 self.remember(map, &data).await;
                 Some(settings)
@@ -181,7 +181,7 @@ impl Followed {
         let before = if self.is_valid { None } else { Some(last_valid(&self.base, map)) };
         let stays = match &before {
             None | Some(Some(_)) => "the last valid settings stay",
-            Some(None) => "the agent's own settings hold",
+            Some(None) => "the agent's own settings apply",
         };
         let note = format!("{} mistakes, so {stays}: {shown}", mistakes.len());
         self.emit(map, EventType::Warning, Reason::SettingsInvalid, note);

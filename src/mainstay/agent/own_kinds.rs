@@ -66,7 +66,7 @@ pub(super) fn read<S: DeserializeOwned>(live: &Value) -> Result<Option<Object<S>
         return Err("its spec is larger than 32 KiB".to_owned());
     }
     // The error may quote a value.
-    let spec = S::deserialize(spec).map_err(|_| "a field has another form than the definition says".to_owned())?;
+    let spec = S::deserialize(spec).map_err(|_| "a field does not match the schema of the CRD".to_owned())?;
     let uid = live.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default().to_owned();
     Ok(Some(Object { uid, generation: live.pointer("/metadata/generation").and_then(Value::as_i64), spec }))
 }

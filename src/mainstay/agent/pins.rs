@@ -51,7 +51,7 @@ pub(super) async fn keep(
                     continue;
                 }
                 let writing = timeout(WITHIN, write(&cluster, &kind, &request));
-                let answer = writing.await.unwrap_or_else(|_| Err("the cluster did not answer in time".to_owned()));
+                let answer = writing.await.unwrap_or_else(|_| Err("the cluster did not respond in time".to_owned()));
                 let FirstUse { namespace, name, host, fingerprint, .. } = &request.first_use;
                 match &answer {
                     Ok(()) => tracing::info!(repository = %format!("{namespace}/{name}"), host, fingerprint, "pinned a host key at first use"),
@@ -78,7 +78,7 @@ async fn write(cluster: &Cluster, kind: &Kind, request: &PinRequest) -> Result<(
         let repository = live.and_then(|live| read::<GitRepository>(live).ok()).ok_or("the GitRepository is gone")?;
         let Some(status) = mainstay_git::pin(&repository, first_use, Timestamp::now())? else { return Ok(()) };
         if request.answer.is_closed() {
-            return Err("who asked for it has given up".to_owned());
+            return Err("the requester timed out".to_owned());
         }
         match patch(cluster, kind, &repository, &status).await {
             Ok(()) => return Ok(()),

@@ -200,7 +200,7 @@ struct Lacking {
 /// Determines the missing data of the Secret, and creates them.
 fn lacking(registry: &InternalRegistry, asking: &Value) -> Result<Lacking, String> {
     let mut seed = [0; SEED_BYTES];
-    SystemRandom::new().fill(&mut seed).map_err(|_| "the system gives no random numbers".to_owned())?;
+    SystemRandom::new().fill(&mut seed).map_err(|_| "the system provides no random numbers".to_owned())?;
     let login = registry.missing(&Secret::new(seed));
     let mut data: BTreeMap<_, _> = login.into_iter().map(|(key, value)| (key, json!(value))).collect();
     let Some(names) = registry.names() else { return Ok(Lacking { data, authorities: None, due: None }) };

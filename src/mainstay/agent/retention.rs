@@ -112,8 +112,8 @@ enum Error {
     #[error("the registry's pod was not restarted")]
     Ask(#[source] mainstay_cluster::Error),
     #[error(
-        "the Deployment {INTERNAL_REGISTRY} has no container `{SWEEPS}`: it is of an earlier release; apply the manifests of \
-         this one"
+        "the Deployment {INTERNAL_REGISTRY} has no container `{SWEEPS}`: it is from an earlier release; apply the \
+         manifests of this release"
     )]
     NoContainer,
     #[error(

@@ -62,7 +62,7 @@ async fn store(cluster: &Cluster, kind: &Kind, secret: &Value) -> Result<Option<
     }
     let mut seed = [0; mainstay_git::SEED_BYTES];
     if SystemRandom::new().fill(&mut seed).is_err() {
-        tracing::error!("the system gives no random numbers: no SSH key is made");
+        tracing::error!("the system provides no random numbers: no SSH key is made");
         return Ok(None);
     }
     let Some(made) = mainstay_git::key_pair(&Secret::new(seed), &format!("mainstay/{namespace}/{name}")) else {

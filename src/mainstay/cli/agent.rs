@@ -41,11 +41,11 @@ pub(super) struct Arguments {
     #[arg(long = "allow-namespace", value_name = "NS")]
     allow_namespaces: Vec<String>,
     /// ServiceAccount to impersonate for GitSyncs that name none, in the GitSync's namespace; not for the agent's own
-    /// namespace and those of --allow-namespace. By default such GitSyncs use the agent's rights, and may manage
+    /// namespace and those of --allow-namespace. By default such GitSyncs use the agent's permissions, and may manage
     /// objects of their own namespace only
     #[arg(long, value_name = "NAME", value_parser = service_account)]
     default_service_account: Option<String>,
-    /// Network, such as 10.20.0.0/16, that repositories of tenants may be in besides public addresses; may be repeated;
+    /// Private network, such as 10.20.0.0/16, that repositories of tenants may use; may be repeated;
     /// by default none. Tenants are all namespaces but the agent's own and those of --allow-namespace
     #[arg(long = "allow-network", value_name = "CIDR")]
     allow_networks: Vec<mainstay_object::egress::Network>,
@@ -53,8 +53,8 @@ pub(super) struct Arguments {
     /// as soon as its definitions exist. `eventing` and `console` are processes of their own
     #[arg(long, value_name = "NAMES", value_enum, value_delimiter = ',')]
     components: Vec<Component>,
-    /// Rights of the agent. With `restricted`, each GitSync must name a ServiceAccount, because the agent itself may
-    /// not apply objects
+    /// Permissions of the agent. With `restricted`, each GitSync must name a ServiceAccount, because the agent itself
+    /// may not apply objects
     #[arg(long, value_name = "PROFILE", value_enum, default_value = "full")]
     profile: agent::Profile,
     /// Namespaces, besides its own, that the agent lists and watches, separated by commas; by default all

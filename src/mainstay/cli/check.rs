@@ -72,7 +72,7 @@ fn reference(text: &str) -> Result<Reference, String> {
 }
 
 fn verify_mode(text: &str) -> Result<VerifyMode, String> {
-    serde_json::from_value(json!(text)).map_err(|_| "it is HEAD, Tag or TagAndHEAD".to_owned())
+    serde_json::from_value(json!(text)).map_err(|_| "must be HEAD, Tag or TagAndHEAD".to_owned())
 }
 
 /// Prints findings, and records whether a finding is a problem.
@@ -213,9 +213,9 @@ async fn settings(cluster: &Cluster, namespace: &str) -> Result<Vec<Finding>, Er
 fn agent(lease: &Lease) -> Finding {
     let namespace = &lease.namespace;
     match &lease.holder {
-        Some(holder) => Ok(format!("the agent {holder} is at work")),
+        Some(holder) => Ok(format!("the agent {holder} is running")),
         None => wrong(
-            format!("no agent is at work in the namespace {namespace}"),
+            format!("no agent is running in the namespace {namespace}"),
             format!("kubectl -n {namespace} describe deployment,pods -l app.kubernetes.io/name=mainstay"),
         ),
     }
@@ -252,7 +252,7 @@ async fn permissions(cluster: &Cluster, lease: &Lease, installed: Installed) -> 
         if let Some(holder) = &lease.holder {
             return Ok(Ok(format!("{what}: the agent {holder} acts as the user of its kubeconfig")));
         }
-        return Ok(wrong(what, "-n NAMESPACE names another namespace; mainstay install brings it"));
+        return Ok(wrong(what, "-n NAMESPACE selects a different namespace; mainstay install brings it"));
     }
     let user = format!("system:serviceaccount:{namespace}:{ACCOUNT}");
     let groups = ["system:serviceaccounts", &format!("system:serviceaccounts:{namespace}"), "system:authenticated"];
@@ -273,15 +273,13 @@ async fn permissions(cluster: &Cluster, lease: &Lease, installed: Installed) -> 
     let answers: Vec<(String, bool)> = match asked.buffered(AT_ONCE).try_collect().await {
         Ok(answers) => answers,
         Err(error) if error.is_forbidden() => {
-            return Ok(Ok(
-                "whether the agent may do its work cannot be asked by you: it takes an administrator".to_owned()
-            ));
+            return Ok(Ok("the agent's permissions were not checked: only an administrator can check them".to_owned()));
         }
         Err(error) => return Err(error.into()),
     };
     let lacking: Vec<String> = answers.into_iter().filter_map(|(what, may)| (!may).then_some(what)).collect();
     Ok(if lacking.is_empty() {
-        Ok(format!("ServiceAccount {namespace}/{ACCOUNT} may do all of {count} things that the agent does"))
+        Ok(format!("ServiceAccount {namespace}/{ACCOUNT} has all {count} permissions that the agent needs"))
     } else {
         let more = if lacking.len() > SHOWN { format!(" and {} more", lacking.len() - SHOWN) } else { String::new() };
         let some = lacking[..lacking.len().min(SHOWN)].join(", ");

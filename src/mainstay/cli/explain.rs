@@ -95,7 +95,7 @@ fn known(text: &str) -> Result<String, String> {
     let found = all().into_iter().find(|one| one.reason.eq_ignore_ascii_case(text));
     found
         .map(|one| one.reason)
-        .ok_or_else(|| "it is no reason of a condition or an Event; `mainstay explain` lists them".to_owned())
+        .ok_or_else(|| "it is not the reason of a condition or an Event; `mainstay explain` lists them".to_owned())
 }
 
 pub(super) fn run(arguments: &Arguments) -> Result<Exit, Error> {

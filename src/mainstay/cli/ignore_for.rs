@@ -178,7 +178,7 @@ mod tests {
             "spec.c (order): changed by kubectl, reverted at 2030-01-01T00:00:00Z; the order of a list cannot be ignored, but the \
              whole list can",
             "metadata.labels[mainstay.dev/sync]: reverted at 2030-01-01T00:00:00Z; it cannot be ignored: it is Mainstay's own",
-            "(object): reverted at 2030-01-01T00:00:00Z; it is no field",
+            "(object): reverted at 2030-01-01T00:00:00Z; it is not a field",
         ];
         let paths = json!(["/spec/replicas", "/metadata/annotations/a.b~1c"]);
         check(json!({ "status": status() }), live(), json!({ "paths": paths, "target": target }), &notes);

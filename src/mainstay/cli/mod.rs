@@ -145,7 +145,7 @@ enum Command {
     Tree(tree::Arguments),
     /// Open a web page of this machine: all GitSyncs and Functions, what is wrong, and who changed what
     Ui(ui::Arguments),
-    /// Serve the web page to all users of a cluster, each with the rights of their own token
+    /// Serve the web page to all users of a cluster, each with the permissions of their own token
     Console(console::Arguments),
     /// Show the origin and the state of an object, and the next action of the agent on it
     Trace(object_name::ObjectArguments),
@@ -183,7 +183,7 @@ enum Command {
     /// Try Mainstay in an embedded cluster that follows a repository of yours or a demonstration
     #[cfg(feature = "dev")]
     Dev(dev::Arguments),
-    /// Measure the agent and print one table; exit code 1 if a promise is missed
+    /// Benchmark the agent and print the results as a table; exit code 1 if a target is missed
     #[cfg(feature = "dev")]
     Bench(bench::Arguments),
 }

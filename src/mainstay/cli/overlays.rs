@@ -34,7 +34,7 @@ impl Overlays {
     /// Returns a hint about how to choose a directory without a terminal.
     pub(super) fn hint(&self) -> String {
         let first = self.choices.first().map(String::as_str).unwrap_or_default();
-        format!("--base-dir {first} follows this one; --base-dir {} follows all of them", self.base_dir)
+        format!("--base-dir {first} applies only this directory; --base-dir {} applies all of them", self.base_dir)
     }
 }
 
@@ -46,7 +46,7 @@ impl fmt::Display for Overlays {
         let base_dir = printable(&self.base_dir);
         write!(
             f,
-            "{base_dir} holds kustomizations that build on one another: {}{more}; name one of them",
+            "{base_dir} contains kustomizations that build on one another: {}{more}; select one of them",
             named.join(", ")
         )
     }
@@ -188,8 +188,11 @@ mod tests {
         }
         assert_eq!(
             overlays.to_string(),
-            "/ holds kustomizations that build on one another: /overlays/dev, /base; name one of them"
+            "/ contains kustomizations that build on one another: /overlays/dev, /base; select one of them"
         );
-        assert_eq!(overlays.hint(), "--base-dir /overlays/dev follows this one; --base-dir / follows all of them");
+        assert_eq!(
+            overlays.hint(),
+            "--base-dir /overlays/dev applies only this directory; --base-dir / applies all of them"
+        );
     }
 }

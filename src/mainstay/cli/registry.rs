@@ -97,7 +97,7 @@ async fn sweep(sweep: Sweep) -> Result<Exit, Error> {
         Some(Report { policy: id, problem: Some(panicked.to_string()), ..Report::default() })
     });
     let Some(mut report) = report else {
-        output::print("no sweep was asked for\n")?;
+        output::print("no removal of unused images was requested\n")?;
         return Ok(Exit::Fine);
     };
     if let Some(problem) = &mut report.problem {
@@ -140,7 +140,7 @@ fn perform(sweep: &Sweep) -> Option<Report> {
     };
     let begun = sweep.storage.join(BEGUN);
     if read(&begun).is_ok_and(|id| id == sweep.id) {
-        return failed("it was begun before, by an earlier pod".to_owned());
+        return failed("an earlier pod already started it".to_owned());
     }
     match std::fs::write(&begun, &sweep.id) {
         // A full volume accepts no pushes, so the sweep is safe and has to free space.

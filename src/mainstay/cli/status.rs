@@ -147,7 +147,7 @@ fn describe(
     row("commit", commits(&status, output));
     if let Some(config) = &spec.kube_config {
         let id = status.cluster.as_deref().map(|id| format!(", {id}")).unwrap_or_default();
-        row("cluster", format!("another one, by Secret {}{}", config.secret_ref.name, printable(&id)));
+        row("cluster", format!("remote cluster, from Secret {}{}", config.secret_ref.name, printable(&id)));
     }
     row("objects", format!("{}{}", counts(&status), drift::count(&status)));
     row("reverted", times(status.reverted));
@@ -176,7 +176,7 @@ fn describe(
         let ago = ago(now.duration_since(one.when.0).as_secs());
         format!("{ago} ago {}: {}", one.object, one.fields.join(", "))
     });
-    text.push_str(&section("Deleted and created again, newest first", status.replaced, replaced));
+    text.push_str(&section("Replaced, newest first", status.replaced, replaced));
     text.push_str(&section("Paused", status.paused_objects, status.paused.iter().map(paused)));
     text.push_str(&section("Held back from deletion", status.held_objects, status.held.iter().cloned()));
     let terminating = status.terminating.iter().map(|one| deleting(one, now));
@@ -382,7 +382,7 @@ GitSync apps/shop
   Reverted, newest first, 1 of 2:
     5 min ago, 4 ms after kubectl-edit changed Deployment.apps shop/web: .spec.replicas
       .spec.replicas: 5 → 2
-  Deleted and created again, newest first, 1 of 11:
+  Replaced, newest first, 1 of 11:
     2 min ago Job.batch shop/migrate: spec.template
   Paused:
     ConfigMap shop/web until 2030-01-01T00:30:00Z

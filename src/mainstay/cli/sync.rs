@@ -116,7 +116,7 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
 
 /// The note if no agent holds a Lease.
 const NO_AGENT: &str =
-    "no agent runs in this cluster: a sync is answered once one runs; `mainstay check` shows the problem\n";
+    "no agent is running in this cluster; the request is performed once one runs; `mainstay check` shows the problem\n";
 
 /// Returns whether an agent holds its Lease. Returns true without permission to read Leases, so that no note is
 /// printed.

@@ -382,7 +382,7 @@ fn not_a_file<C: AsRef<[u8]>>(
         EntryKind::Symlink => links::flaw(&entry.path, read(entry)?.as_ref(), listing),
         EntryKind::Submodule => Some((
             "the submodule is not fetched",
-            "let the GitRepository say `submodules: true` and name it in .gitmodules, or name it in .mainstayignore",
+            "set `submodules: true` in the GitRepository and name it in .gitmodules, or name it in .mainstayignore",
         )),
     })
 }

@@ -76,12 +76,11 @@ fn one(
 ) -> Result<Option<Arc<Object>>, Vec<Flaw>> {
     let flaw = |what: &str, hint| Err(vec![Flaw::new(vec![], what, Some(hint))]);
     let Some(file) = mac_in(&map).and_then(|mac| by_mac.get(mac)) else {
-        let what =
-            "it has the metadata of a file that SOPS encrypted, and none of the files that were read is that one";
+        let what = "its SOPS metadata match none of the encrypted files in the commit";
         return flaw(what, "name the encrypted file itself among the resources, and leave its field `sops` as it is");
     };
     if !file.holds(&object.api_version, &object.key.kind) {
-        let what = "its kind differs from the encrypted one, so the values are not decrypted into it";
+        let what = "its kind differs from the kind in the encrypted file, so its values cannot be decrypted";
         return flaw(what, "encrypt the manifest of the object itself");
     }
     let mut value = Value::Object(map);

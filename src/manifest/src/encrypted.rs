@@ -51,7 +51,7 @@ pub(super) fn state(map: &Map<String, Value>, decryption: &Decryption) -> Result
                 return Ok(State::Plain);
             }
             let what = format!("it is encrypted with SOPS, and {FLUX_DECRYPT} says not to decrypt it");
-            flaw(&what, "remove that label or annotation: Kubernetes has no place for what SOPS adds to objects")
+            flaw(&what, "remove that label or annotation: Kubernetes has no fields for the metadata of SOPS")
         }
         Decryption::Keys(_) if is_sealed => can_be_kept(map).map(|()| State::Encrypted),
         Decryption::Keys(_) => unsealed(map).map_or(Ok(State::Plain), Err),
@@ -147,7 +147,7 @@ fn can_be_kept(map: &Map<String, Value>) -> Result<(), Flaw> {
     }
     let text = |key: &str| map.get(key).and_then(Value::as_str);
     if text("apiVersion").is_none() && text("kind").is_none() {
-        let what = "it is encrypted with SOPS, and no manifest: it has neither apiVersion nor kind";
+        let what = "it is encrypted with SOPS, and it is not a manifest: it has neither apiVersion nor kind";
         return Err(Flaw::new(vec![], what, Some("if it is none, name it in .mainstayignore")));
     }
     if text("kind").is_some_and(|kind| kind.ends_with("List")) && map.get("items").is_some_and(Value::is_array) {

@@ -68,7 +68,7 @@ impl Ignored {
         }
         self.memory += FILE_BYTES + PATTERN_BYTES * patterns.map(str::len).sum::<usize>();
         if self.memory > MEMORY {
-            let hint = Some("write fewer rules, in a directory above, where each counts once");
+            let hint = Some("write fewer rules, in a parent directory");
             let what = "the rules of the ignore files up to this one take too much memory";
             return vec![Problem::new(Place::file(path), what, hint)];
         }
@@ -215,8 +215,8 @@ mod tests {
             (ignored.rules.len(), problems)
         };
         assert_eq!(added(&few, "# comments cost nothing\n\n", 500), (500, vec![]));
-        let expected = "d1/.mainstayignore: the rules of the ignore files up to this one take too much memory (write fewer rules, \
-                        in a directory above, where each counts once)";
+        let expected = "d1/.mainstayignore: the rules of the ignore files up to this one take too much memory (write \
+                        fewer rules, in a parent directory)";
         assert_eq!(added(&many, "", 1000), (1, vec![expected.to_owned()]));
     }
 

@@ -102,7 +102,7 @@ fn metadata(object: &mut Map<String, Value>, flaws: &mut Vec<Flaw>) {
         if replace.is_some_and(|value| ![names::ENABLED, names::DISABLED].contains(&value)) {
             let path = ["metadata", "annotations", names::REPLACE].map(|step| Step::Key(step.into())).to_vec();
             let what = format!("{} is neither enabled nor disabled", path_text(&path));
-            let hint = Some("enabled lets the object be deleted and created again when an immutable field changed");
+            let hint = Some("enabled allows the replacement of the object when an immutable field changes");
             flaws.push(Flaw::new(path, what, hint));
         }
     }

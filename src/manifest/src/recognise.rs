@@ -80,7 +80,7 @@ const TOOLS: &[(&str, &str)] = &[
     ("kubelet.config.k8s.io", "the configuration of a kubelet"),
     ("apiserver.config.k8s.io", "the configuration of an API server"),
     ("audit.k8s.io", "the configuration of an API server"),
-    ("kustomize.config.k8s.io", "a kustomization, which has another name: kustomization.yaml"),
+    ("kustomize.config.k8s.io", "a kustomization, which must be named kustomization.yaml"),
 ];
 
 /// Returns whether a path is that of a `Chart.yaml`.
@@ -108,7 +108,7 @@ pub(super) fn pointer(content: &[u8]) -> Option<&'static str> {
     let has = |key: &str| text.lines().any(|line| line.starts_with(key));
     let is_whole = has("oid sha256:") && has("size ") && !text.contains('\r') && content.starts_with(POINTERS[0]);
     Some(if is_whole {
-        "let the GitRepository say `spec.lfs: true`"
+        "set `spec.lfs: true` in the GitRepository"
     } else {
         "the pointer is not as Git LFS writes it: add the file again"
     })

@@ -79,7 +79,7 @@ pub fn report<C: AsRef<[u8]>>(
         } else if let Some(whole) = wholes().find(|file| is_within(path, file)) {
             FileState::LeftOut(format!("it is part of {whole}"))
         } else if entry.kind == EntryKind::Symlink {
-            FileState::LeftOut("it is a symbolic link, and no manifest".to_owned())
+            FileState::LeftOut("it is a symbolic link, not a manifest".to_owned())
         } else if other_files::is_of_another_tool(path) {
             FileState::LeftOut("it is a file of another tool".to_owned())
         } else {

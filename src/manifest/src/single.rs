@@ -50,7 +50,7 @@ pub(crate) fn read_fields(text: &str, limits: &Limits) -> Result<Map<String, Val
     match (documents.next(), documents.next()) {
         (None, _) => Ok(Map::new()),
         (Some(Value::Object(fields)), None) => Ok(fields),
-        (Some(_), None) => Err((0, "it is no map".to_owned())),
+        (Some(_), None) => Err((0, "it is not a map".to_owned())),
         (Some(_), Some(_)) => Err((0, "it has more than one document".to_owned())),
     }
 }
@@ -79,7 +79,7 @@ mod tests {
     fn a_problem_has_its_line() {
         let wrong = |text: &str| fields(text).unwrap_err();
         assert_eq!(wrong("a: 1\n---\nb: 1\n"), (0, "it has more than one document".to_owned()));
-        assert_eq!(wrong("- a\n"), (0, "it is no map".to_owned()));
+        assert_eq!(wrong("- a\n"), (0, "it is not a map".to_owned()));
         assert_eq!(wrong("# x\n---\na: [\n").0, 3);
         assert_eq!(wrong("a: 1\nb: 2\na: 3\n").0, 3);
         assert_eq!(wrong("a: 1\n--- b\n").0, 2);

@@ -32,7 +32,7 @@ pub fn read_value(text: &str, limits: &Limits) -> Result<Map<String, Value>, Str
     match (loaded.faults.into_iter().next(), loaded.value) {
         (Some(fault), _) => Err(fault.what),
         (None, Value::Object(map)) => Ok(map),
-        (None, _) => Err("it is no map".to_owned()),
+        (None, _) => Err("it is not a map".to_owned()),
     }
 }
 

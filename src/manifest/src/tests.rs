@@ -252,7 +252,7 @@ fn kustomizations_are_named_and_links_and_submodules_are_not_followed() {
         shown(&decoded),
         "\
 c: symbolic links are not followed (put the files themselves there, or name it in .mainstayignore)
-e: the submodule is not fetched (let the GitRepository say `submodules: true` and name it in .gitmodules, or name it in .mainstayignore)"
+e: the submodule is not fetched (set `submodules: true` in the GitRepository and name it in .gitmodules, or name it in .mainstayignore)"
     );
 }
 

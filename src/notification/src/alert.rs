@@ -119,7 +119,7 @@ impl Selection {
 fn invalid(list: &[String], field: &str) -> String {
     let wrong = list.iter().position(|one| RegexSetBuilder::new([one]).size_limit(COMPILED).build().is_err());
     match wrong {
-        Some(at) => format!("spec.{field}[{at}]: is no regular expression in RE2's syntax, or needs more than 128 KiB"),
+        Some(at) => format!("spec.{field}[{at}]: is not a regular expression (RE2 syntax), or needs more than 128 KiB"),
         None => format!("spec.{field}: needs more than 128 KiB; shorten the expressions"),
     }
 }
@@ -174,7 +174,7 @@ mod tests {
         assert!(read(spec("a"), true).unwrap().has("GitSync", "other", "x", &BTreeMap::new()));
         let problems = read(spec("("), false).unwrap_err();
         assert!(problems[0].starts_with("spec.eventSources[0].namespace: an Alert of this namespace"), "{problems:?}");
-        assert!(problems[1].starts_with("spec.inclusionList[0]: is no regular expression"), "{problems:?}");
+        assert!(problems[1].starts_with("spec.inclusionList[0]: is not a regular expression"), "{problems:?}");
         let problems = read(spec(&"(a{1000}){1000}".repeat(2)), true).unwrap_err();
         assert!(problems[0].contains("128 KiB"), "{problems:?}");
     }

@@ -42,7 +42,7 @@ impl Outcome {
             300..=399 => {
                 retry(format!("the service redirects (status {status}), which is not followed; correct the address"))
             }
-            429 => retry("the service takes no more messages for now (status 429)".to_owned()),
+            429 => retry("the service limits the rate of messages (status 429)".to_owned()),
             _ => retry(format!("the service answers with status {status}")),
         }
     }

@@ -64,7 +64,7 @@ impl Cron {
             return Err("set the time zone in the field timeZone, not in the expression".to_owned());
         }
         if expanded.starts_with('@') {
-            return Err("of the names with @ there are @hourly, @daily, @weekly, @monthly and @yearly".to_owned());
+            return Err("the supported names with @ are @hourly, @daily, @weekly, @monthly and @yearly".to_owned());
         }
         let fields = expanded.split_ascii_whitespace().collect::<Vec<_>>();
         let [minute, hour, day, month, weekday] = fields.as_slice() else {
@@ -88,7 +88,7 @@ impl Cron {
         };
         let cron = Self { schedules, zone };
         if cron.next(Timestamp::UNIX_EPOCH).is_none() {
-            return Err("no day is like that".to_owned());
+            return Err("no day matches".to_owned());
         }
         Ok(cron)
     }
@@ -281,7 +281,7 @@ mod tests {
         assert_eq!(refused("0 0 * 13 *"), "month: \"13\" in \"13\" is not one of 1 to 12 or jan to dec");
         assert_eq!(refused("0 0 * * 5#2"), "day of the week: \"5#2\" in \"5#2\" is not one of 0 to 7 or sun to sat");
         assert_eq!(refused("*/0 * * * *"), "minute: the step \"0\" in \"*/0\" is not a number from 1 on");
-        assert_eq!(refused("0 0 31 2 *"), "no day is like that");
+        assert_eq!(refused("0 0 31 2 *"), "no day matches");
         assert_eq!(refused("TZ=UTC 0 0 * * *"), "set the time zone in the field timeZone, not in the expression");
         for hostile in [
             "",

@@ -12,7 +12,7 @@ pub struct Digest([u8; 16]);
 
 /// A text that is not 32 hexadecimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a digest is 32 hexadecimal digits")]
+#[error("a digest must have 32 hexadecimal digits")]
 pub struct ParseDigestError;
 
 impl Digest {

@@ -27,10 +27,10 @@ impl Pointer {
             return Err("it names the whole object; name a field, such as /spec/replicas");
         }
         let Some(text) = text.strip_prefix('/') else {
-            return Err("a JSON pointer begins with `/`, such as /spec/replicas");
+            return Err("a JSON pointer must begin with `/`, such as /spec/replicas");
         };
         text.split('/').map(unescaped).collect::<Option<Box<[_]>>>().map(Self).ok_or(
-            "`~` is followed by 0 or 1 in a JSON pointer: a `/` in a name is written `~1`, and a `~` is written `~0`",
+            "`~` must be followed by 0 or 1 in a JSON pointer: write `~1` for a `/` in a name, and `~0` for a `~`",
         )
     }
 
@@ -172,10 +172,10 @@ mod tests {
     fn says_what_is_wrong() {
         for (text, expected) in [
             ("", "it names the whole object"),
-            ("spec", "a JSON pointer begins with"),
-            ("/a~", "`~` is followed by"),
-            ("/a~2", "`~` is followed by"),
-            ("/ä~ä", "`~` is followed by"),
+            ("spec", "a JSON pointer must begin with"),
+            ("/a~", "`~` must be followed by"),
+            ("/a~2", "`~` must be followed by"),
+            ("/ä~ä", "`~` must be followed by"),
             (&format!("/{}", "a".repeat(1024)), "it is longer"),
         ] {
             let wrong = Pointer::parse(text).unwrap_err();

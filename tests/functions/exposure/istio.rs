@@ -60,7 +60,7 @@ async fn proxies_check_tokens_with_istio_alone() {
     let why = "False AuthNotSupported: .spec.rules[1] is not routed: Istio without Oathkeeper cannot check what it asks for (jwt): ";
     world.rule_is("ERROR OK ERROR", &format!("{why}pods of this namespace get no proxy of Istio")).await;
     label_namespace(&world, json!({"istio-injection": "enabled"}));
-    world.rule_is("ERROR OK ERROR", &format!("{why}its Service is not there, or selects no pods")).await;
+    world.rule_is("ERROR OK ERROR", &format!("{why}its Service does not exist, or selects no pods")).await;
     assert_eq!((routed(&world), world.all(POLICIES).len()), (1, 0));
     world.gate.record();
     select(&world, "a");
@@ -100,8 +100,8 @@ async fn proxies_check_tokens_with_istio_alone() {
 
     // An open path might match the same requests.
     world.change_rule(json!({"rules": [path("/.*", &["GET"], "noop", json!({})), closed()]}));
-    let meets = "False AuthNotSupported: .spec.rules[0] is not routed: it may lead to the same requests as .spec.rules[1], which \
-                 asks for a token";
+    let meets = "False AuthNotSupported: .spec.rules[0] is not routed: it may match the same requests as \
+                 .spec.rules[1], which asks for a token";
     world.rule_is("ERROR OK ERROR", meets).await;
     world.change_rule(json!({"rules": [open(), closed()]}));
     world.rule_is(SERVED.0, SERVED.1).await;

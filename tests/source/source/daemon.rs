@@ -82,7 +82,7 @@ async fn a_truncated_answer_of_a_git_daemon_is_an_error_wherever_it_ends() {
         assert_eq!(error.class(), Class::Unavailable, "after {bytes}: {}", chain(&error));
         texts.insert(error.fault().to_string());
     }
-    let expected = "the server violates the Git protocol: the answer ends in the middle of a packet";
+    let expected = "the server violates the Git protocol: the response ends in the middle of a packet";
     assert!(texts.contains(expected), "{texts:?}");
     after.store(usize::MAX >> 1, Ordering::SeqCst);
     assert!(bench.source.fetch(&remote, &found).await.is_ok());

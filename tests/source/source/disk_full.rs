@@ -48,7 +48,7 @@ async fn on_small_disk(directory: &Path) {
         let error = sync(&source, &remote, "main").await.unwrap_err();
         let text = chain(&error);
         assert_eq!(error.class(), Class::Unavailable, "{kibibytes} KiB: {text}");
-        assert!(text.contains("the volume of the mirrors is full; give it more room"), "{kibibytes} KiB: {text}");
+        assert!(text.contains("the volume of the mirrors is full; enlarge it"), "{kibibytes} KiB: {text}");
         assert_eq!(server.take_counts().packs, 1, "{kibibytes} KiB: it is asked for once");
         bench.origin.file("a.yaml", format!("a: {}\n", round + 2)).commit("next");
         let snapshot = sync(&source, &bench.remote(), "main").await.unwrap();

@@ -102,7 +102,7 @@ async fn a_github_app_opens_its_repositories_with_tokens_that_are_kept_until_sho
 
     let said = refused(&data(&key().0, "29")).await;
     assert!(
-        said.starts_with("127.0.0.1 gives no token for the GitHub App: it does not accept the key (401)"),
+        said.starts_with("127.0.0.1 did not issue a token for the GitHub App: it does not accept the key (401)"),
         "{said}"
     );
     let said = refused(&data(&pem, "30")).await;
@@ -134,6 +134,6 @@ async fn a_github_app_opens_its_repositories_with_tokens_that_are_kept_until_sho
     let said = refused(&of_owner("nobody")).await;
     assert!(said.contains("it has no installation of the App for this owner (404)"), "{said}");
     let said = refused(&of_owner("odd")).await;
-    assert!(said.contains("its answer has no installation"), "{said}");
+    assert!(said.contains("its response has no installation"), "{said}");
     serving.abort();
 }

@@ -21,7 +21,7 @@ pub(super) fn through_address(address: &str, mut remote: Remote, login: &[(&str,
     Ok(remote)
 }
 
-const DENIED: &str = "the proxy wants a user name and password that it accepts";
+const DENIED: &str = "the proxy requires a valid user name and password";
 
 /// Checks that the remote is reached only through the proxy.
 async fn check(source: &Source, mut proxy: Proxy, remote: &Remote, wrong_login: &str) {

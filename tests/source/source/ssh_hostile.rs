@@ -60,7 +60,7 @@ async fn a_server_that_falls_silent_anywhere_is_left_by_its_deadline() {
         let error = bench.source.lookup(&remote, &main, NOW).await.unwrap_err();
         assert_eq!(error.class(), Class::Unavailable, "after {after}: {}", chain(&error));
         let text = error.fault().to_string();
-        assert!(text.contains("timed out after 1.5 s") || text.contains("stopped answering"), "after {after}: {text}");
+        assert!(text.contains("timed out after 1.5 s") || text.contains("stopped responding"), "after {after}: {text}");
     }
 }
 
@@ -205,7 +205,7 @@ async fn a_connection_that_is_cut_during_a_pack_ends_in_an_error() {
     for after in [6_000, 20_000, 100_000, 190_000] {
         bench.server.fail(Fault::CutAfter(after));
         let error = bench.source.fetch(&remote, &found).await.unwrap_err();
-        let expected = "the server ended the connection in the middle of an answer";
+        let expected = "the server ended the connection in the middle of a response";
         assert_eq!((error.class(), &*error.fault().to_string()), (Class::Unavailable, expected), "after {after}");
     }
     bench.server.fail(None);
@@ -221,7 +221,7 @@ async fn a_server_that_falls_silent_during_a_pack_is_left_by_its_deadline() {
         let error = bench.source.fetch(&remote, &found).await.unwrap_err();
         let (class, text) = (error.class(), error.fault().to_string());
         // Keepalive requests of the client are not answered either.
-        let is_named = text.contains("timed out after 4 s") || text.contains("in the middle of an answer");
+        let is_named = text.contains("timed out after 4 s") || text.contains("in the middle of a response");
         assert!(class == Class::Unavailable && is_named, "after {after}: {text}");
     }
     bench.server.fail(None);
@@ -238,7 +238,7 @@ async fn a_truncated_pack_is_refused_over_ssh() {
         let answer = [b"000dpackfile\n", &*bands, b"0000"].concat();
         // The response ends in the middle of a packet, although the server ends without an error.
         let cut = answer[..answer.len() - 6].to_vec();
-        cases.extend([(answer, "damaged pack"), (cut, "the answer ends in the middle of a packet")]);
+        cases.extend([(answer, "damaged pack"), (cut, "the response ends in the middle of a packet")]);
     }
     for nothing in [&b"000dpackfile\n0000"[..], b"000dpackfile\n"] {
         cases.push((nothing.to_vec(), "without the commit"));

@@ -102,7 +102,7 @@ async fn a_bearer_token_and_a_client_certificate_do_not_follow_a_redirect_to_ano
         [("ca.crt", &*ca), ("tls.crt", &*pair.certificate), ("tls.key", &*pair.key), ("bearerToken", "s3cret-token")];
     let (class, said) = bench.refused(&data).await;
     assert_eq!(class, Class::Denied);
-    assert!(said.starts_with("TLS: the server wants a client certificate"), "{said}");
+    assert!(said.starts_with("TLS: the server requires a valid client certificate"), "{said}");
     assert_eq!(other.take_counts().requests, 0);
     let open = GitServer::start_tls(bench.origin.root(), bench.ca.server("127.0.0.1")).await;
     bench.server.fail(On::Advertisement, Fault::Redirect(open.base()));
@@ -115,7 +115,7 @@ async fn a_bearer_token_and_a_client_certificate_do_not_follow_a_redirect_to_ano
 async fn a_client_certificate_opens_a_repository() {
     let bench = TlsBench::new(|ca| ca.server_for_clients("127.0.0.1")).await;
     let (ca, good, foreign) = (bench.ca.pem(), bench.ca.issue("robot"), PrivateCa::new().issue("robot"));
-    let wants = "TLS: the server wants a client certificate that it accepts";
+    let wants = "TLS: the server requires a valid client certificate";
     let (class, said) = bench.refused(&[("ca.crt", &ca), ("username", "robot"), ("password", "x")]).await;
     assert!(class == Class::Denied && said.starts_with(wants), "{said}");
     let with =
@@ -134,7 +134,7 @@ async fn reports_why_a_handshake_failed() {
     let (class, said) = other_name.refused(&[("ca.crt", &other_name.ca.pem())]).await;
     assert_eq!(class, Class::Denied);
     assert!(
-        said.starts_with("TLS: the server's certificate is for another name (") && said.contains("git.example.org"),
+        said.starts_with("TLS: the server's certificate is for a different name (") && said.contains("git.example.org"),
         "{said}"
     );
 

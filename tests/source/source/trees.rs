@@ -127,7 +127,7 @@ async fn a_tree_that_its_commit_names_and_that_has_another_id_is_missing() {
     bench.server.fail(On::Packs, Fault::Answer(answer));
     let snapshot = bench.sync("main").await.unwrap();
     let error = snapshot.entries(&BaseDir::root()).unwrap_err();
-    let left_out = format!("the server left something of the commit out (object {said} is missing)");
+    let left_out = format!("the server omitted objects of the commit (object {said} is missing)");
     let (class, text) = (error.class(), error.fault().to_string());
     assert!(class == Class::Unavailable && text.starts_with(&left_out), "{class:?} {text}");
 }

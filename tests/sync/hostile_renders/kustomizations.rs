@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 
 use super::*;
 
-const ELSEWHERE: &str = "it names something of another host, which is not fetched";
+const ELSEWHERE: &str = "it references a remote resource, which is not fetched";
 const FILE: &str = "app/kustomization.yaml";
 
 /// A listener on this machine that must not receive a connection.
@@ -94,7 +94,7 @@ async fn remote_bases_in_disguise() {
     let listening = Listening::new();
     let own = listening.address();
     let binary = STANDARD.encode(&own);
-    let spelled = "which is spelled otherwise";
+    let spelled = "which is misspelled";
     let cases = [
         (format!("Resources: ['{own}']\n"), spelled),
         (format!("re\u{17f}ources: ['{own}']\n"), spelled),
@@ -104,7 +104,7 @@ async fn remote_bases_in_disguise() {
         (format!("configMapGenerator: [{{name: a, File\u{17f}: ['a={own}']}}]\n"), spelled),
         (format!("<<: {{resources: ['{own}']}}\n"), ELSEWHERE),
         (format!("resources: [!!binary {binary}]\n"), ELSEWHERE),
-        (format!("resources: [!!bin%61ry {binary}]\n"), "a tag that is written with escapes"),
+        (format!("resources: [!!bin%61ry {binary}]\n"), "a YAML tag in escaped"),
         (format!("# a\u{85}resources: ['{own}']\n"), "a line break that not all readers of YAML know"),
         (format!("resources: [kept.yaml]\n# a\u{2028}resources: ['{own}']\n"), "a line break that not all"),
         (format!("resources: [kept.yaml]\nresources: ['{own}']\n"), "the key \"resources\" is defined twice"),

@@ -29,7 +29,7 @@ pub(super) fn history(moments: &[Moment<'_>], now: Timestamp) -> Markup {
                             Moment::Edit(one) => (edit(one, now, None)),
                             Moment::Replaced { when, object, fields } => {
                                 p { (parts::sign("wait", "↻", "replaced")) " " (parts::age(*when, now)) " ago" }
-                                p { (parts::named_object(object)) " was deleted and created again"
+                                p { (parts::named_object(object)) " was replaced"
                                     @if !fields.is_empty() { ", because " code { (fields) } " cannot be changed" } }
                             }
                         } }

@@ -9,8 +9,8 @@ use super::frame::{Page, head, render};
 pub(crate) fn sign_in(next: &str, problem: &str, better: Option<&str>) -> String {
     let body = html! {
         h1 { "Sign in" }
-        p { "Sign in with a token of this cluster. You see and change what its rights permit. The token stays in the memory \
-             of this server until you sign out, or until it expires." }
+        p { "Sign in with a token of this cluster. You see and change what its permissions allow. The token stays in \
+             the memory of this server until you sign out, or until it expires." }
         p { "A ServiceAccount gets one by " code { "kubectl create token NAME --namespace NAMESPACE --duration 8h" } }
         @if let Some(better) = better {
             p.note { "Browsers send the cookie of this address to all ports of the machine. Use " a href=(better) { (better) } }

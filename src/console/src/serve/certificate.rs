@@ -82,7 +82,10 @@ impl Certificate {
                 Err(error) => {
                     let why = chain(&error);
                     if why != problem {
-                        tracing::warn!(why, "the former certificate of the console is used");
+                        tracing::warn!(
+                            why,
+                            "could not load the new certificate of the console; the previous one stays in use"
+                        );
                     }
                     problem = why;
                 }

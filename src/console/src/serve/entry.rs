@@ -144,7 +144,7 @@ impl Shared {
         let Some(text) = bearer::token(form.get("token")) else {
             return refused(
                 StatusCode::UNPROCESSABLE_ENTITY,
-                "This is no token: paste it in one line, without quotes around it.",
+                "This is not a token: paste it in one line, without quotes around it.",
             );
         };
         let (Ok(secret), Ok(csrf)) = (token(), token()) else { return no_random_numbers() };
@@ -216,5 +216,5 @@ fn digest(token: &str, origin: &WebOrigin) -> TokenDigest {
 }
 
 fn no_random_numbers() -> Response {
-    answer::message(StatusCode::INTERNAL_SERVER_ERROR, "No session", "The system gives no random numbers.")
+    answer::message(StatusCode::INTERNAL_SERVER_ERROR, "No session", "The system provides no random numbers.")
 }

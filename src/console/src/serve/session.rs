@@ -123,6 +123,6 @@ fn watch(
 /// Returns a new random token.
 pub(super) fn token() -> io::Result<String> {
     let mut bytes = [0_u8; 32];
-    SystemRandom::new().fill(&mut bytes).map_err(|_| io::Error::other("the system gives no random numbers"))?;
+    SystemRandom::new().fill(&mut bytes).map_err(|_| io::Error::other("the system provides no random numbers"))?;
     Ok(hex::encode(bytes))
 }

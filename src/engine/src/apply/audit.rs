@@ -157,7 +157,7 @@ impl Writer {
         let view = |answer: &Value| projection::digest(&desired.view(answer), &audit.known.empty_containers);
         if view(&again) != view(answer) {
             let fields = few(shown_fields(desired, fields)).join(", ");
-            let cause = format!("the answer is another one each time ({fields}), so no apply would settle it");
+            let cause = format!("every dry run returns different values ({fields}), so an apply cannot converge");
             return Ok(Answer::Ended(Audited::Refused { owner: audit.owner.clone(), cause }));
         }
         let differing = Differing { fields, changes: Vec::new(), who: UNKNOWN.to_owned() };

@@ -188,7 +188,7 @@ impl Writer {
         match self.replace(&owner, desired, body, &refused, Occasion::Drift).await? {
             Replaced::No => Err(refused.into()),
             Replaced::Denied(why) => {
-                let advice = format!("a field differs that cannot be changed; {}", why.text(&desired.key));
+                let advice = format!("an immutable field differs; {}", why.text(&desired.key));
                 Err(NotDone { error: refused, advice: Some(advice) })
             }
             Replaced::Awaited(_) => Ok(None),

@@ -207,6 +207,6 @@ fn learn(limit: &mut Limit, load: Option<ServerLoad>) {
         Some(ServerLoad::Overloaded { sent, retry_after }) => limit.overloaded(sent, retry_after, Instant::now()),
     }
     if limit.number() < before {
-        tracing::debug!(reverts = limit.number(), "the server is busy: fewer reverts at once");
+        tracing::debug!(reverts = limit.number(), "the server is busy: fewer concurrent reverts");
     }
 }

@@ -37,12 +37,12 @@ impl fmt::Display for Kept {
             Self::Annotation(annotation) => annotation,
             Self::Paused => "mainstay.dev/reconcile: disabled",
             Self::Unproven => {
-                "it carries our label, but nothing proves that Mainstay applied it (its managedFields were removed \
-                 before its UID was recorded, or another client created it), so it is not deleted; remove its label \
-                 to have Mainstay release it"
+                "it carries Mainstay's label, but nothing proves that Mainstay applied it (its managedFields were \
+                 removed before its UID was recorded, or another client created it), so it is not deleted; remove its \
+                 label to have Mainstay release it"
             }
             Self::TakesObjects => "deleting it deletes everything that it has applied (mainstay.dev/on-delete: prune)",
-            Self::Installed => "it is part of the Mainstay that runs here, which deleting it may end",
+            Self::Installed => "it is part of the running installation of Mainstay, which its deletion may stop",
         })
     }
 }

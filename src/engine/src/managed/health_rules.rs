@@ -119,7 +119,7 @@ impl HealthRules {
                 (Ok(true), Says::InProgress) => return Some(Health::Progressing(format!("{field} is true"))),
                 (Ok(true), Says::Failed) => return Some(Health::Failed(format!("{field} is true"))),
                 (Ok(true), Says::Current) => return Some(Health::Healthy),
-                (Err(error), _) => return Some(Health::Progressing(format!("{field} has no answer: {error}"))),
+                (Err(error), _) => return Some(Health::Progressing(format!("{field} cannot be evaluated: {error}"))),
             }
         }
         let current = rule.checks.last().map_or("", |check| &*check.field);
@@ -165,7 +165,7 @@ mod tests {
         assert_eq!(said(&all, "Db", &phase("Error")), format!("failed: {place}.failed is true"));
         assert_eq!(said(&all, "Db", &phase("Other")), format!("progressing: {place}.current is not true"));
         let missing =
-            format!("progressing: {place}.inProgress has no answer: line 1, column 8: there is no field `phase`");
+            format!("progressing: {place}.inProgress cannot be evaluated: line 1, column 8: there is no field `phase`");
         assert_eq!(said(&all, "Db", &json!({"status": {}})), missing);
         let both = [expr(json!({"inProgress": "true", "failed": "true", "current": "true"}))];
         assert_eq!(said(&both, "Db", &phase("")), format!("progressing: {place}.inProgress is true"));

@@ -162,10 +162,10 @@ fn pointer(path: &str) -> Result<Pointer, String> {
     let pointer = Pointer::parse(path)?;
     let tokens = pointer.tokens().iter().map(|token| &**token).collect::<Vec<_>>();
     match tokens.as_slice() {
-        ["apiVersion" | "kind"] | ["apiVersion" | "kind", ..] => Err("it says which object it is".to_owned()),
-        ["metadata"] => Err("it says which object it is; name a field in it, such as /metadata/labels/team".to_owned()),
+        ["apiVersion" | "kind"] | ["apiVersion" | "kind", ..] => Err("it identifies the object".to_owned()),
+        ["metadata"] => Err("it identifies the object; name a field in it, such as /metadata/labels/team".to_owned()),
         ["metadata", field, ..] if IDENTITY.contains(field) => {
-            Err("it says which object it is, or is written by the API server".to_owned())
+            Err("it identifies the object, or is written by the API server".to_owned())
         }
         ["metadata", field @ ("labels" | "annotations")] => {
             Err(format!("it includes keys that Mainstay sets and reads; name each key, such as /metadata/{field}/team"))
@@ -197,11 +197,11 @@ mod tests {
         ]));
         let wrong = wrong.unwrap_err();
         for (line, expected) in wrong.lines().zip([
-            "spec.ignore[0].paths[1] (spec/replicas): a JSON pointer begins with `/`",
-            "spec.ignore[0].paths[2] (/a~): `~` is followed by",
-            "spec.ignore[0].paths[3] (/kind): it says which object it is",
-            "spec.ignore[0].paths[4] (/metadata): it says which object it is",
-            "spec.ignore[0].paths[5] (/metadata/name): it says which object it is",
+            "spec.ignore[0].paths[1] (spec/replicas): a JSON pointer must begin with `/`",
+            "spec.ignore[0].paths[2] (/a~): `~` must be followed by",
+            "spec.ignore[0].paths[3] (/kind): it identifies the object",
+            "spec.ignore[0].paths[4] (/metadata): it identifies the object",
+            "spec.ignore[0].paths[5] (/metadata/name): it identifies the object",
             "spec.ignore[0].paths[6] (/metadata/labels): it includes keys that Mainstay",
             "spec.ignore[0].paths[7] (/metadata/annotations/mainstay.dev~1prune): it is Mainstay's own",
             "spec.ignore[0].paths[8] (): it names the whole object",

@@ -155,7 +155,7 @@ fn kind_of(item: &str) -> Result<(String, String), String> {
         group.split('.').all(is_label)
     };
     if !is_kind || (item.contains('.') && !is_group(group)) {
-        return Err("has to be Kind.group, such as Job.batch, or Kind in the core group, such as Service".to_owned());
+        return Err("must be Kind.group, such as Job.batch, or Kind in the core group, such as Service".to_owned());
     }
     if group.is_empty() && !CORE.contains(&kind) {
         let of = GROUPS.iter().find(|(known, _)| *known == kind);
@@ -166,11 +166,11 @@ fn kind_of(item: &str) -> Result<(String, String), String> {
     }
     let key = Key::new(group, kind, None, "");
     if let Some(why) = never(&key) {
-        return Err(format!("{why}, so objects of this kind are never deleted and created again; remove it"));
+        return Err(format!("{why}, so objects of this kind are never replaced; remove it"));
     }
     if is_claim(&key) {
         return Err(format!(
-            "it holds data, so each object has to be named by the annotation {REPLACE}: {ENABLED} in its manifest"
+            "it holds data, so each object must have the annotation {REPLACE}: {ENABLED} in its manifest"
         ));
     }
     Ok((kind.to_owned(), group.to_owned()))
@@ -268,7 +268,7 @@ pub(crate) fn spare(installation: &Installation, key: &Key, live: &Value) -> Res
     let meta = live.get("metadata").cloned().unwrap_or_default();
     let belongs = |meta: &ObjectMeta| installation.includes(key, meta) || installation.is_bound_by(key, live);
     if serde_json::from_value(meta).is_ok_and(|meta| belongs(&meta)) {
-        return Err(Unfit::Denied(Denied::Never("it is part of the Mainstay that runs here")));
+        return Err(Unfit::Denied(Denied::Never("it is part of the running installation of Mainstay")));
     }
     Ok(())
 }
@@ -331,51 +331,46 @@ impl Denied {
             Self::Unasked => {
                 let rerun = if can_end(key) {
                     format!(
-                        "once it has finished, another value of the annotation {RERUN} in its manifest has it created \
-                         again; or "
+                        "once it has finished, change the annotation {RERUN} in its manifest to have it recreated; or "
                     )
                 } else {
                     String::new()
                 };
                 format!(
-                    "{rerun}delete the object to have it created again, or let Mainstay do that: with `annotations: \
-                     {{{REPLACE}: {ENABLED}}}` in the metadata of its manifest, or with `replace: [{kind}]` in the \
-                     spec of the \
-                     GitSync"
+                    "{rerun}delete the object to have it recreated, or allow its replacement: `annotations: \
+                     {{{REPLACE}: {ENABLED}}}` in the metadata of its manifest, or `replace: [{kind}]` in the spec of \
+                     the GitSync"
                 )
             }
-            Self::Disabled => format!("{REPLACE}: {DISABLED} keeps it from being deleted and created again"),
-            Self::Never(why) => format!(
-                "{why}, so Mainstay never deletes it to create it again: change the manifest back, or replace it by \
-                 hand"
-            ),
+            Self::Disabled => format!("{REPLACE}: {DISABLED} prevents its replacement"),
+            Self::Never(why) => {
+                format!("{why}, so Mainstay never replaces it: change the manifest back, or replace the object by hand")
+            }
             Self::HoldsData(why) => format!(
-                "{why}, so spec.replace does not count for it: delete the object to have it created again, or let \
-                 Mainstay do that with `annotations: {{{REPLACE}: {ENABLED}}}` in the metadata of its manifest"
+                "{why}, so spec.replace does not apply to it: delete the object to have it recreated, or allow its \
+                 replacement: `annotations: {{{REPLACE}: {ENABLED}}}` in the metadata of its manifest"
             ),
             Self::Grown(size) => {
                 format!("it was grown to {size}, and a claim cannot shrink: commit the size, `{CLAIMED}: {size}`")
             }
-            Self::Paused => "it is paused, so it is not deleted and created again".to_owned(),
+            Self::Paused => "it is paused, so it is not replaced".to_owned(),
             Self::Kept(annotation) => {
-                format!("{annotation} on the live object keeps it from being deleted and created again: take that off")
+                format!("{annotation} on the live object prevents its replacement: remove the annotation")
             }
-            Self::Controlled => "a controller owns it, so it is not deleted and created again".to_owned(),
-            Self::Anothers => {
-                "it carries the label of another GitSync, so it is not deleted and created again".to_owned()
-            }
+            Self::Controlled => "a controller owns it, so it is not replaced".to_owned(),
+            Self::Anothers => "it carries the label of another GitSync, so it is not replaced".to_owned(),
             Self::NotOurs => {
                 "without proof that Mainstay applied it, it is not deleted: delete it to have it created from the \
                  repository"
                     .to_owned()
             }
             Self::Ended => {
-                "the one in the repository has finished and is not run again; another object with its name exists and \
-                 is not deleted"
+                "the object of the repository has finished and is not run again; a different object with its name \
+                 exists and is not deleted"
                     .to_owned()
             }
             Self::CannotCreate(cause) => {
-                format!("it is not deleted, because the API server would not create it again ({cause})")
+                format!("it is not deleted, because the API server would reject the new object ({cause})")
             }
         }
     }

@@ -158,7 +158,7 @@ mod tests {
     #[test]
     fn a_revert_names_the_fields_or_says_that_the_object_was_deleted() {
         let deleted = reverted(WHOLE_OBJECT, UNKNOWN, Vec::new());
-        assert_eq!(deleted.to_string(), "a/b: Service shop/api: created again (deleted by somebody, 2.0 ms)");
+        assert_eq!(deleted.to_string(), "a/b: Service shop/api: recreated (deleted by somebody, 2.0 ms)");
         let change = Change { field: "spec.type".into(), found: "x".into(), restored: "y".into() };
         let text = "a/b: Service shop/api: reverted spec.type (changed by kubectl, 2.0 ms)\n    spec.type: x → y";
         assert_eq!(reverted("spec.type", "kubectl", vec![change]).to_string(), text);

@@ -204,8 +204,8 @@ impl Keeper {
                     self.agent = Some(agent);
                 }
                 Ok(None) => {
-                    let why =
-                        "the API server does not tell the agent its user name, so the agent would be refused, too";
+                    let why = "the API server does not report the agent's user name, so it would deny the agent's \
+                               writes, too";
                     self.fail(ALL, State::Failed(why.to_owned()), None);
                     self.tell();
                 }

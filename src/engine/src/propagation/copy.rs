@@ -119,7 +119,7 @@ impl Base {
 /// Returns why a labelled object is not copied, and the label to remove from it.
 fn refused(live: &Value) -> Option<(&'static str, &'static str)> {
     if matches!(live["type"].as_str(), Some("kubernetes.io/service-account-token" | "bootstrap.kubernetes.io/token")) {
-        Some(("it is a token; its copies would be invalid, or would give others the rights of the agent", CONFIG))
+        Some(("it is a token; its copies would be invalid, or would give others the permissions of the agent", CONFIG))
     } else if !live["metadata"]["labels"][GENERATE].is_null() {
         Some(("it is a key that the agent has made for a Git repository", CONFIG))
     } else if !live["metadata"]["labels"][PROPAGATED_FROM].is_null() {

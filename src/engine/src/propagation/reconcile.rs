@@ -232,7 +232,7 @@ impl Propagation {
             }
             Err(error) => {
                 let is_unpermitted = error.refusal().is_some_and(|refusal| refusal.denial == Some(Denial::Permission));
-                let hint = if is_unpermitted { "; manifests/propagation has the rights that it takes" } else { "" };
+                let hint = if is_unpermitted { "; manifests/propagation has the required permissions" } else { "" };
                 self.tally.add_failure(place, || format!("{}{hint}", chain(&error)));
             }
         }
@@ -260,7 +260,7 @@ impl Propagation {
     /// Reports why a base is not copied.
     fn refuse(&self, name: &str) {
         if let Some((why, label)) = self.state.any_base(name).and_then(|base| base.refused) {
-            let note = format!("not copied to any namespace: {why}; take its label {label} off");
+            let note = format!("not copied to any namespace: {why}; remove its label {label}");
             tracing::warn!("{} {}/{name}: {note}", self.kind.kind, self.home);
             self.emit(name, note);
         }

@@ -68,7 +68,7 @@ pub(super) fn addresses(url: &str) -> Result<Vec<ServerAddr>, ConnectError> {
         let parsed = one.trim().parse::<ServerAddr>().ok();
         let wanted = parsed.filter(|parsed| matches!(parsed.scheme(), "nats" | "tls") && !parsed.host().is_empty());
         wanted.ok_or_else(|| {
-            ConnectError::Address(format!("{one:?} is no address; write nats://HOST:4222 or tls://HOST:4222"))
+            ConnectError::Address(format!("{one:?} is not a valid address; write nats://HOST:4222 or tls://HOST:4222"))
         })
     };
     url.split(',').map(parse).collect()
@@ -90,7 +90,7 @@ impl Nats {
                 Event::Connected => tracing::info!("NATS is connected"),
                 Event::Disconnected => tracing::warn!("NATS is disconnected; events are refused until it is back"),
                 Event::ServerError(error) => tracing::warn!(%error, "NATS reports an error"),
-                Event::ClientError(error) => tracing::warn!(%error, "NATS is not reached"),
+                Event::ClientError(error) => tracing::warn!(%error, "NATS cannot be reached"),
                 _ => {}
             }
         });
@@ -113,17 +113,17 @@ fn with_credentials(mut options: ConnectOptions, directory: &Path) -> Result<Con
         return Err(wrong(&format!("there is none of {}", NAMES.join(", "))));
     }
     if has_user != has_password {
-        return Err(wrong("username and password go together"));
+        return Err(wrong("set both username and password, or neither"));
     }
     if has_certificate != has_key {
-        return Err(wrong("tls.crt and tls.key go together"));
+        return Err(wrong("set both tls.crt and tls.key, or neither"));
     }
     if [has_creds, has_token, has_user].into_iter().filter(|has| *has).count() > 1 {
         return Err(wrong("give one login: nats.creds, or token, or username and password"));
     }
     if has_creds {
         let text = read(&directory.join(CREDENTIALS))?;
-        options = options.credentials(&text).map_err(|_| wrong("nats.creds is no credentials file of NATS"))?;
+        options = options.credentials(&text).map_err(|_| wrong("nats.creds is not a NATS credentials file"))?;
     }
     if has_token {
         options = options.token(read(&directory.join("token"))?);
@@ -184,9 +184,9 @@ mod tests {
         check(&["token", "tls.crt", "tls.key"], None);
         check(&["ca.crt"], None);
         check(&[], Some("none of nats.creds"));
-        check(&["username"], Some("go together"));
-        check(&["tls.crt"], Some("go together"));
+        check(&["username"], Some("or neither"));
+        check(&["tls.crt"], Some("or neither"));
         check(&["token", "username", "password"], Some("one login"));
-        check(&["nats.creds"], Some("no credentials file"));
+        check(&["nats.creds"], Some("not a NATS credentials file"));
     }
 }

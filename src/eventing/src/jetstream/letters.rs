@@ -22,7 +22,7 @@ pub enum LettersError {
     #[error(transparent)]
     Connect(#[from] ConnectError),
     /// The server refuses a request.
-    #[error("NATS does not answer, or refuses a request")]
+    #[error("NATS does not respond, or rejects a request")]
     Read(#[source] Unmade),
     /// There is no such subscriber.
     #[error("there is no {0}")]

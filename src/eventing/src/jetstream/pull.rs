@@ -147,7 +147,7 @@ impl Held {
     /// Removes the message from the server. A lost acknowledgement only repeats the delivery.
     pub(crate) async fn ended(&self) {
         if let Err(error) = self.acker.ack().await {
-            tracing::warn!(%error, "an event could not be ended in NATS: it is delivered again");
+            tracing::warn!(%error, "an event could not be acknowledged to NATS: it is delivered again");
         }
     }
 

@@ -21,7 +21,7 @@ pub(crate) enum Refused {
     Share { namespaces: BTreeSet<String> },
     #[error("the journal cannot be written")]
     Io(#[source] Arc<io::Error>),
-    #[error("it is ending")]
+    #[error("it is shutting down")]
     Ending,
     #[error("NATS did not store the event: {0}")]
     Broker(String),

@@ -99,7 +99,7 @@ impl Store {
             if read < bytes.len() {
                 tracing::warn!(
                     segment = %path.display(), bytes = bytes.len() - read,
-                    "the end of a segment of the journal is not whole, and is left out"
+                    "the end of a journal segment is incomplete and is skipped"
                 );
             }
             index.wrote(*number, bytes.len() as u64, now);

@@ -267,7 +267,7 @@ impl Writer {
                 self.shared.files.lock().insert(number, file);
             }
             Ok(None) => {}
-            Err(error) => tracing::error!(%error, "the journal could not be continued"),
+            Err(error) => tracing::error!(%error, "could not open the next journal segment"),
         }
     }
 

@@ -46,7 +46,7 @@ impl NoReview {
     /// Returns the message for the client.
     pub(super) fn text(self) -> &'static str {
         match self {
-            Self::NotAReview => "could not decode body: it is no ConversionReview of apiextensions.k8s.io/v1",
+            Self::NotAReview => "could not decode body: it is not a ConversionReview of apiextensions.k8s.io/v1",
             Self::TooMany => {
                 "the list has more than 20000 objects, or too many values: ask for less at a time (kubectl --chunk-size)"
             }

@@ -49,7 +49,7 @@ impl Unreadable {
     /// Returns the message for the client.
     pub(super) fn text(self) -> &'static str {
         match self {
-            Self::NotAReview => "could not decode body: it is no AdmissionReview of admission.k8s.io/v1 or v1beta1",
+            Self::NotAReview => "could not decode body: it is not an AdmissionReview of admission.k8s.io/v1 or v1beta1",
             Self::NoObject => "could not decode body: request.object is missing",
             Self::TooManyValues => "the object has more values, or is nested deeper, than is looked at",
         }

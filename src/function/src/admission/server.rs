@@ -178,7 +178,11 @@ impl Admission {
         // A panic fails only this request. The panic is not reported as a denial.
         let judged = caught_now(|| self.verdict(hook, &body));
         judged.unwrap_or_else(|panicked| {
-            tracing::error!(reason = "InternalError", why = panicked.to_string(), "a write was not judged");
+            tracing::error!(
+                reason = "InternalError",
+                why = panicked.to_string(),
+                "an admission review was not evaluated"
+            );
             Err(Failed(StatusCode::INTERNAL_SERVER_ERROR, "InternalError"))
         })
     }

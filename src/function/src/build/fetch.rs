@@ -198,7 +198,7 @@ fn required(tree: &Tree, src: &Path, name: &str, runtime: &Runtime) -> Result<St
         }
     };
     if is_lfs_pointer(&src.join(&at))? {
-        let text = format!("`{name}` is kept in Git LFS, which is not fetched; let the GitRepository say `lfs: true`");
+        let text = format!("`{name}` is kept in Git LFS, which is not fetched; set `lfs: true` in the GitRepository");
         return Err(Finding::source(text).into());
     }
     Ok(at)

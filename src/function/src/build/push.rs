@@ -236,7 +236,7 @@ async fn previous(client: &Client, request: &Request, digest: &str) -> Result<La
     let image = request.previous.as_ref().ok_or(gone("none was named"))?;
     let pinned = image.digest.as_ref().ok_or(gone("it was named without its digest"))?;
     if (image.registry.as_str(), image.repository.as_str()) != (client.registry(), client.repository()) {
-        return Err(gone("it is in another repository"));
+        return Err(gone("it is in a different repository"));
     }
     let lost = |error: crate::registry::Error| match error.fault {
         Fault::Status { status: 404, .. } | Fault::Digest { .. } => gone("the registry does not have it any more"),

@@ -47,7 +47,7 @@ const ROWS: &[Row] = &[
         "the registry refused the login; Kaniko uses that in .dockerconfigjson of the registry Secret",
         false,
     ),
-    Row(PUSHING, FULL, FailureReason::Registry, "the registry's volume is full; make room there", true),
+    Row(PUSHING, FULL, FailureReason::Registry, "the registry's volume is full; free space there", true),
     Row(
         PUSHING,
         &["x509:", "certificate"],
@@ -67,11 +67,17 @@ const ROWS: &[Row] = &[
         &["failed to execute command"],
         FULL,
         FailureReason::TooLarge,
-        "the node, or the memory for the build, has no room for the dependencies",
+        "the node has not enough space, or the build not enough memory, for the dependencies",
         true,
     ),
     Row(&["failed to execute command"], ANY, FailureReason::InstallFailed, "", true),
-    Row(&["error building image"], FULL, FailureReason::TooLarge, "the node has no room for the image's files", true),
+    Row(
+        &["error building image"],
+        FULL,
+        FailureReason::TooLarge,
+        "the node has not enough space for the image's files",
+        true,
+    ),
     Row(
         &["error building image"],
         &[

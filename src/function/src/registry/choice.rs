@@ -95,8 +95,8 @@ fn address(secret: &str, data: &SecretData, keys: &[&str]) -> Result<Address, Pr
         });
     };
     Address::parse(text).map_err(|error| Problem {
-        what: format!("{key} in the Secret {secret} is no registry address: {error}"),
-        hint: "it is HOST, HOST:PORT or HOST/PATH, such as gcr.io/project".to_owned(),
+        what: format!("{key} in the Secret {secret} is not a registry address: {error}"),
+        hint: "it must be HOST, HOST:PORT or HOST/PATH, such as gcr.io/project".to_owned(),
     })
 }
 

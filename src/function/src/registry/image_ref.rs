@@ -74,16 +74,19 @@ impl From<Digest> for String {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseImageRefError {
     /// The host or port is invalid.
-    #[error("the registry is not HOST or HOST:PORT")]
+    #[error("the registry must be HOST or HOST:PORT")]
     Host,
     /// The name of the repository is invalid.
-    #[error("the repository is not lower-case letters and digits with single separators, at most 255 in all")]
+    #[error(
+        "the repository must consist of lower-case letters and digits with single separators, and have at most 255 \
+         characters"
+    )]
     Repository,
     /// The tag is invalid.
-    #[error("the tag is not up to 128 letters, digits, `_`, `.` and `-`")]
+    #[error("the tag must consist of at most 128 letters, digits, `_`, `.` and `-`")]
     Tag,
     /// The digest is invalid.
-    #[error("the digest is not `sha256:` and 64 lower-case hexadecimal digits")]
+    #[error("the digest must be `sha256:` and 64 lower-case hexadecimal digits")]
     Digest,
 }
 

@@ -57,8 +57,8 @@ impl InternalRegistry {
         let given = |annotation: &str| secret["metadata"]["annotations"][annotation].as_str().unwrap_or_default();
         let address = |annotation: &str| {
             Address::parse(given(annotation)).map_err(|error| Problem {
-                what: format!("its annotation {annotation} is no registry address: {error}"),
-                hint: "it is HOST:PORT, such as 127.0.0.1:32137".to_owned(),
+                what: format!("its annotation {annotation} is not a registry address: {error}"),
+                hint: "it must be HOST:PORT, such as 127.0.0.1:32137".to_owned(),
             })
         };
         let of = |key: &str| text(&data, key).filter(|text| !text.is_empty());

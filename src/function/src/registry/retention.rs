@@ -72,16 +72,16 @@ pub enum Refusal {
     #[error("the policy cannot be read: {0}")]
     Unreadable(String),
     /// The policy does not fit into a ConfigMap.
-    #[error("the policy has {0} bytes, and a ConfigMap has room for {LONGEST}: too many images are in use")]
+    #[error("the policy has {0} bytes, and a ConfigMap can hold {LONGEST}: too many images are in use")]
     TooLarge(usize),
     /// A different release wrote the policy.
-    #[error("the policy is of another release")]
+    #[error("the policy is from a different release")]
     Version,
     /// The pod was started for a different policy.
     #[error("the policy is not the one that this pod was started for")]
     Other,
     /// The policy's time is too far in the past or in the future.
-    #[error("the policy is of {at}, and it is {now} here: it is too old, or the clocks of the nodes differ")]
+    #[error("the policy is too old (created {at}, now {now}), or the clocks of the nodes differ")]
     Stale {
         /// When the policy was created.
         at: Timestamp,

@@ -70,7 +70,7 @@ pub(super) fn image(resolved: &Resolved<'_>, observed: &Observed<'_>, now: Times
     let wait = until_move(resolved, observed, &causes, now, decision);
     if let (Some(built), Some(at)) = (built, wait) {
         let digest = short(&built.digest);
-        let message = format!("Image {digest} was built before; it is built on another base image at {at:.0}");
+        let message = format!("Image {digest} is up to date; it will be rebuilt on the new base image at {at:.0}");
         decision.set_condition(SUBJECT, Status::True, Reason::JobFinished, message);
         let name = format!("{}:{}@{}", resolved.repository.pull, built.tag, built.digest);
         decision.image = Some(Image { name });
@@ -85,7 +85,7 @@ pub(super) fn image(resolved: &Resolved<'_>, observed: &Observed<'_>, now: Times
         if observed.holds(SUBJECT) {
             decision.steps.push(super::Step::ConfirmCondition(SUBJECT));
         } else {
-            let message = format!("Image {} was built before", short(&built.digest));
+            let message = format!("Image {} is up to date", short(&built.digest));
             decision.set_condition(SUBJECT, Status::True, Reason::JobFinished, message);
         }
         decision.image = Some(image_of(resolved, observed, &built.digest));

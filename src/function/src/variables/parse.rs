@@ -45,7 +45,7 @@ pub(super) fn at_least_one<T: std::str::FromStr + PartialOrd + From<u8>>(
     field: &mut T,
     value: &str,
 ) -> Result<(), String> {
-    let expected = "a whole number of at least 1";
+    let expected = "an integer of at least 1";
     parsed(field, value, expected)?;
     if *field < T::from(1) { Err(format!("\"{value}\" is not {expected}")) } else { Ok(()) }
 }

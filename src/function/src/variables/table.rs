@@ -118,7 +118,8 @@ pub const VARIABLES: &[Variable] = &[
         "MAINSTAY_BASE_SCHEDULE",
         "cron schedule, UTC",
         "",
-        "Times at which Functions move to another base image and tags are resolved again; without it, they move at once.",
+        "Times at which Functions move to a new base image and tags are resolved again; without it, they move \
+         immediately.",
         |s, v| {
             s.base_schedule = Some(Cron::parse(v, TimeZone::UTC)?);
             Ok(())
@@ -278,8 +279,8 @@ pub const VARIABLES: &[Variable] = &[
         "1",
         "Smallest allowed number of pods.",
         |s, v| {
-            parsed(&mut s.min_replicas, v, "a whole number of at least 0")?;
-            if s.min_replicas < 0 { Err(format!("\"{v}\" is not a whole number of at least 0")) } else { Ok(()) }
+            parsed(&mut s.min_replicas, v, "an integer of at least 0")?;
+            if s.min_replicas < 0 { Err(format!("\"{v}\" is not an integer of at least 0")) } else { Ok(()) }
         },
     ),
     variable(

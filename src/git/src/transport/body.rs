@@ -94,14 +94,14 @@ impl Body {
             match self.chunk().await? {
                 Some(bytes) => self.buffer.extend_from_slice(&bytes),
                 None if self.buffer.is_empty() => return Ok(None),
-                None => return Err(Fault::Protocol { why: "the answer ends in the middle of a packet" }),
+                None => return Err(Fault::Protocol { why: "the response ends in the middle of a packet" }),
             }
         }
     }
 
     /// Returns the next packet. The end of the body is an error.
     pub(super) async fn expected(&mut self) -> Result<Packet, Fault> {
-        self.packet().await?.ok_or(Fault::Protocol { why: "the answer ends too early" })
+        self.packet().await?.ok_or(Fault::Protocol { why: "the response ends too early" })
     }
 
     /// Returns all remaining bytes.
@@ -131,7 +131,7 @@ impl Body {
         let Some(bytes) = chunk else { return Ok(None) };
         let length = bytes.len() as u64;
         if length > self.left {
-            return Err(Fault::TooLarge { what: "the server's answer in bytes", limit: self.limit });
+            return Err(Fault::TooLarge { what: "the server's response in bytes", limit: self.limit });
         }
         self.left -= length;
         Ok(Some(bytes))

@@ -206,7 +206,7 @@ impl Http {
         let response = self.send(request, at, credentials).await?;
         if response.status().is_redirection() {
             let to = response.headers().get(header::LOCATION).and_then(|to| at.base.join(to.to_str().ok()?).ok());
-            let to = to.map_or_else(|| "another place".to_owned(), |to| host(&to));
+            let to = to.map_or_else(|| "an unknown URL".to_owned(), |to| host(&to));
             return Err(Fault::Redirect { to, why: "only the first request may be redirected" });
         }
         let response = accepted(response, at, self.sent(credentials), "application/x-git-upload-pack-result")?;
@@ -246,15 +246,15 @@ impl Http {
             Some(url) => {
                 let answer = self.ask_app(app, api, self.foreign.get(url), NO_OWNER).await?;
                 let answer: Installation =
-                    serde_json::from_slice(&answer).map_err(|_| refused("its answer has no installation"))?;
+                    serde_json::from_slice(&answer).map_err(|_| refused("its response has no installation"))?;
                 Some(answer.id)
             }
         };
         let answer = self.ask_app(app, api, self.foreign.post(app.token_url(api, found)), NO_INSTALLATION).await?;
-        let answer: AppAnswer = serde_json::from_slice(&answer).map_err(|_| refused("its answer has no token"))?;
+        let answer: AppAnswer = serde_json::from_slice(&answer).map_err(|_| refused("its response has no token"))?;
         let is_plain = answer.token.bytes().all(|byte| byte.is_ascii_graphic());
         if answer.token.is_empty() || answer.token.len() > TOKEN_BYTES || !is_plain {
-            return Err(refused("its answer has no token"));
+            return Err(refused("its response has no token"));
         }
         Ok((Secret::new(answer.token), answer.expires_at))
     }
@@ -292,7 +292,7 @@ impl Http {
             body.extend_from_slice(&chunk);
             if body.len() > APP_ANSWER_BYTES {
                 return Err(Fault::TooLarge {
-                    what: "the answer with the token of the GitHub App in bytes",
+                    what: "the response with the token of the GitHub App in bytes",
                     limit: 65_536,
                 });
             }
@@ -327,7 +327,7 @@ impl Http {
         self.check_proxy().await?;
         match tokio::time::timeout(silence, client.execute(request)).await {
             Ok(answer) => answer.map_err(|error| self.network(&error)),
-            Err(_) => Err(Fault::Timeout { after: silence, what: "waiting for an answer" }),
+            Err(_) => Err(Fault::Timeout { after: silence, what: "waiting for a response" }),
         }
     }
 

@@ -83,7 +83,7 @@ fn tls(error: &TlsError) -> Fault {
             | AlertDescription::AccessDenied,
         ) => Fault::Certificate {
             why: format!(
-                "the server wants a client certificate that it accepts ({}); correct tls.crt and tls.key in the Secret",
+                "the server requires a valid client certificate ({}); correct tls.crt and tls.key in the Secret",
                 text(error)
             ),
         },
@@ -100,7 +100,7 @@ fn for_another_name(problem: &CertificateError) -> String {
         }
         _ => String::new(),
     };
-    format!("the server's certificate is for another name{names}; give the address with a name that it has")
+    format!("the server's certificate is for a different name{names}; give the address with a name that it has")
 }
 
 fn text(error: &dyn std::fmt::Display) -> String {
@@ -120,9 +120,9 @@ mod tests {
         };
         check(CertificateError::UnknownIssuer.into(), Class::Denied, "into the Secret under ca.crt");
         check(CertificateError::Expired.into(), Class::Denied, "has expired");
-        check(CertificateError::NotValidForName.into(), Class::Denied, "is for another name; give");
+        check(CertificateError::NotValidForName.into(), Class::Denied, "is for a different name; give");
         let required = TlsError::AlertReceived(AlertDescription::CertificateRequired);
-        check(required, Class::Denied, "wants a client certificate");
+        check(required, Class::Denied, "requires a valid client certificate");
         check(TlsError::HandshakeNotComplete, Class::Unavailable, "the handshake failed (");
     }
 }

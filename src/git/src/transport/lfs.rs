@@ -93,6 +93,6 @@ fn not_redirected(response: reqwest::Response, at: &Url) -> Result<reqwest::Resp
         return Ok(response);
     }
     let to = response.headers().get(header::LOCATION).and_then(|to| at.join(to.to_str().ok()?).ok());
-    let to = to.map_or_else(|| "another place".to_owned(), |to| host(&to));
+    let to = to.map_or_else(|| "an unknown URL".to_owned(), |to| host(&to));
     Err(Fault::Redirect { to, why: "Git LFS is asked where .lfsconfig or the address of the repository says" })
 }

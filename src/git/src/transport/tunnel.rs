@@ -22,7 +22,7 @@ where
     match proxy.kind {
         ProxyKind::Http => connect(stream, proxy, host, port).await,
         ProxyKind::Socks5 => socks5(stream, proxy, host, port).await,
-        ProxyKind::Https => Err(failed("an https:// proxy carries no SSH; give its http:// or socks5:// address")),
+        ProxyKind::Https => Err(failed("an https:// proxy does not support SSH; use its http:// or socks5:// URL")),
     }
 }
 
@@ -136,7 +136,8 @@ where
 
 /// Appends the length of a string, then the string.
 fn push(request: &mut Vec<u8>, text: &[u8]) -> Result<(), Fault> {
-    let length = u8::try_from(text.len()).map_err(|_| failed("SOCKS takes no names of more than 255 bytes"))?;
+    let length =
+        u8::try_from(text.len()).map_err(|_| failed("SOCKS proxies support host names of at most 255 bytes"))?;
     request.push(length);
     request.extend_from_slice(text);
     Ok(())

@@ -20,7 +20,7 @@ pub(super) fn kind(signature: &[u8]) -> Result<Kind<'_>, SignatureFault> {
     if signature.len() > LONGEST {
         return Err(unreadable("it has more than 64 KiB"));
     }
-    let text = std::str::from_utf8(signature).map_err(|_| unreadable("it is not text"))?;
+    let text = std::str::from_utf8(signature).map_err(|_| unreadable("it is not UTF-8"))?;
     if text.contains('\r') {
         return Err(unreadable("its lines end in carriage returns"));
     }

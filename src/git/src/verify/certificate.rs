@@ -198,11 +198,11 @@ fn valid(
 ) -> Result<Option<Timestamp>, SignatureFault> {
     let may_not = |why| SignatureFault::MayNotSign { key: name(key), why };
     if !matches!(key.version(), KeyVersion::V4 | KeyVersion::V6) {
-        return Err(may_not("it is of an old version of OpenPGP"));
+        return Err(may_not("it uses an old version of OpenPGP"));
     }
     match key.public_params() {
         PublicParams::RSA(params) if params.write_len() < RSA_BYTES => {
-            return Err(may_not("an RSA key has 2048 bits or more"));
+            return Err(may_not("an RSA key must have at least 2048 bits"));
         }
         PublicParams::RSA(_)
         | PublicParams::ECDSA(_)
@@ -212,7 +212,7 @@ fn valid(
         _ => return Err(may_not("its algorithm is too weak, or is not for signing")),
     }
     if !terms.may_sign {
-        return Err(may_not("its owner has made it for something else"));
+        return Err(may_not("it is not a signing key"));
     }
     if let Some(at) = terms.expires.filter(|at| *at < now || *at < made) {
         return Err(SignatureFault::Expired { key: name(key), at });

@@ -94,7 +94,7 @@ pub enum SignatureFault {
     #[error("the tag object is malformed")]
     UnreadableTag,
     /// A tag is required, but the reference is not a tag.
-    #[error("`verify.mode` {mode} wants a signed tag, and {reference} is none; follow a tag, or use mode HEAD")]
+    #[error("`verify.mode` {mode} needs a signed tag, and {reference} is not a tag; follow a tag, or use mode HEAD")]
     NoTag {
         /// The mode.
         mode: &'static str,
@@ -105,13 +105,13 @@ pub enum SignatureFault {
     #[error("the tag is a name only and has no signature; make it with `git tag --sign`")]
     LightweightTag,
     /// The tag object was made for a different name.
-    #[error("the tag object that it leads to was made for the tag {name}")]
+    #[error("the tag object that it points to was made for the tag {name}")]
     OtherTag {
         /// The name in the tag object.
         name: String,
     },
     /// The tag points to a tag, not to a commit.
-    #[error("the tag leads to another tag and not to the commit; tag the commit itself")]
+    #[error("the tag points to a different tag and not to the commit; tag the commit itself")]
     TagOfTag,
 }
 

@@ -20,7 +20,7 @@ pub(super) fn judge(
     let signature = read(text)?;
     let unreadable = |why| SignatureFault::Unreadable { why };
     if !matches!(signature.version(), SignatureVersion::V4 | SignatureVersion::V6) {
-        return Err(unreadable("it is of an old version of OpenPGP"));
+        return Err(unreadable("it uses an old version of OpenPGP"));
     }
     if signature.typ() != Some(SignatureType::Binary) {
         return Err(unreadable("it is not the signature of a document"));

@@ -23,12 +23,12 @@ pub(super) fn judge(
     let unreadable = |why| SignatureFault::Unreadable { why };
     let signature = SshSig::from_pem(text).map_err(|_| unreadable("it is not an SSH signature by a plain key"))?;
     if signature.version() != SshSig::VERSION || !signature.reserved().is_empty() {
-        return Err(unreadable("it is of a later version of the format"));
+        return Err(unreadable("it uses a later version of the format"));
     }
     let key = PublicKey::from(signature.public_key().clone());
     let name = format!("SSH key {}", key.fingerprint(HashAlg::Sha256));
     if signature.namespace() != NAMESPACE {
-        return Err(unreadable("it was made for another purpose than Git (`ssh-keygen -Y sign -n git`)"));
+        return Err(unreadable("it was made for a purpose other than Git (`ssh-keygen -Y sign -n git`)"));
     }
     if matches!(signature.algorithm(), Algorithm::Rsa { hash: None } | Algorithm::Dsa) {
         return Err(SignatureFault::Weak { key: name, what: "SHA-1".to_owned() });
@@ -36,7 +36,7 @@ pub(super) fn judge(
     if let KeyData::Rsa(rsa) = signature.public_key()
         && rsa.n().as_positive_bytes().is_none_or(|modulus| modulus.len() < RSA_BITS / 8)
     {
-        return Err(SignatureFault::MayNotSign { key: name, why: "an RSA key has 2048 bits or more" });
+        return Err(SignatureFault::MayNotSign { key: name, why: "an RSA key must have at least 2048 bits" });
     }
     if key.verify(NAMESPACE, &signed.payload, &signature).is_err() {
         return Err(SignatureFault::Wrong { key: name });

@@ -74,7 +74,7 @@ impl FromStr for BaseUrl {
 
     /// Parses `https://host/path` or `http://host/path`.
     fn from_str(text: &str) -> Result<Self, String> {
-        const FORM: &str = "an address has the form https://host or https://host/path, without user, `?` and `#`";
+        const FORM: &str = "the URL must have the form https://host or https://host/path, without a user, `?` or `#`";
         let url = reqwest::Url::parse(text).map_err(|_| FORM.to_owned())?;
         let is_plain = url.username().is_empty() && url.password().is_none() && url.query().is_none();
         if !matches!(url.scheme(), "http" | "https") || !url.has_host() || !is_plain || url.fragment().is_some() {

@@ -110,17 +110,17 @@ impl Outcome {
                     .to_owned()
             }
             Self::Ping => "pong".to_owned(),
-            Self::PassedOver => "nothing to do: this event is not one of those that this Receiver counts".to_owned(),
+            Self::PassedOver => "ignored: the Receiver does not select this event type".to_owned(),
             Self::Refused(refusal) => refusal.to_string(),
             Self::Malformed(malformed) => malformed.to_string(),
             Self::TooLarge => "the body is larger than 3 MiB".to_owned(),
-            Self::TooSlow => "the body did not come within 10 s".to_owned(),
+            Self::TooSlow => "timed out after 10 s while reading the body".to_owned(),
             Self::Broken => "the body is incomplete".to_owned(),
             Self::WrongMethod => "deliveries are sent with POST".to_owned(),
             Self::NotFound => "not found".to_owned(),
             Self::Suspended => "this Receiver is suspended".to_owned(),
-            Self::NoRoom => "too many deliveries are coming in: send it again".to_owned(),
-            Self::NotLeading => "this agent does not lead: send it again".to_owned(),
+            Self::NoRoom => "too many deliveries are coming in; redeliver the webhook".to_owned(),
+            Self::NotLeading => "this agent is not the leader; redeliver the webhook".to_owned(),
         }
     }
 }

@@ -55,7 +55,7 @@ pub(super) fn resolve(receiver: &Receiver, secret: &Known) -> Result<Resolved, P
     let spec = &receiver.spec;
     let Some(kind) = ReceiverType::parse(&spec.kind) else {
         let known = ReceiverType::ALL.map(ReceiverType::as_str).join(", ");
-        let message = format!("spec.type is none of {known}");
+        let message = format!("spec.type must be one of {known}");
         return Err(Problem { reason: Reason::SpecInvalid, message, is_stalled: true });
     };
     let named = &spec.secret_ref.name;
@@ -146,8 +146,8 @@ mod tests {
             check(kind.as_str(), &secret("token", "0123456789abcde"), short);
         }
         check("generic", &secret("token", "0123456789abcdef"), r#"Generic "0123456789abcdef""#);
-        let unknown =
-            "SpecInvalid: spec.type is none of github, gitlab, gitea, bitbucket, azure-devops, generic, generic-hmac";
+        let unknown = "SpecInvalid: spec.type must be one of github, gitlab, gitea, bitbucket, azure-devops, generic, \
+                       generic-hmac";
         check("svn", &secret("token", "x"), unknown);
     }
 

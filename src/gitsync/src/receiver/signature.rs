@@ -25,10 +25,10 @@ pub(super) enum Refusal {
     #[error("the header {0} is missing: set the Receiver's token as the secret of the webhook")]
     Missing(&'static str),
     /// The header cannot be parsed.
-    #[error("the header {0} has not the form that hosts of this type send")]
+    #[error("the header {0} does not match the format of this Receiver type")]
     Form(&'static str),
     /// The header was made with another token.
-    #[error("the header {0} was made with another token than that of the Receiver")]
+    #[error("the header {0} does not match the token of the Receiver")]
     Wrong(&'static str),
 }
 

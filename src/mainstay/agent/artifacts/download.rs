@@ -76,7 +76,7 @@ pub(super) async fn layer(client: &Client, found: &Found, wanted: &Wanted) -> Re
 
 fn select(manifest: &Manifest, media_type: Option<&str>) -> Result<Layer, String> {
     let document: Document = serde_json::from_slice(&manifest.bytes)
-        .map_err(|_| "its manifest does not read: a layer has a media type, a sha256 digest and a size".to_owned())?;
+        .map_err(|_| "the manifest is invalid: each layer needs a media type, a sha256 digest and a size".to_owned())?;
     let Some(layers) = document.layers else {
         return Err("it is an index of several images; name the digest of one of them in spec.ref.digest".to_owned());
     };
@@ -131,7 +131,7 @@ mod tests {
         assert!(selected(&json!({"layers": []}), None).unwrap_err().contains("has no layer"));
         assert!(selected(&json!({"manifests": []}), None).unwrap_err().contains("an index of several images"));
         let odd = json!({"layers": [{"mediaType": "a", "digest": "sha512:00", "size": 1}]});
-        assert!(selected(&odd, None).unwrap_err().contains("does not read"));
+        assert!(selected(&odd, None).unwrap_err().contains("is invalid"));
     }
 
     #[test]

@@ -64,7 +64,7 @@ pub(super) async fn named(cluster: &Cluster, name: &str, asked: &Asked) -> Resul
     let kind = kind.ok_or_else(|| Error::UnknownKind("GitRepository".into()))?;
     let Some(repository) = cluster.get(&kind, Some(namespace), name).await? else {
         let what = format!("GitRepository {namespace}/{name} does not exist");
-        return Ok(vec![wrong(what, "--repository NAMESPACE/NAME names one of another namespace")]);
+        return Ok(vec![wrong(what, "--repository NAMESPACE/NAME selects one in a different namespace")]);
     };
     one(cluster, namespace, &syncs::understand(repository)?, asked).await
 }
@@ -271,14 +271,14 @@ impl Attempt<'_> {
         let Some(secret) = cluster.get(&secrets, Some(self.namespace), name).await? else {
             let what = format!("Secret {}/{name} does not exist", self.namespace);
             let hint = if self.namespace == self.home {
-                "-n NAMESPACE names another namespace"
+                "-n NAMESPACE selects a different namespace"
             } else {
                 "create it: a GitRepository uses Secrets of its own namespace only"
             };
             return Ok(Err(wrong(what, hint)));
         };
         if let Some((_, problem)) = Known::of(&secret, used_for).problem() {
-            let hint = "a Secret that is used for something else is sent to no Git host";
+            let hint = "a Secret that has a different purpose is not sent to a Git host";
             return Ok(Err(wrong(format!("Secret {}/{name} {problem}", self.namespace), hint)));
         }
         Ok(Ok(Some(data_of(&secret)?)))

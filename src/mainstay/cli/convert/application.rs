@@ -52,7 +52,7 @@ pub(super) fn convert(
     }
     for (field, text) in [
         ("chart", "charts come from Git: put the chart into a repository"),
-        ("plugin", "there are no plugins: put what the plugin makes into Git"),
+        ("plugin", "there are no plugins: commit the output of the plugin to Git"),
     ] {
         if !document.object["spec"]["source"][field].is_null() {
             return conversion.judged.push(Judged::lost(document, text));
@@ -172,7 +172,7 @@ fn directory(fields: &mut Fields) {
     for field in ["spec.source.directory.exclude", "spec.source.directory.include"] {
         fields.drop_lost(field, "name the files in a file .mainstayignore of the repository");
     }
-    fields.drop_lost("spec.source.directory.jsonnet", "put what Jsonnet makes into Git");
+    fields.drop_lost("spec.source.directory.jsonnet", "commit the output of Jsonnet to Git");
     if fields.flag("spec.source.directory.recurse") == Some(false) {
         fields.differs(
             "spec.source.directory.recurse",
@@ -318,7 +318,7 @@ pub(super) fn project(document: &Document) -> Judged {
         };
         let list = fields.list(&field);
         if !list.is_empty() && !list.iter().all(allows_all) {
-            fields.lost(&field, "give the GitSyncs a `serviceAccountName` whose rights are limited by RBAC");
+            fields.lost(&field, "give the GitSyncs a `serviceAccountName` whose permissions are limited by RBAC");
         }
     }
     fields.drop_lost("spec.roles", "use RBAC of Kubernetes for GitSyncs");

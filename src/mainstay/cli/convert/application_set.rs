@@ -43,7 +43,10 @@ pub(super) fn applications(document: &Document, tree: &Tree) -> Result<(Vec<Docu
     fields.drop_lost("spec.templatePatch", "change the GitSyncs that are printed");
     fields.drop_different("spec.strategy", "`dependsOn` and windows order the GitSyncs");
     fields.drop_unneeded(&["spec.goTemplateOptions", "spec.syncPolicy", "metadata.labels", "metadata.finalizers"]);
-    fields.differs("spec.generators", "the GitSyncs are those of now: a new element or directory needs a new GitSync");
+    fields.differs(
+        "spec.generators",
+        "the GitSyncs cover the present elements: a new element or directory needs a new GitSync",
+    );
     Ok((made, Judged::new(document, fields.finish())))
 }
 
@@ -53,7 +56,7 @@ fn of_directories(options: &Value, tree: &Tree, is_go: bool) -> Result<Vec<Value
     for directory in options["directories"].as_array().into_iter().flatten() {
         let text = directory["path"].as_str().unwrap_or_default();
         let pattern = GlobBuilder::new(text).literal_separator(true).build();
-        let pattern = pattern.map_err(|error| format!("{text} is no pattern: {error}"))?.compile_matcher();
+        let pattern = pattern.map_err(|error| format!("{text} is not a valid pattern: {error}"))?.compile_matcher();
         if directory["exclude"] == true { &mut excluded } else { &mut wanted }.push(pattern);
     }
     let matches = |patterns: &[GlobMatcher], path: &str| patterns.iter().any(|pattern| pattern.is_match(path));
@@ -100,7 +103,8 @@ fn filled_text(text: &str, parameters: &Value, is_go: bool) -> Result<String, St
         let name = name.trim();
         let value =
             if is_go { path_of(name).and_then(|path| parameters.pointer(&path)) } else { flat(parameters, name) };
-        let value = value.ok_or_else(|| format!("{{{{{name}}}}} of the template is no parameter of its generators"))?;
+        let value =
+            value.ok_or_else(|| format!("{{{{{name}}}}} of the template is not a parameter of its generators"))?;
         made.push_str(before);
         made.push_str(&value.as_str().map_or_else(|| value.to_string(), str::to_owned));
         rest = after;

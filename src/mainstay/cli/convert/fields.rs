@@ -71,7 +71,7 @@ impl Fields {
         match self.take(path)? {
             Value::String(text) => Some(text),
             other => {
-                self.lost(path, format!("it is no text: {other}"));
+                self.lost(path, format!("it is not a string: {other}"));
                 None
             }
         }
@@ -93,7 +93,7 @@ impl Fields {
         match self.take(path) {
             Some(Value::Array(items)) => items,
             Some(other) => {
-                self.lost(path, format!("it is no list: {other}"));
+                self.lost(path, format!("it is not a list: {other}"));
                 Vec::new()
             }
             None => Vec::new(),
@@ -105,7 +105,7 @@ impl Fields {
         match self.take(path) {
             Some(Value::Object(map)) => map,
             Some(other) => {
-                self.lost(path, format!("it is no map: {other}"));
+                self.lost(path, format!("it is not a map: {other}"));
                 Map::new()
             }
             None => Map::new(),
@@ -210,7 +210,7 @@ mod tests {
         assert_eq!(fields.text("spec.text"), None);
         let lines: Vec<_> = fields.finish().into_iter().map(|note| format!("{} {}", note.field, note.text)).collect();
         let expected = [
-            "spec.text it is no text: 1",
+            "spec.text it is not a string: 1",
             "metadata.labels.a.b/c it has no counterpart",
             "spec.list it has no counterpart",
         ];

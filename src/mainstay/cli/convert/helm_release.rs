@@ -27,7 +27,7 @@ pub(super) fn convert<'a>(known: &mut Known<'a>, document: &'a Document, convers
     if kind != "GitRepository" {
         let other = document.field("/spec/chartRef/kind");
         let text = match if kind.is_empty() { other } else { kind } {
-            "" => "it names no chart: build its kustomization first",
+            "" => "it does not specify a chart: build its kustomization first",
             kind => counterpart(kind),
         };
         return conversion.judged.push(Judged::lost(document, text));

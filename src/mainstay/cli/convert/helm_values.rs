@@ -40,7 +40,7 @@ pub(super) fn convert(made: &mut Converted, fields: &mut Fields, document: &Docu
         let (name, value) = (parameter["name"].as_str().unwrap_or_default(), &parameter["value"]);
         let is_text = parameter["forceString"] == true;
         if !set(&mut values, name, typed(value, is_text)) {
-            fields.lost(&at("parameters"), format!("{name} is no path of keys: write it into `render.helm.values`"));
+            fields.lost(&at("parameters"), format!("{name} is not a path of keys: write it into `render.helm.values`"));
         }
     }
     if !values.is_empty() {
@@ -57,7 +57,7 @@ pub(super) fn convert(made: &mut Converted, fields: &mut Fields, document: &Docu
 
 fn read(text: &str, fields: &mut Fields) -> Map<String, Value> {
     read_value(text, &Limits::new(mainstay_git::thread_time)).unwrap_or_else(|why| {
-        fields.lost(&format!("{AT}.values"), format!("it is no YAML: {why}"));
+        fields.lost(&format!("{AT}.values"), format!("it is not valid YAML: {why}"));
         Map::new()
     })
 }

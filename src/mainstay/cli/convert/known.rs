@@ -105,7 +105,8 @@ impl<'a> Known<'a> {
             sync.set("interval", interval, source, "spec.interval");
         }
         if document.object["spec"].get("interval").is_some() {
-            fields.differs("spec.interval", "drift is reverted at once, and `interval` is that of the GitRepository");
+            fields
+                .differs("spec.interval", "drift is reverted immediately, and `interval` is that of the GitRepository");
         }
         if source.object["spec"]["suspend"] == true {
             sync.put("suspend", true);

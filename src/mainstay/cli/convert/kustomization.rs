@@ -29,8 +29,11 @@ const RESERVE: Duration = Duration::from_secs(30);
 pub(super) fn convert<'a>(known: &mut Known<'a>, document: &'a Document, conversion: &mut Conversion) {
     let kind = document.field("/spec/sourceRef/kind");
     if kind != "GitRepository" && kind != "OCIRepository" {
-        let text =
-            if kind.is_empty() { "it names no source: build its kustomization first" } else { counterpart(kind) };
+        let text = if kind.is_empty() {
+            "it does not specify a source: build its kustomization first"
+        } else {
+            counterpart(kind)
+        };
         return conversion.judged.push(Judged::lost(document, text));
     }
     let mut fields = Fields::new(&document.object);
@@ -113,6 +116,6 @@ fn deletion(made: &mut Converted, fields: &mut Fields, document: &Document) {
         made.prune_on_delete();
     }
     if policy.as_deref() == Some("Delete") {
-        fields.differs("spec.deletionPolicy", "the GitSync is gone after its objects");
+        fields.differs("spec.deletionPolicy", "the GitSync is deleted after its objects");
     }
 }

@@ -28,7 +28,7 @@ pub(super) fn convert(document: &Document, namespace: &str, conversion: &mut Con
     let is_repository = |resource: &&serde_json::Value| resource["kind"] == "GitRepository";
     for other in resources.iter().filter(|resource| !is_repository(resource)) {
         let (kind, name) = (&other["kind"], &other["name"]);
-        let text = format!("a delivery wakes what follows the pushed repository, not {kind} {name}");
+        let text = format!("a delivery triggers the objects that follow the pushed repository, not {kind} {name}");
         fields.differs("spec.resources", text.replace('"', ""));
     }
     let named = resources.iter().filter(is_repository).map(|resource| resource["name"].clone());
@@ -42,6 +42,6 @@ pub(super) fn convert(document: &Document, namespace: &str, conversion: &mut Con
     for field in ["spec.resourceFilter", "spec.filter"] {
         fields.drop_lost(field, "deliveries are not filtered by expressions");
     }
-    fields.ask("", "the address is another one: `status.url` has it for the webhook of the host");
+    fields.ask("", "the webhook URL changes: copy it from `status.url` to the webhook settings of the Git host");
     conversion.add(made, document, fields.finish());
 }

@@ -17,7 +17,7 @@ pub(super) fn copies(document: &Document, namespace: &str) -> Vec<Note> {
     let note = |(field, kind, name): (String, String, String)| {
         let text = match &*kind {
             "ServiceAccount" => format!(
-                "create ServiceAccount {name} in the namespace {namespace}, with the rights of the one in {own}"
+                "create ServiceAccount {name} in the namespace {namespace}, with the permissions of the one in {own}"
             ),
             _ => format!("copy {kind} {name} from the namespace {own} to {namespace}"),
         };

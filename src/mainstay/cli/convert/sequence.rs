@@ -29,7 +29,7 @@ pub(super) fn text(documents: &[Document], conversion: &Conversion) -> String {
     let applied: Vec<_> = moved.iter().filter_map(|document| applied_by(document)).collect();
     if !applied.is_empty() {
         steps.push(format!(
-            "Remove their manifests from Git, so that nothing creates them again. If other clusters share a manifest, leave it \
+            "Remove their manifests from Git, so that nothing recreates them. If other clusters share a manifest, leave it \
              out of the overlay of this cluster only:\n{}",
             applied.concat()
         ));

@@ -58,7 +58,7 @@ spec: {interval: 1h, path: ./deploy, prune: true, wait: true, sourceRef: {kind: 
     assert_eq!(spec["sourceRef"], serde_json::json!({"kind": "OCIRepository", "name": "web"}));
     assert!(spec.get("gitRepository").is_none() && spec["baseDir"] == "/deploy", "{spec}");
     let report = conversion.text();
-    assert!(report.contains("spec.provider: there is no login by the identity of aws"), "{report}");
+    assert!(report.contains("spec.provider: login by the identity of aws is not supported"), "{report}");
     assert!(report.contains("spec.verify: signatures of artifacts are not verified"), "{report}");
 }
 

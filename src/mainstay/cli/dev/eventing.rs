@@ -37,7 +37,7 @@ pub(in crate::cli) enum Error {
     Cluster(#[from] mainstay_cluster::Error),
     #[error("the cluster does not serve the kind {0}")]
     UnknownKind(String),
-    #[error("events are not delivered any more")]
+    #[error("the delivery of events stopped")]
     Run(#[from] mainstay_eventing::Error),
 }
 

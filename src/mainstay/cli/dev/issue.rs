@@ -57,7 +57,7 @@ pub(in crate::cli) enum Error {
     Write(PathBuf, #[source] io::Error),
     #[error("{path} holds no key of an issuer", path = .0.display())]
     NoKey(PathBuf),
-    #[error("this machine gives no random bytes for a key")]
+    #[error("this machine provides no random bytes for a key")]
     NoRandom,
 }
 
@@ -66,9 +66,11 @@ impl Error {
     pub(super) fn hint(&self) -> Option<String> {
         match self {
             Self::Read(_, cause) if cause.kind() == io::ErrorKind::NotFound => {
-                Some("`mainstay dev` makes it; --kubeconfig FILE names the kubeconfig of another run".into())
+                Some("`mainstay dev` makes it; --kubeconfig FILE selects the kubeconfig of another run".into())
             }
-            Self::NoKey(path) => Some(format!("remove {}, and the next `mainstay dev` makes another", path.display())),
+            Self::NoKey(path) => {
+                Some(format!("remove {}, and the next `mainstay dev` makes a new one", path.display()))
+            }
             _ => None,
         }
     }

@@ -16,9 +16,9 @@ const MARK: &str = "# Written by `mainstay dev`; overwritten by its next run.\n"
 /// Why the kubeconfig could not be written.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::cli) enum Error {
-    #[error("{path} holds another cluster's configuration", path = .0.display())]
+    #[error("{path} contains the configuration of a different cluster", path = .0.display())]
     Foreign(PathBuf),
-    #[error("{path} leads to the cluster of another `mainstay dev`, which runs", path = .0.display())]
+    #[error("{path} points to the cluster of another `mainstay dev`, which is running", path = .0.display())]
     InUse(PathBuf),
     #[error("could not write {path}", path = .0.display())]
     Write(PathBuf, #[source] io::Error),

@@ -113,15 +113,17 @@ fn text(started: &Started, kubeconfig: &Path) -> String {
     tries.push("kubectl get gitsyncs,functions,deployments --all-namespaces".into());
     match &followed.local {
         Some(path) if started.is_work_tree => {
-            tries.push(format!("cd {}             # saved files are applied at once", quoted(path)));
+            tries.push(format!("cd {}             # saved files are applied immediately", quoted(path)));
         }
         Some(path) if path.ends_with(local_directory::DEMONSTRATION) => tries.extend([
-            "kubectl -n shop edit deployment web               # reverted at once".into(),
-            "kubectl -n shop delete service api                # created again".into(),
+            "kubectl -n shop edit deployment web               # reverted immediately".into(),
+            "kubectl -n shop delete service api                # recreated".into(),
             format!("cd {}", quoted(path)),
             "sed -i 's/Welcome/Hello/' web/configmap.yaml && git commit -am 'say hello'".into(),
         ]),
-        Some(path) => tries.push(format!("cd {} && git commit                     # applied at once", quoted(path))),
+        Some(path) => {
+            tries.push(format!("cd {} && git commit                     # applied immediately", quoted(path)))
+        }
         None => {}
     }
     tries.push("mainstay status                                   # reverted edits and their authors".into());

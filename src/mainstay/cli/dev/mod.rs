@@ -184,7 +184,7 @@ pub(super) enum Error {
     Authority(#[source] kubeconfig::Error),
     #[error("{0} listens beyond loopback without authentication")]
     Unguarded(SocketAddr),
-    #[error("this machine gives no random bytes for a token")]
+    #[error("this machine provides no random bytes for a token")]
     NoToken,
     #[error("could not write the kubeconfig")]
     Kubeconfig(#[source] kubeconfig::Error),
@@ -217,7 +217,7 @@ impl Error {
     pub(super) fn hint(&self) -> Option<String> {
         match self {
             Self::Kubeconfig(kubeconfig::Error::Foreign(_) | kubeconfig::Error::InUse(_)) => {
-                Some("--kubeconfig FILE names another place".into())
+                Some("--kubeconfig FILE selects a different path".into())
             }
             Self::Unguarded(_) => {
                 Some("--token TOKEN (or MAINSTAY_DEV_TOKEN) guards a listener that others reach".into())
@@ -226,7 +226,7 @@ impl Error {
             Self::Serve { .. } => Some("--listen 127.0.0.1:0 takes a free port".into()),
             Self::Gateway { .. } => Some("--gateway 127.0.0.1:0 and --gateway-tls 127.0.0.1:0 take free ports".into()),
             Self::Issuer(error) => error.hint(),
-            Self::Authority(_) => Some("--kubeconfig FILE names another place; it is beside that".into()),
+            Self::Authority(_) => Some("--kubeconfig FILE selects a different path; it is beside that".into()),
             Self::Repository(repository::Error::NotARepository(path, _)) => Some(format!(
                 "git init {0} && cd {0} && git add . && git commit, or --work-tree, which needs no repository",
                 path.display()

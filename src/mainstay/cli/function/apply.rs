@@ -279,7 +279,7 @@ impl Applying<'_> {
         if self.arguments.force
             && let Some(sync) = targets.iter().filter_map(|target| target.live.as_ref()).find_map(managed_by)
         {
-            output::note(&format!("! the GitSync {sync} puts this back, unless `mainstay pause` has stopped it\n"));
+            output::note(&format!("! the GitSync {sync} reverts this, unless `mainstay pause` has stopped it\n"));
         }
         Ok(waited_for)
     }

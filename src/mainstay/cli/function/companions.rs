@@ -134,7 +134,7 @@ pub(super) fn add(config: &mut Config, live: &Value) -> Result<(), &'static str>
             let is_newer = text_at(live, "/apiVersion") == NEWER_SUBSCRIPTION.api_version;
             let schema = if is_newer { Schema::V1 } else { Schema::V0 };
             if !config.subscriptions.is_empty() && config.schema_version.unwrap_or_default() != schema {
-                return Err("it is of another version than the others");
+                return Err("its version differs from that of the others");
             }
             let subscription = subscription(config, live, schema)?;
             config.subscriptions.push(subscription);
@@ -177,7 +177,7 @@ fn own_name(live: &Value, default: &str) -> Option<String> {
 fn trigger(config: &Config, live: &Value) -> Result<Trigger, &'static str> {
     let broker = text_at(live, "/spec/broker");
     if !broker.is_empty() && broker != BROKER {
-        return Err("it is of another broker than default");
+        return Err("its broker is not default");
     }
     // In version `v1` of Triggers, these filters replace the attribute filter.
     if live.pointer("/spec/filters").and_then(Value::as_array).is_some_and(|filters| !filters.is_empty()) {
@@ -186,7 +186,7 @@ fn trigger(config: &Config, live: &Value) -> Result<Trigger, &'static str> {
     let attributes = live.pointer("/spec/filter/attributes").and_then(Value::as_object);
     let attributes = attributes.ok_or("it has no filter by attributes")?;
     if attributes.keys().any(|name| !["eventtypeversion", "source", "type"].contains(&name.as_str())) {
-        return Err("it filters by other attributes than eventtypeversion, source and type");
+        return Err("it filters by attributes other than eventtypeversion, source and type");
     }
     let text = |name: &str| attributes.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
     let source = text("source");
@@ -284,7 +284,7 @@ fn api_rule(config: &Config, live: &Value) -> Result<ApiRule, &'static str> {
             let settings = &strategy["config"];
             let known = ["jwks_urls", "trusted_issuers", "required_scope"];
             if settings.as_object().into_iter().flatten().any(|(name, _)| !known.contains(&name.as_str())) {
-                return Err("a strategy has other settings than jwks_urls, trusted_issuers and required_scope");
+                return Err("a strategy has settings other than jwks_urls, trusted_issuers and required_scope");
             }
             let [jwks_urls, trusted_issuers, required_scope] = known.map(|name| texts(&settings[name]));
             let config = AccessConfig { jwks_urls, trusted_issuers, required_scope };
@@ -342,7 +342,7 @@ mod tests {
         for version in [TRIGGER, NEWER_TRIGGER] {
             assert_eq!(read(version.api_version, json!({})), Ok(vec![plain.clone()]));
             let other = read(version.api_version, json!({"broker": "other"}));
-            assert_eq!(other, Err("it is of another broker than default"));
+            assert_eq!(other, Err("its broker is not default"));
         }
         let filters = json!({"filters": [{"prefix": {"type": "t"}}]});
         let more = read(NEWER_TRIGGER.api_version, filters);

@@ -334,15 +334,15 @@ mod tests {
         assert_eq!(problems("name: a\nnamespace: b\n"), ["1:1: source is missing"]);
         assert_eq!(
             problems("name: a\nnamespace: b\nsource: {sourceType: svn}\n"),
-            ["3:22: unsupported source svn; sourceType is inline or git"]
+            ["3:22: unsupported source svn; sourceType must be inline or git"]
         );
         assert_eq!(
             problems("name: a\nnamespace: b\nsource: {sourceType: inline, depsHandlerName: config.yaml}\n"),
-            ["3:9: config.yaml, the handler and the dependency file are three files"]
+            ["3:9: config.yaml, the handler and the dependency file must be different files"]
         );
         assert_eq!(
             problems(&format!("{head}schemaVersion: v2\n")),
-            ["4:16: unexpected schema version v2; it is v0 or v1"]
+            ["4:16: unexpected schema version v2; it must be v0 or v1"]
         );
         assert_eq!(
             problems(&format!("{head}subscriptions:\n- source: a\n")),

@@ -24,7 +24,7 @@ pub(super) fn parse(text: &str) -> Result<BTreeMap<String, String>, Vec<Problem>
                 all.insert(name.to_owned(), value.to_owned());
             }
             // The line is not repeated, because it may contain a secret.
-            _ => problems.push(Problem::new(mark, "this is not NAME=VALUE")),
+            _ => problems.push(Problem::new(mark, "the line must be NAME=VALUE")),
         }
     }
     if problems.is_empty() { Ok(all) } else { Err(problems) }
@@ -117,7 +117,7 @@ mod tests {
         );
         let problems = parse("A=1\nhunter2\n1A=hunter2\n").unwrap_err();
         let said: Vec<_> = problems.iter().map(|problem| format!("{}: {}", problem.mark, problem.what)).collect();
-        assert_eq!(said, ["2:1: this is not NAME=VALUE", "3:1: this is not NAME=VALUE"]);
+        assert_eq!(said, ["2:1: the line must be NAME=VALUE", "3:1: the line must be NAME=VALUE"]);
     }
 
     #[test]

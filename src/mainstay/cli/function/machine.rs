@@ -70,7 +70,7 @@ impl<'a> Machine<'a> {
         if !project.missing.is_empty() {
             let all = project.missing.join(", ");
             output::note(&format!(
-                "! without a value here, which --env-file, --kubeconfig or --context gives: {}\n",
+                "! variables without a value, which --env-file, --kubeconfig or --context can set: {}\n",
                 printable(&all)
             ));
         }
@@ -152,7 +152,7 @@ impl<'a> Machine<'a> {
             }
             ended = group.wait() => {
                 if !ended.map_err(failed)?.success() {
-                    output::note("! the dependencies could not be installed; it starts again when a file is saved\n");
+                    output::note("! the dependencies could not be installed; it restarts when a file is saved\n");
                     return Ok(false);
                 }
             }

@@ -57,7 +57,7 @@ pub(super) fn objects(config: &Config, code: &Code) -> Result<Vec<Value>, String
         let (kind, name) = (text_at(companion, "/kind"), text_at(companion, "/metadata/name"));
         if let Some(words) = syntax::subdomain(name) {
             let name = syntax::shown(name);
-            wrong.push(format!("the {kind} would be named \"{name}\": {words}; give it another `name`"));
+            wrong.push(format!("the {kind} would be named \"{name}\": {words}; give it a different `name`"));
         }
         let is_same = |other: &Value| text_at(other, "/kind") == kind && text_at(other, "/metadata/name") == name;
         if companions[..at].iter().any(is_same) {

@@ -34,7 +34,7 @@ impl Group {
     pub(super) fn start(command: &mut Command) -> io::Result<Self> {
         let child = command.stdin(Stdio::null()).process_group(0).kill_on_drop(true).spawn()?;
         let pid = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
-        let pid = pid.ok_or_else(|| io::Error::other("the process has no number"))?;
+        let pid = pid.ok_or_else(|| io::Error::other("the process has no id"))?;
         let mut group = Self { child, pid, is_over: false, watchdog: None };
         let mut watchdog = Command::new("sh");
         watchdog.args(["-c", WATCHDOG, &pid.as_raw_nonzero().to_string()]).stdin(Stdio::piped());

@@ -34,8 +34,8 @@ pub(super) struct Arguments {
     /// Let a debugger attach at 127.0.0.1:9229 (the inspector of Node.js) or 127.0.0.1:5678 (debugpy, which is fetched)
     #[arg(long)]
     debug: bool,
-    /// File with one NAME=VALUE per line: values of variables, including those from ConfigMaps and Secrets. They
-    /// override the values of config.yaml and of the cluster
+    /// File with one NAME=VALUE per line: overrides variables of config.yaml and of the cluster, including those that
+    /// refer to ConfigMaps and Secrets
     #[arg(long, value_name = "FILE")]
     env_file: Option<PathBuf>,
     #[command(flatten)]
@@ -56,7 +56,7 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, crate::cli::Error
     let _front = Front::waiting(listener, machine.socket());
     if arguments.debug {
         output::note(
-            "! other users of this machine reach the debugger, and run code as you by it, until this command ends\n",
+            "! until this command ends, other users of this machine can reach the debugger and run code as you\n",
         );
     }
     machine.server(first.runtime).await?;
@@ -74,7 +74,7 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, crate::cli::Error
                 () = stop.cancelled() => break false,
                 () = changed.notified() => break true,
                 ended = ended(&mut group) => {
-                    output::note(&format!("! the Function has ended ({ended}); it starts again when a file is saved\n"));
+                    output::note(&format!("! the Function has ended ({ended}); it restarts when a file is saved\n"));
                     group = None;
                 }
             }
@@ -88,7 +88,7 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, crate::cli::Error
         while tokio::time::timeout(QUIET, changed.notified()).await.is_ok() {}
         match read(arguments, cluster.as_ref()).await {
             Ok(next) => {
-                output::print("- Saved; it starts again\n")?;
+                output::print("- Saved; it restarts\n")?;
                 project = Some(next);
             }
             Err(error) => output::note(&format!("! {}\n", chain(&error))),

@@ -190,7 +190,7 @@ impl Reading {
             (Shape::Number, Content::Text(text)) => {
                 let number = text.parse::<u32>().ok();
                 if number.is_none() {
-                    self.problems.push(Problem::new(node.mark, format!("{path} is a whole number")));
+                    self.problems.push(Problem::new(node.mark, format!("{path} must be an integer")));
                 }
                 number.map(Value::from)
             }
@@ -206,12 +206,12 @@ impl Reading {
             (Shape::List(rows), Content::List(items)) => Some(self.items(items, &Shape::Object(rows), path)),
             (shape, _) => {
                 let expected = match shape {
-                    Shape::Text => "a text",
-                    Shape::Number => "a whole number",
+                    Shape::Text => "a string",
+                    Shape::Number => "an integer",
                     Shape::Texts | Shape::List(_) => "a list",
                     Shape::Pairs | Shape::Object(_) => "a map",
                 };
-                self.problems.push(Problem::new(node.mark, format!("{path} is {expected}")));
+                self.problems.push(Problem::new(node.mark, format!("{path} must be {expected}")));
                 None
             }
         }
@@ -404,11 +404,11 @@ mod tests {
     fn a_field_of_another_shape_is_refused_with_its_position() {
         assert_eq!(
             problems("name: [a]\nenv: x\nlabels: [a]\n"),
-            ["1:7: name is a text", "2:6: env is a list", "3:9: labels is a map"]
+            ["1:7: name must be a string", "2:6: env must be a list", "3:9: labels must be a map"]
         );
         assert_eq!(
             problems("apiRules:\n- service: {port: http}\n"),
-            ["2:19: apiRules[0].service.port is a whole number"]
+            ["2:19: apiRules[0].service.port must be an integer"]
         );
         assert_eq!(problems("apiRules:\n-\n"), ["2:2: apiRules[0] is empty"]);
         assert_eq!(problems("- a\n"), ["1:1: this is not a map of fields"]);

@@ -68,7 +68,7 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, crate::cli::Error
     workspace.write(&files, may_replace)?;
     if !fetched.left_out.is_empty() {
         let all = fetched.left_out.join(", ");
-        output::note(&format!("! config.yaml does not say, and `apply` leaves as it is: {all}\n"));
+        output::note(&format!("! config.yaml does not contain, and `apply` does not change: {all}\n"));
     }
     output::print(&format!("- Function synchronised in {}\n", printable(&workspace.root().to_string_lossy())))?;
     Ok(Exit::Fine)

@@ -35,7 +35,7 @@ pub(super) async fn until_running(
         let change = tokio::select! {
             () = stop.cancelled() => return Ok(Exit::Differs),
             () = &mut over => {
-                output::note(&format!("! Function - {name} does not run yet; the time is over\n"));
+                output::note(&format!("! Function - {name} is not running yet; timed out\n"));
                 return Ok(Exit::Differs);
             }
             change = reflector.next() => change,

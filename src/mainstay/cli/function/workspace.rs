@@ -58,11 +58,11 @@ impl Workspace {
             [self.root.join(path), PathBuf::from(path)].into_iter().find_map(|path| fs::canonicalize(path).ok());
         let refused = |why| Error::NotRead { path: path.into(), why };
         let found =
-            found.ok_or(refused("sourcePath is no directory; without it, the directory of config.yaml is meant"))?;
+            found.ok_or(refused("sourcePath is not a directory; without it, the directory of config.yaml is used"))?;
         if !found.starts_with(&self.root) {
             return Err(refused("sourcePath is outside of the directory of config.yaml; put the files beside it"));
         }
-        if found.is_dir() { Ok(Self { root: found }) } else { Err(refused("sourcePath is no directory")) }
+        if found.is_dir() { Ok(Self { root: found }) } else { Err(refused("sourcePath is not a directory")) }
     }
 
     /// Reads the text of a file.
@@ -70,7 +70,7 @@ impl Workspace {
         let path = self.inside(name).map_err(|why| Error::NotRead { path: name.into(), why })?;
         let real = fs::canonicalize(&path).map_err(|cause| Error::Read { path: path.clone(), cause })?;
         if !real.starts_with(&self.root) {
-            return Err(Error::NotRead { path, why: "it is a symbolic link that leads out of the directory" });
+            return Err(Error::NotRead { path, why: "it is a symbolic link that points outside the directory" });
         }
         read_text(&real)
     }
@@ -91,13 +91,13 @@ impl Workspace {
         let parent = path.parent().unwrap_or(&self.root);
         match fs::canonicalize(parent) {
             Ok(real) if real.starts_with(&self.root) => {}
-            Ok(_) => return Err(refused("a symbolic link leads out of the directory")),
+            Ok(_) => return Err(refused("a symbolic link points outside the directory")),
             Err(cause) => return Err(Error::Write { path: parent.to_owned(), cause }),
         }
         match fs::symlink_metadata(&path) {
             Ok(found) if found.is_file() => fs::read(&path).map(Some).map_err(|cause| Error::Read { path, cause }),
             Ok(found) if found.is_symlink() => Err(refused("it is a symbolic link, which is not followed")),
-            Ok(_) => Err(refused("it is no file")),
+            Ok(_) => Err(refused("it is not a file")),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(cause) => Err(Error::Read { path, cause }),
         }
@@ -144,14 +144,14 @@ pub(super) fn read_text(path: &Path) -> Result<String, Error> {
     let refused = |why| Error::NotRead { path: path.to_owned(), why };
     // Opening a pipe would wait for its writer.
     if !fs::metadata(path).map_err(failed)?.is_file() {
-        return Err(refused("it is no file"));
+        return Err(refused("it is not a file"));
     }
     let mut bytes = Vec::new();
     fs::File::open(path).and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut bytes)).map_err(failed)?;
     if bytes.len() as u64 > MAX_BYTES {
         return Err(refused("it is larger than 4 MiB"));
     }
-    String::from_utf8(bytes).map_err(|_| refused("it is not a text in UTF-8"))
+    String::from_utf8(bytes).map_err(|_| refused("it is not UTF-8"))
 }
 
 /// Replaces a file as a whole. If the path is a link, the link is replaced, not followed.
@@ -240,7 +240,7 @@ mod tests {
     fn a_file_that_is_no_text_is_refused() {
         let (_room, workspace) = room();
         fs::write(workspace.root().join("binary"), [0xff, 0xfe]).unwrap();
-        assert!(matches!(workspace.read("binary"), Err(Error::NotRead { why: "it is not a text in UTF-8", .. })));
+        assert!(matches!(workspace.read("binary"), Err(Error::NotRead { why: "it is not UTF-8", .. })));
         assert!(matches!(workspace.read("."), Err(Error::NotRead { .. })));
     }
 

@@ -232,7 +232,7 @@ fn end_of_quotes(text: &str, quote: char) -> Option<usize> {
 
 /// Returns the text of a quoted literal.
 fn unquoted(literal: &str) -> Result<String, String> {
-    let refused = || format!("{literal} is not a text in quotes");
+    let refused = || format!("{literal} is not a quoted string");
     let quote = literal.chars().next().ok_or_else(refused)?;
     let inner = literal.strip_prefix(quote).and_then(|rest| rest.strip_suffix(quote)).ok_or_else(refused)?;
     let inner = if quote == '\'' { inner.replace("\\'", "'").replace('"', "\\\"") } else { inner.to_owned() };

@@ -83,7 +83,7 @@ pub(in crate::cli) fn counterpart_hint(what: &str) -> Option<String> {
 /// Returns why a word is not a kind, with the intended kind if it is known.
 fn unknown(word: &str) -> String {
     if let Some(ours) = counterpart(word) {
-        return format!("{word:?} is no kind of Mainstay; its counterpart: mainstay get {}", ours.names[0]);
+        return format!("{word:?} is not a kind of Mainstay; its counterpart: mainstay get {}", ours.names[0]);
     }
     let known = ALL.map(|resource| resource.names[0]).join(", ");
     format!("{word:?} is none of {known}, all; `kubectl get` prints other kinds")

@@ -30,20 +30,20 @@ enum Part {
 /// Fails with the reason why there is no pointer.
 pub(super) fn pointer(field: &str, live: Option<&Value>) -> Result<Pointer, String> {
     if field.starts_with('(') || field.starts_with('…') || field == "metadata.managedFields" {
-        return Err("it is no field".to_owned());
+        return Err("it is not a field".to_owned());
     }
     if field.ends_with(ORDER) {
         return Err("the order of a list cannot be ignored, but the whole list can".to_owned());
     }
-    let parts = parts(field).ok_or("how it is written in the manifest is not known")?;
+    let parts = parts(field).ok_or("its form in the manifest is unknown")?;
     if parts.iter().any(|part| matches!(part, Part::Field(name) if name == "…")) {
-        return Err("it is not shown which one it is, for it may hold values of a Secret".to_owned());
+        return Err("its name is not shown, because it may contain values of a Secret".to_owned());
     }
     let ours = live.and_then(|live| applied_by(live, MANAGER));
     let tokens = tokens(&parts, live, ours);
     tokens
         .and_then(Pointer::of)
-        .ok_or_else(|| "where it is in the manifest is not known, for it is not in the object now".to_owned())
+        .ok_or_else(|| "its position in the manifest is unknown, because the object does not have it now".to_owned())
 }
 
 fn tokens(parts: &[Part], live: Option<&Value>, ours: Option<&Fields>) -> Option<Vec<String>> {
@@ -180,14 +180,14 @@ mod tests {
             ("spec.containers[name=\"web\"]", "/spec/containers/0"),
             ("metadata.finalizers[=\"a/b\"]", "/metadata/finalizers/0"),
             ("data[a/b=c]", "/data/a~1b=c"),
-            ("spec.containers[name=\"gone\"].image", "where it is in the manifest is not known"),
-            ("data[…]", "it is not shown"),
-            ("(object)", "it is no field"),
-            ("metadata.managedFields", "it is no field"),
+            ("spec.containers[name=\"gone\"].image", "its position in the manifest is unknown"),
+            ("data[…]", "its name is not shown"),
+            ("(object)", "it is not a field"),
+            ("metadata.managedFields", "it is not a field"),
             ("spec.containers (order)", "the order of a list"),
-            ("data[a", "how it is written"),
-            ("..", "how it is written"),
-            ("… and 3 more", "it is no field"),
+            ("data[a", "its form in the manifest"),
+            ("..", "its form in the manifest"),
+            ("… and 3 more", "it is not a field"),
         ] {
             check(field, expected);
         }

@@ -82,10 +82,10 @@ pub(super) fn notes(live: &Value, new: &Value, given: &Given) -> Vec<String> {
         let what = &choice.what;
         notes.push(match (stays, &choice.keep) {
             (false, Some(keep)) => {
-                format!("{object} has {what}, which this command does not name: it is removed; add {keep} to keep it")
+                format!("{object} has {what}, which this command does not set: it is removed; add {keep} to keep it")
             }
             (false, None) => format!(
-                "{object} has {what}, which this command does not name: it is removed, and no flag keeps it; add it \
+                "{object} has {what}, which this command does not set: it is removed, and no flag keeps it; add it \
                  again with a kustomization or a patch"
             ),
             (true, Some(keep)) => format!(
@@ -303,7 +303,7 @@ mod tests {
         &mut object["spec"]["template"]["spec"]
     }
 
-    const GOES: &str = ", which this command does not name: it is removed; add ";
+    const GOES: &str = ", which this command does not set: it is removed; add ";
 
     #[test]
     fn says_of_each_choice_in_the_cluster_that_it_goes_and_which_flag_keeps_it() {
@@ -347,7 +347,7 @@ mod tests {
                          it"
                 ),
                 format!("the variable TOKEN of mainstay{GOES}--extra-env TOKEN=… to keep it"),
-                "hostAliases of pods, which this command does not name: it is removed, and no flag keeps it; add it \
+                "hostAliases of pods, which this command does not set: it is removed, and no flag keeps it; add it \
                  again with a kustomization or a patch"
                     .to_owned(),
             ]

@@ -81,7 +81,7 @@ impl FromStr for Resource {
         }
         let hint = "write kinds of Kubernetes as apps/Deployment or Service, and a custom kind by its plural, as in \
                     example.com/widgets";
-        Err(format!("{text:?} is no kind that is known; {hint}"))
+        Err(format!("{text:?} is not a known kind; {hint}"))
     }
 }
 
@@ -148,7 +148,7 @@ mod tests {
             "groups",
             "nodes",
         ] {
-            assert!(text.parse::<Resource>().unwrap_err().contains("is no kind that is known"), "{text}");
+            assert!(text.parse::<Resource>().unwrap_err().contains("is not a known kind"), "{text}");
         }
     }
 

@@ -97,7 +97,7 @@ async fn dropped(arguments: &Arguments, objects: &[Value], given: &Given) -> Vec
             chain(&error)
         }
         Ok(Err(error)) => chain(&error),
-        Err(_) => format!("it did not answer within {} s", PATIENCE.as_secs()),
+        Err(_) => format!("it did not respond within {} s", PATIENCE.as_secs()),
     };
     vec![format!(
         "the removed parts of an earlier installation are not known, because the cluster cannot be read: {why}"

@@ -85,8 +85,9 @@ pub(super) fn notes(installation: &Installation) -> Result<Vec<String>, Error> {
     let mut notes = Vec::new();
     if installation.restricted.is_some() {
         notes.push(
-            "an earlier installation without --profile restricted leaves its rights in the cluster, which are those of \
-             cluster-admin; take them away:\n  kubectl delete --ignore-not-found clusterrolebinding/mainstay-applies \
+            "an earlier installation without --profile restricted leaves its permissions in the cluster, which are \
+             those of cluster-admin; remove them:\n  kubectl delete --ignore-not-found \
+             clusterrolebinding/mainstay-applies \
              clusterrolebinding/mainstay-impersonates"
                 .to_owned(),
         );
@@ -111,7 +112,8 @@ fn left_out(installation: &Installation) -> Result<Option<String>, Error> {
     }
     Ok(Some(format!(
         "left out: {}. A cluster that has them keeps their definitions, objects, registry and images, and workloads \
-         keep running without an agent that reconciles them. To remove their rights and webhooks:\n  kubectl delete \
+         keep running without an agent that reconciles them. To remove their permissions and webhooks:\n  kubectl \
+         delete \
          --ignore-not-found {}",
         left.join(", "),
         names.join(" ")

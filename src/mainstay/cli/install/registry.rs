@@ -29,7 +29,7 @@ impl FromStr for Registry {
                 Err("credentials belong into a Secret; give the address alone".to_owned())
             }
             address if !address.contains(['.', ':', '/']) => {
-                Err("it is `internal`, `none`, or an address such as ghcr.io/team".to_owned())
+                Err("must be `internal`, `none`, or an address such as ghcr.io/team".to_owned())
             }
             address => Address::parse(address).map(Self::Existing).map_err(|error| error.to_string()),
         }

@@ -431,14 +431,14 @@ mod tests {
     fn names_the_wrong_flag_and_what_to_do() {
         refused(|a| a.git_url = Some("https://me:hunter2@h/x".into()), "name it with --git-secret");
         refused(|a| a.git_url = Some("/srv/shop".into()), "mainstay dev PATH");
-        refused(|a| a.git_url = Some("shop".into()), "--git-url: an address has the form");
+        refused(|a| a.git_url = Some("shop".into()), "--git-url: the URL must have the form");
         refused(
             |a| a.git_url = Some("https://gіthub.com/a/b".into()),
-            "--git-url: the host of an address is written in ASCII",
+            "--git-url: the host of a URL must be written in ASCII",
         );
         refused(
             |a| a.git_url = Some("git://gіthub.com/a/b".into()),
-            "--git-url: the host of an address is written in ASCII",
+            "--git-url: the host of a URL must be written in ASCII",
         );
         let daemon = |a: &mut Arguments| {
             a.git_url = Some("git://h/x".into());

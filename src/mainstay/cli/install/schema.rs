@@ -123,7 +123,7 @@ fn flaw(schema: &Value, value: &Value) -> Option<String> {
     };
     if !kinds.is_empty() && !kinds.iter().any(|kind| is_of(kind, value)) {
         return Some(format!(
-            "it is {}, and {} is needed",
+            "it is {}, but must be {}",
             kind_of(value),
             kinds.iter().map(with_article).collect::<Vec<_>>().join(" or ")
         ));
@@ -199,13 +199,13 @@ mod tests {
     fn says_which_value_is_wrong_and_what_it_is_for() {
         check(&json!({}), &[]);
         check(&json!({"replicas": 2, "git": {"paths": ["a"]}, "resources": {"guard": {"limits": {"cpu": 0.5}}}}), &[]);
-        check(&json!([]), &["the document: it is an array, and an object is needed. The values of the installation."]);
+        check(&json!([]), &["the document: it is an array, but must be an object. The values of the installation."]);
         check(&json!({"git": {"brunch": "x"}}), &["git.brunch: there is no such value; did you mean git.branch?"]);
         check(
             &json!({"replicas": "2"}),
             &[
-                "replicas: it is a string, and an integer is needed. Number of agents. One leads, the others stand by and take over \
-               within 15 seconds.",
+                "replicas: it is a string, but must be an integer. Number of agents. One leads, the others stand by and \
+               take over within 15 seconds.",
             ],
         );
         check(
@@ -224,7 +224,7 @@ mod tests {
             "resources": {"mainstay": {"limits": {"cpu": "much"}}},
         }));
         let begins = [
-            "extraEnv.A: it is a number, and a string or an object is needed. ",
+            "extraEnv.A: it is a number, but must be a string or an object. ",
             "extraEnv.A B: the name cannot be used: it does not match ",
             "extraEnv.MAINSTAY_POD: the name cannot be used: it is set by Mainstay itself. ",
             "git.paths[1]: it is empty. A directory",

@@ -200,7 +200,7 @@ fn resources(given: &[(String, String)]) -> Given {
     for (path, amount) in given {
         let names: Vec<&str> = path.splitn(3, '.').collect();
         let [container, kind, resource] = names[..] else {
-            return Err(format!("{path:?} has not the form CONTAINER.requests.cpu or CONTAINER.limits.memory"));
+            return Err(format!("{path:?} must have the form CONTAINER.requests.cpu or CONTAINER.limits.memory"));
         };
         all[container][kind][resource] = if amount == "none" { Value::Null } else { json!(amount) };
     }

@@ -85,7 +85,7 @@ pub(super) fn table<'a>(
             row.extend([url, sync.spec.followed_reference().into_owned(), sync.spec.base_dir.clone()]);
         }
         row.push(match ready {
-            None => "no agent has looked at it yet".to_owned(),
+            None => "no agent has reconciled it yet".to_owned(),
             Some(ready) if is_wide => ready.message.clone(),
             Some(ready) => message(&ready.message, status.applied_commit.as_deref()),
         });

@@ -106,7 +106,7 @@ fn leaving(key: &Key, status: &GitSyncStatus) -> Option<Next> {
 
 fn deleted(live: Option<&Value>) -> Option<Next> {
     let is_terminating = live?.pointer("/metadata/deletionTimestamp").is_some_and(|time| !time.is_null());
-    is_terminating.then(|| Next::new("Wait", "waits until it is gone, and creates it again"))
+    is_terminating.then(|| Next::new("Wait", "waits until it is gone, and recreates it"))
 }
 
 fn failing(key: &Key, status: &GitSyncStatus) -> Option<Next> {
@@ -116,7 +116,7 @@ fn failing(key: &Key, status: &GitSyncStatus) -> Option<Next> {
     Some(Next::new(
         "Retry",
         format!(
-            "tries again, first after 1 s and then at most every 2 min, and at once with a new commit: {}: {}",
+            "tries again, first after 1 s and then at most every 2 min, and immediately with a new commit: {}: {}",
             failure.reason, failure.message
         ),
     ))
@@ -137,13 +137,15 @@ fn absent(manager: &Manager, live: Option<&Value>) -> Option<Next> {
         return None;
     }
     if manager.entry.ended.is_some() {
-        let text =
-            "leaves it gone: it ran to its end; another manifest, or another mainstay.dev/rerun in it, runs it again";
+        let text = "leaves it gone: it ran to its end; a change of its manifest, or a new value of mainstay.dev/rerun \
+                    in it, runs it again";
         return Some(Next::new("Nothing", text));
     }
     Some(match manager.sync.spec.drift {
         DriftPolicy::Revert => Next::new("Create", "creates it: it is in the repository and not in the cluster"),
-        DriftPolicy::Report => Next::new("Report", "reports that it is not there, and leaves it so: drift is Report"),
+        DriftPolicy::Report => {
+            Next::new("Report", "reports that it is missing, and does not create it: drift is Report")
+        }
         DriftPolicy::Ignore => Next::new("Nothing", "nothing before its manifest changes: drift is Ignore"),
     })
 }
@@ -173,13 +175,15 @@ fn kept(key: &Key, manager: &Manager, status: &GitSyncStatus) -> Next {
             Some(contended) => Next::new(
                 "Revert",
                 format!(
-                    "keeps it at {commit}, but waits longer before each revert, because it is fought over: {}{later}",
+                    "keeps it at {commit}, but waits longer before each revert, because another client keeps changing \
+                     it: {}{later}",
                     contended.message
                 ),
             ),
-            None => {
-                Next::new("Revert", format!("keeps it at {commit}: changes of its fields are reverted at once{later}"))
-            }
+            None => Next::new(
+                "Revert",
+                format!("keeps it at {commit}: changes of its fields are reverted immediately{later}"),
+            ),
         },
     }
 }
@@ -231,9 +235,9 @@ mod tests {
     #[test]
     fn the_first_reason_decides() {
         let live = json!({ "metadata": { "name": "web" } });
-        check(json!({}), live.clone(), "keeps it at commit 11111111aa: changes of its fields are reverted at once");
+        check(json!({}), live.clone(), "keeps it at commit 11111111aa: changes of its fields are reverted immediately");
         check(json!({}), Value::Null, "creates it");
-        check(json!({ "spec": { "drift": "Report" } }), Value::Null, "reports that it is not there");
+        check(json!({ "spec": { "drift": "Report" } }), Value::Null, "reports that it is missing");
         check(json!({ "spec": { "drift": "Ignore" } }), live.clone(), "applies changes of its manifest");
         check(json!({ "spec": { "suspend": true } }), live.clone(), "nothing for as long as spec.suspend is true");
         let glass = |until: Value| json!({ "metadata": { "annotations": { "mainstay.dev/reconcile": "disabled", "mainstay.dev/until": until } } });

@@ -125,7 +125,7 @@ impl<'a> Search<'a> {
             values => values?,
         };
         if values.len() > MOST {
-            notes.push(format!("there are more than {MOST} GitSyncs; the others were not asked"));
+            notes.push(format!("there are more than {MOST} GitSyncs; the others were not checked"));
         }
         let syncs = values.into_iter().take(MOST).map(|value| Ok((understand(value)?, None)));
         Ok(Self { cluster, syncs: syncs.collect::<Result<_, Error>>()?, most, unread: 0, notes })
@@ -152,7 +152,7 @@ impl<'a> Search<'a> {
     async fn read(&mut self, kind: &Kind, key: &Key) -> Result<Option<Value>, Error> {
         match self.cluster.get(kind, key.namespace.as_deref(), &key.name).await {
             Err(error) if error.is_forbidden() => {
-                self.notes.push(format!("you may not read {key}, so how it is now is not known"));
+                self.notes.push(format!("you may not read {key}, so its current state is unknown"));
                 Ok(None)
             }
             read => Ok(read?),
@@ -203,7 +203,7 @@ impl<'a> Search<'a> {
                 Ok(Listing::Elsewhere) => {
                     let name = syncs::name(sync);
                     self.notes.push(format!(
-                        "the objects of {name} are in another cluster (spec.kubeConfig), and none of them is meant here"
+                        "the objects of {name} are in a remote cluster (spec.kubeConfig), so they are not shown"
                     ));
                     Listed::default()
                 }

@@ -21,7 +21,7 @@ use mainstay_object::{Health, health, printable};
 /// Maximum number of other managers to print, and of fields of each manager.
 const NAMED: usize = 5;
 /// The text that is shown if the inventory does not contain the file.
-const NO_PLACE: &str = "unknown: the inventory was written by an older agent, or has no room for it";
+const NO_PLACE: &str = "unknown: the inventory was written by an older agent, or has no space for it";
 
 /// Formats a trace for people.
 pub(super) fn text(trace: &Trace, next: &Next, moments: &[Moment], now: Timestamp) -> String {
@@ -56,7 +56,7 @@ pub(super) fn text(trace: &Trace, next: &Next, moments: &[Moment], now: Timestam
         for replaced in status.last_replacements.iter().filter(|replaced| replaced.object == name) {
             let since = ago(now.duration_since(replaced.when.0).as_secs());
             let fields = replaced.fields.join(", ");
-            row("replaced", &format!("{since} ago: deleted and created again, because {fields} cannot be changed"));
+            row("replaced", &format!("{since} ago: replaced, because {fields} cannot be changed"));
         }
     }
     row("health", &words(trace));

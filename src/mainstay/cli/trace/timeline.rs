@@ -79,7 +79,7 @@ async fn list(
     let kind = cluster.kind(version, kind).await?.ok_or_else(|| Error::UnknownKind(kind.to_owned()))?;
     match cluster.list(&kind, selection).take(MOST).try_collect().await {
         Err(error) if error.is_forbidden() => {
-            notes.push(format!("you may not list {}, which the time line lacks", kind.resource));
+            notes.push(format!("you may not list {}, so the timeline does not show them", kind.resource));
             Ok(Vec::new())
         }
         listed => Ok(listed?),

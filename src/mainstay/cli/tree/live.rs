@@ -148,7 +148,7 @@ impl<'a> Lists<'a> {
     }
 
     fn say_cut(&mut self, kind: &Kind) {
-        self.notes.insert(format!("there are more than {MOST} {}; the others were not looked at", kind.resource));
+        self.notes.insert(format!("there are more than {MOST} {}; the others were not checked", kind.resource));
     }
 }
 

@@ -100,7 +100,7 @@ impl<'a> Forest<'a> {
             Some(ready) if ready.status == "True" => Health::Healthy,
             Some(ready) if ready.status == "False" => Health::Failed(ready.message.clone()),
             Some(ready) => Health::Progressing(ready.message.clone()),
-            None => Health::Progressing("no agent has looked at it yet".into()),
+            None => Health::Progressing("no agent has reconciled it yet".into()),
         };
         let mut root = Node { key: key.clone(), state: State::There(health), children: Vec::new() };
         match mainstay_gitsync::listing(self.cluster, sync).await? {
@@ -174,7 +174,7 @@ impl<'a> Forest<'a> {
         namespaces.retain(|namespace| !self.looked_in.contains(namespace));
         for namespace in namespaces {
             if self.looked_in.len() >= NAMESPACES {
-                self.notes.insert(format!("children were looked for in the first {NAMESPACES} namespaces only"));
+                self.notes.insert(format!("children were searched in the first {NAMESPACES} namespaces only"));
                 return Ok(());
             }
             for (api_version, kind) in CHILDREN {

@@ -32,7 +32,7 @@ impl Uninstall<'_> {
         self.cluster.kinds_changed();
         output::print(&format!(
             "{kind} {name} is served in v1alpha1 only: no agent converts v1alpha2 any more (kubectl notices \
-             that within hours; kubectl get functions.v1alpha1.serverless.kyma-project.io works at once)\n"
+             that within hours; kubectl get functions.v1alpha1.serverless.kyma-project.io works immediately)\n"
         ))
     }
 }

@@ -102,7 +102,7 @@ pub(crate) fn chart_files(
     let directory = parent(file);
     let mut found = ChartFiles::default();
     if !is_release(options.release()) {
-        let what = format!("{} is no name of a release", printable(options.release()));
+        let what = format!("{} is not a valid name of a release", printable(options.release()));
         let hint = "let spec.render.helm.releaseName be at most 53 lower-case letters, digits, `-` and `.`";
         found.problem(Place::file(file), what, hint);
     }
@@ -123,7 +123,7 @@ pub(crate) fn chart_files(
                 continue;
             }
             EntryKind::Submodule => {
-                let hint = "let the GitRepository say `submodules: true`, and name it in .gitmodules";
+                let hint = "set `submodules: true` in the GitRepository, and name it in .gitmodules";
                 found.problem(place(), "it is a submodule in a chart, and is not fetched", hint);
                 continue;
             }
@@ -174,7 +174,7 @@ fn add_values(
     let here = Place::file(chart);
     if is_remote(named) {
         // The address is not shown, because it may contain a password.
-        let what = "spec.render.helm.valuesFiles names something of another host, which is not fetched";
+        let what = "spec.render.helm.valuesFiles references a remote file, which is not fetched";
         found.problem(here, what, "commit a copy, and name that");
         return Ok(());
     }
@@ -194,7 +194,7 @@ fn add_values(
         Found::File(entry) => found.values.push(entry),
         Found::Directory => found.problem(here, format!("{shown}, which is a directory"), "name a file"),
         Found::Other(EntryKind::Submodule) => {
-            let hint = "let the GitRepository say `submodules: true`, and name it in .gitmodules";
+            let hint = "set `submodules: true` in the GitRepository, and name it in .gitmodules";
             found.problem(here, format!("{shown}, a submodule that is not fetched"), hint);
         }
         Found::Other(_) => {
@@ -288,7 +288,8 @@ mod tests {
                 format!("{values} /../x, which is not in the repository {hint}"),
                 format!("{values} -f, which is not there (correct the path)"),
                 format!("{values} c, which is a directory (name a file)"),
-                format!("{values} something of another host, which is not fetched (commit a copy, and name that)"),
+                "app/Chart.yaml: spec.render.helm.valuesFiles references a remote file, which is not fetched (commit \
+                 a copy, and name that)".to_owned(),
                 format!("{values} .git/config, which is not in the repository {hint}"),
             ]
         );

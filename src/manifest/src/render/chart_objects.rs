@@ -142,7 +142,7 @@ fn differences(file: &str, first: &[Arc<Object>], second: &[Arc<Object>]) -> Opt
         0 => {}
         more => names.push(format!("{more} more")),
     }
-    let what = format!("each time that the chart is rendered, this comes out differently: {}", names.join(", "));
+    let what = format!("each rendering of the chart gives different values: {}", names.join(", "));
     let hint = "a function such as randAlphaNum, genCA or now is the cause: set its result in the values, from an \
                 existing Secret, or remove it";
     Some(Problem::new(place, what, Some(hint)))
@@ -226,16 +226,14 @@ mod tests {
         };
         let why = said(&run("hush1", "b"), &run("hush2", "b"), Hooks::Refuse);
         assert!(
-            why.starts_with(
-                "app/templates/b.yaml: each time that the chart is rendered, this comes out differently: ConfigMap b ("
-            ),
+            why.starts_with("app/templates/b.yaml: each rendering of the chart gives different values: ConfigMap b ("),
             "{why}"
         );
         assert!(!why.contains("hush"), "{why}");
         let why = said(&run("x", "b-1"), &run("x", "b-2"), Hooks::Refuse);
-        assert!(why.contains("differently: ConfigMap b-1 ("), "{why}");
+        assert!(why.contains("values: ConfigMap b-1 ("), "{why}");
         let more = document("web/templates/b.yaml", "c", "");
-        assert!(said(&run("x", "b"), &(run("x", "b") + &more), Hooks::Refuse).contains("differently: ConfigMap c ("));
+        assert!(said(&run("x", "b"), &(run("x", "b") + &more), Hooks::Refuse).contains("values: ConfigMap c ("));
         // Comments are not applied, so they may differ.
         let commented = run("x", "b") + "# rendered at 12:00\n";
         assert_eq!(

@@ -152,7 +152,7 @@ pub(super) fn components(
         let before = closure.problems.len();
         let found = closure.follow(tree, base, &Reference { path, to: named_by_sync(path) }, &at)?;
         if found.is_none() && closure.problems.len() == before {
-            let what = format!("it names {}, which is no directory", printable(path));
+            let what = format!("it names {}, which is not a directory", printable(path));
             closure.problem(at, what, "name a directory with a kustomization.yaml of the kind Component");
         }
     }
@@ -190,7 +190,7 @@ impl Closure {
         match named.to {
             Target::Elsewhere => {
                 // The address is not shown, because it may contain a password.
-                let what = "it names something of another host, which is not fetched";
+                let what = "it references a remote resource, which is not fetched";
                 self.problem(at.clone(), what, "commit a copy, or add the repository as a submodule");
                 return Ok(None);
             }
@@ -217,7 +217,7 @@ impl Closure {
                 self.is_full(at);
             }
             Found::Other(EntryKind::Submodule) => {
-                let hint = "let the GitRepository say `submodules: true`, and name it in .gitmodules";
+                let hint = "set `submodules: true` in the GitRepository, and name it in .gitmodules";
                 self.problem(at.clone(), format!("it names {shown}, a submodule that is not fetched"), hint);
             }
             Found::Other(_) => {
@@ -356,10 +356,8 @@ pub(super) mod tests {
             let (_, problems) = read("kustomization.yaml", &[("kustomization.yaml", text)]);
             assert_eq!(
                 problems,
-                [
-                    "kustomization.yaml, line 3: it names something of another host, which is not fetched (commit a copy, or \
-                  add the repository as a submodule)"
-                ],
+                ["kustomization.yaml, line 3: it references a remote resource, which is not fetched (commit a copy, \
+                  or add the repository as a submodule)"],
                 "{remote}"
             );
         }

@@ -26,11 +26,11 @@ impl NotCopied {
             }
             Self::Disk(error) => (
                 format!("its files cannot be copied: {error}"),
-                "see that the agent's volume has room, and that the agent may write to it",
+                "check that the agent's volume has free space, and that the agent may write to it",
             ),
             Self::InLfs(path) => (
                 format!("it reads {}, which is kept in Git LFS and not fetched", printable(path)),
-                "let the GitRepository say `spec.lfs: true`, and keep it below baseDir",
+                "set `spec.lfs: true` in the GitRepository, and keep it below baseDir",
             ),
         };
         Problem::new(Place::file(file), what, Some(hint))

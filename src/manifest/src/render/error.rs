@@ -10,8 +10,8 @@ pub enum Error {
     Source(#[from] mainstay_git::Error),
     /// The container with the tools does not respond.
     #[error(
-        "the container `renderer` of the agent's pod does not answer; if it was killed for want of memory, raise its \
-         limits.memory"
+        "the container `renderer` of the agent's pod does not respond; if it was killed because of its memory limit, \
+         raise its limits.memory"
     )]
     Renderer(#[source] std::io::Error),
 }

@@ -302,7 +302,7 @@ impl Job<'_> {
                 let problem = refusal(&told, &line);
                 Err(NotRendered::Refused(self.words.add(problem, &words, &self.root.to_string_lossy())))
             }
-            Run::Ended(why) => Err(self.refused(&why, "let its templates make less")),
+            Run::Ended(why) => Err(self.refused(&why, "reduce the output of its templates")),
             Run::Missing => Err(self.refused(NO_TOOL, NO_TOOL_HINT)),
             Run::Away(error) => Err(NotRendered::Away(error)),
         }

@@ -42,7 +42,7 @@ const WHOLE: &[(&str, &str, &str, &str)] = &[
     (
         "chart requires kubeVersion: ",
         " which is incompatible",
-        "it wants a cluster of version {}, and this one has another",
+        "it requires Kubernetes {}, and the cluster has a different version",
         "see kubeVersion in Chart.yaml",
     ),
     (
@@ -51,13 +51,13 @@ const WHOLE: &[(&str, &str, &str, &str)] = &[
         "it is a library, which is a part of other charts",
         "set `type`, or name the chart in .mainstayignore",
     ),
-    ("validation: chart.metadata.", " ", "its {} is not as Helm wants it", "correct it"),
-    ("chart.metadata.", " ", "its {} is not as Helm wants it", "correct it"),
+    ("validation: chart.metadata.", " ", "its {} is not valid for Helm", "correct it"),
+    ("chart.metadata.", " ", "its {} is not valid for Helm", "correct it"),
     (
         "rendering template has a nested reference name: ",
         ":",
-        "its templates include each other without end",
-        "break the circle",
+        "its templates include each other recursively",
+        "break the cycle",
     ),
 ];
 
@@ -103,7 +103,7 @@ fn of_values(words: &str, told: &Told<'_>) -> Option<Problem> {
     } else if words.contains("cannot unmarshal") {
         Problem::new(Place { line: 0, ..place }, "it is not a map of values", Some("write it as `key: value`"))
     } else {
-        Problem::new(place, "the file is not valid YAML", Some("mend it"))
+        Problem::new(place, "the file is not valid YAML", Some("correct it"))
     })
 }
 
@@ -131,7 +131,7 @@ fn of_template(words: &str, told: &Told<'_>, lines: &Lines<'_>) -> Option<Proble
         let source = rest.split_once(": ").map_or(rest, |(source, _)| source);
         let file = of_source(told.chart, &told.files.files, source.trim())?;
         let what = match number_after(rest, "yaml: line ") {
-            0 => "its output is not valid YAML, or no object".to_owned(),
+            0 => "its output is not valid YAML, or not an object".to_owned(),
             line => format!("line {line} of its output is not valid YAML"),
         };
         return Some(Problem::new(Place::file(file), what, Some("`helm template --debug` in a checkout shows it")));
@@ -140,7 +140,7 @@ fn of_template(words: &str, told: &Told<'_>, lines: &Lines<'_>) -> Option<Proble
     let line = lines(&place.file, place.line as usize).unwrap_or_default();
     let problem = |what: String, hint: &str| Some(Problem::new(place.clone(), what, Some(hint)));
     if words.contains("error calling include") && words.matches("error calling include").count() > 100 {
-        return problem("templates include each other without end".to_owned(), "break the circle");
+        return problem("templates include each other recursively".to_owned(), "break the cycle");
     }
     if let Some((_, rest)) = rest.split_once("function \"")
         && let Some((name, _)) = rest.split_once("\" not defined")
@@ -168,7 +168,7 @@ fn of_template(words: &str, told: &Told<'_>, lines: &Lines<'_>) -> Option<Proble
         return problem(what, "set it in the values, or correct its name");
     }
     let what = expression.map_or_else(
-        || "the template is not as Helm wants it".to_owned(),
+        || "the template is not valid for Helm".to_owned(),
         |expression| format!("the template cannot be rendered, at {expression}"),
     );
     problem(what, SEE)
@@ -271,12 +271,12 @@ mod tests {
             ),
             (
                 "Error: validation: chart.metadata.version \"hush\" is invalid",
-                "app/Chart.yaml: its version is not as Helm wants it (correct it)",
+                "app/Chart.yaml: its version is not valid for Helm (correct it)",
             ),
             (
                 "Error: chart requires kubeVersion: >=1.40 which is incompatible with Kubernetes v1.30.1",
-                "app/Chart.yaml: it wants a cluster of version >=1.40, and this one has another (see kubeVersion in \
-                 Chart.yaml)",
+                "app/Chart.yaml: it requires Kubernetes >=1.40, and the cluster has a different version (see \
+                 kubeVersion in Chart.yaml)",
             ),
             (
                 "Error: cannot load values.yaml: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal \
@@ -285,7 +285,7 @@ mod tests {
             ),
             (
                 "Error: failed to parse /scratch/x/values/0.yaml: error converting YAML to JSON: yaml: line 3: hush",
-                "prod/values.yaml, line 3: the file is not valid YAML (mend it)",
+                "prod/values.yaml, line 3: the file is not valid YAML (correct it)",
             ),
             (
                 "Error: values don't meet the specifications of the schema(s) in the following chart(s):\nweb:\n- at \
@@ -304,6 +304,6 @@ mod tests {
         let nested =
             "error calling include: template: web/templates/_helpers.tpl:1:20: executing \"x\" at <include \"x\" .>: "
                 .repeat(200);
-        assert!(said(&nested).contains("templates include each other without end"), "{}", said(&nested));
+        assert!(said(&nested).contains("templates include each other recursively"), "{}", said(&nested));
     }
 }

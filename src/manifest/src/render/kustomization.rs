@@ -84,21 +84,21 @@ pub(super) fn fields(content: &[u8]) -> Result<Map<String, Value>, Unread> {
     let line_with = |wrong: &dyn Fn(&str) -> bool| text.lines().position(wrong).map(|index| index + 1);
     if let Some(line) = line_with(&|line| line.contains(OLD_BREAKS)) {
         let what = "the kustomization has a line break that not all readers of YAML know: U+0085, U+2028 or U+2029";
-        return Err(unread(line, what, "take it out"));
+        return Err(unread(line, what, "remove it"));
     }
     // JSON has no tags.
     let is_json = serde_json::from_str::<IgnoredAny>(text).is_ok();
     if let Some(line) = line_with(&has_unclear_tag).filter(|_| !is_json) {
-        let what = "the kustomization has a tag that is written with escapes or brackets, or a directive `%TAG`";
+        let what = "the kustomization has a YAML tag in escaped or verbatim form (`!<…>`), or a `%TAG` directive";
         return Err(unread(line, what, "write the value without it"));
     }
     let fields = read_fields(text, &limits()).map_err(|(line, what)| {
-        unread(line as usize, &format!("the kustomization is not valid YAML: {what}"), "mend it")
+        unread(line as usize, &format!("the kustomization is not valid YAML: {what}"), "correct it")
     })?;
     match misspelled(&fields) {
         Some((key, known)) => Err(Unread {
             line: line_of(text, key),
-            what: format!("the kustomization has the field {}, which is spelled otherwise", printable(key)),
+            what: format!("the kustomization has the field {}, which is misspelled", printable(key)),
             hint: format!("write {known}"),
         }),
         None => Ok(fields),
@@ -253,7 +253,7 @@ mod tests {
 
     #[test]
     fn constructs_that_the_tool_reads_otherwise_are_a_problem() {
-        let spelled = |text: &str| unread(text).contains("which is spelled otherwise (write ");
+        let spelled = |text: &str| unread(text).contains("which is misspelled (write ");
         for text in [
             "Resources: [a]",
             "RESOURCES: [a]",
@@ -268,7 +268,7 @@ mod tests {
         }
         assert_eq!(
             unread("a: 1\nBa\u{17f}es: [x]"),
-            "2 the kustomization has the field Baſes, which is spelled otherwise (write bases)"
+            "2 the kustomization has the field Baſes, which is misspelled (write bases)"
         );
         assert!(folded("Kinds\u{212a}") == "kindsk");
         for text in ["# a\u{85}resources: [x]", "# a\u{2028}resources: [x]", "a: 1\u{2029}resources: [x]"] {
@@ -279,7 +279,7 @@ mod tests {
             "resources:\n- !<tag:yaml.org,2002:bin%61ry> eA==",
             "%TAG !e! tag:yaml.org,2002:\n---\nresources: [!e!binary eA==]",
         ] {
-            assert!(unread(text).contains("a tag that is written with escapes"), "{text}");
+            assert!(unread(text).contains("a YAML tag in escaped"), "{text}");
         }
         assert!(
             unread("resources: [a]\nresources: [b]\n").starts_with("2 the kustomization is not valid YAML: the key")

@@ -141,7 +141,7 @@ impl Program {
                 if output.len() as u64 >= OUTPUT { Err(()) } else { Ok(output) }
             };
             let Ok((output, complaint)) = tokio::try_join!(output, async { Ok(complaint.await) }) else {
-                return Run::Ended("it makes more than 16 MiB of documents".to_owned());
+                return Run::Ended("its output is larger than 16 MiB".to_owned());
             };
             match child.wait().await {
                 Ok(status) if status.success() => Run::Built(output),

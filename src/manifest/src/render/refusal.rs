@@ -50,19 +50,19 @@ const KNOWN: &[(&str, &str, &str, &str)] = &[
         "error in remove for path: ",
         "",
         "a patch changes a field that the object does not have",
-        "correct `path` in the patch, or take the operation out",
+        "correct `path` in the patch, or remove the operation",
     ),
     (
         "error in move for path: ",
         "",
         "a patch moves a field that the object does not have",
-        "correct `from` in the patch, or take the operation out",
+        "correct `from` in the patch, or remove the operation",
     ),
     (
         " failed: test failed",
         "",
         "a patch tests a value that the object does not have",
-        "correct `value` in the patch, or take the operation out",
+        "correct `value` in the patch, or remove the operation",
     ),
     ("Unexpected kind: ", "", "a patch has an unknown operation", "write add, remove, replace, move, copy or test"),
     (
@@ -77,15 +77,20 @@ const KNOWN: &[(&str, &str, &str, &str)] = &[
         "a patch is for {}, which is not among the documents",
         "correct the name or the namespace in the patch, or add the document",
     ),
-    ("no matches for Id ", ";", "something is meant for {}, which is not among the documents", "correct the name"),
+    (
+        "no matches for Id ",
+        ";",
+        "a patch or replacement targets {}, which is not among the documents",
+        "correct the name",
+    ),
     (
         "security; file '",
         "'",
         "it reads the file {}, which is not in or below its directory",
         "move the file there, or make its directory a kustomization and name that",
     ),
-    ("cycle detected: candidate root '", "'", "the kustomization {} names itself in a circle", "break the circle"),
-    ("unable to load external plugin '", "'", "it asks for the plug-in {}, and plug-ins are not run", "do without it"),
+    ("cycle detected: candidate root '", "'", "the kustomization {} refers to itself in a cycle", "break the cycle"),
+    ("unable to load external plugin '", "'", "it asks for the plug-in {}, and plug-ins are not run", "remove it"),
     ("but got 'Kustomization'", "", "it names a kustomization as a component", "name it among the resources"),
     ("but got 'Component'", "", "it names a component as a resource", "name it among the components"),
     ("missing metadata.name in object", "", "one of the documents that it names has no name", "give it metadata.name"),
@@ -94,7 +99,7 @@ const KNOWN: &[(&str, &str, &str, &str)] = &[
     (
         "socket: permission denied",
         "",
-        "it names something of another host, which is not fetched",
+        "it references a remote resource, which is not fetched",
         "commit a copy, or add the repository as a submodule",
     ),
     (
@@ -117,7 +122,7 @@ pub(super) fn refusal<'f>(
     let words = words.replace("\\\"", "\"").replace(&format!("{}/", root.trim_end_matches('/')), "");
     if let Some((at, path)) = malformed(&words) {
         let place = Place { line: at, ..Place::file(whole(path, file, files)) };
-        return Problem::new(place, "the document is not valid YAML", Some("mend it"));
+        return Problem::new(place, "the document is not valid YAML", Some("correct it"));
     }
     for (before, after, what, hint) in KNOWN {
         let Some((_, rest)) = words.split_once(before) else { continue };
@@ -202,10 +207,10 @@ mod tests {
         assert!(said(inline).contains("an inline patch") && !said(inline).contains("hush"));
         assert_eq!(
             said("accumulating resources from 'w.yaml': MalformedYAMLError: yaml: line 3: hush in File: w.yaml': x"),
-            "b/c/w.yaml, line 3: the document is not valid YAML (mend it)"
+            "b/c/w.yaml, line 3: the document is not valid YAML (correct it)"
         );
         let two = said("MalformedYAMLError: yaml: line 3: hush in File: v.yaml");
-        assert_eq!(two, "a/v.yaml, line 3: the document is not valid YAML (mend it)");
+        assert_eq!(two, "a/v.yaml, line 3: the document is not valid YAML (correct it)");
         assert!(
             said("security; file '/scratch/x/b/f' is not in or below '/scratch/x/a'").contains("reads the file b/f,")
         );

@@ -152,7 +152,7 @@ pub async fn serve(shared: &Path, path: Option<&OsStr>, stop: &CancellationToken
             answered = answer(stream, &files, path.unwrap_or_default()) => answered,
         };
         if let Err(error) = answered {
-            tracing::warn!(%error, "a request was not answered");
+            tracing::warn!(%error, "a request got no response");
         }
     }
 }

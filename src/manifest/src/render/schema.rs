@@ -26,10 +26,10 @@ type Refused = Option<(&'static str, &'static str)>;
 /// Returns the problem of a schema that has external references or is unreadable.
 pub(super) fn refused(content: &[u8]) -> Refused {
     let Ok(schema) = serde_json::from_slice::<Value>(content) else {
-        return Some(("the schema is not JSON, or is nested too deeply", "mend it"));
+        return Some(("the schema is not JSON, or is nested too deeply", "correct it"));
     };
     leads_elsewhere(&schema).then_some((
-        "the schema refers to another one, which is not fetched",
+        "the schema refers to another schema, which is not fetched",
         "begin every $ref with `#`, and define its target in the same schema",
     ))
 }
@@ -101,12 +101,12 @@ impl<'n> Archives<'n> {
             }
             if is_schema && let Some((_, hint)) = refused(&file) {
                 return Some((
-                    "a schema in the packed chart is not JSON, or refers to another one, which is not fetched",
+                    "a schema in the packed chart is not JSON, or refers to another schema, which is not fetched",
                     hint,
                 ));
             }
             if is_packed && depth >= DEPTH {
-                return Some(("packed charts are in each other too deeply", "unpack them"));
+                return Some(("packed charts are nested too deeply", "unpack them"));
             }
             if is_packed && let Some(found) = self.within(&file, depth + 1) {
                 return Some(found);
@@ -188,7 +188,7 @@ mod tests {
     #[test]
     fn packed_charts_are_looked_into_wherever_the_schema_is() {
         assert_eq!(said(&packed(&[("db/values.schema.json", b"{}"), ("db/files/x.tgz", b"x")], 10)), "");
-        let elsewhere = "a schema in the packed chart is not JSON, or refers to another one, which is not fetched";
+        let elsewhere = "a schema in the packed chart is not JSON, or refers to another schema, which is not fetched";
         for path in [
             "db/values.schema.json",
             "db\\values.schema.json",
@@ -202,7 +202,7 @@ mod tests {
         }
         let mut nested = packed(&[("a/values.schema.json", REMOTE.as_bytes())], 10);
         for depth in 0..8 {
-            let expected = if depth < DEPTH { elsewhere } else { "packed charts are in each other too deeply" };
+            let expected = if depth < DEPTH { elsewhere } else { "packed charts are nested too deeply" };
             nested = packed(&[(["db/charts/a.tgz", "db\\charts\\a.tgz"][depth % 2], &nested)], 10);
             assert_eq!(said(&nested), expected, "{depth}");
         }

@@ -50,13 +50,13 @@ pub struct ExpressionFault {
 }
 
 const NOT_DEFINED: &str = "the variable is not defined";
-const NO_NAME: &str = "there is no name of a variable (`$${` is a plain `${`)";
-const NOT_CLOSED: &str = "the closing brace is missing, or something is behind the name that no operator begins with";
-const NO_OPERAND: &str = "there is nothing behind the operator, or the closing brace is missing";
-const NOT_AN_EXPRESSION: &str = "something is behind the operator that does not belong there";
+const NO_NAME: &str = "the name of the variable is missing (write `$${` for a plain `${`)";
+const NOT_CLOSED: &str = "the closing brace is missing, or an invalid operator follows the name";
+const NO_OPERAND: &str = "nothing follows the operator, or the closing brace is missing";
+const NOT_AN_EXPRESSION: &str = "unexpected characters follow the operator";
 const NO_SECOND_SLASH: &str = "the second `/` is missing";
 const OUT_OF_BOUNDS: &str = "the length is negative, or it would cut a character in two";
-const TOO_DEEP: &str = "too many expressions are within each other";
+const TOO_DEEP: &str = "expressions are nested too deeply";
 const TOO_LARGE: &str = "it becomes too large";
 const TOO_LONG: &str = "its pattern takes too long";
 

@@ -70,7 +70,7 @@ mod tests {
             "a/kustomization.yaml: kustomize refuses it: Error: in 'a/p.yaml': no such key hush"
         );
         assert_eq!(told(Words::Reduced, see), problem(see).to_string());
-        assert!(told(Words::Full, "mend it").ends_with("hush (mend it)"));
+        assert!(told(Words::Full, "correct it").ends_with("hush (correct it)"));
     }
 
     #[test]

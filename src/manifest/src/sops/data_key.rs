@@ -127,7 +127,7 @@ fn no_key(metadata: &Metadata, missing: &[&MasterKey], found: usize) -> NoKey {
     services.dedup();
     let recipients: Vec<String> = missing.iter().filter_map(|key| recipient(key)).collect();
     if recipients.is_empty() {
-        let what = format!("its data key is encrypted by {}, which is not asked", services.join(" and "));
+        let what = format!("its data key is encrypted by {}, which is not supported", services.join(" and "));
         return NoKey { what, hint: ADD_RECIPIENT };
     }
     let mut shown: Vec<&str> = recipients.iter().take(SHOWN).map(String::as_str).collect();
@@ -153,7 +153,7 @@ fn recipient(key: &MasterKey) -> Option<String> {
     match key.kind {
         KeyKind::Age if name.starts_with("age1pq1") => Some(format!("{name} (post-quantum, not supported)")),
         KeyKind::Age if name.starts_with("ssh-") => Some(format!("{name} (a key of SSH, not supported)")),
-        KeyKind::Age if is_plugin(name) => Some(format!("{name} (of a plug-in of age, none is run)")),
+        KeyKind::Age if is_plugin(name) => Some(format!("{name} (for an age plug-in, not supported)")),
         KeyKind::Age => Some(name.to_owned()),
         KeyKind::OpenPgp => Some(format!("OpenPGP {name}")),
         KeyKind::Service(_) => None,

@@ -251,7 +251,7 @@ impl<'c> Walk<'c> {
 
     fn document(&mut self, tree: &Node) {
         let Node::Map(members) = tree else {
-            self.flaws.push(Flaw::new(vec![], "the document is no map, which SOPS does not encrypt", Some(EDIT)));
+            self.flaws.push(Flaw::new(vec![], "the document is not a map, and SOPS encrypts only maps", Some(EDIT)));
             return;
         };
         for member in members.iter().filter(|member| member.key != "sops") {
@@ -339,8 +339,8 @@ fn said(flawed: Flawed) -> &'static str {
     match flawed {
         Flawed::NotEncrypted => "is not encrypted, and should be",
         Flawed::Damaged => DAMAGED,
-        Flawed::Type => "decrypts to something else than it says",
-        Flawed::NotText => "decrypts to bytes that are no text, and a manifest has room for text only",
+        Flawed::Type => "decrypts to a different type than it declares",
+        Flawed::NotText => "decrypts to binary data; use `data` of a Secret with base64",
     }
 }
 
@@ -440,13 +440,13 @@ impl Opening<'_> {
         };
         match plain {
             Ok(plain) => {
-                let no_number = || Flaw::new(path.to_vec(), format!("{} is no number", path_text(path)), None);
+                let no_number = || Flaw::new(path.to_vec(), format!("{} is not a number", path_text(path)), None);
                 to_value(&plain).ok_or_else(no_number)
             }
             Err(failed) => {
                 let said = match failed {
                     Some(Err(flawed)) => said(flawed),
-                    _ => "is encrypted, and not a value that its file encrypts",
+                    _ => "is encrypted, but the rules of its file do not encrypt it",
                 };
                 Err(Flaw::new(path.to_vec(), format!("{} {said}", path_text(path)), Some(AT_ITS_PATH)))
             }

@@ -54,7 +54,7 @@ impl Keys {
         let (mut age, mut pgp) = (Vec::new(), Vec::new());
         for (name, value) in &ours {
             let shown = printable(name).into_owned();
-            let text = std::str::from_utf8(value).map_err(|_| format!("has {shown}, which is no text"))?;
+            let text = std::str::from_utf8(value).map_err(|_| format!("has {shown}, which is not UTF-8"))?;
             if name.ends_with(".agekey") {
                 identities(&shown, text, &mut age)?;
             } else {
@@ -94,7 +94,7 @@ fn identities(name: &str, text: &str, all: &mut Vec<Identity>) -> Result<(), Str
             None if line.starts_with("-----BEGIN ") => {
                 return refused("begins an SSH or OpenPGP key; *.agekey holds lines that begin with AGE-SECRET-KEY-1");
             }
-            None => return refused("is no identity of age (AGE-SECRET-KEY-1…)"),
+            None => return refused("is not an age identity (AGE-SECRET-KEY-1…)"),
         }
     }
     if all.len() == before { Err(format!("has {name}, which has no identity of age")) } else { Ok(()) }
@@ -122,7 +122,7 @@ mod tests {
             (
                 "a.agekey",
                 format!("# x\n{}\n", IDENTITY.replace('V', "W")),
-                "has a.agekey, in which line 2 is no identity of age (AGE-SECRET-KEY-1…)".to_owned(),
+                "has a.agekey, in which line 2 is not an age identity (AGE-SECRET-KEY-1…)".to_owned(),
             ),
             (
                 "a.agekey",

@@ -45,11 +45,11 @@ impl Rule {
         });
         let (field, text) = rules.next().unwrap_or(("unencrypted_suffix", DEFAULT));
         if let Some((other, _)) = rules.next() {
-            return Err(format!("it has two rules, {field} and {other}, and SOPS knows one at a time"));
+            return Err(format!("it has two rules, {field} and {other}, and SOPS supports only one"));
         }
         let regex = || {
             let built = RegexBuilder::new(text).size_limit(PATTERN).dfa_size_limit(PATTERN).build();
-            built.map_err(|_| format!("its rule {field} is no pattern that can be used"))
+            built.map_err(|_| format!("its rule {field} is not a valid pattern"))
         };
         let matcher = match field {
             "unencrypted_suffix" | "encrypted_suffix" => Matcher::Suffix(text.to_owned()),

@@ -40,7 +40,7 @@ impl Scalar {
             Self::Null => "null",
             Self::Bool(_) => "a boolean",
             Self::Int(_) | Self::Float(_) => "a number",
-            Self::Text(_) | Self::Bytes(_) => "a text",
+            Self::Text(_) | Self::Bytes(_) => "a string",
             Self::Time(_) => "a time",
         }
     }

@@ -142,9 +142,9 @@ fn line(text: &str, begin: &str) -> String {
 #[test]
 fn an_unusable_key_says_why_and_what_to_do() {
     let kms = TYPES.replace("    age:\n", "    kms:\n").replace("- recipient:", "- arn:");
-    assert!(yaml(&kms).contains("its data key is encrypted by AWS KMS, which is not asked"), "{}", yaml(&kms));
+    assert!(yaml(&kms).contains("its data key is encrypted by AWS KMS, which is not supported"), "{}", yaml(&kms));
     let cases = [
-        ("encrypted_regex: ^(data|stringData)$", "encrypted_regex: (", "is no pattern that can be used"),
+        ("encrypted_regex: ^(data|stringData)$", "encrypted_regex: (", "is not a valid pattern"),
         ("encrypted_regex: ^(data|stringData)$", "encrypted_regex: x\n    encrypted_suffix: y", "it has two rules"),
         ("lastmodified:", "modified:", "it has no MAC"),
         ("    - 1", "    - &a 1", ""),
@@ -156,7 +156,7 @@ fn an_unusable_key_says_why_and_what_to_do() {
     }
     let plugin = TYPES.replace("recipient: age1dt7", "recipient: age1yubikey1dt7");
     let said = check(&plugin, Format::Yaml, &keys(&[1]));
-    assert!(said.contains("(of a plug-in of age, none is run)"), "{said}");
+    assert!(said.contains("(for an age plug-in, not supported)"), "{said}");
     let named = TYPES.replace("recipient: age1dt7", "recipient: hunter2; age1dt7");
     assert!(!check(&named, Format::Yaml, &keys(&[1])).contains("hunter2"));
     let cut = "1:a.b[0]: it was encrypted by SOPS, and the metadata behind it are missing: the file is cut short";

@@ -107,7 +107,7 @@ impl Builder {
         let is_key = self.open.last().is_some_and(|frame| frame.is_map && frame.key.is_none());
         if is_key {
             let Some(Scalar::Text(key)) = scalar else {
-                return Err(foreign(self.path(), "a key is no text, which SOPS does not encrypt"));
+                return Err(foreign(self.path(), "a key is not a string, and SOPS encrypts only string keys"));
             };
             let comments = self.taken();
             if let Some(frame) = self.open.last_mut() {
@@ -141,7 +141,7 @@ impl Builder {
             return Err(Unreadable::Syntax);
         }
         if self.open.last().is_some_and(|frame| frame.is_map && frame.key.is_none()) {
-            return Err(foreign(self.path(), "a key is no text, which SOPS does not encrypt"));
+            return Err(foreign(self.path(), "a key is not a string, and SOPS encrypts only string keys"));
         }
         if let Some(frame) = self.open.last_mut().filter(|frame| !frame.is_map) {
             frame.column.get_or_insert(column);
@@ -205,8 +205,8 @@ mod tests {
     fn yaml_that_sops_does_not_write_is_refused() {
         for (text, what) in [
             ("a: &x 1\nb: *x\n", "anchor"),
-            ("1: x\n", "a key is no text"),
-            ("? [a]\n: x\n", "a key is no text"),
+            ("1: x\n", "a key is not a string"),
+            ("? [a]\n: x\n", "a key is not a string"),
             ("a: 18446744073709551615\n", "too large"),
         ] {
             match parse(text) {

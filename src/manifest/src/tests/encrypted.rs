@@ -109,14 +109,17 @@ fn only_output_made_from_a_verified_file_is_decrypted() {
     let moved = built(&ENCRYPTED.replace("password:", "username:"));
     assert!(moved.contains("Secret db: stringData.username cannot be decrypted"), "{moved}");
     let foreign = built(&ENCRYPTED.replace("mac: ENC[AES256_GCM,data:", "mac: ENC[AES256_GCM,data:AAAA"));
-    assert!(foreign.contains("none of the files that were read is that one"), "{foreign}");
+    assert!(foreign.contains("match none of the encrypted files"), "{foreign}");
     let kind = built(&ENCRYPTED.replace("kind: Secret", "kind: Deployment").replace("v1", "apps/v1"));
-    assert!(kind.contains("Deployment.apps db: its kind differs from the encrypted one"), "{kind}");
+    assert!(kind.contains("Deployment.apps db: its kind differs from the kind in the encrypted file"), "{kind}");
     let without = built(ENCRYPTED.split("sops:").next().unwrap());
     assert!(without.contains("stringData.password: it was encrypted by SOPS, and the metadata"), "{without}");
     let outside =
         built(&ENCRYPTED.replace("    name: db", "    name: db\n    labels: {a: \"ENC[AES256_GCM,data:x]\"}"));
-    assert!(outside.contains("metadata.labels.a is encrypted, and not a value that its file encrypts"), "{outside}");
+    assert!(
+        outside.contains("metadata.labels.a is encrypted, but the rules of its file do not encrypt it"),
+        "{outside}"
+    );
     let whole = base64::engine::general_purpose::STANDARD.encode(ENCRYPTED);
     let generated = format!("apiVersion: v1\nkind: Secret\nmetadata: {{name: g}}\ndata: {{a.yaml: {whole}}}\n");
     let refused = built(&generated);
@@ -160,7 +163,7 @@ fn the_identity_of_an_object_may_not_be_encrypted() {
     let list = format!("apiVersion: v1\nkind: List\nitems: []\nsops: {{mac: \"{value}\"}}\n");
     assert!(read(&list, &with(IDENTITY)).contains("a list that was encrypted as a whole"));
     let none = format!("values: 1\nsops: {{mac: \"{value}\"}}\n");
-    assert!(read(&none, &with(IDENTITY)).contains("no manifest: it has neither apiVersion nor kind"));
+    assert!(read(&none, &with(IDENTITY)).contains("it is not a manifest: it has neither apiVersion nor kind"));
 }
 
 #[test]

@@ -132,7 +132,7 @@ fn github(request: Request, token: &str) -> Request {
 fn azure(target: &Target, sha: &str, context: &str, description: &str, state: &str) -> Result<Request, String> {
     let [organisation, project, "_git", repository] = segments(target)[..] else {
         return Err(
-            "spec.address: has not the form https://dev.azure.com/ORGANISATION/PROJECT/_git/REPOSITORY".to_owned()
+            "spec.address: must have the form https://dev.azure.com/ORGANISATION/PROJECT/_git/REPOSITORY".to_owned()
         );
     };
     let (genre, name) = context.split_once('/').unwrap_or(("mainstay", context));

@@ -122,7 +122,7 @@ fn order(left: &Value<'_>, right: &Value<'_>, steps: &mut Steps) -> Result<Optio
         _ if is_number(left) && is_number(right) => Ok(number_order(left, right)),
         _ => {
             let (one, other) = (left.type_name(), right.type_name());
-            Err(Halt::because(format!("{one} and {other} have no order")))
+            Err(Halt::because(format!("{one} and {other} cannot be compared")))
         }
     }
 }
@@ -198,10 +198,12 @@ pub(super) fn element<'v>(of: &Value<'v>, index: &Value<'_>, steps: &mut Steps) 
             let at = match index {
                 Value::Int(at) => usize::try_from(*at).ok(),
                 Value::Uint(at) => usize::try_from(*at).ok(),
-                _ => return Err(Halt::because(format!("{} is no index of a list", index.type_name()))),
+                _ => return Err(Halt::because(format!("{} cannot be an index of a list", index.type_name()))),
             };
             let found = at.and_then(|at| list.get(at));
-            found.ok_or_else(|| Halt::because(format!("the list has {} elements, and no such one", list.len())))
+            found.ok_or_else(|| {
+                Halt::because(format!("the list has {} elements, so the index is out of range", list.len()))
+            })
         }
         _ => Err(Halt::because(format!("{} has no elements", of.type_name()))),
     }

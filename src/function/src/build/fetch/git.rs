@@ -131,8 +131,8 @@ fn write_files(snapshot: &Snapshot, base_dir: &BaseDir, src: &Path, bounds: Boun
             EntryKind::Symlink => Node::Symlink { target: target(snapshot, path, entry)? },
             EntryKind::Submodule => {
                 let text = format!(
-                    "`{path}` is a submodule that is not fetched; let the GitRepository say `submodules: true` and name it in \
-                     .gitmodules, or let `baseDir` name a directory without it"
+                    "`{path}` is a submodule that is not fetched; set `submodules: true` in the GitRepository and \
+                     name it in .gitmodules, or let `baseDir` name a directory without it"
                 );
                 return Err(Finding::source(text).into());
             }

@@ -71,8 +71,8 @@ impl Tree {
             let Node::Symlink { target } = node else { continue };
             let why = match self.resolve(path) {
                 Place::At(_) | Place::Nowhere => continue,
-                Place::Outside => "leads out of the Function's directory",
-                Place::Loop => "leads to itself",
+                Place::Outside => "points outside the Function's directory",
+                Place::Loop => "points to itself",
             };
             return Err(Finding::source(format!(
                 "the symbolic link `{path}` {why} (to `{target}`); an image holds only files of the directory"
@@ -202,7 +202,7 @@ fn check_path(path: &str) -> Result<(), Finding> {
             return refused("with a name that is longer than 255 bytes");
         }
         if matches!(name, "" | "." | "..") || name.eq_ignore_ascii_case(".git") {
-            return refused("which no repository may hold");
+            return refused("whose name is reserved by Git");
         }
     }
     Ok(())
@@ -251,12 +251,12 @@ mod tests {
 
     #[test]
     fn follows_links_as_a_kernel_does() {
-        refused(&["l -> ../x"], "leads out");
-        refused(&["l -> /etc/passwd"], "leads out");
-        refused(&["a -> b", "b -> a"], "leads to itself");
+        refused(&["l -> ../x"], "points outside");
+        refused(&["l -> /etc/passwd"], "points outside");
+        refused(&["a -> b", "b -> a"], "points to itself");
         // Compared as a string, this path stays inside the tree. A kernel that follows it leaves the tree.
-        refused(&["a/b/c -> ../..", "l -> a/b/c/../x", "a/b/x"], "leads out");
-        refused(&["l -> missing/../../x"], "leads out");
+        refused(&["a/b/c -> ../..", "l -> a/b/c/../x", "a/b/x"], "points outside");
+        refused(&["l -> missing/../../x"], "points outside");
         let tree = tree(&["lib/x", "a/up -> ../lib", "b -> a/up/x", "gone -> a/nothing", "self -> ."]).unwrap();
         assert_eq!(tree.resolve("b"), Place::At("lib/x".into()));
         assert_eq!(tree.resolve("self/self/a/up/../lib"), Place::At("lib".into()));

@@ -131,7 +131,8 @@ impl Base {
         let mut digest = match self {
             Self::Layout(path, None) => {
                 let bytes = small_file(&path.join("index.json"))?;
-                let index: Index = serde_json::from_slice(&bytes).map_err(|_| unusable("index.json is no index"))?;
+                let index: Index =
+                    serde_json::from_slice(&bytes).map_err(|_| unusable("index.json is not an index"))?;
                 self.chosen(&index, platform)?
             }
             Self::Layout(_, Some(digest)) => digest.clone(),
@@ -149,7 +150,10 @@ impl Base {
         };
         // An index contains manifests or other indexes. Deeper nesting does not occur.
         for _ in 0..3 {
-            let bytes = documents.manifest(&digest).await?.ok_or_else(|| unusable("a manifest has another digest"))?;
+            let bytes = documents
+                .manifest(&digest)
+                .await?
+                .ok_or_else(|| unusable("the digest of a manifest does not match"))?;
             let value: Value = serde_json::from_slice(&bytes).map_err(|_| unusable("its manifest is not JSON"))?;
             if value.get("manifests").is_none() {
                 return self.image(&documents, value, platform, resolved).await;
@@ -189,7 +193,7 @@ impl Base {
             return Err(unusable("it has too many layers, or its configuration is too large"));
         }
         let bytes = documents.blob(&manifest.config.digest, manifest.config.size).await?;
-        let bytes = bytes.ok_or_else(|| unusable("its configuration has another digest"))?;
+        let bytes = bytes.ok_or_else(|| unusable("the digest of its configuration does not match"))?;
         let configuration: Value =
             serde_json::from_slice(&bytes).map_err(|_| unusable("its configuration is not JSON"))?;
         if configuration["os"] != platform.os || configuration["architecture"] != platform.architecture {

@@ -72,7 +72,7 @@ impl std::str::FromStr for Platform {
             Some((os, architecture)) if fits(os) && fits(architecture) => {
                 Ok(Self { os: os.to_owned(), architecture: architecture.to_owned() })
             }
-            _ => Err("a platform is OS/ARCHITECTURE, such as linux/amd64".to_owned()),
+            _ => Err("a platform must be OS/ARCHITECTURE, such as linux/amd64".to_owned()),
         }
     }
 }

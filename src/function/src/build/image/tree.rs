@@ -33,7 +33,7 @@ pub(super) struct Entry {
 pub(in crate::build) enum Unfit {
     #[error("{path} is {what}, and only files, folders and symbolic links can be in an image", path = .path.display())]
     Special { path: PathBuf, what: &'static str },
-    #[error("{path} is a symbolic link that leads out of the image's folder", path = .path.display())]
+    #[error("{path} is a symbolic link that points outside the image's folder", path = .path.display())]
     LeadsOut { path: PathBuf },
     #[error("{path} is in too many folders", path = .path.display())]
     TooDeep { path: PathBuf },

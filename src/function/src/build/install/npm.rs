@@ -72,7 +72,7 @@ impl Packages<'_, '_> {
         for kind in kinds {
             for (name, spec) in package.get(*kind).and_then(Value::as_object).into_iter().flatten() {
                 let Some(spec) = spec.as_str() else {
-                    let text = format!("{file}: the version of `{name}` in `{kind}` is not text");
+                    let text = format!("{file}: the version of `{name}` in `{kind}` is not a string");
                     return Err(Finding::dependencies(text).into());
                 };
                 self.spec(file, directory, name, spec)?;
@@ -298,7 +298,7 @@ mod tests {
         check(
             "package.json",
             &[("package.json", r#"{"dependencies":{"a":1}}"#)],
-            "DependencyInvalid: package.json: the version of `a` in `dependencies` is not text",
+            "DependencyInvalid: package.json: the version of `a` in `dependencies` is not a string",
         );
     }
 

@@ -68,7 +68,7 @@ pub enum Error {
     #[error("the CA bundle of MAINSTAY_BASE_CA holds no certificates in PEM")]
     NoCertificates,
     /// A file of the base's layout does not match its name.
-    #[error("the base image is broken: {path} has another digest or size than its name says", path = .path.display())]
+    #[error("the base image is broken: the digest or size of {path} does not match its name", path = .path.display())]
     BrokenLayout {
         /// The file.
         path: PathBuf,
@@ -98,7 +98,7 @@ pub enum Error {
         why: &'static str,
     },
     /// A task panicked.
-    #[error("a part of the program broke")]
+    #[error("internal error: a task panicked")]
     Broke(#[source] tokio::task::JoinError),
 }
 
@@ -179,7 +179,7 @@ fn room(registry: &str) -> String {
         (Some(name @ INTERNAL_REGISTRY), Some(namespace), Some("svc")) => {
             format!("; enlarge it with `kubectl edit pvc -n {namespace} {name}`")
         }
-        _ => "; make room there".to_owned(),
+        _ => "; free space there".to_owned(),
     }
 }
 
@@ -225,7 +225,7 @@ mod tests {
         for other in
             ["registry.example.com", "other.mainstay-system.svc:5000", "serverless-docker-registry.example.com"]
         {
-            assert!(full(other).message.ends_with("its volume is full (it answered 500); make room there"));
+            assert!(full(other).message.ends_with("its volume is full (it answered 500); free space there"));
         }
     }
 }

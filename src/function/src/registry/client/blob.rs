@@ -216,7 +216,7 @@ impl Client {
     }
 
     /// Checks the digest in a response, if the response contains one.
-    #[expect(clippy::unused_self, reason = "it reads like the other questions about an answer")]
+    #[expect(clippy::unused_self, reason = "it reads like the other checks of a response")]
     pub(super) fn same_digest(&self, response: &Response, digest: &Digest, what: &'static str) -> Result<(), Fault> {
         let named = response.headers().get("docker-content-digest").and_then(|value| value.to_str().ok());
         // Digests of other algorithms are ignored.

@@ -125,7 +125,7 @@ fn refusal(status: u16, anonymous: bool) -> &'static str {
     match (status, anonymous) {
         (_, true) => "to a request without credentials",
         // Registries respond with 403 to accounts without permission and to accounts over their quota.
-        (403, false) => "to these credentials (they lack the right, or a quota is used up)",
+        (403, false) => "to these credentials (they lack the permission, or a quota is used up)",
         (_, false) => "to these credentials",
     }
 }

@@ -156,7 +156,7 @@ impl Client {
         };
         let host = if image.registry == "docker.io" { DOCKER_HUB } else { &image.registry };
         let origin = Url::parse(&format!("{scheme}://{host}/"));
-        let origin = origin.map_err(|_| fail(Fault::Protocol { why: "its host makes no address" }))?;
+        let origin = origin.map_err(|_| fail(Fault::Protocol { why: "its host is not valid in a URL" }))?;
         Ok(Self {
             network,
             deadlines,

@@ -91,7 +91,7 @@ impl Client {
             if !is_redirect(response.status()) {
                 return Ok((response, own));
             }
-            let to = location(&response, &at).ok_or(Fault::Protocol { why: "a redirect names no address" })?;
+            let to = location(&response, &at).ok_or(Fault::Protocol { why: "a redirect has no URL" })?;
             if !reads {
                 return Err(Fault::Redirect { to: host(&to), why: "only reads may be redirected" });
             }
@@ -120,7 +120,7 @@ impl Client {
             }
             let now = progress.moved.load(Ordering::Relaxed);
             if Instant::now() >= end {
-                return Err(Fault::Timeout { after: whole, what: "sending, or waiting for an answer" });
+                return Err(Fault::Timeout { after: whole, what: "sending, or waiting for a response" });
             }
             if now == seen {
                 return Err(Fault::Timeout { after: self.deadlines.silence, what: "nothing moved" });
@@ -208,7 +208,7 @@ pub(super) fn location_in(text: &str, base: &Url) -> Option<Url> {
 pub(super) fn allowed(from: &Url, to: &Url) -> Result<(), Fault> {
     let why = match (from.scheme(), to.scheme()) {
         (_, "https") | ("http", "http") => return Ok(()),
-        ("https", "http") => "it leads from https to http",
+        ("https", "http") => "it changes from https to http",
         _ => "it is not HTTP",
     };
     Err(Fault::Redirect { to: host(to), why })

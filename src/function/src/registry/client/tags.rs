@@ -37,7 +37,7 @@ impl Client {
             let next = next(response.headers(), &url);
             let page = self.body(response, "the list of tags", MAX_PAGE).await?;
             let page: Page =
-                serde_json::from_slice(&page).map_err(|_| Fault::Protocol { why: "its list of tags does not read" })?;
+                serde_json::from_slice(&page).map_err(|_| Fault::Protocol { why: "its list of tags is invalid" })?;
             all.extend(page.tags.unwrap_or_default());
             if all.len() > MAX_TAGS {
                 return Err(Fault::TooLarge { what: "the number of tags", limit: MAX_TAGS as u64 });

@@ -99,7 +99,7 @@ impl Client {
         if !response.status().is_success() {
             return Err(self.refused(response, "the registry's token server").await);
         }
-        let body = self.body(response, "the answer of the token server", MAX_ANSWER).await?;
+        let body = self.body(response, "the response of the token server", MAX_ANSWER).await?;
         let (token, lasts) = token_of(&body).ok_or(Fault::Protocol { why: "there is no token" })?;
         let until = Instant::now() + lasts.saturating_sub(LEEWAY).max(LEEWAY);
         Ok(Authorization::Header(Secret::new(header("Bearer", &token)?), Some(until)))
@@ -119,7 +119,7 @@ impl Client {
 
 fn header(scheme: &str, value: &str) -> Result<HeaderValue, Fault> {
     let mut header = HeaderValue::from_str(&format!("{scheme} {value}"))
-        .map_err(|_| Fault::Protocol { why: "its token fits no header" })?;
+        .map_err(|_| Fault::Protocol { why: "its token is not valid in a header" })?;
     header.set_sensitive(true);
     Ok(header)
 }

@@ -124,7 +124,10 @@ async fn follow(directory: PathBuf, mut known: Files, guard: Arc<Guard>, served:
             Err(error) => {
                 let why = chain(&error);
                 if why != problem {
-                    tracing::warn!(why, "the registry's former certificate and login are used");
+                    tracing::warn!(
+                        why,
+                        "could not load the new certificate or login of the registry; the previous ones stay in use"
+                    );
                 }
                 problem = why;
             }
@@ -179,7 +182,7 @@ impl Guard {
             }
             Err(error) => {
                 self.log(&error);
-                let said = "the registry behind the guard does not answer; it is starting, or its volume is not there";
+                let said = "the registry behind the guard does not respond; it is starting, or its volume is not there";
                 error_answer(StatusCode::SERVICE_UNAVAILABLE, "UNAVAILABLE", said)
             }
         }
@@ -189,7 +192,7 @@ impl Guard {
         let mut logged = self.logged.lock();
         if logged.is_none_or(|at| at.elapsed() >= LOG_EVERY) {
             *logged = Some(Instant::now());
-            tracing::warn!(why = chain(error), "the registry does not answer");
+            tracing::warn!(why = chain(error), "the registry does not respond");
         }
     }
 

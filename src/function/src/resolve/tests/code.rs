@@ -79,7 +79,7 @@ fn refuses_an_unknown_runtime() {
         .unwrap_err();
     let update = text(&found);
     assert!(
-        update.starts_with("invalid value: cannot find runtime: cobol85: spec.deps\nspec.runtime is one of "),
+        update.starts_with("invalid value: cannot find runtime: cobol85: spec.deps\nspec.runtime must be one of "),
         "{update}"
     );
     assert_eq!(reason(&found), mainstay_api::function_conditions::Reason::RuntimeNotSupported);

@@ -410,7 +410,8 @@ fn another_base_image_of_the_runtime_is_built_at_the_time_of_the_schedule_and_th
     let decision = case.decide();
     assert_eq!((decision.record.moves_at, decision.requeue_after), (Some(due), Some(Duration::from_secs(8400))));
     assert!(
-        message(&decision, Reason::JobFinished).ends_with("it is built on another base image at 2026-01-01T02:30:00Z")
+        message(&decision, Reason::JobFinished)
+            .ends_with("it will be rebuilt on the new base image at 2026-01-01T02:30:00Z")
     );
     assert!(!words(&decision).contains(&"put Job".to_owned()));
     assert_eq!(decision.image.map(|image| image.name), case.status.image);

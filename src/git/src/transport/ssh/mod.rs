@@ -384,7 +384,7 @@ fn broken(refusal: Refusal, when: &'static str) -> Fault {
             network(format!("the server ended the connection {when}"))
         }
         Error::InactivityTimeout | Error::ConnectionTimeout | Error::KeepaliveTimeout => {
-            network(format!("the server stopped answering {when}"))
+            network(format!("the server stopped responding {when}"))
         }
         _ => Fault::Protocol { why: "it violates the SSH protocol" },
     }

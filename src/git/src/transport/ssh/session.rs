@@ -115,7 +115,7 @@ impl Session {
                 Some(ChannelMsg::Close) => self.is_closed = true,
                 Some(_) => {}
                 None if !self.is_closed => {
-                    return Err(network("the server ended the connection in the middle of an answer".to_owned()));
+                    return Err(network("the server ended the connection in the middle of a response".to_owned()));
                 }
                 None if self.status == Some(0) => return Ok(None),
                 None => return Err(self.complaint()),
