@@ -27,10 +27,10 @@ pub enum AccessFault {
         /// Key of the Secret.
         field: &'static str,
     },
-    /// The Secret names the API of another host than the repository's, or the repository's address has no TLS.
+    /// The Secret names the API of another host or port than the repository's, or the repository's address has no TLS.
     #[error(
         "{field} of the Secret is not the API of the repository's host: the repository needs the address https://HOST/…, and the \
-         Secret https://HOST/api/v3 or https://api.HOST with the same host"
+         Secret https://HOST/api/v3 or https://api.HOST with the same host and port"
     )]
     ForeignApi {
         /// Key of the Secret.
