@@ -13,6 +13,8 @@ use mainstay_testkit::{
     world::{NAMESPACE, World, config_map, deployment},
 };
 
+const FUNCTIONS: (&str, &str) = ("serverless.kyma-project.io/v1alpha1", "functions");
+
 fn autoscaler(target: &str) -> Value {
     json!({
         "apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler",
@@ -139,6 +141,25 @@ async fn a_count_that_leaves_the_manifest_stays_for_the_autoscaler_of_the_same_c
     world.remote.remove("hpa.yaml").file("web.yaml", deployment("web", "nginx:3", 2));
     world.commit("demo", "no autoscaler").await;
     world.until("Git's count holds", |w| replicas(w) == 2).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_count_of_a_function_stays_for_the_autoscaler_of_the_same_commit() {
+    let mut world = World::new().await;
+    let function = |spec: &Value| {
+        let metadata = json!({"name": "web", "namespace": NAMESPACE});
+        json!({"apiVersion": FUNCTIONS.0, "kind": "Function", "metadata": metadata, "spec": spec}).to_string()
+    };
+    let mut spec = functions::scaled("1");
+    spec["replicas"] = json!(4);
+    world.remote.file("web.json", function(&spec)).commit("one");
+    world.synced(json!({"wait": false})).await;
+    let mut hpa = autoscaler("web");
+    hpa["spec"]["scaleTargetRef"] = json!({"apiVersion": FUNCTIONS.0, "kind": "Function", "name": "web"});
+    world.remote.file("web.json", function(&functions::scaled("2"))).file("hpa.json", hpa.to_string());
+    world.commit("demo", "the count is the autoscaler's").await;
+    // Without a count a Function scales by itself, so the server sets none.
+    assert_eq!(world.get(FUNCTIONS.0, FUNCTIONS.1, "web").unwrap()["spec"]["replicas"], 4);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -566,6 +566,11 @@ mod tests {
         body["message"].as_str().unwrap_or_default()
     }
 
+    fn related(write: &Write) -> &Value {
+        let (How::Create(body) | How::Repeat(body)) = &write.how;
+        &body["related"]
+    }
+
     /// Returns a reason of this priority.
     fn reason_of(priority: Priority) -> EventReason {
         match priority {
@@ -640,6 +645,7 @@ mod tests {
         let pruned = |number: usize| {
             let mut event = about_git_sync(Priority::Routine, "pruned: not in commit c");
             event.about = Some(format!("ConfigMap shop/{number}"));
+            event.related = Some(about(number).regarding);
             event
         };
         for number in 0..15 {
@@ -650,6 +656,7 @@ mod tests {
         let write = aggregator.due(now).expect("a write");
         aggregator.written(&write);
         assert!(message(&write).starts_with("15 objects pruned: not in commit c: ConfigMap shop/0, "), "{write:?}");
+        assert!(related(&write).is_null(), "it is about several objects: {write:?}");
         assert_eq!(aggregator.due(now), None);
         // Further Events continue the series.
         aggregator.add(pruned(15), now, time(1));
@@ -662,6 +669,7 @@ mod tests {
         let write = aggregator.due(now + LINGER).expect("a write");
         assert!(matches!(&write.how, How::Create(_)), "{write:?}");
         assert_eq!(message(&write), "ConfigMap shop/16: pruned: not in commit c");
+        assert_eq!(related(&write)["name"], "web-16");
     }
 
     #[test]

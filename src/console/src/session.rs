@@ -14,8 +14,9 @@ const IDLE: SignedDuration = SignedDuration::from_hours(2);
 const WHOLE: SignedDuration = SignedDuration::from_hours(12);
 /// Maximum number of sessions of one user. A further session closes the session that was used least recently.
 const OF_USER: usize = 5;
-/// Maximum number of all sessions. A further session closes a session of the group with the most sessions.
-const ALL: usize = 200;
+/// Maximum number of all sessions. A further session closes a session of the group with the most sessions. A session takes
+/// half a MiB of the pod's memory if its watches have read large objects.
+pub(crate) const ALL: usize = 100;
 
 /// The owner of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -27,10 +27,10 @@ pub enum AccessFault {
         /// Key of the Secret.
         field: &'static str,
     },
-    /// The API in the Secret is on a host other than the repository's, or the repository's URL has no TLS.
+    /// The API in the Secret has a host or port other than the repository's, or the repository's URL has no TLS.
     #[error(
         "{field} of the Secret is not the API of the repository's host: the repository needs the address https://HOST/…, and the \
-         Secret https://HOST/api/v3 or https://api.HOST with the same host"
+         Secret https://HOST/api/v3 or https://api.HOST with the same host and port"
     )]
     ForeignApi {
         /// Key of the Secret.

@@ -3,7 +3,7 @@
 //!
 //! Invariant: no error and no `Debug` shows any part of the key.
 //! Invariant: signed requests and tokens are sent over TLS only.
-//! Invariant: a token is sent only to a host that belongs to the API that issued it.
+//! Invariant: a token is sent only to the origin that belongs to the API that issued it, so to no other port.
 //!
 //! Not here: clocks, and the request itself (`transport::app_token`).
 
@@ -63,14 +63,10 @@ pub struct GithubApp {
 pub(super) struct Issuer(Url);
 
 impl Issuer {
-    /// Returns the API if it belongs to the repository's host. GitHub serves the API at `https://HOST/api/v3` or
-    /// `https://api.HOST`.
+    /// Returns the API if it belongs to the repository's origin: scheme, host and port. GitHub serves the API at
+    /// `https://HOST/api/v3` or `https://api.HOST`.
     fn new(api: Url, repository: &Url) -> Result<Self, AccessFault> {
-        let (Some(host), Some(of_api)) = (repository.host_str(), api.host_str()) else {
-            return Err(AccessFault::ForeignApi { field: BASE });
-        };
-        let belongs = of_api == host || of_api.strip_prefix("api.") == Some(host);
-        if repository.scheme() != "https" || !belongs {
+        if api.scheme() != "https" || !belongs(&api, repository) {
             return Err(AccessFault::ForeignApi { field: BASE });
         }
         Ok(Self(api))
@@ -181,6 +177,17 @@ fn number(data: &BTreeMap<String, ByteString>, key: &'static str) -> Result<Stri
     Ok(number)
 }
 
+/// Returns whether an API issues tokens for the origin of a repository.
+fn belongs(api: &Url, repository: &Url) -> bool {
+    let mut parent = api.clone();
+    let is_of_parent = api
+        .host_str()
+        .and_then(|host| host.strip_prefix("api."))
+        .is_some_and(|host| parent.set_host(Some(host)).is_ok());
+    let origin = repository.origin();
+    api.origin() == origin || (is_of_parent && parent.origin() == origin)
+}
+
 /// Returns the address of a path below `api`.
 fn below(api: &Url, path: &str) -> Url {
     let mut url = api.clone();
@@ -247,7 +254,10 @@ mod tests {
         check(None, "https://github.com/a/b", "https://api.github.com");
         check(Some("https://api.github.com"), "https://github.com/a/b", "https://api.github.com");
         check(Some("https://api.corp.ghe.com/"), "https://corp.ghe.com/a/b", "https://api.corp.ghe.com");
-        check(Some("https://git.corp/api/v3"), "https://git.corp/a/b", "https://git.corp/api/v3");
+        check(Some("https://git.corp/api/v3"), "https://git.corp:443/a/b", "https://git.corp/api/v3");
+        check(Some("https://git.corp:8443/api/v3"), "https://git.corp:8443/a/b", "https://git.corp:8443/api/v3");
+        check(Some("https://api.git.corp:8443"), "https://git.corp:8443/a/b", "https://api.git.corp:8443");
+        check(Some("https://10.0.0.5/api/v3"), "https://10.0.0.5/a/b", "https://10.0.0.5/api/v3");
         assert!(!format!("{:?}", app(None)).contains("hunter2"));
     }
 
@@ -258,6 +268,7 @@ mod tests {
             "https://github.com.evil.example/a/b",
             "https://gist.github.com/a",
             "http://github.com/a/b",
+            "https://github.com:444/a/b",
         ] {
             let refused = app(None).issuer(&Url::parse(repository).unwrap()).unwrap_err();
             assert_eq!(
@@ -279,12 +290,16 @@ mod tests {
             ("https://git.corp/api/v3", "https://github.com/a/b"),
             ("https://git.corp/api/v3", "https://api.git.corp/a/b"),
             ("https://git.corp/api/v3", "http://git.corp/a/b"),
+            ("https://git.corp/api/v3", "https://git.corp:8443/a/b"),
+            ("https://git.corp:8443/api/v3", "https://git.corp/a/b"),
+            ("https://api.git.corp", "https://git.corp:8443/a/b"),
+            ("https://api.github.com", "https://github.com:444/a/b"),
         ] {
             let refused = app(Some(base)).issuer(&Url::parse(repository).unwrap()).unwrap_err();
             assert_eq!(
                 refused.to_string(),
                 "githubAppBaseURL of the Secret is not the API of the repository's host: the repository needs the address \
-                 https://HOST/…, and the Secret https://HOST/api/v3 or https://api.HOST with the same host",
+                 https://HOST/…, and the Secret https://HOST/api/v3 or https://api.HOST with the same host and port",
                 "{base} {repository}"
             );
         }

@@ -109,22 +109,27 @@ impl GitServer {
     pub async fn start(root: &Path) -> Self {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        Self::serve(root, "http", address, listener)
+        Self::serve(root, "http", address, listener, Router::new())
     }
 
     /// Serves over TLS.
     pub async fn start_tls(root: &Path, identity: rustls::ServerConfig) -> Self {
-        let listener = TlsListener::bind(identity).await;
-        let address = axum::serve::Listener::local_addr(&listener).unwrap();
-        Self::serve(root, "https", address, listener)
+        Self::start_tls_with(root, identity, Router::new()).await
     }
 
-    fn serve<L>(root: &Path, scheme: &'static str, address: SocketAddr, listener: L) -> Self
+    /// Serves over TLS, beside other paths.
+    pub async fn start_tls_with(root: &Path, identity: rustls::ServerConfig, others: Router) -> Self {
+        let listener = TlsListener::bind(identity).await;
+        let address = axum::serve::Listener::local_addr(&listener).unwrap();
+        Self::serve(root, "https", address, listener, others)
+    }
+
+    fn serve<L>(root: &Path, scheme: &'static str, address: SocketAddr, listener: L, others: Router) -> Self
     where
         L: axum::serve::Listener<Addr = SocketAddr>,
     {
         let shared = Arc::new(Shared { root: root.to_owned(), levers: Mutex::default() });
-        let router = Router::new().fallback(answer).with_state(Arc::clone(&shared));
+        let router = others.fallback_service(Router::new().fallback(answer).with_state(Arc::clone(&shared)));
         let serving = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
         Self { scheme, address, shared, serving }
     }

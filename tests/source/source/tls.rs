@@ -1,5 +1,6 @@
 //! Repositories behind TLS: private CAs, client certificates, tokens, and messages for failed handshakes.
 
+use axum::Router;
 use k8s_openapi::ByteString;
 use mainstay_api::git_repository::{AuthType, RepositoryAuth};
 use mainstay_git::access;
@@ -37,8 +38,13 @@ pub(super) fn remote(url: &str, data: &[(&str, &str)]) -> Result<Remote, Error> 
 
 impl TlsBench {
     pub(super) async fn new(config: impl FnOnce(&PrivateCa) -> ServerConfig) -> Self {
+        Self::beside(config, Router::new()).await
+    }
+
+    /// Serves the repository beside other paths.
+    pub(super) async fn beside(config: impl FnOnce(&PrivateCa) -> ServerConfig, others: Router) -> Self {
         let (ca, origin) = (PrivateCa::new(), small());
-        let server = GitServer::start_tls(origin.root(), config(&ca)).await;
+        let server = GitServer::start_tls_with(origin.root(), config(&ca), others).await;
         let mirrors = tempfile::tempdir().unwrap();
         Self { source: Source::new(settings(mirrors.path())), ca, origin, server, mirrors }
     }

@@ -127,6 +127,7 @@ mod tests {
 
     use super::*;
     use crate::row::{FleetKind, row};
+    use crate::session;
 
     /// A row of about this size.
     fn row_of(name: &str, bytes: usize) -> Row {
@@ -140,7 +141,9 @@ mod tests {
         let memory = RowMemory::default();
         let (first, second) = (memory.share(), memory.share());
         let mut kept = Vec::new();
-        while let Some(row) = first.keep(first.shared(row_of(&kept.len().to_string(), 40 << 10))).await {
+        while kept.len() <= 8 << 10 >> 5
+            && let Some(row) = first.keep(first.shared(row_of(&kept.len().to_string(), 40 << 10))).await
+        {
             kept.push(row);
         }
         assert!(kept.len() <= 8 << 10 >> 5 && kept.len() > 100, "{}", kept.len());
@@ -161,7 +164,8 @@ mod tests {
             memory.wanted().await;
             drop(held);
         };
-        let (kept, ()) = tokio::join!(second.keep(other), ended);
+        let both = async { tokio::join!(second.keep(other), ended) };
+        let (kept, ()) = tokio::time::timeout(PATIENCE * 10, both).await.expect("a session is ended");
         assert!(kept.is_some() && first.used() == 0);
     }
 
@@ -180,5 +184,20 @@ mod tests {
         assert!(!small.is(&kept[0].shared) && memory.rows.len() == 2);
         drop((kept, small));
         assert_eq!((memory.rows.len(), memory.free.available_permits()), (0, 64));
+    }
+
+    /// The memory of a session without its rows, in KiB. The buffers of its watches are as large as their largest objects.
+    const WITHOUT_ROWS: usize = 576;
+    /// The memory of the process without sessions, in KiB.
+    const WITHOUT_SESSIONS: usize = 10 << 10;
+
+    #[test]
+    fn all_sessions_with_all_rows_fit_into_the_memory_of_the_pod() {
+        let pod = include_str!("../../../../manifests/console/deployment.yaml");
+        let (_, limits) = pod.split_once("limits:").unwrap();
+        let (_, limit) = limits.split_once("memory: ").unwrap();
+        let (limit, _) = limit.split_once("Mi").unwrap();
+        let all = WITHOUT_SESSIONS + ALL + session::ALL * WITHOUT_ROWS;
+        assert!(all <= limit.parse::<usize>().unwrap() << 10, "{all} KiB of {limit} MiB");
     }
 }
