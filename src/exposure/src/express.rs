@@ -5,8 +5,8 @@
 //! Invariant: a path whose Service is not a valid target is not routed. If it has a check, neither are paths that may
 //! match the same requests.
 
+use super::backtracking;
 use super::checks::is_empty;
-use super::expression;
 use super::no_target::NoTargets;
 use super::paths::may_overlap;
 use super::resolve::{Resolved, Rule};
@@ -102,7 +102,7 @@ fn guard(resolved: &Resolved, rule: &Rule, means: Means, workloads: &Workloads) 
         return Ok(Guard::Open);
     }
     if means == Means::Oathkeeper {
-        if let Some(why) = expression::why_slow(&rule.path) {
+        if let Some(why) = backtracking::why_slow(&rule.path) {
             return Err(format!(": {why}"));
         }
         return Ok(Guard::Oathkeeper);

@@ -12,6 +12,7 @@
 //! Invariant: no route leads to a missing Service, or to one that leads out of its namespace (`no_target`).
 //! Invariant: URLs in an APIRule that other components request do not lead into the cluster, unless the operator allows
 //! it (`urls`).
+//! Invariant: templates in an APIRule only refer to fields of the request (`template`).
 //! Invariant: an APIRule that another controller serves is left to that controller.
 //! Invariant: there are no watches before the first APIRule, and without changes no requests.
 //!
@@ -20,6 +21,7 @@
 
 mod access_rule;
 mod anchored;
+mod backtracking;
 mod checks;
 mod child;
 mod context;
@@ -52,6 +54,7 @@ mod served;
 mod services;
 mod settings;
 mod status;
+mod template;
 mod token;
 mod urls;
 mod virtual_service;
