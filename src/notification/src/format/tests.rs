@@ -238,7 +238,8 @@ fn hostile_texts_link_nowhere_and_mention_no_one_in_any_service() {
         ("sentry", markdown),
         ("grafana", &["<a", "<http"]),
     ] {
-        let spec = json!({"type": kind, "address": "https://k@h.example/1", "channel": "!a:b"});
+        let address = if kind == "sentry" { "https://key@h.example/7" } else { "https://h.example/x" };
+        let spec = json!({"type": kind, "address": address, "channel": "!a:b"});
         let (_, _, _, body) = sent(&target(spec, json!({"token": "t"})), &notice);
         let mut all = Vec::new();
         texts(&body, "", &mut all);
