@@ -6,6 +6,7 @@ use std::num::NonZeroU16;
 
 use serde_json::Value;
 
+use super::template;
 use super::urls::{Inside, refused};
 use mainstay_api::api_rule::{ApiRuleHandler, ApiRulePath, ApiRuleService};
 use mainstay_object::names::{DnsLabel, Scheme, ServiceAddress, ServiceHost, ServiceName};
@@ -171,8 +172,20 @@ pub(super) fn check_strategies(
     }
 }
 
+/// Checks the configuration of a mutator.
+pub(super) fn check_mutator(
+    mutator: &ApiRuleHandler,
+    attribute: &str,
+    inside: Inside<'_>,
+    failures: &mut Vec<Failure>,
+) {
+    check_urls(mutator, attribute, inside, failures);
+    let refused = mutator.config.as_ref().and_then(|config| template::refused(config, &format!("{attribute}.config")));
+    failures.extend(refused.map(|(attribute, why)| Failure::forbidden(attribute, why)));
+}
+
 /// Checks the URLs in a handler's configuration.
-pub(super) fn check_urls(handler: &ApiRuleHandler, attribute: &str, inside: Inside<'_>, failures: &mut Vec<Failure>) {
+fn check_urls(handler: &ApiRuleHandler, attribute: &str, inside: Inside<'_>, failures: &mut Vec<Failure>) {
     let Some(config) = &handler.config else { return };
     let refused = refused(config, &format!("{attribute}.config"), inside, MOST_URLS);
     failures.extend(refused.into_iter().map(|(attribute, why)| Failure::forbidden(attribute, why)));

@@ -4,8 +4,8 @@
 //! same requests. Invariant: a path whose Service is not a valid target is not routed. If the path has a check, paths
 //! that may match the same requests are not routed either.
 
+use super::backtracking;
 use super::checks::is_empty;
-use super::expression;
 use super::no_target::NoTargets;
 use super::paths::may_overlap;
 use super::resolve::{Resolved, Rule};
@@ -102,7 +102,7 @@ fn guard(resolved: &Resolved, rule: &Rule, means: Means, workloads: &Workloads) 
         return Ok(Guard::Open);
     }
     if means == Means::Oathkeeper {
-        if let Some(why) = expression::why_slow(&rule.path) {
+        if let Some(why) = backtracking::why_slow(&rule.path) {
             return Err(format!(": {why}"));
         }
         return Ok(Guard::Oathkeeper);

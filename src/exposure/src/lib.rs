@@ -6,18 +6,21 @@
 //! `listed` the lists), `decide` decides about each object, and `refusals` delays refused requests. `express` decides
 //! how each path is guarded, with `token` and `workload` for checks by Istio. `host_conflict` assigns hosts.
 //!
-//! Invariant: a path with a check is never routed without the check. If the cluster cannot perform the check, neither
-//! this path nor a path that may match the same requests is routed. Invariant: no route points to a missing Service, or
-//! to a Service whose endpoints may be outside of its namespace (`no_target`). Invariant: URLs in an APIRule that other
-//! components request do not point into the cluster, unless the operator allows it (`urls`). Invariant: an APIRule that
-//! another controller serves is left to that controller. Invariant: there are no watches before the first APIRule, and
-//! without changes no requests.
+//! Invariant: a path with a check is never routed without it. If the cluster cannot make the check, neither this path
+//! nor one that may match the same requests is routed.
+//! Invariant: no route leads to a missing Service, or to one that leads out of its namespace (`no_target`).
+//! Invariant: URLs in an APIRule that other components request do not lead into the cluster, unless the operator allows
+//! it (`urls`).
+//! Invariant: templates in an APIRule only refer to fields of the request (`template`).
+//! Invariant: an APIRule that another controller serves is left to that controller.
+//! Invariant: there are no watches before the first APIRule, and without changes no requests.
 //!
 //! Not here: routing itself, which Istio and Oathkeeper, a Gateway, or the embedded cluster perform.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods))]
 
 mod access_rule;
 mod anchored;
+mod backtracking;
 mod checks;
 mod child;
 mod context;
@@ -50,6 +53,7 @@ mod served;
 mod services;
 mod settings;
 mod status;
+mod template;
 mod token;
 mod urls;
 mod virtual_service;

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use super::anchored;
-use super::checks::{Failure, check_duplicates, check_strategies, check_urls, host_attribute, target};
+use super::checks::{Failure, check_duplicates, check_mutator, check_strategies, host_attribute, target};
 use super::expression;
 use super::settings::Settings;
 use super::urls::Inside;
@@ -88,7 +88,7 @@ pub(super) fn is_still_permitted(
     let mut failures = Vec::new();
     for rule in &resolved.rules {
         check_strategies(&rule.strategies, "", inside, &mut failures);
-        rule.mutators.iter().for_each(|mutator| check_urls(mutator, "", inside, &mut failures));
+        rule.mutators.iter().for_each(|mutator| check_mutator(mutator, "", inside, &mut failures));
     }
     !failures.iter().any(Failure::is_forbidden)
 }
@@ -131,7 +131,7 @@ pub(super) fn resolve(
         let inside = Inside { allowed: &settings.allowed_issuers, is_namespace };
         check_strategies(&rule.access_strategies, &format!("{attribute}.accessStrategies"), inside, &mut failures);
         for (at, mutator) in rule.mutators.iter().flatten().enumerate() {
-            check_urls(mutator, &format!("{attribute}.mutators[{at}]"), inside, &mut failures);
+            check_mutator(mutator, &format!("{attribute}.mutators[{at}]"), inside, &mut failures);
         }
         failures.extend(path_failure(&rule.path, &attribute));
         let Some(target) = own.or_else(|| main.clone()) else {
@@ -180,6 +180,38 @@ mod tests {
 
     fn host(host: &str) -> Value {
         json!({"service": {"host": host}})
+    }
+
+    #[test]
+    fn a_mutator_calls_no_function_of_a_template() {
+        let with = |handler: &str, config: Value| {
+            let mut path = path("/.*", &["GET"], "noop");
+            path["mutators"] = json!([{"handler": "noop"}, {"handler": handler, "config": config}]);
+            json!({"rules": [path]})
+        };
+        let env = "{{ env \"PATH\" }}";
+        for (handler, config, field) in [
+            ("header", json!({"headers": {"X": env}}), "headers.X"),
+            ("cookie", json!({"cookies": {"X": env}}), "cookies.X"),
+            ("id_token", json!({"claims": env}), "claims"),
+        ] {
+            let start = format!(
+                "Validation error: Attribute \".spec.rules[0].mutators[1].config.{field}\": may have only references to \
+                 fields in {{{{ }}}}, such as {{{{ print .Subject }}}}, "
+            );
+            check(
+                with(handler, config),
+                &format!(
+                    "{start}{{{{ .Extra.email }}}}, {{{{ printIndex .MatchContext.RegexpCaptureGroups 0 }}}} or {{{{ \
+                     .Extra | toJson }}}}"
+                ),
+            );
+        }
+        check(with("header", json!({"headers": {"X": "{{ print .Subject }}"}})), "web.kyma.local");
+        check(
+            with("hydrator", json!({"api": {"url": "http://{{ print .x }}10.0.0.5/"}})),
+            "Validation error: Attribute \".spec.rules[0].mutators[1].config.api.url\": value is empty or not a valid url",
+        );
     }
 
     #[test]

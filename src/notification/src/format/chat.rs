@@ -26,7 +26,7 @@ fn sender(target: &Target) -> &str {
 
 pub(super) fn slack(target: &Target, notice: &Marked<'_, Slack>) -> Request {
     let mut attachment = attachment(notice, if notice.is_error() { "danger" } else { "good" });
-    attachment["fallback"] = json!(notice.line());
+    attachment["fallback"] = json!(notice.line(WHOLE));
     let mut body = json!({"username": sender(target), "attachments": [attachment]});
     if !target.channel.is_empty() {
         body["channel"] = json!(target.channel);

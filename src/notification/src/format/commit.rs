@@ -4,17 +4,11 @@
 
 use serde_json::{Value, json};
 
+use super::markup::{Data, Marked, Plain};
 use super::{Target, basic, encoded, event};
-use crate::notice::{CommitState, Notice};
+use crate::notice::CommitState;
 use crate::provider_type::ProviderType as P;
 use crate::request::Request;
-
-/// Returns the commit of a notice and its state.
-fn commit(notice: &Notice) -> Result<(&str, CommitState), String> {
-    let (commit, state) = notice.commit.as_ref().ok_or("the message is not about a commit")?;
-    let is_id = matches!(commit.len(), 40 | 64) && commit.bytes().all(|byte| byte.is_ascii_hexdigit());
-    is_id.then_some((commit.as_str(), *state)).ok_or_else(|| "the message has no full commit id".to_owned())
-}
 
 /// Returns the segments of the address's path, without `.git` at the end.
 fn segments(target: &Target) -> Vec<&str> {
@@ -38,16 +32,19 @@ fn github_api(target: &Target) -> String {
 }
 
 /// Returns the name of the commit status, which is the same for all commits of a GitSync.
-fn context(notice: &Notice) -> String {
-    let uid = notice.uid.as_deref().and_then(|uid| uid.split('-').next()).unwrap_or_default();
-    format!("{}/{}/{uid}", notice.kind.to_lowercase(), notice.name).trim_end_matches('/').to_owned()
+fn context(notice: &Marked<'_, Plain>) -> String {
+    let uid = notice.uid();
+    let uid = uid.as_ref().and_then(|uid| uid.as_str().split('-').next()).unwrap_or_default();
+    format!("{}/{}/{uid}", notice.kind().as_str().to_lowercase(), notice.name().as_str())
+        .trim_end_matches('/')
+        .to_owned()
 }
 
 /// Returns the reason as words: `CommitApplied` becomes `commit applied`. For a failure, adds the first line of its
 /// message.
-fn description(notice: &Notice) -> String {
+fn description(notice: &Marked<'_, Plain>) -> String {
     let mut words = String::new();
-    for c in notice.reason.chars() {
+    for c in notice.reason().as_str().chars() {
         if c.is_ascii_uppercase() && !words.is_empty() {
             words.push(' ');
         }
@@ -66,8 +63,8 @@ fn word(state: CommitState, words: [&'static str; 3]) -> &'static str {
 }
 
 /// Returns the request that sets the status of the notice's commit.
-pub(super) fn status(target: &Target, notice: &Notice) -> Result<Request, String> {
-    let (sha, state) = commit(notice)?;
+pub(super) fn status(target: &Target, notice: &Marked<'_, Plain>) -> Result<Request, String> {
+    let (sha, state) = notice.commit()?;
     let (context, description, token) = (context(notice), description(notice), target.secret_token());
     let plain = |words| word(state, words);
     match target.kind {
@@ -146,9 +143,9 @@ fn azure(target: &Target, sha: &str, context: &str, description: &str, state: &s
 
 /// Returns the request for a dispatch event, which starts workflows of a repository. The type of the event is that of
 /// Flux.
-pub(super) fn dispatch(target: &Target, notice: &Notice) -> Result<Request, String> {
+pub(super) fn dispatch(target: &Target, notice: &Marked<'_, Data>) -> Result<Request, String> {
     let (owner, name) = repository(target)?;
-    let kind = format!("{}/{}.{}", notice.kind, notice.name, notice.namespace);
+    let kind = format!("{}/{}.{}", notice.kind().as_str(), notice.name().as_str(), notice.namespace().as_str());
     let payload: Value = event::of(notice);
     let url = format!("{}/repos/{owner}/{name}/dispatches", github_api(target));
     let body = json!({"event_type": mainstay_api::conditions::cut(&kind, 100), "client_payload": payload});

@@ -21,8 +21,8 @@ impl Target {
     /// The reason why the notice cannot be sent to this address.
     pub fn request(&self, notice: &Notice) -> Result<Request, String> {
         let request = match self.kind {
-            P::Generic | P::GenericHmac => event::generic(self, notice),
-            P::GithubDispatch => commit::dispatch(self, notice)?,
+            P::Generic | P::GenericHmac => event::generic(self, &Marked::of(notice)),
+            P::GithubDispatch => commit::dispatch(self, &Marked::of(notice))?,
             P::Slack => chat::slack(self, &Marked::of(notice)),
             P::Discord => chat::discord(self, &Marked::of(notice)),
             P::Rocket => chat::rocket(self, &Marked::of(notice)),
@@ -31,12 +31,14 @@ impl Target {
             P::Telegram => chat::telegram(self, &Marked::of(notice)),
             P::Matrix => chat::matrix(self, &Marked::of(notice)),
             P::Webex => chat::webex(self, &Marked::of(notice)),
-            P::PagerDuty => incident::pager_duty(self, notice),
-            P::Opsgenie => incident::opsgenie(self, notice),
-            P::Grafana => incident::grafana(self, notice),
-            P::Alertmanager => incident::alertmanager(self, notice),
-            P::Sentry => incident::sentry(self, notice),
-            P::Github | P::Gitlab | P::Gitea | P::Bitbucket | P::AzureDevops => commit::status(self, notice)?,
+            P::PagerDuty => incident::pager_duty(self, &Marked::of(notice)),
+            P::Opsgenie => incident::opsgenie(self, &Marked::of(notice)),
+            P::Grafana => incident::grafana(self, &Marked::of(notice)),
+            P::Alertmanager => incident::alertmanager(self, &Marked::of(notice)),
+            P::Sentry => incident::sentry(self, &Marked::of(notice)),
+            P::Github | P::Gitlab | P::Gitea | P::Bitbucket | P::AzureDevops => {
+                commit::status(self, &Marked::of(notice))?
+            }
         };
         let own = self.headers.iter().cloned();
         Ok(own.fold(request, |request, (name, value)| request.header(&name, value.expose().as_str())))
