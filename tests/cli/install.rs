@@ -76,7 +76,7 @@ fn a_wrong_value_is_refused_with_its_file_its_path_and_what_it_is_for() {
         refused(&["--values=wrong.yaml", "--image-pull-policy=always"], &[("wrong.yaml", wrong)]),
         "error: these values cannot be used:\n  \
          wrong.yaml: git.brunch: there is no such value; did you mean git.branch?\n  \
-         wrong.yaml: replicas: it is a string, and an integer is needed. Number of agents. One leads, the others \
+         wrong.yaml: replicas: it is a string, but must be an integer. Number of agents. One leads, the others \
          stand by and take \
          over within 15 seconds.\n  \
          wrong.yaml: tolerations[1].efect: the name cannot be used: it must be one of key, operator, value, effect, \

@@ -167,7 +167,7 @@ The parts of git.url as YAML: scheme (https, http, ssh or git), host, port, know
     {{- fail $form }}
   {{- end }}
   {{- if regexMatch "[?#]" $rest }}
-    {{- fail "git.url: an address has no `?` and no `#`; credentials belong in the Secret that git.secret names" }}
+    {{- fail "git.url: the URL must not contain `?` or `#`; credentials belong in the Secret that git.secret names" }}
   {{- end }}
 {{- else }}
   {{- if not (regexMatch "^[^@/:]+@(\\[[^]/]+\\]|[^@/:[]+):." $url) }}

@@ -160,9 +160,9 @@ impl Part {
             Ast::Group(group) => Self::of(&group.ast),
             Ast::Concat(all) => {
                 let mut parts: Vec<Self> = all.asts.iter().map(Self::of).collect();
-                for at in 1..parts.len() {
-                    if matches!(all.asts[at - 1..=at], [Ast::Literal(_), Ast::Literal(_)]) {
-                        parts[at].kind = Kind::Following;
+                for (part, pair) in parts.iter_mut().skip(1).zip(all.asts.windows(2)) {
+                    if matches!(pair, [Ast::Literal(_), Ast::Literal(_)]) {
+                        part.kind = Kind::Following;
                     }
                 }
                 let head = parts.iter().rev().fold(None, |next: Option<Head>, part| {
@@ -298,7 +298,7 @@ fn class(ast: &Ast) -> ClassUnicode {
     if is_complement || (has(&["[^"]) && has(&["\\d", "\\w", "\\s", "[:"])) {
         return all();
     }
-    match regex_syntax::parse(&text).map(|hir| hir.into_kind()) {
+    match regex_syntax::parse(&text).map(regex_syntax::hir::Hir::into_kind) {
         Ok(HirKind::Class(regex_syntax::hir::Class::Unicode(class))) => class,
         Ok(HirKind::Literal(one)) => {
             let chars = std::str::from_utf8(&one.0).unwrap_or_default().chars();

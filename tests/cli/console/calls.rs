@@ -114,13 +114,13 @@ async fn a_function_is_called_through_the_api_server_and_its_log_follows() {
     tab.open(&format!("{URL}/function/{NAMESPACE}/greeter")).await;
     tab.click("a.button", "Call").await;
     call(&tab, "POST", "/hello?a=1", "a body").await;
-    for text in ["Answer: 200", "\"path\": \"/hello?a=1\"", "\"body\": \"a body\"", "\"type\": \"application/json\""] {
+    for text in ["Response: 200", "\"path\": \"/hello?a=1\"", "\"body\": \"a body\"", "\"type\": \"application/json\""] {
         tab.shows(text).await;
     }
     looks_right(&tab, "answer").await;
     log.shows("called by POST /hello?a=1 a body").await;
     call(&tab, "GET", "/teapot", "").await;
-    tab.shows("Answer: 418").await;
+    tab.shows("Response: 418").await;
     call(&tab, "GET", "/hostile", "").await;
     tab.shows("text/html").await;
     call(&tab, "GET", "/long", "").await;
