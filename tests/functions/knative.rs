@@ -412,7 +412,7 @@ async fn refusals_of_knative_are_reported_before_a_build() {
     choose(&world, "hello", "knative", spec);
     world.says("hello", "ConfigurationReady", "False SpecInvalid").await;
     let said = world.said("hello", "ConfigurationReady");
-    assert!(said.contains("env PORT is set by Knative") && said.contains("env NODE is of a field"), "{said}");
+    assert!(said.contains("env PORT is set by Knative") && said.contains("env NODE refers to a field"), "{said}");
     choose(&world, "other", "serverless", inline("1"));
     world.says("other", "ConfigurationReady", "False SpecInvalid").await;
     let said = world.said("other", "ConfigurationReady");

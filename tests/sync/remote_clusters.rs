@@ -613,7 +613,7 @@ async fn commands_look_into_the_other_cluster_or_say_that_they_do_not() {
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}),
     );
     let (_, trace, error) = program.run(&["trace", "cm/a", "-n", NAMESPACE]).await;
-    assert!(trace.contains("mainstay-tests/demo are in another cluster"), "{trace}{error}");
+    assert!(trace.contains("mainstay-tests/demo are in a remote cluster"), "{trace}{error}");
     assert!(!trace.contains("managed by"), "{trace}");
     other.close();
     let (_, tree, error) = program.run(&["tree", "demo", "-n", NAMESPACE]).await;

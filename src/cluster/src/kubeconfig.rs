@@ -366,14 +366,18 @@ mod tests {
         check(
             "server: 'https://user:canary-secret-value@x'",
             TOKEN,
-            "clusters[1].cluster.server: is no URL of an API server",
+            "clusters[1].cluster.server: is not the URL of an API server",
         );
-        check("server: 'https://аpi.example.org'", TOKEN, "clusters[1].cluster.server: is no URL of an API server");
+        check(
+            "server: 'https://аpi.example.org'",
+            TOKEN,
+            "clusters[1].cluster.server: is not the URL of an API server",
+        );
         check("server: 'https://'", TOKEN, "clusters[1].cluster.server: ");
         check("server: [1]", TOKEN, "clusters[1].cluster.server: must be a string");
         check("", TOKEN, "clusters[1].cluster.server: is missing");
         check(SERVER, "", "users[0].user: has no credentials");
-        check(SERVER, "token: 'two words'", "users[0].user.token: is no token");
+        check(SERVER, "token: 'two words'", "users[0].user.token: is not a token");
         check(
             SERVER,
             "client-key-data: Y2FuYXJ5LXNlY3JldC12YWx1ZQ==",

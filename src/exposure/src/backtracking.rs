@@ -33,7 +33,7 @@ pub(super) fn why_slow(path: &str) -> Option<String> {
 }
 
 /// The remedy for two repetitions that can divide a text in many ways.
-const SQUARED: &str = "after a repetition that can end at several places, such as .*, there is another one; write [^/]+ \
+const SQUARED: &str = "a repetition follows one that can end at several places, such as .*; write [^/]+ \
                        for a part between two slashes, and .* once, for the last part";
 
 /// The reason why the work may grow faster than a request.

@@ -114,7 +114,8 @@ async fn a_function_is_called_through_the_api_server_and_its_log_follows() {
     tab.open(&format!("{URL}/function/{NAMESPACE}/greeter")).await;
     tab.click("a.button", "Call").await;
     call(&tab, "POST", "/hello?a=1", "a body").await;
-    for text in ["Response: 200", "\"path\": \"/hello?a=1\"", "\"body\": \"a body\"", "\"type\": \"application/json\""] {
+    for text in ["Response: 200", "\"path\": \"/hello?a=1\"", "\"body\": \"a body\"", "\"type\": \"application/json\""]
+    {
         tab.shows(text).await;
     }
     looks_right(&tab, "answer").await;

@@ -194,7 +194,7 @@ async fn faults_of_a_large_file_server_are_named_failures() {
             "the server returned an invalid response",
         ),
         (Large::Batch(action("http://169.254.169.254/", serde_json::json!({}))), Class::Unavailable, "link-local"),
-        (Large::Batch(action("gopher://canary/", serde_json::json!({}))), Class::Unavailable, "something else"),
+        (Large::Batch(action("gopher://canary/", serde_json::json!({}))), Class::Unavailable, "a different scheme"),
         (
             Large::Batch(action(&bench.server.base(), serde_json::json!({"a b": "canary"}))),
             Class::Unavailable,

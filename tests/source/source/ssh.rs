@@ -188,7 +188,7 @@ async fn a_server_that_wants_more_than_the_key_is_reported_as_such() {
     let key = bench.key("key", "ed25519", &[]);
     bench.server.want_two_keys();
     let expected = format!(
-        "Denied: the server accepts the key {} but requires a second factor (publickey): allow the key alone for this \
+        "Denied: the server accepts the key {}, but requires a second factor (publickey): allow the key alone for this \
          repository",
         bench.fingerprint("key"),
     );

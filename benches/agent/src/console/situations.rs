@@ -154,7 +154,7 @@ async fn viewers_come(stand: &Stand, address: &str, viewers: &mut Vec<Viewer>, c
     let took = start.elapsed();
     let own = stand.own_mib()?;
     let situation = format!(
-        "{} more users at once, until each has a page with all; {own:.0} MiB without the pages of the program",
+        "{} more users simultaneously, until each has a page with all; {own:.0} MiB without the pages of the program",
         VIEWERS - 1
     );
     stand.row(mark, situation, duration(took), |_| vec![Target::new("≤ 5 min", took < DEADLINE)]).await
