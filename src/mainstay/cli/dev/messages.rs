@@ -122,7 +122,7 @@ fn text(started: &Started, kubeconfig: &Path) -> String {
             "sed -i 's/Welcome/Hello/' web/configmap.yaml && git commit -am 'say hello'".into(),
         ]),
         Some(path) => {
-            tries.push(format!("cd {} && git commit                     # applied immediately", quoted(path)))
+            tries.push(format!("cd {} && git commit                     # applied immediately", quoted(path)));
         }
         None => {}
     }
