@@ -385,9 +385,9 @@ mod tests {
         );
         check(SERVER, "client-certificate-data: '***'", "users[0].user.client-certificate-data: is not base64");
         let both = "client-certificate-data: Y2E=, client-key-data: Y2FuYXJ5LXNlY3JldC12YWx1ZQ==";
-        check(SERVER, both, "users[0].user.client-certificate-data: holds no certificate");
+        check(SERVER, both, "users[0].user.client-certificate-data: does not contain a certificate");
         let authority = format!("{SERVER}, certificate-authority-data: Y2E=");
-        check(&authority, TOKEN, "clusters[1].cluster.certificate-authority-data: holds no certificate");
+        check(&authority, TOKEN, "clusters[1].cluster.certificate-authority-data: does not contain a usable certificate");
         for (text, expected) in [
             ("", "is not a kubeconfig"),
             ("canary-secret-value", "is not a kubeconfig"),
