@@ -387,7 +387,11 @@ mod tests {
         let both = "client-certificate-data: Y2E=, client-key-data: Y2FuYXJ5LXNlY3JldC12YWx1ZQ==";
         check(SERVER, both, "users[0].user.client-certificate-data: does not contain a certificate");
         let authority = format!("{SERVER}, certificate-authority-data: Y2E=");
-        check(&authority, TOKEN, "clusters[1].cluster.certificate-authority-data: does not contain a usable certificate");
+        check(
+            &authority,
+            TOKEN,
+            "clusters[1].cluster.certificate-authority-data: does not contain a usable certificate",
+        );
         for (text, expected) in [
             ("", "is not a kubeconfig"),
             ("canary-secret-value", "is not a kubeconfig"),
