@@ -324,7 +324,7 @@ mod tests {
     use super::super::expression::why_not;
     use super::*;
 
-    /// Expressions whose time with Oathkeeper's compiler was measured (`docs/security.md`).
+    /// Expressions of usual paths, and those near the limits.
     const ACCEPTED: [&str; 45] = [
         "/",
         "/.*",

@@ -21,9 +21,9 @@ const MOST: usize = 64;
 const FORM: &str = "may have only references to fields in {{ }}, such as {{ print .Subject }}, {{ .Extra.email }}, \
                     {{ printIndex .MatchContext.RegexpCaptureGroups 0 }} or {{ .Extra | toJson }}";
 /// The message for a template that is too long.
-const LONG: &str = "has more than 4096 bytes with a template in {{ }}; write a shorter text";
+const LONG: &str = "has more than 4096 bytes with a template in {{ }}; write a shorter string";
 /// The message for too many references.
-const MANY: &str = "is more than the 64th reference in {{ }} of this handler; write fewer";
+const MANY: &str = "exceeds the 64 references in {{ }} that a handler may have; write fewer";
 
 /// A word of a template.
 #[derive(Clone, Copy, PartialEq, Eq)]

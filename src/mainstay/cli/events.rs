@@ -79,7 +79,7 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
         let all = cluster.list(&events, within).take(MOST + 1);
         let read: Vec<Value> = all.try_collect().await?;
         if read.len() > MOST {
-            output::note(&format!("there are more than {MOST} Events; only the first {MOST} were looked at\n"));
+            output::note(&format!("there are more than {MOST} Events; only the first {MOST} were checked\n"));
         }
         found.extend(
             read.iter()

@@ -95,8 +95,8 @@ impl<'a> Lists<'a> {
         }
         let unread: Vec<&Key> = by_namespace.values().skip(NAMESPACES).flatten().copied().collect();
         if !unread.is_empty() {
-            self.notes.insert(format!("{} were looked at in the first {NAMESPACES} namespaces only", kind.resource));
-            live.extend(not(&unread, "not looked at"));
+            self.notes.insert(format!("{} were checked in the first {NAMESPACES} namespaces only", kind.resource));
+            live.extend(not(&unread, "not checked"));
         }
         let cluster = self.cluster;
         let mut lists = Vec::new();
@@ -118,7 +118,7 @@ impl<'a> Lists<'a> {
                 if !is_whole {
                     self.say_cut(kind);
                     let missing: Vec<&Key> = keys.iter().filter(|key| !live.contains_key(**key)).copied().collect();
-                    live.extend(not(&missing, "not looked at"));
+                    live.extend(not(&missing, "not checked"));
                 }
             }
             Err(error) => live.extend(not(keys, &chain(&error))),
