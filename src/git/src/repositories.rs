@@ -12,7 +12,7 @@ use super::pins::without_stale_pins;
 use super::shared_host_keys::SharedHostKeys;
 use mainstay_api::{GitRepository, GitRepositoryStatus};
 
-/// Why they are unknown before the first list.
+/// Why the GitRepositories are unknown before the first list.
 const NOT_LISTED: &str = "they have not been listed yet";
 
 /// The GitRepositories of the cluster.
@@ -21,10 +21,10 @@ pub struct Repositories {
     all: Mutex<HashMap<(String, String), Arc<GitRepository>>>,
     /// Unreadable objects, with the cause.
     unreadable: Mutex<HashMap<(String, String), String>>,
-    /// The addresses of OCIRepositories, each with an owner that distinguishes it; `None` before the first list.
+    /// The addresses of OCIRepositories, each with an owner string that makes it unique; `None` before the first list.
     artifacts: Mutex<Option<HashMap<(String, String), RemoteUrl>>>,
     changed: watch::Sender<u64>,
-    /// Why the list is unknown so far.
+    /// Why the list is unknown; `None` once it is known.
     unknown: Mutex<Option<String>>,
 }
 
@@ -40,7 +40,7 @@ impl Default for Repositories {
     }
 }
 
-/// Returns whether a change does not affect consumers. In the status, only pinned keys do.
+/// Returns whether a change does not affect consumers. In the status, only a change of pinned keys affects them.
 fn means_the_same(old: &GitRepository, new: &GitRepository) -> bool {
     let pins =
         |one: &GitRepository| one.status.as_ref().map(|status| status.pinned_host_keys.clone()).unwrap_or_default();
@@ -58,7 +58,7 @@ impl Repositories {
     /// Returns the address of the artifact of an OCIRepository; `Ok(None)` if it does not exist.
     ///
     /// # Errors
-    /// Why the OCIRepositories are not known.
+    /// The reason why the OCIRepositories are unknown.
     pub fn artifact(&self, namespace: &str, name: &str) -> Result<Option<RemoteUrl>, &'static str> {
         let artifacts = self.artifacts.lock();
         let known = artifacts.as_ref().ok_or(NOT_LISTED)?;
@@ -80,7 +80,7 @@ impl Repositories {
         all.iter().filter(|((of, _), _)| of == namespace).map(|(_, repository)| Arc::clone(repository)).collect()
     }
 
-    /// Returns why a GitRepository that may exist is not known; `None` if it does not exist.
+    /// Returns why a GitRepository that may exist is unknown; `None` if it does not exist.
     pub fn problem(&self, namespace: &str, name: &str) -> Option<String> {
         let unreadable = self.unreadable.lock().get(&(namespace.to_owned(), name.to_owned())).cloned();
         unreadable.or_else(|| self.unknown())
@@ -124,8 +124,8 @@ impl Repositories {
 
     /// Returns the GitRepositories with stale pins, each with its corrected status.
     ///
-    /// `for_all` are the host keys for all repositories; `superseded` are the pins of GitRepositories whose Secret
-    /// has host keys.
+    /// `for_all` are the host keys for all repositories. `superseded` are the pins of GitRepositories whose Secret has
+    /// host keys.
     pub fn with_stale_pins(
         &self,
         for_all: &SharedHostKeys,
@@ -133,7 +133,7 @@ impl Repositories {
     ) -> Vec<(Arc<GitRepository>, GitRepositoryStatus)> {
         let with_status = |one: &&Arc<GitRepository>| one.status.is_some();
         let all: Vec<_> = self.all.lock().values().filter(with_status).cloned().collect();
-        // Many GitRepositories can have the same host.
+        // Results are cached by host, because many GitRepositories may have the same host.
         let mut known = HashMap::new();
         let stale = |one: Arc<GitRepository>| {
             let is_known = |host: &str| *known.entry(host.to_owned()).or_insert_with(|| for_all.know(host));

@@ -1,18 +1,18 @@
 //! The store on NATS JetStream: a stream of events and a stream of dead letters for each namespace with subscribers.
 //!
-//! `names` and `message` decide the form of names and messages, `connect` connects, `probe` asks whether the server
-//! answers, `streams` creates, `sweep` deletes, `publish` stores events, `pull` takes them for delivery, and `letters` has
-//! the dead letters.
+//! `names` and `message` decide the form of names and messages, `connect` connects, `probe` checks that the server
+//! responds, `streams` creates streams, `sweep` deletes them, `publish` stores events, `pull` takes them for delivery,
+//! and `letters` handles the dead letters.
 //!
-//! Any number of processes publish and deliver. They agree through the server only.
+//! Any number of processes publish and deliver. They coordinate only through the server.
 //!
-//! An event is one message for each subscriber, on a subject of its own, and is removed with its acknowledgement. So
-//! it counts for the namespace of each subscriber that waits for it, as in the journal.
+//! An event is one message for each subscriber, on the subscriber's own subject. The acknowledgement removes the
+//! message. So an event counts for the namespace of each subscriber that waits for it, as in the journal.
 //!
-//! Invariant: an event is accepted only after the server has confirmed all of its messages.
-//! Invariant: streams have limits and refuse new events beyond them. So a namespace occupies only its share.
-//! Invariant: a message is acknowledged when its subscriber has accepted it, or when its dead letter is stored.
-//! Invariant: messages are deleted only for a subscriber that the API server does not know (`sweep`).
+//! Invariant: an event is accepted only after the server has confirmed all of its messages. Invariant: streams have
+//! limits and refuse new events beyond them, so a namespace cannot exceed its share. Invariant: a message is
+//! acknowledged when its subscriber has accepted it, or when its dead letter is stored. Invariant: messages
+//! are deleted only for a subscriber that the API server does not know (`sweep`).
 
 #[expect(clippy::disallowed_methods, reason = "it reads the credentials")]
 mod connect;

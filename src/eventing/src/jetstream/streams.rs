@@ -17,46 +17,46 @@ use tokio::sync::RwLock;
 use super::connect::{ConnectError, Nats};
 use super::names::{self, Contents};
 
-/// How long an event is remembered, so that a repeated one is not stored.
+/// How long an event is remembered, so that the same event is not stored twice.
 const MEMORY: Duration = Duration::from_secs(5 * 60);
-/// Maximum age of an event that no process could deliver, and of a dead letter. Deliveries end after 24 hours.
+/// Maximum age of an event that no process could deliver, and of a dead letter. Deliveries are given up after 24 hours.
 const AGE: Duration = Duration::from_secs(14 * 24 * 3600);
-/// Maximum number of waiting events of one subscriber, so that others of its namespace have room.
+/// Maximum number of waiting events of one subscriber, so that other subscribers of its namespace have space.
 const MOST_EVENTS: i64 = 25_000;
-/// Divisor of a namespace's share for its dead letters.
+/// A namespace's share divided by this number is the limit for its dead letters.
 const LETTERS: u64 = 4;
 /// Age of a mark after which the stream is restored, because the process that should delete it has ended. It is longer
 /// than that process takes.
 const MARKED: i64 = 60;
 
-/// The store. Clones share it.
+/// The store on JetStream. Clones share the same store.
 #[derive(Clone, Debug)]
 pub(crate) struct JetStream(pub(super) Arc<Inner>);
 
 /// The limits of the streams.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Maximum bytes of the waiting events of one namespace.
+    /// Maximum size in bytes of the waiting events of one namespace.
     pub share: u64,
-    /// Copies of each stream on servers of a cluster.
+    /// Number of copies of each stream on the servers of a NATS cluster.
     pub replicas: usize,
 }
 
-/// Context, limits, and the streams that exist.
+/// The JetStream context, the limits, and the streams that exist.
 #[derive(Debug)]
 pub(super) struct Inner {
     pub(super) context: Context,
-    /// Without limits, no stream is created.
+    /// The limits of new streams. Without limits, no stream is created.
     pub(super) limits: Option<Limits>,
     /// Namespaces whose streams exist.
     pub(super) existing: RwLock<HashSet<String>>,
 }
 
-/// An error of the client, for a message.
+/// An error of the client, to be used in a message.
 pub(super) type Unmade = async_nats::Error;
 
 impl JetStream {
-    /// Returns the store. The server need not answer yet.
+    /// Returns the store. The server need not be available yet.
     pub(crate) async fn new(nats: &Nats, limits: Limits) -> Result<Self, ConnectError> {
         let context = nats.connect(true).await?;
         Ok(Self(Arc::new(Inner { context, limits: Some(limits), existing: RwLock::default() })))
@@ -68,7 +68,7 @@ impl JetStream {
         Self(Arc::new(Inner { context, limits: None, existing }))
     }
 
-    /// Creates the streams of a namespace, or gives them the present limits.
+    /// Creates the streams of a namespace, or updates the limits of existing streams.
     pub(super) async fn create(&self, namespace: &str) -> Result<(), Unmade> {
         let mut existing = self.0.existing.write().await;
         if existing.contains(namespace) {
@@ -104,7 +104,7 @@ impl JetStream {
         Ok(found.subjects == wanted.subjects && limits(found) == limits(wanted))
     }
 
-    /// Forgets that the streams of a namespace exist, since the server does not know them.
+    /// Forgets that the streams of a namespace exist, because the server does not know these streams.
     pub(super) async fn forget(&self, namespace: &str) {
         self.0.existing.write().await.remove(namespace);
     }

@@ -1,7 +1,7 @@
 //! Finds an artifact in its registry, and downloads the layer with its files.
 //!
-//! Invariant: a layer is passed on only if its bytes match the digest in the manifest, and the manifest matches its own.
-//! Invariant: a layer has at most 64 MiB, and is not in memory as a whole.
+//! Invariant: a layer is passed on only if its bytes match the digest in the manifest, and the manifest matches its own
+//! digest. Invariant: a layer has at most 64 MiB, and is not in memory as a whole.
 
 use std::fs::File;
 use std::io::{Seek as _, Write as _};
@@ -20,7 +20,7 @@ const LAYERS: usize = 1000;
 /// An artifact in its registry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Found {
-    /// The tag; empty if the spec names a digest.
+    /// The tag; empty if the spec specifies a digest.
     pub(super) tag: String,
     /// Digest of the manifest.
     pub(super) digest: Digest,
@@ -76,7 +76,7 @@ pub(super) async fn layer(client: &Client, found: &Found, wanted: &Wanted) -> Re
 
 fn select(manifest: &Manifest, media_type: Option<&str>) -> Result<Layer, String> {
     let document: Document = serde_json::from_slice(&manifest.bytes)
-        .map_err(|_| "its manifest does not read: a layer has a media type, a sha256 digest and a size".to_owned())?;
+        .map_err(|_| "the manifest is invalid: each layer needs a media type, a sha256 digest and a size".to_owned())?;
     let Some(layers) = document.layers else {
         return Err("it is an index of several images; name the digest of one of them in spec.ref.digest".to_owned());
     };
@@ -94,7 +94,7 @@ fn select(manifest: &Manifest, media_type: Option<&str>) -> Result<Layer, String
     Ok(layer)
 }
 
-/// Returns a file with the bytes of a layer.
+/// Downloads a layer into a temporary file, and returns the file.
 pub(super) async fn download(client: &Client, layer: &Layer, source: &Source) -> Result<File, String> {
     let mut file = source.scratch_file().await.map_err(|fault| fault.to_string())?;
     let mut pieces = client.blob(&layer.digest, layer.size).await.map_err(|error| chain(&error))?;
@@ -131,7 +131,7 @@ mod tests {
         assert!(selected(&json!({"layers": []}), None).unwrap_err().contains("has no layer"));
         assert!(selected(&json!({"manifests": []}), None).unwrap_err().contains("an index of several images"));
         let odd = json!({"layers": [{"mediaType": "a", "digest": "sha512:00", "size": 1}]});
-        assert!(selected(&odd, None).unwrap_err().contains("does not read"));
+        assert!(selected(&odd, None).unwrap_err().contains("is invalid"));
     }
 
     #[test]

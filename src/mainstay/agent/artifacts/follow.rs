@@ -87,7 +87,7 @@ impl Following {
         }
     }
 
-    /// Publishes the addresses for GitSyncs.
+    /// Publishes the URLs of the artifacts for GitSyncs.
     fn publish(&self) {
         if self.watched.cache().is_complete() {
             let all = self.running.iter().map(|(name, running)| (name.clone(), address(name, &running.feed.borrow())));
@@ -95,7 +95,7 @@ impl Following {
         }
     }
 
-    /// Starts the task of an OCIRepository. The task of an older one with this name ends with its feed.
+    /// Starts the task of an OCIRepository. The task of an older object with this name ends when its feed is closed.
     fn begin(
         &mut self,
         name: Name,

@@ -1,10 +1,10 @@
-//! OCIRepositories: artifacts of image registries become commits, which GitSyncs read like those of Git.
+//! OCIRepositories: artifacts of image registries become commits, which GitSyncs read like commits of Git.
 //!
-//! [`follow()`] watches the kind. `task` looks one OCIRepository up at its interval, `wanted` reads its spec, `download`
-//! speaks to the registry, and `status` is its status.
+//! [`follow()`] watches the kind. `task` looks up the artifact of one OCIRepository at its interval, `wanted` reads the
+//! spec, `download` sends requests to the registry, and `status` computes the status.
 //!
-//! Invariant: a registry that cannot be reached delays no other one, and no reconcile. The last artifact stays.
-//! Invariant: a login is sent to the host of `spec.url` only.
+//! Invariant: a registry that cannot be reached delays neither other registries nor reconciles. The last artifact
+//! stays. Invariant: a login is sent to the host of `spec.url` only.
 
 mod context;
 mod download;

@@ -1,6 +1,6 @@
 //! The artifact that a spec asks for.
 //!
-//! Invariant: a field that is not supported is refused by its name, not ignored.
+//! Invariant: a field that is not supported is reported by its name, not ignored.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use mainstay_api::oci_repository::OciReference;
 use mainstay_function::registry::{Digest, ImageRef};
 use mainstay_git::highest_version;
 
-/// The form of an address.
+/// The form of a URL.
 const FORM: &str = "oci://HOST/PATH";
 /// Minimum time between two lookups.
 const SHORTEST: Duration = Duration::from_secs(10);
@@ -24,22 +24,22 @@ const REGEX_BYTES: usize = 1 << 20;
 /// The artifact that a spec asks for.
 #[derive(Clone, Debug)]
 pub(super) struct Wanted {
-    /// The repository of the registry, without a tag.
+    /// The repository in the registry, without a tag.
     pub(super) image: ImageRef,
     pub(super) version: Version,
     /// The media type of the layer; by default the first layer is read.
     pub(super) media_type: Option<String>,
-    /// Patterns of files to leave out.
+    /// Patterns of files to exclude.
     pub(super) ignore: String,
     pub(super) interval: Duration,
     pub(super) timeout: Duration,
 }
 
-/// The followed version.
+/// The version that the spec follows.
 #[derive(Clone, Debug)]
 pub(super) enum Version {
     Tag(String),
-    /// The tag with the highest version in a range, among the tags that match.
+    /// The tag with the highest version in a range, among the tags that match the regular expression.
     Range(String, Option<Regex>),
     Digest(Digest),
 }
@@ -47,7 +47,7 @@ pub(super) enum Version {
 /// Returns the artifact that a spec asks for.
 ///
 /// # Errors
-/// The invalid fields.
+/// Fails with the invalid fields.
 pub(super) fn wanted(spec: &OciRepositorySpec) -> Result<Wanted, Vec<String>> {
     let mut problems = unsupported(spec);
     let image = image(&spec.url).map_err(|why| problems.push(format!("spec.url: {why}"))).ok();
@@ -55,10 +55,10 @@ pub(super) fn wanted(spec: &OciRepositorySpec) -> Result<Wanted, Vec<String>> {
     let version = version.map_err(|why| problems.push(format!("spec.ref.{why}"))).ok();
     let timeout = spec.timeout.map_or(TIMEOUT, |timeout| timeout.0);
     if timeout.is_zero() || timeout > LONGEST_TIMEOUT {
-        problems.push("spec.timeout: is between 1ms and 5m".to_owned());
+        problems.push("spec.timeout: must be between 1ms and 5m".to_owned());
     }
     if spec.interval.0 < SHORTEST {
-        problems.push("spec.interval: is at least 10s".to_owned());
+        problems.push("spec.interval: must be at least 10s".to_owned());
     }
     match (image, version) {
         (Some(image), Some(version)) if problems.is_empty() => Ok(Wanted {
@@ -90,16 +90,20 @@ fn unsupported(spec: &OciRepositorySpec) -> Vec<String> {
 }
 
 fn image(url: &str) -> Result<ImageRef, String> {
-    let rest = url.strip_prefix("oci://").ok_or_else(|| format!("has the form {FORM}"))?.trim_end_matches('/');
+    let rest = url.strip_prefix("oci://").ok_or_else(|| format!("must have the form {FORM}"))?.trim_end_matches('/');
     if rest.split('/').next().is_some_and(|host| host.contains('@')) {
-        return Err("has no login; name a Secret in spec.secretRef".to_owned());
+        return Err("must not contain a login; name a Secret in spec.secretRef".to_owned());
     }
     let image: ImageRef = rest.parse().map_err(|why| format!("{why}; write {FORM}"))?;
     if image.tag.is_some() || image.digest.is_some() {
-        return Err("has no tag and no digest; name them in spec.ref".to_owned());
+        return Err("must not contain a tag or a digest; set them in spec.ref".to_owned());
     }
     let host = rest.split('/').next().unwrap_or_default();
-    if host == image.registry { Ok(image) } else { Err("its host has a dot or a port, or is localhost".to_owned()) }
+    if host == image.registry {
+        Ok(image)
+    } else {
+        Err("its host must contain a dot or a port, or be localhost".to_owned())
+    }
 }
 
 fn version(reference: &OciReference) -> Result<Version, String> {
@@ -110,16 +114,16 @@ fn version(reference: &OciReference) -> Result<Version, String> {
         let _: Option<&str> = highest_version(range, std::iter::empty()).map_err(|why| format!("semver: {why}"))?;
         let compiled = |text: &String| RegexBuilder::new(text).size_limit(REGEX_BYTES).build();
         let filter = reference.semver_filter.as_ref().map(compiled).transpose();
-        let filter = filter.map_err(|_| "semverFilter: is no regular expression, or a very large one".to_owned())?;
+        let filter = filter.map_err(|_| "semverFilter: is not a regular expression, or is too large".to_owned())?;
         return Ok(Version::Range(range.clone(), filter));
     }
     if reference.semver_filter.is_some() {
-        return Err("semverFilter: has an effect with semver only".to_owned());
+        return Err("semverFilter: has an effect only together with semver".to_owned());
     }
     let tag = reference.tag.as_deref().unwrap_or("latest");
     let is_tag =
         format!("host.example/a:{tag}").parse::<ImageRef>().is_ok_and(|image| image.tag.as_deref() == Some(tag));
-    if is_tag { Ok(Version::Tag(tag.to_owned())) } else { Err("tag: is no tag of a registry".to_owned()) }
+    if is_tag { Ok(Version::Tag(tag.to_owned())) } else { Err("tag: is not a valid tag".to_owned()) }
 }
 
 #[cfg(test)]
@@ -161,18 +165,18 @@ mod tests {
 
     #[test]
     fn names_each_field_that_is_wrong_or_not_supported() {
-        check(json!({"url": "https://registry.example.org/a"}), "spec.url: has the form oci://HOST/PATH");
+        check(json!({"url": "https://registry.example.org/a"}), "spec.url: must have the form oci://HOST/PATH");
         check(
             json!({"url": "oci://registry.example.org/a:v1"}),
-            "spec.url: has no tag and no digest; name them in spec.ref",
+            "spec.url: must not contain a tag or a digest; set them in spec.ref",
         );
         let login = json!({"url": "oci://user:hunter2@registry.example.org/a"});
-        check(login, "spec.url: has no login; name a Secret in spec.secretRef");
-        check(json!({"url": "oci://team/shop"}), "spec.url: its host has a dot or a port, or is localhost");
-        check(json!({"ref": {"tag": "a b"}}), "spec.ref.tag: is no tag of a registry");
-        check(json!({"ref": {"semverFilter": "x"}}), "spec.ref.semverFilter: has an effect with semver only");
-        check(json!({"interval": "1s"}), "spec.interval: is at least 10s");
-        check(json!({"timeout": "1h"}), "spec.timeout: is between 1ms and 5m");
+        check(login, "spec.url: must not contain a login; name a Secret in spec.secretRef");
+        check(json!({"url": "oci://team/shop"}), "spec.url: its host must contain a dot or a port, or be localhost");
+        check(json!({"ref": {"tag": "a b"}}), "spec.ref.tag: is not a valid tag");
+        check(json!({"ref": {"semverFilter": "x"}}), "spec.ref.semverFilter: has an effect only together with semver");
+        check(json!({"interval": "1s"}), "spec.interval: must be at least 10s");
+        check(json!({"timeout": "1h"}), "spec.timeout: must be between 1ms and 5m");
         let account = "spec.serviceAccountName: is not supported; name a login in spec.secretRef";
         check(json!({"serviceAccountName": "x"}), account);
         let found = read(json!({"provider": "aws", "verify": {"provider": "cosign"}})).unwrap_err().join(" ");
