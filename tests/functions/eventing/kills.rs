@@ -32,10 +32,16 @@ async fn load(client: Client, url: String, name: usize, accepted: Accepted, ends
 }
 
 impl Events {
+    /// Returns the processes and the server of NATS in random order, each by its number, until there are enough.
+    fn victims(&self) -> Vec<usize> {
+        let mut all: Vec<usize> = (0..self.roles().len() + usize::from(self.nats.is_some())).collect();
+        fastrand::shuffle(&mut all);
+        all.into_iter().cycle().take(KILLS).collect()
+    }
+
     /// Kills a process or the server of NATS, and starts it again. Returns its description.
-    async fn replace_one(&mut self) -> String {
+    async fn replace(&mut self, victim: usize) -> String {
         let roles = self.roles();
-        let victim = fastrand::usize(..roles.len() + usize::from(self.nats.is_some()));
         if let (Some(nats), true) = (&mut self.nats, victim == roles.len()) {
             nats.kill();
             nats.restart();
@@ -81,12 +87,12 @@ async fn accepted_events_are_delivered_or_dead_letters_after_kills_at_random() {
         })
         .collect();
     let mut killed: Vec<String> = Vec::new();
-    for _ in 0..KILLS {
+    for victim in events.victims() {
         let more = accepted.lock().len() + fastrand::usize(BETWEEN);
         until("more events are accepted", || accepted.lock().len() >= more).await;
         // Some events are refused, and some fail once.
         events.sink.seen.answers.lock().extend([400, 500]);
-        killed.push(events.replace_one().await);
+        killed.push(events.replace(victim).await);
     }
     ends.store(true, Ordering::Relaxed);
     for client in clients {

@@ -2,11 +2,13 @@
 //!
 //! Invariant: a login comes from files, so no URL, log line or process list contains a login.
 
+use std::future::ready;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use async_nats::{ConnectOptions, Event, ServerAddr, jetstream};
+use tokio::sync::watch;
 
 /// Timeout for the confirmation of a message, and for other requests.
 const ANSWER: Duration = Duration::from_secs(10);
@@ -22,6 +24,14 @@ pub struct Nats {
     /// Directory with the credentials: `nats.creds`, or `token`, or `username` and `password`; `ca.crt`, or `tls.crt`
     /// and `tls.key`.
     pub credentials: Option<PathBuf>,
+}
+
+/// A connection to NATS.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) context: jetstream::Context,
+    /// The number of times that the connection was lost. A response that was pending at that time does not arrive.
+    pub(super) losses: watch::Receiver<u64>,
 }
 
 /// Why there is no connection.
@@ -84,7 +94,7 @@ impl Nats {
     }
 
     /// Connects, or with `is_patient` returns a client that connects as soon as a server responds.
-    pub(super) async fn connect(&self, is_patient: bool) -> Result<jetstream::Context, ConnectError> {
+    pub(super) async fn connect(&self, is_patient: bool) -> Result<Connection, ConnectError> {
         // An error means that a provider is installed already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let addresses = addresses(&self.url)?;
@@ -93,14 +103,13 @@ impl Nats {
         if let Some(directory) = &self.credentials {
             options = with_credentials(options, directory)?;
         }
-        options = options.event_callback(|event| async move {
-            match event {
-                Event::Connected => tracing::info!("NATS is connected"),
-                Event::Disconnected => tracing::warn!("NATS is disconnected; events are refused until it is back"),
-                Event::ServerError(error) => tracing::warn!(%error, "NATS reports an error"),
-                Event::ClientError(error) => tracing::warn!(%error, "NATS cannot be reached"),
-                _ => {}
+        let (counted, losses) = watch::channel(0);
+        options = options.event_callback(move |event| {
+            if event == Event::Disconnected {
+                counted.send_modify(|count| *count += 1);
             }
+            log(&event);
+            ready(())
         });
         if is_patient {
             options = options.retry_on_initial_connect();
@@ -109,7 +118,17 @@ impl Nats {
         let client = client.map_err(|cause| ConnectError::Connect { url: self.url.clone(), cause })?;
         let mut context = jetstream::new(client);
         context.set_timeout(ANSWER);
-        Ok(context)
+        Ok(Connection { context, losses })
+    }
+}
+
+fn log(event: &Event) {
+    match event {
+        Event::Connected => tracing::info!("NATS is connected"),
+        Event::Disconnected => tracing::warn!("NATS is disconnected; events wait until it is back"),
+        Event::ServerError(error) => tracing::warn!(%error, "NATS reports an error"),
+        Event::ClientError(error) => tracing::warn!(%error, "NATS cannot be reached"),
+        _ => {}
     }
 }
 

@@ -49,7 +49,7 @@ impl JetStream {
 /// # Errors
 /// Fails if the server does not respond.
 pub async fn dead_letters_on(nats: &Nats) -> Result<Vec<DeadLetter>, LettersError> {
-    let context = nats.connect(false).await?;
+    let context = nats.connect(false).await?.context;
     let read = async {
         let names: Vec<String> = context.stream_names().try_collect().await?;
         let mut all = Vec::new();
@@ -71,8 +71,8 @@ pub async fn dead_letters_on(nats: &Nats) -> Result<Vec<DeadLetter>, LettersErro
 /// # Errors
 /// Fails if the server does not respond, if there is no such subscriber, or if the subscriber's share is used up.
 pub async fn replay_on(nats: &Nats, to: &SubscriberId) -> Result<usize, LettersError> {
-    let context = nats.connect(false).await?;
-    let namespace = to.parts().1;
+    let connection = nats.connect(false).await?;
+    let (context, namespace) = (&connection.context, to.parts().1);
     let read = async {
         let events = context.get_stream(Contents::Events.stream(namespace)).await;
         let Ok(events) = events else { return Ok(None) };
@@ -85,7 +85,7 @@ pub async fn replay_on(nats: &Nats, to: &SubscriberId) -> Result<usize, LettersE
     };
     let found = read.await.map_err(LettersError::Read)?;
     let (stream, letters) = found.ok_or_else(|| LettersError::NoSubscriber(to.clone()))?;
-    let (store, number) = (JetStream::with_streams_of(context, namespace), letters.len());
+    let (store, number) = (JetStream::with_streams_of(connection, namespace), letters.len());
     for (sequence, letter) in letters {
         if let Some(event) = letter.event() {
             let routed = [Routed { event, to: vec![to.clone()] }];

@@ -19,11 +19,14 @@ pub(crate) type Answers = Result<(), String>;
 impl JetStream {
     /// Updates `found` with the answers of the server. Logs each change.
     pub(crate) async fn probe(self, found: watch::Sender<Answers>) {
+        let mut losses = self.losses();
         loop {
-            let asked = tokio::time::timeout(ANSWER, self.0.context.query_account()).await;
+            losses.mark_unchanged();
+            let asking = self.response(async { Ok(self.0.context.query_account().await?) });
+            let asked = tokio::time::timeout(ANSWER, asking).await;
             let answer = match asked {
                 Ok(Ok(_)) => Ok(()),
-                Ok(Err(error)) => Err(format!("NATS does not answer, or refuses: {}", chain(&error))),
+                Ok(Err(error)) => Err(format!("NATS does not answer, or refuses: {}", chain(&*error))),
                 Err(_) => Err("NATS does not answer".to_owned()),
             };
             let wait = if answer.is_ok() { USUAL } else { SOON };
@@ -37,7 +40,10 @@ impl JetStream {
                 *known = answer;
                 is_other
             });
-            tokio::time::sleep(wait).await;
+            tokio::select! {
+                () = tokio::time::sleep(wait) => {}
+                Ok(()) = losses.changed() => {}
+            }
         }
     }
 }

@@ -67,9 +67,16 @@ impl JetStream {
                 self.create(namespace).await.map_err(|error| Unstored::Other(error.to_string()))?;
                 continue;
             }
+            let mut losses = self.losses();
             let sent = self.0.context.send_publish(contents.subject(to), message()).await;
             let confirmed = match sent {
-                Ok(confirmation) => confirmation.await,
+                // Without a connection, the confirmation does not arrive. The message is sent again, and the client
+                // holds it until the server is back. The server stores a message with the same id once.
+                Ok(confirmation) => tokio::select! {
+                    biased;
+                    confirmed = confirmation.into_future() => confirmed,
+                    Ok(()) = losses.changed() => continue,
+                },
                 Err(error) => Err(error),
             };
             let Err(error) = confirmed else { return Ok(()) };

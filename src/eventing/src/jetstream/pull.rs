@@ -12,7 +12,7 @@ use async_nats::jetstream::message::Acker;
 use async_nats::jetstream::{AckKind, Message};
 use futures::stream::{self, BoxStream, StreamExt as _, TryStreamExt as _};
 use jiff::Timestamp;
-use tokio::sync::OnceCell;
+use tokio::sync::{OnceCell, watch};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::super::cloud_event::CloudEvent;
@@ -25,8 +25,7 @@ use super::streams::{JetStream, Unmade};
 const CONFIRM: Duration = Duration::from_secs(10);
 /// Interval of confirmations.
 const BEAT: Duration = Duration::from_secs(3);
-/// Time for which a request for messages waits. A request that was lost by a restart of the server ends five seconds
-/// later.
+/// Time for which a request for messages waits.
 const REQUEST: Duration = Duration::from_secs(5);
 /// Delay after an error of the server.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -44,6 +43,8 @@ pub(crate) struct Puller {
     current: Option<BoxStream<'static, Result<Message, Unmade>>>,
     /// Whether the last request failed.
     has_failed: bool,
+    /// Changes when the server has lost the current request.
+    losses: watch::Receiver<u64>,
 }
 
 /// A message that was taken for delivery.
@@ -57,7 +58,8 @@ pub(crate) struct Held {
 
 impl Puller {
     pub(crate) fn new(store: JetStream, of: SubscriberId) -> Self {
-        Self { store, of, consumer: Arc::default(), current: None, has_failed: false }
+        let losses = store.losses();
+        Self { store, of, consumer: Arc::default(), current: None, has_failed: false, losses }
     }
 
     /// Waits for a message. Returns the sequence number of the message, the number of earlier deliveries, and the
@@ -65,10 +67,17 @@ impl Puller {
     pub(crate) async fn next(&mut self, most: usize) -> (u64, u32, Held) {
         loop {
             if self.current.is_none() {
+                self.losses.mark_unchanged();
                 self.current = Some(self.request(most));
             }
             let Some(current) = &mut self.current else { continue };
-            match current.next().await {
+            let taken = tokio::select! {
+                // Messages that have arrived are delivered.
+                biased;
+                taken = current.next() => taken,
+                Ok(()) = self.losses.changed() => None,
+            };
+            match taken {
                 Some(Ok(message)) => {
                     self.has_failed = false;
                     if let Some(held) = held(message) {

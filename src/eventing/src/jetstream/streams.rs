@@ -12,9 +12,9 @@ use async_nats::jetstream::Context;
 use async_nats::jetstream::context::GetStreamErrorKind;
 use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy, StorageType};
 use jiff::Timestamp;
-use tokio::sync::RwLock;
+use tokio::sync::{RwLock, watch};
 
-use super::connect::{ConnectError, Nats};
+use super::connect::{ConnectError, Connection, Nats};
 use super::names::{self, Contents};
 
 /// How long an event is remembered, so that the same event is not stored twice.
@@ -42,10 +42,11 @@ pub struct Limits {
     pub replicas: usize,
 }
 
-/// The JetStream context, the limits, and the streams that exist.
+/// The JetStream context, the losses of its connection, the limits, and the streams that exist.
 #[derive(Debug)]
 pub(super) struct Inner {
     pub(super) context: Context,
+    losses: watch::Receiver<u64>,
     /// The limits of new streams. Without limits, no stream is created.
     pub(super) limits: Option<Limits>,
     /// Namespaces whose streams exist.
@@ -58,14 +59,32 @@ pub(super) type Unmade = async_nats::Error;
 impl JetStream {
     /// Returns the store. The server need not be available yet.
     pub(crate) async fn new(nats: &Nats, limits: Limits) -> Result<Self, ConnectError> {
-        let context = nats.connect(true).await?;
-        Ok(Self(Arc::new(Inner { context, limits: Some(limits), existing: RwLock::default() })))
+        let Connection { context, losses } = nats.connect(true).await?;
+        Ok(Self(Arc::new(Inner { context, losses, limits: Some(limits), existing: RwLock::default() })))
     }
 
     /// Returns the store with the existing streams of a namespace.
-    pub(super) fn with_streams_of(context: Context, namespace: &str) -> Self {
+    pub(super) fn with_streams_of(connection: Connection, namespace: &str) -> Self {
+        let Connection { context, losses } = connection;
         let existing = RwLock::new(HashSet::from([namespace.to_owned()]));
-        Self(Arc::new(Inner { context, limits: None, existing }))
+        Self(Arc::new(Inner { context, losses, limits: None, existing }))
+    }
+
+    /// Returns a receiver that changes when the connection is lost from now on.
+    pub(super) fn losses(&self) -> watch::Receiver<u64> {
+        let mut losses = self.0.losses.clone();
+        losses.mark_unchanged();
+        losses
+    }
+
+    /// Waits for a response. Fails when the connection is lost, because the response does not arrive then.
+    pub(super) async fn response<T>(&self, responding: impl Future<Output = Result<T, Unmade>>) -> Result<T, Unmade> {
+        let mut losses = self.losses();
+        tokio::select! {
+            biased;
+            response = responding => response,
+            Ok(()) = losses.changed() => Err("the connection was lost".into()),
+        }
     }
 
     /// Creates the streams of a namespace, or updates the limits of existing streams.
@@ -77,12 +96,18 @@ impl JetStream {
         let limits = self.0.limits.ok_or_else(|| format!("the streams of {namespace} are gone"))?;
         for contents in [Contents::Events, Contents::Letters] {
             let wanted = config(contents, namespace, limits);
-            // An update of an unmarked stream could undo a mark.
-            if !self.is_present(&wanted).await? {
-                self.0.context.create_or_update_stream(wanted).await?;
-            }
+            self.response(self.ensure(wanted)).await?;
         }
         existing.insert(namespace.to_owned());
+        Ok(())
+    }
+
+    /// Creates a stream, or updates its limits.
+    async fn ensure(&self, wanted: Config) -> Result<(), Unmade> {
+        // An update of an unmarked stream could undo a mark.
+        if !self.is_present(&wanted).await? {
+            self.0.context.create_or_update_stream(wanted).await?;
+        }
         Ok(())
     }
 

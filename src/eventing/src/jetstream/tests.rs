@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use async_nats::jetstream::stream::Config;
@@ -49,8 +50,8 @@ impl Server {
             if self.child.try_wait().unwrap().is_some() {
                 return false;
             }
-            if let Ok(context) = self.nats().connect(false).await
-                && context.query_account().await.is_ok()
+            if let Ok(connection) = self.nats().connect(false).await
+                && connection.context.query_account().await.is_ok()
             {
                 return true;
             }
@@ -238,7 +239,7 @@ async fn a_deleted_subscriber_leaves_no_consumer_and_no_events() {
     for to in [&new, &early] {
         assert_eq!(number(&store, &next(&mut store.deliverable(to)).await).await, 1, "{to}");
     }
-    let context = server.nats().connect(false).await.unwrap();
+    let context = server.nats().connect(false).await.unwrap().context;
     let mut events = context.get_stream("mainstay_events_team").await.unwrap();
     assert!(events.consumer_info("trigger_gone").await.is_err());
     assert!(events.consumer_info("trigger_stays").await.is_ok());
@@ -247,6 +248,36 @@ async fn a_deleted_subscriber_leaves_no_consumer_and_no_events() {
     // The streams are recreated for the next event.
     publish(&store, 2, &left).await;
     assert_eq!(number(&store, &next(&mut store.deliverable(&left)).await).await, 2);
+}
+
+#[tokio::test]
+async fn an_event_whose_confirmation_was_lost_is_sent_again() {
+    let mut server = Server::start().await;
+    let (store, to) = (server.store(64 << 20).await, id("team", "mine"));
+    publish(&store, 1, &to).await;
+    let Store::JetStream(jetstream) = &store else { panic!("another store") };
+    let statistics = jetstream.0.context.client().statistics();
+    let sent = || statistics.out_messages.load(Ordering::Relaxed);
+    // A suspended server takes the message and does not confirm it.
+    let id = server.child.id().to_string();
+    assert!(Command::new("kill").args(["-STOP", &id]).status().unwrap().success());
+    let before = sent();
+    let event = routed(2, "data", std::slice::from_ref(&to));
+    let replacing = async {
+        while sent() == before {
+            tokio::task::yield_now().await;
+        }
+        server.kill();
+        server.restart().await;
+    };
+    let (stored, ()) = tokio::join!(store.publish(event, false), replacing);
+    stored.unwrap();
+    let mut events = store.deliverable(&to);
+    for expected in [1, 2] {
+        let taken = next(&mut events).await;
+        assert_eq!(number(&store, &taken).await, expected);
+        store.ended(&taken, &to).await;
+    }
 }
 
 #[tokio::test]
@@ -278,7 +309,7 @@ async fn a_stream_that_is_being_removed_takes_no_event() {
     let server = Server::start().await;
     let (store, to) = (server.store(64 << 20).await, id("team", "mine"));
     publish(&store, 1, &to).await;
-    let context = server.nats().connect(false).await.unwrap();
+    let context = server.nats().connect(false).await.unwrap().context;
     let mark = |seconds: i64| {
         let config = config(Contents::Events, "team", Limits { share: 64 << 20, replicas: 1 });
         let subjects = vec![names::mark(&config.name, seconds)];
