@@ -13,12 +13,12 @@ pub enum Role {
 }
 
 impl Role {
-    /// Whether the process accepts events.
+    /// Returns whether the process accepts events.
     pub(super) fn accepts(self) -> bool {
         self != Self::Dispatcher
     }
 
-    /// Whether the process delivers events and writes statuses.
+    /// Returns whether the process delivers events and writes statuses.
     pub(super) fn delivers(self) -> bool {
         self != Self::Publisher
     }

@@ -193,7 +193,7 @@ pub async fn run(settings: Settings, cluster: Cluster, stop: CancellationToken) 
     }
     let answers = match &accepting {
         Store::JetStream(store) => {
-            let (found, answers) = watch::channel(Err("NATS has not answered yet".to_owned()));
+            let (found, answers) = watch::channel(Err("NATS has not responded yet".to_owned()));
             tasks.spawn_until_stop(store.clone().probe(found));
             Some(answers)
         }

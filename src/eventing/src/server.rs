@@ -52,7 +52,7 @@ pub(super) struct Server {
     pub(super) table: watch::Receiver<Option<Arc<Table>>>,
     pub(super) publishers: Publishers,
     pub(super) role: Role,
-    /// Whether NATS answers, if it stores the events.
+    /// Whether NATS responds, if it stores the events.
     pub(super) nats: Option<watch::Receiver<Answers>>,
 }
 

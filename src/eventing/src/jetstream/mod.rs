@@ -19,7 +19,7 @@ mod connect;
 mod letters;
 mod message;
 mod names;
-#[expect(clippy::disallowed_methods, reason = "it asks at intervals")]
+#[expect(clippy::disallowed_methods, reason = "it checks at intervals")]
 mod probe;
 mod publish;
 #[expect(clippy::disallowed_methods, reason = "it waits, and confirms that deliveries are in progress")]

@@ -1,4 +1,4 @@
-//! Asks the server at intervals whether it answers, for the readiness of the process.
+//! Checks at intervals that the server responds, for the readiness of the process.
 
 use std::time::Duration;
 
@@ -7,17 +7,17 @@ use tokio::sync::watch;
 use super::streams::JetStream;
 use mainstay_object::failure::chain;
 
-/// Intervals of questions, after an answer and after none.
+/// Intervals of checks: after a response, and after a failure.
 const USUAL: Duration = Duration::from_secs(5);
 const SOON: Duration = Duration::from_millis(500);
-/// Timeout of an answer.
+/// Timeout of a response.
 const ANSWER: Duration = Duration::from_secs(3);
 
-/// Whether the server answers, or why not.
+/// Whether the server responds, or why not.
 pub(crate) type Answers = Result<(), String>;
 
 impl JetStream {
-    /// Updates `found` with the answers of the server. Logs each change.
+    /// Updates `found` with the result of each check. Logs each change.
     pub(crate) async fn probe(self, found: watch::Sender<Answers>) {
         let mut losses = self.losses();
         loop {
@@ -26,14 +26,14 @@ impl JetStream {
             let asked = tokio::time::timeout(ANSWER, asking).await;
             let answer = match asked {
                 Ok(Ok(_)) => Ok(()),
-                Ok(Err(error)) => Err(format!("NATS does not answer, or refuses: {}", chain(&*error))),
-                Err(_) => Err("NATS does not answer".to_owned()),
+                Ok(Err(error)) => Err(format!("NATS does not respond, or refuses the login: {}", chain(&*error))),
+                Err(_) => Err("NATS does not respond".to_owned()),
             };
             let wait = if answer.is_ok() { USUAL } else { SOON };
             found.send_if_modified(|known| {
                 let is_other = *known != answer;
                 match &answer {
-                    Ok(()) if is_other => tracing::info!("NATS answers"),
+                    Ok(()) if is_other => tracing::info!("NATS responds"),
                     Err(why) if is_other => tracing::warn!(why, "this process is not ready"),
                     _ => {}
                 }

@@ -26,7 +26,8 @@ pub(crate) type Exists = dyn Fn(SubscriberId) -> BoxFuture<'static, Result<bool,
 const REMOVAL: Duration = Duration::from_secs(20);
 
 impl JetStream {
-    /// Deletes what belongs to subscribers that are neither in the table nor in the cluster, as `exists` says.
+    /// Deletes consumers, messages and streams of subscribers that are neither in the table nor in the cluster. `exists`
+    /// reads the cluster.
     pub(crate) async fn sweep(&self, table: &Table, exists: &Exists) -> Result<(), Unmade> {
         let streams: Vec<String> = self.0.context.stream_names().try_collect().await?;
         for name in &streams {

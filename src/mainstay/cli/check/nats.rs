@@ -1,4 +1,5 @@
-//! Tests whether NATS answers the processes of events. Their pods are ready only while it does.
+//! Checks that the publishers and dispatchers of events are connected to NATS. Their pods are ready only while NATS
+//! responds.
 
 use std::sync::Arc;
 
@@ -16,12 +17,12 @@ const DEPLOYMENTS: [&str; 2] = ["mainstay-eventing-publisher", "mainstay-eventin
 /// The label of their pods.
 const LABEL: &str = "app.kubernetes.io/name";
 
-/// Returns the findings, if events are on NATS.
+/// Returns a finding for each Deployment of events on NATS.
 pub(super) async fn findings(cluster: &Cluster) -> Result<Vec<Finding>, Error> {
     match read(cluster).await {
-        Err(error) if error.is_forbidden() => {
-            Ok(vec![Ok(format!("whether NATS answers cannot be asked by you: it takes the right to read {NAMESPACE}"))])
-        }
+        Err(error) if error.is_forbidden() => Ok(vec![Ok(format!(
+            "the connection to NATS is not checked: you may not read Deployments and Pods of namespace {NAMESPACE}"
+        ))]),
         found => Ok(found?),
     }
 }
@@ -39,7 +40,7 @@ async fn read(cluster: &Cluster) -> Result<Vec<Finding>, mainstay_cluster::Error
     Ok(findings)
 }
 
-/// Judges a Deployment by its pods.
+/// Returns the finding about a Deployment, from its pods.
 fn finding(name: &str, deployment: &Value, pods: &[Value]) -> Finding {
     let wanted = deployment["spec"]["replicas"].as_u64().unwrap_or(1);
     let variables = deployment["spec"]["template"]["spec"]["containers"][0]["env"].as_array();
@@ -51,16 +52,16 @@ fn finding(name: &str, deployment: &Value, pods: &[Value]) -> Finding {
     let (ready, running) = (pods.iter().filter(is_ready).count(), pods.iter().filter(is_running).count());
     let what = format!("Deployment {NAMESPACE}/{name}");
     if ready > 0 {
-        return Ok(format!("NATS at {url} answers {ready} of {wanted} pods of {what}"));
+        return Ok(format!("NATS at {url} responds to {ready} of {wanted} pods of {what}"));
     }
     if running > 0 {
         return wrong(
-            format!("NATS at {url} does not answer {what}, or refuses its login"),
-            format!("kubectl -n {NAMESPACE} logs deployment/{name} has the reason"),
+            format!("NATS at {url} does not respond to {what}, or refuses its login"),
+            format!("kubectl -n {NAMESPACE} logs deployment/{name} shows the reason"),
         );
     }
     wrong(
-        format!("no pod of {what} runs, so NATS at {url} is not asked"),
+        format!("no pod of {what} is running, so the connection to NATS at {url} is not checked"),
         format!("kubectl -n {NAMESPACE} describe deployment,pods -l {LABEL}={name}"),
     )
 }
@@ -86,14 +87,14 @@ mod tests {
         };
         assert_eq!(
             judge(&[pod("running", true), pod("running", false)]),
-            "NATS at tls://nats:4222 answers 1 of 2 pods of Deployment kyma-system/publishers"
+            "NATS at tls://nats:4222 responds to 1 of 2 pods of Deployment kyma-system/publishers"
         );
         let said = judge(&[pod("running", false), pod("waiting", false)]);
-        assert!(said.starts_with("wrong: NATS at tls://nats:4222 does not answer Deployment "), "{said}");
+        assert!(said.starts_with("wrong: NATS at tls://nats:4222 does not respond to Deployment "), "{said}");
         assert!(said.contains("logs deployment/publishers"), "{said}");
         for pods in [&[][..], &[pod("waiting", false)]] {
             let said = judge(pods);
-            assert!(said.starts_with("wrong: no pod of Deployment kyma-system/publishers runs"), "{said}");
+            assert!(said.starts_with("wrong: no pod of Deployment kyma-system/publishers is running"), "{said}");
         }
     }
 }

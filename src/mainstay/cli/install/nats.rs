@@ -7,7 +7,7 @@ use super::label::{RULE, is_label};
 use crate::Component;
 use mainstay_api::names::EVENTING_NAMESPACE;
 
-/// The objects instead of those with a journal.
+/// The objects of an installation with NATS.
 pub(super) const MANIFEST: &str = include_str!("../../../../manifests/eventing/nats.yaml");
 /// The objects that deliver the events of a journal.
 pub(super) const DRAIN: &str = include_str!("../../../../manifests/eventing/drain.yaml");
@@ -34,12 +34,12 @@ pub(super) struct Nats {
 }
 
 impl Nats {
-    /// Whether NATS stores the events.
+    /// Returns whether NATS stores the events.
     pub(super) fn is_chosen(&self) -> bool {
         !self.url.is_empty()
     }
 
-    /// Whether the events of a journal are delivered, too.
+    /// Returns whether the events of an earlier journal are delivered, too.
     pub(super) fn drains(&self) -> bool {
         self.is_chosen() && self.drain_journal
     }
@@ -48,13 +48,15 @@ impl Nats {
     pub(super) fn problems(&self, components: &[Component], is_given: impl Fn(&str) -> bool) -> Vec<String> {
         let mut problems = Vec::new();
         if !self.credentials.is_empty() && !is_label(&self.credentials) {
-            problems
-                .push(format!("--nats-credentials {:?} is not a valid name of an object: {RULE}", self.credentials));
+            problems.push(format!("--nats-credentials {:?} is not a valid name of a Secret: {RULE}", self.credentials));
         }
         if self.is_chosen() {
             problems.extend(mainstay_eventing::Nats::check(&self.url).err().map(|error| error.to_string()));
             if !components.contains(&Component::Eventing) {
-                problems.push("--nats-url is for events; add eventing to --components, or leave it out".to_owned());
+                problems.push(
+                    "--nats-url needs the component eventing; add eventing to --components, or remove the flag"
+                        .to_owned(),
+                );
             }
             return problems;
         }
@@ -68,7 +70,7 @@ impl Nats {
         ];
         let useless = others.into_iter().filter(|(_, name)| is_given(name));
         problems.extend(useless.map(|(flag, _)| {
-            format!("{flag} is for events on NATS; name its address with --nats-url, or leave it out")
+            format!("{flag} needs events on NATS; set the address with --nats-url, or remove the flag")
         }));
         problems
     }
@@ -81,14 +83,14 @@ impl Nats {
         }
         if self.credentials.is_empty() {
             notes.push(
-                "without --nats-credentials, NATS has to admit clients without a login, which can then read and remove \
-                 events"
+                "--nats-credentials is not set: NATS must accept clients without a login, and each of them can read and \
+                 remove events"
                     .to_owned(),
             );
         } else {
             notes.push(format!(
                 "store the login for NATS in {EVENTING_NAMESPACE}: nats.creds, or token, or username and password; add \
-                 ca.crt if no public CA has signed its certificate:\n  kubectl create secret generic {} -n \
+                 ca.crt if a private CA has signed the certificate of NATS:\n  kubectl create secret generic {} -n \
                  {EVENTING_NAMESPACE} --from-file=nats.creds=FILE --from-file=ca.crt=FILE",
                 self.credentials
             ));
@@ -101,9 +103,7 @@ impl Nats {
             ));
         }
         if self.url.split(',').any(|url| !url.trim().starts_with("tls://")) {
-            notes.push(
-                "--nats-url is not a tls:// address: events, and a login, may be sent without encryption".to_owned(),
-            );
+            notes.push("--nats-url is not a tls:// address: events and the login may be sent unencrypted".to_owned());
         }
         notes
     }

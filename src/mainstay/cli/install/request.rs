@@ -433,12 +433,15 @@ mod tests {
     fn events_on_nats_need_their_component_and_an_address_without_a_login() {
         use crate::Component::{Eventing, Sync};
         let nats = |url: &str| Some(url.to_owned());
-        refused(|a| a.nats.nats_url = nats("tls://h:4222"), "--nats-url is for events; add eventing to --components");
+        refused(
+            |a| a.nats.nats_url = nats("tls://h:4222"),
+            "--nats-url needs the component eventing; add eventing to --components",
+        );
         refused(
             |a| a.nats.nats_credentials = nats("nats"),
-            "--nats-credentials is for events on NATS; name its address with --nats-url",
+            "--nats-credentials needs events on NATS; set the address with --nats-url",
         );
-        refused(|a| a.nats.event_dispatchers = Some(3), "--event-dispatchers is for events on NATS");
+        refused(|a| a.nats.event_dispatchers = Some(3), "--event-dispatchers needs events on NATS");
         for url in ["http://h", "tls://me:hunter2@h", "tls://h:4222,", ","] {
             let problems = of_flags_with(|a| a.nats.nats_url = nats(url));
             assert!(problems.starts_with("--nats-url: "), "{problems}");
@@ -453,9 +456,9 @@ mod tests {
         };
         let said = chosen(&|a| a.nats.nats_credentials = nats("login")).unwrap();
         assert!(said.contains("kubectl create secret generic login -n kyma-system"), "{said}");
-        assert!(!said.contains("encryption") && !said.contains("without --nats-credentials"), "{said}");
+        assert!(!said.contains("unencrypted") && !said.contains("--nats-credentials is not set"), "{said}");
         let said = chosen(&|a| a.nats.nats_url = nats("one")).unwrap();
-        assert!(said.contains("without encryption") && said.contains("without --nats-credentials"), "{said}");
+        assert!(said.contains("unencrypted") && said.contains("--nats-credentials is not set"), "{said}");
         let said = chosen(&|a| a.nats.nats_credentials = nats("a/b")).unwrap_err().concat();
         assert!(said.contains("--nats-credentials \"a/b\" is not a valid name"), "{said}");
     }
