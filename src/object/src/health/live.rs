@@ -54,6 +54,12 @@ impl<'v> Live<'v> {
         self.conditions().find(|condition| condition.kind() == kind && condition.status() == status)
     }
 
+    /// Returns the generation of the object if the condition belongs to an older one.
+    pub(super) fn unseen_generation(&self, condition: &Condition<'_>) -> Option<i64> {
+        let observed = condition.value["observedGeneration"].as_i64()?;
+        self.number("/metadata/generation").filter(|generation| observed < *generation)
+    }
+
     /// Returns a condition as text, without values in its message.
     pub(super) fn words(&self, condition: &Condition<'_>) -> String {
         let text = |field: &str| condition.value[field].as_str().unwrap_or_default();
