@@ -11,7 +11,7 @@
 //! - an APIService must be available, an autoscaler must find its target, a Function must run, an APIRule must be
 //!   served, and a Certificate must be issued
 //!
-//! Not here: health by expressions of a GitSync (`managed::health_rules`).
+//! Not here: health by expressions of a GitSync (`managed::health_rules` of the crate `engine`).
 
 mod live;
 mod others;

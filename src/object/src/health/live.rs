@@ -32,7 +32,7 @@ impl<'v> Live<'v> {
         self.at(pointer).and_then(Value::as_str).unwrap_or_default()
     }
 
-    /// Returns a number in the status; 0 if it is missing.
+    /// Returns a number of the status; 0 if it is missing.
     pub(super) fn count(&self, field: &str) -> i64 {
         self.at("/status").and_then(|status| status.get(field)).and_then(Value::as_i64).unwrap_or(0)
     }
@@ -50,6 +50,7 @@ impl<'v> Live<'v> {
         self.conditions().find(|condition| condition.kind() == kind)
     }
 
+    /// Returns the condition of this type if it has this status.
     pub(super) fn is(&self, kind: &str, status: &str) -> Option<Condition<'v>> {
         self.conditions().find(|condition| condition.kind() == kind && condition.status() == status)
     }

@@ -1,4 +1,4 @@
-//! Kinds that run no pods.
+//! The rules of all kinds except workloads, and the rule of kinds that have none of their own.
 
 use serde_json::Value;
 
@@ -115,6 +115,8 @@ pub(super) fn certificate(object: &Live<'_>) -> Health {
     }
 }
 
+/// Judges a custom resource by its condition `Ready`. An object without this condition is healthy: many controllers set
+/// none.
 pub(super) fn ready(object: &Live<'_>) -> Health {
     let Some(condition) = object.condition("Ready") else { return Healthy };
     if let Some(generation) = object.unseen_generation(&condition) {
