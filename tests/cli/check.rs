@@ -1,7 +1,9 @@
-//! `mainstay check` of repositories: the followed reference, signatures and pinned host keys.
+//! `mainstay check`: the followed reference of a repository, signatures, pinned host keys, and events on NATS.
 
 use std::fs;
 
+use devcluster::verbs::patch::Form;
+use devcluster::{Action, Call};
 use serde_json::json;
 
 use mainstay_testkit::{
@@ -122,4 +124,35 @@ async fn a_git_daemon_is_said_to_be_unauthenticated_unless_commits_are_verified(
     world.set_secret("keys", json!({"alice.sshpub": alice.public()}));
     let expected = format!("{answers}, signed by a key of Secret keys\n");
     assert_eq!(check(&world, &[flags, &["--verify-secret", "keys"]].concat()).await, (0, expected));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_connection_to_nats_is_checked_by_the_pods_of_events() {
+    const HOME: &str = "kyma-system";
+    const DEPLOYMENT: &str = "mainstay-eventing-publisher";
+    let world = World::new().await;
+    world.create("v1", "namespaces", "", json!({"metadata": {"name": HOME}}));
+    let (_, said) = check(&world, &[]).await;
+    assert!(!said.contains("NATS"), "{said}");
+
+    let labels = json!({"app.kubernetes.io/name": DEPLOYMENT});
+    let env = json!([{"name": "MAINSTAY_NATS_URL", "value": "tls://nats:4222"}]);
+    let pod = json!({"containers": [{"name": "eventing", "image": "mainstay", "env": env}]});
+    let template = json!({"metadata": {"labels": labels}, "spec": pod});
+    let spec = json!({"replicas": 0, "selector": {"matchLabels": labels}, "template": template});
+    world.create("apps/v1", "deployments", HOME, json!({"metadata": {"name": DEPLOYMENT}, "spec": spec}));
+    let (code, said) = check(&world, &[]).await;
+    let expected = format!("wrong  no pod of Deployment {HOME}/{DEPLOYMENT} is running");
+    assert!(code == 2 && said.contains(&expected), "{said}");
+
+    let scaled = Action::Patch(Form::Merge, json!({"spec": {"replicas": 1}}));
+    world.write_as("kubectl-edit", Call::new("apps/v1", "deployments", HOME, DEPLOYMENT, scaled));
+    let is_ready = |world: &World| {
+        let pods = world.server.objects("v1", "pods", Some(HOME));
+        pods.iter().any(|pod| pod["status"]["containerStatuses"][0]["ready"] == true)
+    };
+    world.until("the pod is ready", is_ready).await;
+    let (_, said) = check(&world, &[]).await;
+    let expected = format!("ok     NATS at tls://nats:4222 responds to 1 of 1 pods of Deployment {HOME}/{DEPLOYMENT}");
+    assert!(said.contains(&expected), "{said}");
 }
