@@ -5,6 +5,7 @@
 //! exits of the first one with the steps of the second one.
 //!
 //! Invariant: the steps of an accepted expression are linear in the length of a request, with a small factor.
+//! Invariant: so are the steps of all expressions of one host together (`Total`).
 //!
 //! Not here: which constructs are permitted (`expression`).
 
@@ -18,13 +19,72 @@ const MOST_STEPS: u64 = 4096;
 /// Maximum number of steps for each character of a request.
 const MOST_STEPS_PER_CHARACTER: u64 = 24;
 
+/// The limits of all paths of a host together, as a multiple of those of one path.
+const MOST_TOTAL: u64 = 10;
+
+/// The work of all paths of one APIRule. Oathkeeper compares a request with each path of its host, one after the other.
+#[derive(Default)]
+pub(super) struct Total {
+    paths: Vec<Counted>,
+}
+
+/// A path of a total.
+struct Counted {
+    /// The characters before the first choice or repetition. The comparison of another beginning ends there.
+    beginning: String,
+    work: Linear,
+    /// The work of all paths for a request with this beginning.
+    all: Linear,
+}
+
+impl Total {
+    /// Adds a path that `why_slow` accepts. Returns why Oathkeeper might take very long for all paths together. The path
+    /// is then not added.
+    pub(super) fn add(&mut self, path: &str) -> Option<String> {
+        let ast = parse(path).ok()?;
+        let work = Part::of(&ast).work(&Head::end()).ok()?.all();
+        let mut new = Counted { beginning: beginning(&ast), work, all: work };
+        for path in &self.paths {
+            if new.beginning.starts_with(&path.beginning) {
+                new.all = new.all.plus(path.work);
+            }
+        }
+        let longer = |path: &Counted| path.beginning.starts_with(&new.beginning);
+        let fits = |all: Linear| all.is_within(MOST_TOTAL);
+        if !fits(new.all) || self.paths.iter().any(|path| longer(path) && !fits(path.all.plus(work))) {
+            return Some(MANY.to_owned());
+        }
+        for path in self.paths.iter_mut().filter(|path| path.beginning.starts_with(&new.beginning)) {
+            path.all = path.all.plus(work);
+        }
+        self.paths.push(new);
+        None
+    }
+}
+
+/// The message for a path that exceeds the limit of all paths.
+const MANY: &str = "Oathkeeper might take very long to compare a request with all paths of this APIRule that begin alike; \
+                    begin paths with different literal parts, or use fewer repetitions and alternatives";
+
+/// Returns the literal characters at the beginning of an expression.
+fn beginning(ast: &Ast) -> String {
+    let literal = |ast: &Ast| match ast {
+        Ast::Literal(literal) => Some(literal.c),
+        _ => None,
+    };
+    match ast {
+        Ast::Concat(all) => all.asts.iter().map_while(literal).collect(),
+        _ => literal(ast).into_iter().collect(),
+    }
+}
+
 /// Returns why Oathkeeper might take very long for an accepted expression.
 pub(super) fn why_slow(path: &str) -> Option<String> {
     let why = match parse(path).map(|ast| Part::of(&ast).work(&Head::end())) {
         Err(_) => "it is not understood",
         Ok(Err(Slow::Group)) => "a repeated group has choices or repetitions in it; repeat a single class",
         Ok(Err(Slow::Squared)) => SQUARED,
-        Ok(Ok(work)) if !work.is_small() => {
+        Ok(Ok(work)) if !work.all().is_within(1) => {
             "it has too many alternatives or counts; write several rules, or one .* after the alternatives"
         }
         Ok(Ok(_)) => return None,
@@ -62,6 +122,11 @@ impl Linear {
         Self { base: self.base.saturating_add(other.base), slope: self.slope.saturating_add(other.slope) }
     }
 
+    /// Whether this is within the limits of so many paths.
+    fn is_within(self, paths: u64) -> bool {
+        self.base <= paths * MOST_STEPS && self.slope <= paths * MOST_STEPS_PER_CHARACTER
+    }
+
     fn max(self, other: Self) -> Self {
         Self { base: self.base.max(other.base), slope: self.slope.max(other.slope) }
     }
@@ -83,10 +148,9 @@ struct Work {
 }
 
 impl Work {
-    /// The end of the expression is compared at each exit.
-    fn is_small(&self) -> bool {
-        let all = self.steps.plus(self.exits);
-        all.base <= MOST_STEPS && all.slope <= MOST_STEPS_PER_CHARACTER
+    /// Returns all steps. The end of the expression is compared at each exit.
+    fn all(&self) -> Linear {
+        self.steps.plus(self.exits)
     }
 }
 
@@ -434,5 +498,39 @@ mod tests {
             assert_eq!(why_not(path), None, "{path}");
             assert!(why_slow(path).is_some(), "{path}");
         }
+    }
+
+    /// Adds these paths. Returns the number of added paths.
+    fn added(paths: impl IntoIterator<Item = String>) -> usize {
+        let mut total = Total::default();
+        let accepted = |path: &String| (why_not(path), why_slow(path)) == (None, None);
+        paths.into_iter().inspect(|path| assert!(accepted(path), "{path}")).filter(|p| total.add(p).is_none()).count()
+    }
+
+    #[test]
+    fn paths_that_begin_alike_share_one_limit() {
+        let alternatives = |at: usize| format!("/(.*A{at}|.*B{at}|.*C{at}|.*D{at})");
+        let count = added((0..500).map(alternatives));
+        assert!((5..=40).contains(&count), "{count}");
+        assert!(added((0..500).map(|at| format!("/.*{at}"))) <= 120);
+        assert!(added((0..500).map(|at| format!("/{}x{at}", "a?".repeat(8)))) < 500);
+    }
+
+    #[test]
+    fn an_order_of_paths_does_not_exceed_the_limit() {
+        // Every request that begins with /a/b/c is compared with all of these.
+        let nested = |at: usize| format!("/{}(.*A{at}|.*B{at})", &"a/b/c"[..at % 6]);
+        let (one, other) = (added((0..300).map(nested)), added((0..300).rev().map(nested)));
+        assert!(one.max(other) <= 60, "{one} {other}");
+    }
+
+    #[test]
+    fn paths_of_a_large_api_are_accepted() {
+        let literal = (0..500).map(|at| format!("/api/v1/things/{at}"));
+        assert_eq!(added(literal), 500);
+        let resources = (0..500).map(|at| format!("/api/v1/resource-{at:03}/[^/]+/.*"));
+        assert_eq!(added(resources), 500);
+        let one = ["", "/[^/]+", "/[^/]+/items", "/[^/]+/items/[^/]+", "/[^/]+/items/[^/]+/notes/.*", "/.*"];
+        assert_eq!(added(one.map(|rest| format!("/users{rest}"))), one.len());
     }
 }

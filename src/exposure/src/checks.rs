@@ -6,7 +6,7 @@ use std::num::NonZeroU16;
 
 use serde_json::Value;
 
-use super::template;
+use super::template::{self, References};
 use super::urls::{Inside, refused};
 use mainstay_api::api_rule::{ApiRuleHandler, ApiRulePath, ApiRuleService};
 use mainstay_object::names::{DnsLabel, Scheme, ServiceAddress, ServiceHost, ServiceName};
@@ -31,6 +31,8 @@ const BLOCKED: [(&str, &str); 3] =
 const BLOCKED_NAMESPACE: &str = "istio-system";
 /// Maximum number of refused URLs per handler.
 const MOST_URLS: usize = 10;
+/// Maximum number of mutators of one path.
+const MOST_MUTATORS: usize = 10;
 /// Maximum number of failures in the message.
 const SHOWN: usize = 3;
 
@@ -172,16 +174,26 @@ pub(super) fn check_strategies(
     }
 }
 
-/// Checks the configuration of a mutator.
-pub(super) fn check_mutator(
-    mutator: &ApiRuleHandler,
+/// Checks the mutators of a path.
+pub(super) fn check_mutators(
+    mutators: &[ApiRuleHandler],
     attribute: &str,
     inside: Inside<'_>,
     failures: &mut Vec<Failure>,
 ) {
-    check_urls(mutator, attribute, inside, failures);
-    let refused = mutator.config.as_ref().and_then(|config| template::refused(config, &format!("{attribute}.config")));
-    failures.extend(refused.map(|(attribute, why)| Failure::forbidden(attribute, why)));
+    if mutators.len() > MOST_MUTATORS {
+        let why = format!("must have at most {MOST_MUTATORS} items; write the headers into one mutator");
+        failures.push(Failure::forbidden(attribute, why));
+        return;
+    }
+    let mut left = References::default();
+    for (at, mutator) in mutators.iter().enumerate() {
+        let attribute = format!("{attribute}[{at}]");
+        check_urls(mutator, &attribute, inside, failures);
+        let refused = mutator.config.as_ref();
+        let refused = refused.and_then(|config| template::refused(config, &format!("{attribute}.config"), &mut left));
+        failures.extend(refused.map(|(attribute, why)| Failure::forbidden(attribute, why)));
+    }
 }
 
 /// Checks the URLs in a handler's configuration.

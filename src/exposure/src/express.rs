@@ -4,7 +4,7 @@
 //! same requests. Invariant: a path whose Service is not a valid target is not routed. If the path has a check, paths
 //! that may match the same requests are not routed either.
 
-use super::backtracking;
+use super::backtracking::{self, Total};
 use super::checks::is_empty;
 use super::no_target::NoTargets;
 use super::paths::may_overlap;
@@ -38,8 +38,14 @@ pub(super) struct Expressed {
 /// Decides about every path.
 pub(super) fn express(resolved: &Resolved, means: Means, workloads: &Workloads, no_targets: &NoTargets) -> Expressed {
     let rules = &resolved.rules;
-    let decided: Vec<Result<Guard, String>> =
-        rules.iter().map(|rule| guard(resolved, rule, means, workloads)).collect();
+    let mut total = Total::default();
+    let decided: Vec<Result<Guard, String>> = rules
+        .iter()
+        .map(|rule| match guard(resolved, rule, means, workloads)? {
+            Guard::Oathkeeper => total.add(&rule.path).map_or(Ok(Guard::Oathkeeper), |why| Err(format!(": {why}"))),
+            other => Ok(other),
+        })
+        .collect();
     let is_target = |at: usize| !no_targets.contains_key(rules[at].service());
     let mut guards: Vec<Option<Guard>> =
         decided.iter().enumerate().map(|(at, guard)| guard.as_ref().ok().copied().filter(|_| is_target(at))).collect();

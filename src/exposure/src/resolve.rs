@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use super::anchored;
-use super::checks::{Failure, check_duplicates, check_mutator, check_strategies, host_attribute, target};
+use super::checks::{Failure, check_duplicates, check_mutators, check_strategies, host_attribute, target};
 use super::expression;
 use super::settings::Settings;
 use super::urls::Inside;
@@ -88,7 +88,7 @@ pub(super) fn is_still_permitted(
     let mut failures = Vec::new();
     for rule in &resolved.rules {
         check_strategies(&rule.strategies, "", inside, &mut failures);
-        rule.mutators.iter().for_each(|mutator| check_mutator(mutator, "", inside, &mut failures));
+        check_mutators(&rule.mutators, "", inside, &mut failures);
     }
     !failures.iter().any(Failure::is_forbidden)
 }
@@ -130,9 +130,8 @@ pub(super) fn resolve(
             own.map(|service| target(service, &format!("{attribute}.service"), &identity.namespace, &mut failures));
         let inside = Inside { allowed: &settings.allowed_issuers, is_namespace };
         check_strategies(&rule.access_strategies, &format!("{attribute}.accessStrategies"), inside, &mut failures);
-        for (at, mutator) in rule.mutators.iter().flatten().enumerate() {
-            check_mutator(mutator, &format!("{attribute}.mutators[{at}]"), inside, &mut failures);
-        }
+        let mutators = rule.mutators.as_deref().unwrap_or_default();
+        check_mutators(mutators, &format!("{attribute}.mutators"), inside, &mut failures);
         failures.extend(path_failure(&rule.path, &attribute));
         let Some(target) = own.or_else(|| main.clone()) else {
             let why = "No service defined with no main service on spec level";
@@ -209,7 +208,7 @@ mod tests {
         }
         check(with("header", json!({"headers": {"X": "{{ print .Subject }}"}})), "web.kyma.local");
         check(
-            with("hydrator", json!({"api": {"url": "http://{{ print .x }}10.0.0.5/"}})),
+            with("hydrator", json!({"api": {"url": "http://{{ print .Subject }}10.0.0.5/"}})),
             "Validation error: Attribute \".spec.rules[0].mutators[1].config.api.url\": value is empty or not a valid url",
         );
     }

@@ -1,9 +1,11 @@
 //! The templates in the configuration of handlers.
 //!
 //! Oathkeeper executes texts of mutators as templates of Go, with functions that read its environment and allocate any
-//! amount of memory. Only references to fields of a request are passed on.
+//! amount of memory. Only references to fields of a request are passed on. Fields that mutators write, such as
+//! `.Header`, are refused: each mutator could copy the headers of the one before it, so that they grow exponentially.
 //!
 //! Invariant: a permitted text calls no function other than `print`, `printIndex` and `toJson`, and has no loop.
+//! Invariant: a permitted text reads no field that a mutator can write.
 //! Invariant: no message contains a value from the configuration.
 //!
 //! Not here: the text outside of `{{ }}`, which is free. The author of an APIRule chooses headers and claims.
@@ -14,8 +16,10 @@ use mainstay_object::syntax::shown;
 
 /// Maximum length of a text with templates, in bytes.
 const LONGEST: usize = 4096;
-/// Maximum number of references in the configuration of one handler.
+/// Maximum number of references in all mutators of one rule.
 const MOST: usize = 64;
+/// The fields of a URL that a template may read.
+const OF_URL: [&str; 9] = ["Fragment", "Host", "Hostname", "Opaque", "Path", "Port", "RawPath", "RawQuery", "Scheme"];
 
 /// The message for a template that is more than a reference to a field.
 const FORM: &str = "may have only references to fields in {{ }}, such as {{ print .Subject }}, {{ .Extra.email }}, \
@@ -23,7 +27,10 @@ const FORM: &str = "may have only references to fields in {{ }}, such as {{ prin
 /// The message for a template that is too long.
 const LONG: &str = "has more than 4096 bytes with a template in {{ }}; write a shorter string";
 /// The message for too many references.
-const MANY: &str = "exceeds the 64 references in {{ }} that a handler may have; write fewer";
+const MANY: &str = "exceeds the 64 references in {{ }} that the mutators of a rule may have; write fewer";
+/// The message for a field that is not permitted.
+const FIELD: &str = "may read only .Subject, .Extra, .MatchContext.RegexpCaptureGroups, .MatchContext.Method and \
+                     .MatchContext.URL with its fields in {{ }}";
 
 /// A word of a template.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -34,8 +41,6 @@ enum Word {
     Index,
     Print,
     PrintIndex,
-    ToJson,
-    Pipe,
 }
 
 impl Word {
@@ -47,17 +52,33 @@ impl Word {
         match word {
             "print" => Some(Self::Print),
             "printIndex" => Some(Self::PrintIndex),
-            "toJson" => Some(Self::ToJson),
-            "|" => Some(Self::Pipe),
             _ if word.len() <= 3 && word.bytes().all(|c| c.is_ascii_digit()) => Some(Self::Index),
             _ => word.strip_prefix('.').filter(|path| path.split('.').all(is_name)).map(|_| Self::Field),
         }
     }
 }
 
+/// Whether no mutator can write the field of this path, such as `.Extra.email`.
+fn is_readable(path: &str) -> bool {
+    let names: Vec<&str> = path.split('.').skip(1).collect();
+    match names.as_slice() {
+        ["Subject"] | ["Extra", ..] | ["MatchContext", "RegexpCaptureGroups" | "Method" | "URL"] => true,
+        ["MatchContext", "URL", field] => OF_URL.contains(field),
+        _ => false,
+    }
+}
+
+/// The number of references that the remaining mutators of a rule may have.
+pub(super) struct References(usize);
+
+impl Default for References {
+    fn default() -> Self {
+        Self(MOST)
+    }
+}
+
 /// Returns the first field below `attribute` with a template that is not permitted, and why.
-pub(super) fn refused(config: &Value, attribute: &str) -> Option<(String, &'static str)> {
-    let mut references = 0;
+pub(super) fn refused(config: &Value, attribute: &str, left: &mut References) -> Option<(String, &'static str)> {
     let mut open = vec![(attribute.to_owned(), config)];
     while let Some((at, value)) = open.pop() {
         match value {
@@ -71,10 +92,10 @@ pub(super) fn refused(config: &Value, attribute: &str) -> Option<(String, &'stat
                 if text.len() > LONGEST {
                     return Some((at, LONG));
                 }
-                let Some(count) = count(text) else { return Some((at, FORM)) };
-                references += count;
-                if references > MOST {
-                    return Some((at, MANY));
+                match count(text) {
+                    Err(why) => return Some((at, why)),
+                    Ok(count) if count > left.0 => return Some((at, MANY)),
+                    Ok(count) => left.0 -= count,
                 }
             }
             _ => {}
@@ -83,28 +104,39 @@ pub(super) fn refused(config: &Value, attribute: &str) -> Option<(String, &'stat
     None
 }
 
-/// Returns the number of references in a text; `None` if it has another template.
-fn count(text: &str) -> Option<usize> {
+/// Returns the number of references in a text, or why it has another template.
+fn count(text: &str) -> Result<usize, &'static str> {
     let (mut rest, mut count) = (text, 0);
     while let Some((_, after)) = rest.split_once("{{") {
-        let (inside, next) = after.split_once("}}")?;
+        let (inside, next) = after.split_once("}}").ok_or(FORM)?;
         // A hyphen beside the braces, with a blank, removes blanks of the text.
         let inside = inside.strip_prefix("- ").unwrap_or(inside);
         let inside = inside.strip_suffix(" -").unwrap_or(inside);
-        if !is_reference(inside) {
-            return None;
+        if !is_readable(field(inside).ok_or(FORM)?) {
+            return Err(FIELD);
         }
         (rest, count) = (next, count + 1);
     }
-    Some(count)
+    Ok(count)
 }
 
-fn is_reference(inside: &str) -> bool {
-    let apart = inside.replace('|', " | ");
-    let words: Option<Vec<Word>> = apart.split([' ', '\t']).filter(|word| !word.is_empty()).map(Word::parse).collect();
-    let Some(words) = words else { return false };
-    let value = words.strip_suffix(&[Word::Pipe, Word::ToJson]).unwrap_or(&words);
-    matches!(value, [Word::Field] | [Word::Print, Word::Field] | [Word::PrintIndex, Word::Field, Word::Index])
+/// Returns the path of the field that a template refers to; `None` if the template is more than a reference.
+fn field(inside: &str) -> Option<&str> {
+    let (value, json) = inside.split_once('|').unwrap_or((inside, "toJson"));
+    if words(json).ne(["toJson"]) {
+        return None;
+    }
+    let words: Vec<(&str, Word)> = words(value).map(|word| Some((word, Word::parse(word)?))).collect::<Option<_>>()?;
+    match words.as_slice() {
+        [(path, Word::Field)]
+        | [(_, Word::Print), (path, Word::Field)]
+        | [(_, Word::PrintIndex), (path, Word::Field), (_, Word::Index)] => Some(path),
+        _ => None,
+    }
+}
+
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split([' ', '\t']).filter(|word| !word.is_empty())
 }
 
 #[cfg(test)]
@@ -114,7 +146,7 @@ mod tests {
     use super::*;
 
     fn why_not(text: &str) -> Option<&'static str> {
-        let (at, why) = refused(&json!({"headers": {"X-User": text}}), "config")?;
+        let (at, why) = refused(&json!({"headers": {"X-User": text}}), "config", &mut References::default())?;
         assert_eq!(at, "config.headers.X-User");
         Some(why)
     }
@@ -131,6 +163,7 @@ mod tests {
             "{{- print .Extra.a_b.c1 -}}",
             "{{ printIndex .MatchContext.RegexpCaptureGroups 0 }}",
             "{{ .Extra | toJson }}",
+            "{{ .MatchContext.Method }} {{ .MatchContext.URL }} {{ .MatchContext.URL.Path }}",
             "{{ print .Extra.scp|toJson }}",
             "{\"aud\": [\"a\"], \"session\": {{ .Extra | toJson }}, \"sub\": \"{{ print .Subject }}\"}",
         ] {
@@ -170,16 +203,46 @@ mod tests {
             "{{}}",
             "{{ 1 }}",
             "{{ printIndex .A 00000000000 }}",
+            "{{ .Subject | }}",
+            "{{ .Subject || toJson }}",
         ] {
             assert_eq!(why_not(text), Some(FORM), "{text}");
         }
     }
 
     #[test]
+    fn fields_that_a_mutator_can_write_are_refused() {
+        for text in [
+            "{{ .Header }}",
+            "{{ .Header | toJson }}",
+            "{{ print .Header.X }}",
+            "{{ .Copy.Header.Clone | toJson }}",
+            "{{ print .Copy.Copy.Copy.Header }}",
+            "{{ .Subject.Copy }}",
+            "{{ .MatchContext }}",
+            "{{ .MatchContext.Header }}",
+            "{{ .MatchContext.URL.JoinPath }}",
+            "{{ .MatchContext.URL.Query.Encode }}",
+            "{{ printIndex .Header 0 }}",
+            "{{ .subject }}",
+        ] {
+            assert_eq!(why_not(text), Some(FIELD), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_mutators_of_a_rule_share_one_limit_of_references() {
+        let half = json!({"headers": {"X": "{{ .Subject }}".repeat(MOST / 2)}});
+        let mut left = References::default();
+        let mut refused = || refused(&half, "config", &mut left).map(|(_, why)| why);
+        assert_eq!([refused(), refused(), refused()], [None, None, Some(MANY)]);
+    }
+
+    #[test]
     fn templates_of_each_field_are_judged_and_their_number_is_bounded() {
         let bad = "{{ env \"PATH\" }}";
         for config in [json!({"claims": bad}), json!({"Cookies": {"a": bad}}), json!({"fresh": [[{"key": bad}]]})] {
-            assert!(refused(&config, "config").is_some(), "{config}");
+            assert!(refused(&config, "config", &mut References::default()).is_some(), "{config}");
         }
         assert_eq!(why_not(&"{{ .Subject }}".repeat(MOST)), None);
         assert_eq!(why_not(&"{{ .Subject }}".repeat(MOST + 1)), Some(MANY));
