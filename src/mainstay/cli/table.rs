@@ -161,6 +161,16 @@ mod tests {
     }
 
     #[test]
+    fn cells_are_not_cut_in_a_pipe() {
+        let (_reader, writer) = io::pipe().unwrap();
+        let width = columns(std::os::fd::OwnedFd::from(writer));
+        assert_eq!(width, None);
+        let mut table = Table::new(&["NAME", "MESSAGE"]);
+        table.row(vec!["shop".into(), "x".repeat(WIDTH * 2)]);
+        assert!(render(&table, width).contains(&"x".repeat(WIDTH * 2)));
+    }
+
+    #[test]
     fn names_and_short_cells_are_not_cut() {
         let mut table = Table::new(&["NAMESPACE", "NAME", "REASON", "SUSPENDED", "MESSAGE"]);
         let (namespace, name) = ("n".repeat(16), "m".repeat(63));

@@ -53,11 +53,8 @@ impl Events {
     /// Publishes the Events of a message; messages of severity `Debug` have no Events.
     pub(super) fn write(&self, announcement: &Announcement<'_>) {
         let description = announcement.message.describe();
-        let (kind, priority) = match (description.severity, announcement.message.object()) {
-            (Severity::Debug, _) => return,
-            (Severity::Warning, _) => (EventType::Warning, Priority::Failure),
-            (Severity::Info, None) => (EventType::Normal, Priority::State),
-            (Severity::Info, Some(_)) => (EventType::Normal, Priority::Routine),
+        let Some((kind, priority)) = urgency(description.severity, announcement.message.object().is_some()) else {
+            return;
         };
         let subject = self.subject(announcement.owner);
         let object = announcement.object.clone();
@@ -90,10 +87,37 @@ impl Events {
     }
 }
 
+/// Returns the type and the priority of an Event; `None` if the message has no Event. `has_object` is true for a
+/// message about a managed object.
+fn urgency(severity: Severity, has_object: bool) -> Option<(EventType, Priority)> {
+    match severity {
+        Severity::Debug => None,
+        Severity::Warning => Some((EventType::Warning, Priority::Failure)),
+        Severity::Info if has_object => Some((EventType::Normal, Priority::Routine)),
+        Severity::Info => Some((EventType::Normal, Priority::State)),
+    }
+}
+
 /// Returns the key for aggregation. Routine Events of one owner that differ only in the object have the same key.
 fn aggregation_key(message: &Message, key: &str, priority: Priority) -> String {
     match message.object() {
         Some(named) if priority != Priority::Routine => format!("{named} {key}"),
         _ => key.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_precede_routine_events_with_and_without_an_object() {
+        for has_object in [true, false] {
+            let failure = urgency(Severity::Warning, has_object);
+            assert!(matches!(failure, Some((EventType::Warning, Priority::Failure))), "an object: {has_object}");
+            assert!(urgency(Severity::Debug, has_object).is_none(), "an object: {has_object}");
+        }
+        assert!(matches!(urgency(Severity::Info, true), Some((EventType::Normal, Priority::Routine))));
+        assert!(matches!(urgency(Severity::Info, false), Some((EventType::Normal, Priority::State))));
     }
 }
