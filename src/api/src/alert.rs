@@ -45,7 +45,7 @@ pub struct AlertSpec {
     pub exclusion_list: Vec<String>,
     /// Fields that are added to each message.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(length(max = 50))]
+    #[schemars(extend("maxProperties" = 50))]
     pub event_metadata: BTreeMap<String, String>,
     /// A string that is added to each message, such as the purpose of the cluster. Wins over `summary` of `eventMetadata`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -80,6 +80,7 @@ pub struct EventSource {
     pub namespace: Option<String>,
     /// Labels that the object must have. Only with the name `*`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 50))]
     pub match_labels: BTreeMap<String, String>,
     /// No effect: Flux has the field.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -178,7 +178,7 @@ pub struct GitSyncSpec {
     /// `kustomize.toolkit.fluxcd.io/substitute: disabled` exempts an object. Names are letters, digits and `_`, and
     /// begin with no digit; at most 500.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(length(max = 500))]
+    #[schemars(extend("maxProperties" = 500))]
     pub substitute: BTreeMap<String, String>,
     /// ConfigMaps and Secrets of the same namespace with further values: each key of their `data` is a variable. Later ones
     /// take precedence. A change of one is applied immediately. At most 50.

@@ -64,3 +64,41 @@ fn function() -> CustomResourceDefinition {
     }
     definition
 }
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+        JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
+    };
+
+    use super::*;
+
+    /// Appends the lists and maps below `at` that have no maximum size.
+    fn unbounded(schema: &JSONSchemaProps, at: &str, found: &mut Vec<String>) {
+        if let Some(JSONSchemaPropsOrBool::Schema(value)) = &schema.additional_properties {
+            found.extend(schema.max_properties.is_none().then(|| at.to_owned()));
+            unbounded(value, &format!("{at}.*"), found);
+        }
+        if let Some(JSONSchemaPropsOrArray::Schema(item)) = &schema.items {
+            found.extend(schema.max_items.is_none().then(|| at.to_owned()));
+            unbounded(item, &format!("{at}[]"), found);
+        }
+        for (name, field) in schema.properties.iter().flatten() {
+            unbounded(field, &format!("{at}.{name}"), found);
+        }
+    }
+
+    /// An object of a tenant is decoded before anything else of it is judged.
+    #[test]
+    fn lists_and_maps_of_specs_have_a_maximum_size() {
+        let mut found = Vec::new();
+        for definition in definitions().into_iter().filter(|definition| definition.spec.group == "mainstay.dev") {
+            for version in definition.spec.versions {
+                let schema = version.schema.and_then(|schema| schema.open_api_v3_schema).unwrap_or_default();
+                let spec = &schema.properties.unwrap_or_default()["spec"];
+                unbounded(spec, &format!("{}.spec", definition.spec.names.kind), &mut found);
+            }
+        }
+        assert!(found.is_empty(), "without maxItems or maxProperties: {found:#?}");
+    }
+}

@@ -69,10 +69,12 @@ pub struct Image {
 /// Labels and annotations that are added to every object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CommonMetadata {
-    /// Labels.
+    /// Labels. At most 100.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 100))]
     pub labels: BTreeMap<String, String>,
-    /// Annotations.
+    /// Annotations. At most 100.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 100))]
     pub annotations: BTreeMap<String, String>,
 }
