@@ -179,7 +179,7 @@ metadata! {
         "Tag of the built image.";
     pub const BUILD_ATTEMPT: Annotation = "mainstay.dev/build-attempt";
         on "build Jobs", by "Mainstay", values "a number from 1",
-        "The attempt for this tag.";
+        "Number of the build attempt for this tag.";
     pub const BUILD_CAUSE: Annotation = "mainstay.dev/build-cause";
         on "build Jobs", by "Mainstay", values "a string",
         "The cause of the build.";
@@ -201,7 +201,7 @@ metadata! {
         "The namespace of the agent that copied the object.";
     pub const PROPAGATED: Annotation = "mainstay.dev/propagated";
         on "copies of Secrets and ServiceAccounts", by "Mainstay", values "a digest",
-        "The copied content.";
+        "Digest of the copied content.";
     pub const COPY_OF: Annotation = "mainstay.dev/copy-of";
         on "copies of Secrets and ServiceAccounts", by "Mainstay", values "a string",
         "The source of the copy, and how a namespace keeps a content of its own.";

@@ -124,7 +124,7 @@ pub enum SshFault {
     },
     /// The host key was just pinned.
     #[error(
-        "the host key of {host} was pinned at first use: it presented {presented}; the next attempt relies on that"
+        "the host key of {host} was pinned at first use: it presented {presented}; the next attempt accepts only this key"
     )]
     HostKeyPinned {
         /// Host, with its port unless that is 22.
