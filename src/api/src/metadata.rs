@@ -152,7 +152,7 @@ metadata! {
     pub const MANAGED_BY: Label = "serverless.kyma-project.io/managed-by";
         on "children of a Function; copies of Secrets and ServiceAccounts", by "Mainstay; users on copies",
         values "`function-controller`; `user` on copies",
-        "The controller of the object. `user` makes a copy the namespace's own.";
+        "The controller of the object. Mainstay does not change a copy with the value `user`.";
     pub const FUNCTION_UID: Label = "serverless.kyma-project.io/uuid";
         on "children of a Function", by "Mainstay", values "a uid",
         "The uid of the Function.";

@@ -190,7 +190,7 @@ pub enum SshFault {
         text: String,
     },
     /// Client and server have no common algorithm.
-    #[error("the server offers no {what} that is still safe to use; it must be updated")]
+    #[error("the server offers no {what} that is still safe to use; update the server")]
     NothingInCommon {
         /// The kind of algorithm.
         what: &'static str,

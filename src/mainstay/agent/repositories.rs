@@ -40,8 +40,8 @@ const LONGEST: usize = 8 << 10;
 const TOO_LARGE: &str = "it is larger than the agent keeps: the spec may take 2 KiB, and all of it 8 KiB without \
                          labels and \
                          foreign annotations";
-const NO_MEMORY: &str = "the agent has no memory left for this namespace to keep it; delete unused objects of the \
-                         namespace, or give the agent more memory (limits.memory of its Deployment)";
+const NO_MEMORY: &str = "the agent has no memory left for this namespace to keep the object; delete unused objects of \
+                         the namespace, or give the agent more memory (limits.memory of its Deployment)";
 
 /// Interval at which objects that lack memory are read again, and maximum number of objects per interval.
 const AGAIN: Duration = Duration::from_secs(30);
