@@ -160,7 +160,7 @@ impl Alternative {
 fn separated(text: &str) -> Result<&str, &'static str> {
     let rest = text.trim_start();
     match rest.strip_prefix(',').map(str::trim_start) {
-        Some("") => Err("a comma at the end has no comparison behind it"),
+        Some("") => Err("no comparison follows a comma"),
         Some(rest) => Ok(rest),
         None => Ok(rest),
     }
