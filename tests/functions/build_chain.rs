@@ -151,7 +151,7 @@ async fn an_inline_function_without_fetch_gives_the_very_image() {
     // Without the option, dependencies that nothing has installed are an error.
     push.retain(|argument| argument != "--installed");
     let failure = direct.failure("push", "python312", &push).await;
-    assert!(failure.message.contains("nothing has installed"), "{}", failure.message);
+    assert!(failure.message.contains("the dependencies of the source are not installed"), "{}", failure.message);
 }
 
 #[tokio::test]

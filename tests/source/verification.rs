@@ -385,7 +385,7 @@ async fn hostile_signatures_are_refused_by_name() {
     let (public, certificate) = (key.public(), gpg.public());
     let keys = [&*public, &*certificate];
     let unusable = |why: &str| format!("its signature is not usable: {why}");
-    let one_block = unusable("it is not one block with nothing before, in or behind it");
+    let one_block = unusable("it must be exactly one armored block, without other text");
     let not_ssh = unusable("it is not an SSH signature by a plain key");
     let not_openpgp = unusable("it is not an OpenPGP signature");
 

@@ -194,8 +194,7 @@ async fn pages_without_end_are_asked_for_until_there_are_too_many() {
     world.start();
     told(&world, &liar, 50).await;
     own_goes_on(&world).await;
-    let endless =
-        "True ClusterUnavailable: could not list configmaps in mainstay-tests: the API server returned an endless list";
+    let endless = "True ClusterUnavailable: could not list configmaps in mainstay-tests: the API server returned a list with too many objects";
     world.condition_is("abroad", "Reconciling", endless).await;
     *liar.lie.lock() = None;
     world.condition_is("abroad", "Reconciling", "False").await;
@@ -300,6 +299,8 @@ async fn a_list_that_never_ends_is_given_up_and_reported() {
     told(&world, &liar, 2).await;
     own_goes_on(&world).await;
     world
-        .until("it is told", |w| w.status("abroad").to_string().contains("the API server returned an endless list"))
+        .until("it is told", |w| {
+            w.status("abroad").to_string().contains("the API server returned a list with too many objects")
+        })
         .await;
 }

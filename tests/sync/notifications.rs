@@ -226,7 +226,7 @@ async fn providers_and_alerts_that_cannot_work_say_why_and_follow_a_correction()
         .await;
     assert!(condition_of(&status(&world, "providers", "chat"), "Stalled").starts_with("True TypeNotSupported"));
     is(&mut world, "alerts", "all", "False ProviderNotFound: Provider other does not exist").await;
-    is(&mut world, "alerts", "useless", "False SpecInvalid: spec.eventSources: no source has messages").await;
+    is(&mut world, "alerts", "useless", "False SpecInvalid: spec.eventSources: no source sends messages").await;
     world.edit(OURS, "providers", "chat", json!({"spec": {"type": "generic", "secretRef": {"name": "late"}}}));
     is(&mut world, "providers", "chat", "False SecretNotFound: spec.secretRef: the Secret late does not exist").await;
     world.edit(OURS, "alerts", "all", json!({"spec": {"providerRef": {"name": "chat"}}}));

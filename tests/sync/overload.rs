@@ -75,7 +75,10 @@ async fn the_oldest_git_syncs_are_applied_and_the_others_cost_nothing_until_ther
     assert_eq!(applied, names[..applied.len()], "the oldest");
     for name in refused.keys() {
         let ready = ready(&world, name);
-        assert!(ready.contains("KiB") && ready.contains("limits.memory of at least"), "{name}: {ready}");
+        assert!(
+            ready.contains("KiB") && ready.contains("limits.memory of the agent's Deployment to at least"),
+            "{name}: {ready}"
+        );
     }
     assert_eq!(world.config_maps().iter().filter(|name| names.contains(name)).count(), applied.len());
 

@@ -100,7 +100,7 @@ reasons! {
         WindowOpen: "No window delays a commit.", "";
         Prevented: "The API server refuses hand edits.", "";
         NotSupported: "The API server cannot refuse hand edits.", "Upgrade to Kubernetes 1.30 or later, or remove `spec.prevent`.";
-        NameConflict: "An object that the agent needs has a name that is taken.", "Rename or delete the object in the message.";
+        NameConflict: "The name of an object that the agent creates is already in use.", "Rename or delete the object in the message.";
         Receiving: "The agent accepts deliveries for the Receiver.", "";
         TokenNotFound: "The Secret of the Receiver, or its key `token`, is missing.", "Create the Secret: `kubectl create secret generic NAME --from-literal=token=$(openssl rand -hex 20)`.";
         TokenInvalid: "The token of the Receiver has fewer than 16 bytes or other faults.", "Store a longer token, and change it at the Git host, too.";

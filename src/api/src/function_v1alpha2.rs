@@ -114,7 +114,7 @@ pub struct Inline {
     pub dependencies: Option<String>,
 }
 
-/// Code in a Git repository, which has either an address or the name of an object that has it.
+/// Code in a Git repository, identified by its URL or by the name of a GitRepository.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GitSource {

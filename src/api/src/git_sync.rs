@@ -157,12 +157,12 @@ pub struct GitSyncSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 200))]
     pub name_prefix: Option<String>,
-    /// Suffix of the names of all objects, likewise.
+    /// Suffix of the names of all objects; replaces that of a kustomization in `baseDir`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 200))]
     pub name_suffix: Option<String>,
-    /// Namespace of all namespaced objects, instead of the one in their manifests, and of the references to them.
-    /// (`targetNamespace` is for those that name none.)
+    /// Namespace for all namespaced objects and for references to them; replaces the namespace in the manifests.
+    /// `targetNamespace` applies only to objects without a namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     pub override_namespace: Option<String>,

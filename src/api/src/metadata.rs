@@ -152,7 +152,7 @@ metadata! {
     pub const MANAGED_BY: Label = "serverless.kyma-project.io/managed-by";
         on "children of a Function; copies of Secrets and ServiceAccounts", by "Mainstay; users on copies",
         values "`function-controller`; `user` on copies",
-        "The controller of the object. `user` makes a copy the namespace's own.";
+        "The controller of the object. Mainstay does not change a copy with the value `user`.";
     pub const FUNCTION_UID: Label = "serverless.kyma-project.io/uuid";
         on "children of a Function", by "Mainstay", values "a uid",
         "The uid of the Function.";
@@ -179,7 +179,7 @@ metadata! {
         "Tag of the built image.";
     pub const BUILD_ATTEMPT: Annotation = "mainstay.dev/build-attempt";
         on "build Jobs", by "Mainstay", values "a number from 1",
-        "The attempt for this tag.";
+        "Number of the build attempt for this tag.";
     pub const BUILD_CAUSE: Annotation = "mainstay.dev/build-cause";
         on "build Jobs", by "Mainstay", values "a string",
         "The cause of the build.";
@@ -201,7 +201,7 @@ metadata! {
         "The namespace of the agent that copied the object.";
     pub const PROPAGATED: Annotation = "mainstay.dev/propagated";
         on "copies of Secrets and ServiceAccounts", by "Mainstay", values "a digest",
-        "The copied content.";
+        "Digest of the copied content.";
     pub const COPY_OF: Annotation = "mainstay.dev/copy-of";
         on "copies of Secrets and ServiceAccounts", by "Mainstay", values "a string",
         "The source of the copy, and how a namespace keeps a content of its own.";

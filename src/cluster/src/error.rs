@@ -145,7 +145,7 @@ pub enum Cause {
     #[error("the response has more than {0} values")]
     TooManyValues(usize),
     /// A list of a remote cluster has too many objects.
-    #[error("the API server returned an endless list")]
+    #[error("the API server returned a list with too many objects")]
     TooLong,
 }
 

@@ -247,7 +247,7 @@ fn decoded(map: &Map<String, Value>, place: &str, field: &str) -> Result<Option<
     let Some(encoded) = text(map, place, field)? else { return Ok(None) };
     let encoded: String = encoded.split_ascii_whitespace().collect();
     let decoded = STANDARD.decode(encoded);
-    decoded.map(Some).map_err(|_| format!("{place}.{field}: is not base64; `base64 -w0 FILE` makes it"))
+    decoded.map(Some).map_err(|_| format!("{place}.{field}: is not base64; encode it with `base64 -w0 FILE`"))
 }
 
 /// Returns the certificates of a PEM file, if there is one.

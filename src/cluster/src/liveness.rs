@@ -51,7 +51,7 @@ struct State {
 struct Running<'c>(&'c Component);
 
 impl Liveness {
-    /// Returns a new component; `name` is the name in "`name` is stuck".
+    /// Returns a new component. `name` is its name in the message that it is stuck.
     pub fn component(&self, name: &'static str) -> Component {
         let component = Component::new(name);
         let mut components = self.0.lock();

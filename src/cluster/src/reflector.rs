@@ -254,7 +254,7 @@ impl<T> Cache<T> {
                 namespace = name.0,
                 name = name.1,
                 why,
-                "this {kind} cannot be read and is skipped; what was last read of it holds until it is corrected"
+                "this {kind} cannot be read and is skipped; its last readable version holds until the object is corrected"
             );
             self.logged = Some((name.clone(), why.clone()));
         }

@@ -35,7 +35,7 @@ pub(super) struct Call {
     pub attempt: Attempt,
     pub verb: Verb,
     pub resource: Arc<str>,
-    /// The subject in errors. Also decides how texts are redacted.
+    /// The object that errors name. Also determines how texts are redacted.
     pub key: Key,
     pub method: Method,
     pub path: String,

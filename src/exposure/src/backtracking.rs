@@ -182,7 +182,7 @@ impl Head {
         Self { may_be_empty: next.may_be_empty, ..self.or(next) }
     }
 
-    /// Returns the beginning of one of two parts.
+    /// Returns the beginning of the alternation of this part and `other`.
     fn or(&self, other: &Self) -> Self {
         let mut first = self.first.clone();
         first.union(&other.first);

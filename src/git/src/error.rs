@@ -415,7 +415,7 @@ pub enum Fault {
         budget: u64,
     },
     /// A commit or directory of the remote is damaged at its source.
-    #[error("the repository itself is damaged ({what}); `git fsck` finds it, and a new commit without it is applied")]
+    #[error("the repository itself is damaged ({what}); run `git fsck`, and push a commit without the damaged object")]
     Broken {
         /// The damage.
         what: String,

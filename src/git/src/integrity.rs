@@ -80,7 +80,7 @@ fn checked(path: &Path) -> io::Result<([u8; SUM], [u8; SUM])> {
     let length = file.metadata()?.len();
     let wrong = |why| io::Error::new(io::ErrorKind::InvalidData, why);
     let content = length.checked_sub(SUM as u64).filter(|content| *content >= SUM as u64);
-    let content = content.ok_or_else(|| wrong("it is cut off"))?;
+    let content = content.ok_or_else(|| wrong("it is truncated"))?;
     let mut reader = BufReader::new(file);
     let mut hash = Context::new(&SHA1_FOR_LEGACY_USE_ONLY);
     let mut piece = vec![0; PIECE];

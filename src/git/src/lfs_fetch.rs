@@ -96,7 +96,7 @@ impl Source {
     ) -> Result<Snapshot, Error> {
         let Some((first, _)) = pointers.values().next().cloned() else { return Ok(snapshot) };
         let Some(generation) = snapshot.generation() else {
-            let what = "Git LFS of a repository on this machine";
+            let what = "Git LFS in a local repository";
             return Err(failed(&first, Fault::Unsupported { what, instead: "give the address of a Git server" }));
         };
         let place = lfs::server(&remote.url, config).map_err(|cause| failed(&first, cause))?;

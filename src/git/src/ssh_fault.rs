@@ -124,7 +124,7 @@ pub enum SshFault {
     },
     /// The host key was just pinned.
     #[error(
-        "the host key of {host} was pinned at first use: it presented {presented}; the next attempt relies on that"
+        "the host key of {host} was pinned at first use: it presented {presented}; the next attempt accepts only this key"
     )]
     HostKeyPinned {
         /// Host, with its port unless that is 22.
@@ -190,7 +190,7 @@ pub enum SshFault {
         text: String,
     },
     /// Client and server have no common algorithm.
-    #[error("the server offers no {what} that is still safe to use; it must be updated")]
+    #[error("the server offers no {what} that is still safe to use; update the server")]
     NothingInCommon {
         /// The kind of algorithm.
         what: &'static str,

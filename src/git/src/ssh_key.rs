@@ -115,7 +115,7 @@ impl SshIdentity {
 
 const NO_KEY: &str = "it must be a private key in OpenSSH, PEM or PKCS#8 format (which begins with `-----BEGIN`)";
 const DAMAGED: &str = "it is damaged; copy the whole file, with its first and last line";
-const CONVERT: &str = "it is encrypted in a form that is not read; `ssh-keygen -p -f FILE` writes it again";
+const CONVERT: &str = "it is encrypted in an unsupported format; convert it with `ssh-keygen -p -f FILE`";
 
 const NOT_ALONE: &str =
     "there is text before its first line or after its last one; keep only the part from `-----BEGIN` to `-----END`";

@@ -87,7 +87,7 @@ impl ClientIdentity {
 const NO_CERTIFICATE: &str = "it does not contain a certificate in PEM form (which begins with `-----BEGIN \
                               CERTIFICATE-----`)";
 const NO_KEY: &str = "it does not contain a private key in PEM form (which begins with `-----BEGIN`)";
-const ENCRYPTED: &str = "it is encrypted; `openssl pkey -in FILE` writes it without its passphrase";
+const ENCRYPTED: &str = "it is encrypted; remove the passphrase with `openssl pkey -in FILE`";
 const DAMAGED: &str = "it is damaged; copy the whole file, with its first and last line";
 
 fn pem_text<'d>(field: &'static str, value: &'d ByteString) -> Result<&'d str, AccessFault> {

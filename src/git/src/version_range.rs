@@ -124,7 +124,7 @@ impl Alternative {
         let mut comparisons = Vec::new();
         let mut rest = text.trim();
         if rest.is_empty() {
-            return Err("there is nothing on one side of a `||`");
+            return Err("one side of a `||` is empty");
         }
         while !rest.is_empty() {
             let (comparison, after) = Comparison::parse(rest)?;
@@ -160,7 +160,7 @@ impl Alternative {
 fn separated(text: &str) -> Result<&str, &'static str> {
     let rest = text.trim_start();
     match rest.strip_prefix(',').map(str::trim_start) {
-        Some("") => Err("there is nothing behind a comma"),
+        Some("") => Err("no comparison follows a comma"),
         Some(rest) => Ok(rest),
         None => Ok(rest),
     }

@@ -187,7 +187,7 @@ impl Attempt<'_> {
         };
         // The charts are rendered, so it is known whether a chart reads the capabilities.
         request.capabilities = desired.capabilities;
-        // A commit that changes no file in the directory waits for no window.
+        // A commit that changes no file in the directory does not wait for a window.
         if let Some(freeze) = freeze.filter(|_| !self.is_applied(&desired)) {
             if !is_overridden {
                 return Ok(Some(self.frozen(commit, freeze)));

@@ -20,7 +20,7 @@ impl Attempt<'_> {
         let room = Arc::clone(&self.state.room);
         let waiting = Waiting { since, part: Part::Reading, bytes, room };
         let needed = memory_limit(self.context.writer.wait_for_memory(self.owner, waiting));
-        format!("{problem}; with limits.memory of at least {}Mi it has enough memory", needed.div_ceil(1 << 20))
+        format!("{problem}; set limits.memory of the agent's Deployment to at least {}Mi", needed.div_ceil(1 << 20))
     }
 
     /// Returns the earlier error of a commit that did not fit into memory, as long as there is still not enough. Sends

@@ -225,7 +225,7 @@ pub fn plan(registry: &mut View<'_>, facts: &Facts<'_>) -> Plan {
     let mut plan = Plan::default();
     plan_applies(registry, facts, &mut plan);
     let desired = desired.iter().map(|d| &d.key).collect::<HashSet<_>>();
-    // Without removed objects, the plan waits for no other GitSync.
+    // Without removed objects, the plan does not wait for other GitSyncs.
     let leaves = observed.inventory.0.keys().any(|key| !desired.contains(key));
     let pending = leaves.then(|| registry.sibling_pending(branch, commit)).flatten();
     let prune = match pending {

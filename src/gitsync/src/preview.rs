@@ -320,7 +320,7 @@ impl Preview {
         if revision.objects.iter().any(|desired| desired.is_scalable())
             && let Err(error) = acting.look_at_autoscalers().await
         {
-            notes.push(format!("replica counts are compared as if nothing scaled them: {}", chain(&error)));
+            notes.push(format!("replica counts are compared without autoscalers: {}", chain(&error)));
         }
         let (seen, mut unseen) = look(acting.cluster(), &revision.objects).await;
         notes.extend(self.know_others(acting.cluster(), seen.values()).await);

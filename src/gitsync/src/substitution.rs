@@ -256,7 +256,7 @@ impl Confined<'_> {
             }
             (Value::String(text), _) if text.contains('$') => Ok(()),
             (old, new) if old == new => Ok(()),
-            _ => Err(self.reported("a value of a Secret would change a field other than its own")),
+            _ => Err(self.reported("a value of a Secret would change another field")),
         }
     }
 

@@ -3,7 +3,7 @@
 //! Invariant: `managedFields` and irrelevant annotations, labels and owners are dropped. The remaining fields count
 //! against the memory of the namespace.
 //!
-//! Not here: the handling of objects without memory.
+//! Not here: the handling of objects that lack memory.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -74,12 +74,12 @@ pub(super) const fn counted(each: usize, copies: usize, bytes: usize) -> usize {
     (each + copies.saturating_mul(bytes)).next_multiple_of(STEP)
 }
 
-/// Returns the message for an object without memory. The object would fit with a total budget of `needed` bytes.
+/// Returns the message for an object that lacks memory. The object would fit with a total budget of `needed` bytes.
 pub(super) fn no_memory(bytes: usize, needed: usize) -> String {
     format!(
-        "the agent has no memory left for this namespace to keep it ({} KiB); with limits.memory of at least {}Mi in \
-         its Deployment there is enough for it and for those that wait longer; or delete unused objects of the \
-         namespace, or make it smaller",
+        "the agent has no memory left for this namespace to keep the object ({} KiB); set limits.memory of the \
+         agent's Deployment to at least {}Mi, which is also enough for the objects that wait longer; or delete unused \
+         objects of the namespace, or make this object smaller",
         bytes.div_ceil(1 << 10),
         memory_limit(needed).div_ceil(1 << 20)
     )

@@ -40,13 +40,13 @@ const LONGEST: usize = 8 << 10;
 const TOO_LARGE: &str = "it is larger than the agent keeps: the spec may take 2 KiB, and all of it 8 KiB without \
                          labels and \
                          foreign annotations";
-const NO_MEMORY: &str = "the agent has no memory left for this namespace to keep it; delete unused objects of the \
-                         namespace, or give the agent more memory (limits.memory of its Deployment)";
+const NO_MEMORY: &str = "the agent has no memory left for this namespace to keep the object; delete unused objects of \
+                         the namespace, or give the agent more memory (limits.memory of its Deployment)";
 
-/// Interval at which objects without memory are read again, and maximum number of objects per interval.
+/// Interval at which objects that lack memory are read again, and maximum number of objects per interval.
 const AGAIN: Duration = Duration::from_secs(30);
 const AT_ONCE: usize = 16;
-/// Delay if more objects without memory remain.
+/// Delay before the next batch, instead of `AGAIN`, if more objects lack memory.
 const SOON: Duration = Duration::from_secs(1);
 
 /// Returns the kind of GitRepositories.

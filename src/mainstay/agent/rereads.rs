@@ -1,4 +1,4 @@
-//! Objects without memory, in whole or in part: which of them are read again, and when.
+//! Objects that are not kept, or only in part, for lack of memory: which of them are read again, and when.
 //!
 //! Invariant: at most a given number is read at a time. Namespaces take turns, and the oldest objects of each namespace
 //! come first. An object is read only if there may be memory for it now, or if it was not reported yet. While no memory
@@ -14,7 +14,7 @@ use jiff::Timestamp;
 
 use super::kept::Name;
 
-/// The objects without memory, by namespace and name.
+/// The objects that lack memory, by namespace and name.
 #[derive(Debug, Default)]
 pub(super) struct Rereads {
     waiting: BTreeMap<String, Queue>,

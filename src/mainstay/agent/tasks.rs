@@ -32,10 +32,10 @@ use mainstay_engine::notification::Message;
 use mainstay_object::Owner;
 use mainstay_object::failure::chain;
 
-/// Interval at which objects without memory are read again, and maximum number of objects per interval.
+/// Interval at which objects that lack memory are read again, and maximum number of objects per interval.
 const AGAIN: Duration = Duration::from_secs(30);
 const AT_ONCE: usize = 16;
-/// Delay if more objects without memory remain.
+/// Delay before the next batch, instead of `AGAIN`, if more objects lack memory.
 const SOON: Duration = Duration::from_secs(1);
 
 /// Memory of a task, in bytes, and maximum number of copies of the task's object, including partial copies.
@@ -62,7 +62,7 @@ pub(super) trait Work {
     /// Whether the labels of an object are kept.
     const LABELS: Labels = Labels::Dropped;
 
-    /// The condition that reports an object without memory.
+    /// The condition that reports that an object lacks memory.
     const CONDITION: &str = "Ready";
 
     /// Returns the memory of an object of this size with its task, without the part that [`keep`](Self::keep) counts.
@@ -129,9 +129,9 @@ pub(super) struct Tasks<W: Work> {
     running: HashMap<Name, Running<W::Object>>,
     /// Tasks that are ending. A new object with the same name waits for the task's end.
     ended: HashMap<Name, CancellationToken>,
-    /// Objects without memory, in whole or in part.
+    /// Objects that are not kept, or only in part, for lack of memory.
     rereads: Rereads,
-    /// When objects without memory are read again.
+    /// When objects that lack memory are read again.
     look: Instant,
     /// Notified when there may be memory for an object.
     room: Arc<Notify>,

@@ -73,7 +73,7 @@ impl Selection {
             sources.push(Source { kind, name, namespace: in_namespace.to_owned(), labels });
         }
         if sources.is_empty() {
-            problems.push(format!("spec.eventSources: no source has messages; use {}", KINDS.join(", ")));
+            problems.push(format!("spec.eventSources: no source sends messages; use {}", KINDS.join(", ")));
         }
         let mut compiled = |list: &[String], field: &str| {
             let set = RegexSetBuilder::new(list).size_limit(COMPILED).build();

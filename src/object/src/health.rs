@@ -5,9 +5,9 @@
 //!
 //! - a failed Pod, a claim that lost its volume, and an object whose `Ready` belongs to an older generation are not
 //!   healthy
-//! - an unschedulable Pod is progressing, without a time limit: waiting has its own timeout
-//! - a DaemonSet with the strategy `OnDelete` need not be updated: only users continue its rollout, as with a
-//!   StatefulSet
+//! - an unschedulable Pod is progressing, without a time limit: the wait for health has its own timeout
+//! - a DaemonSet with the strategy `OnDelete` need not be updated: its rollout continues only when users delete
+//!   Pods, as with a StatefulSet
 //! - an APIService must be available, an autoscaler must find its target, a Function must run, an APIRule must be
 //!   served, and a Certificate must be issued
 //!

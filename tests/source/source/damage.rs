@@ -89,8 +89,8 @@ async fn a_directory_that_the_remote_damaged_is_fetched_once() {
             let text = chain(&error);
             assert_eq!(error.class(), Class::Invalid, "{mode}: {text}");
             let expected = format!(
-                "read / of commit {commit}: the repository itself is damaged (an invalid directory); `git fsck` finds \
-                 it, and a new commit without it is applied"
+                "read / of commit {commit}: the repository itself is damaged (an invalid directory); run `git fsck`, \
+                 and push a commit without the damaged object"
             );
             assert_eq!(text, expected, "{mode}");
             assert_eq!(bench.server.take_counts().packs, usize::from(attempt == 0), "{mode}");

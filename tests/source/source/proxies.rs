@@ -72,7 +72,7 @@ async fn an_http_proxy_leads_to_repositories_of_every_kind() {
     // For a wrong login, tinyproxy answers 401 like a server.
     let wrong_logins = [
         "the server answered 401",
-        "the connection through the proxy failed: it does not connect to the host, or not for this user name and password",
+        "the connection through the proxy failed: it cannot connect to the host, or does not accept this user name and password for it",
         DENIED,
     ];
     check_all(Proxy::http, wrong_logins).await;

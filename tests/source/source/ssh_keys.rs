@@ -152,7 +152,7 @@ async fn a_key_in_puttys_form_is_never_opened() {
 #[tokio::test]
 async fn headers_of_a_block_are_those_of_its_form_and_no_others() {
     let bench = SshBench::new().await;
-    let convert = "it is encrypted in a form that is not read; `ssh-keygen -p -f FILE` writes it again";
+    let convert = "it is encrypted in an unsupported format; convert it with `ssh-keygen -p -f FILE`";
     let bytes = b"0123456789abcdef";
     for headers in [
         LEGACY.replace("AES-128", "AES-256"),

@@ -105,7 +105,7 @@ impl Known {
             Self::Withheld { has, used_for } => Some((
                 Class::Denied,
                 format!(
-                    "holds the credentials for {}, so it is not used for {}; name a Secret that is for this alone",
+                    "holds the credentials for {}, so it is not used for {}; name a separate Secret",
                     has.text(),
                     used_for.text()
                 ),

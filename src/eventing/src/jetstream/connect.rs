@@ -71,7 +71,8 @@ pub enum ConnectError {
 /// Parses URLs. A login in a URL is refused, because arguments of a process are visible to other users.
 pub(super) fn addresses(url: &str) -> Result<Vec<ServerAddr>, ConnectError> {
     if url.contains('@') {
-        let why = "an address must not contain a login; write it to a Secret and name that by --nats-credentials";
+        let why =
+            "an address must not contain a login; store the login in a Secret and set --nats-credentials to its name";
         return Err(ConnectError::Address(why.to_owned()));
     }
     let parse = |one: &str| {

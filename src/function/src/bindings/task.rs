@@ -6,7 +6,7 @@ use super::bound::{Bound, Function, MAX_USAGES, Name, Taken};
 use super::decide::{Decision, Failure};
 use super::usage::{Binding, Usage};
 
-/// The work for a usage.
+/// The next step for a ServiceBindingUsage.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Task {
     /// None for now.

@@ -105,7 +105,7 @@ pub const VARIABLES: &[Variable] = &[
         "MAINSTAY_SERVING",
         "`deployment` or `knative`",
         "deployment",
-        "How Functions run that do not choose it themselves.",
+        "Serving mode of Functions that do not select one.",
         |s, v| {
             s.serving = v.parse()?;
             Ok(())

@@ -36,7 +36,9 @@ fn proxy(words: &str) -> Option<Fault> {
         (Some("failed to create underlying connection"), _) | (_, Some("failed to create underlying connection")) => {
             None
         }
-        (Some("unsuccessful"), _) => failed("it does not connect to the host, or not for this user name and password"),
+        (Some("unsuccessful"), _) => {
+            failed("it cannot connect to the host, or does not accept this user name and password for it")
+        }
         (Some(other), _) | (_, Some(other)) => failed(other),
         (None, None) => None,
     }

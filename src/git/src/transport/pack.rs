@@ -214,7 +214,7 @@ impl Scan {
 
     fn chain(&mut self, distance: u64) -> Result<(), Fault> {
         let base = self.object.start.checked_sub(distance).filter(|base| *base < self.object.start);
-        let base = base.ok_or(damaged("a base lies outside of it"))?;
+        let base = base.ok_or(damaged("a base object lies outside the pack"))?;
         let length = self.chains.get(&base).copied().unwrap_or(0) + 1;
         if length > MAX_CHAIN {
             return Err(Fault::TooLarge { what: "a chain of deltas", limit: MAX_CHAIN.into() });
@@ -436,7 +436,10 @@ mod tests {
         check(&good[..good.len() - 1], "the server sent a damaged pack (it ends too early)");
         check(&[&good[..], b"x"].concat(), "the server sent a damaged pack (there are bytes after its end)");
         check(&pack(&[object(5, &[], 3, b"abc")]), "the server sent a damaged pack (an object has an unknown type)");
-        check(&pack(&[object(6, &[50], 3, &[5, 5, 1])]), "the server sent a damaged pack (a base lies outside of it)");
+        check(
+            &pack(&[object(6, &[50], 3, &[5, 5, 1])]),
+            "the server sent a damaged pack (a base object lies outside the pack)",
+        );
         check(
             &pack(&[object(3, &[], 4, b"abc")]),
             "the server sent a damaged pack (an object is smaller than it claims)",

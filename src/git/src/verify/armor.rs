@@ -34,7 +34,7 @@ pub(super) fn kind(signature: &[u8]) -> Result<Kind<'_>, SignatureFault> {
             let ends = text.trim_end_matches('\n').ends_with(&format!("\n-----END {label}-----"));
             let markers = text.lines().filter(|line| line.starts_with("-----")).count();
             if !ends || markers != 2 {
-                return Err(unreadable("it is not one block with nothing before, in or behind it"));
+                return Err(unreadable("it must be exactly one armored block, without other text"));
             }
             return Ok(made(text));
         }

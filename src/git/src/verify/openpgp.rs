@@ -87,7 +87,7 @@ fn issuer(signature: &Signature) -> Option<String> {
         .or_else(|| signature.issuer_key_id().first().map(|id| format!("OpenPGP key {}", hex::encode_upper(id))))
 }
 
-/// Returns whether the signature has a critical part that is not supported here.
+/// Returns whether the signature has a critical subpacket that is not supported.
 fn has_unknown_critical(signature: &Signature) -> bool {
     let parts = signature.config().into_iter().flat_map(SignatureConfig::hashed_subpackets);
     parts.filter(|part| part.is_critical).any(|part| {

@@ -69,7 +69,7 @@ pub(super) async fn run(arguments: Push) -> Result<(), BuildFailure> {
         };
         let fetched = fetch::fetch(&request).await.map_err(|error| error.failure())?;
         if !fetched.dependencies.is_empty() && !arguments.installed {
-            return Err(internal("the source has dependencies, which nothing has installed"));
+            return Err(internal("the dependencies of the source are not installed"));
         }
     }
     let built = push::push(&request(arguments)?).await.map_err(|error| error.failure())?;

@@ -132,7 +132,7 @@ fn drift(made: &mut Converted, fields: &mut Fields, document: &Document) {
         Some("enabled") => "Revert",
         Some("warn") => "Report",
         _ => {
-            fields.differs("spec.driftDetection", "Flux does not revert drift without it; `drift: Revert` reverts it");
+            fields.differs("spec.driftDetection", "without it, Flux does not revert drift; `drift: Revert` does");
             "Ignore"
         }
     };

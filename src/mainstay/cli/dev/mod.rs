@@ -231,9 +231,11 @@ impl Error {
                 "git init {0} && cd {0} && git add . && git commit, or --work-tree, which needs no repository",
                 path.display()
             )),
-            Self::NoWorkTree(_) => Some("git clone it, and name the clone".into()),
+            Self::NoWorkTree(_) => Some("run git clone, and name the directory of the clone".into()),
             Self::ManyOverlays(overlays) => Some(overlays.hint()),
-            Self::NoDirectory(_) => Some("--base-dir D names a directory of the commit, not of the work tree".into()),
+            Self::NoDirectory(_) => {
+                Some("--base-dir must name a directory in the commit, not only in the work tree".into())
+            }
             _ => None,
         }
     }

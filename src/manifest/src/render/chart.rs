@@ -175,7 +175,7 @@ fn add_values(
     if is_remote(named) {
         // The address is not shown, because it may contain a password.
         let what = "spec.render.helm.valuesFiles references a remote file, which is not fetched";
-        found.problem(here, what, "commit a copy, and name that");
+        found.problem(here, what, "commit a copy, and name the copy");
         return Ok(());
     }
     let path = match named.strip_prefix('/') {

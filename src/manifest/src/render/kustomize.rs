@@ -227,7 +227,7 @@ impl Prepared {
         }
     }
 
-    /// Returns the inputs, the additional files, and whether the kustomization itself requests origins.
+    /// Returns the inputs, the additional files, and whether the kustomization itself requests origin annotations.
     fn read(self, mut snapshot: &Snapshot) -> Result<(Closure, Added, bool), mainstay_git::Error> {
         let mut added = Added::default();
         let Some(overlay) = self.overlay else {

@@ -87,7 +87,7 @@ const KNOWN: &[(&str, &str, &str, &str)] = &[
         "security; file '",
         "'",
         "it reads the file {}, which is not in or below its directory",
-        "move the file there, or make its directory a kustomization and name that",
+        "move the file there, or make its directory a kustomization and name the directory",
     ),
     ("cycle detected: candidate root '", "'", "the kustomization {} refers to itself in a cycle", "break the cycle"),
     ("unable to load external plugin '", "'", "it asks for the plug-in {}, and plug-ins are not run", "remove it"),

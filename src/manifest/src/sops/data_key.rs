@@ -152,7 +152,7 @@ fn recipient(key: &MasterKey) -> Option<String> {
     let name = if is_plain { &*key.name } else { "(unreadable)" };
     match key.kind {
         KeyKind::Age if name.starts_with("age1pq1") => Some(format!("{name} (post-quantum, not supported)")),
-        KeyKind::Age if name.starts_with("ssh-") => Some(format!("{name} (a key of SSH, not supported)")),
+        KeyKind::Age if name.starts_with("ssh-") => Some(format!("{name} (an SSH key, not supported)")),
         KeyKind::Age if is_plugin(name) => Some(format!("{name} (for an age plug-in, not supported)")),
         KeyKind::Age => Some(name.to_owned()),
         KeyKind::OpenPgp => Some(format!("OpenPGP {name}")),

@@ -86,7 +86,7 @@ pub(super) fn api_rule(object: &Live<'_>) -> Health {
         }
     }
     if object.text("/status/state").is_empty() && object.text("/status/APIRuleStatus/code").is_empty() {
-        return Progressing("nothing has served it yet".into());
+        return Progressing("no controller has served it yet".into());
     }
     // An APIRule may route to Services that do not exist yet.
     match object.is("Exposed", "False") {

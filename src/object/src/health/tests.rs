@@ -246,7 +246,7 @@ fn an_api_rule_is_healthy_once_it_is_served() {
             check(&format!("gateway.kyma-project.io/{version}"), "APIRule", &format!("{{status: {status}}}"), expected);
         }
     };
-    rule("{}", "progressing: nothing has served it yet");
+    rule("{}", "progressing: no controller has served it yet");
     let ok = "APIRuleStatus: {code: OK}, virtualServiceStatus: {code: OK}, accessRuleStatus: {code: OK}";
     rule(&format!("{{{ok}}}"), "healthy");
     rule("{APIRuleStatus: {code: ERROR, desc: hunter2}}", "progressing: APIRuleStatus is ERROR");

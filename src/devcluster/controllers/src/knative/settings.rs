@@ -20,7 +20,7 @@ pub(super) struct Settings {
     pub(super) scales_to_zero: bool,
     /// Concurrent requests per pod if the Revision sets no limit. Default: 100.
     pub(super) target: f64,
-    /// Fraction of the maximum of concurrent requests to aim at. Default: 0.7.
+    /// Target utilisation: fraction of the maximum number of concurrent requests per pod. Default: 0.7.
     pub(super) utilisation: f64,
     /// Time for pods to become ready. Default: 600 s.
     pub(super) progress_deadline: Duration,

@@ -43,7 +43,7 @@ pub enum Fault {
         why: String,
     },
     /// A deadline passed.
-    #[error("it took longer than {} s: {what}", after.as_secs())]
+    #[error("timed out after {} s: {what}", after.as_secs())]
     Timeout {
         /// The deadline.
         after: Duration,

@@ -154,7 +154,8 @@ impl Client {
     /// Returns the URL of an upload. If the host is the registry's own, the scheme is kept, because a registry behind a
     /// proxy may report a different scheme.
     pub(super) fn upload_at(&self, response: &Response) -> Result<Url, Fault> {
-        let mut to = location(response, response.url()).ok_or(Fault::Protocol { why: "an upload has no address" })?;
+        let mut to = location(response, response.url())
+            .ok_or(Fault::Protocol { why: "the response to the start of an upload has no valid Location header" })?;
         if to.host() == self.origin.host() && (to.port().is_none() || to.port() == self.origin.port()) {
             let (path, query) = (to.path().to_owned(), to.query().map(str::to_owned));
             to = self.origin.clone();

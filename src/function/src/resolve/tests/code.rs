@@ -314,7 +314,7 @@ fn refuses_a_repository_of_its_own_that_cannot_be_read() {
         ("{url: no address}".to_owned(), "or user@host:path: spec.gitRepository.url"),
         ("{url: 'git@h:o/r.git'}".to_owned(), ": spec.gitRepository"),
         (format!("{{url: 'https://h/r', {key}}}"), ": spec.gitRepository"),
-        ("{url: 'https://me:hunter2@h/r'}".to_owned(), "and name that in auth: spec.gitRepository"),
+        ("{url: 'https://me:hunter2@h/r'}".to_owned(), "and name the Secret in auth: spec.gitRepository"),
     ] {
         let said = refused(&own(&repository));
         assert!(said.contains(expected) && !said.contains("hunter2"), "{repository}: {said}");

@@ -35,7 +35,7 @@ fn config_map(data: &str) -> String {
     format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: c}}\ndata: {data}\n")
 }
 
-/// One object and the writes to it. As in a verb, an unchanged object is not written.
+/// One object and the writes to it. As in the API server, a write without a change is skipped.
 struct Story {
     schema: Schema,
     api_version: String,

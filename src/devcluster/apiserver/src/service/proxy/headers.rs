@@ -90,7 +90,7 @@ pub(super) fn of_answer(headers: &mut HeaderMap, links: &Links<'_>) {
 pub(super) struct Links<'a> {
     /// Path of the proxy.
     pub(super) root: &'a str,
-    /// Host of the pod, as the pod may name it.
+    /// Host that the pod may use in links to itself.
     pub(super) pod: &'a str,
     /// Host of the client's request.
     pub(super) client: &'a str,
