@@ -10,7 +10,7 @@ use std::collections::{HashMap, HashSet};
 /// The identity of a remote: a digest of its address and credentials.
 pub(super) type Identity = [u8; 32];
 
-/// A GitSync, Function, GitRepository or OCIRepository. It reads one remote at a time.
+/// A GitSync, Function, GitRepository, OCIRepository or HelmChart. It reads one remote at a time.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Consumer {
     /// Its kind. A GitSync and a Function with the same name are two consumers.
@@ -39,10 +39,17 @@ pub enum ConsumerKind {
     GitRepository,
     /// An OCIRepository. It keeps the mirror with its artifact.
     OciRepository,
+    /// A HelmChart. It keeps the mirror with its chart.
+    HelmChart,
 }
 
 impl ConsumerKind {
     const ALL: [Self; 2] = [Self::GitSync, Self::Function];
+
+    /// Returns whether deliveries wake this kind.
+    pub(super) fn is_delivered_to(self) -> bool {
+        self != Self::GitRepository
+    }
 
     /// Returns whether pushes concern this kind. The status of a GitRepository follows the kinds that they concern.
     pub(super) fn is_pushed_to(self) -> bool {

@@ -10,6 +10,7 @@ use super::RemoteUrl;
 use super::pinning::SupersededPins;
 use super::pins::without_stale_pins;
 use super::shared_host_keys::SharedHostKeys;
+use mainstay_api::git_sync::{SourceKind, SourceRef};
 use mainstay_api::{GitRepository, GitRepositoryStatus};
 
 /// Why they are unknown before the first list.
@@ -21,8 +22,9 @@ pub struct Repositories {
     all: Mutex<HashMap<(String, String), Arc<GitRepository>>>,
     /// Unreadable objects, with the cause.
     unreadable: Mutex<HashMap<(String, String), String>>,
-    /// The addresses of OCIRepositories, each with an owner that distinguishes it; `None` before the first list.
-    artifacts: Mutex<Option<HashMap<(String, String), RemoteUrl>>>,
+    /// The addresses of artifacts by the kind of their source, each with an owner that distinguishes it. A kind is missing
+    /// before its first list.
+    artifacts: Mutex<HashMap<SourceKind, HashMap<(String, String), RemoteUrl>>>,
     changed: watch::Sender<u64>,
     /// Why the list is unknown so far.
     unknown: Mutex<Option<String>>,
@@ -55,21 +57,21 @@ impl Repositories {
         all.get(&(namespace.to_owned(), name.to_owned())).cloned()
     }
 
-    /// Returns the address of the artifact of an OCIRepository; `Ok(None)` if it does not exist.
+    /// Returns the address of the artifact of a source; `Ok(None)` if the source does not exist.
     ///
     /// # Errors
-    /// Why the OCIRepositories are not known.
-    pub fn artifact(&self, namespace: &str, name: &str) -> Result<Option<RemoteUrl>, &'static str> {
+    /// Why the objects of this kind are not known.
+    pub fn artifact(&self, namespace: &str, source: &SourceRef) -> Result<Option<RemoteUrl>, &'static str> {
         let artifacts = self.artifacts.lock();
-        let known = artifacts.as_ref().ok_or(NOT_LISTED)?;
-        Ok(known.get(&(namespace.to_owned(), name.to_owned())).cloned())
+        let known = artifacts.get(&source.kind).ok_or(NOT_LISTED)?;
+        Ok(known.get(&(namespace.to_owned(), source.name.clone())).cloned())
     }
 
-    /// Replaces the addresses of all OCIRepositories.
-    pub fn set_artifacts(&self, artifacts: HashMap<(String, String), RemoteUrl>) {
+    /// Replaces the addresses of all artifacts of a kind.
+    pub fn set_artifacts(&self, kind: SourceKind, artifacts: HashMap<(String, String), RemoteUrl>) {
         let mut known = self.artifacts.lock();
-        if known.as_ref() != Some(&artifacts) {
-            *known = Some(artifacts);
+        if known.get(&kind) != Some(&artifacts) {
+            known.insert(kind, artifacts);
             self.changed.send_modify(|count| *count += 1);
         }
     }

@@ -79,12 +79,12 @@ impl Task {
         remote_of(repository, &known, self.context.source.egress(namespace))
     }
 
-    /// Returns the artifact that the GitSync follows, or why the OCIRepositories are not known; `None` if it follows a
+    /// Returns the artifact that the GitSync follows, or why its kind is not known; `None` if it follows a
     /// GitRepository.
     pub(super) fn artifact(&self, sync: &GitSync) -> Option<Result<Option<RemoteUrl>, &'static str>> {
         let namespace = sync.metadata.namespace.as_deref().unwrap_or_default();
         let source = sync.spec.source_ref.as_ref()?;
-        Some(self.context.repositories.artifact(namespace, &source.name))
+        Some(self.context.repositories.artifact(namespace, source))
     }
 
     /// Reads the values of variables. Watches only the sources that the GitSync names.

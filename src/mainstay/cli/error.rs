@@ -106,7 +106,7 @@ pub(super) enum Error {
         "GitRepository {repository} is a path of the agent's machine, as with `mainstay dev DIR`; it is not read at the word of a cluster"
     )]
     PathOfAgent { repository: String },
-    #[error("the files of OCIRepository {repository} are in the agent and in its registry; this command reads neither")]
+    #[error("the files of {repository} are in the agent and in its registry; this command reads neither")]
     PreviewArtifact { repository: String },
     #[error("a comment shows what a work tree or a revision would change")]
     NoComment,

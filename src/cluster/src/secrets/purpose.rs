@@ -33,7 +33,7 @@ pub enum Purpose {
     Receiver,
     /// The credentials of a Provider.
     Provider,
-    /// The login and certificates for the registry of an OCIRepository.
+    /// The login and certificates for the registry of an OCIRepository or a HelmChart.
     Artifact,
     /// The credentials that pull the image of the builder.
     BuilderImage,
@@ -70,7 +70,7 @@ impl Purpose {
             Self::Proxy => "a proxy of a Git repository",
             Self::Receiver => "a Receiver",
             Self::Provider => "a Provider",
-            Self::Artifact => "an OCIRepository",
+            Self::Artifact => "an OCIRepository or a HelmChart",
             Self::BuilderImage => "the image of the builder",
             Self::PackageRegistry => "the package registries",
             Self::ImageRegistry => "the image registry",
@@ -104,7 +104,7 @@ impl Purpose {
             }
             // Sent to an address that the author of the Provider chooses.
             P::Provider => !matches!(other, P::SignatureKeys | P::Provider),
-            // Sent to an address that the author of the OCIRepository chooses.
+            // Sent to an address that the author of the OCIRepository or HelmChart chooses.
             P::Artifact => !matches!(other, P::SignatureKeys | P::Artifact),
             // Sent to an address in the Secret, or not at all.
             P::Proxy
