@@ -102,7 +102,7 @@ fn highest(range: &str, versions: Vec<String>, fits: impl Fn(&String) -> bool) -
     chosen.map(str::to_owned).ok_or_else(missing)
 }
 
-/// Returns the layer that the spec selects. Of an index of several images, it is the one that [`member`] returns.
+/// Returns the layer that the spec selects. An index of several images has it in the image that [`member`] chooses.
 pub(super) async fn layer(client: &Client, found: &Found, wanted: &Image) -> Result<Layer, String> {
     let mut document = read(client, &found.digest).await?;
     if let Some(members) = document.manifests.take().filter(|_| document.layers.is_none()) {

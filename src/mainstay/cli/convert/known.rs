@@ -144,7 +144,7 @@ impl<'a> Known<'a> {
         let (_, (document, is_used)) =
             self.charts.iter_mut().find(|((of, named), _)| *of == namespace && *named == name)?;
         *is_used = true;
-        Some(document)
+        Some(*document)
     }
 
     /// Sets the OCIRepository or the HelmChart that a HelmRelease names in `chartRef`.
