@@ -71,6 +71,8 @@ impl Helm {
             &chart,
             "--namespace",
             NAMESPACE,
+            "--kube-version",
+            "1.32.4",
             "--api-versions",
             "networking.k8s.io/v1/Ingress",
             "--include-crds",

@@ -51,7 +51,7 @@ pub(super) async fn find(
         return Ok(known.published.clone());
     };
     let _downloading = source.downloading().await.map_err(|fault| fault.to_string())?;
-    let written = write(sent.bytes, source).await.map_err(|why| format!("index.yaml: {why}"))?;
+    let written = write(sent.bytes, source).await.map_err(|why| format!("index.yaml {why}"))?;
     let name = chart.name.clone();
     let read = source.run_alone(move || chart_versions(written.file, &name)).await;
     let versions = read.map_err(|fault| fault.to_string())?.map_err(|why| format!("index.yaml: {why}"))?;
@@ -97,7 +97,7 @@ fn choose(chart: &Chart, versions: &[ChartVersion]) -> Result<Published, String>
 pub(super) async fn download(client: &Client, published: &Published, source: &Source) -> Result<Written, String> {
     let sent = client.again(|| client.file(&published.url, None, ARTIFACT_BYTES)).await;
     let sent = sent.map_err(|error| chain(&error))?.ok_or("the archive was not sent")?;
-    let written = write(sent.bytes, source).await.map_err(|why| format!("the archive: {why}"))?;
+    let written = write(sent.bytes, source).await.map_err(|why| format!("the archive {why}"))?;
     if published.digest.as_ref().is_some_and(|digest| *digest != written.digest) {
         return Err(format!("the archive of version {} does not have the digest in index.yaml", published.version));
     }

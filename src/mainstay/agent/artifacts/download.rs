@@ -157,7 +157,7 @@ fn select(document: Document, media_type: Option<&str>) -> Result<Layer, String>
 /// Returns a file with the bytes of a layer.
 pub(super) async fn download(client: &Client, layer: &Layer, source: &Source) -> Result<File, String> {
     let bytes = client.blob(&layer.digest, layer.size).await.map_err(|error| chain(&error))?;
-    write(bytes, source).await.map(|written| written.file).map_err(|why| format!("the layer: {why}"))
+    write(bytes, source).await.map(|written| written.file).map_err(|why| format!("the layer {why}"))
 }
 
 /// A file with downloaded bytes.
@@ -168,20 +168,21 @@ pub(super) struct Written {
     pub(super) digest: Digest,
 }
 
-/// Writes bytes to an unnamed file.
+/// Writes bytes to an unnamed file. An error is the end of a sentence about it.
 pub(super) async fn write(
     mut bytes: BoxStream<'static, Result<Bytes, Fault>>,
     source: &Source,
 ) -> Result<Written, String> {
-    let failed = |error: std::io::Error| format!("it was not written to the disk: {error}");
-    let mut state = (source.scratch_file().await.map_err(|fault| fault.to_string())?, Sha256::new());
+    let failed = |error: std::io::Error| format!("was not written to the disk: {error}");
+    let mut state =
+        (source.scratch_file().await.map_err(|fault| format!("was not written to the disk: {fault}"))?, Sha256::new());
     while let Some(piece) = bytes.next().await {
-        let piece = piece.map_err(|fault| format!("it was not read: {fault}"))?;
+        let piece = piece.map_err(|fault| format!("was not read: {fault}"))?;
         let written = tokio::task::spawn_blocking(move || {
             state.1.update(&piece);
             state.0.write_all(&piece).map(|()| state)
         });
-        state = written.await.map_err(|_| "the download stopped".to_owned())?.map_err(failed)?;
+        state = written.await.map_err(|_| "was not read: the download stopped".to_owned())?.map_err(failed)?;
     }
     let (mut file, hasher) = state;
     file.rewind().map_err(failed)?;

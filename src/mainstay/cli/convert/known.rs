@@ -139,7 +139,7 @@ impl<'a> Known<'a> {
         }
     }
 
-    /// Returns a HelmRepository, of which a chart is converted.
+    /// Returns a HelmRepository for the conversion of one of its charts.
     pub(super) fn use_charts(&mut self, namespace: &str, name: &str) -> Option<&'a Document> {
         let (_, (document, is_used)) =
             self.charts.iter_mut().find(|((of, named), _)| *of == namespace && *named == name)?;
