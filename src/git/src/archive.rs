@@ -63,7 +63,8 @@ pub(super) fn unpack(
             if directory.get_or_insert_with(|| first.to_owned()) != first {
                 return Err(beside());
             }
-            file.path = rest.to_owned();
+            let rest = rest.to_owned();
+            file.path = rest;
         }
         each(file)
     };

@@ -16,6 +16,9 @@ use mainstay_api::{GitRepository, GitRepositoryStatus};
 /// Why they are unknown before the first list.
 const NOT_LISTED: &str = "they have not been listed yet";
 
+/// Addresses by the namespace and the name of their objects.
+type Addresses = HashMap<(String, String), RemoteUrl>;
+
 /// The GitRepositories of the cluster.
 #[derive(Debug)]
 pub struct Repositories {
@@ -24,7 +27,7 @@ pub struct Repositories {
     unreadable: Mutex<HashMap<(String, String), String>>,
     /// The addresses of artifacts by the kind of their source, each with an owner that distinguishes it. A kind is missing
     /// before its first list.
-    artifacts: Mutex<HashMap<SourceKind, HashMap<(String, String), RemoteUrl>>>,
+    artifacts: Mutex<HashMap<SourceKind, Addresses>>,
     changed: watch::Sender<u64>,
     /// Why the list is unknown so far.
     unknown: Mutex<Option<String>>,
@@ -68,7 +71,7 @@ impl Repositories {
     }
 
     /// Replaces the addresses of all artifacts of a kind.
-    pub fn set_artifacts(&self, kind: SourceKind, artifacts: HashMap<(String, String), RemoteUrl>) {
+    pub fn set_artifacts(&self, kind: SourceKind, artifacts: Addresses) {
         let mut known = self.artifacts.lock();
         if known.get(&kind) != Some(&artifacts) {
             known.insert(kind, artifacts);
