@@ -119,7 +119,7 @@ impl<S: Named> Task<S> {
 
     /// Returns the object as one that deliveries may wake.
     fn followed(&self, remote: &Remote) -> Followed {
-        let (repository, url) = (self.name.1.to_string(), remote.url.clone());
+        let (repository, url) = (self.name.1.clone(), remote.url.clone());
         Followed { repository, url, reference: Reference::head() }
     }
 
@@ -241,7 +241,7 @@ impl<S: Named> Task<S> {
         let reader = match place {
             Place::Registry(image) => {
                 let access = Access { scheme: image.scheme, login, authorities: Vec::new() };
-                let client = Client::within(network, &image.image, access, Rights::Pull, deadlines);
+                let client = Client::within(network, &image.repository, access, Rights::Pull, deadlines);
                 Reader::Registry(client.map_err(|error| invalid(chain(&error)))?, image)
             }
             Place::Charts(chart) => {
@@ -315,7 +315,7 @@ fn login_of<S: Named>(name: &str, data: &SecretData, place: &Place) -> Result<Lo
             .then(|| Login { username: username.to_owned(), password: Secret::new(password.to_owned()) })
     };
     let image = match place {
-        Place::Registry(image) => &image.image,
+        Place::Registry(image) => &image.repository,
         Place::Charts(_) => {
             let missing = || format!("spec.secretRef: the Secret {name} has no keys username and password");
             return pair().ok_or_else(missing);

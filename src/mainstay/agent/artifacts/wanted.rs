@@ -47,7 +47,7 @@ pub(super) enum Place {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Image {
     /// The repository of the registry, without a tag.
-    pub(super) image: ImageRef,
+    pub(super) repository: ImageRef,
     pub(super) scheme: Scheme,
     pub(super) version: Version,
     /// The media type of the layer; by default the first layer is read.
@@ -101,7 +101,7 @@ pub(super) fn of_repository(spec: &OciRepositorySpec) -> Result<Wanted, Vec<Stri
     match (image, version) {
         (Some(image), Some(version)) if problems.is_empty() => Ok(Wanted {
             place: Place::Registry(Image {
-                image,
+                repository: image,
                 scheme: scheme(spec.insecure),
                 version,
                 media_type: spec.layer_selector.as_ref().and_then(|selector| selector.media_type.clone()),
@@ -142,9 +142,9 @@ pub(super) fn of_chart(spec: &HelmChartSpec) -> Result<Wanted, Vec<String>> {
 fn chart_place(spec: &HelmChartSpec, range: String) -> Result<Place, String> {
     let address = spec.repository.trim_end_matches('/');
     if address.starts_with("oci://") {
-        let image = image(&format!("{address}/{}", spec.name))?;
+        let repository = image(&format!("{address}/{}", spec.name))?;
         let (version, media_type) = (Version::OfChart(range), Some(CHART.to_owned()));
-        return Ok(Place::Registry(Image { image, scheme: scheme(spec.insecure), version, media_type }));
+        return Ok(Place::Registry(Image { repository, scheme: scheme(spec.insecure), version, media_type }));
     }
     let form = || format!("has the form https://HOST/PATH or {FORM}");
     let url = Url::parse(&format!("{address}/")).map_err(|_| form())?;
@@ -263,7 +263,10 @@ mod tests {
         let wanted = read(json!({})).unwrap();
         let followed = read_image(json!({}));
         assert_eq!((followed.version, followed.scheme), (Version::Tag("latest".to_owned()), Scheme::Https));
-        assert_eq!((&*followed.image.registry, &*followed.image.repository), ("registry.example.org", "team/shop"));
+        assert_eq!(
+            (&*followed.repository.registry, &*followed.repository.repository),
+            ("registry.example.org", "team/shop")
+        );
         assert_eq!((wanted.interval, wanted.timeout), (Duration::from_secs(600), TIMEOUT));
     }
 
@@ -304,7 +307,7 @@ mod tests {
         else {
             panic!()
         };
-        assert_eq!((&*found.image.repository, found.media_type.as_deref()), ("charts/shop", Some(CHART)));
+        assert_eq!((&*found.repository.repository, found.media_type.as_deref()), ("charts/shop", Some(CHART)));
         assert_eq!(found.version, Version::OfChart("1.x".to_owned()));
     }
 
