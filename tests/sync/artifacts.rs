@@ -388,7 +388,7 @@ async fn a_git_sync_waits_for_the_first_read_of_its_artifact() {
     while !metrics(&world).await.lines().any(|line| line.starts_with("mainstay_git_lookups_total 1")) {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    let registry = pushed.registry.host().to_owned();
+    let registry = pushed.registry.host();
     tokio::spawn(async move {
         loop {
             let mut to = TcpStream::connect(&registry).await.unwrap();

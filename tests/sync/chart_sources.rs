@@ -234,9 +234,9 @@ async fn a_chart_of_a_registry_is_rendered_as_helm_renders_it() {
         helm.run(&arguments);
     };
     let first = helm.pack("1.0.0", "Welcome");
-    [first.clone(), helm.pack("1.2.0-rc.1", "Candidate"), helm.pack("2.0.0", "Too new")]
-        .iter()
-        .for_each(|one| push(one));
+    for chart in [first.clone(), helm.pack("1.2.0-rc.1", "Candidate"), helm.pack("2.0.0", "Too new")] {
+        push(&chart);
+    }
     let world = world(json!({"repository": address, "version": "1.x", "insecure": false})).await;
     said(&world, "its certificate is refused").await;
     world.set_secret("ca", json!({"ca.crt": registry.authority()}));

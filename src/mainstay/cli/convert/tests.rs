@@ -64,7 +64,7 @@ spec: {interval: 1h, path: ./deploy, prune: true, wait: true, sourceRef: {kind: 
 
 #[test]
 fn a_helm_release_of_a_helm_repository_becomes_a_helm_chart_and_a_git_sync() {
-    let text = r#"
+    let text = r"
 apiVersion: source.toolkit.fluxcd.io/v1
 kind: HelmRepository
 metadata: {name: charts, namespace: flux-system}
@@ -100,7 +100,7 @@ apiVersion: source.toolkit.fluxcd.io/v1
 kind: HelmChart
 metadata: {name: own, namespace: flux-system}
 spec: {interval: 5m, chart: own, version: '*', sourceRef: {kind: HelmRepository, name: charts}}
-"#;
+";
     let conversion = flux::convert(&documents(text, Tool::Flux), Some("one"));
     let made = |kind: &str, name: &str| {
         let found = conversion.objects.iter().find(|made| {
