@@ -1,8 +1,8 @@
 //! The optional parts of a Mainstay installation.
 //!
-//! Invariant: a part that is left out has no installed objects and no task in the agent.
+//! Invariant: an excluded part has no installed objects and no task in the agent.
 //!
-//! Not here: the objects of a part. Those in `manifests/` have the label `mainstay.dev/component`.
+//! Not here: the objects of a part. The objects in `manifests/` have the label `mainstay.dev/component`.
 
 use std::collections::BTreeSet;
 
@@ -48,10 +48,10 @@ impl Default for Components {
 }
 
 impl Components {
-    /// Returns exactly these components.
+    /// Returns a set of exactly these components.
     ///
     /// # Errors
-    /// If `sync` is missing, which all others need.
+    /// Fails if `sync` is missing, because all other parts need it.
     pub fn of(chosen: &[Component]) -> Result<Self, &'static str> {
         if chosen.contains(&Component::Sync) {
             Ok(Self(chosen.iter().copied().collect()))
@@ -60,7 +60,7 @@ impl Components {
         }
     }
 
-    /// Returns whether it has this part.
+    /// Returns whether the installation has this part.
     pub fn has(&self, component: Component) -> bool {
         self.0.contains(&component)
     }

@@ -1,15 +1,15 @@
 //! Mainstay keeps a Kubernetes cluster in sync with Git repositories: an agent in the cluster, and its command line.
 //!
-//! Users write five kinds of resources. A `GitRepository` has the address and credentials of a repository. A
-//! `GitSync` (for Flux users: a Kustomization that names its branch) selects the directory of a reference that is
-//! applied, pruned and protected from drift. A `Function` (of Kyma Serverless) is source code, inline or in Git, that
-//! is built into an image and served by a Deployment. A `Receiver` accepts the webhooks of a Git host. An `APIRule`
-//! (of Kyma) exposes a Service under a host.
+//! Users write five kinds of resources. A `GitRepository` has the address and credentials of a repository. A `GitSync`
+//! (for Flux users: a Kustomization that specifies its branch) selects the directory of a reference that is applied,
+//! pruned and protected from drift. A `Function` (of Kyma Serverless) is source code, inline or in Git, that is built
+//! into an image and served by a Deployment. A `Receiver` accepts the webhooks of a Git host. An `APIRule` (of Kyma)
+//! exposes a Service at a host name.
 //!
-//! Every controller reconciles in four steps: observe, decide, perform, report. Deciding is a function over values.
-//! (For a GitSync it also reserves the objects of its plan, so that no other GitSync plans them.) The other three
-//! read, write and wait. These are the crates in reading order, from the ground up; each is a folder of `src` with
-//! its own front page:
+//! Every controller reconciles in four steps: observe, decide, perform, report. Only the step "decide" neither reads,
+//! writes nor waits: it is a function of values. (For a GitSync, this step also reserves the objects of its plan, so
+//! that no other GitSync plans them.) These are the crates in reading order, from the ground up; each is a folder of
+//! `src` with its own front page:
 //!
 //! - [`mainstay_api`]: the custom resources, their conditions, and every well-known name
 //! - [`mainstay_object`]: identity, content, order and health of any Kubernetes object; failures, cron schedules,
@@ -28,7 +28,7 @@
 //!   admission webhooks
 //! - [`mainstay_exposure`]: creates the routes of an APIRule to its Service; the controller of APIRules
 //! - [`mainstay_eventing`]: CloudEvents, and their delivery to Triggers and Subscriptions, in a separate process
-//! - [`mainstay_console`]: the web page, which reads and writes with the rights of the user who looks
+//! - [`mainstay_console`]: the web page, which reads and writes with the permissions of its current user
 //! - this crate: [`agent`], the long-running process (wiring, leader election, health, metrics), and [`cli`], the
 //!   commands
 //!
@@ -56,7 +56,7 @@
 //! 6. [`plan`](mainstay_gitsync::plan::plan()) decides which objects to apply and to prune, and reserves them.
 //!    [`gitsync::prune`](mainstay_gitsync::prune) has the guards.
 //! 7. [`managed::inventory`](mainstay_engine::managed::inventory) is written before the first apply, with old and
-//!    intended objects, so a crash loses none.
+//!    intended objects, so a crash loses no object.
 //! 8. [`Writer::put_stage`](mainstay_engine::apply::Writer::put_stage) applies stage by stage, each object with
 //!    [`Writer::put`](mainstay_engine::apply::Writer::put), and adopts existing objects
 //!    ([`managed::Appliers`](mainstay_engine::managed::Appliers)). Then
@@ -67,30 +67,30 @@
 //! 10. [`Message`](mainstay_engine::notification::Message)s go to the sinks in [`agent`]: log, Events, metrics,
 //!     terminal.
 //!
-//! # The way of a hand edit
+//! # The way of a manual change
 //!
 //! 1. [`Cluster::watch`](mainstay_cluster::Cluster::watch) passes the changed object to
 //!    [`Drift`](mainstay_engine::drift::Drift). There is one watch per kind. The watches of Functions' children do
 //!    the same ([`Drift::see_child`](mainstay_engine::drift::Drift::see_child)).
 //! 2. The store records the object and returns the next step (`engine/managed/events.rs`).
-//! 3. [`managed::projection`](mainstay_engine::managed::projection) reduces it to the fields that Mainstay owns by
-//!    `managedFields`, as a digest. [`managed::verdict`](mainstay_engine::managed::verdict) compares the digest with
-//!    the last apply: in sync, revert, recreate, or leave alone (paused, policy).
+//! 3. [`managed::projection`](mainstay_engine::managed::projection) reduces the object to the fields that Mainstay owns
+//!    according to `managedFields`, and returns their digest. [`managed::verdict`](mainstay_engine::managed::verdict)
+//!    compares the digest with the last apply: in sync, revert, recreate, or leave alone (paused, policy).
 //! 4. A revert is a [`FollowUp`](mainstay_engine::apply::FollowUp) for
 //!    [`Drift::run`](mainstay_engine::drift::Drift::run).
-//!    [`managed::revert_backoff`](mainstay_engine::managed::revert_backoff) decides when it is due: at once, or later
-//!    if another client keeps writing.
+//!    [`managed::revert_backoff`](mainstay_engine::managed::revert_backoff) decides when it is due: immediately, or
+//!    later if another client keeps writing.
 //! 5. The loop starts as many due reverts as the server accepts, shared fairly by owners (`engine/drift/fair.rs`,
 //!    `engine/drift/limit.rs`).
 //! 6. [`Writer`](mainstay_engine::apply::Writer) locks the object, and asks the store whether the revert is still
 //!    needed (`engine/apply/revert.rs`).
 //! 7. The desired object is applied again; conflicting fields are removed (`engine/apply/server_side.rs`).
-//! 8. The server's answer is the new last apply, also in the inventory (`engine/managed/writes.rs`).
+//! 8. The server's response becomes the new last apply, also in the inventory (`engine/managed/writes.rs`).
 //! 9. The revert is reported by a [`Message`](mainstay_engine::notification::Message) with the fields, the values and
 //!    the field manager.
 //! 10. The owner's task is notified and writes the status: counts, last reverts, `Contended`.
-//! 11. The audit finds drift that no watch has shown (`engine/drift/audit.rs`, `engine/apply/audit.rs`), and passes
-//!     it to the same loop.
+//! 11. The audit finds drift that no watch has shown (`engine/drift/audit.rs`, `engine/apply/audit.rs`), and passes the
+//!     drift to the same loop.
 //!
 //! # Where to find
 //!
@@ -103,7 +103,7 @@
 //! | impersonation for reads and writes | [`Writer::acting_for`](mainstay_engine::apply::Writer::acting_for), `gitsync/rights.rs` |
 //! | objects in a remote cluster (`spec.kubeConfig`) | `gitsync/place.rs` (the cluster), `gitsync/clusters.rs` (a writer per Secret), `cluster/remote.rs` |
 //! | replacement of objects with immutable fields | `engine/apply/replace.rs`, as [`managed::replacement`](mainstay_engine::managed::replacement) allows |
-//! | prevention of hand edits | [`prevention`](mainstay_engine::prevention), as `gitsync/prevented.rs` requests it |
+//! | prevention of manual changes | [`prevention`](mainstay_engine::prevention), as requested by `gitsync/prevented.rs` |
 //! | adoption of existing objects | [`managed::Appliers`](mainstay_engine::managed::Appliers) in `engine/managed/adoption.rs` |
 //! | field ownership projection | [`managed::projection`](mainstay_engine::managed::projection) |
 //! | revert backoff | [`managed::revert_backoff`](mainstay_engine::managed::revert_backoff); every other backoff is a [`failure::Backoff`](mainstay_object::failure::Backoff) |

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use mainstay_testkit::{golden::check_golden, shell::Shell};
 
 const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/manifests/chart");
-/// The repository of choices without one.
+/// The repository for choices that name none.
 const URL: &str = "https://git.example.com/team/shop";
 /// The annotation that makes Helm keep an object that is no longer in its release.
 const KEEP: &str = "helm.sh/resource-policy";
@@ -25,8 +25,8 @@ const VALUES: &str = "git.url=git@git.example.com:team/shop.git,v1alpha2=true";
 /// Values without a flag.
 const WITHOUT_FLAG: [&str; 2] = ["createNamespace", "global"];
 
-/// Flags without a value. The rights of the first four depend on the named objects; the others are about the command
-/// itself.
+/// Flags without a value. The permissions of the first four depend on the named objects; the others are about the
+/// command itself.
 const WITHOUT_VALUE: [&str; 12] = [
     "--profile",
     "--kinds",
@@ -276,7 +276,7 @@ fn assert_same(chart: &Objects, install: &Objects, choice: &str) {
 #[test]
 fn renders_the_objects_of_install_for_each_choice() {
     let keys = tempfile::NamedTempFile::new().unwrap();
-    // Without a final line feed, as some editors write it.
+    // The file has no final line feed, as some editors write it.
     let line = "[git.corp]:2222 ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl";
     fs::write(keys.path(), line).unwrap();
     let directory = tempfile::tempdir().unwrap();
@@ -437,8 +437,8 @@ fn refuses_wrong_values_by_name() {
         (&["--set=podLabels.team=true"], "got boolean, want string"),
         (&["--set=git.url=https://me:hunter2@h/x"], "would be stored in the open"),
         (&["--set=git.url=ssh://me:hunter2@h/x"], "would be stored in the open"),
-        (&["--set=git.url=/srv/shop"], "git.url: an address has the form"),
-        (&["--set=git.url=https://h/x?token=hunter2"], "git.url: an address has no `?`"),
+        (&["--set=git.url=/srv/shop"], "git.url: the URL must have the form"),
+        (&["--set=git.url=https://h/x?token=hunter2"], "git.url: the URL must not contain `?`"),
         (&["--set=git.url=https://h/gr%C3%B6"], "git.name: set a name"),
         (&["--set=git.url=git://h/x,git.secret=mine"], "authentication at a git:// address is not supported"),
         (&["--set=git.url=https://h/x,git.knownHosts=h"], "git.knownHosts is for SSH addresses"),
@@ -456,7 +456,7 @@ fn refuses_wrong_values_by_name() {
     }
 }
 
-/// Uninstalling the release keeps them, and so do values that exclude them.
+/// The definitions and data are kept when the release is uninstalled, and when values exclude them.
 #[test]
 fn keeps_definitions_and_data_when_a_release_goes() {
     let mut all = chart(&["--set=git.url=git@github.com:team/shop.git,v1alpha2=true"]);

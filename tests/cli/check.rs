@@ -55,7 +55,7 @@ async fn followed_references_are_looked_up_and_their_signatures_judged() {
     let (code, said) = check(&world, &["--repository", "none"]).await;
     assert!(code == 2 && said.contains(&format!("GitRepository {NAMESPACE}/none does not exist")), "{said}");
 
-    // The same without a GitRepository.
+    // The same commits are checked without a GitRepository.
     let flags: &[&str] = &["--git-url", &url, "--verify-secret", "keys", "--reference"];
     let expected = format!("ok     {}, {signed}\n", answers("v1", &one));
     assert_eq!(check(&world, &[flags, &["v1"]].concat()).await, (0, expected));
@@ -64,7 +64,7 @@ async fn followed_references_are_looked_up_and_their_signatures_judged() {
     let (code, said) = check(&world, &[flags, &["v1", "--verify-mode", "Tag"]].concat()).await;
     assert!(code == 2 && said.contains("the tag v1 at commit"), "{said}");
     let (code, said) = check(&world, &[flags, &["v1", "--verify-mode", "none"]].concat()).await;
-    assert!(code == 2 && said.contains("it is HEAD, Tag or TagAndHEAD"), "{said}");
+    assert!(code == 2 && said.contains("must be HEAD, Tag or TagAndHEAD"), "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

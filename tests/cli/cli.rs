@@ -72,7 +72,7 @@ fn install_prints_what_is_applied_but_for_the_definitions() {
     assert!(secrets.iter().all(is_empty), "the agent makes the login, and the certificates");
     let definitions = mainstay(&["crd"], Path::new("/")).stdout;
     assert!(text.contains(&String::from_utf8(definitions).unwrap()), "the definitions are those of `mainstay crd`");
-    // Texts of `manifests/` are replaced.
+    // The flags replace names and images of `manifests/`.
     let other =
         mainstay(&["install", "--git-url=https://h/x", "-n=flux", "--image=there:9", "--no-crds"], Path::new("/"));
     assert!(other.stderr.is_empty(), "an image that is named is not judged");

@@ -1,4 +1,4 @@
-//! `mainstay convert`: what is printed is accepted by the API server, and applies what kustomize builds for Flux.
+//! `mainstay convert`: the API server accepts the output, which applies the same objects as kustomize builds for Flux.
 
 use std::fs;
 use std::path::Path;
@@ -50,7 +50,7 @@ spec:
       target: {kind: Deployment}
   postBuild: {substitute: {region: eu}}
 ";
-/// The kustomization that kustomize-controller makes of the fields.
+/// The kustomization that kustomize-controller generates from the fields.
 const BUILT_BY_FLUX: &str = "\
 resources: [../apps/prod]
 namespace: mainstay-tests
@@ -72,7 +72,7 @@ fn objects(text: &str) -> Vec<Value> {
     documents.filter(Value::is_object).collect()
 }
 
-/// Whether all that is expected is there.
+/// Whether `live` contains everything in `expected`.
 fn holds(live: &Value, expected: &Value) -> bool {
     match (live, expected) {
         (Value::Object(live), Value::Object(expected)) => {

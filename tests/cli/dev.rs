@@ -103,11 +103,11 @@ fn other_commands_find_its_agent_log_and_repository() {
     wait_until("its log tells of the commit", || run(&["logs", "demo"]).1.contains("GitSync default/demo: commit "));
     let (code, said) = run(&["logs", "demo", "--tail", "1"]);
     assert!(code == Some(0) && said.lines().count() == 1 && said.contains("default/demo"), "{said}");
-    // Another path in the cluster is still not read.
+    // A path of this machine is still not read.
     let patch = r#"{"spec": {"url": "/etc"}}"#;
     dev.kubectl(&["patch", "gitrepository", "demo", "--type", "merge", "-p", patch]);
     let (code, said) = run(&["sync", "demo", "--dry-run"]);
-    assert!(code == Some(2) && said.contains("is a path of the agent's machine"), "{said}");
+    assert!(code == Some(2) && said.contains("is a local path of the agent's machine"), "{said}");
     assert_eq!(dev.interrupt().code(), Some(0));
 }
 
@@ -149,7 +149,7 @@ fn the_manifests_start_the_agent_with_arguments_that_it_has() {
     let shown = dev.kubectl(&["-n", "mainstay-system", "get", "deployment", "mainstay", "-o", "json"]);
     let deployment: serde_json::Value = serde_json::from_str(&shown).unwrap();
     let arguments = deployment["spec"]["template"]["spec"]["containers"][0]["args"].as_array().unwrap();
-    // Arguments are parsed in order, so an unknown one fails before `--help`.
+    // Arguments are parsed in order, so an unknown argument fails before `--help`.
     let output = mainstay_testkit::isolated(env!("CARGO_BIN_EXE_mainstay"))
         .args(arguments.iter().map(|argument| argument.as_str().unwrap()))
         .arg("--help")
@@ -192,8 +192,8 @@ fn pauses_and_resumes_a_live_object() {
     assert_eq!(annotation("reconcile"), "");
     for (arguments, expected) in [
         (&["pause", "deploy/web", "--for", "0s"][..], "at least 1s"),
-        (&["pause", "deploy"], "kind and name are needed, not \"deploy\""),
-        (&["pause", "deploy/web", "web"], "kind and name are needed, not \"deploy/web web\""),
+        (&["pause", "deploy"], "expected a kind and a name, not \"deploy\""),
+        (&["pause", "deploy/web", "web"], "expected a kind and a name, not \"deploy/web web\""),
         (&["pause", "deployments.v2.apps/web"], "the cluster serves no kind named deployments.v2.apps"),
         (&["pause", "deploy/wep"], "Deployment.apps shop/wep does not exist"),
     ] {
@@ -215,7 +215,7 @@ fn never_overwrites_a_kubeconfig_of_another_cluster() {
         .unwrap();
     assert_eq!(output.status.code(), Some(2));
     let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.contains("holds another cluster's configuration"), "{said}");
+    assert!(said.contains("contains the configuration of a different cluster"), "{said}");
     assert_eq!(fs::read_to_string(path).unwrap(), "apiVersion: v1\nkind: Config\n");
 }
 
@@ -230,7 +230,7 @@ fn a_second_run_in_one_directory_says_so_and_leaves_the_first_alone() {
     assert_eq!(first.directory, None);
     assert!(first.kubectl(&["get", "namespaces", "-o", "name"]).contains("namespace/shop"));
     assert!(!second.kubectl(&["get", "namespaces", "-o", "name"]).contains("namespace/shop"));
-    // The kubeconfig of the first one is also refused if it is named explicitly.
+    // The kubeconfig of the first cluster is also refused if it is named explicitly.
     let output = mainstay_testkit::isolated(env!("CARGO_BIN_EXE_mainstay"))
         .args(["dev", "--cluster-only", "--kubeconfig", &first.kubeconfig])
         .current_dir(home.path())
@@ -238,7 +238,7 @@ fn a_second_run_in_one_directory_says_so_and_leaves_the_first_alone() {
         .unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(said.contains("leads to the cluster of another `mainstay dev`, which runs"), "{said}");
+    assert!(said.contains("points to the cluster of another `mainstay dev`, which is running"), "{said}");
     assert_eq!(first.interrupt().code(), Some(0));
     let third = Dev::start(home.path(), &["--cluster-only"]);
     assert_eq!(third.directory, None);
@@ -286,7 +286,7 @@ fn follows_the_directory_that_was_named_and_leads_its_git_repository_to_the_loca
     assert_eq!(dev.interrupt().code(), Some(0));
 }
 
-/// The message is that of the GitSync's condition.
+/// The message equals the message of the GitSync's condition.
 #[test]
 fn refuses_a_directory_that_the_commit_does_not_have_before_anything_is_started() {
     let home = tempfile::tempdir().unwrap();

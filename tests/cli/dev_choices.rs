@@ -36,9 +36,12 @@ fn asks_which_of_a_base_and_its_overlays_is_meant() {
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{said}");
     let choices =
-        "/ holds kustomizations that build on one another: /overlays/dev, /overlays/prod, /base; name one of them";
+        "/ contains kustomizations that build on one another: /overlays/dev, /overlays/prod, /base; select one of them";
     assert!(said.contains(choices), "{said}");
-    assert!(said.contains("--base-dir /overlays/dev follows this one; --base-dir / follows all of them"), "{said}");
+    assert!(
+        said.contains("--base-dir /overlays/dev applies only this directory; --base-dir / applies all of them"),
+        "{said}"
+    );
 
     let manifests = mainstay_testkit::isolated(env!("CARGO_BIN_EXE_mainstay"))
         .args(["manifests", "work"])
@@ -74,7 +77,7 @@ fn other_commands_find_its_agent_and_what_they_check_is_all_right() {
     let check = dev.mainstay(&["check"]);
     let said = text(check.stdout);
     assert_eq!(check.status.code(), Some(0), "{said}");
-    assert!(said.contains("ok     the agent mainstay-dev is at work\n"), "{said}");
+    assert!(said.contains("ok     the agent mainstay-dev is running\n"), "{said}");
     assert!(said.lines().all(|line| line.starts_with("ok ")), "{said}");
     let sync = dev.mainstay(&["sync", "--timeout", "60s"]);
     assert_eq!((sync.status.code(), text(sync.stderr).as_str()), (Some(0), ""));

@@ -47,7 +47,7 @@ fn status(dev: &Dev, name: &str) -> Value {
     serde_json::from_str::<Value>(&shown).unwrap()["status"].take()
 }
 
-/// Returns the URL of a Function's Service. Without permission for port 80 it has another port.
+/// Returns the URL of a Function's Service. Without permission for port 80, the Service has a different port.
 fn url(dev: &Dev, name: &str) -> String {
     let shown = dev.kubectl(&["get", "service", name, "-o", "json"]);
     let service: Value = serde_json::from_str(&shown).unwrap();
@@ -168,7 +168,7 @@ fn the_documented_samples_run_or_report_their_problem() {
     assert_eq!(get(&url(&dev, "sample-cm-env-values")), "from the ConfigMap");
     assert_eq!(get(&url(&dev, "sample-fn-with-envs")), "Hello World!");
 
-    // Its packages come from npm's registry, which may be unreachable.
+    // The packages of the sample come from npm's registry, which may be unreachable.
     wait_long("the complete sample is built, or npm says why not", || {
         let (built, why) = condition(&dev, "my-test-function", "BuildReady");
         built == "True" || why.contains("npm")

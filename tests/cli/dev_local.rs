@@ -1,8 +1,8 @@
 //! Local attackers of `mainstay dev`: another user of the machine, a web page, a checkout with links, and the author of a
 //! remote repository.
 //!
-//! The other user is a process with the ID of `nobody`, which only root can start. Without root the tables in
-//! `loopback` cover the kernel's answers, and these tests check that the same user has access.
+//! The other user is a process with the ID of `nobody`, which only root can start. Without root, the tables in
+//! `loopback` cover the kernel's decisions, and these tests check that the same user has access.
 
 use std::{
     fs,
@@ -41,7 +41,7 @@ fn other_user(url: &str, more: &[&str]) -> Option<String> {
     Some(status(&mut other, url, more))
 }
 
-/// Checks that only this user gets a response, and no page of a foreign site.
+/// Checks that only this user gets a response, and that pages of foreign sites get none.
 fn is_guarded(what: &str, url: &str, more: &[&str]) {
     let answered = own(url, more);
     assert!(answered.starts_with('2'), "{what} {url}: {answered}");
@@ -174,7 +174,7 @@ fn a_checkout_with_links_in_its_directory_changes_and_removes_no_file_elsewhere(
             assert_eq!(fs::read_to_string(kept.join(file)).unwrap(), "mine", "{link}: {file}");
         }
         assert_eq!(fs::read_dir(&kept).unwrap().count(), 4, "{link}");
-        // The same directory in a clone.
+        // The same directory is also refused if a Git repository tracks it.
         git(&checkout, &["init", "-q", "-b", "main"]);
         git(&checkout, &["add", "--force", "."]);
         let said = refusal(&checkout);
@@ -185,7 +185,7 @@ fn a_checkout_with_links_in_its_directory_changes_and_removes_no_file_elsewhere(
     }
 }
 
-/// Manifests of a stranger: repositories of this machine and of its network, a Service that leads to this machine, and a
+/// Untrusted manifests: repositories of this machine and of its network, a Service that routes to this machine, and a
 /// webhook with a URL of this machine.
 fn manifests_of_a_stranger(private: &Path, webhook: SocketAddr) -> String {
     let repository = |name: &str, url: &str| {

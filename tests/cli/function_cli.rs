@@ -211,7 +211,7 @@ async fn a_function_of_a_git_sync_is_changed_only_by_force_and_reverted() {
 
     let (code, out, error) = desk.program.run(&apply(&config, &["--force"])).await;
     assert_eq!((code, out.as_str()), (0, "- Function - hello updated\n"), "{error}");
-    assert!(error.contains("the GitSync mainstay-tests/demo puts this back"), "{error}");
+    assert!(error.contains("the GitSync mainstay-tests/demo reverts this"), "{error}");
     desk.world.until_function("it is reverted", |w| w.function_now("hello").unwrap()["spec"] == before).await;
 }
 
@@ -221,7 +221,7 @@ async fn fields_of_others_are_named_and_taken_by_force_only() {
     desk.world.function("hello", inline("by hand"));
     let directory = desk.init("ws", &[]).await;
     let refused = desk.refused(&apply(&config(&directory), &[])).await;
-    assert!(refused.contains(".spec.source is of ") && refused.contains("hint: --force"), "{refused}");
+    assert!(refused.contains(".spec.source: ") && refused.contains("hint: --force"), "{refused}");
     assert_eq!(desk.world.function_now("hello").unwrap()["spec"]["source"], "by hand");
     let said = desk.run(&apply(&config(&directory), &["--force"])).await;
     assert_eq!(said, "- Function - hello updated\n");
@@ -229,7 +229,10 @@ async fn fields_of_others_are_named_and_taken_by_force_only() {
     assert_eq!(live["spec"]["source"], fs::read_to_string(format!("{directory}/handler.js")).unwrap());
     assert_eq!(live["spec"]["maxReplicas"], 1, "what the directory does not say stays");
     let (_, _, error) = desk.program.run(&["function", "sync", "hello", "-n", NAMESPACE, "-d", &directory]).await;
-    assert_eq!(error, "! config.yaml does not say, and `apply` leaves as it is: spec.maxReplicas, spec.minReplicas\n");
+    assert_eq!(
+        error,
+        "! config.yaml does not contain, and `apply` does not change: spec.maxReplicas, spec.minReplicas\n"
+    );
 }
 
 /// The first version is the storage version.
@@ -329,7 +332,7 @@ async fn triggers_and_api_rules_come_and_go_with_the_configuration() {
     let printed = desk.objects(&apply(&synced, &["--dry-run", "-o", "json"])).await;
     assert_eq!(printed, desk.objects(&apply(&config, &["--dry-run", "-o", "json"])).await);
 
-    // A user's own object that refers to the Function, too.
+    // A user's own object also refers to the Function.
     let mut own = (*trigger).clone();
     own["metadata"] = json!({"name": "own", "namespace": NAMESPACE});
     desk.world.create(TRIGGERS, "triggers", NAMESPACE, own);
@@ -479,7 +482,7 @@ async fn a_function_that_does_not_come_to_run_ends_the_wait() {
     let (code, out, error) =
         desk.program.run(&apply(&config, &["--watch", "--timeout", "1s", "--output", "none"])).await;
     assert_eq!((code, out.as_str()), (1, ""), "{error}");
-    assert!(error.contains("the time is over"), "{error}");
+    assert!(error.contains("timed out"), "{error}");
     fs::write(format!("{directory}/handler.js"), "2").unwrap();
     desk.world.builds_end("push", 1, r#"{"message": "no room"}"#, std::time::Duration::ZERO);
     let (code, out, _) = desk.program.run(&apply(&config, &["--watch"])).await;

@@ -37,7 +37,7 @@ impl Running {
         Self::start_with(directory, runtime, handler, config, more, &[])
     }
 
-    /// The same with environment variables for the command.
+    /// Creates a workspace and runs it on a free port, with environment variables for the command.
     fn start_with(
         directory: &Path,
         runtime: &str,
@@ -98,7 +98,7 @@ impl Running {
         text.split_once("\r\n\r\n").unwrap().1.to_owned()
     }
 
-    /// Interrupts it as a terminal does, and checks for leftover processes.
+    /// Interrupts the command as a terminal does, and checks for leftover processes.
     fn interrupt(mut self, room: &Path) {
         mainstay_testkit::isolated("kill").args(["-INT", &self.child.id().to_string()]).status().unwrap();
         assert_eq!(self.child.wait().unwrap().code(), Some(0));
@@ -118,7 +118,7 @@ fn processes_of(room: &Path) -> usize {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may have ended.
+        // The process may have ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -146,13 +146,13 @@ fn a_node_function_runs_with_its_environment_and_again_when_it_is_saved() {
     assert_eq!(running.get(), answer("one"), "where its file is, so that a debugger finds it");
 
     fs::write(directory.join("handler.js"), handler("two")).unwrap();
-    running.line("- Saved; it starts again");
+    running.line("- Saved; it restarts");
     running.listening();
     assert_eq!(running.get(), answer("two"));
 
     // A syntax error does not end the command.
     fs::write(directory.join("handler.js"), "module.exports = {").unwrap();
-    running.line("- Saved; it starts again");
+    running.line("- Saved; it restarts");
     fs::write(directory.join("handler.js"), handler("three")).unwrap();
     running.listening();
     assert_eq!(running.get(), answer("three"));
@@ -169,7 +169,7 @@ fn a_python_function_runs_and_again_when_it_is_saved() {
     let mut running = Running::start(&directory, "python312", &handler("one"), ENV, &[]);
     assert_eq!(running.get(), "Hello one");
     fs::write(directory.join("handler.py"), handler("two")).unwrap();
-    running.line("- Saved; it starts again");
+    running.line("- Saved; it restarts");
     running.listening();
     assert_eq!(running.get(), "Hello two");
     assert_eq!(fs::read_dir(&directory).unwrap().count(), 3, "nothing is written beside its files");
@@ -249,7 +249,7 @@ fn a_breakpoint_in_the_own_file_is_hit_by_python_and_again_when_it_is_saved() {
         assert_eq!(called.join().unwrap(), format!("Hello {name}"));
         if name == "Ada" {
             fs::write(directory.join("handler.py"), code("Bob")).unwrap();
-            running.line("- Saved; it starts again");
+            running.line("- Saved; it restarts");
             running.listening();
         }
     }

@@ -123,7 +123,7 @@ async fn a_suspended_git_sync_stays_ready_until_it_is_resumed() {
     world.condition_is("demo", "Suspended", "False NotSuspended").await;
 
     for (line, expected) in [
-        ("suspend deploy/web", "deploy/web is no GitSync"),
+        ("suspend deploy/web", "deploy/web is not a GitSync"),
         ("suspend ks demo", "the counterpart of ks is a GitSync: gitsync/demo"),
         ("resume kustomizations.example.org/demo", "is a GitSync: gitsync/NAME"),
         ("sync ks/demo", "the counterpart of ks is a GitSync: gitsync/demo"),
@@ -181,7 +181,7 @@ async fn logs_are_those_of_the_pods_of_the_agent() {
     let program = Program::of(&world).await;
     let (code, _, error) = program.run(&["logs", "--agent-namespace", NAMESPACE]).await;
     assert!(
-        code == 2 && error.contains(&format!("no pod of the agent has begun in the namespace {NAMESPACE}")),
+        code == 2 && error.contains(&format!("no pod of the agent has started in the namespace {NAMESPACE}")),
         "{error}"
     );
     let labels = json!({"app.kubernetes.io/name": "mainstay"});

@@ -76,7 +76,7 @@ fn a_wrong_value_is_refused_with_its_file_its_path_and_what_it_is_for() {
         refused(&["--values=wrong.yaml", "--image-pull-policy=always"], &[("wrong.yaml", wrong)]),
         "error: these values cannot be used:\n  \
          wrong.yaml: git.brunch: there is no such value; did you mean git.branch?\n  \
-         wrong.yaml: replicas: it is a string, and an integer is needed. Number of agents. One leads, the others \
+         wrong.yaml: replicas: it is a string, but must be an integer. Number of agents. One leads, the others \
          stand by and take \
          over within 15 seconds.\n  \
          wrong.yaml: tolerations[1].efect: the name cannot be used: it must be one of key, operator, value, effect, \
@@ -131,7 +131,7 @@ async fn a_second_installation_says_what_goes_and_what_stays_of_the_first() {
     let before = shell.run(&install).await.out;
     let second = shell.run(&format!("{install} | kubectl apply -f -")).await;
     let about = format!("warning: Deployment {HOME}/mainstay has ");
-    let goes = ", which this command does not name: it is removed; add ";
+    let goes = ", which this command does not set: it is removed; add ";
     let mut expected = Vec::new();
     for (what, flag) in [
         ("2 replicas", "--replicas 2"),

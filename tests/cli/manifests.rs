@@ -185,7 +185,7 @@ fn register_webhooks_that_stop_nothing() {
             let is_named = !webhook["matchConditions"].is_null();
             let operations = if is_named { json!(["CREATE"]) } else { json!(["CREATE", "UPDATE"]) };
             assert!(rules.iter().all(|rule| rule["operations"] == operations));
-            // The agent writes statuses itself. It receives only labelled Secrets and those with such a name.
+            // The agent writes statuses itself. The webhook covers only labelled Secrets and Secrets with such a name.
             let secrets = rules.iter().any(|rule| rule["resources"] == json!(["secrets"]));
             assert_eq!(secrets, !webhook["objectSelector"].is_null());
             assert!(rules.iter().all(|rule| !rule["resources"].to_string().contains(['/', '*'])));
@@ -366,7 +366,7 @@ fn events_are_delivered_where_that_is_chosen() {
             (place, &pod["metadata"]["labels"])
         );
     }
-    // Functions publish to one of the two.
+    // Functions publish to one of these two Services.
     let publisher = mainstay_function::Settings::default().publisher;
     assert_eq!(publisher, "http://eventing-publisher-proxy.kyma-system.svc.cluster.local/publish");
 }

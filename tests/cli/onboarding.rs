@@ -154,12 +154,12 @@ async fn uninstalling_keeps_applied_objects_and_leaves_no_finalizers() {
         let agent = shell.agent("agent").await;
         server.authorize(&shell.run(&format!("mainstay identity -n {HOME}")).await.out);
         shell.run(&format!("mainstay sync -n {HOME}")).await;
-        // Changes of its objects are refused.
+        // Changes of the GitSync's objects are refused.
         shell
             .run(&format!("kubectl patch gitsync shop -n {HOME} --type=merge -p '{{\"spec\":{{\"prevent\":true}}}}'"))
             .await;
         shell.run(&format!("kubectl wait gitsync shop -n {HOME} --for=condition=Prevented --timeout=60s")).await;
-        // Its deletion would prune its objects, so it has a finalizer.
+        // The deletion of the GitSync would prune its objects, so the GitSync has a finalizer.
         shell.run(&format!("kubectl annotate gitsync shop -n {HOME} mainstay.dev/on-delete=prune")).await;
         let finalizer = format!("kubectl get gitsync shop -n {HOME} -o yaml | grep mainstay.dev/git-sync");
         shell.until(&finalizer).await;
@@ -286,7 +286,8 @@ async fn a_key_that_somebody_stored_is_never_replaced_and_opens_nothing_for_othe
         server.url(NAME)
     );
     fs::write(shell.path("tenant.yaml"), tenant).unwrap();
-    shell.run("kubectl apply -f tenant.yaml").await;
+    // The agent applies the namespace from the repository at the same time.
+    shell.run("kubectl apply --server-side -f tenant.yaml").await;
     shell
         .until(&format!(
             "kubectl get gitsync stolen -n {SHOP} -o jsonpath='{{.status.conditions[?(@.type==\"Ready\")].message}}' | grep \

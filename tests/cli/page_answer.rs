@@ -1,8 +1,8 @@
-//! An answer of the web page, of `mainstay ui` or `mainstay console`.
+//! A response of the web page of `mainstay ui` or `mainstay console`.
 
 use reqwest::{Response, header::HeaderMap};
 
-/// An answer, read.
+/// A response whose body was read.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) code: u16,
@@ -22,7 +22,7 @@ impl Answer {
         rest.split('"').next().unwrap().to_owned()
     }
 
-    /// Returns the cookie that it sets.
+    /// Returns the cookie that the response sets.
     pub(crate) fn cookie(&self) -> String {
         self.headers["set-cookie"].to_str().unwrap().split(';').next().unwrap().to_owned()
     }

@@ -22,7 +22,7 @@ fn check_page(name: &str, title: &str, body: &str) {
     check_golden(&format!("../../docs/reference/{name}.md"), &format!("# {title}\n\n{GENERATED} {body}"));
 }
 
-/// Formats a text as a table cell.
+/// Formats a string as a table cell.
 fn cell(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ").replace('|', "\\|").replace('<', "&lt;")
 }

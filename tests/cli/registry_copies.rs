@@ -4,7 +4,7 @@ use mainstay_testkit::dev::{Dev, wait_until};
 
 const NAME: &str = "serverless-registry-config";
 
-/// `kubectl create` cannot replace the copy. The command in its output can, and so can the copy's annotation.
+/// `kubectl create` cannot replace the copy. The command in its output can, and so can an annotation of the copy.
 #[test]
 fn a_copied_secret_is_taken_over_by_the_command_that_kubectl_prints() {
     let home = tempfile::tempdir().unwrap();
@@ -35,7 +35,7 @@ fn a_copied_secret_is_taken_over_by_the_command_that_kubectl_prints() {
     let file = home.path().join("mine.yaml");
     std::fs::write(&file, mine.replace("eA==", "bWluZQ==")).unwrap();
     dev.kubectl(&["apply", "-n", "team", "-f", file.to_str().unwrap()]);
-    // A change by the agent reaches other namespaces, but not this one.
+    // A change by the agent reaches other namespaces, but not the namespace with its own Secret.
     dev.kubectl(&["patch", "secret", NAME, "-n", "default", "-p", r#"{"stringData":{"username":"z"}}"#]);
     dev.kubectl(&["create", "namespace", "other"]);
     let username = ["get", "secret", NAME, "-o", "jsonpath={.data.username}", "-n"];

@@ -1,5 +1,5 @@
-//! `mainstay install` with fewer components, rights and connections: the objects, and the rights of the agent's
-//! ServiceAccount. The cluster is embedded, or that of `MAINSTAY_TEST_KUBECONFIG`.
+//! `mainstay install` with fewer components, permissions and connections: the objects, and the permissions of the
+//! agent's ServiceAccount. The cluster is embedded, or that of `MAINSTAY_TEST_KUBECONFIG`.
 
 use std::fs;
 
@@ -59,12 +59,12 @@ async fn until_said(shell: &Shell, sync: &str, text: &str) {
         .await;
 }
 
-/// Returns the agent's log lines about missing rights.
+/// Returns the agent's log lines about missing permissions.
 fn denials(shell: &Shell) -> Vec<String> {
     let log = fs::read_to_string(shell.path("agent.log")).unwrap();
     let denied =
         |line: &&str| ["forbidden", "may not", "cannot be watched", "cannot be read"].iter().any(|d| line.contains(d));
-    // A real API server answers so while it sets up a new definition.
+    // A real API server answers with 429 while it sets up a new definition.
     let is_early = |line: &&str| line.contains("429 TooManyRequests");
     log.lines().filter(denied).filter(|line| !is_early(line)).map(str::to_owned).collect()
 }
@@ -96,7 +96,7 @@ async fn the_component_sync_has_nothing_of_functions_and_works_with_the_rights_o
     assert_eq!(denials(&shell), Vec::<String>::new());
 }
 
-/// Reviews the rights of accounts in the agent's namespace in one kubectl request.
+/// Reviews the permissions of accounts in the agent's namespace in one kubectl request.
 async fn may(shell: &Shell, asked: &[(&str, Value)]) -> Vec<bool> {
     let reviews = asked.iter().map(|(account, attributes)| {
         let groups =
@@ -206,7 +206,7 @@ async fn the_restricted_profile_applies_what_was_asked_for_and_nothing_else() {
     until_said(&shell, "shop", &format!("limited to the namespaces {HOME}, {SHOP}, and {OTHER} is not among them"))
         .await;
 
-    // A GitSync without a ServiceAccount, and one with a foreign one.
+    // A GitSync without a ServiceAccount, and a GitSync with a foreign ServiceAccount.
     for (name, account) in [("bare", Value::Null), ("thief", json!("mainstay"))] {
         let sync = json!({
             "apiVersion": "mainstay.dev/v1alpha1", "kind": "GitSync", "metadata": {"name": name, "namespace": HOME},
@@ -227,7 +227,7 @@ async fn the_restricted_profile_applies_what_was_asked_for_and_nothing_else() {
     for ((account, asked), allowed) in denied.iter().zip(may(&shell, &denied).await) {
         assert!(!allowed, "{account} {asked}");
     }
-    // Control: the reviews return true for granted rights.
+    // Control: the reviews return true for granted permissions.
     let allowed = [
         ("mainstay", "impersonate - serviceaccounts - HOME mainstay-applies"),
         ("mainstay", "list apps deployments - SHOP -"),
@@ -276,8 +276,8 @@ fn refuses_choices_that_contradict_each_other() {
         ("--kinds Service", "--kinds is for --profile restricted"),
         ("--namespaces a", "--namespaces is for --profile restricted"),
         ("--profile restricted", "name the kinds of the repository with --kinds"),
-        ("--profile restricted --kinds *", "is no kind that is known"),
-        ("--profile restricted --kinds pods/exec", "is no kind that is known"),
+        ("--profile restricted --kinds *", "is not a known kind"),
+        ("--profile restricted --kinds pods/exec", "is not a known kind"),
         ("--profile restricted --kinds Secret", "--kinds Secret needs --namespaces"),
         ("--profile restricted --kinds Service --namespaces mainstay-system,default", "is the agent's namespace"),
         (
@@ -316,18 +316,18 @@ async fn an_absent_namespace_of_the_restricted_profile_keeps_the_agent_from_no_o
     is_reverted().await;
     drop(agent);
 
-    // A new agent knows nothing of it.
+    // A new agent does not know that the namespace existed.
     let agent = shell.agent("second").await;
     is_reverted().await;
-    shell.until("grep -F 'does not exist; the agent goes on with the others' second.log").await;
+    shell.until("grep -F 'does not exist; the agent continues with the others' second.log").await;
     remote.file("other.yaml", map(OTHER, "prices", "3")).commit("two");
     let refused = shell.try_run(&format!("mainstay sync -n {HOME}")).await;
     assert_ne!(refused.code, 0, "{}", refused.out);
     is_reverted().await;
 
-    // It comes back, and its Roles after it.
+    // The namespace is created again, and its Roles after it.
     shell.run(&format!("kubectl create namespace {OTHER}")).await;
-    shell.until("grep -F 'exists again, and the agent has no rights in it' second.log").await;
+    shell.until("grep -F 'exists again, and the agent has no permissions in it' second.log").await;
     shell.run(INSTALL).await;
     shell.until("grep -F 'the namespace is read again' second.log").await;
     shell.until(&format!("kubectl get configmap prices -n {OTHER}")).await;

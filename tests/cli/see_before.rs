@@ -20,7 +20,7 @@ use mainstay_testkit::{
 
 /// A Secret value that no output may contain.
 const CANARY: &str = "heron-teapot-7741";
-/// The same in base64.
+/// The same value in base64.
 const CANARY_BASE64: &str = "aGVyb24tdGVhcG90LTc3NDE=";
 
 /// A clone of the repository.
@@ -69,9 +69,9 @@ const KINDS: [(&str, &str); 4] =
 
 /// Records writes to the cluster from now on.
 enum Writes {
-    /// The embedded server tells of every write.
+    /// The embedded server reports every write.
     Told(devcluster::Subscription),
-    /// A real server shows the objects without what its controllers write.
+    /// On a real server, the earlier objects are compared, without the fields that its controllers write.
     Compared(Vec<Value>),
 }
 
@@ -100,7 +100,7 @@ impl Writes {
             Self::Told(events) => events,
         };
         let batch = events.take();
-        // Controllers of the cluster go on with their Events, for example about pods that cannot be created.
+        // Controllers of the cluster continue to write Events, for example about pods that cannot be created.
         let storages = batch.events.iter().map(|event| event.storage.to_string());
         let written: Vec<_> = storages.filter(|storage| storage != "events").collect();
         assert!(!batch.missed && written.is_empty(), "{written:?}");
@@ -343,7 +343,7 @@ async fn values_of_secrets_are_in_no_output() {
             assert!(!out.contains("plain"), "what is there now is of a Secret: {out}");
         }
     }
-    // The Secret has another value than the cluster's object, and the commit no longer refers to it.
+    // The Secret has a different value than the cluster's object, and the commit no longer refers to it.
     world.set_secret("values", json!({"PASSWORD": "another-value"}));
     for (path, text) in of("second-value", "plain") {
         clone.file(path, text);
@@ -501,7 +501,10 @@ async fn a_git_sync_is_taken_from_a_file_and_a_path_of_the_agents_machine_is_not
         "{out}"
     );
     let (code, out) = mainstay(&world, &["sync", "demo", "--dry-run"]).await;
-    assert!(code == 2 && out.contains("is a path of the agent's machine") && out.contains("--repository"), "{out}");
+    assert!(
+        code == 2 && out.contains("is a local path of the agent's machine") && out.contains("--repository"),
+        "{out}"
+    );
     let (code, out) = mainstay(&world, &["diff", "demo", "-o", "markdown"]).await;
     assert!(code == 2 && out.contains("--path"), "{out}");
 }
@@ -624,7 +627,7 @@ async fn immutable_paused_and_scaled_objects_are_shown_as_the_agent_treats_them(
     let (code, out) = mainstay(&world, &preview).await;
     assert_eq!(code, 2, "{out}");
     for line in [
-        "failed     Deployment.apps mainstay-tests/web (web.yaml:1 (document 1))\n  a field differs that cannot be changed; ",
+        "failed     Deployment.apps mainstay-tests/web (web.yaml:1 (document 1))\n  an immutable field differs; ",
         "left alone ConfigMap mainstay-tests/paused (paused.yaml:1 (document 1))\n  it is paused",
         "1 left alone, 1 failed, 1 unchanged\n",
     ] {
@@ -634,7 +637,7 @@ async fn immutable_paused_and_scaled_objects_are_shown_as_the_agent_treats_them(
     let (code, out) = mainstay(&world, &preview).await;
     assert!(code == 1 && out.contains("replaced   Deployment.apps mainstay-tests/web"), "{out}");
     assert!(
-        out.contains("spec.replace lets it be deleted and created again") && out.contains("+      app: other"),
+        out.contains("spec.replace allows the replacement of the object") && out.contains("+      app: other"),
         "{out}"
     );
     let after = world.get("apps/v1", "deployments", "web").unwrap();
@@ -655,7 +658,7 @@ async fn encrypted_objects_are_compared_decrypted_and_not_shown() {
     assert_eq!(world.data("m"), CANARY);
     let clone = Clone::of(&world);
     let preview = ["diff", "demo", "--path", &clone.text()];
-    // The same value, encrypted again, is unchanged.
+    // The same value is unchanged, although it is encrypted again.
     clone.file("m.yaml", sealed(CANARY));
     let (code, out) = mainstay(&world, &preview).await;
     assert!(code == 0 && out.contains("1 unchanged"), "{out}");

@@ -71,7 +71,7 @@ async fn says_at_once_that_no_agent_holds_the_lease() {
     let mut world = World::new().await;
     world.remote.file("a.yaml", config_map("a", "1")).commit("one");
     world.synced(json!({})).await;
-    let said = "no agent runs in this cluster: a sync is answered once one runs";
+    let said = "no agent is running in this cluster; the request is performed once one runs";
     let (code, without) = mainstay(&world, &["sync", "demo"]).await;
     assert!(code == 0 && without.contains(said), "{without}");
     world.hold_lease();

@@ -106,7 +106,7 @@ async fn drift_missed_by_the_watch_is_found_reported_and_reverted() {
     world.delete("v1", "configmaps", "b");
     assert_eq!(told(&mut world, |m| missed(m, "/b")).await.0, ["(object)"]);
     world.until("it is there again", |w| w.data("b") == "1").await;
-    // Additions of others are no drift: a new resource version alone is no finding.
+    // Additions of other clients are not drift: a new resource version alone is not a finding.
     world.edit("v1", "configmaps", "c", json!({"data": {"theirs": "x"}}));
     world.gate.record();
     rounds(&world, 3, 2).await;
@@ -231,7 +231,7 @@ async fn a_refused_dry_run_is_reported_once_for_a_kind_and_waits_for_its_next_tu
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_audit_that_differs_without_a_hand_edit_is_reported_and_applied_again() {
     let mut world = audited(&[("a.yaml", config_map("a", "1"))], json!({}), |_| ()).await;
-    // The answer of a webhook that was added later.
+    // The response of a webhook that was added later.
     let mut answer = Value::clone(&world.get("v1", "configmaps", "a").unwrap());
     answer["data"]["key"] = "rewritten".into();
     world.levers().fail_next(Fault {
@@ -276,7 +276,7 @@ async fn a_field_that_admission_changes_each_time_is_reported_and_not_applied_fo
         Message::DriftMissed { .. } => Some("it is taken for drift".to_owned()),
         _ => None,
     });
-    assert_eq!(cause.await, "the answer is another one each time (data.key), so no apply would settle it");
+    assert_eq!(cause.await, "every dry run returns different values (data.key), so an apply cannot converge");
     world.gate.record();
     rounds(&world, 1, 4).await;
     assert_eq!(any_missed(&mut world), None);

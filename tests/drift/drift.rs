@@ -1,4 +1,4 @@
-//! The backward loop, end to end: hand edits are reverted, and additions of others stay.
+//! The backward loop, end to end: hand edits are reverted, and additions of other clients stay.
 
 use std::sync::Arc;
 
@@ -68,7 +68,7 @@ async fn additions_of_others_to_an_object_stay() {
     patch_as(&world, "kubectl-edit", WEB, Form::Strategic, env);
     fence(&world).await;
     assert_eq!(version(&world.get(A.0, A.1, A.2).unwrap()), version(&edited));
-    // The Deployment has a separate watch. Our change comes after theirs in it.
+    // The Deployment has a separate watch. In that watch, this change comes after the earlier one.
     world.edit(WEB.0, WEB.1, WEB.2, json!({"metadata": {"labels": {"mainstay.dev/sync": "other"}}}));
     world
         .until("the label is ours again", |w| {
@@ -183,7 +183,7 @@ async fn annotations_for_people_are_never_reverted() {
         let edited = world.edit(A.0, A.1, A.2, json!({"metadata": {"annotations": {"mainstay.dev/prune": theirs}}}));
         fence(&world).await;
         assert_eq!(version(&world.get(A.0, A.1, A.2).unwrap()), version(&edited));
-        // It is not reverted when another field of the object is, either.
+        // The annotation is not reverted either when another field of the object is reverted.
         world.edit(A.0, A.1, A.2, json!({"data": {"key": "changed"}}));
         assert_eq!(revert_of(&mut world, "a").await.1, ["data.key"]);
         assert_eq!(annotation(&world), found);
@@ -272,7 +272,7 @@ async fn a_person_who_scales_is_reverted_and_an_autoscaler_is_not() {
     world.until("the count is given up", |w| !owns_replicas(w)).await;
     assert_eq!(web(&world)["spec"]["replicas"], 2, "and does not fall on the way");
     scale(&world, "kube-controller-manager", 7);
-    // A change of one of our fields is reverted, and the count still stays.
+    // A change of one of Mainstay's fields is reverted, and the count still stays.
     world.edit(
         WEB.0,
         WEB.1,
@@ -303,7 +303,7 @@ async fn objects_of_controllers_and_outside_the_inventory_are_left_alone() {
     let foreign = world.create("v1", "configmaps", NAMESPACE, foreign);
     fence(&world).await;
     assert_eq!(world.data("a"), "changed");
-    // A restart does not revert it, either.
+    // A restart does not revert the edit either.
     world.stop().await;
     world.start();
     fence(&world).await;

@@ -1,4 +1,5 @@
-//! The backward loop, end to end: values of others in place of ours, which the API server refuses to have together.
+//! The backward loop, end to end: values of other clients in place of Mainstay's, where the API server refuses both
+//! together.
 
 use devcluster::{Action, Call, verbs::patch::Form};
 use serde_json::{Value, json};
@@ -96,13 +97,13 @@ async fn a_conflicting_port_of_a_person_is_removed_and_that_of_an_applier_is_rep
     };
     let object = apply("kubectl");
     let call = Call::new(SERVICE.0, SERVICE.1, NAMESPACE, "web", Action::Patch(Form::Apply, object));
-    // The agent may already be reverting it. The apply then conflicts with ours and is refused.
+    // The agent may already be reverting the edit. The apply then conflicts with the agent's and is refused.
     let _ = world.try_as("kubectl", call);
     world.until("it is reverted", |w| spec(w, SERVICE)["ports"] == before["ports"]).await;
     assert_eq!(revert_of(&mut world, "web").await.0, "kubectl");
 }
 
-/// A Deployment in which every keyed list has one of our items.
+/// A Deployment in which every keyed list has an item that Mainstay applied.
 const LISTS: &str = r"apiVersion: apps/v1
 kind: Deployment
 metadata: {name: web}
@@ -158,7 +159,8 @@ async fn an_item_of_any_list_whose_key_was_edited_is_reverted_in_one_apply() {
         // Prevents the edits from counting as a fight.
         world.kill().await;
         world.start();
-        // The agent applies again the state that it had not recorded before the kill. It answers afterwards.
+        // The agent applies again the state that it had not recorded before the kill. After that, it answers the
+        // request.
         world.ask("demo").await;
         fence(&world).await;
     }
@@ -313,7 +315,7 @@ webhooks:
     let mut world = synced(&files).await;
     let of = ("example.org/v1", "widgets", "w");
     let before = spec(&world, of);
-    // One item resembles ours. The other only takes the last free place.
+    // One item resembles the item in Git. The other item only takes the last free position in the list.
     for part in [json!({"id": "c", "size": 1}), json!({"id": "c", "size": 9})] {
         let edit = json!([{"op": "replace", "path": "/spec/parts/0", "value": part}]);
         patch_as(&world, "kubectl-edit", of, Form::Json, edit);

@@ -93,7 +93,7 @@ async fn a_persistent_writer_is_reported_a_few_times_under_the_policy_report() {
     let (mut writes, mut every) = (0, tokio::time::interval(Duration::from_millis(10)));
     while writes < 300 || !world.condition("demo", "Contended").starts_with("True") {
         assert!(began.elapsed() < world.patience, "{}", world.status("demo"));
-        // Without its label, the object leaves the watch for a moment and has to be read. It differs as before.
+        // Without its label, the object leaves the watch for a moment and has to be read. The object differs as before.
         let label = if writes % 2 == 0 { Value::Null } else { json!("mainstay-tests.demo") };
         let theirs = json!({"metadata": {"labels": {LABEL: label}}, "data": {"key": format!("theirs {writes}")}});
         let call = Call::new(A.0, A.1, NAMESPACE, A.2, Action::Patch(Form::Merge, theirs));
@@ -103,7 +103,7 @@ async fn a_persistent_writer_is_reported_a_few_times_under_the_policy_report() {
     }
     let condition = world.condition("demo", "Contended");
     assert!(condition.contains("autopilot keeps writing to ConfigMap mainstay-tests/a: "), "{condition}");
-    // As for reverts, the backoff doubles from the fifth one on. Each is dry-run and reported once.
+    // As for reverts, the backoff doubles from the fifth attempt on. Each attempt is a dry run and is reported once.
     let (told, asked) = (told(&mut world), count(&world, "apply configmaps"));
     let most = 5.0 + (1.0 + began.elapsed().as_secs_f64() / 0.25).log2().ceil() + 1.0;
     assert!((5.0..=most).contains(&f64::from(told)), "{told} reports of {writes} writes in {:?}", began.elapsed());
@@ -203,7 +203,7 @@ async fn an_idle_agent_sends_no_request() {
             quiet.1.elapsed() > Duration::from_secs(3)
         })
         .await;
-    // Status changes and additions of others cause no requests, either.
+    // Status changes and additions of other clients cause no requests, either.
     let before = world.requests();
     let theirs: Value = json!({"metadata": {"annotations": {"note": "x"}}});
     world.edit(A.0, A.1, A.2, theirs);

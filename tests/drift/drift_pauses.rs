@@ -64,7 +64,7 @@ async fn a_commit_reaches_an_object_under_break_glass_when_that_is_over() {
     assert_eq!(world.data("a"), "1");
     world.edit(A.0, A.1, A.2, over());
     world.until("the commit has reached it", |w| w.data("a") == "2").await;
-    // The next agent keeps it without a write, too.
+    // The agent enforces the new state without a further write of the object.
     world.until("it is in the inventory", |w| w.status("demo").get("paused").is_none_or(Value::is_null)).await;
     world.edit(A.0, A.1, A.2, changed());
     world.until("reverted to the new state", |w| w.data("a") == "2").await;
@@ -113,7 +113,7 @@ async fn an_object_under_break_glass_that_lost_its_label_is_still_seen() {
     world.edit(A.0, A.1, A.2, unlabelled);
     fence(&world).await;
     assert_eq!(world.data("a"), "changed");
-    // An agent that did not see the change finds it, too.
+    // An agent that did not see the change finds the object, too.
     world.stop().await;
     world.start();
     fence(&world).await;
@@ -154,7 +154,7 @@ async fn reported_drift_is_emitted_once_and_stays() {
     world.change("demo", json!({"drift": "Report"})).await;
     world.edit(A.0, A.1, A.2, changed());
     assert_eq!(drift_seen(&mut world).await, ["data.key"]);
-    // Later additions of others are no further drift.
+    // Later additions of other clients are not further drift.
     world.edit(A.0, A.1, A.2, json!({"data": {"theirs": "x"}}));
     world.delete(A.0, A.1, "b");
     assert_eq!(drift_seen(&mut world).await, ["(object)"]);

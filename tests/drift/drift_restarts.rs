@@ -29,7 +29,7 @@ async fn a_restart_applies_nothing_and_lists_each_kind_once() {
     world.start();
     world.ask("demo").await;
     assert_eq!(count(&world, "apply"), 0, "{:?}", world.requests());
-    // The inventory is read by its name, and no object is.
+    // The agent reads the inventory by its name, and no object.
     let reads = [count(&world, "get configmaps"), count(&world, "get deployments.apps")];
     assert_eq!(reads, [1, 0], "{:?}", world.requests());
     fence(&world).await;
@@ -51,7 +51,7 @@ async fn a_git_sync_stays_ready_over_a_restart_with_slow_lists() {
     let before = since(&world);
     assert!(before.len() == 2 && before.iter().all(|(status, _)| status == "True"), "{before:?}");
     world.stop().await;
-    // Streaming lists are watches. Only those of labelled objects are delayed, not those of the agent's own settings.
+    // Streaming lists are watches. Only lists of labelled objects are delayed, not lists of the agent's own settings.
     for resource in ["configmaps", "deployments.apps"] {
         world.levers().fail_next(Fault {
             verb: "watch".into(),

@@ -1,4 +1,4 @@
-//! Many edits at once: sharing of reverts between owners, and behaviour on an overloaded server.
+//! Many simultaneous edits: sharing of reverts between owners, and behaviour on an overloaded server.
 
 use devcluster::fault_injection::Fault;
 use serde_json::json;

@@ -165,7 +165,7 @@ async fn kubectl_changes_nothing_that_is_in_git() {
     assert!(error.contains("no valid changes were saved"), "{error}");
     assert_eq!(world.data("a"), "1");
 
-    // Allowed: fields of others, objects outside of manifests, and requests without changes.
+    // Allowed: fields of other managers, objects outside of manifests, and requests without changes.
     kubectl.run(&["scale", "deployment/web", "--replicas=2"]).await;
     kubectl.run(&["rollout", "restart", "deployment/web"]).await;
     kubectl.run(&["annotate", "configmap", "a", "mainstay.dev/prune=disabled"]).await;
@@ -229,7 +229,7 @@ async fn accounts_add_to_objects_and_change_nothing_that_is_in_git() {
     }
     assert!(!delete_as(&world, OPERATOR, "v1", "configmaps", NAMESPACE, "a"));
     edit_as(&world, OPERATOR, NAMESPACE, "a", json!({"metadata": {"finalizers": null}})).unwrap();
-    // Users cannot do so by wiping the proof of ownership, either.
+    // Users cannot change an object by wiping the proof of ownership, either.
     let wiped = edit_as(&world, JANE, NAMESPACE, "a", json!({"metadata": {"managedFields": [{}]}}));
     assert_eq!(wiped.unwrap_err().0, 403);
     assert_eq!(world.data("a"), "1");
@@ -400,7 +400,7 @@ async fn a_policy_of_somebody_else_is_not_taken() {
     let made = world.create(ADMISSION, POLICIES, "", foreign);
     world.remote.file("a.yaml", config_map("a", "1")).commit("one");
     world.synced(json!({"prevent": true})).await;
-    let says = format!("False NameConflict: ValidatingAdmissionPolicy {NAME} is there already");
+    let says = format!("False NameConflict: ValidatingAdmissionPolicy {NAME} already exists");
     world.condition_is("demo", "Prevented", &says).await;
     assert_eq!(policy(&world, POLICIES).unwrap()["spec"], made["spec"]);
     assert_eq!(policy(&world, BINDINGS), None);

@@ -275,7 +275,7 @@ async fn certificates_are_replaced_while_every_write_is_judged() {
         assert!(began.elapsed() < seconds(40), "they are replaced");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    // The configurations are applied without `caBundle`, or with another one.
+    // The configurations are applied without `caBundle`, or with a different `caBundle`.
     for kind in ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"] {
         let operations = json!([{"op": "replace", "path": "/webhooks/0/clientConfig/caBundle", "value": "Cg=="}]);
         let action = Action::Patch(devcluster::verbs::patch::Form::Json, operations);
@@ -367,8 +367,8 @@ async fn hostile_reviews_are_answered_and_cost_little() {
         // No conversion webhook is configured, so the body is not read.
         ("POST", "/convert", json(24 << 20), "", "404 there is no webhook at this path"),
         ("POST", path, json(5 << 20), "", "413 the review is larger than 4 MiB"),
-        ("POST", path, json(2), "{}", "400 could not decode body: it is no AdmissionReview"),
-        ("POST", path, json(deep.len()), &deep, "400 could not decode body: it is no AdmissionReview"),
+        ("POST", path, json(2), "{}", "400 could not decode body: it is not an AdmissionReview"),
+        ("POST", path, json(deep.len()), &deep, "400 could not decode body: it is not an AdmissionReview"),
         (
             "POST",
             path,
@@ -441,7 +441,7 @@ async fn functions_are_converted_for_who_trusts_the_agent() {
     })
     .to_string();
     let client_of_it = self::client(&world);
-    // The agent learns of it through two watches.
+    // The agent learns of the conversion webhook through two watches.
     let answer = loop {
         let answer = client_of_it.post("/convert", review.as_bytes()).await;
         if !answer.starts_with("404") {
@@ -454,7 +454,7 @@ async fn functions_are_converted_for_who_trusts_the_agent() {
     assert_eq!(converted["apiVersion"], "serverless.kyma-project.io/v1alpha2");
     assert_eq!(converted["spec"]["source"]["inline"]["source"], inline("1")["source"]);
     let answer = client_of_it.post("/convert", b"{}").await;
-    assert!(answer.starts_with("400 could not decode body: it is no ConversionReview"), "{answer}");
+    assert!(answer.starts_with("400 could not decode body: it is not a ConversionReview"), "{answer}");
     world.convert_at(None);
     while !client_of_it.post("/convert", b"{}").await.starts_with("404 there is no webhook at this path") {
         tokio::time::sleep(Duration::from_millis(20)).await;

@@ -13,6 +13,8 @@ use mainstay_testkit::{
     world::{NAMESPACE, World, config_map, deployment},
 };
 
+const FUNCTIONS: (&str, &str) = ("serverless.kyma-project.io/v1alpha1", "functions");
+
 fn autoscaler(target: &str) -> Value {
     json!({
         "apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler",
@@ -135,10 +137,29 @@ async fn a_count_that_leaves_the_manifest_stays_for_the_autoscaler_of_the_same_c
     scale(&world, 5);
     let counts = counts_until(&mut changes, 5).await;
     assert!(counts.iter().all(|count| [4, 5].contains(count)), "{counts:?}");
-    // Without an autoscaler the count of the branch holds again.
+    // Without an autoscaler, the count of the branch applies again.
     world.remote.remove("hpa.yaml").file("web.yaml", deployment("web", "nginx:3", 2));
     world.commit("demo", "no autoscaler").await;
     world.until("Git's count holds", |w| replicas(w) == 2).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_count_of_a_function_stays_for_the_autoscaler_of_the_same_commit() {
+    let mut world = World::new().await;
+    let function = |spec: &Value| {
+        let metadata = json!({"name": "web", "namespace": NAMESPACE});
+        json!({"apiVersion": FUNCTIONS.0, "kind": "Function", "metadata": metadata, "spec": spec}).to_string()
+    };
+    let mut spec = functions::scaled("1");
+    spec["replicas"] = json!(4);
+    world.remote.file("web.json", function(&spec)).commit("one");
+    world.synced(json!({"wait": false})).await;
+    let mut hpa = autoscaler("web");
+    hpa["spec"]["scaleTargetRef"] = json!({"apiVersion": FUNCTIONS.0, "kind": "Function", "name": "web"});
+    world.remote.file("web.json", function(&functions::scaled("2"))).file("hpa.json", hpa.to_string());
+    world.commit("demo", "the count is the autoscaler's").await;
+    // Without a count a Function scales by itself, so the server sets none.
+    assert_eq!(world.get(FUNCTIONS.0, FUNCTIONS.1, "web").unwrap()["spec"]["replicas"], 4);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -167,7 +188,7 @@ async fn a_count_that_leaves_the_manifest_stays_for_an_autoscaler_that_comes_lat
         let mut changes = world.server.changes("apps/v1", "deployments");
         world.remote.file("app/web.yaml", deployment("web", "nginx:2", 4).replace("  replicas: 4\n", ""));
         if whose == "a person" {
-            // An agent that starts does not know what the last one applied.
+            // A new agent does not know what the previous agent applied.
             world.kill().await;
             world.remote.commit("the count leaves");
             world.start();

@@ -60,7 +60,7 @@ trait BindingWorld {
     fn binding(&self, name: &str, spec: Value);
     fn usage(&self, name: &str, binding: &str, function: &str) -> Value;
     fn usage_says(&self, usage: &str) -> Value;
-    /// Waits until a usage is ready and the pods of `hello` have it.
+    /// Waits until a usage is ready and the pods of `hello` use the Secret.
     async fn is_bound(&self, usage: &str);
     /// Waits until a usage fails with this reason and message.
     async fn fails(&self, usage: &str, reason: &str, message: &str);
@@ -227,7 +227,7 @@ async fn a_function_gets_the_secret_of_its_binding_and_the_usage_says_so() {
     assert!(condition["lastUpdateTime"].is_string() && condition["lastTransitionTime"].is_string(), "{condition}");
     let owner = &usage["metadata"]["ownerReferences"][0];
     assert_eq!((&owner["kind"], &owner["name"]), (&json!("ServiceBinding"), &json!("redis")));
-    // Several usages are ordered by name. A later one wins.
+    // Several usages are ordered by name. A later usage takes precedence.
     world.binding("other", json!({"secretName": "of-another-name"}));
     world.usage("a-first", "other", "hello");
     let both = json!([{"prefix": "REDIS_", "secretRef": {"name": "of-another-name"}}, redis()[0]]);
@@ -378,7 +378,7 @@ async fn objects_of_another_controller_are_left_to_it() {
     world.quiet().await;
     assert_eq!(world.usage_says("another"), Value::Null);
     assert_eq!(world.usage_says("theirs")["lastUpdateTime"], "2020-01-01T00:00:00Z");
-    // The same holds for usages in labels of the other controller.
+    // The same holds for usages with labels of the other controller.
     world.delete(USAGES.0, USAGES.1, "theirs");
     world.until_function("the agent serves it again", |w| w.sources() == redis()).await;
     world.fails("another", "ServiceBindingGetError", "not found").await;

@@ -39,7 +39,7 @@ async fn takes_the_directory_of_the_recorded_commit() {
     // The branch advances elsewhere. The directory is unchanged, so the reference is not resolved again.
     origin.remote.file("other/big", "yes").commit("second");
     job.fetch("nodejs22", &resolved).await;
-    // The directory changes. The recorded commit counts, whether or not the server serves commits by ID.
+    // The directory changes. The recorded commit is used, whether or not the server serves commits by ID.
     origin.remote.file("fn/handler.js", "2").commit("third");
     job.fetch("nodejs22", &resolved).await;
     assert_eq!(job.read("workspace/src/handler.js"), "1");
@@ -77,7 +77,7 @@ async fn fetches_an_annotated_tag_from_a_server_that_serves_no_commit_by_id() {
         "v1".clone_into(&mut arguments[at]);
         arguments
     };
-    // The tagged commit is on no branch; only the tag leads to it.
+    // The tagged commit is on no branch; only the tag points to it.
     origin.remote.branch("release").file("handler.js", "released").commit("released");
     let released = resolved(&origin);
     origin.remote.annotated_tag("v1").branch("main").drop_branch("release");
@@ -92,7 +92,7 @@ async fn fetches_an_annotated_tag_from_a_server_that_serves_no_commit_by_id() {
         .unwrap();
     assert_eq!(tag.stdout, b"tag\n", "it is an object of its own");
 
-    // The tag moves to a commit with other files, so the recorded ones are gone.
+    // The tag moves to a commit with other files, so the recorded files are gone.
     origin.remote.file("handler.js", "later").commit("later");
     origin.remote.annotated_tag("v1");
     let failure = Job::new().failure("fetch", "nodejs22", &released).await;
@@ -207,7 +207,7 @@ async fn takes_files_in_git_lfs_on_request() {
     })
     .await;
     let failure = origin.refused("/").await;
-    let hint = "`handler.js` is kept in Git LFS, which is not fetched; let the GitRepository say `lfs: true`";
+    let hint = "`handler.js` is kept in Git LFS, which is not fetched; set `lfs: true` in the GitRepository";
     assert!(failure.message.contains(hint), "{}", failure.message);
     assert_eq!(origin.server.take_large_requests(), (0, 0));
 
@@ -249,9 +249,9 @@ async fn refuses_sources_that_must_not_be_written() {
         assert!(failure.message.contains(words), "{}", failure.message);
     };
     let source = FailureReason::SourceInvalid;
-    check(&|remote| _ = remote.symlink("l", "/etc/passwd"), source, "leads out of the Function's directory").await;
-    check(&|remote| _ = remote.symlink("a/l", "../../x"), source, "leads out of the Function's directory").await;
-    check(&|remote| _ = remote.symlink("l", "l"), source, "leads to itself").await;
+    check(&|remote| _ = remote.symlink("l", "/etc/passwd"), source, "points outside the Function's directory").await;
+    check(&|remote| _ = remote.symlink("a/l", "../../x"), source, "points outside the Function's directory").await;
+    check(&|remote| _ = remote.symlink("l", "l"), source, "points to itself").await;
     check(&|remote| _ = remote.remove("handler.js").symlink("handler.js", "gone"), source, "no `handler.js`").await;
     check(&|remote| _ = remote.remove("handler.js").file("handler.js/x", ""), source, "is a directory").await;
     let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12\n";
@@ -268,7 +268,7 @@ async fn refuses_names_that_no_repository_may_hold() {
         origin.remote.forged(name);
         let failure = origin.refused("/").await;
         assert_eq!(failure.reason, FailureReason::SourceInvalid);
-        assert!(failure.message.contains("no repository may hold"), "{}", failure.message);
+        assert!(failure.message.contains("is reserved by Git"), "{}", failure.message);
     }
     let mut origin = Origin::new(function).await;
     origin.remote.forged("handler.js");

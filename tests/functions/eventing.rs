@@ -32,7 +32,7 @@ const KNATIVE: &str = "eventing.knative.dev/v1alpha1";
 const KYMA: &str = "eventing.kyma-project.io/v1alpha1";
 /// Namespace of the component.
 const HOME: &str = "kyma-system";
-/// Its permissions.
+/// The permissions of the component.
 const RIGHTS: &str = "manifests/eventing/rbac.yaml";
 /// Another namespace with a Service `sink`.
 const OTHER: &str = "other-tenant";
@@ -60,7 +60,7 @@ struct Events {
 /// A server in place of the pods of a Service.
 struct Sink {
     address: SocketAddr,
-    /// Whether the process gets its address.
+    /// Whether the process receives the address of this server.
     is_named: bool,
     seen: Arc<Seen>,
     task: Option<JoinHandle<()>>,
@@ -69,9 +69,9 @@ struct Sink {
 #[derive(Default)]
 struct Seen {
     calls: Mutex<Vec<Seized>>,
-    /// The statuses of the next answers; then 200.
+    /// The statuses of the next responses. Further responses have 200.
     answers: Mutex<Vec<u16>>,
-    /// Whether each answer contains an event.
+    /// Whether each response contains an event.
     replies: AtomicBool,
 }
 
@@ -98,7 +98,7 @@ impl Sink {
         self.task = Some(tokio::spawn(async move { axum::serve(listener, app).await.unwrap() }));
     }
 
-    /// Ends at once, even during an answer.
+    /// Ends immediately, even during a response.
     async fn stop(&mut self) {
         let task = self.task.take().unwrap();
         task.abort();
@@ -532,7 +532,7 @@ async fn publishing_costs_no_request_to_the_api_server() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_status_that_is_refused_is_tried_seldom_and_holds_up_no_other() {
     let events = Events::running().await;
-    // The first one in the order of writes.
+    // This Subscription is the first in the order of writes.
     events.world.server.embedded().faults().fail_next(devcluster::fault_injection::Fault {
         resource: "subscriptions/status".into(),
         name: "a".into(),

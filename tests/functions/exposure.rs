@@ -64,18 +64,18 @@ impl Front {
     }
 }
 
-/// Returns such a world with Istio and Oathkeeper, a Service `my-function`, an agent, and a gateway.
+/// Returns a world with Istio and Oathkeeper, a Service `my-function`, an agent, and a gateway.
 async fn exposing() -> (World, Front) {
     exposing_with(None).await
 }
 
-/// Returns such a world for tests of the gateway itself.
+/// Returns the same world for tests of the gateway itself.
 async fn with_gateway(issuer: Option<Issuer>) -> (World, Gateway) {
     let (world, front) = exposing_with(issuer).await;
     (world, front.0.expect("this test needs the gateway of the embedded cluster"))
 }
 
-/// Returns such a world with an issuer of tokens.
+/// Returns the same world with an issuer of tokens.
 async fn exposing_with(issuer: Option<Issuer>) -> (World, Front) {
     let mut world = world_with(&[SERVICES, RULES]).await;
     world.exposure.allowed_issuers = issuers_inside().iter().map(|url| url.parse().unwrap()).collect();
@@ -389,7 +389,7 @@ async fn two_paths_are_distinguished_by_path_and_method() {
     let raw = [("origin", "https://page.example.com"), ("access-control-request-method", "GET")];
     assert_eq!(ask_with(&gateway, Method::OPTIONS, HOST, "/ip", &raw).await, (200, String::new()));
 
-    // A missing Service is reported, and no route leads to it.
+    // A missing Service is reported, and no route points to it.
     world.delete("v1", "services", "my-function");
     world.rule_is("ERROR SKIPPED SKIPPED", "False ServiceNotFound: Service my-function not found").await;
     assert_eq!(ask(&gateway, Method::GET, HOST, "/ip").await, (404, String::new()));
@@ -682,7 +682,7 @@ async fn a_path_whose_check_is_unavailable_is_not_routed() {
     gateway.is(Method::GET, HOST, "/closed", 404).await;
     // An open path that would match its requests is not routed either.
     world.change_rule(json!({"rules": [path("/.*", &["GET"], "noop", json!({})), closed]}));
-    let also = "may lead to the same requests and so are not routed either";
+    let also = "may match the same requests, so they are not routed either";
     let says = |w: &World| w.rule_said(NAMESPACE, "my-function").1.contains(also);
     world.until("it is said", says).await;
     world.until("there is no route", |w| w.all(ROUTES).is_empty()).await;
@@ -747,7 +747,7 @@ async fn unused_and_unchanged_exposure_costs_no_request() {
     world.rule_is(SERVED.0, SERVED.1).await;
     world.quiet().await;
     let before = world.requests();
-    // An unrelated Service, and a status of its own Rule.
+    // A change of an unrelated Service, or of the status of the agent's own Rule, causes no request.
     world.service(OTHER, "another", loopback());
     let rule = name(&world.all(RULES)[0]);
     let status = json!({"status": {"validation": {"valid": true}}});
@@ -819,7 +819,7 @@ async fn hostile_apirules_harm_no_other_rule() {
     for (name, spec, _) in &all {
         let metadata = json!({"name": name, "namespace": NAMESPACE});
         let rule = json!({"apiVersion": API, "kind": "APIRule", "metadata": metadata, "spec": spec});
-        // The schema refuses some.
+        // The schema refuses some of the rules.
         let made = world.try_as("test", Call::new(API, "apirules", NAMESPACE, "", Action::Create(rule)));
         assert!(made.is_ok() || *name == "bracket", "{name}: {made:?}");
     }
@@ -887,7 +887,7 @@ async fn a_rule_that_is_not_wanted_any_more_does_not_answer_for_one_that_cannot_
     world.rule_is("ERROR ERROR ERROR", "False ApplyFailed").await;
     assert_eq!(world.all(RULES), Vec::<Arc<Value>>::new(), "what everybody may pass is gone");
     gateway.answers(HOST, "/closed", 404).await;
-    // The other way round, the old Rule stays, and the status reports it.
+    // If a Rule becomes unnecessary and the other write fails, the old Rule stays, and the status reports it.
     world.levers().clear_faults();
     world.change_rule(json!({"rules": [path("/open", &["GET"], "noop", json!({}))]}));
     world.rule_is(SERVED.0, SERVED.1).await;

@@ -29,7 +29,7 @@ fn sent(world: &World, kinds: &[(&str, &str)]) -> BTreeMap<String, Value> {
         if kinds.iter().any(|kind| is_of(&kind)) {
             assert!(query.contains("fieldValidation=Strict"), "{path}?{query}");
             let mut object: Value = serde_json::from_slice(&heard.sent).unwrap();
-            // It says that the object must not exist yet, and is not stored.
+            // The resource version requires that the object does not exist yet. A server does not store this value.
             object["metadata"].as_object_mut().unwrap().remove("resourceVersion");
             all.insert(path.to_owned(), object);
         }
@@ -64,7 +64,7 @@ fn versions(world: &World, paths: &BTreeMap<String, Value>) -> Vec<Value> {
     paths.keys().map(|path| live(world, path)["metadata"]["resourceVersion"].clone()).collect()
 }
 
-/// Makes the agent serve an APIRule with these paths until its status says this. Returns the created objects.
+/// Makes the agent serve an APIRule with these paths until its status has this condition. Returns the created objects.
 async fn judge(kinds: &[(&str, &str)], rules: &[Value], condition: &str) -> Vec<Value> {
     let mut world = world_with(kinds).await;
     world.service(NAMESPACE, "my-function", "127.0.0.1:9".parse().unwrap());

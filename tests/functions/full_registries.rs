@@ -100,7 +100,8 @@ async fn a_function_whose_registry_is_full_says_so_serves_on_and_is_built_once_t
     registry.leave(PAGE);
     world.edit_function("hello", json!({"spec": {"source": "1"}}));
     world.says("hello", "BuildReady", "False JobFailed").await;
-    let full = |w: &World| w.said("hello", "BuildReady").contains("its volume is full (it answered 500); make room");
+    let full =
+        |w: &World| w.said("hello", "BuildReady").contains("its volume is full (it answered 500); free space there");
     world.until_function("the cause and the way out", full).await;
     world.until_function("a second attempt", |w| w.function_status("hello")["builds"].as_i64() >= Some(2)).await;
     assert!(world.said("hello", "Running").starts_with("True"), "{}", world.said("hello", "Running"));

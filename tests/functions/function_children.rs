@@ -284,7 +284,7 @@ fn credentials_are_mounted_only_where_no_third_party_code_runs() {
         let push = ("push", vec!["serverless-registry-config-default".into()]);
         let install = ("install", vec!["serverless-package-registry-config".into()]);
         let expected = match case.name {
-            // Neither an external source nor dependencies.
+            // This Function has neither an external source nor dependencies.
             "inline-nodejs" => vec![("install", vec![]), push],
             "inline-python" => vec![install, push],
             _ => vec![("fetch", git), install, push],

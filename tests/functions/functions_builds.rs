@@ -178,7 +178,7 @@ async fn a_build_pod_that_cannot_start_is_reported_and_ended_by_its_deadline() {
     world.says("hello", "BuildReady", "False JobFailed").await;
     let said = world.said("hello", "BuildReady");
     assert!(said.contains("DeadlineExceeded") && said.contains("ImagePullBackOff"), "{said}");
-    // The third one gets the place.
+    // The third build gets the free slot.
     world.says("third", "BuildReady", "Unknown JobRunning").await;
 }
 
@@ -210,7 +210,7 @@ async fn no_more_builds_run_than_may_and_no_namespace_waits_for_another() {
     };
     world.until_function("it waits", |w| last(w)["queue"].is_i64()).await;
     assert_eq!(last(&world)["queue"], 1, "it comes before the third one of the first namespace");
-    // The build uses the newest inputs when its turn comes.
+    // The build uses the newest inputs when it starts.
     world.edit_function("f5", json!({"spec": {"source": "2"}}));
     world.builds_succeed();
     for n in 1..=5 {

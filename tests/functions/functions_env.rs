@@ -34,7 +34,7 @@ async fn another_order_of_the_variables_rolls_the_pods_and_builds_nothing() {
     assert_ne!(generation(&world), before);
     assert_eq!(world.function_status("hello")["image"], image);
     assert_eq!(world.child_name("hello", JOBS), job);
-    // The same order again is no change.
+    // Sending the same order again changes nothing.
     let before = generation(&world);
     world.edit_function("hello", json!({"spec": {"env": [{"name": "B", "value": "$(A)"}, one("A")]}}));
     world.edit_function("hello", json!({"metadata": {"annotations": {"mainstay.dev/somebody": "looks"}}}));

@@ -1,5 +1,5 @@
-//! Invalid Functions, and missing dependencies of valid ones. Each is reported, the serving version continues, and
-//! there is no build.
+//! Invalid Functions, and missing dependencies of valid Functions. Each problem is reported, the serving version
+//! continues, and there is no build.
 
 use std::time::Duration;
 
@@ -197,7 +197,7 @@ async fn dependencies_of_a_function_may_be_deleted_while_it_builds_or_runs() {
         put(&world, resource);
         world.says("hello", "ConfigurationReady", "True").await;
     }
-    // The build ends while its repository is missing. Its result counts once the repository is back.
+    // The build ends while its repository is missing. The result is used once the repository is back.
     take(&world, "gitrepositories");
     world.says("hello", "ConfigurationReady", words[0].1).await;
     world.builds_succeed();
@@ -281,7 +281,7 @@ async fn a_child_that_somebody_else_creates_concurrently_is_not_adopted() {
     world.function("hello", inline("1"));
     let asked = |w: &World| w.requests().iter().any(|(what, n)| what == "apply services" && *n >= 2);
     world.until_function("the agent has seen that there is none", asked).await;
-    // It has no field that conflicts with the agent's.
+    // This Service has no field that conflicts with the agent's.
     let theirs = json!({
         "apiVersion": "v1", "kind": "Service", "metadata": {"name": "hello", "namespace": NAMESPACE},
         "spec": {"type": "ExternalName", "externalName": "theirs.example.org"},

@@ -54,7 +54,7 @@ async fn fence(world: &World, kinds: &[Kind]) {
             let before = world.child("fence", kind)["spec"].clone();
             let name = world.child_name("fence", kind);
             let call = Call::new(kind.0, kind.1, NAMESPACE, &name, Action::Patch(Form::Strategic, edit));
-            // It may be reverted before it can be read.
+            // The change may be reverted before it can be read.
             assert_ne!(world.try_as("kubectl-edit", call).unwrap()["spec"], before);
             world.until_function("the fence is reverted", |w| w.child("fence", kind)["spec"] == before).await;
         }
@@ -196,7 +196,7 @@ async fn harmless_foreign_fields_stay_without_requests() {
     fence(&world, &kinds).await;
     let applies = world.requests().into_iter().filter(|(asked, _)| asked.starts_with("apply ")).collect::<Vec<_>>();
     assert_eq!(applies.iter().map(|(_, count)| *count).collect::<Vec<_>>(), [2; 3], "only of the fence: {applies:?}");
-    // A rollout does not remove it either.
+    // A rollout does not remove the additions either.
     world.edit_function("hello", json!({"spec": {"env": [{"name": "A", "value": "1"}]}}));
     world.until_function("the variable is there", |w| spec(w, DEPLOYMENTS).to_string().contains(r#""name":"A""#)).await;
     world.runs("hello").await;
@@ -284,7 +284,7 @@ async fn a_refused_removal_is_retried_with_backoff() {
     // After 1 s, 2 s, 4 s …, with up to 10 % less.
     let most = 1.0 + (1.0 + passed / 0.9).log2();
     assert!((4.0..=most).contains(&(tries as f64)), "{tries} tries in {passed} s");
-    // Each attempt takes ownership of the addition, and gives it back because the apply is refused. If the Deployment's
+    // Each attempt takes ownership of the addition, and returns it because the apply is refused. If the Deployment's
     // controller writes in between, ownership stays, or the object is read again. One more attempt may have started.
     let (writes, reads) = (asked(&world, "patch deployments.apps"), asked(&world, "get deployments.apps"));
     assert!(writes <= 2 * (tries + 1) && reads <= tries, "{tries} tries: {:?}", world.requests());

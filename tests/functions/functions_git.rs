@@ -182,7 +182,7 @@ async fn a_corrected_git_password_works_at_once_and_what_serves_goes_on() {
     let job = world.child("hello", JOBS).to_string();
     assert!(job.contains("--auth=basic") && job.contains(r#""secretName":"git""#) && !job.contains("right"), "{job}");
 
-    // Git is unavailable, so the known commit counts.
+    // Git is unavailable, so the known commit is used.
     server.fail(On::Everything, Fault::Status(503));
     world.look();
     world.says("hello", "ConfigurationReady", "False SourceUpdateFailed: Sources update failed").await;

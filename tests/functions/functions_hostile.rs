@@ -24,8 +24,9 @@ fn package(remote: &mut Remote, name: &str, script: &str) {
     remote.file(&format!("{name}/guest/package.json"), package.to_string());
 }
 
-/// Searches its environment, those of its parent processes, and all files of the node for words, and saves the names of
-/// those found. The words are written backwards, so that it does not find itself.
+/// A script that searches its environment, the environments of its parent processes, and all files of the node for
+/// words, and saves the names of the words that it finds. The words are written backwards, so that the script does not
+/// find itself.
 const HUNT: &str = r"
 const fs = require('fs'), path = require('path');
 const words = JSON.parse(fs.readFileSync('words.json', 'utf8'));
@@ -84,7 +85,7 @@ async fn a_package_that_hunts_for_credentials_finds_only_those_of_package_regist
     world.start();
     world.git_function_of("private", "hunter", "/hunter");
     world.runs("hunter").await;
-    // It finds only the allowed words.
+    // The script finds only the allowed words.
     world.answers("hunter", "200 packages source").await;
 
     // A build that fails because of the password does not reveal it either.
@@ -268,7 +269,7 @@ async fn a_branch_that_is_rewritten_before_the_fetch_is_built_at_its_new_commit(
     world.until_function("the first has its source", fetched).await;
     world.git_function_of("web", "moved", "/moved");
     world.says("moved", "BuildReady", "Unknown JobQueued").await;
-    // The recorded commit is gone when its turn comes.
+    // The recorded commit is gone when the build starts.
     server.speak_version_zero();
     let second = world.remote.file("moved/handler.js", "exports.main = () => 'two'").orphan("another history");
     fs::write(&go, "").unwrap();

@@ -15,7 +15,7 @@ const KILLS: u64 = 5;
 const INLINE: [&str; 2] = ["hopper", "adder"];
 const IN_GIT: [&str; 2] = ["packed", "wheeled"];
 
-/// Returns the code of a Function, which answers its name and a version.
+/// Returns the code of a Function, which answers with its name and a version.
 fn code(name: &str, version: u64) -> String {
     match name {
         "hopper" => format!("module.exports = {{ main: () => 'hopper {version}' }}"),

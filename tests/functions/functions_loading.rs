@@ -74,7 +74,7 @@ async fn a_version_that_cannot_be_loaded_says_why_and_the_old_one_serves() {
         assert_ne!(world.function_status(runtime)["image"], image);
         assert_eq!(world.function_status(runtime)["servedGeneration"], generation + 4);
     }
-    // The first version of a Function reports its own cause, and so does each later one while earlier pods still exist.
+    // The first version of a Function reports its own cause. So does each later version while earlier pods still exist.
     let (runtime, _, two, [first, second, third]) = LANGUAGES[0];
     world.function("first", spec(runtime, first.0));
     for (source, cause) in [first, third, second] {

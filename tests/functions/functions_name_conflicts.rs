@@ -99,7 +99,7 @@ async fn a_function_runs_as_soon_as_the_conflicting_object_is_deleted() {
     world.runs("hello").await;
     let ours = world.child("hello", SERVICES);
     assert_eq!(ours["spec"]["selector"]["serverless.kyma-project.io/function-name"], "hello");
-    // The same for a new agent.
+    // The same holds for a new agent.
     world.stop().await;
     world.delete(SERVICES.0, SERVICES.1, "hello");
     world.create(SERVICES.0, SERVICES.1, NAMESPACE, theirs());

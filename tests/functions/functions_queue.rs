@@ -79,7 +79,7 @@ async fn unschedulable_builds_do_not_block_other_namespaces() {
     let saying = |w: &World, text: &str| large.iter().filter(|name| w.said(name, "BuildReady").contains(text)).count();
     world.until_function("all are held up", |w| saying(w, "Unschedulable: 0/1 nodes are available") == 5).await;
     assert_eq!(saying(&world, "1 Insufficient memory. preemption: 0/1 nodes are available"), 5);
-    // One of them keeps its pod.
+    // Only one of the builds keeps its pod.
     world.until_function("four are suspended", |w| saying(w, "is suspended, because its pod cannot start") == 4).await;
     numbers_are(&world, ["0", "1", "0"]).await;
     for name in ["a", "b"] {

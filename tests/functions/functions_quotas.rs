@@ -43,7 +43,7 @@ async fn a_quota_that_others_use_up_all_the_time_costs_few_tries() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     world.until_function("it is tried", |w| tries(w) > before).await;
-    // The first attempt at once, then one every two seconds, each with another one a second later.
+    // The first attempt comes immediately, then one every two seconds. Each attempt is repeated a second later.
     let tries = tries(&world) - before;
     let most = 2 * (2 + began.elapsed().as_secs() / 2);
     assert!(tries <= most, "{tries} tries in {:?}", began.elapsed());

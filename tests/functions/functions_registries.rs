@@ -82,11 +82,11 @@ async fn an_invalid_registry_address_is_reported_by_its_key_and_blocks_builds() 
     let cases = [
         ("", "has no registryAddress; add the key registryAddress"),
         (" \n", "has no registryAddress; add the key registryAddress"),
-        ("h.io/a?b", "is no registry address"),
-        ("h.io/a b", "is no registry address"),
-        ("h.io/UPPER", "is no registry address"),
-        ("h.io:99999", "is no registry address"),
-        ("https://u:the-word-for-this-registry-3a9@h.io", "is no registry address"),
+        ("h.io/a?b", "is not a registry address"),
+        ("h.io/a b", "is not a registry address"),
+        ("h.io/UPPER", "is not a registry address"),
+        ("h.io:99999", "is not a registry address"),
+        ("https://u:the-word-for-this-registry-3a9@h.io", "is not a registry address"),
     ];
     for (n, (address, words)) in cases.into_iter().enumerate() {
         let data = json!({"stringData": {"registryAddress": address}});

@@ -200,16 +200,16 @@ async fn an_address_that_does_not_fit_its_credentials_is_reported_before_the_sec
     let edit = |spec: Value| world.edit(API, "gitrepositories", "sample-with-auth", json!({"spec": spec}));
     let unread = format!("{failed}: read the credentials of the repository");
     edit(json!({"url": server.url(NAME)}));
-    let http = "a key opens SSH addresses only: give the repository's address as ssh://user@host/path or user@host:path, or \
-                set the type of its `auth` to `basic`";
+    let http = "a private key can be used only with an SSH URL: write the URL as ssh://user@host/path or \
+                user@host:path, or set the type of the repository's `auth` to `basic`";
     is_told(&world, &format!("{unread}: {http}")).await;
     edit(json!({"url": ssh, "auth": {"type": "basic"}}));
-    let basic = "an SSH address is opened with a key, not with a user name and password: set the type of the repository's \
-                 `auth` to `key`, or give its https:// address";
+    let basic = "an SSH URL needs a private key, not a user name and password: set the type of the repository's \
+                 `auth` to `key`, or use its https:// URL";
     is_told(&world, &format!("{unread}: {basic}")).await;
     edit(json!({"auth": null}));
-    let nothing = "an SSH address is opened with a key: name a Secret with the private key in the repository's `auth`, with \
-                   the type `key`";
+    let nothing = "an SSH URL needs a private key: name a Secret with the key in the repository's `auth`, with the \
+                   type `key`";
     is_told(&world, &format!("{unread}: {nothing}")).await;
     assert_eq!(server.take_counts().requests, 0);
 

@@ -12,7 +12,7 @@ use mainstay_testkit::{
     world::{NAMESPACE, World},
 };
 
-/// Returns the name of a base image; each digit gives another one.
+/// Returns the name of a base image; each digit gives a different name.
 fn base_name(digit: &str) -> String {
     format!("registry.example.org/library/node@sha256:{}", digit.repeat(64))
 }
@@ -98,8 +98,8 @@ async fn another_base_image_of_a_runtime_builds_its_functions_once_each_while_th
     assert_eq!(all.map(|name| jobs_of(&builds, name)), [2, 2, 1, 1]);
 }
 
-/// Changes the base image of a Function, or removes it (null). It is built once, even if the agent ends during the
-/// build, and then does not change any more.
+/// Changes the base image of a Function, or removes it (null). The Function is built once, even if the agent ends
+/// during the build, and then does not change any more.
 async fn another_base(world: &mut World, builds: &Builds, image: Value) -> Value {
     let (before, jobs) = (world.function_status("hello")["image"].clone(), jobs_of(builds, "hello"));
     world.builds_wait();

@@ -69,7 +69,7 @@ async fn a_conflicting_field_of_a_child_is_removed() {
         assert_ne!(edit_pods(&world, edit), before);
         world.until_function(&format!("without {edit}"), |w| template(w) == before).await;
     }
-    // All changes at once, while no agent runs.
+    // All changes together, while no agent runs.
     world.runs("hello").await;
     world.stop().await;
     for edit in &edits {

@@ -21,7 +21,7 @@ use mainstay_testkit::{
     world::{NAMESPACE, World},
 };
 
-/// Delay until proxies learn that a pod ends: less than the server waits, more than the node does.
+/// Delay until proxies learn that a pod ends: shorter than the server waits, longer than the node waits.
 const LATE: Duration = Duration::from_secs(2);
 /// Delay between two requests of a caller. Eight callers send 80 per second.
 const BETWEEN: Duration = Duration::from_millis(100);
@@ -40,7 +40,7 @@ enum Connections {
     KeptAlive,
 }
 
-/// Sends one request on a connection. Returns whether another one may follow.
+/// Sends one request on a connection. Returns whether another request may follow.
 async fn ask(stream: &mut TcpStream) -> Result<bool, String> {
     let wrong = |error: std::io::Error| error.to_string();
     stream.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await.map_err(wrong)?;

@@ -29,7 +29,7 @@ fn autoscaler(world: &World, target: (&str, &str), kind: &str, name: &str) {
     autoscaler_of(world, target, kind, name, json!([]));
 }
 
-/// Creates such an autoscaler with owner references.
+/// Creates the same autoscaler with owner references.
 fn autoscaler_of(world: &World, (api_version, _): (&str, &str), kind: &str, name: &str, owners: Value) {
     let target = json!({"apiVersion": api_version, "kind": kind, "name": name});
     let spec = json!({"minReplicas": 2, "maxReplicas": 5, "scaleTargetRef": target});
@@ -39,7 +39,7 @@ fn autoscaler_of(world: &World, (api_version, _): (&str, &str), kind: &str, name
     world.create(kinds.0, kinds.1, NAMESPACE, object);
 }
 
-/// Waits until it runs with this number of pods, which its Scale reports.
+/// Waits until `hello` runs with this number of pods, which its Scale reports.
 async fn runs_with(world: &World, count: usize) {
     let counted = |w: &World| w.function_status("hello")["replicas"] == count && w.is_running("hello");
     world.until_function(&format!("{count} pods"), counted).await;

@@ -20,7 +20,7 @@ fn writes(world: &World) -> Vec<(String, u64)> {
 
 fn versions(world: &World) -> Vec<Value> {
     let all = KINDS.into_iter().flat_map(|kind| world.children("hello", kind));
-    // Only the documents matter, not the statuses from controllers.
+    // Only the documents are compared, not the statuses from controllers.
     all.map(|child| json!([child["metadata"]["uid"], child["metadata"]["generation"], child["data"]])).collect()
 }
 

@@ -172,7 +172,7 @@ fn check(events: &mut Subscription, before: &Value, source: &str) -> usize {
 async fn no_status_mixes_two_generations() {
     let world = World::running(inline("0")).await;
     world.quiet().await;
-    // The same for reconciles that end early because of a refused write.
+    // This also holds for reconciles that end early because of a refused write.
     for (n, refused) in ["", "configmaps", "jobs.batch", "deployments.apps", "services"].into_iter().enumerate() {
         let (before, source) = (world.function_status("hello"), format!("source {n}"));
         let mut events = world.server.embedded().subscribe();

@@ -57,7 +57,7 @@ async fn an_unknown_preset_is_reported_once_and_the_default_one_is_used() {
     let once = vec![(said.clone(), 1)];
     world.until_function("it is told", |w| warnings(w, "hello") == once).await;
     assert_eq!(held(&world, "hello"), [said]);
-    // Another generation, another agent and another warning do not repeat it.
+    // Another generation, another agent and another warning do not repeat the Event.
     world.edit_function("hello", json!({"spec": {"source": "2"}}));
     world.runs("hello").await;
     world.kill().await;
@@ -69,7 +69,7 @@ async fn an_unknown_preset_is_reported_once_and_the_default_one_is_used() {
     world.quiet().await;
     let told = warnings(&world, "hello");
     assert!(told.len() == 2 && told.contains(&once[0]), "{told:?}");
-    // A fixed problem is removed. If it occurs again, it is reported again.
+    // A fixed problem is removed from the status. If the problem occurs again, it is reported again.
     world.edit_function("hello", json!({"metadata": {"labels": {PRESET: "L"}}, "spec": {"env": null}}));
     world.until_function("the preset is taken", |w| memory(w, "hello") == "256Mi").await;
     world.until_function("nothing is odd", |w| held(w, "hello").is_empty()).await;

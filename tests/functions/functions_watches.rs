@@ -1,5 +1,5 @@
-//! The data that the agent receives from namespaces with Functions: its own objects, and of others only autoscalers,
-//! which may own a Deployment's replicas.
+//! The data that the agent receives from namespaces with Functions: its own objects, and all autoscalers, which may own
+//! a Deployment's replicas.
 
 use devcluster::fault_injection::Fault;
 use serde_json::{Value, json};
@@ -28,7 +28,7 @@ const KINDS: [(&str, &str); 8] = [
 /// Returns a foreign object of a kind.
 fn foreign(version: &str, resource: &str, namespace: &str, n: usize) -> Value {
     let name = format!("{MARK}-{n}");
-    // Half of them have the same label with another value.
+    // Half of the objects have the same label with another value.
     let managed = if n.is_multiple_of(2) { json!({"serverless.kyma-project.io/managed-by": MARK}) } else { json!({}) };
     let mut labels = managed;
     labels["app"] = json!(name);
@@ -117,7 +117,7 @@ async fn foreign_objects_of_a_namespace_are_not_sent_to_the_agent() {
         world.edit(version, resource, &name, json!({"metadata": {"annotations": {"a": "b"}}}));
         world.delete(version, resource, &name);
     }
-    // Once this change is handled, the agent has received all earlier ones.
+    // Once this change is handled, the agent has received all earlier changes.
     world.edit_function("inline", json!({"spec": {"source": "2", "labels": {"a": "b"}}}));
     world.runs("inline").await;
     world.quiet().await;

@@ -100,7 +100,7 @@ fn count_unanswered(world: &World) -> Arc<AtomicU32> {
     count
 }
 
-/// Returns the UIDs of the Function's own Deployments. Those of its Revisions have its labels too.
+/// Returns the UIDs of the Function's own Deployments. The Deployments of its Revisions have its labels, too.
 fn deployments(world: &World) -> Vec<Value> {
     let all = world.children("hello", DEPLOYMENTS);
     let mine = all.iter().filter(|deployment| deployment["metadata"]["ownerReferences"][0]["kind"] == "Function");
@@ -412,7 +412,7 @@ async fn refusals_of_knative_are_reported_before_a_build() {
     choose(&world, "hello", "knative", spec);
     world.says("hello", "ConfigurationReady", "False SpecInvalid").await;
     let said = world.said("hello", "ConfigurationReady");
-    assert!(said.contains("env PORT is set by Knative") && said.contains("env NODE is of a field"), "{said}");
+    assert!(said.contains("env PORT is set by Knative") && said.contains("env NODE refers to a field"), "{said}");
     choose(&world, "other", "serverless", inline("1"));
     world.says("other", "ConfigurationReady", "False SpecInvalid").await;
     let said = world.said("other", "ConfigurationReady");

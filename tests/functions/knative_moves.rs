@@ -13,7 +13,7 @@ use mainstay_testkit::{
 
 /// Interval for 50 requests per second.
 const EVERY: Duration = Duration::from_millis(20);
-/// Timeout of an answer.
+/// Timeout of a response.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A load of requests.
@@ -46,7 +46,7 @@ impl Load {
         Self { end, answers }
     }
 
-    /// Ends the load and returns how often each answer occurred.
+    /// Ends the load and returns how often each response occurred.
     async fn end(self) -> BTreeMap<String, usize> {
         self.end.send(()).unwrap();
         self.answers.await.unwrap()

@@ -68,8 +68,8 @@ async fn a_changed_preset_reaches_its_functions_and_a_mistake_none() {
     world.set(json!({PRESET: "L"}));
     world.until_function("the preset holds", |w| w.limit_of("plain") == "200m").await;
     world.runs("plain").await;
-    // Its Event may be written a little later.
-    world.until_function("it is told", |w| w.noted("SettingsApplied") == "1 settings hold").await;
+    // The Event of the change may be written a little later.
+    world.until_function("it is told", |w| w.noted("SettingsApplied") == "1 settings apply").await;
     assert_eq!((world.generation_of("sized"), world.child_name("plain", JOBS)), (sized, job), "and nothing is built");
 
     let rolled = world.generation_of("plain");

@@ -209,7 +209,7 @@ async fn apirules_are_served_with_the_rights_of_their_component_and_missing_righ
         .await;
     assert_eq!(world.gate.forbidden(), [""; 0]);
 
-    // The same with Istio's policies.
+    // The same check with Istio's policies.
     let kinds = [crate::exposure::istio::AUTHENTICATIONS, crate::exposure::istio::POLICIES];
     for kind in kinds {
         world.define(crate::exposure::definition(kind));
@@ -225,7 +225,7 @@ async fn apirules_are_served_with_the_rights_of_their_component_and_missing_righ
     world.until("they are gone", |w| count(w, 0)).await;
     assert_eq!(world.gate.forbidden(), [""; 0]);
 
-    // Without the permission to write policies.
+    // The agent loses the permission to write policies.
     let role = json!([
         {"op": "replace", "path": "/rules/3/verbs", "value": ["get", "list", "watch"]},
     ]);
@@ -266,7 +266,7 @@ async fn functions_run_on_knative_with_the_rights_of_its_component_and_missing_r
     world.create(API, "functions", NAMESPACE, function);
     world.says("hello", "Running", "False ServiceFailed: Knative Services cannot be watched").await;
     let said = world.said("hello", "Running");
-    assert!(said.ends_with("manifests/knative has the rights that it takes"), "{said}");
+    assert!(said.ends_with("manifests/knative has the required permissions"), "{said}");
     grant(&world, "manifests/knative/rbac.yaml", &[]);
     world.says("hello", "Running", "True ServiceReady").await;
     world.delete(KNATIVE.0, KNATIVE.1, "hello");

@@ -172,7 +172,7 @@ async fn objects_of_a_namespace_itself_are_never_written_to_and_never_deleted() 
     world.namespace(c, json!({}));
     let mine = json!({"registryAddress": "mine"});
     world.secret_with(A, NAME, json!({}), mine.clone());
-    // It has all labels of a copy and of a base.
+    // The Secret has all labels of a copy and of a base.
     let forged = json!({
         "mainstay.dev/propagated-from": NAMESPACE, "serverless.kyma-project.io/config": "credentials",
         "serverless.kyma-project.io/remote-registry": "config",

@@ -247,10 +247,10 @@ async fn token_servers_can_answer_anything() {
     let answers = [
         ("{}".to_owned(), "there is no token"),
         ("<html>".to_owned(), "there is no token"),
-        ("{\"token\":\"a\\r\\nX-Other: b\"}".to_owned(), "its token fits no header"),
+        ("{\"token\":\"a\\r\\nX-Other: b\"}".to_owned(), "its token is not valid in a header"),
         (
             format!("{{\"token\":\"{}\"}}", "t".repeat(70 << 10)),
-            "the answer of the token server is longer than 65536 bytes",
+            "the response of the token server is longer than 65536 bytes",
         ),
     ];
     for (answer, inside) in answers {

@@ -19,7 +19,7 @@ const IMAGE: &str = "application/vnd.oci.image.manifest.v1+json";
 struct Asked {
     url: String,
     client: reqwest::Client,
-    /// Its answers by claim.
+    /// The responses of the registry by claim.
     answers: Vec<(&'static str, String)>,
 }
 
@@ -259,7 +259,7 @@ async fn answers_of(host: &str) -> Vec<(&'static str, String)> {
     it.answers
 }
 
-/// Returns the embedded cluster's registry. It ends when it is dropped.
+/// Returns the embedded cluster's registry. Dropping the value ends the registry.
 async fn embedded(directory: &std::path::Path) -> (EmbeddedCluster, devcluster::Serving) {
     let options = Some(RegistryOptions { directory: directory.join("images") });
     let server = EmbeddedCluster::new(Options { registry: options, ..Options::default() });
@@ -299,7 +299,7 @@ async fn skopeo_copies_the_same_image_from_both_registries() {
             std::fs::read_dir(format!("{to}/blobs/sha256")).unwrap().flatten().map(|e| e.file_name()).collect();
         blobs.sort();
         assert_eq!(blobs.len(), 5, "manifest, configuration and three layers");
-        // Copies it back under another name.
+        // Copies the image back under another name.
         let back = format!("docker://{host}/copied:t");
         let options = ["--insecure-policy", "copy", "-q", "--dest-tls-verify=false", "--dest-creds", &credentials];
         run("skopeo", &[&options[..], &[&format!("oci:{to}:it"), &back]].concat()).await;

@@ -1,5 +1,5 @@
-//! The registry of `mainstay install`. The agent creates its login and those of namespaces, builds push through the
-//! guard with them, and other logins are refused.
+//! The registry of `mainstay install`. The agent creates its own login and the logins of namespaces, builds push
+//! through the guard with these logins, and other logins are refused.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -28,7 +28,7 @@ trait LoginWorld {
     fn ask_for_login(&self, address: &str);
     /// Creates such a Secret with separate addresses for builds and nodes.
     fn ask_for_login_at(&self, push: &str, pull: &str);
-    /// Returns the value of a Secret's key in base64; `absent` without it.
+    /// Returns the value of a Secret's key in base64; `absent` if the key is missing.
     fn stored(&self, secret: &str, key: &str) -> String;
     fn decoded(&self, secret: &str, key: &str) -> String;
 }
@@ -255,7 +255,7 @@ async fn a_namespace_reads_and_writes_its_own_images_only() {
     let form = team.request("https", "POST", "/v2/team-a_fn/blobs/uploads/");
     let form = form.header("content-type", "application/x-www-form-urlencoded").body(mount.clone());
     assert_eq!(form.send().await.unwrap().status().as_u16(), 202);
-    // Docker's registry starts another upload for a POST to a started one.
+    // If a POST goes to a started upload, Docker's registry starts another upload.
     let begun = team.request("https", "POST", "/v2/team-a_fn/blobs/uploads/").send().await.unwrap();
     let begun = begun.headers()["location"].to_str().unwrap().to_owned();
     assert_eq!(team.asks("POST", &format!("{begun}&{mount}")).await, 405);
@@ -391,7 +391,7 @@ async fn layers_of_a_base_image_are_uploaded_once_for_all_namespaces_and_no_othe
     let layers = layers(&other, "team-b_second").await;
     let (of_base, of_other) = (&layers[0], &layers[layers.len() - 1]);
     assert_eq!([shared(of_base).await, shared(of_other).await], [200, 404]);
-    // A namespace can neither detect nor mount another one's blobs.
+    // A namespace can neither detect nor mount the blobs of another namespace.
     assert_eq!([share(of_other, "team-b_second").await, share(of_other, "team-a_first").await], [403, 404]);
     let absent = format!("sha256:{}", "0".repeat(64));
     assert_eq!([share(&absent, "team-b_second").await, share(&absent, "team-a_first").await], [403, 404]);

@@ -63,7 +63,7 @@ fn seeds(target: &str) -> Vec<(PathBuf, Vec<u8>)> {
     files.into_iter().map(|file| (file.clone(), fs::read(file).unwrap())).collect()
 }
 
-/// The file with the present input of a target. It remains if the process ends.
+/// The file with the present input of a target, which remains if the process ends.
 fn current(target: &str) -> PathBuf {
     fuzz().join("artifacts").join(target).join("current")
 }

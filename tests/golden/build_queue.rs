@@ -1,9 +1,9 @@
 //! Admission to the build queue.
 //!
-//! A case lists events: `enqueue`, `start` (the Job is created), `hold up` (its pod cannot start), `no node` (none has room),
-//! `refuse` (its pod is not created), `suspend`, `continue`, `end` and `withdraw`, each with `namespace/name` of a Function. The
-//! expected text has a line for each event: the answer, who is admitted besides, the lengths of the queue, and which builds have
-//! to be suspended.
+//! A case lists events, each with `namespace/name` of a Function: `enqueue`, `start` (the Job is created), `hold up`
+//! (its pod cannot start), `no node` (no node has enough resources), `refuse` (its pod is not created), `suspend`,
+//! `continue`, `end` and `withdraw`. The expected text has a line for each event: the result, the other Functions that
+//! are admitted, the lengths of the queue, and the builds that have to be suspended.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write as _;
@@ -19,7 +19,7 @@ use crate::check;
 struct Case {
     #[serde(rename = "case")]
     _title: String,
-    /// Concurrent builds.
+    /// Maximum number of concurrent builds.
     limit: usize,
     events: Vec<String>,
 }
@@ -29,7 +29,7 @@ fn job_of(function: &str) -> JobName {
     (namespace.into(), name.into())
 }
 
-/// The answer to an event, empty if there is none.
+/// Applies an event. Returns its result; empty if it has none.
 fn apply(queue: &mut BuildQueue, event: &str) -> String {
     let (verb, function) = event.rsplit_once(' ').unwrap();
     let (namespace, name) = function.split_once('/').unwrap();
@@ -84,8 +84,8 @@ fn builds_are_admitted_as_the_cases_say() {
     check("build_queue", decide);
 }
 
-/// Returns the seconds until the builds of two namespaces are through. Before, another namespace queued many builds
-/// that sleep until their deadline.
+/// Returns the seconds until the builds of two namespaces have ended. Before, another namespace queued many builds that
+/// sleep until their deadline.
 fn others_are_through(limit: usize) -> u64 {
     const DEADLINE: u64 = 900;
     let mut queue = BuildQueue::new(limit);
@@ -116,7 +116,7 @@ fn others_are_through(limit: usize) -> u64 {
 
 #[test]
 fn builds_that_sleep_until_their_deadline_hold_others_up_for_one_of_them_at_a_time() {
-    // With one place, each round of the others waits for one of those.
+    // With a single slot, each round of the other builds waits for one of the sleeping builds.
     let through = [1, 2, 3, 5].map(others_are_through);
     assert!(
         through[0] <= 3 * 900 + 60 && through[1] <= 900 + 60 && through[2..].iter().all(|at| *at <= 60),

@@ -1,8 +1,8 @@
-//! The deciders against folders of YAML, without a cluster: what is applied, deleted, kept, handed over and reverted, and
-//! what a status says of it.
+//! Tests the deciders with cases in YAML, without a cluster: which objects are applied, deleted, kept, handed over and
+//! reverted, and the reported status.
 //!
-//! Every folder beside a file of this test holds cases as `*.yaml`, several documents to a file; what is decided for them
-//! is in a `*.txt` of the same name, rewritten by `UPDATE_GOLDEN=1`.
+//! Each folder beside a file of this test contains cases as `*.yaml`, several documents in a file. The expected
+//! decisions are in a `*.txt` of the same name, which `UPDATE_GOLDEN=1` rewrites.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods)]
 
 use std::fmt::Write as _;
@@ -23,11 +23,11 @@ mod plan;
 mod status;
 mod verdict;
 
-/// Namespace of the GitSync that everything is decided for, and the label of its objects.
+/// Namespace of the GitSync under test, and the label of its objects.
 const NAMESPACE: &str = "shop";
 const LABEL: &str = "shop.demo";
 
-/// Decides all cases of a folder.
+/// Decides all cases of a folder, and compares the decisions with the expected ones.
 fn check<C: DeserializeOwned>(folder: &str, decide: impl Fn(&C) -> String) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(folder);
     let files = fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path());
@@ -48,7 +48,7 @@ fn check<C: DeserializeOwned>(folder: &str, decide: impl Fn(&C) -> String) {
     }
 }
 
-/// Kinds that are known here, as discovery would tell.
+/// Returns a kind as discovery would report it.
 fn kind(api_version: &str, kind: &str) -> Arc<Kind> {
     const CLUSTER_SCOPED: [&str; 5] =
         ["Namespace", "PersistentVolume", "ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition"];
@@ -56,7 +56,7 @@ fn kind(api_version: &str, kind: &str) -> Arc<Kind> {
     Arc::new(Kind::fixed(api_version, kind, &format!("{}s", kind.to_lowercase()), scope))
 }
 
-/// Key of an object as `Deployment.apps shop/web`.
+/// Parses a key such as `Deployment.apps shop/web`.
 fn key(text: &str) -> Key {
     let (kind, place) = text.split_once(' ').unwrap_or_else(|| panic!("{text} is no key"));
     let (kind, group) = kind.split_once('.').unwrap_or((kind, ""));
@@ -68,7 +68,7 @@ fn word<'v>(object: &'v Value, path: &str) -> &'v str {
     object.pointer(path).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// A document as it is placed in the cluster.
+/// Returns the desired object of a document.
 fn desired(document: &Value) -> Arc<Desired> {
     let kind = kind(word(document, "/apiVersion"), word(document, "/kind"));
     let namespace = Some(word(document, "/metadata/namespace")).filter(|n| !n.is_empty()).unwrap_or(NAMESPACE);
@@ -77,7 +77,7 @@ fn desired(document: &Value) -> Arc<Desired> {
     Arc::new(Desired { key, kind, object, mark: Mark::Label(LABEL.into()), ignored: None })
 }
 
-/// Key of a live object.
+/// Returns the key of a live object.
 fn key_of(live: &Value) -> Key {
     let (group, _) = split_api_version(word(live, "/apiVersion"));
     Key::new(

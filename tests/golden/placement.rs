@@ -1,4 +1,4 @@
-//! The place of decoded documents in the cluster, and every reason why a commit cannot be applied.
+//! The keys of decoded documents in the cluster, and every reason why a commit cannot be applied.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ struct Case {
     #[serde(default)]
     unpatchable: Vec<String>,
     target_namespace: Option<String>,
-    /// The GitSync may touch its own namespace only.
+    /// Whether the GitSync may change its own namespace only.
     #[serde(default)]
     confined: bool,
 }

@@ -1,5 +1,5 @@
-//! The plan of a GitSync for a commit, with all guards of pruning, and the decision about an object that is found right
-//! before its deletion.
+//! The plan of a GitSync for a commit, with all guards of pruning, and the decision about an object right before its
+//! deletion.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
@@ -29,7 +29,7 @@ fn yes() -> bool {
     true
 }
 
-/// A commit that comes to a GitSync.
+/// A commit for a GitSync.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Case {
@@ -38,24 +38,24 @@ struct Case {
     /// Objects in the commit.
     #[serde(default)]
     git: Vec<Value>,
-    /// Objects in the inventory: applied as Git has them now, applied differently, and those whose first apply was
-    /// never answered.
+    /// Objects in the inventory: those applied as they are in Git now (`as_applied`), those applied differently
+    /// (`changed`), and those whose first apply got no response (`intended`).
     #[serde(default)]
     as_applied: Vec<String>,
     #[serde(default)]
     changed: Vec<String>,
     #[serde(default)]
     intended: Vec<String>,
-    /// Objects that failed and are not tried again yet.
+    /// Objects that failed and are not retried yet.
     #[serde(default)]
     waiting: Vec<String>,
-    /// Objects that left and were still being deleted when they were last looked at.
+    /// Objects that left the repository and were still being deleted when they were last examined.
     #[serde(default)]
     terminating: Vec<String>,
     /// Live objects that are not managed yet or are about to be deleted.
     #[serde(default)]
     live: Vec<Value>,
-    /// Whether the drift loop keeps what was applied; not so after a restart.
+    /// Whether the drift loop enforces the applied objects; false after a restart.
     #[serde(default = "yes")]
     kept: bool,
     #[serde(default = "yes")]
@@ -65,10 +65,10 @@ struct Case {
     allow_prune: String,
     #[serde(default)]
     others: Vec<Other>,
-    /// Something of the commit could not be applied.
+    /// Whether some objects of the commit could not be applied.
     #[serde(default)]
     failed: bool,
-    /// The inventory was put together from labels.
+    /// Whether the inventory was rebuilt from labels.
     #[serde(default)]
     rebuilt: bool,
 }
@@ -80,9 +80,9 @@ struct Other {
     name: String,
     #[serde(default)]
     follows_another_branch: bool,
-    /// `null` until its inventory was read.
+    /// `null` until the inventory of this GitSync is read.
     manages: Option<Vec<String>>,
-    /// `null` until a commit of its could be decoded.
+    /// `null` until a commit of this GitSync is decoded.
     wants: Option<Vec<String>>,
     planned: Option<String>,
     #[serde(default)]
@@ -100,7 +100,7 @@ fn now() -> Timestamp {
     "2026-01-01T00:00:00Z".parse().unwrap()
 }
 
-/// UID of whatever is called so.
+/// Returns the UID of the object with a key.
 fn uid(key: &Key) -> String {
     format!("uid of {key}")
 }
@@ -154,7 +154,7 @@ fn decide(case: &Case) -> String {
     let inventory = inventory(case, &wanted);
     let kept =
         if case.kept { keys(&case.as_applied).union(&keys(&case.changed)).cloned().collect() } else { HashSet::new() };
-    // The cluster is asked only for what is neither kept nor known to be unchanged.
+    // The cluster is asked only for objects that are neither enforced nor known to be unchanged.
     let asked = wanted.iter().filter(|d| !is_unchanged(d, inventory.0.get(&d.key)) && !kept.contains(&d.key));
     let asked = asked.map(|desired| desired.key.clone()).collect::<HashSet<_>>();
     let found = case.live.iter().map(|live| (key_of(live), meta(live))).collect::<HashMap<_, _>>();

@@ -16,13 +16,13 @@ use serde::Deserialize;
 
 use crate::{check, key};
 
-/// Attempts of a GitSync, one after the other.
+/// Successive attempts of a GitSync.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Case {
     #[serde(rename = "case")]
     _title: String,
-    /// How long Ready waits for health, in seconds; not at all without it.
+    /// How long Ready waits for health, in seconds; `null` if it does not wait.
     wait: Option<u64>,
     /// Whether the GitSync has windows.
     #[serde(default)]
@@ -30,18 +30,18 @@ struct Case {
     attempts: Vec<Attempt>,
 }
 
-/// An attempt and what is known of the objects by then.
+/// An attempt, and the state of the objects at that time.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Attempt {
-    /// Second in which the status is put together.
+    /// Second in which the status is computed.
     at: i64,
     #[serde(default)]
     suspended: bool,
     /// The window or freeze that holds the commit, and its end in seconds.
     frozen: Option<(String, i64)>,
     refused: Option<Refused>,
-    /// Since when everything is applied.
+    /// Second since which everything is applied.
     #[serde(default)]
     since: i64,
     #[serde(default)]
@@ -106,7 +106,7 @@ fn reason(word: &str) -> Reason {
         Reason::ClusterUnavailable,
         Reason::InternalError,
     ];
-    all.into_iter().find(|reason| reason.as_str() == word).unwrap_or_else(|| panic!("{word} is no reason"))
+    all.into_iter().find(|reason| reason.as_str() == word).unwrap_or_else(|| panic!("{word} is not a reason"))
 }
 
 fn class(word: &str) -> Class {

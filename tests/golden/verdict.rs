@@ -14,19 +14,19 @@ use crate::{LABEL, check};
 struct Case {
     #[serde(rename = "case")]
     _title: String,
-    /// What was applied.
+    /// The applied fields.
     #[serde(default = "sent")]
     sent: Value,
-    /// How the event's object differs from the answer to that, as a merge patch.
+    /// Merge patch that turns the response to the apply into the object of the event.
     event: Value,
-    /// Only the digest of the answer is remembered, as after a restart.
+    /// Whether only the digest of the response is known, as after a restart.
     #[serde(default)]
     restarted: bool,
     #[serde(default)]
     policy: DriftPolicy,
 }
 
-/// A Service of two ports, with labels and annotations of others.
+/// Returns a Service with two ports, as Mainstay applies it.
 fn sent() -> Value {
     serde_json::json!({
         "metadata": {"labels": {"app": "web"}, "annotations": {}},
@@ -58,7 +58,7 @@ fn answer() -> Value {
     })
 }
 
-/// RFC 7386.
+/// Applies a merge patch (RFC 7386).
 fn merge(target: &mut Value, patch: &Value) {
     let Some(fields) = patch.as_object() else {
         *target = patch.clone();

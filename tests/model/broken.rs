@@ -1,5 +1,5 @@
-//! Rules that an agent can be made to break, so that it is known that the checks find it. The wire does what such an agent
-//! would do; the product has no switch for it.
+//! Rules that an agent can be made to break, to prove that the checks detect the violation. The wire acts as such an
+//! agent would; the product has no switch for it.
 
 use std::sync::Arc;
 
@@ -19,17 +19,17 @@ use super::wire::Sent;
 /// A rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Rule {
-    /// A deletion names the uid and the version that were judged.
+    /// A deletion names the UID and the version that were examined.
     Preconditions,
-    /// An object without our label is not deleted.
+    /// An object without Mainstay's label is not deleted.
     Proof,
-    /// An object that moves is not deleted.
+    /// An object that moves to another owner is not deleted.
     Handover,
-    /// A guard holds what it protects.
+    /// A guard prevents the deletion of the objects that it protects.
     Guards,
     /// Waits between attempts grow.
     Backoff,
-    /// Waits between reverts of a contended object grow.
+    /// Waits between reverts grow if another client keeps changing the object.
     Fights,
     /// The inventory lists an object before it is created.
     Intent,
@@ -37,7 +37,7 @@ pub(crate) enum Rule {
     Inventory,
     /// A stage waits for the stage before.
     Stages,
-    /// At most one write of an object is under way.
+    /// At most one write of an object is in progress.
     Lock,
     /// A suspended owner writes nothing.
     Suspension,
@@ -47,7 +47,7 @@ pub(crate) enum Rule {
     Watch,
 }
 
-/// Returns the frame of an answer that the agent sees.
+/// Returns the frame of a response as the agent receives it.
 pub(crate) fn seen(breaks: Option<Rule>, frame: Frame<Bytes>) -> Frame<Bytes> {
     let (text, other) = match breaks {
         Some(Rule::Suspension) => (r#""suspend":true"#, r#""suspend":false"#),
@@ -60,25 +60,25 @@ pub(crate) fn seen(breaks: Option<Rule>, frame: Frame<Bytes>) -> Frame<Bytes> {
     })
 }
 
-/// Whether an event shows what a person has changed.
+/// Whether an event contains a hand edit.
 pub(crate) fn is_edited(event: &[u8]) -> bool {
     event.windows(8).any(|some| some == b"\"edited\"" || some == b"ZWRpdGVk")
 }
 
-/// Whether an apply takes an object over from another owner.
+/// Whether an apply takes over an object from another owner.
 pub(crate) fn moves(sent: &Sent, live: Option<&Value>) -> bool {
     let (to, from) = (label_of(&sent.body), live.and_then(label_of));
     sent.verb == "apply" && to.is_some() && from.is_some() && to != from
 }
 
-/// The deletion of an object as it is.
+/// Returns the deletion of an object in its present state.
 pub(crate) fn deletion(sent: &Sent, live: &Value) -> Sent {
     let meta = &live["metadata"];
     let conditions = json!({"uid": meta["uid"], "resourceVersion": meta["resourceVersion"]});
     Sent { verb: "delete", subresource: String::new(), body: json!({"preconditions": conditions}), ..sent.clone() }
 }
 
-/// The request that is this deletion.
+/// Returns the HTTP request of a deletion.
 pub(crate) fn request(delete: &Sent, like: &http::request::Parts) -> http::request::Parts {
     let root = if delete.version.contains('/') { "apis" } else { "api" };
     let namespace =
@@ -91,7 +91,7 @@ pub(crate) fn request(delete: &Sent, like: &http::request::Parts) -> http::reque
     parts
 }
 
-/// Deletions of what an inventory lets go although it is there.
+/// Returns the deletions of existing objects without a label that an inventory no longer lists.
 pub(crate) fn unlabelled(server: &TestServer, sent: &Sent) -> Vec<Sent> {
     let Some(inventory) = listed(&sent.body) else { return Vec::new() };
     let names: Vec<&str> = inventory.0.keys().map(|key| &*key.name).collect();
@@ -119,7 +119,7 @@ fn listed(map: &Value) -> Option<Inventory> {
     Inventory::decode([content.as_slice()]).ok()
 }
 
-/// An inventory without one of its entries.
+/// Returns an inventory without one of its entries.
 pub(crate) fn forgetful(map: &Value) -> Option<Value> {
     let mut inventory = listed(map)?;
     let least = inventory.0.keys().map(|key| Arc::clone(&key.name)).min()?;
@@ -130,7 +130,7 @@ pub(crate) fn forgetful(map: &Value) -> Option<Value> {
     Some(map)
 }
 
-/// For each rule a schedule that finds it broken, and what is then said.
+/// For each rule, a schedule that detects the violation, and a part of the message.
 #[rustfmt::skip]
 pub(crate) const FOUND: [(Rule, &str, &str); 13] = [
     (Rule::Preconditions, "names no uid", r#"{"seed":1,"noise":0,"steps":[[{"Commit":[{"Put":[0,0,1]},{"Put":[1,0,1]}]},5000],[{"Commit":[{"Remove":0}]},30000]]}"#),

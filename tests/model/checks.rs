@@ -15,12 +15,12 @@ use super::virtual_time::elapsed;
 use super::wire::Sent;
 
 const SECOND: u64 = 1_000_000_000;
-/// Writes of one object may follow a pause so late that watches have told it.
+/// Time for which writes are tolerated after a pause or suspension, until watches have certainly delivered it.
 const HEARD: u64 = 150 * SECOND;
-/// Failures in a row from which the wait between two writes counts.
+/// Number of successive failures from which the wait between two writes is checked.
 const SOME_FAILURES: u32 = 3;
 
-/// Failed writes of an object in a row.
+/// Successive failed writes of an object.
 #[derive(Clone, Copy, Debug, Default)]
 struct Failures {
     count: u32,
@@ -29,28 +29,28 @@ struct Failures {
 
 #[derive(Default)]
 struct State {
-    /// Objects that are being written, and the agent that writes.
+    /// Objects with a write in progress, and the agent that writes.
     under_way: HashMap<String, u32>,
-    /// UIDs that an apply of an agent has been answered with.
+    /// UIDs in the responses to applies of an agent.
     proven: BTreeSet<String>,
     failures: BTreeMap<usize, Failures>,
-    /// Applies of objects that somebody fights for.
+    /// Number of applies of each object that another client keeps changing.
     fought: BTreeMap<usize, u32>,
-    /// Wanted objects whose applies have been answered.
+    /// Desired objects whose applies got a response.
     tried: BTreeSet<usize>,
     writes: u64,
     violations: Vec<String>,
     log: Vec<String>,
 }
 
-/// The checks of one schedule; clones are the same.
+/// The checks of one schedule. Clones share their state.
 #[derive(Clone)]
 pub(crate) struct Checks {
     pub(crate) reference: Arc<Mutex<Reference>>,
     state: Arc<Mutex<State>>,
 }
 
-/// A write that is under way.
+/// A write in progress.
 pub(crate) struct UnderWay(Option<(Arc<Mutex<State>>, String)>);
 
 impl Drop for UnderWay {
@@ -88,27 +88,27 @@ impl Checks {
         self.state.lock().violations.first().cloned()
     }
 
-    /// Writes of objects and inventories so far.
+    /// Returns the number of writes of objects and inventories so far.
     pub(crate) fn writes(&self) -> u64 {
         self.state.lock().writes
     }
 
-    /// Something happened that may be a reason to try again at once.
+    /// Resets the failures, because an event may be a reason to retry immediately.
     pub(crate) fn stir(&self) {
         self.state.lock().failures.clear();
     }
 
-    /// These are not wanted at present: when they are again, they count as untried.
+    /// Marks the objects that are not desired at present as untried, in case they are desired again.
     pub(crate) fn forget_tried(&self, is_wanted: impl Fn(usize) -> bool) {
         self.state.lock().tried.retain(|object| is_wanted(*object));
     }
 
-    /// From now on, applies of an object are counted; answers those so far.
+    /// Starts to count the applies of an object. Returns the number so far.
     pub(crate) fn count_fight(&self, object: usize) -> u32 {
         self.state.lock().fought.insert(object, 0).unwrap_or_default()
     }
 
-    /// A request of the agent begins.
+    /// Records the start of a request of the agent, and checks it.
     pub(crate) fn begin(&self, server: &TestServer, sent: &Sent) -> UnderWay {
         if !sent.is_write() || matches!(&*sent.resource, "leases" | "events") {
             return UnderWay(None);
@@ -134,7 +134,7 @@ impl Checks {
         UnderWay(Some((Arc::clone(&self.state), what)))
     }
 
-    /// One more apply of an object that somebody may fight for.
+    /// Counts an apply of an object that another client may keep changing.
     pub(crate) fn count_revert(&self, sent: &Sent) {
         let mut state = self.state.lock();
         if let Some(count) = sent.object().and_then(|object| state.fought.get_mut(&object)) {
@@ -142,7 +142,7 @@ impl Checks {
         }
     }
 
-    /// A suspended owner writes nothing, and nothing writes what is paused.
+    /// Checks that a suspended owner writes nothing, and that no paused object is written.
     fn check_holds(&self, server: &TestServer, sent: &Sent, object: usize, live: Option<&Value>) {
         let (name, text) = (OBJECTS[object].name, sent.text());
         let owner = label_of(&sent.body).or_else(|| label_of(live?));
@@ -176,7 +176,7 @@ impl Checks {
     fn check_stages(&self, server: &TestServer, sent: &Sent, object: usize, is_live: Option<&Value>) {
         let Some(owner) = label_of(&sent.body).filter(|_| is_live.is_none()) else { return };
         let reference = self.reference.lock();
-        // A new object came with one of these states.
+        // One of these commits added the new object.
         let states = &reference.states[(reference.settled + 1).min(reference.states.len())..];
         let is_owned = |state: &Commit, one| state.wanted.get(&one).is_some_and(|owners| owners.keys().eq([&owner]));
         let is_of_all = |one: usize| !states.is_empty() && states.iter().all(|state| is_owned(state, one));
@@ -198,7 +198,7 @@ impl Checks {
         Before(sent.object().and_then(|object| live(server, object)))
     }
 
-    /// A write of the agent has succeeded.
+    /// Checks a write of the agent that has succeeded.
     pub(crate) fn carried_out(&self, server: &TestServer, sent: &Sent, before: &Before) {
         if is_inventory(sent) {
             self.check_coverage(server, sent);
@@ -234,7 +234,7 @@ impl Checks {
         }
     }
 
-    /// Checks that inventories list all live objects of ours.
+    /// Checks that inventories list all live objects that Mainstay applied.
     fn check_coverage(&self, server: &TestServer, sent: &Sent) {
         let listed = inventories(server);
         for (object, one) in OBJECTS.iter().enumerate() {
@@ -248,7 +248,7 @@ impl Checks {
         }
     }
 
-    /// The agent gets an answer; 0: it gets none.
+    /// Records the response to a request of the agent; code 0 if there is none.
     pub(crate) fn answered(&self, sent: &Sent, code: u16) {
         if !sent.is_write() || matches!(&*sent.resource, "leases" | "events") {
             return;
@@ -261,7 +261,7 @@ impl Checks {
         state.tried.insert(object);
         match code {
             200 | 201 => drop(state.failures.remove(&object)),
-            // To be tried again soon.
+            // The agent retries soon.
             409 | 429 => {}
             _ => {
                 let one = state.failures.entry(object).or_default();
@@ -284,7 +284,7 @@ pub(crate) fn git_sync(server: &TestServer, owner: usize) -> Option<Arc<Value>> 
     server.object("mainstay.dev/v1alpha1", "gitsyncs", HOME, OWNERS[owner])
 }
 
-/// Whether an owner is suspended, and has said that it is.
+/// Whether an owner is suspended, and its status reports it.
 fn is_suspended(server: &TestServer, owner: usize) -> bool {
     git_sync(server, owner).is_some_and(|sync| {
         let conditions = sync["status"]["conditions"].as_array().into_iter().flatten();
@@ -293,7 +293,7 @@ fn is_suspended(server: &TestServer, owner: usize) -> bool {
     })
 }
 
-/// The names that each owner's inventory lists.
+/// Returns the names that each owner's inventory lists.
 pub(crate) fn inventories(server: &TestServer) -> [BTreeSet<String>; OWNERS.len()] {
     OWNERS.map(|owner| {
         let map = server.object("v1", "configmaps", HOME, &format!("mainstay-inventory-{owner}-0"));

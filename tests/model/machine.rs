@@ -1,4 +1,4 @@
-//! Takes the steps of a schedule: in the world, and in the reference model.
+//! Executes the steps of a schedule: in the world, and in the reference model.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,9 +20,9 @@ use super::schedule::{AWAY, HOME, Hand, OBJECTS, OWNERS, Schedule, Spec, Step, o
 use super::virtual_time::elapsed;
 use super::wire::{Shared, Wire};
 
-/// Longest wait until all is settled: longer than any backoff.
+/// Longest wait until everything is settled: longer than any backoff.
 const PATIENCE: Duration = Duration::from_secs(900);
-/// How long nothing may happen once all is settled.
+/// Time without writes that is required once everything is settled.
 const IDLE: Duration = Duration::from_secs(130);
 const FINALIZER: &str = "example.org/keeps";
 
@@ -34,13 +34,13 @@ struct Machine {
     agents: u32,
     is_running: bool,
     is_readable: bool,
-    /// ConfigMaps of others, one with a label like ours.
+    /// ConfigMaps of other users; one has a label like Mainstay's.
     bystanders: [Value; 2],
-    /// Ends all fights.
+    /// Whether all fights have to end.
     calm: Arc<AtomicBool>,
 }
 
-/// Carries out a schedule. Returns the first violation, and the log.
+/// Executes a schedule. Returns the first violation, and the log.
 pub(crate) async fn run(schedule: &Schedule, breaks: Option<Rule>) -> (Option<String>, String) {
     let mut machine = Machine::new(schedule, breaks).await;
     let violated = machine.run(schedule).await;
@@ -114,7 +114,7 @@ impl Machine {
         let remote = &mut self.world.remote;
         remote.clear();
         for (number, owner) in OWNERS.iter().enumerate() {
-            // A directory that is never missing, though perhaps without objects.
+            // The directory always exists, even without objects.
             remote.file(&format!("{owner}/README.md"), "");
             for (object, owners) in &reference.next.wanted {
                 if let Some(value) = owners.get(&number) {
@@ -308,7 +308,7 @@ impl Machine {
         self.try_by("somebody", call(object, Action::Patch(Form::Merge, patch)));
     }
 
-    /// An object of somebody else has the name and the label of one of ours.
+    /// Replaces an object by another user's object with the same name and label.
     fn forge(&self, object: usize, live: &Value) {
         self.try_by("somebody", call(object, delete()));
         let mut forged = live.clone();
@@ -320,7 +320,7 @@ impl Machine {
         }
     }
 
-    /// A finalizer keeps an object that is being deleted.
+    /// Deletes an object that a finalizer keeps for a while.
     fn terminate(&self, object: usize, lasts: Duration) {
         if OBJECTS[object].kind == "Namespace" {
             return;
@@ -334,7 +334,7 @@ impl Machine {
         });
     }
 
-    /// A controller keeps changing an object.
+    /// Starts a controller that keeps changing an object.
     fn fight(&self, object: usize, lasts: Duration) {
         let (server, checks) = (self.world.server.clone(), self.checks.clone());
         let (end, calm) = (elapsed() + nanos(lasts), Arc::clone(&self.calm));
@@ -354,11 +354,11 @@ impl Machine {
         });
     }
 
-    /// The newest commit at which every owner has everything applied.
+    /// Records the newest commit if every owner has applied it completely.
     fn note_settled(&self) {
         let mut reference = self.reference.lock();
         let head = reference.head().id.clone();
-        // An earlier status may say the same of a commit that comes again.
+        // If a commit occurs twice in the branch, an earlier status may report the same commit.
         let comes_again = reference.states.iter().filter(|state| state.id == head).count() > 1;
         let is_settled = !comes_again && (0..OWNERS.len()).all(|owner| is_ready(&self.world.server, owner, &head));
         if is_settled {
@@ -377,7 +377,7 @@ impl Machine {
         self.note_settled();
     }
 
-    /// Everything is put right, and time is given.
+    /// Repairs everything, and waits until everything is settled.
     async fn heal(&mut self) -> Result<(), String> {
         self.shared.calm();
         self.calm.store(true, Ordering::SeqCst);
@@ -430,17 +430,17 @@ impl Machine {
         if differences.is_empty() { Ok(()) } else { Err(format!("does not stay settled: {differences:?}")) }
     }
 
-    /// Deletes what the agent may not delete, and says so: nothing proves that it is its own.
+    /// Deletes the objects that the agent reports as held because their ownership is not proven.
     fn take_advice(&self) {
         let held = (0..OWNERS.len()).filter_map(|owner| git_sync(&self.world.server, owner));
         let held = held.flat_map(|sync| sync["status"]["held"].as_array().cloned().unwrap_or_default());
         for said in held.filter_map(|said| said.as_str().map(str::to_owned)) {
             for (object, one) in OBJECTS.iter().enumerate() {
-                let is_said = said.contains(&format!("{}: it carries our label", one.name));
+                let is_said = said.contains(&format!("{}: it carries Mainstay's label", one.name));
                 let Some(live) = live(&self.world.server, object).filter(|_| is_said) else { continue };
                 if self.reference.lock().touched_of(&live).managers {
                     self.try_by("somebody", call(object, delete()));
-                    // It stays listed until the next sync.
+                    // The object stays listed until the next sync.
                     for owner in OWNERS {
                         self.world.request(owner);
                     }

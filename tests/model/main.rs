@@ -1,58 +1,61 @@
 //! A state machine over the agent: random schedules of commits, hand edits, faults and kills, in virtual time.
 //!
-//! The agent runs in one thread between a real Git repository and the embedded API server. No part of it is replaced: the
-//! schedule acts on the repository, the server, the clock and the wire. So the checks hold for any design of the engine.
+//! The agent runs in one thread between a real Git repository and the embedded API server. No part of the agent is
+//! replaced: the schedule acts on the repository, the server, the clock and the wire. The checks therefore hold for any
+//! design of the engine.
 //!
 //! | file | content |
 //! |---|---|
-//! | [`schedule`] | steps, and how random ones are made |
-//! | [`machine`] | takes the steps |
-//! | [`reference`](mod@reference) | the reference model: what follows from the steps |
-//! | [`wire`] | delays, refuses, throttles and repeats requests, loses answers, kills the agent at any of its requests |
+//! | [`schedule`] | steps, and how random steps are generated |
+//! | [`machine`] | executes the steps |
+//! | [`reference`](mod@reference) | the reference model: the state that follows from the steps |
+//! | [`wire`] | delays, refuses, throttles and repeats requests, loses responses, kills the agent at any request |
 //! | [`checks`] | the invariants of each write |
 //! | [`broken`] | an agent that breaks a rule, and a schedule that finds it |
-//! | [`virtual_time`] | clock, chance and threads of a process |
+//! | [`virtual_time`] | clock, random numbers and threads of a process |
 //!
 //! # Invariants
 //!
-//! - After quiet, the cluster holds what the branch says, each inventory lists what its owner wants, and the agent writes
-//!   nothing more. Every owner is Ready within 15 minutes.
-//! - A deletion names uid and resourceVersion. The object carries our label, an agent has applied it, a commit that can be
-//!   decoded let it go, and no guard holds it. So an object that moves is never absent.
-//! - At most one write of an object is under way. An inventory lists an object before it is created, and while it exists.
+//! - After quiet, the cluster matches the branch, each inventory lists the objects that its owner wants, and the agent
+//!   writes nothing more. Every owner is Ready within 15 minutes.
+//! - A deletion names UID and resourceVersion. The object carries Mainstay's label, an agent has applied it, a commit
+//!   that can be decoded removed it, and no guard holds it. An object that moves is therefore never absent.
+//! - At most one write of an object is in progress. An inventory lists an object before it is created, and while it
+//!   exists.
 //! - A suspended owner writes nothing. A paused object is not written. With `prune: false` nothing is deleted.
 //! - A stage waits for the stage before. Waits grow after failures and in fights.
 //!
 //! # Reproduce a failure
 //!
-//! Each schedule runs in a process of its own, so that hash keys, thread order and time repeat exactly. A failure is shrunk
-//! and printed as one line with `MAINSTAY_MODEL_SCHEDULE`; `MAINSTAY_MODEL_LOG=1` also prints what happened.
-//! `MAINSTAY_MODEL_SECONDS=3600` runs for an hour, from `MAINSTAY_MODEL_SEED` on.
+//! Each schedule runs in its own process, so that hash keys, thread order and time repeat exactly. A failure is shrunk
+//! and printed as one line with `MAINSTAY_MODEL_SCHEDULE`; `MAINSTAY_MODEL_LOG=1` also prints the log.
+//! `MAINSTAY_MODEL_SECONDS=3600` runs for an hour, starting with `MAINSTAY_MODEL_SEED`.
 //!
-//! Why not `proptest-state-machine`: it makes a step from the state before, so a schedule cannot be repeated from its text
-//! alone. Here each step can be taken in each state, and proptest's vectors already shrink.
+//! Why not `proptest-state-machine`: it derives each step from the previous state, so a schedule cannot be repeated
+//! from its text alone. Here each step can be executed in each state, and proptest's vectors already shrink.
 //!
-//! # Defects that it found when they were seeded
+//! # Seeded defects that it found
 //!
-//! Each row is a line of the product that was changed by hand, and a schedule of at most five steps that found it (seed 1, no
-//! noise, the first case). The rules of [`broken`] need no change of the product, and stay tested.
+//! Each row is a line of the product that was changed by hand, and a schedule of at most five steps that found the
+//! defect (seed 1, no noise, the first case). The rules of [`broken`] need no change of the product, and stay tested.
 //!
 //! | rule | change | found as |
 //! |---|---|---|
-//! | only our label is deleted | `may_delete` ignores another label | does not carry our label |
-//! | only what we applied is deleted | `may_delete` skips `Kept::Unproven` | was never applied by an agent |
+//! | only objects with Mainstay's label are deleted | `may_delete` ignores another label | does not carry our label |
+//! | only applied objects are deleted | `may_delete` skips `Kept::Unproven` | was never applied by an agent |
 //! | deletions have preconditions | `delete_with` sends no guard | names no uid and resourceVersion |
 //! | handover | `desired_elsewhere` answers `Nobody` | every commit since all was applied wants it |
 //! | protected kinds | `holds_much` answers `None` | a guard holds it |
 //! | an empty commit deletes nothing | `prune::decide` without `Guard::Everything` | a guard holds it |
 //! | a commit that cannot be decoded deletes nothing | problems are ignored in `observe` | it left with a commit that cannot be decoded |
-//! | intentions are written first | `perform` without `save_inventory` before applies | no inventory lists what it creates |
+//! | the inventory is written first | `perform` without `save_inventory` before applies | no inventory lists what it
+//! creates |
 //! | backoff after failures | `Failures::add` waits 50 ms | applied 1357 ms after failure 3 in a row |
 //! | backoff in fights | `revert_delay` answers 0 | applied 423 times in a fight of 50 s |
 //! | suspension | drift ignores `policy.suspended` | GitSync one is suspended |
 //! | stages wait | `perform` applies all stages together | w0 is created before c0 |
 //! | pause | `break_glass` answers `None` | c0 is paused |
-//! | a list finds what is gone | `Store::missing` answers nothing | does not settle: c0 is missing |
+//! | a list detects removed objects | `Store::missing` answers nothing | does not settle: c0 is missing |
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods)]
 
 mod broken;
@@ -75,26 +78,26 @@ use schedule::{Schedule, schedules};
 
 /// The schedule that this process runs.
 const CASE: &str = "MAINSTAY_MODEL_SCHEDULE";
-/// The rule that its agent breaks.
+/// The rule that the agent of this process breaks.
 const BREAK: &str = "MAINSTAY_MODEL_BREAK";
-/// Schedules that found defects of the product, and the defect.
+/// Schedules that found defects of the product, each with the defect.
 #[rustfmt::skip]
 const MENDED: [(&str, &str); 1] = [
     ("a requested sync does not look again at a held object that a user has deleted, as `held` advises",
      r#"{"seed":854169482,"noise":0,"steps":[[{"Fail":[97,422,false]},0],[{"Commit":[{"Put":[2,0,0]}]},0],[{"Hand":[0,"Edit"]},745],[{"Commit":[{"Put":[2,1,0]}]},454],[{"Hand":[2,"WipeManagers"]},22],[{"Commit":[{"Remove":2}]},0]]}"#),
 ];
-/// Most steps of a random schedule.
+/// Maximum number of steps of a random schedule.
 const STEPS: usize = 24;
-/// Random schedules with one seed.
+/// Number of random schedules with one seed.
 const CASES: u32 = 20;
-/// Schedules that are tried to make a failing one shorter.
+/// Maximum number of schedules that are tried to shorten a failing one.
 const SHRINK: u32 = 300;
 
 fn number(variable: &str, default: u64) -> u64 {
     std::env::var(variable).map_or(default, |text| text.parse().unwrap())
 }
 
-/// Runs the schedule that the environment names in this process, which ends with it.
+/// Runs the schedule that the environment names in this process, which then ends.
 #[test]
 fn one_schedule_keeps_the_invariants() {
     let Ok(text) = std::env::var(CASE) else {
@@ -144,7 +147,7 @@ fn each_broken_rule_is_found() {
     }
 }
 
-/// Runs random schedules, and makes a failing one shorter.
+/// Runs random schedules, and shortens a failing one.
 fn run_random(seed: u64) {
     let config = Config { cases: CASES, failure_persistence: None, max_shrink_iters: SHRINK, ..Config::default() };
     let mut bytes = [0; 32];
@@ -164,7 +167,7 @@ fn run_random(seed: u64) {
     }
 }
 
-/// Runs a schedule in a process of its own; `Err`: what it violates.
+/// Runs a schedule in its own process; `Err` is the violation.
 fn run_apart(schedule: &Schedule, breaks: Option<Rule>) -> Result<(), String> {
     let mut command = isolated(std::env::current_exe().unwrap());
     command.args(["one_schedule_keeps_the_invariants", "--exact", "--nocapture"]).env(CASE, schedule.text());
@@ -180,7 +183,7 @@ fn run_apart(schedule: &Schedule, breaks: Option<Rule>) -> Result<(), String> {
     Err(said.unwrap_or_else(|| format!("{out}\n{err}")))
 }
 
-/// The command that runs a schedule alone.
+/// Returns the command that runs a schedule alone.
 fn reproduction(schedule: &Schedule) -> String {
     format!("{CASE}='{}' cargo nextest run --test model one_schedule --no-capture", schedule.text())
 }

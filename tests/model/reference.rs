@@ -1,5 +1,5 @@
-//! The reference model: what the branch, the GitSyncs and people have said, and what follows from it. It knows neither
-//! requests nor tasks, and nothing of how the product is made.
+//! The reference model: the content of the branch, the GitSyncs and the hand edits, and the state that follows from
+//! them. The model knows neither requests nor tasks nor the design of the product.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::schedule::{Edit, HOME, OBJECTS, OWNERS, Spec, object_of, owner_of};
 
-/// Who wants each object, and with which value.
+/// The owners that want each object, each with the desired value.
 pub(crate) type Wanted = BTreeMap<usize, BTreeMap<usize, u16>>;
 
 /// A state of the branch.
@@ -22,26 +22,27 @@ pub(crate) struct Commit {
 /// The state of a GitSync.
 #[derive(Clone, Debug)]
 pub(crate) struct Owner {
-    /// Since when, in nanoseconds.
+    /// Start of the suspension, in nanoseconds.
     pub(crate) suspended: Option<u64>,
-    /// It was suspended at some time since everything was applied: the others did not wait for it then.
+    /// Whether the GitSync was suspended at some time since everything was applied. Meanwhile, other GitSyncs did not
+    /// wait for it.
     was_suspended: bool,
-    /// Since when it deletes nothing.
+    /// Time since which the GitSync deletes nothing, in nanoseconds.
     keeps: Option<u64>,
-    /// Commits whose deletions were allowed.
+    /// Commits with permitted deletions.
     allowed: BTreeSet<String>,
 }
 
-/// Changes by people of the object with a UID.
+/// Hand edits of the object with a UID.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Touched {
-    /// Took our label off: if it leaves the repository then, it stays.
+    /// Whether Mainstay's label was removed. An object that then leaves the repository stays in the cluster.
     pub(crate) label: bool,
-    /// Wiped `managedFields`: without a noted UID, nothing proves that it is ours.
+    /// Whether `managedFields` were wiped. Without a recorded UID, there is no proof that Mainstay applied the object.
     pub(crate) managers: bool,
 }
 
-/// All of it.
+/// The state of the model.
 #[derive(Debug)]
 pub(crate) struct Reference {
     /// The content of the next commit.
@@ -52,9 +53,9 @@ pub(crate) struct Reference {
     pub(crate) settled: usize,
     pub(crate) owners: [Owner; OWNERS.len()],
     pub(crate) touched: BTreeMap<String, Touched>,
-    /// Labels that somebody added: object, its UID, label.
+    /// Labels that users added: object, UID of the object, label.
     pub(crate) added: Vec<(usize, String, String)>,
-    /// Since when and until when an object is paused, in nanoseconds.
+    /// Start and end of the pause of an object, in nanoseconds.
     pub(crate) paused: BTreeMap<usize, (u64, u64)>,
 }
 
@@ -119,7 +120,7 @@ impl Reference {
         self.owners[owner].allowed.insert(commit.to_owned());
     }
 
-    /// In the next commit all can be decoded, and each object has one owner.
+    /// Makes the next commit decodable, with one owner of each object.
     pub(crate) fn calm(&mut self) {
         self.next.broken.clear();
         for owners in self.next.wanted.values_mut() {
@@ -128,7 +129,7 @@ impl Reference {
         }
     }
 
-    /// Every owner has applied the newest state in full.
+    /// Records that every owner has applied the newest state completely.
     pub(crate) fn settle(&mut self) {
         self.settled = self.states.len() - 1;
         for owner in &mut self.owners {
@@ -140,7 +141,7 @@ impl Reference {
         self.states.last().unwrap()
     }
 
-    /// Why an object of this owner may not be deleted, if it may not: no commit that can still be under way lets it go.
+    /// Returns why an object of this owner must not be deleted; `None` if a commit that may be in progress removes it.
     pub(crate) fn forbids_deletion(&self, object: usize, owner: usize, now: u64, at_least: u64) -> Option<String> {
         if self.owners[owner].keeps.is_some_and(|since| since + at_least < now) {
             return Some("spec.prune is false".to_owned());
@@ -167,12 +168,12 @@ impl Reference {
         (readable.iter().filter(is_held).count() == all).then(|| "a guard holds it".to_owned())
     }
 
-    /// Whether an object has been paused for long enough that the agent knows it, at a time.
+    /// Whether an object is paused at `now`, and has been for `at_least`, so that the agent knows it.
     pub(crate) fn is_paused(&self, object: usize, now: u64, at_least: u64) -> bool {
         self.paused.get(&object).is_some_and(|(since, until)| since + at_least < now && now < *until)
     }
 
-    /// Whether an owner has been suspended for long enough that the agent knows it, at a time.
+    /// Whether an owner is suspended at `now`, and has been for `at_least`, so that the agent knows it.
     pub(crate) fn is_suspended(&self, owner: usize, now: u64, at_least: u64) -> bool {
         self.owners[owner].suspended.is_some_and(|since| since + at_least < now)
     }
@@ -183,7 +184,7 @@ impl Reference {
         owners.into_iter().flatten().map(|(owner, value)| (*owner, wanted_value(object, *value))).collect()
     }
 
-    /// How an object differs from what it must be when all is settled.
+    /// Returns how an object differs from its state when everything is settled.
     pub(crate) fn difference(&self, object: usize, live: Option<&Value>) -> Option<String> {
         let (name, may_be) = (OBJECTS[object].name, self.may_be(object));
         match live {
@@ -203,7 +204,7 @@ impl Reference {
         }
     }
 
-    /// How the inventory of an owner differs from what it wants.
+    /// Returns how the inventory of an owner differs from the objects that the owner wants.
     pub(crate) fn inventory_difference(&self, owner: usize, listed: &BTreeSet<String>) -> Option<String> {
         let wanted = self.head().wanted.iter().filter(|(_, owners)| owners.contains_key(&owner));
         let wanted: BTreeSet<String> = wanted.map(|(object, _)| OBJECTS[*object].name.to_owned()).collect();
@@ -220,13 +221,13 @@ pub(crate) fn uid_of(live: &Value) -> &str {
     live["metadata"]["uid"].as_str().unwrap_or_default()
 }
 
-/// The owner that the label of an object names.
+/// Returns the owner that the label of an object names.
 pub(crate) fn label_of(live: &Value) -> Option<usize> {
     let label = live["metadata"]["labels"]["mainstay.dev/sync"].as_str()?;
     OWNERS.iter().position(|owner| label == format!("{HOME}.{owner}"))
 }
 
-/// The manifest of an object with a value.
+/// Returns the manifest of an object with a value.
 pub(crate) fn document(object: usize, value: u16) -> String {
     let one = &OBJECTS[object];
     let namespace = if one.namespace.is_empty() { String::new() } else { format!(", namespace: {}", one.namespace) };

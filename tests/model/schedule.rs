@@ -1,5 +1,5 @@
-//! Objects, owners and steps of schedules. Each step can be taken in each state, so that a schedule from which
-//! steps are taken away is one as well; its text is one line.
+//! Objects, owners and steps of schedules. Each step can be executed in each state, so a schedule without some of its
+//! steps is valid, too. The text of a schedule is one line.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) const OWNERS: [&str; 3] = ["one", "two", "three"];
 /// Namespace of most objects, and of the GitSyncs.
 pub(crate) const HOME: &str = mainstay_testkit::world::NAMESPACE;
-/// Another namespace, which no GitSync has.
+/// A namespace without GitSyncs.
 pub(crate) const AWAY: &str = "mainstay-tests-away";
 
 /// An object that repositories may have.
@@ -21,11 +21,11 @@ pub(crate) struct Object {
     pub(crate) kind: &'static str,
     pub(crate) version: &'static str,
     pub(crate) resource: &'static str,
-    /// Empty: none.
+    /// Empty for cluster-scoped objects.
     pub(crate) namespace: &'static str,
     /// The stage in which it is applied.
     pub(crate) stage: u8,
-    /// No commit deletes it without permission.
+    /// Whether a commit needs permission to delete the object.
     pub(crate) is_protected: bool,
 }
 
@@ -94,7 +94,7 @@ pub(crate) enum Edit {
     Put(u8, u8, u16),
     /// This owner wants the object as well.
     Share(u8, u8, u16),
-    /// The object moves to this owner as it is.
+    /// The object moves to this owner unchanged.
     Move(u8, u8),
     /// Removes the object from all owners.
     Remove(u8),
@@ -113,11 +113,11 @@ pub(crate) enum Hand {
     Relabel,
     AddLabel,
     WipeManagers,
-    /// Deletes it, and creates another one of its name with our label.
+    /// Deletes the object, and creates another object of the same name with Mainstay's label.
     Forge,
-    /// Deletes it while a finalizer keeps it, which comes off after so many seconds.
+    /// Deletes the object while a finalizer keeps it. The finalizer is removed after so many seconds.
     Terminate(u16),
-    /// Pauses it for so many seconds.
+    /// Pauses the object for so many seconds.
     Pause(u16),
     Resume,
 }
@@ -130,7 +130,7 @@ pub(crate) enum Spec {
     Report(bool),
     Prune(bool),
     Additions(bool),
-    /// No commits for now.
+    /// Holds all commits.
     Freeze(bool),
 }
 
@@ -138,9 +138,9 @@ pub(crate) enum Spec {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Step {
     Commit(Vec<Edit>),
-    /// From the next commit on there is a file that is no YAML in an owner's directory.
+    /// From the next commit on, a file that is not YAML is in an owner's directory.
     Break(u8, bool),
-    /// The branch goes back so many commits.
+    /// Moves the branch back by so many commits.
     Rewind(u8),
     Hand(u8, Hand),
     /// A controller keeps changing the object for so many seconds.
@@ -150,16 +150,16 @@ pub(crate) enum Step {
     Allow(u8),
     /// The server refuses writes of an object for so many seconds.
     Refuse(u8, u16, u16),
-    /// The next requests of a verb are refused, or carried out and not answered.
+    /// The next requests of a verb are refused, or executed without a response.
     Fail(u8, u16, bool),
     /// The server answers 429 for so many seconds.
     Throttle(u8),
-    /// Watches end; with `true` the server forgets the history as well.
+    /// Ends the watches; with `true` the server also drops its event log.
     CutWatches(bool),
-    /// The agent dies at its next requests: after so many of them, before or after the last is carried out.
+    /// Kills the agent at its next requests: after so many of them, before or after the last one is executed.
     Kill(u8, bool),
     Start,
-    /// Another one holds the Lease for so many seconds.
+    /// Another agent holds the Lease for so many seconds.
     LoseLease(u8),
     /// Whether the remote can be read.
     Remote(bool),
@@ -171,9 +171,9 @@ pub(crate) enum Step {
 /// A schedule.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Schedule {
-    /// For delays and other chance.
+    /// Seed of delays and other random values.
     pub(crate) seed: u32,
-    /// How often requests meet chance faults: 0 never, 3 often.
+    /// How often requests meet random faults: 0 never, 3 often.
     pub(crate) noise: u8,
     /// Steps, and the time after each in milliseconds.
     pub(crate) steps: Vec<(Step, u32)>,
@@ -270,10 +270,10 @@ fn pause() -> impl Strategy<Value = u32> {
     prop_oneof![4 => Just(0_u32), 4 => 1..200_u32, 3 => 200..5_000_u32, 3 => Just(30_000_u32), 1 => Just(400_000_u32)]
 }
 
-/// Schedules of up to so many steps.
+/// Returns schedules of up to so many steps.
 pub(crate) fn schedules(steps: usize) -> impl Strategy<Value = Schedule> {
     let noise = prop_oneof![3 => Just(0_u8), 1 => Just(1_u8), 1 => Just(2_u8), 1 => Just(3_u8)];
-    // The seed is no number that a shorter schedule would have smaller.
+    // A smaller seed does not make a schedule shorter.
     let seed = any::<u32>().no_shrink();
     let steps = vec((step(), pause()), 1..=steps);
     (seed, noise, steps).prop_map(|(seed, noise, steps)| Schedule { seed, noise, steps })

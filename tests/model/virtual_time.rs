@@ -1,12 +1,13 @@
-//! Virtual time for a process: what waits for a time waits for nothing, and chance comes from a seed.
+//! Virtual time for a process: waiting takes no real time, and random numbers come from a seed.
 //!
-//! Tokio's paused clock moves when all tasks wait. The product also reads the clocks of the standard library, so this file
-//! takes the place of four functions of the C library: `clock_gettime` answers with tokio's clock, `getrandom` with
-//! numbers from the seed, `pthread_create` counts the threads that work, and `epoll_wait` waits for them before the clock moves.
+//! Tokio's paused clock advances when all tasks wait. The product also reads the clocks of the standard library, so
+//! this file replaces four functions of the C library. `clock_gettime` returns tokio's clock, and `getrandom` returns
+//! numbers from the seed. `pthread_create` counts the working threads, and `epoll_wait` waits for them before the clock
+//! advances.
 //!
 //! Invariant: before [`start`], and on other kinds of clocks, each function does what the C library does.
 //!
-//! Deliberately absent: more than one virtual time in a process. Each schedule runs in a process of its own.
+//! Not here: more than one virtual time in a process. Each schedule runs in its own process.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_long, c_void};
@@ -15,26 +16,27 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 
 use tokio::time::Instant;
 
-/// 2026-03-02 08:00:00 UTC, a Monday, when a virtual time begins.
+/// 2026-03-02 08:00:00 UTC, a Monday: the wall-clock time when virtual time begins.
 const WALL: u64 = 1_772_438_400;
-/// Seconds of the monotonic clock then: later than that of any machine.
+/// Seconds of the monotonic clock at that time: later than on any machine.
 const UPTIME: u64 = 1 << 30;
-/// Naps of [`NAP`] after which a working thread is not waited for any longer: it may wait for this one.
+/// Number of naps of [`NAP`] after which a working thread is no longer waited for, because it may wait for this thread.
 const PATIENCE: u32 = 10_000;
-/// Real nanoseconds.
+/// Length of a nap in real nanoseconds.
 const NAP: i64 = 50_000;
 
 static ON: AtomicBool = AtomicBool::new(false);
 static BEGAN: OnceLock<Instant> = OnceLock::new();
-/// Nanoseconds since the beginning, as last read.
+/// Nanoseconds since the beginning, when last read.
 static NOW: AtomicU64 = AtomicU64::new(0);
-/// Threads at work besides this one and those of the runtime, which counts its own.
+/// Number of working threads, except this thread and the threads of the runtime, which counts its own threads.
 static WORKING: AtomicUsize = AtomicUsize::new(0);
-/// The thread with the runtime waits, so that others may work: one after the other, in the order of their beginning.
+/// Whether the thread with the runtime waits, so that other threads may work one after the other, in the order of their
+/// start.
 static THEIRS: AtomicBool = AtomicBool::new(false);
 static BEGUN: AtomicU64 = AtomicU64::new(0);
 static ENDED: AtomicU64 = AtomicU64::new(0);
-/// The states of the thread with the runtime, and of all others together.
+/// States of the random generators: of the thread with the runtime, and of all other threads together.
 static CHANCE: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
 
 thread_local! {
@@ -43,7 +45,7 @@ thread_local! {
     static IS_ASKING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Starts virtual time for this process, and a runtime of this thread that lives in it.
+/// Starts virtual time for this process, and returns a runtime of this thread that uses it.
 pub(crate) fn start(seed: u64) -> tokio::runtime::Runtime {
     assert!(!ON.swap(true, SeqCst), "a process has one virtual time");
     HAS_RUNTIME.set(true);
@@ -52,7 +54,7 @@ pub(crate) fn start(seed: u64) -> tokio::runtime::Runtime {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .start_paused(true)
-        // The runtime itself waits for these.
+        // The runtime itself waits for these threads.
         .on_thread_start(end_counted)
         .build()
         .unwrap();
@@ -60,7 +62,7 @@ pub(crate) fn start(seed: u64) -> tokio::runtime::Runtime {
     runtime
 }
 
-/// This thread is not waited for any more.
+/// Stops waiting for this thread.
 fn end_counted() {
     if IS_COUNTED.replace(false) {
         ENDED.fetch_add(1, SeqCst);
@@ -71,7 +73,7 @@ fn end_counted() {
 /// Nanoseconds since the beginning of virtual time.
 pub(crate) fn elapsed() -> u64 {
     let Some(began) = BEGAN.get() else { return 0 };
-    // Without a runtime, tokio asks the standard library, which asks here.
+    // Without a runtime, tokio reads the clock of the standard library, which calls this function.
     if !HAS_RUNTIME.get() || IS_ASKING.replace(true) {
         return NOW.load(SeqCst);
     }
@@ -103,14 +105,14 @@ unsafe extern "C" fn clock_gettime(clock: libc::clockid_t, into: *mut libc::time
         _ => 0,
     };
     if base == 0 || !ON.load(SeqCst) {
-        // SAFETY: the caller passes what the kernel takes.
+        // SAFETY: the caller passes valid arguments of the system call.
         let code = unsafe { libc::syscall(libc::SYS_clock_gettime, c_long::from(clock), into) };
         return c_int::try_from(code).unwrap_or(-1);
     }
     let nanos = elapsed();
     let seconds = i64::try_from(base + nanos / 1_000_000_000).unwrap_or(i64::MAX);
     let rest = i64::try_from(nanos % 1_000_000_000).unwrap_or(0);
-    // SAFETY: the caller passes a place for the time.
+    // SAFETY: the caller passes a valid pointer to a time.
     unsafe { into.write(libc::timespec { tv_sec: seconds, tv_nsec: rest }) };
     0
 }
@@ -119,11 +121,11 @@ unsafe extern "C" fn clock_gettime(clock: libc::clockid_t, into: *mut libc::time
 #[unsafe(no_mangle)]
 unsafe extern "C" fn getrandom(into: *mut c_void, length: usize, flags: u32) -> isize {
     if !ON.load(SeqCst) {
-        // SAFETY: the caller passes what the kernel takes.
+        // SAFETY: the caller passes valid arguments of the system call.
         let code = unsafe { libc::syscall(libc::SYS_getrandom, into, length, flags) };
         return isize::try_from(code).unwrap_or(-1);
     }
-    // SAFETY: the caller passes a place of this length.
+    // SAFETY: the caller passes a valid buffer of this length.
     let all = unsafe { std::slice::from_raw_parts_mut(into.cast::<u8>(), length) };
     for some in all.chunks_mut(8) {
         some.copy_from_slice(&chance().to_le_bytes()[..some.len()]);
@@ -135,7 +137,7 @@ unsafe extern "C" fn getrandom(into: *mut c_void, length: usize, flags: u32) -> 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn epoll_wait(poll: c_int, events: *mut libc::epoll_event, most: c_int, timeout: c_int) -> c_int {
     let wait = |timeout: c_int| {
-        // SAFETY: the caller passes what the kernel takes.
+        // SAFETY: the caller passes valid arguments of the system call.
         let code = unsafe {
             let (poll, most, timeout) = (c_long::from(poll), c_long::from(most), c_long::from(timeout));
             libc::syscall(libc::SYS_epoll_pwait, poll, events, most, timeout, 0 as c_long, 8 as c_long)
@@ -150,7 +152,7 @@ unsafe extern "C" fn epoll_wait(poll: c_int, events: *mut libc::epoll_event, mos
     wait(timeout)
 }
 
-/// Sleeps in real time until something holds, but not without end.
+/// Sleeps in real time until `holds` returns true, for a limited number of naps.
 #[expect(unsafe_code, reason = "the standard library would sleep in virtual time")]
 fn nap_until(holds: impl Fn() -> bool) {
     for _ in 0..PATIENCE {
@@ -158,7 +160,7 @@ fn nap_until(holds: impl Fn() -> bool) {
             return;
         }
         let nap = libc::timespec { tv_sec: 0, tv_nsec: NAP };
-        // SAFETY: the kernel reads a time.
+        // SAFETY: the kernel only reads `nap`.
         unsafe { libc::syscall(libc::SYS_nanosleep, &raw const nap, std::ptr::null_mut::<libc::timespec>()) };
     }
 }
@@ -181,17 +183,17 @@ unsafe extern "C" fn pthread_create(
         std::mem::transmute::<*mut c_void, Create>(found)
     };
     if !ON.load(SeqCst) {
-        // SAFETY: the caller passes what the C library takes.
+        // SAFETY: the caller passes valid arguments of the C library function.
         return unsafe { create(thread, attributes, start, argument) };
     }
     WORKING.fetch_add(1, SeqCst);
     let counted = Box::into_raw(Box::<Counted>::new((start, argument, BEGUN.fetch_add(1, SeqCst))));
-    // SAFETY: the caller passes what the C library takes; `counted` is read once, by the thread.
+    // SAFETY: the caller passes valid arguments of the C library function; the thread reads `counted` once.
     let code = unsafe { create(thread, attributes, run_counted, counted.cast()) };
     if code != 0 {
         WORKING.fetch_sub(1, SeqCst);
         ENDED.fetch_add(1, SeqCst);
-        // SAFETY: no thread reads it.
+        // SAFETY: no thread was created that would read `counted`.
         drop(unsafe { Box::from_raw(counted) });
     }
     code
@@ -199,7 +201,7 @@ unsafe extern "C" fn pthread_create(
 
 #[expect(unsafe_code, reason = "what it gets is a pointer")]
 extern "C" fn run_counted(counted: *mut c_void) -> *mut c_void {
-    // SAFETY: `pthread_create` made it for this thread alone.
+    // SAFETY: `pthread_create` allocated `counted` for this thread alone.
     let (start, argument, number) = *unsafe { Box::from_raw(counted.cast::<Counted>()) };
     nap_until(|| THEIRS.load(SeqCst) && ENDED.load(SeqCst) >= number);
     IS_COUNTED.set(true);

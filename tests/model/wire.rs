@@ -1,8 +1,8 @@
-//! Stands between the agent and the API server: delays, refuses, throttles and repeats its requests, loses answers, and has
-//! each write judged ([`checks`](super::checks)) when it begins and when it has been carried out.
+//! Stands between the agent and the API server: delays, refuses, throttles and repeats requests, and loses responses.
+//! Each write is checked ([`checks`](super::checks)) when it begins and after it is executed.
 //!
-//! Invariant: what happens to a request follows from the seed, the request, and how often it was made: to leave out a step of a
-//! schedule changes the rest as little as possible.
+//! Invariant: the fate of a request follows from the seed, the request, and how often it was sent. Removing a step of a
+//! schedule therefore changes the rest as little as possible.
 
 use std::collections::{BTreeMap, HashMap};
 use std::future::pending;
@@ -48,17 +48,17 @@ pub(crate) struct Sent {
     pub(crate) name: String,
     pub(crate) is_dry_run: bool,
     pub(crate) body: Value,
-    /// The agent that made it.
+    /// The agent that sent the request.
     pub(crate) agent: u32,
 }
 
 impl Sent {
-    /// Whether it changes an object itself.
+    /// Whether the request may change an object.
     pub(crate) fn is_write(&self) -> bool {
         !self.is_dry_run && !matches!(self.verb, "get" | "list" | "watch")
     }
 
-    /// The object of the schedule that it is about.
+    /// Returns the object of the schedule that the request concerns.
     pub(crate) fn object(&self) -> Option<usize> {
         let is = |one: &super::schedule::Object| {
             one.resource == self.resource && one.name == self.name && one.namespace == self.namespace
@@ -77,11 +77,11 @@ impl Sent {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fate {
     Done,
-    /// Carried out twice, as by a proxy that repeats it.
+    /// Executed twice, as by a proxy that repeats requests.
     Twice,
-    /// Refused with a code, after it was carried out or not.
+    /// Refused with a code, after the execution (`true`) or instead of it.
     Refused(u16, bool),
-    /// The connection breaks, after it was carried out or not.
+    /// The connection breaks, after the execution (`true`) or instead of it.
     Broken(bool),
 }
 
@@ -143,12 +143,12 @@ impl Shared {
         *self.death.lock() = Some(Death { requests, is_done });
     }
 
-    /// The next agent lives.
+    /// Lets the next agent live.
     pub(crate) fn live(&self) {
         *self.death.lock() = None;
     }
 
-    /// No more faults.
+    /// Ends all faults.
     pub(crate) fn calm(&self) {
         *self.noise.lock() = 0;
         self.refused.lock().clear();
@@ -156,7 +156,7 @@ impl Shared {
         *self.throttled.lock() = 0;
     }
 
-    /// A number that follows from a request and how often it was made.
+    /// Returns a number that follows from a request and how often it was sent.
     fn chance(&self, request: &Sent) -> u64 {
         let text = request.text();
         let mut counts = self.counts.lock();
@@ -200,7 +200,8 @@ impl Shared {
         }
     }
 
-    /// Whether the agent dies with this request: before or after it is carried out.
+    /// Returns whether the agent dies with this request: after (`true`) or before (`false`) it is executed; `None` if
+    /// not.
     fn dies(&self) -> Option<bool> {
         let mut death = self.death.lock();
         let one = death.as_mut()?;
@@ -212,7 +213,7 @@ impl Shared {
     }
 }
 
-/// The way of one agent to the server.
+/// The connection of one agent to the server.
 #[derive(Clone)]
 pub(crate) struct Wire {
     cluster: kube::Client,
@@ -263,7 +264,7 @@ impl Wire {
                 }
                 answer
             });
-            // A request whose caller is gone is carried out or not.
+            // A request whose caller is gone is executed or cancelled.
             let carried = waited(carried, chance & 2048 == 0);
             answer = carried.done().await.map(Some);
         } else {
@@ -324,7 +325,7 @@ impl Wire {
         }))
     }
 
-    /// Acts as an agent that breaks a rule. Returns an answer if that replaces the request.
+    /// Acts as an agent that breaks a rule. Returns a response if that replaces the request.
     async fn break_rule(
         self,
         rule: Rule,
@@ -404,7 +405,7 @@ impl Wire {
         }
     }
 
-    /// Answers at once, and carries it out some time later.
+    /// Answers immediately, and executes the request some time later.
     async fn late(
         self,
         parts: &http::request::Parts,

@@ -1,4 +1,4 @@
-//! A commit that one consumer of a repository finds is used by all others at once, whatever their interval.
+//! A commit that one consumer of a repository finds is used by all others immediately, whatever their interval.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Repository servers that are unavailable, slow or lie, passwords, and missing branches.
+//! Repository servers that are unavailable, are slow or lie; passwords; and missing branches.
 
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ async fn a_change_of_another_git_repository_causes_no_lookup() {
     world.start();
     world.condition_is("demo", "Ready", "False GitAuthorizationFailed").await;
     for _ in 0..4 {
-        // So often that the next automatic retry is far away.
+        // There are so many failures that the next automatic retry is far away.
         world.ask("demo").await;
     }
     world.quiet().await;
@@ -89,7 +89,7 @@ async fn a_failed_object_does_not_cause_lookups_of_a_silent_remote() {
     world.condition_is("demo", "Ready", "False ApplyFailed").await;
     server.fail(On::Everything, Fault::Status(503));
     server.forget_arrivals();
-    // The failed object is due at once, but cannot be retried while Git is unavailable.
+    // The failed object is due immediately, but cannot be retried while Git is unavailable.
     world.ask("demo").await;
     world.condition_is("demo", "Ready", "False SourceUnavailable").await;
     let asked_often = async {
@@ -257,7 +257,7 @@ async fn a_server_that_has_not_answered_for_an_hour_shows_in_ready_and_what_was_
     let call = Call::new("mainstay.dev/v1alpha1", "gitsyncs", NAMESPACE, "demo", patch).on("status");
     world.try_as("test", call).unwrap();
     world.start();
-    let said = format!("Unknown SourceUnavailable: the repository has not answered since {since}; commit ");
+    let said = format!("Unknown SourceUnavailable: the repository has not responded since {since}; commit ");
     world.condition_is("demo", "Ready", &said).await;
     world.edit("v1", "configmaps", "a", json!({"data": {"key": "changed"}}));
     world.until("what was applied is still enforced", |w| w.data("a") == "1").await;

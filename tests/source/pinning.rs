@@ -151,7 +151,7 @@ async fn known_keys_of_a_host_precede_a_pin() {
     world.ready("demo").await;
     assert_eq!(pins(&world, "private"), [(server.name(), server.fingerprint("ed25519"))]);
 
-    // The Secret overrides the pin at once, even if it lacks a key of this host.
+    // The Secret overrides the pin immediately, even if it lacks a key of this host.
     world.set_secret("git", json!({"known_hosts": right}));
     world.until("it is refused", |w| w.condition("demo", "Ready").contains("(from known_hosts of the Secret)")).await;
     world.until("the pin is dropped", |w| pins(w, "private").is_empty()).await;

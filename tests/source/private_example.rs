@@ -42,7 +42,7 @@ async fn the_example_works_unchanged_for_a_git_sync_and_a_function() {
     world.create(SERVERLESS, "functions", NAMESPACE, example("function.yaml"));
     world.set_secret("kyma-git-creds", json!({"key": fs::read_to_string(&path).unwrap()}));
     world.start();
-    // It is not the real github.com.
+    // The server is not the real github.com.
     let changed = format!(
         "the host key of github.com has changed: it presented {}, known is \
          SHA256:+DiY3wvvV6TuJJhbpZisF/zLDA0zPMSvHdkr4UvCOqU (ED25519) (published by its operator)",

@@ -63,7 +63,7 @@ async fn each_correction_of_the_secrets_works_at_once_and_each_message_names_its
     world.set_secret("proxy", json!({"address": proxy.address()}));
     let denied = |url: &str, why: &str| format!("False GitAuthorizationFailed: look up main at {url}: {why}");
     let url = server.url(NAME);
-    says(&denied(&url, "the proxy wants a user name and password that it accepts")).await;
+    says(&denied(&url, "the proxy requires a valid user name and password")).await;
     world.set_secret("proxy", json!({"password": "cow-tupelo"}));
     says(&denied(&url, "TLS: no CA that is trusted has signed the server's certificate")).await;
     world.set_secret("git", json!({"ca.crt": ca.pem()}));
@@ -123,7 +123,7 @@ async fn the_container_of_a_build_fetches_over_tls_and_a_proxy() {
     refused("missing field address").await;
     job.put("git-proxy/address", proxy.address()).put("git-proxy/username", "walker");
     job.put("git-proxy/password", "cow-8172");
-    refused("the proxy wants a user name and password").await;
+    refused("the proxy requires a valid user name and password").await;
     job.put("git-proxy/password", "cow-tupelo\n");
     refused("TLS: no CA that is trusted").await;
     job.put("git-credentials/ca.crt", ca.pem());

@@ -26,7 +26,7 @@ struct Servers {
     ca: PrivateCa,
     https: GitServer,
     http: GitServer,
-    /// One on another port, and one on port 22.
+    /// One server on another port, and one server on port 22.
     ssh: [SshServer; 2],
     git: GitDaemon,
 }
@@ -89,7 +89,7 @@ async fn each_cell_has_its_condition() {
     logs::keep();
     let mut world = World::new().await;
     world.listen = Some(free_address());
-    // Each has its own directory, so that no two apply the same object.
+    // Each GitSync has its own directory, so that no two apply the same object.
     for name in SCHEMES.iter().flat_map(|scheme| AUTHS.map(|auth| name(scheme, auth))) {
         world.remote.file(&format!("{name}/map.yaml"), config_map(&name, "1"));
     }

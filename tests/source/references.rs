@@ -89,7 +89,7 @@ async fn a_range_of_versions_has_a_field_of_its_own() {
     world.condition_is("demo", "Ready", "False SourceInvalid").await;
     let said = world.condition("demo", "Ready");
     assert!(said.contains("a part of it is not a version such as `1.2.3`"), "{said}");
-    // Without the range, the branch counts.
+    // Without the range, the branch is used.
     world.edit("mainstay.dev/v1alpha1", "gitsyncs", "demo", json!({"spec": {"semver": null}}));
     world.ready_at("demo", &two).await;
     assert_eq!(world.data("a"), "two");

@@ -98,7 +98,8 @@ async fn a_changed_secret_acts_at_once_in_both_directions() {
     let one = world.remote.file("apps/a.yaml", config_map("a", "1")).signed("one", |raw| bob.sign(raw));
     follow(&world, json!({}));
     world.start();
-    let missing = "False SecretNotFound: Secret keys with the keys that may sign does not exist in this namespace";
+    let missing = "False SecretNotFound: Secret keys with the public keys for signature verification does not exist \
+                   in this namespace";
     world.condition_is("demo", "Ready", missing).await;
     world.set_secret("keys", json!({}));
     let empty = "Secret keys holds no public key; put OpenPGP keys, SSH keys or an allowed_signers file into it, under any name";
@@ -142,7 +143,7 @@ async fn a_function_is_built_from_signed_commits_only() {
     let two = world.remote.file("hello/handler.js", "2").signed("two", |raw| alice.sign(raw));
     world.look();
     world.until_function("it is built", &|w: &World| w.function_status("hello")["commit"] == *two).await;
-    // The same commit, after its key was removed from the trusted ones.
+    // The same commit is refused after its key was removed from the trusted keys.
     world.set_secret("keys", json!({"alice.sshpub": SshKey::new("ed25519").public()}));
     let unknown = format!("SSH key {}, which is not in Secret keys", alice.fingerprint());
     world.until_function("it is told", &|w: &World| w.said("hello", "ConfigurationReady").contains(&unknown)).await;
@@ -165,7 +166,7 @@ async fn a_key_that_expires_while_the_agent_runs_vouches_for_nothing_from_then_o
     follow(&world, json!({"interval": "1s"}));
     world.start();
     world.ready_at("demo", &one).await;
-    // Usually long enough for another successful check. The test does not rely on it.
+    // This time is usually long enough for another successful check, but the test does not rely on the check.
     let ends = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(8);
     let signer = format!("alice valid-before=\"{}Z\" {}", ends.strftime("%Y%m%d%H%M%S"), alice.public());
     world.set_secret("keys", json!({"signers": signer}));
@@ -234,7 +235,7 @@ async fn ssh_keys_of_every_type_sign_for_git_and_for_nothing_else() {
         let file = judge.of(&[&public], |raw| key.sign_for("file", raw)).await;
         assert_eq!(
             file,
-            "its signature is not usable: it was made for another purpose than Git (`ssh-keygen -Y sign -n git`)"
+            "its signature is not usable: it was made for a purpose other than Git (`ssh-keygen -Y sign -n git`)"
         );
         assert_eq!(
             judge.of(&[&public], |raw| key.sign(&format!("{raw} "))).await,
@@ -320,7 +321,8 @@ async fn openpgp_keys_and_subkeys_sign_until_they_expire_or_are_revoked() {
     let binary = [packets(&trusted), packets(&certificate)].concat();
     assert_eq!(judge.says_by(VerifyMode::Head, "main", vec![packets(&trusted)]).await, "good");
     assert_eq!(judge.says_by(VerifyMode::Head, "main", vec![binary]).await, revoked);
-    // Also after unknown packets: an experimental one (60), and one of an unknown critical type (22).
+    // Unknown packets may precede the certificate: an experimental packet (60), and a packet of an unknown critical
+    // type (22).
     for unread in [&[0xfc, 3, 1, 2, 3][..], &[0xd6, 3, 1, 2, 3]] {
         let binary = [&*packets(&trusted), unread, &*packets(&certificate)].concat();
         let said = judge.says_by(VerifyMode::Head, "main", vec![binary]).await;
@@ -364,11 +366,11 @@ async fn tags_are_verified_by_their_own_signature_and_name() {
         (VerifyMode::Head, "v1", "good"),
         (VerifyMode::Tag, "bare", "it is not signed; sign it with a key that is in Secret keys"),
         (VerifyMode::Tag, "light", "the tag is a name only and has no signature; make it with `git tag --sign`"),
-        (VerifyMode::Tag, "v3", "the tag object that it leads to was made for the tag v1"),
+        (VerifyMode::Tag, "v3", "the tag object that it points to was made for the tag v1"),
         (
             VerifyMode::TagAndHead,
             "main",
-            "`verify.mode` TagAndHEAD wants a signed tag, and main is none; follow a tag, or use mode HEAD",
+            "`verify.mode` TagAndHEAD needs a signed tag, and main is not a tag; follow a tag, or use mode HEAD",
         ),
     ];
     for (mode, reference, expected) in cases {
@@ -410,7 +412,7 @@ async fn hostile_signatures_are_refused_by_name() {
     let cut = |raw: &str| Gpg::armored(&gpg.binary_signature(raw)[..40]);
     assert_eq!(judge.of(&keys, cut).await, not_openpgp);
 
-    // Two signature headers: the second one is by a trusted key.
+    // The commit has two signature headers: the second signature is by a trusted key.
     let unsigned = judge.origin.commit("twice");
     let raw = judge.origin.raw(&unsigned);
     let header = |name: &str| format!("{name} {}\n", key.sign(&raw).trim_end().replace('\n', "\n "));
@@ -438,8 +440,8 @@ async fn values_that_hold_no_public_key_are_named() {
     let judge = Judge::new();
     let private = "-----BEGIN OPENSSH PRIVATE KEY-----\nAAAA\n-----END OPENSSH PRIVATE KEY-----\n";
     let said = judge.says(VerifyMode::Head, "main", &[private]).await;
-    let expected = "read the keys that may sign: value key-0 of Secret keys: it holds a private key; only the public half is \
-                    needed to verify";
+    let expected = "read the public keys for signature verification: value key-0 of Secret keys: it holds a private \
+                    key; only the public half is needed to verify";
     assert_eq!(said, expected);
     let cut = "-----BEGIN PGP PUBLIC KEY BLOCK-----\n\nmDME\n-----END PGP PUBLIC KEY BLOCK-----\n";
     let said = judge.says(VerifyMode::Head, "main", &[cut]).await;

@@ -54,7 +54,7 @@ async fn additions_of_people_are_removed_and_those_of_controllers_stay() {
     let expected = json!({"field": "data.mine", "found": "\"z\"", "restored": "absent"});
     let shown = |w: &World| w.status("demo")["lastReverts"][0]["changes"].as_array().cloned().unwrap_or_default();
     world.until("the status shows what it was", |w| shown(w).contains(&expected)).await;
-    // A commit with the removed addition applies it.
+    // A commit that contains the removed addition applies the addition.
     world.remote.file("a.yaml", format!("{}  mine: git\n", config_map("a", "1")));
     world.commit("demo", "it is in Git now").await;
     fence(&world).await;

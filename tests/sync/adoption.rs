@@ -185,7 +185,7 @@ pub(super) fn content(world: &World, (api_version, resource): (&str, &str), name
         let spec = content["spec"].as_object_mut().unwrap();
         spec.retain(|name, _| !["clusterIP", "clusterIPs"].contains(&name.as_str()));
         for port in spec["ports"].as_array_mut().unwrap() {
-            // It differs in each Service.
+            // The node port differs in each Service.
             port.as_object_mut().unwrap().entry("nodePort").and_modify(|port| *port = json!("some"));
         }
     }

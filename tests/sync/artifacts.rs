@@ -16,19 +16,19 @@ use tokio::net::{TcpListener, TcpStream};
 const OURS: &str = "mainstay.dev/v1alpha1";
 /// The media types of `flux push artifact`.
 const CONFIG: &str = "application/vnd.cncf.flux.config.v1+json";
-const CONTENT: &str = "application/vnd.cncf.flux.content.v1.tar+gzip";
+pub(super) const CONTENT: &str = "application/vnd.cncf.flux.content.v1.tar+gzip";
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 
 /// A registry, and a client that pushes to it.
-struct Pushed {
+pub(super) struct Pushed {
     registry: DockerRegistry,
     client: reqwest::Client,
 }
 
 impl Pushed {
-    async fn start(served: Served) -> Self {
+    pub(super) async fn start(served: Served) -> Self {
         let registry = DockerRegistry::start(served).await;
-        // Fails only if another test has installed it.
+        // Fails only if another test has installed the provider.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let mut client = reqwest::Client::builder().no_proxy();
         if served == Served::Safely {
@@ -38,7 +38,7 @@ impl Pushed {
         Self { client: client.build().unwrap(), registry }
     }
 
-    fn url(&self) -> String {
+    pub(super) fn url(&self) -> String {
         format!("oci://{}/shop/web", self.registry.host())
     }
 
@@ -60,7 +60,7 @@ impl Pushed {
     }
 
     /// Pushes layers, each a media type and its bytes, under a tag. Returns the digest of the manifest.
-    async fn push(&self, tag: &str, layers: &[(&str, &[u8])]) -> String {
+    pub(super) async fn push(&self, tag: &str, layers: &[(&str, &[u8])]) -> String {
         let mut config = self.blob(b"{}").await;
         config["mediaType"] = CONFIG.into();
         let mut listed = Vec::new();
@@ -104,7 +104,7 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
 }
 
 /// Returns an archive of these files.
-fn packed(files: &[(&str, &[u8])]) -> Vec<u8> {
+pub(super) fn packed(files: &[(&str, &[u8])]) -> Vec<u8> {
     let mut builder = Builder::new(Vec::new());
     for (path, content) in files {
         builder.append(&entry(path, EntryType::Regular, content.len()), *content).unwrap();
@@ -259,7 +259,7 @@ async fn refuses_archives_and_layers_and_keeps_the_last_artifact() {
         world.edit(OURS, "ocirepositories", "web", json!({"spec": {"ref": reference}}));
     };
     for (tag, part) in [
-        ("outside", "leads out of the artifact"),
+        ("outside", "outside the artifact"),
         ("link", "is a link"),
         ("bomb", "the unpacked artifact in bytes is larger"),
         ("text", "it is not a tar file"),

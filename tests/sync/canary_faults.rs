@@ -72,7 +72,7 @@ async fn no_fault_of_a_server_shows_anything_of_any_kind_of_credentials() {
     let https = GitServer::start_tls(&root, ca.server("127.0.0.1")).await;
     let tokens = GitServer::start_tls(&root, ca.server("127.0.0.1")).await;
     let mutual = GitServer::start_tls(&root, ca.server_for_clients("127.0.0.1")).await;
-    // It reveals the credentials that it receives.
+    // Requests are redirected to this server, which answers 401.
     let elsewhere = GitServer::start_tls(&root, ca.server("127.0.0.1")).await;
     elsewhere.fail(On::Everything, Fault::Status(401));
     let (proxy, ssh) = (Proxy::http("walker", "cow-tupelo"), SshServer::start(&root).await);

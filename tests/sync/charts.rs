@@ -1,5 +1,5 @@
-//! Helm charts are rendered by the official tool. It sees only the content of the commit, and renders again only after
-//! changes.
+//! Helm charts are rendered by the official tool. The tool sees only the content of the commit, and renders again only
+//! after changes.
 
 use std::path::{Path, PathBuf};
 
@@ -121,7 +121,7 @@ async fn the_git_sync_says_how_a_chart_is_rendered() {
     world.change("demo", json!({"render": {"helm": {"values": {"more": "own", "key": null}}}})).await;
     world.until("the values are applied", |w| data(w)["more"] == "own").await;
     world.change("demo", json!({"render": {"helm": {"releaseName": "-f"}}})).await;
-    let why = "-f is no name of a release";
+    let why = "-f is not a valid name of a release";
     world.until(why, |w| w.condition("demo", "Ready").contains(why)).await;
     world.change("demo", json!({"baseDir": "/", "render": {"helm": {"releaseName": "web"}}})).await;
     let why = "Chart.yaml: spec.render.helm is for a chart in baseDir, which has none";
@@ -149,8 +149,7 @@ async fn hooks_and_chance_are_refused_by_name() {
     let secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: made}\nstringData: {hush: {{ randAlphaNum 20 }}}\n";
     world.remote.file("app/templates/made.yaml", secret);
     world.try_commit("demo", "chance").await;
-    let chance =
-        "app/templates/made.yaml: each time that the chart is rendered, this comes out differently: Secret made (";
+    let chance = "app/templates/made.yaml: each rendering of the chart gives different values: Secret made (";
     world.until_or(chance, |w| said(w).contains(chance), || said(&world)).await;
     assert!(world.get("v1", "secrets", "made").is_none());
     assert_eq!(world.config_maps(), ["front", "probe", "zone-a", "zone-b"]);
@@ -215,7 +214,7 @@ async fn a_chart_that_asks_what_the_cluster_serves_is_rendered_again_when_that_c
         },
     });
     world.create("apiextensions.k8s.io/v1", "customresourcedefinitions", "", definition);
-    // A sync request triggers it, too. A real server serves a new kind with a delay.
+    // A sync request triggers a render, too. A real server serves a new kind with a delay.
     let rendered_again = async {
         while world.data("demo-map") != "wide" {
             world.ask("demo").await;

@@ -1,5 +1,5 @@
-//! Objects that another client creates between our read and our write. They are read again, then adopted or left like
-//! any existing object.
+//! Objects that another client creates between Mainstay's read and its write. Such objects are read again, then adopted
+//! or left like any existing object.
 
 use devcluster::{Action, Call, fault_injection::Fault};
 use serde_json::{Value, json};

@@ -1,5 +1,5 @@
-//! Objects with our label that we never applied. Controllers copy labels (Endpoints from their Service, Secrets between
-//! namespaces), and any user can set one. Such objects are never deleted, in any deletion path.
+//! Objects with Mainstay's label that Mainstay never applied. Controllers copy labels (Endpoints from their Service,
+//! Secrets between namespaces), and any user can set one. Such objects are never deleted, in any deletion path.
 
 use std::time::Duration;
 

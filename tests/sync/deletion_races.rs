@@ -246,8 +246,8 @@ async fn an_object_that_is_changed_all_the_time_goes_all_the_same() {
     }
 }
 
-/// While no agent runs, another object with equal content replaces ours. Without proof that the agent applied it, no
-/// path deletes it, even with permission to prune.
+/// While no agent runs, another object with equal content replaces the applied one. Without proof that the agent
+/// applied it, no path deletes the new object, even with permission to prune.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_object_that_was_never_applied_is_not_deleted_in_any_way() {
     for way in [Way::Prune, Way::Finalizer, Way::Replacement, Way::RunAgain] {

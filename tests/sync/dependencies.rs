@@ -50,12 +50,12 @@ async fn objects_are_applied_as_soon_as_their_dependency_is_ready_and_not_before
     world.condition_is("apps", "Ready", &not_ready(&first, "is not ready (Progressing)")).await;
     world.condition_is("apps", "Reconciling", "True DependencyNotReady").await;
     assert_eq!(world.data("a"), "absent");
-    // Both poll the repository once an hour. Only a wake-up explains the following.
+    // Both GitSyncs poll the repository once an hour, so only a wake-up explains the quick apply.
     set_widget(&world, "True");
     world.ready_at("apps", &first).await;
     assert_eq!(world.data("a"), "1");
 
-    // The next commit is requested for one of them only, and the other one is woken.
+    // The next commit is requested for only one of the GitSyncs, and the other GitSync is woken.
     set_widget(&world, "False");
     world.remote.file("platform/w.yaml", widget(2)).file("apps/a.yaml", config_map("a", "2"));
     let second = world.remote.commit("second");
@@ -97,7 +97,7 @@ async fn a_ring_is_stalled_in_all_its_members_by_name_until_one_leaves_it() {
     world.sync("c", json!({"baseDir": "/c", "dependsOn": depends_on(&["a"])}));
     world.start();
     let ring = "mainstay-tests/a → mainstay-tests/b → mainstay-tests/c → mainstay-tests/a";
-    let stalled = format!("True DependencyCycle: spec.dependsOn leads back to this GitSync: {ring}; take one");
+    let stalled = format!("True DependencyCycle: spec.dependsOn forms a cycle: {ring}; remove one");
     world.condition_is("a", "Stalled", &stalled).await;
     for name in ["b", "c"] {
         world.condition_is(name, "Stalled", "True DependencyCycle").await;

@@ -45,7 +45,7 @@ async fn an_object_is_healthy_failed_or_neither_by_what_its_expressions_say() {
     let world = widgets().await;
     world.condition_is("demo", "Ready", "Unknown Progressing").await;
     let missing =
-        "spec.healthCheckExprs[0].inProgress has no answer: line 1, column 1: the object has no field `status`";
+        "spec.healthCheckExprs[0].inProgress cannot be evaluated: line 1, column 1: the object has no field `status`";
     failure_is(&world, &format!("Progressing: {missing}")).await;
     set_status(&world, "w", json!({"phase": "Creating"}));
     failure_is(&world, "Progressing: spec.healthCheckExprs[0].inProgress is true").await;
@@ -114,7 +114,7 @@ async fn an_invalid_rule_stalls_with_its_position_and_applied_objects_keep_their
         |current: &str| json!({"healthCheckExprs": [{"apiVersion": WIDGETS, "kind": "Widget", "current": current}]});
     world.change("demo", exprs("status.phase = 'Running'")).await;
     let stalled =
-        "True SpecInvalid: spec.healthCheckExprs[0].current: line 1, column 14: `=` is no operator; `==` compares";
+        "True SpecInvalid: spec.healthCheckExprs[0].current: line 1, column 14: `=` is not an operator; `==` compares";
     world.condition_is("demo", "Stalled", stalled).await;
     let deep = "(".repeat(4000);
     world.change("demo", exprs(&deep)).await;
@@ -133,7 +133,7 @@ async fn an_invalid_rule_stalls_with_its_position_and_applied_objects_keep_their
     let many: Vec<_> = (0..200).collect();
     set_status(&world, "w", json!({"phase": "Running", "list": many}));
     world.change("demo", exprs("status.list.all(a, status.list.all(b, status.list.all(c, a + b + c >= 0)))")).await;
-    let costly = "Progressing: spec.healthCheckExprs[0].current has no answer: line 1, column ";
+    let costly = "Progressing: spec.healthCheckExprs[0].current cannot be evaluated: line 1, column ";
     let object = "Widget.mainstay-tests.example.org mainstay-tests/w";
     world.until("too much", |w| w.failure("demo", object).starts_with(costly)).await;
     assert!(world.failure("demo", object).ends_with("takes more than 20000 steps with this object"));
@@ -187,16 +187,20 @@ fn label(world: &World, sync: &str, value: &str) {
 async fn a_dependant_waits_for_its_expression_and_is_woken_when_one_of_the_two_changes() {
     let same = "dep.metadata.labels['version'] == self.metadata.labels['version']";
     let (world, first) = platform_and_apps(same).await;
-    let missing = "has no answer: line 1, column 14: there is no field `labels`";
+    let missing = "cannot be evaluated: line 1, column 14: there is no field `labels`";
     world.condition_is("apps", "Ready", &waits(&first, missing)).await;
     label(&world, "platform", "2");
     world
-        .condition_is("apps", "Ready", &waits(&first, "has no answer: line 1, column 49: there is no field `labels`"))
+        .condition_is(
+            "apps",
+            "Ready",
+            &waits(&first, "cannot be evaluated: line 1, column 49: there is no field `labels`"),
+        )
         .await;
     label(&world, "apps", "1");
     world.condition_is("apps", "Ready", &waits(&first, "is not true")).await;
     assert_eq!(world.data("a"), "absent");
-    // Both poll the repository once an hour. Only a wake-up explains the following.
+    // Both GitSyncs poll the repository once an hour, so only a wake-up explains the quick apply.
     label(&world, "apps", "2");
     world.ready_at("apps", &first).await;
     assert_eq!(world.data("a"), "1");
@@ -226,7 +230,7 @@ async fn an_expression_replaces_what_would_be_asked_otherwise_but_that_the_other
     );
     world.condition_is("apps", "Ready", &gone).await;
     world.change("apps", json!({"dependsOn": [{"name": "platform", "readyExpr": "dep.spec.x = 1"}]})).await;
-    let stalled = "True SpecInvalid: spec.dependsOn[0].readyExpr: line 1, column 12: `=` is no operator";
+    let stalled = "True SpecInvalid: spec.dependsOn[0].readyExpr: line 1, column 12: `=` is not an operator";
     world.condition_is("apps", "Stalled", stalled).await;
     assert_eq!(world.data("a"), "2");
 }

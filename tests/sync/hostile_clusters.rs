@@ -1,4 +1,4 @@
-//! Hostile answers of a remote cluster (`spec.kubeConfig`): false data and floods affect only the GitSyncs of that
+//! Hostile responses of a remote cluster (`spec.kubeConfig`): false data and floods affect only the GitSyncs of that
 //! cluster.
 
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use mainstay_testkit::world::{World, config_map, free_address};
 
-/// Returns a false answer to the request with this request line; `None`: the cluster's own answer.
+/// Returns a false response to the request with this request line; `None`: the cluster's own response.
 type Lie = Arc<dyn Fn(&str) -> Option<Answer> + Send + Sync>;
 
 enum Answer {
@@ -23,12 +23,12 @@ enum Answer {
     Endless(String),
 }
 
-/// A proxy in front of a cluster that can give false answers.
+/// A proxy in front of a cluster that can give false responses.
 struct Liar {
     address: SocketAddr,
     lie: Arc<Mutex<Option<Lie>>>,
     lies: Arc<AtomicUsize>,
-    /// Number of bytes of endless answers that the agent has read.
+    /// Number of bytes of endless responses that the agent has read.
     taken: Arc<AtomicUsize>,
     _server: Cluster,
     _serving: Serving,
@@ -132,8 +132,8 @@ fn json_of(value: &Value) -> Answer {
     Answer::Whole("200 OK\r\ncontent-type: application/json".to_owned(), value.to_string().into_bytes())
 }
 
-/// Creates a world with the GitSync `demo` in its own cluster and `abroad` in a remote one without false answers yet.
-/// Both are Ready.
+/// Creates a world with the GitSync `demo` in its own cluster and the GitSync `abroad` in a remote cluster without
+/// false responses yet. Both are Ready.
 async fn worlds() -> (World, Liar) {
     let (mut world, liar) = (World::new().await, Liar::new().await);
     world.set_secret("other", json!({"value": liar.kubeconfig()}));
@@ -152,7 +152,7 @@ async fn own_goes_on(world: &World) {
     world.until("it is reverted", |w| w.data("a") == "1").await;
 }
 
-/// Waits until the agent has received this many further false answers.
+/// Waits until the agent has received this many further false responses.
 async fn told(world: &World, liar: &Liar, at_least: usize) {
     let before = liar.lies_told();
     world.until("it is asked again", |_| liar.lies_told() >= before + at_least).await;
@@ -171,7 +171,7 @@ async fn answers_without_end_are_not_read_to_the_end() {
     assert!(taken / lies.max(1) < 10 << 20, "{taken} bytes of {lies} answers");
     own_goes_on(&world).await;
     let large =
-        "False ApplyFailed: 1 of the objects failed: ConfigMap mainstay-tests/b: the answer is larger than 4194304";
+        "False ApplyFailed: 1 of the objects failed: ConfigMap mainstay-tests/b: the response is larger than 4194304";
     world.condition_is("abroad", "Ready", large).await;
 }
 
@@ -194,7 +194,8 @@ async fn pages_without_end_are_asked_for_until_there_are_too_many() {
     world.start();
     told(&world, &liar, 50).await;
     own_goes_on(&world).await;
-    let endless = "True ClusterUnavailable: could not list configmaps in mainstay-tests: the list does not end";
+    let endless =
+        "True ClusterUnavailable: could not list configmaps in mainstay-tests: the API server returned an endless list";
     world.condition_is("abroad", "Reconciling", endless).await;
     *liar.lie.lock() = None;
     world.condition_is("abroad", "Reconciling", "False").await;
@@ -266,7 +267,7 @@ async fn unrequested_objects_and_kinds_have_no_owner() {
     world.start();
     world.remote.file("there/b.yaml", config_map("b", "2")).commit("two");
     told(&world, &liar, 2).await;
-    let deep = "True ClusterUnavailable: could not ask for the kinds of the cluster: the answer cannot be understood";
+    let deep = "True ClusterUnavailable: could not ask for the kinds of the cluster: the response cannot be parsed";
     world.condition_is("abroad", "Reconciling", deep).await;
     own_goes_on(&world).await;
     *liar.lie.lock() = None;
@@ -282,7 +283,8 @@ async fn an_answer_of_very_many_values_is_not_parsed() {
         line.starts_with("PATCH").then(|| Answer::Whole(json, values.clone()))
     });
     world.remote.file("there/b.yaml", config_map("b", "2")).commit("two");
-    let many = "False ApplyFailed: 1 of the objects failed: ConfigMap mainstay-tests/b: the answer has more than 500000 values";
+    let many = "False ApplyFailed: 1 of the objects failed: ConfigMap mainstay-tests/b: the response has more than \
+                500000 values";
     world.condition_is("abroad", "Ready", many).await;
     own_goes_on(&world).await;
 }
@@ -297,5 +299,7 @@ async fn a_list_that_never_ends_is_given_up_and_reported() {
     world.start();
     told(&world, &liar, 2).await;
     own_goes_on(&world).await;
-    world.until("it is told", |w| w.status("abroad").to_string().contains("the list does not end")).await;
+    world
+        .until("it is told", |w| w.status("abroad").to_string().contains("the API server returned an endless list"))
+        .await;
 }

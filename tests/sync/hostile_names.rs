@@ -43,7 +43,7 @@ async fn a_manifest_with_a_name_that_no_repository_may_hold_is_a_problem_that_na
     check(&mut world, &both, &[&format!("\\xfe.yaml{text}"), &format!("\\xff.yaml{text}")]).await;
     check(&mut world, &[("40000", b"d\xff", within)], &[&format!("d\\xff/b.yaml{text}")]).await;
     check(&mut world, &[("100644", b"e\x1b[31m\n.yaml", b)], &[&format!("e\\u{{1b}}[31m\\n.yaml{text}")]).await;
-    let reserved = ": no repository may hold this name (";
+    let reserved = ": the name is reserved by Git (";
     check(&mut world, &[("40000", b".git", within)], &[&format!(".git/b.yaml{reserved}")]).await;
     check(&mut world, &[("40000", b".GIT", within)], &[&format!(".GIT/b.yaml{reserved}")]).await;
     check(&mut world, &[("40000", b"..", within)], &[&format!("../b.yaml{reserved}")]).await;

@@ -1,6 +1,6 @@
 //! Repositories that attack renderers. Each class of `spec/rendering.md` §7 has a test here, named after the class,
 //! against the whole product. Each attack ends in a Problem that names the file. No object is applied, other GitSyncs
-//! go on, and no message contains file content.
+//! continue, and no message contains file content.
 //!
 //! | class | here | more of it |
 //! |---|---|---|
@@ -12,7 +12,8 @@
 //! | plug-ins, functions, Helm's plug-ins and post-renderers | `plugins_and_functions` | `render::refusal` |
 //! | template bombs, alias bombs, deep nesting | `template_bombs`, `bombs_of_kustomizations` | `source::charts`, `manifest::tests` |
 //! | endless output | `endless_output` | `render::program`, also CPU time, memory and the deadline |
-//! | `lookup`, names of hosts, the environment, files, chance | `lookup_and_chance` | `source::charts`, `charts` |
+//! | `lookup`, names of hosts, the environment, files, random values | `lookup_and_chance` | `source::charts`, `charts`
+//! |
 //! | files of gigabytes, packed charts | `sparse_gigabytes`, `packed_charts` | `source::hostile`, `render::schema` |
 //! | schemas that are fetched | `schemas` | `render::schema` |
 //! | SOPS | `sops_files` | `sops` (tampered values, MAC, cut short, other keys), `src/manifest/src/sops/tests.rs` |
@@ -46,7 +47,7 @@ impl Attacked {
         Self::with(json!({})).await
     }
 
-    /// Creates the world. `spec` is that of `demo`.
+    /// Creates the world. `spec` is the spec of the GitSync `demo`.
     async fn with(spec: Value) -> Self {
         let mut world = World::new().await;
         world.remote.file("app/kept.yaml", config_map("kept", "1")).file("other/other.yaml", config_map("other", "0"));
@@ -92,7 +93,7 @@ impl Attacked {
             assert!(said.contains(expected), "{expected}: {said}");
         }
         assert!(!said.contains(SECRET) && said.len() < 20_000, "{said}");
-        // The commit is not applied, and the other GitSync goes on with it.
+        // The commit is not applied, and the other GitSync applies it.
         self.world.ask("other").await;
         self.world.ready("other").await;
         assert_eq!(

@@ -41,7 +41,7 @@ fn image(world: &World) -> String {
     container(&web(world))["image"].as_str().unwrap().to_owned()
 }
 
-/// Changes replicas, image and an environment variable at once, as a user.
+/// Changes replicas, image and an environment variable together, as a user.
 fn edit_all(world: &World, count: i64, image: &str, env: &str) {
     let containers = json!([{"name": "web", "image": image, "env": [{"name": "A", "value": env}]}]);
     let patch = json!({"spec": {"replicas": count, "template": {"spec": {"containers": containers}}}});
@@ -192,7 +192,7 @@ async fn a_field_that_cannot_be_given_up_stays_as_it_is_and_is_tried_less_and_le
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_rule_costs_requests_for_the_objects_that_it_touches_and_for_no_others() {
     let world = with(json!([])).await;
-    // Its controller writes no more, so that no further reads are needed.
+    // The Deployment's controller writes no more, so that no further reads are needed.
     world.until("it is available", |w| web(w)["status"]["availableReplicas"] == 3).await;
     let applies = |w: &World| {
         let all = w.requests().into_iter().filter(|(what, _)| {

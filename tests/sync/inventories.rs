@@ -54,7 +54,7 @@ async fn a_damaged_inventory_is_rebuilt_and_deletes_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_forged_inventory_deletes_nothing_that_is_not_ours() {
     let mut world = World::new().await;
-    // The best forgery is another GitSync's inventory in place of ours: all of its entries are valid.
+    // The best forgery replaces an inventory by the inventory of another GitSync: all of its entries are valid.
     world.remote.file("left/l.yaml", config_map("l", "1")).file("right/r.yaml", config_map("r", "1")).commit("one");
     world.sync("left", json!({"baseDir": "/left"}));
     world.sync("right", json!({"baseDir": "/right"}));

@@ -62,7 +62,7 @@ async fn killed_after(writes: u64) -> bool {
     wanted.insert("\"foreign\"".into(), map("x"));
     wanted.insert("\"kube-root-ca.crt\"".into(), state(&world)["\"kube-root-ca.crt\""].clone());
     assert_eq!(state(&world), wanted, "killed after write {writes}");
-    // The end is cut off, too: none of our requests may remain.
+    // The end is cut off, too: no request of the agent may remain.
     world.kill().await;
     cut
 }
@@ -302,7 +302,7 @@ async fn an_agent_killed_after_it_created_an_object_again_still_knows_it_as_its_
 }
 
 async fn forgotten_and_killed_after(writes: u64) -> bool {
-    // Two repositories have no common commit, so the one that gives up the object comes first.
+    // Two repositories have no common commit, so the repository that gives up the object comes first.
     let mut world = World::new().await;
     let mut other = Remote::new();
     world.repository("other", &other.path().display().to_string());

@@ -1,5 +1,5 @@
-//! Kustomizations are built by the official tool. It sees only the content of the commit, and builds again only after
-//! changes.
+//! Kustomizations are built by the official tool. The tool sees only the content of the commit, and builds again only
+//! after changes.
 
 use serde_json::{Value, json};
 
@@ -104,7 +104,7 @@ async fn remote_and_refused_kustomizations_change_no_object_and_say_where() {
     let cases: [(&str, &str); 12] = [
         (
             "resources:\n- ../../base\n- https://user:hush-hush@example.com/x.yaml\n",
-            "apps/web/kustomization.yaml, line 3: it names something of another host, which is not fetched",
+            "apps/web/kustomization.yaml, line 3: it references a remote resource, which is not fetched",
         ),
         (
             "resources: [../../base]\nsecretGenerator:\n- name: s\n  files: [../../../../../../etc/passwd]\n",

@@ -19,7 +19,7 @@ fn manifest(kind: &str) -> Value {
     object
 }
 
-/// Returns the names of the pods behind the Service.
+/// Returns the names of the pods to which the Service routes.
 fn reached(world: &World) -> Vec<String> {
     let slices = world.server.objects("discovery.k8s.io/v1", "endpointslices", Some(NAMESPACE));
     let slices =

@@ -49,7 +49,7 @@ async fn stuck_work_is_reported_and_so_is_its_recovery() {
     world.function("hello", inline("1"));
     world.runs("hello").await;
     world.quiet().await;
-    // An idle agent is healthy for any time. On a busy machine its loops may be late.
+    // An idle agent stays healthy. On a busy machine its loops may be late.
     assert_eq!(healthy(&world, "200").await, "200 ok\n");
     let slow =
         Fault { verb: "apply".into(), resource: "deployments.apps".into(), delay_millis: 10_000, ..Fault::default() };

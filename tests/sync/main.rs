@@ -1,4 +1,4 @@
-//! Integration tests of GitSyncs and Receivers: apply, prune and report, on the embedded cluster or on another one.
+//! Integration tests of GitSyncs and Receivers: apply, prune and report, on the embedded cluster or on another cluster.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods)]
 
 mod additions;

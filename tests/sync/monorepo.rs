@@ -80,7 +80,7 @@ async fn a_commit_in_one_of_300_directories_costs_one_lookup_one_fetch_and_one_a
     let versions: Vec<_> = (0..SYNCS).map(|number| version(&world, number)).collect();
     world.remote.file(&format!("{}/a.yaml", name(CHANGED)), config_map(&name(CHANGED), "2"));
     let second = world.remote.commit("one directory");
-    // All are woken at the same time.
+    // All GitSyncs are woken at the same time.
     assert_eq!(deliver(&url, TOKEN, &push(&server.url(NAME), "refs/heads/main")).await.0, 200);
     world.until("all have seen it", |w| all_at(w, &second)).await;
     world.quiet().await;
@@ -89,8 +89,8 @@ async fn a_commit_in_one_of_300_directories_costs_one_lookup_one_fetch_and_one_a
         assert_eq!(version(&world, number) != *old, number == CHANGED, "{}", name(number));
     }
 
-    // A push and the GitSync's own status each cause a reconcile. One that changes objects reports twice. Others cause
-    // none.
+    // A push and the GitSync's own status each cause a reconcile. A GitSync that changes objects reports twice. There
+    // are no other causes.
     let reconciled = reconciles(&world).await - reconciled;
     assert!(reconciled <= 4 * SYNCS as u64, "{reconciled} reconciles of {SYNCS} GitSyncs");
     let counts = server.take_counts();
@@ -101,7 +101,7 @@ async fn a_commit_in_one_of_300_directories_costs_one_lookup_one_fetch_and_one_a
         requests.iter().find(|(other, _)| *other == name).map_or(0, |(_, count)| *count)
     };
     assert_eq!(of("apply", "configmaps"), 2, "the object and the inventory of its GitSync: {requests:?}");
-    // Each updates the commit in its status.
+    // Each GitSync updates the commit in its status.
     assert_eq!(of("patch", "gitsyncs.mainstay.dev/status"), SYNCS as u64, "{requests:?}");
     // Events of the first sync are written at a limited rate.
     let known = ["apply configmaps", "patch gitsyncs.mainstay.dev/status", "create events"];

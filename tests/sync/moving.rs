@@ -82,7 +82,7 @@ async fn a_cluster_moves_from_flux_without_a_restart_and_the_next_commit_removes
     let lines = blocks.iter().filter(|block| block.language == "sh").flat_map(|block| commands(&block.text));
     let mut ran = 0;
     for line in lines {
-        // Flux acts while kubectl waits for it.
+        // Flux acts while kubectl waits for the deletion.
         let flux = suspended_goes(&world, "apps");
         let ((code, out), ()) = tokio::join!(kubectl.shell(&line, clone.path()), async {
             if line.contains("delete kustomization") {

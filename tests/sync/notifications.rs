@@ -36,7 +36,7 @@ struct Seen {
     /// Path, signature and body.
     requests: Mutex<Vec<(String, String, Value)>>,
     arrived: Notify,
-    /// The status of answers; 0 means 200.
+    /// The status of responses; 0 means 200.
     status: AtomicU16,
 }
 
@@ -265,7 +265,7 @@ async fn a_provider_sends_no_secret_of_another_purpose_and_reaches_no_internal_a
         create(OURS, "Provider", "providers", name, spec);
         create(OURS, "Alert", "alerts", name, alert(name));
     }
-    // It fails, and its message goes to the Providers.
+    // The GitSync fails, and its message goes to the Providers.
     let version = "serverless.kyma-project.io/v1alpha1";
     create(version, "GitRepository", "gitrepositories", "inside", json!({"url": service.url()}));
     create(OURS, "GitSync", "gitsyncs", "inside", json!({"gitRepository": "inside"}));
@@ -330,7 +330,7 @@ async fn alertmanager(directory: &std::path::Path) -> (tokio::process::Child, St
         let line = lines.next_line().await.unwrap().expect("it serves");
         if let Some((_, address)) = line.split_once("msg=\"Listening on\" address=") {
             let address = address.to_owned();
-            // A full pipe would stop it.
+            // A full pipe would stop Alertmanager.
             tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
             return (process, address);
         }

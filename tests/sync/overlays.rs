@@ -156,10 +156,10 @@ async fn an_invalid_overlay_names_its_field_and_changes_no_object() {
         ),
         (
             json!({"components": ["https://user:hush-hush@example.org/x"]}),
-            "spec.components[0]: it names something of another host",
+            "spec.components[0]: it references a remote resource",
         ),
         (json!({"components": ["../../.."]}), "spec.components[0]: it names ../../.., which is not in the repository"),
-        (json!({"components": ["web.yaml"]}), "spec.components[0]: it names web.yaml, which is no directory"),
+        (json!({"components": ["web.yaml"]}), "spec.components[0]: it names web.yaml, which is not a directory"),
         (
             json!({"patches": [{"patch": for_nothing}]}),
             "apps: a patch is for Secret.v1.[noGrp]/zz.[noNs], which is not among",

@@ -1,4 +1,5 @@
-//! More GitSyncs than the agent has memory for: the oldest are applied and stay so, the others cost nothing until there is room.
+//! More GitSyncs than the agent has memory for: the oldest are applied and stay applied, the others cost no requests
+//! until memory is free.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +10,7 @@ use mainstay_testkit::world::{NAMESPACE, World, condition_of, config_map};
 
 /// Memory limit with which about ten of the GitSyncs fit.
 const MEMORY: usize = 740_000;
-/// The older and the younger ones. The names of the older ones come last.
+/// Numbers of older and of younger GitSyncs. The names of the older ones come last.
 const OLDER: usize = 10;
 const YOUNGER: usize = 30;
 
@@ -26,7 +27,7 @@ fn ready(world: &World, name: &str) -> String {
     condition_of(&git_sync(world, name)["status"], "Ready")
 }
 
-/// The GitSyncs that are applied, the others with their resource versions, once each says which it is.
+/// Returns the applied GitSyncs, and the other GitSyncs with their resource versions, once each status is decided.
 async fn settled(world: &World, names: &[String]) -> (Vec<String>, BTreeMap<String, String>) {
     let is_settled = |name: &String| {
         let ready = ready(world, name);
@@ -39,7 +40,7 @@ async fn settled(world: &World, names: &[String]) -> (Vec<String>, BTreeMap<Stri
     (applied.into_iter().cloned().collect(), refused.into_iter().map(|name| (name.clone(), version(name))).collect())
 }
 
-/// Each of these objects is reverted.
+/// Checks that each of these objects is reverted.
 async fn are_protected(world: &World, names: &[String]) {
     for name in names {
         world.edit("v1", "configmaps", name, json!({"data": {"key": "changed"}}));
@@ -78,7 +79,7 @@ async fn the_oldest_git_syncs_are_applied_and_the_others_cost_nothing_until_ther
     }
     assert_eq!(world.config_maps().iter().filter(|name| names.contains(name)).count(), applied.len());
 
-    // They are reverted and looked up, and nothing is asked about the others.
+    // The applied GitSyncs are reverted and looked up, and no request is about the others.
     let reads = |world: &World| {
         let requests = world.requests().into_iter().filter(|(what, _)| what.starts_with("get gitsyncs"));
         requests.map(|(_, count)| count).sum::<u64>()
@@ -90,14 +91,14 @@ async fn the_oldest_git_syncs_are_applied_and_the_others_cost_nothing_until_ther
     assert_eq!(reads(&world), before);
     assert_eq!(settled(&world, &names).await, (applied.clone(), refused.clone()));
 
-    // A new agent keeps the same ones, although the names of others come first.
+    // A new agent keeps the same GitSyncs applied, although the names of the other GitSyncs come first.
     world.kill().await;
     world.start();
     are_protected(&world, &applied).await;
     let (again, _) = settled(&world, &names).await;
     assert_eq!(again, applied);
 
-    // The oldest of the others gets the room of two that are deleted.
+    // The oldest of the others gets the memory of two GitSyncs that are deleted.
     let next = &names[applied.len()];
     for name in &applied[..2] {
         world.delete("mainstay.dev/v1alpha1", "gitsyncs", name);

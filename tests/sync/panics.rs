@@ -1,5 +1,5 @@
 //! A bug that makes one of the agent's tasks panic. The work of that task fails and is retried, and everything else
-//! goes on. The same process keeps the Lease.
+//! continues. The same process keeps the Lease.
 
 use std::time::Duration;
 
@@ -142,7 +142,7 @@ async fn survives(verb: &str, resource: &str) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_panic_at_any_kind_of_request_passes() {
     if External::is_named() {
-        // One by one, most of them would wait for a backoff.
+        // Only one kind of request is tested, because most other kinds would wait for a backoff one after the other.
         survives("watch", GIT_SYNCS).await;
         return;
     }

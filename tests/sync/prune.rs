@@ -18,7 +18,7 @@ async fn with_maps(count: usize, spec: Value) -> World {
     world
 }
 
-/// Replaces one of our ConfigMaps by one of another user with our label.
+/// Replaces a managed ConfigMap by a ConfigMap of another user with Mainstay's label.
 fn replace_by_theirs(world: &World, name: &str) {
     world.delete("v1", "configmaps", name);
     let theirs = json!({
@@ -164,7 +164,7 @@ async fn namespaces_definitions_and_volumes_are_held_while_others_go() {
         "widgets.mainstay-tests.example.org",
     ] {
         assert!(held.contains(name), "{name} in {held}");
-        // An Event says so, too, with what releases it at the newest commit.
+        // An Event reports the object, too, and states the annotation that releases it at the newest commit.
         let is_told = |w: &World| {
             let events = w.server.objects("v1", "events", Some(NAMESPACE));
             let told: Vec<_> = events.iter().filter(|event| event["reason"] == "NotPruned").collect();
@@ -330,7 +330,7 @@ async fn an_object_without_proof_of_ownership_is_held_and_explained_with_any_per
     world.ready("demo").await;
     assert_eq!(world.data("new"), "1");
     let held = world.status("demo")["held"].to_string();
-    assert!(held.contains("ConfigMap mainstay-tests/new: it carries our label, but nothing proves"), "{held}");
+    assert!(held.contains("ConfigMap mainstay-tests/new: it carries Mainstay's label, but nothing proves"), "{held}");
     assert!(held.contains("to delete it: kubectl delete ConfigMap new -n mainstay-tests"), "{held}");
     world.allow_prune("demo", &world.remote.head()).await;
     world.ready("demo").await;

@@ -1,4 +1,4 @@
-//! Receivers: a Git host reports a push, and only the affected GitSyncs look up their remote at once.
+//! Receivers: a Git host reports a push, and only the affected GitSyncs look up their remote immediately.
 
 use std::time::{Duration, Instant};
 
@@ -183,8 +183,7 @@ async fn a_new_token_changes_the_path_and_the_old_path_is_not_found() {
     let nobody = (404, "not found".to_owned());
     assert_eq!(deliver(&old, TOKEN, &body).await, nobody);
     assert_eq!(deliver(&old, ANOTHER, &body).await, nobody);
-    let wrong =
-        (400, "the header X-Hub-Signature-256 was made with another token than that of the Receiver".to_owned());
+    let wrong = (400, "the header X-Hub-Signature-256 does not match the token of the Receiver".to_owned());
     assert_eq!(deliver(&new, TOKEN, &body).await, wrong);
     world.remote.file("objects/a.yaml", config_map("a", "2")).commit("two");
     assert_eq!(deliver(&new, ANOTHER, &body).await.0, 200);
@@ -237,7 +236,7 @@ async fn a_receiver_that_cannot_be_read_harms_only_itself() {
     world.try_as("test", definition).unwrap();
     world.receiver("unknown", json!({"type": "svn"}));
     world.receiver("unreadable", json!({"secretRef": 7, "events": "push"}));
-    world.receiver_is("unknown", "False SpecInvalid: spec.type is none of github, gitlab").await;
+    world.receiver_is("unknown", "False SpecInvalid: spec.type must be one of github, gitlab").await;
     assert!(condition_of(&world.receiver_status("unknown"), "Stalled").starts_with("True SpecInvalid"));
     world.remote.file("objects/a.yaml", config_map("a", "2")).commit("two");
     assert_eq!(deliver(&url, TOKEN, &push(&server.url(NAME), MAIN)).await.0, 200);
@@ -265,7 +264,7 @@ async fn an_agent_that_does_not_lead_requests_redelivery() {
     world.receive = Some(second);
     world.start_as("second", true);
     let (status, text) = deliver(&other, TOKEN, &body).await;
-    assert_eq!((status, text.as_str()), (503, "this agent does not lead: send it again"));
+    assert_eq!((status, text.as_str()), (503, "this agent is not the leader; redeliver the webhook"));
     assert_eq!(send(client().post(other.replace("/hook/", "/other/"))).await.0, 503, "nothing is known there");
     first.kill().await;
     let taken_over = async {
@@ -359,7 +358,7 @@ async fn a_push_of_each_type_of_host_is_applied_and_one_with_another_token_is_re
         if kind != "generic" {
             let (status, text) = deliver("guess").await;
             let header = reported(kind, "", "").0.pop().unwrap().0;
-            let wrong = format!("the header {header} was made with another token than that of the Receiver");
+            let wrong = format!("the header {header} does not match the token of the Receiver");
             assert_eq!((status, text), (400, wrong), "{kind}");
             assert_eq!(world.lookups().await, before, "{kind}");
         }

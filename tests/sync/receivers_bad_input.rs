@@ -44,14 +44,14 @@ async fn each_bad_delivery_is_refused_with_its_status() {
 
     let missing = "the header X-Hub-Signature-256 is missing: set the Receiver's token as the secret of the webhook";
     assert_eq!(send(post(&url)).await, (400, missing.into()));
-    let wrong = "the header X-Hub-Signature-256 was made with another token than that of the Receiver";
+    let wrong = "the header X-Hub-Signature-256 does not match the token of the Receiver";
     let forged = signature("guess", &body);
     assert_eq!(send(post(&url).header("X-Hub-Signature-256", forged)).await, (400, wrong.into()));
     assert_eq!(send(signed(&url).body(format!("{body} "))).await, (400, wrong.into()), "another body");
     let (status, text) = deliver(&url, TOKEN, "{").await;
     assert_eq!((status, text.starts_with("the body is not a payload")), (400, true), "{text}");
 
-    // All unknown paths have the same answer.
+    // All unknown paths have the same response.
     let nobody = (404, "not found".to_owned());
     let path = world.receiver_status("hook")["webhookPath"].as_str().unwrap().to_owned();
     let base = url.strip_suffix(&path).unwrap();
@@ -111,7 +111,7 @@ async fn slow_bodies_of_one_receiver_do_not_delay_another() {
         let head = format!("POST /{path} HTTP/1.1\r\nHost: x\r\nContent-Length: 3000001\r\n\r\n");
         stream.write_all(head.as_bytes()).await.unwrap();
         held.push(tokio::spawn(async move {
-            // Most of them cannot send everything: the memory for bodies is limited.
+            // Most of the clients cannot send everything: the memory for bodies is limited.
             let _ = stream.write_all(&vec![b'x'; 3_000_000]).await;
             std::future::pending::<()>().await;
             drop(stream);
@@ -124,12 +124,12 @@ async fn slow_bodies_of_one_receiver_do_not_delay_another() {
     held.iter().for_each(tokio::task::JoinHandle::abort);
 }
 
-/// Sends bytes and waits. Returns the answer.
+/// Sends bytes and waits. Returns the response.
 async fn dribble(address: &str, sent: &[u8]) -> String {
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(sent).await.unwrap();
     let mut answer = Vec::new();
-    // A closed connection ends the answer, too.
+    // A closed connection ends the response, too.
     let _ = stream.read_to_end(&mut answer).await;
     String::from_utf8_lossy(&answer).into_owned()
 }

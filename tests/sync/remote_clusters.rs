@@ -116,7 +116,7 @@ async fn worlds() -> (World, Other) {
     (world, other)
 }
 
-/// Creates the same, with the GitSync `demo`, which has applied `a` and `b` there.
+/// Creates a world and another cluster, in which the GitSync `demo` has applied `a` and `b`.
 async fn applied(spec: Value) -> (World, Other) {
     let (mut world, other) = worlds().await;
     world.remote.file("a.yaml", config_map("a", "1")).file("b.yaml", config_map("b", "1")).commit("one");
@@ -290,7 +290,7 @@ async fn credentials_of_another_cluster_are_shown_nowhere() {
         .await;
     world.set_secret("other", json!({"value": format!("a: [{CANARY}")}));
     world
-        .condition_is("demo", "Ready", "False SpecInvalid: Secret other (spec.kubeConfig) in value: is no valid YAML")
+        .condition_is("demo", "Ready", "False SpecInvalid: Secret other (spec.kubeConfig) in value: is not valid YAML")
         .await;
     world.set_secret("other", json!({"value": other.kubeconfig(CANARY)}));
     world.ready("demo").await;
@@ -314,7 +314,7 @@ async fn a_secret_that_leads_to_another_cluster_leaves_everything_in_the_first_o
     assert_eq!([first.data("a"), first.data("b")], ["1", "1"], "nothing is deleted where it was left");
     let said = std::iter::from_fn(|| world.messages.try_recv().ok()).map(|message| message.to_string());
     let said: Vec<_> = said.filter(|text| text.contains("are orphaned")).collect();
-    assert!(said.len() == 1 && said[0].contains("its Secret names another cluster now"), "{said:?}");
+    assert!(said.len() == 1 && said[0].contains("its Secret now contains a different cluster"), "{said:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -399,7 +399,7 @@ async fn two_clusters_whose_git_syncs_have_one_name_do_not_share_a_third_one() {
     let home = world.server.object("v1", "namespaces", "", "kube-system").unwrap()["metadata"]["uid"].clone();
     second.condition_is("demo", "Ready", "False OwnershipConflict: another GitSync mainstay-tests/demo").await;
     let said = second.condition("demo", "Ready");
-    assert!(said.contains(home.as_str().unwrap()) && said.contains("give one of them another name"), "{said}");
+    assert!(said.contains(home.as_str().unwrap()) && said.contains("give one of them a different name"), "{said}");
     assert_eq!(other.data("a"), "1");
     assert_eq!(other.inventories().len(), 1);
 }
@@ -491,7 +491,7 @@ async fn tenants_apply_to_clusters_of_their_own_and_know_nothing_of_each_other()
         assert_eq!((data(other, team, "a"), data(other, "default", "d")), (json!(value), json!(value)));
     }
     assert_eq!(data(&first, "mainstay-tests-two", "a"), Value::Null);
-    // A GitSync without its own connection does not get that of another namespace.
+    // A GitSync without its own connection does not get the connection of another namespace.
     let mut spec = to("mine");
     spec["baseDir"] = json!("one");
     tenant(&world, "mainstay-tests-three", spec);
@@ -600,7 +600,7 @@ async fn commands_look_into_the_other_cluster_or_say_that_they_do_not() {
     );
     let (_, status, _) = program.run(&["status", "demo", "-n", NAMESPACE]).await;
     let system = other.server.object("v1", "namespaces", "", "kube-system").unwrap()["metadata"]["uid"].clone();
-    assert!(status.contains(&format!("another one, by Secret other, {}", system.as_str().unwrap())), "{status}");
+    assert!(status.contains(&format!("remote cluster, from Secret other, {}", system.as_str().unwrap())), "{status}");
     world.remote.file("a.yaml", config_map("a", "3")).commit("two");
     let repository = world.remote.path().display().to_string();
     let diff = ["diff", "demo", "-n", NAMESPACE, "--revision", "main", "--repository", &repository];
@@ -613,7 +613,7 @@ async fn commands_look_into_the_other_cluster_or_say_that_they_do_not() {
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}),
     );
     let (_, trace, error) = program.run(&["trace", "cm/a", "-n", NAMESPACE]).await;
-    assert!(trace.contains("mainstay-tests/demo are in another cluster"), "{trace}{error}");
+    assert!(trace.contains("mainstay-tests/demo are in a remote cluster"), "{trace}{error}");
     assert!(!trace.contains("managed by"), "{trace}");
     other.close();
     let (_, tree, error) = program.run(&["tree", "demo", "-n", NAMESPACE]).await;

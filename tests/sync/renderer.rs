@@ -47,7 +47,7 @@ async fn its_output_is_applied_and_its_absence_loses_no_object() {
     files(&mut world, "one");
     world.remote.commit("a kustomization and a chart");
     world.sync("demo", json!({}));
-    // It starts while the agent waits for it.
+    // The renderer starts while the agent waits for it.
     world.start();
     let renderer = Renderer::start(shared.path(), None);
     world.ready("demo").await;
@@ -55,14 +55,14 @@ async fn its_output_is_applied_and_its_absence_loses_no_object() {
     let left = std::fs::read_dir(shared.path().join("files")).unwrap().count();
     assert_eq!(left, 0, "nothing stays behind");
 
-    // It gets no requests for unchanged input.
+    // The renderer gets no requests for unchanged input.
     drop(renderer);
     world.remote.file("plain.yaml", config_map("plain", "1"));
     world.commit("demo", "nothing to render").await;
     assert_eq!(world.data("plain"), "1");
     files(&mut world, "two");
     world.try_commit("demo", "something to render").await;
-    let away = "the container `renderer` of the agent's pod does not answer";
+    let away = "the container `renderer` of the agent's pod does not respond";
     let said = |w: &World| w.condition("demo", "Reconciling");
     world.until_or(away, |w| said(w).contains(away), || said(&world)).await;
     assert_eq!((world.data("prod-map"), world.data("chart-map")), ("one".to_owned(), "one".to_owned()));

@@ -65,7 +65,8 @@ fn events(world: &World, reason: &str) -> Vec<String> {
     events.iter().filter(about).map(|event| event["message"].as_str().unwrap_or_default().to_owned()).collect()
 }
 
-/// Deletes the ConfigMap `fixed`, and creates another one with its name right before the agent does, this many times.
+/// Deletes the ConfigMap `fixed`, and creates another ConfigMap of that name right before the agent does, this many
+/// times.
 async fn put_in_its_place(world: &World, times: u32, manifest: &str) {
     let server = world.server.clone();
     let mut theirs: Value = serde_yaml::from_str(manifest).unwrap();
@@ -141,7 +142,7 @@ async fn a_job_with_another_template_is_replaced_once_where_its_manifest_asks_fo
 async fn an_object_deleted_by_hand_is_created_as_in_the_newest_commit() {
     let mut world = with(&fixed("1", ""), json!({})).await;
     let said = refused(&mut world, &fixed("2", ""), "ConfigMap mainstay-tests/fixed").await;
-    assert!(said.contains("delete the object to have it created again"), "{said}");
+    assert!(said.contains("delete the object to have it recreated"), "{said}");
     world.delete(MAPS.0, MAPS.1, "fixed");
     world.until("it is created", |w| w.data("fixed") == "2").await;
     world.ready("demo").await;
@@ -235,7 +236,7 @@ async fn objects_with_data_are_replaced_only_if_their_own_manifest_allows_it() {
     let mut world = with(&set("data", ""), json!({"replace": ["StatefulSet.apps"]})).await;
     let first = world.uid(of.0, of.1, "db");
     let said = refused(&mut world, &set("other", ""), "StatefulSet.apps mainstay-tests/db").await;
-    assert!(said.contains("it has volume claims, and so data, so spec.replace does not count for it"), "{said}");
+    assert!(said.contains("it has volume claims, and so data, so spec.replace does not apply to it"), "{said}");
     assert_eq!(world.uid(of.0, of.1, "db"), first);
     world.remote.file("it.yaml", set("other", ENABLED));
     world.commit("demo", "named").await;
@@ -256,7 +257,7 @@ async fn objects_are_not_replaced_for_another_reason_or_when_the_new_one_would_b
     let mut world = with(&job("one", ENABLED), json!({"replace": ["Service"]})).await;
     let first = world.uid(JOBS.0, JOBS.1, "work");
     let name = "Job.batch mainstay-tests/work";
-    // Invalid for new and existing objects: alone, and together with an immutable field.
+    // The object is invalid for a create and an update: alone, and together with an immutable field.
     for (command, parallelism) in [("one", -1), ("two", -1)] {
         let manifest = job(command, ENABLED)
             .replace("spec:\n  template", &format!("spec:\n  parallelism: {parallelism}\n  template"));
@@ -291,12 +292,12 @@ async fn objects_are_not_replaced_for_another_reason_or_when_the_new_one_would_b
     assert!(world.condition("demo", "Ready").starts_with("False ManifestInvalid"));
 }
 
-/// The dry runs before a deletion, and their answer in a test.
+/// The dry runs before a deletion, whose response a test changes.
 #[derive(Clone, Copy, Debug)]
 enum Proof {
     /// The update would succeed.
     Update,
-    /// The object as in Git would be accepted: fields of others are the cause.
+    /// The object as in Git would be accepted: fields of other clients are the cause.
     Alone,
     /// A new object would be refused.
     New,
@@ -307,7 +308,7 @@ async fn objects_are_replaced_only_if_every_dry_run_proves_it_necessary() {
     for (proof, expected) in [
         (Proof::Update, "ApplyFailed"),
         (Proof::Alone, "ApplyFailed"),
-        (Proof::New, "Immutable: a field differs that cannot be changed; it is not deleted"),
+        (Proof::New, "Immutable: an immutable field differs; it is not deleted"),
     ] {
         let mut world = with(&fixed("1", ENABLED), json!({})).await;
         let first = world.uid(MAPS.0, MAPS.1, "fixed");
@@ -324,7 +325,7 @@ async fn objects_are_replaced_only_if_every_dry_run_proves_it_necessary() {
             Proof::Update => world.levers().fail_next(answer("apply", 200)),
             Proof::Alone => world.levers().fail_next(answer("update", 200)),
             Proof::New => {
-                // The creation with its own name was tried before.
+                // The creation with the object's own name was tried before.
                 let (gate, refusal) = (world.gate.clone(), Fault { times: 1, ..answer("create", 403) });
                 world.gate.before(["update", "configmaps", "fixed"], 1000, move || {
                     gate.levers().fail_next(refusal.clone());

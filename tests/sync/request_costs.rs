@@ -9,7 +9,7 @@ const NEW: u64 = 8;
 /// Requests for a commit that changes all four, at most, besides its Event: four applies, the inventory, the status.
 const CHANGED: u64 = 6;
 
-/// Files of the four objects of a GitSync.
+/// Writes the files of the four objects of a GitSync.
 fn write(world: &mut World, name: &str, value: &str) {
     let object = |kind: &str, rest: &str| format!("kind: {kind}\nmetadata:\n  name: {name}\n{rest}");
     let secret = object("Secret", &format!("stringData:\n  key: \"{value}\"\n"));
@@ -45,8 +45,8 @@ fn is_event(name: &str) -> bool {
     name.contains("events")
 }
 
-/// Requests of `number` GitSyncs of four objects, when they are created and when a commit changes all objects, beside one that
-/// was there before: the watches of their kinds are open.
+/// Returns the requests of `number` GitSyncs of four objects each: for their creation, and for a commit that changes
+/// all objects. Another GitSync existed before, so that the watches of their kinds are open.
 async fn costs(number: usize) -> (Counts, Counts) {
     let mut world = World::new().await;
     world.patience *= 3;
@@ -88,7 +88,7 @@ async fn a_new_git_sync_costs_eight_requests_and_no_list_however_many_there_are(
         assert_eq!(new.sum(|name| name.starts_with("list") || name.starts_with("get")), 0, "{new:?}");
         assert!(new.sum(|_| true) <= NEW * number, "{number}: {new:?}");
         assert_eq!(changed.sum(|name| name.starts_with("list") || name.starts_with("get")), 0, "{changed:?}");
-        // The GitSync that was there before names the commit, too.
+        // The GitSync that existed before names the commit, too.
         let (status, rest) = ("patch gitsyncs.mainstay.dev/status", |name: &str| !is_event(name));
         assert!(changed.sum(rest) <= CHANGED * number + 1, "{number}: {changed:?}");
         assert!(changed.sum(|name| name == status) <= number + 1, "{number}: {changed:?}");

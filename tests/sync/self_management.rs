@@ -1,5 +1,5 @@
-//! A repository with its own GitSync, its own GitRepository and the installation of its agent, as printed by
-//! `mainstay install`. It works, and no commit stops its own reconciles unless asked to.
+//! A repository with its own GitSync, its own GitRepository and the installation of its agent, as printed by `mainstay
+//! install`. Such a repository works, and no commit stops its own reconciles unless asked to.
 
 use devcluster::{Action, Call, verbs::patch::Form};
 use serde::Deserialize as _;
@@ -192,7 +192,8 @@ async fn objects_of_the_agent_itself_are_held_until_that_commit_is_allowed() {
     let world = &installed.world;
     let (said, why) = (
         held(world),
-        "it is part of the Mainstay that runs here, which deleting it may end; to delete it: kubectl annotate",
+        "it is part of the running installation of Mainstay, which its deletion may stop; to delete it: kubectl \
+         annotate",
     );
     for object in [
         format!("Deployment.apps {NAMESPACE}/mainstay"),
@@ -275,7 +276,10 @@ async fn a_deployment_of_the_agent_is_not_deleted_to_be_created_again() {
     world.remote.file(INSTALLATION, stream(&changed));
     world.try_commit("demo", "another selector").await;
     let failure = world.failure("demo", &format!("Deployment.apps {NAMESPACE}/mainstay"));
-    assert!(failure.contains("it is part of the Mainstay that runs here, so Mainstay never deletes it"), "{failure}");
+    assert!(
+        failure.contains("it is part of the running installation of Mainstay, so Mainstay never replaces it"),
+        "{failure}"
+    );
     assert_eq!(world.uid(DEPLOYMENTS.0, DEPLOYMENTS.1, "mainstay"), uid);
 }
 
@@ -333,7 +337,7 @@ async fn an_agent_that_ends_in_the_middle_of_its_own_upgrade_leaves_the_rest_to_
     let world = &mut installed.world;
     world.remote.file(INSTALLATION, &next).file("a.yaml", map("a", "2")).file("b.yaml", map("b", "1"));
     let commit = world.remote.commit("the next version");
-    // The inventory, a and b, and the Deployment, whose pods replace this agent before it gets the answer.
+    // The inventory, a and b, and the Deployment, whose pods replace this agent before it gets the response.
     world.gate.shut_after(4);
     world.request("demo");
     let was_cut_off = world.cut_off_or(async |w| w.ready_at("demo", &commit).await).await;
@@ -511,7 +515,7 @@ async fn a_git_sync_that_a_commit_suspends_is_resumed_by_hand_and_stays_so() {
             w.status("demo")["unread"][0]["object"] == *format!("GitSync.mainstay.dev {NAMESPACE}/demo")
         })
         .await;
-    // The same after a restart.
+    // The manual change is kept after a restart, too.
     world.stop().await;
     world.start();
     world.remote.file("a.yaml", config_map("a", "2")).commit("work goes on");

@@ -1,5 +1,5 @@
-//! Files encrypted by the official `sops` are applied as it decrypts them. A faulty file changes nothing, and the
-//! message names the place without a value. Encrypted values are not shown, not stored, and not passed to tools.
+//! Files encrypted by the official `sops` are applied as `sops` decrypts them. A faulty file changes nothing, and the
+//! message names the position without a value. Encrypted values are not shown, not stored, and not passed to tools.
 
 use std::path::Path;
 use std::process::{Child, Stdio};
@@ -161,7 +161,7 @@ async fn tampered_files_and_foreign_keys_change_no_object_and_a_corrected_key_is
     world.remote.file("apps/db.yaml", encrypt("first")).file("apps/plain.yaml", config_map("plain", "1")).commit("one");
     world.sync("demo", decryption());
     world.start();
-    // Without the Secret, with the key of another recipient, and with the right key.
+    // First the Secret is missing, then it has the key of another recipient, then it has the right key.
     let missing = "Secret keys with the keys that decrypt does not exist";
     world.until(missing, |w| w.condition("demo", "Ready").contains(missing)).await;
     world.set_secret("keys", json!({"a.agekey": other.identity}));
@@ -173,7 +173,7 @@ async fn tampered_files_and_foreign_keys_change_no_object_and_a_corrected_key_is
     world.set_secret("keys", json!({"a.agekey": key.identity}));
     world.ready("demo").await;
     assert_eq!(live(&world, "secrets", "db")["password"], "first");
-    // The same keys in another Secret cause no apply.
+    // A change of the Secret that keeps the key causes no apply.
     let applies = |w: &World| {
         w.requests().iter().filter(|(asked, _)| asked.starts_with("apply secrets")).map(|(_, n)| n).sum::<u64>()
     };
@@ -208,7 +208,7 @@ async fn tampered_files_and_foreign_keys_change_no_object_and_a_corrected_key_is
         (intact[..intact.find("sops:").unwrap()].to_owned(), "the file is cut short"),
         (
             intact.replace("    age:", "    kms:").replace("recipient:", "arn:"),
-            "encrypted by AWS KMS, which is not asked",
+            "encrypted by AWS KMS, which is not supported",
         ),
     ];
     for (text, expected) in cases {
@@ -227,7 +227,7 @@ async fn tampered_files_and_foreign_keys_change_no_object_and_a_corrected_key_is
     world.remote.file("apps/db.yaml", intact);
     world.commit("demo", "mended").await;
     assert_eq!(live(&world, "secrets", "db")["password"], CANARY);
-    // Without spec.decryption, it is a problem with instructions.
+    // Without spec.decryption, an encrypted file is a problem with instructions.
     world.change("demo", json!({"decryption": null})).await;
     world.until("the hint", |w| said(w).contains("spec.decryption: {provider: sops")).await;
     assert_eq!(live(&world, "secrets", "db")["password"], CANARY);
@@ -258,13 +258,14 @@ async fn decrypted_values_are_neither_shown_nor_kept() {
     assert_eq!(live(&world, "secrets", "db")["password"], CANARY);
     assert_eq!(live(&world, "secrets", "prod-web")["password"], CANARY);
     assert!(world.get("v1", "secrets", "prod-web").unwrap().get("sops").is_none());
-    // A hand edit of an encrypted value is reverted. Its report contains no values, even though it is not a Secret.
+    // A hand edit of an encrypted value is reverted. The report contains no values, even though the object is not a
+    // Secret.
     world.edit("v1", "configmaps", "open", json!({"data": {"key": "by-hand-5512"}}));
     world.until("it is reverted", |w| w.data("open") == "not-shown-8113").await;
     world.until("it is told", |w| w.status("demo")["reverted"] == 1).await;
     let revert = world.status("demo")["lastReverts"][0].clone();
     assert_eq!((&revert["fields"], revert.get("changes")), (&json!(["data.key"]), None), "{revert}");
-    // A report of remaining drift contains none, either.
+    // A report of remaining drift contains no values, either.
     world.change("demo", json!({"drift": "Report"})).await;
     world.edit("v1", "configmaps", "open", json!({"data": {"key": "by-hand-5513"}}));
     world.until("it is reported", |w| w.status("demo")["drifted"][0]["fields"][0] == "data.key").await;
@@ -296,7 +297,7 @@ async fn decrypted_values_are_neither_shown_nor_kept() {
     world.ready("demo").await;
     assert_eq!(world.data("open"), "not-shown-8114-x-8116");
     let words = [CANARY, "not-shown-811", "NONE_8115", "x-8116", "by-hand-551", key.identity.as_str()];
-    // One of the directories is that of kustomization builds.
+    // One of the directories is the directory of kustomization builds.
     assert!(nothing_is_on_disk(world.disk(), &words) > 1, "there is something to look through");
     // The objects themselves hold the values, and are not examined here.
     world.delete("mainstay.dev/v1alpha1", "gitsyncs", "demo");
@@ -321,7 +322,7 @@ fn nothing_is_on_disk(directory: &Path, words: &[&str]) -> usize {
             let Ok(content) = std::fs::read(&path) else { continue };
             for word in words {
                 use base64::Engine as _;
-                // As plain text, and base64-encoded as in a Secret.
+                // The word is searched as plain text, and base64-encoded as in a Secret.
                 let encoded = base64::engine::general_purpose::STANDARD.encode(word);
                 for word in [*word, &encoded] {
                     let is_there = content.windows(word.len()).any(|part| part == word.as_bytes());
@@ -429,7 +430,7 @@ async fn overlays_change_encrypted_objects_and_no_tool_sees_a_value() {
     world.set_secret("keys", json!({"a.agekey": key.identity}));
     world.ready("demo").await;
     assert_eq!((applies(&world), renders()), (3, before));
-    // A new commit that changes one of them.
+    // A new commit changes one of the files.
     world.remote.file("apps/db.yaml", encrypt("db.yaml", &secret("db", "canary-hush-7292")));
     world.commit("demo", "another password").await;
     assert_eq!(live(&world, "secrets", "x-db")["password"], "canary-hush-7292");
@@ -446,7 +447,7 @@ async fn overlays_change_encrypted_objects_and_no_tool_sees_a_value() {
             "- {op: remove, path: /sops}\n",
             "stringData.password: it was encrypted by SOPS, and the metadata behind it are missing",
         ),
-        ("- {op: replace, path: /sops/mac, value: x}\n", "none of the files that were read is that one"),
+        ("- {op: replace, path: /sops/mac, value: x}\n", "match none of the encrypted files"),
     ] {
         let options = json!({"patches": [{"patch": patch, "target": {"kind": "Secret", "name": "db"}}]});
         world.change("demo", options).await;
@@ -512,7 +513,7 @@ async fn values_of_several_encrypted_patches_of_one_object_are_all_decrypted() {
     world.synced(decryption()).await;
     let expected = json!({"base": CANARY, "one": "canary-hush-1", "two": "canary-hush-2", "three": "open"});
     assert_eq!(live(&world, "secrets", "web"), expected);
-    // A value of one of them under another key belongs to none of them.
+    // An encrypted value that was moved to a different key belongs to none of the files.
     let moved = encrypt("a.yaml", &patch("one", "canary-hush-1"), &key).replace("    one: ", "    four: ");
     world.remote.file("apps/a.yaml", moved);
     world.try_commit("demo", "two").await;

@@ -137,7 +137,8 @@ async fn a_changed_source_is_applied_at_once_without_git_and_without_a_render() 
     world.edit("v1", "configmaps", "a", json!({"data": {"key": "by hand"}}));
     world.until("it is reverted", |w| w.data("a") == "a-4").await;
     set_map(&world, "settings", json!({"A": "5", "B": "1", "tls.crt": "x"}));
-    let wrong = "False SpecInvalid: spec.substituteFrom[0]: ConfigMap settings has a key that cannot be used: \"tls.crt\" is no name";
+    let wrong = "False SpecInvalid: spec.substituteFrom[0]: ConfigMap settings has a key that cannot be used: \
+                 \"tls.crt\" is not a valid variable name";
     world.condition_is("demo", "Ready", wrong).await;
     set_map(&world, "settings", json!({"tls.crt": null}));
     world.until("all is well", |w| w.data("a") == "a-5").await;
@@ -156,7 +157,7 @@ async fn invalid_expressions_are_reported_at_once_and_change_no_object() {
     world.change("demo", json!({"substitute": {"A": "one"}})).await;
     world.ready("demo").await;
     assert_eq!(world.data("a"), "one");
-    // All at once.
+    // All mistakes in one commit.
     world
         .remote
         .file("a.yaml", config_map("a", "${A} 2"))
@@ -238,7 +239,7 @@ async fn a_value_of_a_secret_is_shown_nowhere() {
     let job = "apiVersion: batch/v1\nkind: Job\nmetadata: {name: j}\nspec:\n  completionMode: ${TOKEN}\n  template:\n    spec:\n      \
         restartPolicy: Never\n      containers: [{name: c, image: x}]\n";
     let cases = [
-        (widget("{\"${TOKEN}\": 1}"), "spec[\"${TOKEN}\"]: a key would hold a value of a Secret"),
+        (widget("{\"${TOKEN}\": 1}"), "spec[\"${TOKEN}\"]: a key would contain a value of a Secret"),
         (widget("{a: \"${MAP}\"}"), "spec.a: a value of a Secret would become a map or a list"),
         (config_map("nn-${TOKEN}", "1"), "metadata.name: it would hold a value of a Secret"),
         (config_map("nn", "'${TOKEN}: ${TOKEN'"), "ConfigMap nn: data.key: ${TOKEN"),

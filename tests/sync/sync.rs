@@ -242,7 +242,7 @@ async fn a_first_sync_lists_each_kind_once_and_reads_no_object() {
     world.synced(json!({})).await;
     let counts = world.requests();
     let of = |what: &str| counts.iter().filter(|(name, _)| name == what).map(|(_, count)| *count).sum::<u64>();
-    // One for the plan, one for the missing inventory.
+    // One list is for the plan, one for the missing inventory.
     assert!(of("list configmaps") <= 2 && of("list deployments.apps") <= 1, "{counts:?}");
     assert_eq!((of("get configmaps"), of("get deployments.apps")), (0, 0), "{counts:?}");
     // The objects, and the inventory before and after.
@@ -260,7 +260,7 @@ async fn an_unchanged_commit_costs_no_request_and_a_changed_file_costs_its_objec
     world.until("what follows the first sync is written", |w| w.status("demo")["healthy"] == 30).await;
     let mut messages = world.messages.resubscribe();
     world.levers().reset_counts();
-    // Another repository change is seen only after further lookups. Those must cost no requests.
+    // Another repository change is seen only after further lookups, which must cost no requests.
     world.remote.file("README.md", "nothing").commit("no object");
     world.ready("demo").await;
     let mut idle = world.requests();

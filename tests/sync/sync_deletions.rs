@@ -55,7 +55,7 @@ async fn deleting_a_sync_with_on_delete_prune_deletes_within_the_guards() {
     let keep = |annotation: &str, value: &str| json!({"metadata": {"annotations": {annotation: value}}});
     world.edit("v1", "configmaps", "b", keep("mainstay.dev/prune", "disabled"));
     world.edit("v1", "configmaps", "c", keep("helm.sh/resource-policy", "keep"));
-    // Deleted at once, perhaps before the finalizer is set.
+    // Deleted immediately, perhaps before the finalizer is set.
     world.annotate_sync("demo", "mainstay.dev/on-delete", "prune");
     delete_sync(&world, "demo");
     sync_is_gone(&world, "demo").await;
@@ -131,7 +131,7 @@ async fn objects_of_a_sync_that_is_deleted_without_an_agent_have_no_owner() {
     delete_sync(&world, "demo");
     world.until("its inventory goes with it", |w| inventories(w).is_empty()).await;
     world.edit("v1", "configmaps", "b", json!({"data": {"key": "mine now"}}));
-    // Another GitSync with that name, which wants only one of them.
+    // Another GitSync with that name, which wants only one of the objects.
     world.remote.remove("b.yaml");
     world.remote.commit("two");
     world.synced(json!({})).await;

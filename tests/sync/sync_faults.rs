@@ -22,8 +22,8 @@ async fn about_to_change() -> World {
     world
 }
 
-/// The apply of `b` gets this answer. Everything else goes on, pruning waits, the status has the reason, and it
-/// recovers.
+/// Checks an apply of `b` that gets this response: everything else continues, pruning waits, the status has the reason,
+/// and the GitSync recovers.
 async fn refused(fault: Fault, said: &str, stalled: bool) {
     let mut world = about_to_change().await;
     let of_b = Fault { verb: "apply".into(), resource: "configmaps".into(), name: "b".into(), times: 1000, ..fault };
@@ -185,7 +185,7 @@ async fn a_kind_that_may_not_be_listed_holds_back_only_its_own_objects() {
     let fault =
         Fault { verb: "list".into(), resource: "secrets".into(), times: 1000, ..answer(403, "Forbidden", message) };
     world.levers().fail_next(fault);
-    // Only the server can say whose these are.
+    // The agent cannot list these Secrets of another user, so only the server refuses the apply.
     for name in ["s", "t"] {
         let theirs =
             json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "data": {"password": "eQ=="}});
@@ -221,7 +221,7 @@ async fn a_failed_object_of_another_directory_is_forgotten_with_it() {
     assert_eq!((world.data("a").as_str(), &world.status("demo")["failed"]), ("1", &json!(0)));
 }
 
-/// Creates a world in which requests of every kind fail like this, or are executed and lose their answers.
+/// Creates a world in which requests of every kind fail like this, or are executed and lose their responses.
 async fn through_faults(code: u16, after: bool) {
     let mut world = World::new().await;
     for name in ["a", "b", "c"] {
@@ -388,7 +388,7 @@ async fn a_status_that_is_refused_again_and_again_is_written_less_and_less_often
     world.fail_next("patch", "gitsyncs.mainstay.dev/status", "demo", 403, 1000);
     world.request("demo");
     world.until("the answer to the request is refused", |w| writes(w) > before).await;
-    // Each of these causes another attempt, and the request still has no answer.
+    // Each commit causes another attempt, and the request still has no response.
     for round in ["2", "3", "4", "5", "6", "7"] {
         world.remote.file("a.yaml", config_map("a", round));
         world.remote.commit(round);
@@ -398,6 +398,6 @@ async fn a_status_that_is_refused_again_and_again_is_written_less_and_less_often
     let refused = writes(&world) - before;
     assert!(refused <= 2, "{refused} writes were refused");
     world.levers().clear_faults();
-    // Another request is answered at once.
+    // Another request is answered immediately.
     world.ask("demo").await;
 }

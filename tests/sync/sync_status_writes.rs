@@ -28,7 +28,7 @@ async fn five_changes() -> Duration {
         let count = number + 1;
         world.until("the revert is in the status", |w| w.status("demo")["reverted"] == count).await;
     }
-    // Without a sync request: those changes are reported as fast.
+    // No sync is requested: such changes are reported as fast.
     let second = world.remote.file("a.yaml", config_map("a", "2")).commit("two");
     world.look();
     world.until("the commit is in the status", |w| w.status("demo")["appliedCommit"] == *second).await;
@@ -43,7 +43,7 @@ async fn five_changes() -> Duration {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn commits_readiness_failures_and_first_reverts_follow_each_other_without_waiting_for_counters() {
-    // Each once waited up to 5 s for the one before.
+    // Each change once waited up to 5 s for the previous change.
     const FAST: Duration = Duration::from_secs(10);
     // A busy machine is slow sometimes; a wait is slow every time.
     let mut took = Vec::new();
@@ -78,7 +78,7 @@ async fn a_running_attempt_shows_its_step_until_its_report() {
     world.remote.file("a.yaml", config_map("a", "1")).file("b.yaml", config_map("b", "1")).commit("one");
     world.synced(json!({})).await;
     let before = writes(&world);
-    // The answer is late by several times the duration of an attempt that is not shown.
+    // The response is late, so that the attempt lasts several times longer than one that is not shown.
     let of_b = Fault { verb: "apply".into(), resource: "configmaps".into(), name: "b".into(), ..Fault::default() };
     world.levers().fail_next(Fault { delay_millis: 12_000, ..of_b });
     let second = world.remote.file("a.yaml", config_map("a", "2")).file("b.yaml", config_map("b", "2")).commit("two");
@@ -120,7 +120,7 @@ async fn an_object_that_becomes_healthy_and_unhealthy_all_the_time_costs_a_bound
     let (before, start) = (writes(&world), Instant::now());
     for round in 0..60 {
         health(&world, if round % 2 == 0 { "False" } else { "True" });
-        // The pace of the changes, slower than the status writer gathers them.
+        // The pause between two changes is longer than the time for which the status writer collects changes.
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     let (count, allowed) = (writes(&world) - before, 5 + start.elapsed().as_secs() + 1);
@@ -157,7 +157,7 @@ async fn the_history_has_the_last_five_commits_that_changed_the_directory() {
     let expected = (second, "change one, remove the other".to_owned(), [0, 1, 0, 1]);
     assert_eq!(history(&world), [expected, (first.clone(), "first: two objects".to_owned(), [2, 0, 0, 0])]);
 
-    // Another directory is none of its business, and a restart is no application.
+    // A commit that changes only another directory adds no entry to the history, and neither does a restart.
     world.remote.file("elsewhere/c.yaml", config_map("c", "1"));
     world.try_commit("demo", "elsewhere").await;
     world.kill().await;

@@ -7,6 +7,7 @@ use devcluster::{Action, Call, verbs::patch::Form};
 use serde_json::{Value, json};
 
 use mainstay_testkit::foreign::{define, keeper, without_finalizers};
+use mainstay_testkit::server::TestServer;
 use mainstay_testkit::world::{NAMESPACE, World, config_map, deployment};
 
 const SYNC: (&str, &str) = ("mainstay.dev/v1alpha1", "gitsyncs");
@@ -72,9 +73,11 @@ async fn an_object_that_another_tool_lists_is_left_to_it_until_it_lets_go() {
             assert!(said.contains(part), "{name}: {part}: {said}");
         }
     }
-    // Contested objects are not tried again and again, and no attempt under way could find that they let go.
+    // Objects with a conflict are not retried repeatedly, and no attempt in progress could find that the tools released
+    // them.
     tokio::time::timeout(Duration::from_secs(60), world.quiet()).await.expect("the agent sends no requests");
-    // No sync is requested: watches show that they let go. The next attempt without them is two minutes away.
+    // No sync is requested: watches show that the tools released them. Without watches, the next attempt is two minutes
+    // away.
     for (name, ..) in &cases {
         without_finalizers(&world, name, "theirs");
     }
@@ -194,8 +197,8 @@ async fn fields_that_the_server_refuses_to_remove_stay_with_their_applier_and_th
 
 /// The rewrite of `managedFields` and the apply are two requests. A controller that writes between them makes the apply
 /// fail with a conflict.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_event_names_fields_that_only_a_second_apply_removed() {
+/// Adopts a ConfigMap of kubectl. `meanwhile` is a write immediately before the second apply.
+async fn adopted_despite(meanwhile: impl Fn(&TestServer) + Send + Sync + 'static) -> World {
     let mut world = World::new().await;
     let mut theirs = map("a", &json!({}));
     theirs["data"] = json!({"key": "theirs", "stale": "theirs"});
@@ -204,14 +207,42 @@ async fn an_event_names_fields_that_only_a_second_apply_removed() {
     // The first apply finds out that the object exists, the second one follows the rewrite.
     let (server, count) = (world.server.clone(), AtomicU32::new(0));
     world.gate.before(["apply", "configmaps", "a"], 2, move || {
-        let patch = json!({"metadata": {"annotations": {"seen": count.fetch_add(1, Relaxed).to_string()}}});
-        server
-            .must_call("controller", Call::new("v1", "configmaps", NAMESPACE, "a", Action::Patch(Form::Merge, patch)));
+        if count.fetch_add(1, Relaxed) == 1 {
+            meanwhile(&server);
+        }
     });
     world.synced(json!({})).await;
     assert_eq!((world.gate.interferences_left(), data(&world, "a")), (0, json!({"key": "1"})));
-    let is_said = |note: &String| note.contains(&format!("{NAMESPACE}/a")) && note.contains("data.stale");
-    world.until_or("an Event names it", |w| notes(w).iter().any(is_said), || notes(&world).join("\n")).await;
+    world
+}
+
+/// Waits for an Event that names a ConfigMap and these fields.
+async fn named(world: &World, fields: &[&str]) {
+    let object = format!("{NAMESPACE}/a");
+    let is_said = |note: &String| note.contains(&object) && fields.iter().all(|field| note.contains(field));
+    world.until_or("an Event names them", |w| notes(w).iter().any(is_said), || notes(world).join("\n")).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_event_names_fields_that_only_a_second_apply_removed() {
+    let world = adopted_despite(|server| {
+        let patch = json!({"metadata": {"annotations": {"seen": "yes"}}});
+        let patch = Call::new("v1", "configmaps", NAMESPACE, "a", Action::Patch(Form::Merge, patch));
+        server.must_call("controller", patch);
+    })
+    .await;
+    named(&world, &["data.stale"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_event_names_fields_of_each_takeover_of_an_object() {
+    let world = adopted_despite(|server| {
+        let mut more = map("a", &json!({}));
+        more["data"] = json!({"later": "theirs"});
+        server.must_call("kubectl", Call::new("v1", "configmaps", NAMESPACE, "a", Action::Patch(Form::Apply, more)));
+    })
+    .await;
+    named(&world, &["data.later", "data.stale"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,5 +1,5 @@
-//! A GitSync restricted to its own namespace, beside an unrestricted one of the platform. It neither delays nor
-//! overrides that one.
+//! A GitSync restricted to its own namespace, beside an unrestricted GitSync of the platform. The restricted GitSync
+//! neither delays nor overrides the unrestricted one.
 
 use std::time::Duration;
 
@@ -165,12 +165,12 @@ async fn a_tenant_that_cannot_take_what_the_platform_gives_up_holds_up_no_commit
     let mut world = platform().await;
     tenant(&world, json!({"baseDir": "/team"}));
     world.until("the tenant is ready", |w| tenant_ready(w).starts_with("True")).await;
-    // The tenant wants it before the platform gives it up, so it is handed over.
+    // The tenant wants the Role before the platform gives it up, so the Role is handed over.
     world.remote.file("team/role.yaml", config_map("role", "2")).commit("the tenant wants it, too");
     world.look();
     world.until("the tenant is told", |w| tenant_ready(w).starts_with("False OwnershipConflict")).await;
     world.ready("demo").await;
-    // The server always refuses the tenant's version of it.
+    // The server always refuses the tenant's version of the Role.
     world.levers().fail_next(Fault {
         verb: "apply".into(),
         resource: "configmaps".into(),

@@ -399,7 +399,7 @@ fn of_the_cluster() -> Vec<Case> {
 async fn the_next_commit_sets_any_other_member_of_a_union_of_the_cluster() {
     let mut world = World::new().await;
     check(&mut world, &of_the_cluster()).await;
-    // They outlive the namespace.
+    // Cluster-scoped objects outlive the namespace.
     world.remote.clear().file("README.md", "nothing");
     let commit = world.try_commit("demo", "all go").await;
     world.allow_prune("demo", &commit).await;

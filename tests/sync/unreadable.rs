@@ -56,7 +56,7 @@ async fn a_function_that_cannot_be_read_keeps_no_other_from_being_run() {
     world.until_function("it is gone", |w| w.function_now("second").is_none()).await;
     world.function("second", inline("2"));
     world.runs("second").await;
-    // The next agent is not blocked, either. It lists all of them at once.
+    // The next agent is not blocked, either. It lists all of these objects together.
     world.stop().await;
     world.start();
     world.edit_function("hello", json!({"spec": {"source": "2"}}));
@@ -90,7 +90,7 @@ async fn an_unreadable_repository_or_receiver_is_reported_where_people_look() {
     let unknown =
         "False SourceUpdateFailed: which of the Secrets in spec.env are credentials is unknown: GitRepository deep";
     world.says("reads", "ConfigurationReady", unknown).await;
-    // Once it is readable again, everything recovers.
+    // Once the repository is readable again, everything recovers.
     let readable = json!({"metadata": {"annotations": {"example.org/a": null}}, "spec": {"url": world.remote.path()}});
     world.edit(functions, "gitrepositories", "deep", readable);
     world.until("the GitSync reads it", |w| !w.condition("deep", "Ready").contains("cannot be read")).await;

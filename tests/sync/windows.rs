@@ -54,7 +54,7 @@ async fn a_commit_waits_for_a_window_while_hand_edits_go_back() {
     let frozen = world.condition("demo", "Frozen");
     let expected = format!(
         "True WindowClosed: commit {second} is held back: the window Deny \"* * * * *\" for 1h (UTC) is active, \
-         spec.windows opens at no foreseeable time (correct it); `mainstay sync --override-window` applies it now"
+         spec.windows never opens (correct it); `mainstay sync --override-window` applies it now"
     );
     assert_eq!(frozen, expected);
     let ready = world.condition("demo", "Ready");
@@ -234,7 +234,7 @@ async fn the_user_who_says_to_override_a_window_is_recorded_as_no_more_than_that
     let recorded = |world: &World, field: &str| world.status("demo")["windowOverride"][field].clone();
     assert_eq!(recorded(&world, "claimedUser"), json!("alice@example.com"));
     assert_eq!(recorded(&world, "who"), json!("kubectl-edit"));
-    // A claim about another commit does not apply to this one.
+    // A claim about another commit does not apply to the third commit.
     world.remote.file("a.yaml", config_map("a", "3"));
     let third = world.try_commit("demo", "three").await;
     annotate(&world, &third, &format!("{second} alice@example.com"));

@@ -1,11 +1,11 @@
 //! Text that is formatted into a URL or a host outside the types of `mainstay_object::names`.
 //!
-//! A name of a spec in an address could add a host, port, user or path. The types therefore build addresses. The places
+//! A name of a spec in an address could add a host, port, user or path. The types therefore build addresses. The files
 //! below are the only exceptions.
 
 use super::{PRODUCT, production, sources};
 
-/// Places that build an address from text: the file, the literal, and why it is safe.
+/// Files that build an address from a string: the file, the literal, and why it is safe.
 const PERMITTED: &[(&str, &str, &str)] = &[
     ("src/object/src/names/address.rs", "{}.{}.svc.{CLUSTER_DOMAIN}", "the types themselves"),
     ("src/object/src/names/address.rs", "{}://{}", "the types themselves"),
@@ -79,7 +79,7 @@ const PERMITTED: &[(&str, &str, &str)] = &[
     ),
 ];
 
-/// Calls that only read a text.
+/// Calls that only read a string.
 const READERS: &[&str] = &[
     "contains(",
     "split_once(",

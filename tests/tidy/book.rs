@@ -39,7 +39,7 @@ pub(super) const WORDS: [(&str, &str); 8] = [
 struct Page {
     path: PathBuf,
     lines: usize,
-    /// The anchors of its headings.
+    /// The anchors of the page's headings.
     anchors: BTreeSet<String>,
     links: Vec<String>,
     /// Paragraphs and list items, without code.
@@ -101,7 +101,7 @@ fn anchor(heading: &str) -> String {
         .collect()
 }
 
-fn markdown(folder: &Path) -> Vec<PathBuf> {
+pub(super) fn markdown(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();

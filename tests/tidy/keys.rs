@@ -11,11 +11,11 @@ use super::{PRODUCT, files, production, sources};
 const TABLE: &str = "src/api/src/metadata.rs";
 /// Prefixes of the keys that Mainstay defines.
 const PREFIXES: [&str; 3] = [ANNOTATION_PREFIX, SERVERLESS_PREFIX, "dev.mainstay."];
-/// Names with such a prefix that are no keys of labels and annotations.
+/// Names with such a prefix that are not keys of labels and annotations.
 const OTHERS: [&str; 4] =
     [FINALIZER, REPORTER, EVENTING_REPORTER, "serverless.kyma-project.io/finalizer-registry-config"];
 
-/// The keys with one of our prefixes in a text, without versions of the API.
+/// Returns the keys with one of Mainstay's prefixes in a string, without versions of the API.
 fn keys(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     for prefix in PREFIXES {
@@ -36,7 +36,8 @@ fn is_in_the_table(key: &str) -> bool {
     METADATA.iter().any(|row| row.key == key)
 }
 
-/// A key that stands elsewhere could not be renamed in one place, and the reference would lack it. Messages may name known keys.
+/// A key that is defined elsewhere could not be renamed in one place, and the reference would lack it. Messages may
+/// name known keys.
 #[test]
 fn labels_and_annotations_are_defined_in_one_table() {
     let mut wrong = Vec::new();

@@ -1,6 +1,6 @@
 //! Rules of the repository that the compiler cannot check.
 //!
-//! They are plain tests, so `cargo test` reports violations and CI needs no extra step.
+//! The rules are plain tests, so `cargo test` reports violations and CI needs no extra step.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods)]
 
 mod addresses;
@@ -107,7 +107,7 @@ const PRODUCT: [&str; 14] = [
     "src/mainstay",
 ];
 
-/// Texts that a deciding file must not contain.
+/// Strings that a deciding file must not contain.
 const ACTS: &[&str] = &[
     "async fn",
     "async move",
@@ -234,9 +234,9 @@ fn ports_are_bound_in_one_place() {
     );
 }
 
-/// A complete list shows which objects are gone, and one place decides this for all watches. `watch` makes their events,
-/// `limited` makes those of an absent namespace, `scope` merges the watches of several namespaces, and `reflector` takes the
-/// events in.
+/// A complete list shows which objects are gone, and one place decides this for all watches. `watch` creates the events
+/// of a watch, and `limited` creates those of an absent namespace. `scope` merges the watches of several namespaces,
+/// and `reflector` processes the events.
 #[test]
 fn events_of_watches_are_taken_in_by_the_reflector() {
     let matches = |path: &PathBuf| production(path).contains("WatchEvent::Begin");
@@ -295,7 +295,7 @@ const LISTENERS: &[&str] = &[
 /// Calls that parse JSON or read a body without limits on its values, depth or size.
 const UNBOUNDED: &[&str] =
     &["serde_json::from_slice", "serde_json::from_str", "serde_json::from_reader", "Limited::new", ".collect().await"];
-/// Files that only parse an annotation, the server's own answers, or stored events, which have the size of a request.
+/// Files that only parse an annotation, the server's own responses, or stored events, which have the size of a request.
 const READ_NO_REQUEST: &[&str] = &[
     "src/function/src/admission/convert.rs",
     "src/devcluster/apiserver/src/service/yaml.rs",
@@ -584,7 +584,7 @@ fn sources(folder: impl AsRef<Path>) -> Vec<PathBuf> {
     files(folder, "rs")
 }
 
-/// The files of a folder and of the folders in it that have this extension.
+/// Returns the files of a folder and of its subfolders that have this extension.
 fn files(folder: impl AsRef<Path>, extension: &str) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(folder.as_ref()) else { return Vec::new() };
     let mut found = Vec::new();

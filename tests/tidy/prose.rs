@@ -1,10 +1,10 @@
 //! Comments, messages and test names follow the rules of the book: standard nouns, the subject first, short blocks.
 
-use std::{fs, sync::LazyLock};
+use std::{fs, path::Path, sync::LazyLock};
 
 use regex::Regex;
 
-use super::book::{OPENINGS, WORDS};
+use super::book::{OPENINGS, WORDS, markdown};
 use super::{EMBEDDED, PRODUCT, production, sources};
 
 /// Longest block of comments that is not the front page of a file, in lines.
@@ -31,8 +31,33 @@ const TEST_OPENINGS: [&str; 18] = [
     "everybody",
 ];
 
+/// Wordings of messages and pages that a newcomer has to read twice, with the words of the field.
+const WORDINGS: [(&str, &str); 13] = [
+    (r"\b(?:is|are) no [a-z]", "is not a, must be a"),
+    (r"\bdoes not read(?:$|[:;]| as\b)", "is invalid, cannot be parsed"),
+    (r"\bhas (?:not )?the form\b", "must have the form"),
+    (r"\bleads? (?:to|out|from|back|into|above)\b", "points to, is outside, routes to"),
+    (r"\b(?:created?|creates|buil[td]s?) (?:it )?again\b", "recreated, rebuilt, replaced"),
+    (r"\bat once\b", "immediately, concurrently"),
+    (r"\bours?\b", "Mainstay's"),
+    (r"\b(?:is|has|of|names) another (?:one|form|digest|value|type|version)\b|\banother place\b", "a different"),
+    (r"\broom\b", "memory, space"),
+    (r"\bwhole numbers?\b", "integer"),
+    (r"\b(?:a|no) text\b|\btexts\b", "string"),
+    (r"\b(?:the|an|no|its|this) answers?\b", "response"),
+    (r"\brights\b", "permissions"),
+];
+/// Phrases that contain such a wording and are plain.
+const PLAIN: &str = r"\bthere (?:is|are) no\b|\b(?:is|are) no (?:longer|more)\b|\bid of the room\b|\bchannel, room\b";
+
 /// A name in code, which counts as a noun.
 static CODE: LazyLock<Regex> = LazyLock::new(|| Regex::new("`[^`]*`").unwrap());
+/// The patterns of [`WORDINGS`], with the words to write.
+static WORDING: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
+    WORDINGS.iter().map(|(pattern, plainly)| (Regex::new(&format!("(?i){pattern}")).unwrap(), *plainly)).collect()
+});
+/// Code, placeholders and the phrases of [`PLAIN`].
+static EXEMPT: LazyLock<Regex> = LazyLock::new(|| Regex::new(&format!("(?i)`[^`]*`|\\{{[^}}]*\\}}|{PLAIN}")).unwrap());
 /// The end of a sentence.
 static END: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"[.!?:]\s+").unwrap());
 
@@ -80,6 +105,13 @@ fn flaws(text: &str) -> Vec<String> {
     flaws
 }
 
+/// The wordings in a message, or in a line of a page, for which the field has a plain one.
+fn wordings(text: &str) -> Vec<String> {
+    let plain = EXEMPT.replace_all(text, "x");
+    let found = WORDING.iter().filter_map(|(pattern, plainly)| Some((pattern.find(&plain)?.as_str(), plainly)));
+    found.map(|(words, plainly)| format!("{words:?} (write: {plainly})")).collect()
+}
+
 /// The words of a text, separated by single blanks.
 fn words(text: &str) -> String {
     let parts = text.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|part| !part.is_empty());
@@ -119,7 +151,7 @@ fn blocks_of_comments_are_short() {
 fn comments_are_plain() {
     let mut wrong = Vec::new();
     for path in ["src", "tests", "benches"].into_iter().flat_map(sources) {
-        // This file and that of the book name the words.
+        // This file and `book.rs` contain the forbidden words.
         if path.starts_with("tests/tidy") {
             continue;
         }
@@ -142,6 +174,36 @@ fn messages_are_plain() {
         // A text of several lines is a script or a document.
         for text in strings(&production(&path)).iter().filter(|text| !text.contains('\n') && text.contains(' ')) {
             wrong.extend(flaws(text).into_iter().map(|flaw| format!("{}: {flaw}: {text}", path.display())));
+        }
+    }
+    assert_eq!(wrong, Vec::<String>::new());
+}
+
+#[test]
+fn messages_use_the_words_of_the_field() {
+    let mut wrong = Vec::new();
+    for path in PRODUCT.into_iter().flat_map(sources) {
+        if path.iter().any(|part| part == "tests" || part == "tests.rs" || part == "fuzz.rs") {
+            continue;
+        }
+        for text in strings(&production(&path)).iter().filter(|text| !text.contains('\n') && text.contains(' ')) {
+            wrong.extend(wordings(text).into_iter().map(|flaw| format!("{}: {flaw}: {text}", path.display())));
+        }
+    }
+    assert_eq!(wrong, Vec::<String>::new());
+}
+
+/// The generated pages have the texts of help, custom resources, metrics and reasons.
+#[test]
+fn pages_use_the_words_of_the_field() {
+    let mut wrong = Vec::new();
+    for path in markdown(Path::new("docs")).into_iter().chain(["README.md".into(), "SECURITY.md".into()]) {
+        let mut is_code = false;
+        for (at, line) in fs::read_to_string(&path).unwrap().lines().enumerate() {
+            is_code ^= line.trim_start().starts_with("```");
+            if !is_code {
+                wrong.extend(wordings(line).into_iter().map(|flaw| format!("{}:{}: {flaw}", path.display(), at + 1)));
+            }
         }
     }
     assert_eq!(wrong, Vec::<String>::new());
@@ -199,6 +261,9 @@ fn flaws_blocks_texts_and_names_are_found() {
     assert_eq!(paragraphs(&found[0]), ["Front. ", " Page. "]);
     assert_eq!(flaws(&paragraphs(&found[1])[0]), ["a sentence begins with \"What\""]);
     assert_eq!(flaws("it is told, and made anew").len(), 2);
+    assert_eq!(wordings("{at}: it is no list"), ["\"is no l\" (write: is not a, must be a)"]);
+    assert_eq!(wordings("it has the form a=b, and leads out; The answer reverts it at once").len(), 4);
+    assert_eq!(wordings("there is no `room`, {ours} is no longer there, and the id of the room is 1"), [] as [&str; 0]);
     assert_eq!(strings("f(\"a \\\"b\\\" \\\n   c\", '\"', r#\"d \"e\"\"#)"), ["a \\\"b\\\" c", "d \"e\""]);
     assert_eq!(tests("#[test]\nfn a_b() {}\nfn c() {}\n#[tokio::test(x)]\nasync fn d() {"), ["a_b", "d"]);
 }

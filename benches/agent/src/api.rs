@@ -51,7 +51,7 @@ pub(crate) struct ReceiverSpec {}
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ReceiverStatus {
-    /// URL path of its deliveries.
+    /// URL path of the Receiver's deliveries.
     pub(crate) webhook_path: Option<String>,
 }
 
@@ -76,7 +76,7 @@ pub(crate) struct FunctionStatus {
 /// The fields of a condition that are read.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Condition {
-    /// Its type.
+    /// Type of the condition.
     #[serde(rename = "type")]
     pub(crate) kind: String,
     /// True, False or Unknown.

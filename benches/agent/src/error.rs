@@ -24,6 +24,8 @@ pub enum Error {
     Kubeconfig(#[source] kube::config::KubeconfigError),
     #[error("could not ask the cluster")]
     Ask(#[source] kube::Error),
+    #[error("could not read a page of the console")]
+    Page(#[source] reqwest::Error),
     #[error("could not read the counters")]
     Count(#[source] reqwest::Error),
     #[error("could not understand the counters")]

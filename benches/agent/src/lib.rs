@@ -1,8 +1,8 @@
 //! `mainstay bench`: measures the agent's cost from outside and prints a Markdown table.
 //!
 //! The embedded cluster and the agent are separate processes. The load is a Git repository. Changes are made and
-//! observed by an independent client. There are five benchmarks: one GitSync, many GitSyncs, Functions, remotes, and
-//! Functions on real nodes.
+//! observed by an independent client. There are six benchmarks: one GitSync, many GitSyncs, Functions, remotes,
+//! Functions on real nodes, and the console.
 //!
 //! Invariant: no printed value comes from the agent's own clock.
 //!
@@ -13,6 +13,7 @@
 
 mod api;
 mod commit;
+mod console;
 mod counters;
 mod embedded;
 mod error;
@@ -76,6 +77,13 @@ pub struct Arguments {
     /// GitRepository in the namespace `default` whose directory `hello` holds a Function of Node.js, to measure as well
     #[arg(long, value_name = "NAME", requires = "node")]
     git_repository: Option<String>,
+    /// Measure the console with 20 viewers of this many GitSyncs instead of the agent, 100 to 20000 (2000 when no number is given)
+    #[arg(
+        long, value_name = "N", num_args = 0..=1, default_missing_value = "2000",
+        conflicts_with_all = ["objects", "kubeconfig", "functions", "remotes", "syncs", "only"],
+        value_parser = clap::value_parser!(u32).range(100..=20_000),
+    )]
+    console: Option<u32>,
     /// Also fetch a repository of 1 GiB; requires 4 GiB of space for temporary files
     #[arg(long, requires = "remotes")]
     large: bool,
@@ -92,7 +100,7 @@ pub struct Arguments {
 pub struct Report {
     /// A Markdown table with a row per situation.
     pub table: String,
-    /// Whether every promise was held. Promises about the embedded cluster do not apply to another one; those about
+    /// Whether every target was met. Targets for the embedded cluster do not apply to another cluster; targets for
     /// nodes do.
     pub held: bool,
 }
@@ -106,6 +114,9 @@ pub async fn run(product: &Product, arguments: &Arguments) -> Result<Report, Err
     let (rows, load) = if let Some(count) = arguments.functions {
         let load = format!("{count} Functions of one repository");
         (functions::measure(product, count, arguments.idle).await?, load)
+    } else if let Some(count) = arguments.console {
+        let load = format!("{count} GitSyncs; of the agent means of the console");
+        (console::measure(product, count, arguments.idle).await?, load)
     } else if let Some(count) = arguments.remotes {
         let load = format!("{count} repositories on loopback, each followed by a GitSync");
         (remotes::measure(product, count, arguments.idle, arguments.large).await?, load)

@@ -1,4 +1,4 @@
-//! A memory limit for a process, like that of its container, by a cgroup if this machine permits it.
+//! Limits the memory of a process by a cgroup, like its container would, if this machine permits it.
 
 use std::{
     fs, io,

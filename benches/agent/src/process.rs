@@ -52,7 +52,7 @@ impl Process {
         Ok(Self { child, id })
     }
 
-    /// Returns the first line of its output.
+    /// Returns the first line of the child's output.
     pub(super) async fn first_line(&mut self) -> Result<String, Error> {
         let out = self.child.stdout.take().ok_or_else(|| Error::Start(io::ErrorKind::BrokenPipe.into()))?;
         let mut lines = BufReader::new(out).lines();
@@ -98,6 +98,12 @@ impl Process {
         peak_mib(&text).ok_or_else(|| Error::Measure(io::ErrorKind::InvalidData.into()))
     }
 
+    /// Returns the resident memory of its own in MiB, without pages of files such as the program.
+    pub(super) fn own_mib(&self) -> Result<f64, Error> {
+        let text = fs::read_to_string(format!("/proc/{}/status", self.id)).map_err(Error::Measure)?;
+        mib(&text, "RssAnon:").ok_or_else(|| Error::Measure(io::ErrorKind::InvalidData.into()))
+    }
+
     /// Resets the peak.
     pub(super) fn forget_peak(&self) -> Result<(), Error> {
         fs::write(format!("/proc/{}/clear_refs", self.id), "5").map_err(Error::Measure)
@@ -115,7 +121,11 @@ fn processor_seconds(stat: &str) -> Option<f64> {
 }
 
 fn peak_mib(status: &str) -> Option<f64> {
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    mib(status, "VmHWM:")
+}
+
+fn mib(status: &str, name: &str) -> Option<f64> {
+    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
     let kib: f64 = line.trim().strip_suffix(" kB")?.trim().parse().ok()?;
     Some(kib / 1024.0)
 }
@@ -129,6 +139,7 @@ mod tests {
         let stat = "42 (a) b (c)) S 1 42 42 0 -1 4194304 100 0 0 0 250 50 0 0 20 0 4 0 1000 1 1 1";
         assert_eq!(processor_seconds(stat), Some(3.0));
         assert_eq!(peak_mib("Name:\tx\nVmHWM:\t   65536 kB\nVmRSS:\t 1 kB\n"), Some(64.0));
+        assert_eq!(mib("RssAnon:\t 2048 kB\n", "RssAnon:"), Some(2.0));
         assert_eq!((processor_seconds("nonsense"), peak_mib("nonsense")), (None, None));
     }
 }

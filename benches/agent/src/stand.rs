@@ -9,7 +9,8 @@ use std::{
 };
 
 use k8s_openapi::{
-    api::core::v1::Namespace, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+    api::core::v1::{Namespace, ServiceAccount},
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::{
     Api, Client, ResourceExt as _,
@@ -42,7 +43,7 @@ pub(super) struct Stand {
     directory: tempfile::TempDir,
     /// Runs as long as the embedded cluster is needed.
     _cluster: Option<Process>,
-    /// The embedded cluster; `None` for another one.
+    /// The embedded cluster; `None` for another cluster.
     pub server: Option<Embedded>,
     kubeconfig: PathBuf,
     port: u16,
@@ -56,7 +57,7 @@ pub(super) struct Stand {
     limit: Option<MemoryLimit>,
     pub client: Client,
     counters: Counters,
-    /// Promised maximum memory of the agent in MiB.
+    /// Target for the maximum memory of the agent, in MiB.
     memory: f64,
 }
 
@@ -149,6 +150,38 @@ impl Stand {
         let ready = agent.answers(&format!("http://127.0.0.1:{}/readyz", self.port)).await?;
         self.agent = Some(agent);
         Ok(ready)
+    }
+
+    /// Starts a console instead of the agent, with TLS to the cluster as in its pod. Returns its address.
+    pub(super) async fn start_console(&mut self) -> Result<String, Error> {
+        let encrypted = self.directory.path().join("console-kubeconfig");
+        let written = fs::read_to_string(&self.kubeconfig).map_err(Error::Directory)?;
+        fs::write(&encrypted, written.replace("server: \"http://", "server: \"https://")).map_err(Error::Directory)?;
+        let mut arguments: Vec<OsString> = ["console", "--listen=127.0.0.1:0"].map(Into::into).to_vec();
+        arguments.extend(["--kubeconfig".into(), encrypted.into()]);
+        // As in `manifests/console/deployment.yaml`.
+        let environment = [("MALLOC_ARENA_MAX".into(), "1".into())];
+        let mut console = Process::start(&arguments, &environment, self.directory.path())?;
+        let line = console.first_line().await?;
+        self.agent = Some(console);
+        Ok(line.trim().rsplit(' ').next().unwrap_or_default().to_owned())
+    }
+
+    /// Returns the memory of the agent or console without pages of files, in MiB.
+    pub(super) fn own_mib(&self) -> Result<f64, Error> {
+        self.agent.as_ref().map_or(Ok(0.0), Process::own_mib)
+    }
+
+    /// Returns a token of a new ServiceAccount.
+    pub(super) async fn user_token(&self, name: &str) -> Result<String, Error> {
+        let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}});
+        self.apply_named::<ServiceAccount>(&account).await?;
+        let wanted = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
+        let path = format!("/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{name}/token");
+        let request = http::Request::post(path).header("content-type", "application/json");
+        let request = request.body(wanted.to_string().into_bytes()).map_err(|_| Error::NotStarted)?;
+        let answer: Value = self.client.request(request).await.map_err(Error::Ask)?;
+        Ok(answer["status"]["token"].as_str().ok_or(Error::NotStarted)?.to_owned())
     }
 
     /// Sets the promised maximum memory of the agent in MiB.

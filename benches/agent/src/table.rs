@@ -1,4 +1,4 @@
-//! The printed table: a row per situation with its promises.
+//! The printed table: a row per situation with its targets.
 
 use std::{
     fmt::Write as _,
@@ -15,33 +15,33 @@ pub(super) struct Row {
     pub wall: String,
     /// Requests of the agent, without watches, the Lease and Events.
     pub requests: Requests,
-    /// Events written meanwhile; some may belong to earlier situations.
+    /// Events written during the situation; some may belong to earlier situations.
     pub events: u64,
     /// Peak memory of the agent in MiB.
     pub peak_mib: f64,
     /// CPU time of the agent in seconds.
     pub processor_seconds: f64,
-    /// The promises.
+    /// The targets.
     pub targets: Vec<Target>,
 }
 
-/// A promise, and whether it was held.
+/// A target, and whether it was met.
 pub(super) struct Target {
     /// For example `≤ 6 s`.
     pub text: String,
-    /// Whether it was held.
+    /// Whether the target was met.
     pub held: bool,
 }
 
 impl Target {
-    /// Creates a promise.
+    /// Creates a target.
     pub(super) fn new(text: impl Into<String>, held: bool) -> Self {
         Self { text: text.into(), held }
     }
 }
 
 impl Row {
-    /// Whether every promise was held.
+    /// Whether every target was met.
     pub(super) fn held(&self) -> bool {
         self.targets.iter().all(|target| target.held)
     }

@@ -154,7 +154,7 @@ The parts of git.url as YAML: scheme (https, http, ssh or git), host, port, know
 */}}
 {{- define "mainstay.address" }}
 {{- $url := .Values.git.url }}
-{{- $form := "git.url: an address has the form https://host/path, ssh://user@host/path or user@host:path" }}
+{{- $form := "git.url: the URL must have the form https://host/path, ssh://user@host/path or user@host:path" }}
 {{- $scheme := "ssh" }}
 {{- $authority := "" }}
 {{- $path := "" }}
@@ -167,7 +167,7 @@ The parts of git.url as YAML: scheme (https, http, ssh or git), host, port, know
     {{- fail $form }}
   {{- end }}
   {{- if regexMatch "[?#]" $rest }}
-    {{- fail "git.url: an address has no `?` and no `#`; credentials belong in the Secret that git.secret names" }}
+    {{- fail "git.url: the URL must not contain `?` or `#`; credentials belong in the Secret that git.secret names" }}
   {{- end }}
 {{- else }}
   {{- if not (regexMatch "^[^@/:]+@(\\[[^]/]+\\]|[^@/:[]+):." $url) }}

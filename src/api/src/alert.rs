@@ -1,4 +1,5 @@
-//! `Alert` (`mainstay.dev/v1alpha1`): which messages go to a Provider, with the fields of Flux's `v1beta3`.
+//! `Alert` (`mainstay.dev/v1alpha1`): selects which messages are sent to a Provider. Has the fields of Flux's
+//! `v1beta3`.
 
 use std::collections::BTreeMap;
 
@@ -46,7 +47,7 @@ pub struct AlertSpec {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(length(max = 50))]
     pub event_metadata: BTreeMap<String, String>,
-    /// A text that is added to each message, such as the purpose of the cluster. Wins over `summary` of `eventMetadata`.
+    /// A string that is added to each message, such as the purpose of the cluster. Wins over `summary` of `eventMetadata`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 255))]
     pub summary: Option<String>,

@@ -1,7 +1,7 @@
 //! Amounts of CPU, memory and other resources as written: `500m`, `1Gi`, or a bare number.
 //!
-//! Invariant: any text is accepted here and validated where it is used. So a wrong value is reported as a violation,
-//! and does not make the whole resource unreadable.
+//! Invariant: any string is accepted here and validated where it is used. So a wrong value is reported as an invalid
+//! field, and the rest of the resource can still be read.
 
 use std::collections::BTreeMap;
 use std::{borrow::Cow, fmt};
@@ -41,8 +41,8 @@ impl JsonSchema for Amount {
         "Amount".into()
     }
 
-    /// The schema has no type: "integer or string" would refuse `cpu: 0.5`, which pods accept. Maps and lists must be
-    /// empty, so the field cannot hold nested values.
+    /// The schema has no type, because "integer or string" would reject `cpu: 0.5`, which pods accept. Maps and lists
+    /// must be empty, so the field cannot contain nested values.
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({ "x-kubernetes-preserve-unknown-fields": true, "maxProperties": 0, "maxItems": 0 })
     }

@@ -25,7 +25,7 @@ const HOST: &str = r"^[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?(\.[a-zA-Z0-9]([-a-z
 /// Pattern of a Service's name (RFC 1035).
 const SERVICE: &str = r"^[a-z]([-a-z0-9]*[a-z0-9])?$";
 
-/// Exposes a Service: which requests to a host lead to it, and what they have to bring.
+/// Exposes a Service: the requests to a host that are routed to it, and the credentials that they need.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "gateway.kyma-project.io",
@@ -47,7 +47,7 @@ pub struct ApiRuleSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 3, max = 256), regex(pattern = HOST))]
     pub host: Option<String>,
-    /// The Service that requests lead to, in the same namespace; with `v1alpha1`, and the host.
+    /// Service to expose, in the same namespace. In `v1alpha1` also the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<ApiRuleService>,
     /// The paths that are served. The first one that matches the whole path counts.

@@ -103,7 +103,7 @@ pub enum Termination {
     Other(String),
 }
 
-/// Parses a termination message. Any text but a report is [`Termination::Other`].
+/// Parses a termination message. Any text that is not a report is [`Termination::Other`].
 pub fn parse_termination(message: &str) -> Termination {
     if let Ok(report) = serde_json::from_str::<BuildReport>(message) {
         return Termination::Built(report);

@@ -11,17 +11,17 @@ pub enum Type {
     Ready,
     /// A sync is running or being retried.
     Reconciling,
-    /// Only the user can fix it.
+    /// Only the user can correct the problem.
     Stalled,
     /// All managed objects are healthy.
     Healthy,
-    /// Another client keeps writing to fields that the branch owns.
+    /// Another client keeps writing to fields of managed objects.
     Contended,
     /// Objects drifted from the repository and were not reverted.
     Drifted,
     /// A new commit waits for a window.
     Frozen,
-    /// Hand edits of managed objects are refused.
+    /// Manual changes of managed objects are rejected.
     Prevented,
     /// Applies, prunes and reverts are stopped.
     Suspended,
@@ -72,24 +72,24 @@ reasons! {
         DependencyNotReady: "A GitSync in `spec.dependsOn` is not ready.", "Look at the GitSync in the message: `mainstay status`.";
         DependencyCycle: "GitSyncs depend on each other in a ring.", "Remove one entry of `spec.dependsOn` from the ring in the message.";
         SpecInvalid: "A field of the spec is invalid, or names a ConfigMap or a ServiceAccount that does not exist.", "Correct the field in the message, or create the object.";
-        SecretNotFound: "A Secret that the GitSync or its GitRepository names does not exist.", "Create the Secret in the same namespace. The agent sees it at once.";
+        SecretNotFound: "A Secret that the GitSync or its GitRepository names does not exist.", "Create the Secret in the same namespace. The agent sees it immediately.";
         SourceNotFound: "The GitRepository in `spec.gitRepository` does not exist.", "Create the GitRepository in the same namespace, or correct the name.";
-        GitAuthorizationFailed: "The Git server refuses the credentials.", "Check the keys of the Secret and the rights of the account: `mainstay check --repository NAME`.";
+        GitAuthorizationFailed: "The Git server refuses the credentials.", "Check the keys of the Secret and the permissions of the account: `mainstay check --repository NAME`.";
         Resolved: "The agent knows the commit of HEAD.", "";
         Authenticated: "The Git server accepts the credentials.", "";
-        SourceUnavailable: "The Git server cannot be reached, or its answer cannot be read.", "Check the address, the network policy and the proxy. The agent retries; what was applied stays enforced.";
+        SourceUnavailable: "The Git server cannot be reached, or its response cannot be read.", "Check the address, the network policy and the proxy. The agent retries; what was applied stays enforced.";
         SourceInvalid: "The reference or `baseDir` does not exist in the repository.", "Correct `spec.reference` or `spec.baseDir`, or push the missing branch, tag or directory.";
         VerificationFailed: "The commit is not signed by a trusted key.", "Sign the commit, or add the key in the message to the Secret of `spec.verify`.";
         ManifestInvalid: "The commit holds a document that cannot be applied. The previous commit stays enforced.", "Correct the file and the line in the message, and commit.";
         MemoryExhausted: "The agent has no memory left for this namespace.", "Raise the memory limit of the agent (`mainstay install --resources mainstay.limits.memory=320Mi`), or split the directory.";
-        ApplyFailed: "The API server refuses some objects. The others are applied.", "Correct the field in the message. `kubectl apply --dry-run=server -f FILE` shows the full answer of the server.";
+        ApplyFailed: "The API server refuses some objects. The others are applied.", "Correct the field in the message. `kubectl apply --dry-run=server -f FILE` shows the full response of the server.";
         RevertFailed: "Some changed objects cannot be reverted.", "Look at the error in the message. `mainstay diff` shows the fields.";
         Immutable: "Some objects differ in a field that the API server does not let change.", "Delete the object, or allow its replacement: annotation `mainstay.dev/replace: enabled`, or `spec.replace`.";
         OwnershipConflict: "Some objects belong to another GitSync, or to another tool that still manages them.", "Remove the object from one of the two, or run the commands in the message.";
         PruneFailed: "Some removed objects cannot be deleted.", "Look at the error in the message.";
         PruneHeld: "A guard keeps removed objects from deletion.", "Run the command in the message to allow the deletion for this commit.";
         Deleting: "The GitSync is being deleted with its objects.", "Wait. `mainstay status NAME` shows objects whose deletion waits for a finalizer.";
-        WatchFailed: "The API server does not let the agent watch a kind. Drift of that kind is not seen at once.", "Grant the agent `list` and `watch` on the kind in the message.";
+        WatchFailed: "The API server does not let the agent watch a kind. Drift of that kind is not seen immediately.", "Grant the agent `list` and `watch` on the kind in the message.";
         ClusterUnavailable: "The API server cannot be reached.", "Check the cluster, and for a remote cluster its kubeconfig Secret. The agent retries.";
         Contended: "Another client keeps changing the same fields. Reverts of these objects slow down.", "Stop that client, or leave the fields to it: `mainstay ignore-for KIND NAME`.";
         NotContended: "No other client keeps changing fields that the branch sets.", "";
@@ -116,7 +116,7 @@ reasons! {
         Invalid: "The APIRule is invalid. The last valid version stays served.", "Correct the field in the message.";
         HostOccupied: "Another APIRule has the host.", "Choose another host, or delete the APIRule in the message.";
         ServiceNotFound: "The Service of the APIRule does not exist.", "Create the Service, or correct `spec.service.name`.";
-        ServiceNotAllowed: "The Service of the APIRule has a type or endpoints that may lead out of the namespace.", "Use a Service of type ClusterIP, NodePort or LoadBalancer with a selector, and delete EndpointSlices that a user wrote. The operator can permit these with `--allow-written-endpoints`.";
+        ServiceNotAllowed: "The Service of the APIRule may route outside its namespace, by its type or its endpoints.", "Use a Service of type ClusterIP, NodePort or LoadBalancer with a selector, and delete EndpointSlices that a user wrote. The operator can permit these with `--allow-written-endpoints`.";
         NoRouteApi: "The cluster has neither Istio nor the Gateway API.", "Install one of them.";
         AuthNotSupported: "The cluster cannot make a check that the APIRule asks for. The path is not routed.", "Install what the message names, or change the access strategy.";
         NotAccepted: "The gateway does not accept a route.", "Look at the status of the HTTPRoute in the message.";
@@ -152,7 +152,7 @@ pub fn set(
     }
 }
 
-/// Returns `new` as the successor of `old`. Its `lastTransitionTime` changes only with the status, and its message is
+/// Returns `new` as the successor of `old`. The `lastTransitionTime` changes only with the status, and the message is
 /// cut at 32 KiB, the API's limit.
 pub(super) fn following(old: Option<&Condition>, new: Condition) -> Condition {
     let same = old.filter(|old| old.status == new.status);

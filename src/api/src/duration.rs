@@ -16,7 +16,7 @@ pub enum NotADuration {
     #[error("the unit is missing: write {0}s, {0}m or {0}h")]
     NoUnit(String),
     /// Anything else.
-    #[error("a duration is written like 30s, 1m or 1h30m")]
+    #[error("a duration must have a form such as 30s, 1m or 1h30m")]
     Unreadable,
 }
 

@@ -13,8 +13,8 @@ reasons! {
     /// Reasons of Events that no condition has.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum Reason {
-        CommitSeen: "The reference leads to a new commit. Only the log has this reason.", "";
-        BranchRewritten: "The branch leads to a commit that does not descend from the one before.", "Look at the history of the branch. A branch protection of the Git host prevents force pushes.";
+        CommitSeen: "The reference points to a new commit. Only the log has this reason.", "";
+        BranchRewritten: "The branch was force-pushed: the new commit does not descend from the previous one.", "Look at the history of the branch. A branch protection of the Git host prevents force pushes.";
         CommitHeld: "A window delays a new commit.", "Wait for the time in the message, or run `mainstay sync NAME --override-window`.";
         WindowOverridden: "A user forced a commit through a closed window.", "";
         Reverted: "A managed object was changed or deleted, and the agent restored it.", "Make the change in the repository. `mainstay ignore-for KIND NAME` prints a rule that exempts a field.";
@@ -26,7 +26,7 @@ reasons! {
         Unreadable: "An object cannot be decoded. The agent skips it until it changes.", "Correct the field in the message.";
         Pruned: "An object left the repository and was deleted.", "";
         NotPruned: "An object left the repository and is kept until a user releases it.", "Run the command in the message to delete the object.";
-        Replaced: "An object was deleted to be created again, because the API server does not let a field change.", "";
+        Replaced: "An object was replaced (deleted and recreated), because a changed field is immutable.", "";
         AnnotationInvalid: "An annotation of the GitSync has an invalid value and no effect.", "Correct the annotation in the message.";
         DeletionStuck: "An object is still being deleted.", "Check the controller of the finalizer in the message.";
         LeftBehind: "Objects in a remote cluster stay there without an owner.", "Delete the objects by hand, or let a GitSync adopt them.";
@@ -42,7 +42,7 @@ reasons! {
         DeliveryFailed: "An event could not be delivered and is a dead letter.", "Correct the subscriber, then run the command in the message.";
         PresetUnknown: "A label of the Function names a preset that does not exist. The default preset is used.", "Correct the label, or define the preset in `mainstay-settings`.";
         RuntimeDeprecated: "The runtime of the Function has ended. The Function runs on the runtime in the message.", "Set `spec.runtime` to a maintained runtime.";
-        RuntimeVersionDiffers: "The embedded cluster runs the Function with another version of its runtime.", "Install the version in the message on this machine.";
+        RuntimeVersionDiffers: "The embedded cluster runs the Function with a different version of its runtime.", "Install the version in the message on this machine.";
         RuntimeMissing: "The embedded cluster has no program to run the Function.", "Install the language in the message on this machine.";
         RuntimeImageNotUsed: "The embedded cluster ignores `spec.runtimeImageOverride`, because it runs no images.", "";
         EnvIgnored: "A variable of the Function is defined twice, or Mainstay sets it.", "Remove the variable in the message.";

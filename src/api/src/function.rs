@@ -39,7 +39,7 @@ use super::{Amount, Amounts};
     printcolumn(name = "Runtime", type_ = "string", json_path = ".status.runtime"),
     printcolumn(name = "Version", type_ = "integer", json_path = ".metadata.generation"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
-    // After the others, because scripts read them by position.
+    // These columns come after the others, because scripts read columns by position.
     printcolumn(name = "Serves", type_ = "integer", json_path = ".status.servedGeneration"),
     printcolumn(name = "Commit", type_ = "string", json_path = ".status.commit", priority = 1),
     printcolumn(
@@ -122,7 +122,7 @@ pub struct FunctionSpec {
 }
 
 impl FunctionSpec {
-    /// Returns the Function's own repository; `None` if the code is inline or in a named GitRepository.
+    /// Returns the Function's own repository; `None` if the code is inline or in a GitRepository object.
     pub fn own_repository(&self) -> Option<&OwnRepository> {
         let is_git = self.kind.as_deref() == Some("git");
         self.git_repository.as_ref().filter(|own| is_git && **own != OwnRepository::default())
@@ -320,7 +320,7 @@ pub struct Built {
     pub tag: String,
     /// Digest of the image's manifest, `sha256:…`.
     pub digest: String,
-    /// Digest of the inputs of the dependencies.
+    /// Digest of the files that determine the dependencies, such as package.json and its lock file.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub dependencies: String,
     /// The base image that the tag in `spec.runtimeImageOverride` named during the build, by its digest.
@@ -352,7 +352,7 @@ pub struct Inputs {
     pub requested: String,
 }
 
-/// A condition of another controller. It may lack fields that Mainstay always sets.
+/// A condition that another controller wrote. It may lack fields that Mainstay always sets.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Written {
@@ -385,7 +385,7 @@ fn conditions<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Conditio
         .collect())
 }
 
-/// As in Kyma's CRD, only type and status are required, so that objects of another controller can be changed.
+/// As in Kyma's CRD, only type and status are required, so that objects which another controller wrote can be changed.
 fn conditions_schema(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "array",

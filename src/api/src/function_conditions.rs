@@ -62,7 +62,7 @@ reasons! {
         ConfigMapUpdated: "The ConfigMap with the source is updated.", "";
         SourceUpdated: "The agent found a new source in Git.", "";
         SourceUpdateFailed: "The source in Git cannot be read.", "Check the GitRepository, `reference` and `baseDir`: `mainstay check --repository NAME`.";
-        GitAuthorizationFailed: "The Git server refuses the credentials.", "Check the keys of the Secret and the rights of the account: `mainstay check --repository NAME`.";
+        GitAuthorizationFailed: "The Git server refuses the credentials.", "Check the keys of the Secret and the permissions of the account: `mainstay check --repository NAME`.";
         SpecInvalid: "A field of the spec is missing or invalid.", "Correct the field in the message.";
         SourceTooLarge: "The agent has no memory left for the source.", "Make the source smaller, or raise the memory limit of the agent.";
         RuntimeNotSupported: "The runtime does not exist.", "Use a runtime that the message lists.";
@@ -73,7 +73,7 @@ reasons! {
         JobRunning: "The build runs.", "Wait. If the pod cannot start, the message names the cause.";
         JobsDeleted: "Build Jobs of earlier versions of the source are deleted.", "";
         JobFinished: "The image is in the registry.", "";
-        JobFailed: "The build failed.", "Correct the error in the message. `kubectl annotate function NAME mainstay.dev/rebuild=$(date +%s)` builds again.";
+        JobFailed: "The build failed.", "Correct the error in the message. `kubectl annotate function NAME mainstay.dev/rebuild=$(date +%s)` starts a new build.";
         DeploymentCreated: "The Deployment is created.", "";
         DeploymentUpdated: "The Deployment is updated.", "";
         DeploymentWaiting: "The newest version is not ready yet; an earlier one may serve.", "Correct the error in the message, if it names one. Otherwise wait: `mainstay trace function/NAME` shows what the pods wait for.";

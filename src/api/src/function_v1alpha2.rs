@@ -1,8 +1,8 @@
 //! `Function` in the version `v1alpha2`: the same object as [`function`](super::function), with other fields.
 //!
-//! `v1alpha1` is the stored version, and the agent uses it. So the agent and users of `v1alpha1` need no conversion.
-//! Without a conversion webhook, `v1alpha2` is not served. Each version can express the other one, except for fields
-//! without effect (`admission::convert`).
+//! `v1alpha1` is the stored version and the one that the agent uses, so the agent and users of `v1alpha1` need no
+//! conversion. Without a conversion webhook, `v1alpha2` is not served. Each version can express the other one, except
+//! for fields without effect (`admission::convert`).
 //!
 //! Not here: a status type. The status is that of `v1alpha1`.
 

@@ -127,7 +127,7 @@ pub struct Verify {
     /// The signed object; by default the commit.
     #[serde(default)]
     pub mode: VerifyMode,
-    /// The Secret with the keys that may sign.
+    /// The Secret with the public keys for signature verification.
     pub secret_ref: VerifySecretRef,
 }
 
@@ -145,7 +145,7 @@ pub enum VerifyMode {
     TagAndHead,
 }
 
-/// The Secret with the keys that may sign.
+/// The Secret with the public keys for signature verification.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct VerifySecretRef {

@@ -117,21 +117,21 @@ pub struct GitSyncSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target_namespace: Option<String>,
     /// Name of a ServiceAccount in the namespace of the GitSync. The objects of the repository are then read, applied,
-    /// reverted and deleted with the rights of that ServiceAccount, in every namespace where it has any, and with no
-    /// others. By default the one that the agent's option `--default-service-account` names; without that, a GitSync in
-    /// the agent's namespace may manage all objects, and any other the objects of its own namespace.
+    /// reverted and deleted with the permissions of that ServiceAccount, in every namespace where it has any, and with
+    /// no others. By default the one that the agent's option `--default-service-account` names; without that, a GitSync
+    /// in the agent's namespace may manage all objects, and any other the objects of its own namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub service_account_name: Option<String>,
-    /// A remote cluster: the objects are applied, reverted and deleted there, with the rights of these credentials (or,
-    /// with `serviceAccountName`, of that ServiceAccount of the remote cluster, which they must be allowed to
+    /// A remote cluster: the objects are applied, reverted and deleted there, with the permissions of these credentials
+    /// (or, with `serviceAccountName`, of that ServiceAccount of the remote cluster, which they must be allowed to
     /// impersonate). The GitSync itself, its Secrets and its GitRepository stay in this cluster. After a change of this
     /// field, the objects stay in the former cluster without an owner.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kube_config: Option<KubeConfig>,
-    /// Kinds whose objects are deleted and created again when a commit changes an immutable field: `Kind.group`, such
-    /// as `Job.batch` or `Deployment.apps`, or the `Kind` alone of the core group, such as `Service`. By default no
-    /// object is deleted for that, and it is reported. Before a deletion, dry runs must prove that the update is
+    /// Kinds whose objects are replaced (deleted and recreated) when a commit changes an immutable field: `Kind.group`,
+    /// such as `Job.batch` or `Deployment.apps`, or the `Kind` alone of the core group, such as `Service`. By default
+    /// no object is deleted for that, and it is reported. Before a deletion, dry runs must prove that the update is
     /// refused for no other reason, and that a new object would be accepted. In a manifest, the annotation
     /// `mainstay.dev/replace: enabled` allows it for one object, and `disabled` forbids it. PersistentVolumeClaims and
     /// StatefulSets with volume claims need the annotation. Never replaced: Namespaces, CustomResourceDefinitions,
@@ -181,7 +181,7 @@ pub struct GitSyncSpec {
     #[schemars(length(max = 500))]
     pub substitute: BTreeMap<String, String>,
     /// ConfigMaps and Secrets of the same namespace with further values: each key of their `data` is a variable. Later ones
-    /// take precedence. A change of one is applied at once. At most 50.
+    /// take precedence. A change of one is applied immediately. At most 50.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 50))]
     pub substitute_from: Vec<SubstituteSource>,
@@ -256,7 +256,7 @@ pub enum DecryptionProvider {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DecryptionSecretRef {
     /// Secret in the same namespace: keys `*.agekey` (identities of age, one in a line) and `*.asc` (private keys of OpenPGP,
-    /// armored and without a passphrase). A change of it takes effect at once.
+    /// armored and without a passphrase). A change of it takes effect immediately.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
 }
@@ -282,8 +282,8 @@ pub struct Dependency {
 
 /// How to tell whether objects of a kind are healthy. The variables of the expressions are the top-level fields of an
 /// object, such as `metadata` and `status`. First it has to be seen by its controller, where it says so
-/// (`status.observedGeneration`); then `inProgress`, `failed` and `current` are asked, and the first that is true decides. If
-/// none is, or one has no answer because a field is missing, the object is not healthy yet.
+/// (`status.observedGeneration`); then `inProgress`, `failed` and `current` are asked, and the first that is true
+/// decides. If none is, or one cannot be evaluated because a field is missing, the object is not healthy yet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HealthCheckExpr {
@@ -406,8 +406,8 @@ impl GitSyncSpec {
         self.semver.as_ref().map_or(Cow::Borrowed(&*self.reference), |range| Cow::Owned(format!("semver:{range}")))
     }
 
-    /// Returns until when the GitSync is suspended at `now`: `Some(None)` without an end, `None` if it is not
-    /// suspended.
+    /// Returns the end of the suspension at `now`: `Some(None)` if the suspension has no end, and `None` if the GitSync
+    /// is not suspended.
     pub fn suspended(&self, now: Timestamp) -> Option<Option<Timestamp>> {
         let until = self.suspend_until.as_ref().map(|until| until.0).filter(|until| *until > now);
         (self.suspend || until.is_some()).then_some(if self.suspend { None } else { until })

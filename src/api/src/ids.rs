@@ -1,9 +1,9 @@
-//! The short form of commit ids in printer columns and texts for users. A printer column cannot shorten a field itself.
+//! The short form of commit ids in printer columns and messages. A printer column cannot shorten a field itself.
 
 /// Number of digits of a short id, as Git hosts show it.
 pub const SHORT_ID: usize = 12;
 
-/// Returns the first digits of a commit id, or of any other text.
+/// Returns the first digits of a commit id, or the first characters of any other string.
 pub fn short_id(id: &str) -> String {
     id.chars().take(SHORT_ID).collect()
 }

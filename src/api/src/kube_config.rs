@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub struct KubeConfig {
     /// A Secret in the namespace of the GitSync with a kubeconfig. Its current context is used. Everything has to be in it: the
     /// server's URL (https), its CA, and a token or a client certificate with its key; whatever names a file, a program or a proxy is
-    /// refused. A change takes effect at once.
+    /// refused. A change takes effect immediately.
     pub secret_ref: KubeConfigSecret,
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Invariant: this crate uses no client, clock or file. The CRDs in `manifests/` are generated from these types.
 //!
-//! Not here: validation. It is in the feature that implements the spec.
+//! Not here: validation, which is in the feature that implements the spec.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods))]
 
 pub mod alert;
@@ -50,7 +50,8 @@ pub use receiver::{Receiver, ReceiverSpec, ReceiverStatus, ReceiverType};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
 
-/// Returns every required CRD, in the order of applying. `v1alpha2` of Function is served if a webhook converts it.
+/// Returns every required CRD, in the order in which they are applied. `v1alpha2` of Function is served only if a
+/// webhook converts it.
 pub fn definitions() -> Vec<CustomResourceDefinition> {
     let sources = [GitRepository::crd(), OciRepository::crd(), HelmChart::crd()];
     let own = [GitSync::crd(), Receiver::crd(), Provider::crd(), Alert::crd()];

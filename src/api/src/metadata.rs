@@ -1,4 +1,4 @@
-//! Labels and annotations: for each its key, the objects that have it, who sets it, its values and its meaning.
+//! Labels and annotations: for each one its key, the objects that have it, who sets it, its values and its meaning.
 //!
 //! Invariant: a key without these texts does not compile, and no other file of the product writes one out (`tests/tidy`).
 
@@ -18,13 +18,13 @@ pub enum Metadata {
 /// The documentation of a label or an annotation.
 #[derive(Clone, Copy, Debug)]
 pub struct MetadataKey {
-    /// Which of them it is.
+    /// Whether the key is that of a label or of an annotation.
     pub what: Metadata,
     /// The key.
     pub key: &'static str,
     /// Objects that have it.
     pub on: &'static str,
-    /// Who sets it.
+    /// The user or component that sets it.
     pub by: &'static str,
     /// Its values, in Markdown.
     pub values: &'static str,
@@ -32,7 +32,7 @@ pub struct MetadataKey {
     pub meaning: &'static str,
 }
 
-/// Defines the constants, which are documented by their meaning, and the table of all of them.
+/// Defines the constants, whose documentation is the meaning, and the table of all keys.
 macro_rules! metadata {
     ($(pub const $name:ident: $what:ident = $key:literal; on $on:literal, by $by:literal, values $values:literal, $meaning:literal;)*) => {
         $(#[doc = $meaning] pub const $name: &str = $key;)*
@@ -75,7 +75,7 @@ metadata! {
         "Runs a finished Job or Pod again, once for each value.";
     pub const REPLACE: Annotation = "mainstay.dev/replace";
         on "objects in the repository", by "users", values "`enabled`, `disabled`",
-        "Allows or forbids to delete and create the object again when an immutable field changes.";
+        "Allows or forbids the replacement of the object when an immutable field changes.";
     pub const OVERRIDE_WINDOW: Annotation = "mainstay.dev/override-window";
         on "GitSyncs", by "users, `mainstay sync --override-window`", values "a full commit id",
         "Applies this commit although a window holds it.";
@@ -181,7 +181,7 @@ metadata! {
         on "build Jobs", by "Mainstay", values "a number from 1",
         "The attempt for this tag.";
     pub const BUILD_CAUSE: Annotation = "mainstay.dev/build-cause";
-        on "build Jobs", by "Mainstay", values "a text",
+        on "build Jobs", by "Mainstay", values "a string",
         "The cause of the build.";
     pub const BUILD_SUSPENSIONS: Annotation = "mainstay.dev/build-suspensions";
         on "suspended build Jobs", by "Mainstay", values "a number",
@@ -190,7 +190,7 @@ metadata! {
         on "suspended build Jobs", by "Mainstay", values "a time",
         "Time of the next attempt.";
     pub const BUILD_SUSPENDED_FOR: Annotation = "mainstay.dev/build-suspended-for";
-        on "suspended build Jobs", by "Mainstay", values "a text",
+        on "suspended build Jobs", by "Mainstay", values "a string",
         "Why the Pod could not start.";
     pub const CONFIG: Label = "serverless.kyma-project.io/config";
         on "Secrets and ServiceAccounts of the agent's namespace", by "users, `mainstay install`",
@@ -203,7 +203,7 @@ metadata! {
         on "copies of Secrets and ServiceAccounts", by "Mainstay", values "a digest",
         "The copied content.";
     pub const COPY_OF: Annotation = "mainstay.dev/copy-of";
-        on "copies of Secrets and ServiceAccounts", by "Mainstay", values "a text",
+        on "copies of Secrets and ServiceAccounts", by "Mainstay", values "a string",
         "The source of the copy, and how a namespace keeps a content of its own.";
     pub const PROPAGATE: Label = "mainstay.dev/propagate";
         on "namespaces", by "users", values "`disabled`",

@@ -1,5 +1,5 @@
-//! Every finalizer, field manager, reporter and object name, and the [labels and annotations](super::metadata). No such
-//! string is defined elsewhere.
+//! Every finalizer, field manager, reporter and object name, and the [labels and annotations](super::metadata). Such
+//! strings are defined only here.
 
 pub use super::metadata::*;
 
@@ -7,20 +7,20 @@ pub use super::metadata::*;
 pub const MANAGER: &str = "mainstay";
 /// Field manager of writes to Mainstay's own records (status, finalizers, inventories).
 pub const AGENT_MANAGER: &str = "mainstay-agent";
-/// Field manager of objects that `mainstay dev` creates. Any other manager may take them over.
+/// Field manager of objects that `mainstay dev` creates. Any other manager may take over its fields.
 pub const DEV_MANAGER: &str = "mainstay-dev";
 /// Second, unforced manager that owns `spec.replicas` during the handover to an autoscaler.
 pub const HANDOVER_MANAGER: &str = "mainstay-handover";
-/// Manager name that API servers use for fields written before the first apply.
+/// Name that API servers use for the manager of fields written before the first apply.
 pub const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 
 /// Prefix of the annotations of Mainstay. The drift loop never reverts them on a live object.
 pub const ANNOTATION_PREFIX: &str = "mainstay.dev/";
-/// Value of [`RECONCILE`] and [`REPLACE`] that disables it.
+/// Value of [`RECONCILE`] that pauses an object, and of [`REPLACE`] that forbids replacing it.
 pub const DISABLED: &str = "disabled";
-/// Annotations that keep a live object when it is removed from the repository: Mainstay's own, and the equivalents of
-/// Flux, Argo CD, Helm and cli-utils (kpt, Config Sync). Argo CD's can hold several options, separated by commas; its
-/// `confirm` would wait for a user.
+/// Annotations that protect a live object when it is removed from the repository: Mainstay's own, and the equivalents
+/// of Flux, Argo CD, Helm and cli-utils (kpt, Config Sync). Argo CD's annotation can have several options, separated by
+/// commas; its option `confirm` would wait for a user.
 pub const KEEPS: [&str; 9] = [
     "mainstay.dev/prune: disabled",
     "kustomize.toolkit.fluxcd.io/prune: disabled",
@@ -32,13 +32,13 @@ pub const KEEPS: [&str; 9] = [
     "client.lifecycle.config.k8s.io/deletion: detach",
     "cli-utils.sigs.k8s.io/on-remove: keep",
 ];
-/// Value of [`REPLACE`] that enables it.
+/// Value of [`REPLACE`] that allows replacing an object.
 pub const ENABLED: &str = "enabled";
 /// Value of [`ON_DELETE`].
 pub const DELETE_OBJECTS: &str = "prune";
 /// Value of [`INSTALLED`].
 pub const INSTALLED_AS: &str = "mainstay";
-/// Name of the definition of GitSync.
+/// Name of the CRD of GitSync.
 pub const GIT_SYNC_DEFINITION: &str = "gitsyncs.mainstay.dev";
 /// Finalizer of a GitSync whose objects are deleted with it ([`ON_DELETE`]). Other GitSyncs have none.
 pub const FINALIZER: &str = "mainstay.dev/git-sync";
@@ -70,13 +70,13 @@ pub const SETTINGS: &str = "mainstay-settings";
 /// Key of [`KNOWN_HOSTS`].
 pub const KNOWN_HOSTS_KEY: &str = "known_hosts";
 
-/// Name of the definition of Function.
+/// Name of the CRD of Function.
 pub const FUNCTION_DEFINITION: &str = "functions.serverless.kyma-project.io";
 
 /// Name of all objects for the admission webhooks: their configurations, their Service, and the Secret with their
 /// certificates.
 pub const ADMISSION: &str = "mainstay-admission";
-/// Field manager of that Secret, and of `caBundle` in the configurations.
+/// Field manager of the Secret with the certificates, and of `caBundle` in the webhook configurations.
 pub const ADMISSION_MANAGER: &str = "mainstay-admission";
 
 /// Name of the agent's Lease, and the reporting controller of its Events.
@@ -89,7 +89,7 @@ pub const EVENTING_REPORTER: &str = "mainstay.dev/eventing";
 pub const LEADS: &str = "true";
 /// Field of an inventory ConfigMap's `binaryData` with the inventory.
 pub const INVENTORY_KEY: &str = "inventory";
-/// Field of an inventory ConfigMap's `binaryData` with the places of objects in the repository.
+/// Field of an inventory ConfigMap's `binaryData` with the source locations of objects in the repository.
 pub const PLACES_KEY: &str = "places";
 
 /// Value of [`MANAGED_BY`] on the children of Functions.
@@ -107,11 +107,11 @@ pub const PACKAGE_REGISTRY_SECRET: &str = "serverless-package-registry-config";
 pub const CREDENTIALS: &str = "credentials";
 /// Value of [`CONFIG`] on ServiceAccounts.
 pub const SERVICE_ACCOUNT: &str = "service-account";
-/// Value of [`MANAGED_BY`] on a copy that its namespace has taken over.
+/// Value of [`MANAGED_BY`] on a copy that a user of its namespace has taken over.
 pub const USER: &str = "user";
-/// Kyma's finalizer of copied Secrets. Mainstay does not use it.
+/// Kyma's finalizer on Secrets that are copied. Mainstay does not use it.
 pub const REGISTRY_FINALIZER: &str = "serverless.kyma-project.io/finalizer-registry-config";
-/// Prefix of labels on a Secret or a ServiceAccount that are copied, too.
+/// Prefix of those labels on a Secret or a ServiceAccount that are copied with it.
 pub const SERVERLESS_PREFIX: &str = "serverless.kyma-project.io/";
 /// Field manager of copies.
 pub const PROPAGATION_MANAGER: &str = "mainstay-propagation";
@@ -133,15 +133,16 @@ pub const FUNCTION_IMAGE: &str = "function";
 /// ConfigMap in the agent's namespace with the images that the next sweep of the in-cluster registry must keep.
 pub const IMAGE_RETENTION: &str = "mainstay-image-retention";
 
-/// Name of the definition of APIRule.
+/// Name of the CRD of APIRule.
 pub const API_RULE_DEFINITION: &str = "apirules.gateway.kyma-project.io";
-/// Name of the definition of ServiceBindingUsage.
+/// Name of the CRD of ServiceBindingUsage.
 pub const USAGE_DEFINITION: &str = "servicebindingusages.servicecatalog.kyma-project.io";
-/// Name of the definition of ServiceBinding.
+/// Name of the CRD of ServiceBinding.
 pub const BINDING_DEFINITION: &str = "servicebindings.servicecatalog.k8s.io";
-/// Name of the definition of PodPreset. Other controllers of usages need it.
+/// Name of the CRD of PodPreset, which other controllers of ServiceBindingUsages need.
 pub const POD_PRESET_DEFINITION: &str = "podpresets.settings.svcat.k8s.io";
-/// Prefix of labels that another controller of usages sets on users of a binding, followed by the usage's UID.
+/// Prefix of labels, followed by the UID of a ServiceBindingUsage, that another controller of usages sets on the
+/// objects which use a binding.
 pub const USE_LABEL_PREFIX: &str = "use-";
 /// Field manager of the owner references of ServiceBindingUsages.
 pub const BINDINGS_MANAGER: &str = "mainstay-bindings";

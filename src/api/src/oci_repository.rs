@@ -107,7 +107,7 @@ pub struct LayerSelector {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 255))]
     pub media_type: Option<String>,
-    /// The same for both values: the layer is a tar archive, compressed with gzip, and its files are read.
+    /// Accepted for compatibility; both values extract the layer, which must be a gzip-compressed tar archive.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operation: Option<LayerOperation>,
 }

@@ -1,7 +1,7 @@
 //! Reasons of conditions and of Events, each with its meaning and its remedy. `mainstay explain` prints them.
 
-/// Defines an enum of reasons. Each variant has a meaning, which is also its documentation, and a remedy. The remedy
-/// is empty if nothing needs to be done.
+/// Defines an enum of reasons. Each variant has a meaning, which is also its documentation, and a remedy. The remedy is
+/// empty if no user needs to act.
 macro_rules! reasons {
     (
         $(#[$attribute:meta])*
@@ -30,14 +30,14 @@ macro_rules! reasons {
                 }
             }
 
-            /// Returns a sentence about what has happened.
+            /// Returns a sentence that describes what has happened.
             pub const fn meaning(self) -> &'static str {
                 match self {
                     $(Self::$name => $meaning,)*
                 }
             }
 
-            /// Returns what the user can do; empty if nothing needs to be done.
+            /// Returns what a user can do; empty if no user needs to act.
             pub const fn remedy(self) -> &'static str {
                 match self {
                     $(Self::$name => $remedy,)*

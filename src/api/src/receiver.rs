@@ -1,4 +1,4 @@
-//! `Receiver` (`mainstay.dev/v1alpha1`): accepts pushes reported by a Git host, and looks up the remote at once.
+//! `Receiver` (`mainstay.dev/v1alpha1`): accepts pushes reported by a Git host, and looks up the remote immediately.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::CustomResource;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::schemas::ConditionSchema;
 
-/// Receives the webhooks of a Git host: what a delivery names is looked up at once, whatever the interval.
+/// Receives the webhooks of a Git host: the repository of a delivery is looked up immediately, whatever the interval.
 #[derive(CustomResource, Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "mainstay.dev",

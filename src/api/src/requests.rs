@@ -1,4 +1,4 @@
-//! Merge patches by which users ask the agent for something. The command line and the web page write the same.
+//! Merge patches by which users send requests to the agent. The command line and the web page use the same patches.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::names;
 
-/// Asks for a sync of a GitSync. `token` is a new value for each request.
+/// Requests a sync of a GitSync. `token` is a new value for each request.
 pub fn sync(token: &str) -> Value {
     json!({ "metadata": { "annotations": { names::REQUESTED_AT: token } } })
 }
@@ -33,12 +33,12 @@ pub fn end_pause() -> Value {
     json!({ "metadata": { "annotations": { names::RECONCILE: null, names::UNTIL: null } } })
 }
 
-/// Allows the deletions of a commit that the prune guards hold.
+/// Allows the deletions of a commit that prune guards prevent.
 pub fn allow_prune(commit: &str) -> Value {
     json!({ "metadata": { "annotations": { names::ALLOW_PRUNE: commit } } })
 }
 
-/// Returns the end of a length of time, rounded up to whole seconds.
+/// Returns the time after `length`, rounded up to whole seconds.
 pub fn end_of(now: Timestamp, length: Duration) -> String {
     let end = now.saturating_add(length).and_then(|end| end.saturating_add(Duration::from_nanos(999_999_999)));
     end.unwrap_or(Timestamp::MAX).strftime("%Y-%m-%dT%H:%M:%SZ").to_string()

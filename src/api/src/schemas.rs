@@ -1,6 +1,6 @@
-//! Schemas of the Kubernetes types in Mainstay's definitions.
+//! Schemas of the Kubernetes types in Mainstay's CRDs.
 //!
-//! `k8s-openapi` has the schemas of all of its types behind one feature, which dominates its compile time.
+//! `k8s-openapi` has schemas of all its types behind one feature, but that feature would dominate the compile time.
 
 use std::borrow::Cow;
 

@@ -1,14 +1,14 @@
 //! Reads untrusted JSON within bounds: a text is parsed only after its size in memory was counted.
 //!
-//! The memory of a parsed text depends on its values, not on its bytes: `0,` has two bytes and takes 32, and
-//! `{"":0},` has seven and takes 700. [`Bounds`] therefore count the values of a text and refuse it before anything
-//! is allocated.
+//! The memory of a parsed text depends on its values, not on its bytes: `0,` has two bytes and takes 32, and `{"":0},`
+//! has seven and takes 700. [`Bounds`] therefore counts the values of a text, and refuses the text before anything is
+//! allocated.
 //!
 //! Invariant: counting allocates nothing and takes time in proportion to the bytes of the text.
-//! Invariant: a text within [`Bounds`] takes at most [`EACH`] bytes of memory for each allowed value, besides its
-//! bytes.
+//! Invariant: a text within [`Bounds`] takes at most [`EACH`] bytes of memory for each allowed value, in addition to
+//! the bytes of the text.
 //!
-//! Not here: reading from a connection. The caller bounds its bytes and time.
+//! Not here: reading from a connection. The caller bounds the bytes and the time.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
 use serde::Deserialize;
@@ -17,7 +17,7 @@ use serde::Deserialize;
 pub const DEPTH: usize = 128;
 /// Maximum memory of one value, in bytes. Lists grow by doubling.
 pub const EACH: usize = 64;
-/// Values that an object with members counts as, besides its members: its memory is that much larger.
+/// Number of values that an object with members counts as, in addition to its members, because it takes more memory.
 const OBJECT: usize = 8;
 
 /// Bounds of a JSON text.
@@ -31,7 +31,7 @@ pub struct Bounds {
     pub depth: usize,
 }
 
-/// Error of a text that is not read. It quotes nothing of the text.
+/// Error of a text that is not read. The error quotes no part of the text.
 #[derive(Debug, thiserror::Error)]
 pub enum Unreadable {
     /// The text is too long.

@@ -1,10 +1,10 @@
-//! Namespaces that the agent is limited to but that do not exist.
+//! Namespaces to which the agent is limited but which do not exist.
 
 use std::collections::BTreeMap;
 
 use parking_lot::Mutex;
 
-/// The absent namespaces, with whether one exists again without permissions for the agent.
+/// The absent namespaces. The value shows whether a namespace exists again but the agent has no permissions in it.
 #[derive(Default)]
 pub(super) struct AbsentNamespaces(Mutex<BTreeMap<String, bool>>);
 
@@ -14,7 +14,7 @@ impl AbsentNamespaces {
         self.0.lock().insert(namespace.to_owned(), false).is_none()
     }
 
-    /// Records that a namespace exists again. Returns whether that is new; `None` if it was not absent.
+    /// Records that a namespace exists again. Returns whether that is new; `None` if the namespace was not absent.
     pub(super) fn exists_again(&self, namespace: &str) -> Option<bool> {
         let mut absent = self.0.lock();
         let is_known = absent.get_mut(namespace)?;

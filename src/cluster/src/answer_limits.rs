@@ -1,21 +1,22 @@
-//! Limits of the answers of a cluster.
+//! Limits of the responses of a cluster.
 //!
-//! The owner of a remote cluster controls its answers, and a JSON value of two bytes takes thirty bytes of memory. The
-//! limits protect the agent. Its own cluster could harm it in simpler ways, so only its answers' size is limited.
+//! The owner of a remote cluster controls its responses, and a JSON value of two bytes takes thirty bytes of memory.
+//! The limits protect the agent. The agent's own cluster could harm it in simpler ways, so only the size of its
+//! responses is limited.
 
 use bounded_json::Bounds;
 
 use super::error::Cause;
 
-/// The count of a page in the limit of a list, because pages may be empty.
+/// The number of objects that a page counts for in the limit of a list, because pages may be empty.
 pub(super) const PAGE: usize = 10;
 
-/// The limits of one answer, one event of a watch, or one list.
+/// The limits of one response, one event of a watch, or one list.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AnswerLimits {
-    /// Maximum bytes of an answer or an event. The largest objects that servers store have 1.5 MiB.
+    /// Maximum bytes of a response or an event. The largest objects that servers store have 1.5 MiB.
     pub(super) bytes: usize,
-    /// Maximum number of JSON values of an answer or an event, as [`Bounds`] counts them.
+    /// Maximum number of JSON values of a response or an event, as [`Bounds`] counts them.
     values: usize,
     /// Maximum number of objects of a list. Each page counts as ten.
     list: usize,
@@ -27,9 +28,9 @@ impl AnswerLimits {
     /// Limits of a remote cluster.
     pub(super) const OTHER: Self = Self { bytes: 4 << 20, values: 500_000, list: 100_000 };
 
-    /// Refuses an answer with too many values before it is parsed.
+    /// Refuses a response with too many values before it is parsed.
     pub(super) fn check(self, json: &[u8]) -> Result<(), Cause> {
-        // A byte weighs five at most, so short answers need no count. The parser limits the depth.
+        // A byte counts as at most five values, so short responses need no check. The parser limits the depth.
         let bounds = Bounds { bytes: usize::MAX, values: self.values, depth: usize::MAX };
         if json.len() <= self.values / 5 || bounds.check(json).is_ok() {
             return Ok(());
@@ -54,7 +55,7 @@ mod tests {
         assert!(AnswerLimits::OTHER.check(text.as_bytes()).is_ok());
         let values = format!("[{}0]", "0,".repeat(500_000));
         let refused = AnswerLimits::OTHER.check(values.as_bytes()).unwrap_err();
-        assert_eq!(refused.to_string(), "the answer has more than 500000 values");
+        assert_eq!(refused.to_string(), "the response has more than 500000 values");
         assert!(AnswerLimits::OWN.check(values.as_bytes()).is_ok());
     }
 }

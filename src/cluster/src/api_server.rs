@@ -1,6 +1,7 @@
-//! An API server without credentials: each connection brings the token of its user.
+//! An API server without credentials: each connection uses the token of its user.
 //!
-//! Invariant: a connection has the credentials of its token only, whatever the configuration of this process has.
+//! Invariant: a connection has the credentials of its token only, whatever credentials the configuration of this
+//! process has.
 
 use http::Uri;
 use kube::Config;
@@ -13,7 +14,7 @@ use super::error::{Attempt, Cause, Error, Target};
 use super::kubeconfig::certificates;
 use super::origin::Origin;
 
-/// The address of an API server, and the authorities that it is trusted by.
+/// The URL of an API server, and the certificate authorities with which its certificate is verified.
 #[derive(Clone)]
 pub struct ApiServer(Config);
 
@@ -36,10 +37,10 @@ impl ApiServer {
         Ok(Self::without_credentials(origin.config().await?))
     }
 
-    /// Returns the server of this URL. Without authorities (PEM), those of the machine are trusted.
+    /// Returns the server at this URL. Without authorities (PEM), those of the machine are trusted.
     ///
     /// # Errors
-    /// If the URL is not of HTTPS, or if there is no certificate among the authorities.
+    /// If the URL is not an HTTPS URL, or if there is no certificate among the authorities.
     pub fn at(url: &Uri, authorities: Option<&[u8]>) -> Result<Self, Error> {
         if url.scheme_str() != Some("https") || url.host().is_none_or(str::is_empty) {
             return Err(wrong(
@@ -59,7 +60,7 @@ impl ApiServer {
         Self(config)
     }
 
-    /// Returns a connection with the rights of a token. Sends no request.
+    /// Returns a connection with the permissions of a token. Sends no request.
     ///
     /// # Errors
     /// If TLS cannot be set up.

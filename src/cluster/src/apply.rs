@@ -1,7 +1,7 @@
 //! Writes: server-side apply, create, replace, merge patch and JSON patch.
 //!
-//! Invariant: every write names its field manager and requests strict field validation, so that a misspelt field is
-//! refused, not dropped.
+//! Invariant: every write contains its field manager and requests strict field validation, so that a misspelt field is
+//! rejected, not dropped.
 //!
 //! Not here: the content of writes, and the handling of refusals.
 
@@ -33,7 +33,7 @@ pub enum Persistence {
 pub struct Apply<'a> {
     /// Field manager, at most 128 bytes.
     pub manager: &'a str,
-    /// Whether to take over fields of other managers. Otherwise the server answers 409.
+    /// Whether to take over fields of other managers. Otherwise the server responds with 409.
     pub force: bool,
     /// Whether the apply is a dry run.
     pub dry_run: bool,
@@ -86,8 +86,8 @@ const JSON_PATCH: &str = "application/json-patch+json";
 const JSON: &str = "application/json";
 
 impl Cluster {
-    /// Applies an object (server-side apply) and returns it. If it did not change, its resourceVersion is the old one.
-    /// `body` needs `apiVersion` and `kind`, and must not have `metadata.managedFields`.
+    /// Applies an object (server-side apply) and returns it. If the object did not change, its resourceVersion is the
+    /// old one. `body` needs `apiVersion` and `kind`, and must not have `metadata.managedFields`.
     pub async fn apply(
         &self,
         kind: &Kind,
@@ -99,7 +99,7 @@ impl Cluster {
         self.apply_bytes(kind, namespace, name, body.to_string().into_bytes(), how).await
     }
 
-    /// Like [`apply`](Self::apply), for an object that is JSON already.
+    /// Same as [`apply`](Self::apply), for an object that is already serialized as JSON.
     pub(crate) async fn apply_bytes(
         &self,
         kind: &Kind,
@@ -150,7 +150,7 @@ impl Cluster {
         self.write(call.with(Method::POST, JSON, body.to_string())).await
     }
 
-    /// Replaces an object. If `body` has a `metadata.resourceVersion` that is outdated, the server answers 409.
+    /// Replaces an object. If `body` has a `metadata.resourceVersion` that is outdated, the server responds with 409.
     pub async fn replace(
         &self,
         kind: &Kind,
@@ -165,7 +165,7 @@ impl Cluster {
     }
 
     /// Applies a JSON merge patch to an object or a subresource. If `patch` has a `metadata.resourceVersion` that is
-    /// outdated, the server answers 409.
+    /// outdated, the server responds with 409.
     pub async fn patch_merge(
         &self,
         kind: &Kind,
@@ -205,7 +205,8 @@ impl Cluster {
         resource_version: &str,
         entries: &Value,
     ) -> Result<Value, Error> {
-        // A failed `test` operation answers 422. A stale resourceVersion in the patched object answers 409.
+        // A failed `test` operation causes a 422 response. A stale resourceVersion in the patched object causes a 409
+        // response.
         let operations = json!([
             { "op": "replace", "path": "/metadata/resourceVersion", "value": resource_version },
             { "op": "replace", "path": "/metadata/managedFields", "value": entries },

@@ -14,7 +14,7 @@ const STEP: usize = 256 << 10;
 /// Why a body was not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyFault {
-    /// It is larger than allowed.
+    /// The body is larger than allowed.
     TooLarge,
     /// The memory limit is reached.
     NoRoom,
@@ -22,7 +22,8 @@ pub enum BodyFault {
     Broken,
 }
 
-/// Reads a body of at most `most` bytes. `room` decides whether so many bytes may be allocated, before they are.
+/// Reads a body of at most `most` bytes. Before each allocation, `room` decides whether this many bytes may be
+/// allocated.
 ///
 /// # Errors
 /// The body is too large, `room` refuses, or the client closes the connection.
@@ -44,8 +45,8 @@ pub async fn read<B: Body<Data = Bytes> + Unpin>(
         bytes.reserve_exact(length - bytes.len());
         Ok(())
     };
-    // A body with a length gets all its memory before the first byte. Concurrent bodies then cannot block each other
-    // halfway.
+    // For a body with a known length, all memory is reserved before the first byte. Otherwise concurrent bodies could
+    // block each other halfway.
     reserve(&mut bytes, size.exact().map(bytes_of).unwrap_or_default())?;
     while let Some(frame) = body.frame().await {
         let Ok(data) = frame.map_err(|_| BodyFault::Broken)?.into_data() else { continue };

@@ -1,4 +1,4 @@
-//! The version of a cluster and its API versions. Helm charts may ask for both.
+//! The version of a cluster and its API versions, which Helm charts may use.
 //!
 //! Not here: requests ([`discover`](super::discover)).
 

@@ -1,9 +1,9 @@
 //! The certificates that the agent creates for its webhooks and for the registry in the cluster, and their rotation.
 //!
-//! Each certificate has a separate authority that signs no other; its key is dropped at once. A new certificate is
-//! first announced, so that clients trust it, and then served.
+//! Each certificate has its own authority, which signs no other certificate and whose key is dropped immediately. A new
+//! certificate is first announced, so that clients trust it, and then served.
 //!
-//! Invariant: the bundle contains the authorities of the current and of the previous certificate.
+//! Invariant: the bundle contains the authorities of the current, the next and the previous certificate.
 //! Invariant: a private key is in a Secret only, never in an error or in `Debug`.
 //!
 //! Not here: reads and writes of the Secrets (`admission::registration`, `agent::registry_login`).
@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use mainstay_object::Secret;
 
-/// Tolerance for slow clocks of clients.
+/// Tolerance for clocks of clients that are slow.
 const SKEW: Duration = Duration::from_secs(3600);
 
 /// Validity and rotation of certificates.
@@ -47,11 +47,11 @@ impl Default for Lifetimes {
 /// A certificate with its key and the authority that signed it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pair {
-    /// As PEM.
+    /// The certificate as PEM.
     pub certificate: String,
-    /// As PEM.
+    /// The private key as PEM.
     pub key: Secret<String>,
-    /// As PEM.
+    /// The certificate of the authority as PEM.
     pub authority: String,
     /// The DNS names of the server.
     names: Vec<String>,
@@ -76,7 +76,7 @@ struct Previous {
     expires: Timestamp,
 }
 
-/// Facts about a certificate, stored as JSON beside its files.
+/// Names and times of a certificate, stored as JSON beside its files.
 #[derive(Serialize, Deserialize)]
 struct About {
     names: Vec<String>,
@@ -106,7 +106,7 @@ pub const KEYS: [&str; 9] =
     [CURRENT[0], CURRENT[1], CURRENT[2], CURRENT[3], NEXT[0], NEXT[1], NEXT[2], NEXT[3], PREVIOUS];
 
 impl Certificates {
-    /// Parses the data of the Secret. Values that do not parse count as missing.
+    /// Parses the data of the Secret. Values that cannot be parsed count as missing.
     pub fn read(data: &BTreeMap<String, Vec<u8>>) -> Self {
         let text = |key: &str| std::str::from_utf8(data.get(key)?).ok();
         let pair = |[certificate, key, authority, about]: [&str; 4]| {
@@ -148,7 +148,7 @@ impl Certificates {
     pub fn step(&self, names: &[String], lifetimes: Lifetimes, now: Timestamp) -> Step {
         let holds = |pair: &&Pair| pair.names == names && pair.expires > now;
         let Some(current) = self.current.as_ref().filter(holds) else { return Step::Begin };
-        // A certificate whose creation lies in the future is created again, because the clock was wrong.
+        // A certificate that was created in the future is recreated, because the clock was wrong at that time.
         let next = self.next.as_ref().filter(holds).filter(|next| next.made <= later(now, SKEW));
         let (due, step) = match next {
             Some(next) => (later(next.made, lifetimes.announced), Step::Promote),
@@ -190,17 +190,17 @@ fn earlier(time: Timestamp, by: Duration) -> Timestamp {
     time.checked_sub(by).unwrap_or(Timestamp::MIN)
 }
 
-/// Parses a certificate with its key, both as PEM; `None` if they do not parse or do not match.
+/// Parses a certificate with its key, both as PEM; `None` if they cannot be parsed or do not match.
 pub fn certified(certificate: &str, key: &Secret<String>) -> Option<CertifiedKey> {
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(certificate.as_bytes()).collect();
     let key = PrivateKeyDer::from_pem_slice(key.expose().as_bytes()).ok()?;
     CertifiedKey::from_der(chain.ok()?, key, &ring::default_provider()).ok()
 }
 
-/// Creates a certificate for these names of a server, and its authority. `whose` is part of both subjects.
+/// Creates a certificate for these DNS names of a server, and its authority. `whose` is part of both subjects.
 ///
 /// # Errors
-/// A name is invalid in a certificate, or the system returns no random numbers.
+/// A name cannot be used in a certificate, or the system returns no random numbers.
 pub fn make(whose: &str, names: &[String], valid: Duration, now: Timestamp) -> Result<Pair, rcgen::Error> {
     let expires = later(now, valid);
     let time = |at: Timestamp| {
@@ -278,7 +278,7 @@ mod tests {
         assert_ne!(served.current, first.current);
         assert_eq!(served.bundle(at(61.0)).len(), bundle.len(), "a replica may still serve the one before");
         assert!(!served.bundle(at(91.0)).contains(&first_authority), "until that has ended");
-        // Stored data parses again, and broken data counts as missing.
+        // Stored data can be parsed again, and invalid data counts as missing.
         let data = served.write().into_iter().map(|(key, value)| (key.to_owned(), value.expose().clone().into_bytes()));
         let mut data: std::collections::BTreeMap<_, _> = data.collect();
         assert_eq!(Certificates::read(&data), served);

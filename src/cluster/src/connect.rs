@@ -32,7 +32,7 @@ use super::watch::Unstreamed;
 /// A request fails after this time without data.
 const READ_TIMEOUT: Duration = Duration::from_secs(60);
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Maximum number of pages that are read concurrently. A page takes three times its size while it is parsed.
+/// Maximum number of pages that are read concurrently. While a page is parsed, it takes three times its size.
 const PAGES: usize = 4;
 /// Maximum size of the buffer of a connection, in bytes. The buffer of an idle watch stays as large as its largest
 /// object, up to this size.
@@ -40,8 +40,8 @@ const READ_BUFFER: usize = 64 << 10;
 /// TCP keepalive of watches: a dead peer is detected after 15 s + 3 × 5 s.
 const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(15), Duration::from_secs(5), 3);
 
-/// A connection to a cluster. Clones share it. Requests use the agent's own permissions or impersonate a ServiceAccount
-/// (`1`). They take turns, unless they are urgent (`2`).
+/// A connection to a cluster. Clones share it. Requests use the agent's own permissions, or those of the impersonated
+/// ServiceAccount (field 1). They wait for their turn, unless they are urgent (field 2).
 #[derive(Clone)]
 pub struct Cluster(pub(super) Arc<Inner>, pub(super) Option<ServiceAccount>, pub(super) Turn);
 
@@ -55,7 +55,7 @@ pub(super) struct Clients {
 pub(super) struct Inner {
     /// Replaced when the credentials change.
     pub(super) clients: RwLock<Clients>,
-    /// The last request got no answer, or one that refused the credentials.
+    /// Whether the last request got no response, or one that rejected the credentials.
     in_trouble: AtomicBool,
     pub(super) requests: Requests,
     pub(super) discovery: Discovery,
@@ -64,7 +64,7 @@ pub(super) struct Inner {
     pub(super) pages: Semaphore,
     pub(super) turns: Turns,
     pub(super) limits: AnswerLimits,
-    /// Deadline of a request, from sending it to the last byte of its answer.
+    /// Deadline of a request, from sending it to the last byte of its response.
     pub(super) deadline: Duration,
     /// The namespaces to which lists and watches are limited; unset without a limit.
     pub(super) scope: OnceLock<Arc<[String]>>,
@@ -78,13 +78,13 @@ impl std::fmt::Debug for Cluster {
 }
 
 impl Cluster {
-    /// Creates the clients from a configuration, with our timeouts and without retries. Sends no request. Must be
-    /// called within a tokio runtime.
+    /// Creates the clients from a configuration, with the timeouts of this module and without retries. Sends no
+    /// request. Must be called within a tokio runtime.
     pub fn connect(config: Config) -> Result<Self, Error> {
         Self::within(config, None)
     }
 
-    /// Like `connect`, for one of hundreds of connections of a process: requests and watches share a client.
+    /// Same as `connect`, for one of hundreds of connections of a process: requests and watches share a client.
     pub(super) fn lean(config: Config) -> Result<Self, Error> {
         if config.proxy_url.is_some() {
             return Self::connect(config);
@@ -93,7 +93,7 @@ impl Cluster {
         Ok(Self::from_clients(client.clone(), client))
     }
 
-    /// Like `connect`, with another timeout for each request except a watch.
+    /// Same as `connect`, with a different timeout for each request except watches.
     pub(super) fn within(mut config: Config, timeout: Option<Duration>) -> Result<Self, Error> {
         config.default_retry = false;
         config.connect_timeout = Some(timeout.map_or(CONNECT_TIMEOUT, |timeout| timeout.min(CONNECT_TIMEOUT)));
@@ -136,7 +136,7 @@ impl Cluster {
         Self(Arc::clone(&self.0), account, self.2)
     }
 
-    /// Returns the same connection for urgent requests. They do not wait while many others are in flight. The caller
+    /// Returns the same connection for urgent requests, which do not wait while many others are in flight. The caller
     /// limits their number.
     #[must_use]
     pub fn urgent(&self) -> Self {
@@ -158,7 +158,7 @@ impl Cluster {
         self.0.clients.read().unary.default_namespace().to_owned()
     }
 
-    /// Whether the last request got no answer, or one that refused the credentials.
+    /// Whether the last request got no response, or one that rejected the credentials.
     pub fn is_in_trouble(&self) -> bool {
         self.0.in_trouble.load(Ordering::Relaxed)
     }
@@ -184,8 +184,8 @@ pub(super) fn setup(error: kube::Error) -> Error {
     )
 }
 
-/// The client for watches: HTTP/1.1, TCP keepalive, no decompression, no read timeout. Behind a proxy it is the
-/// library's own stack, and only the watch's deadline detects a dead connection.
+/// The client for watches: HTTP/1.1, TCP keepalive, no decompression, no read timeout. Behind a proxy, the client
+/// library's default connection is used, and only the watch's deadline detects a dead connection.
 fn watch_client(config: Config) -> kube::Result<Client> {
     if config.proxy_url.is_some() {
         return Ok(ClientBuilder::try_from(config)?.build());
@@ -205,7 +205,7 @@ pub(super) fn kept_alive(resolver: Resolver) -> HttpConnector<Resolver> {
     connector
 }
 
-/// A client without timeouts: a watch has none, and other requests have a deadline.
+/// A client without timeouts: watches have none, and other requests have a deadline.
 pub(super) fn client_over(config: &Config, connector: HttpConnector<Resolver>) -> kube::Result<Client> {
     let connector = config.rustls_https_connector_with_connector(connector)?;
     let mut http = hyper_util::client::legacy::Client::builder(TokioExecutor::new());
@@ -220,7 +220,7 @@ pub(super) fn client_over(config: &Config, connector: HttpConnector<Resolver>) -
     Ok(Client::new(service, config.default_namespace.clone()))
 }
 
-/// The proxy variables, with their usual meaning.
+/// The settings of the proxy environment variables, with their usual meaning.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProxySettings {
     /// `HTTPS_PROXY`.

@@ -85,7 +85,7 @@ impl Requests {
             .collect()
     }
 
-    /// Returns the sum of the counts that `selected` selects.
+    /// Returns the sum of the counts for which `selected` returns true.
     pub fn total(&self, selected: impl Fn(Verb, &str) -> bool) -> u64 {
         let counts = self.0.lock();
         counts.iter().filter(|((verb, resource), _)| selected(*verb, resource)).map(|(_, count)| count).sum()

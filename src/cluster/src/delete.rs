@@ -1,6 +1,6 @@
 //! Deletes with preconditions.
 //!
-//! Invariant: a delete affects only the object that was read. UID and resourceVersion must match if the guard has
+//! Invariant: a delete affects only the object that was read. UID and resourceVersion must match if the guard contains
 //! them.
 
 use http::Method;
@@ -14,15 +14,15 @@ use super::error::{Attempt, Error};
 use super::kind::Kind;
 use super::request::Call;
 
-/// The handling of the dependents of a deleted object.
+/// The treatment of the dependents of a deleted object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Propagation {
-    /// They are deleted afterwards.
+    /// The dependents are deleted afterwards.
     #[default]
     Background,
-    /// They are deleted first.
+    /// The dependents are deleted first.
     Foreground,
-    /// They are orphaned.
+    /// The dependents are orphaned.
     Orphan,
 }
 
@@ -49,9 +49,9 @@ pub enum Removal {
 /// The state of an object that is being deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Terminating {
-    /// Its finalizers. If there are none, the object waits for its grace period or its dependents.
+    /// The remaining finalizers. If there are none, the object waits for its grace period or its dependents.
     pub finalizers: Vec<String>,
-    /// Its `deletionTimestamp`: the time when the deletion should have ended.
+    /// The `deletionTimestamp`: the time when the deletion should have ended.
     pub since: Timestamp,
 }
 
@@ -106,8 +106,8 @@ fn options(guard: Guard<'_>, propagation: Propagation) -> Value {
     options
 }
 
-/// Interprets the answer to a delete. It is a `Status` if the object is gone. Otherwise, and for some kinds always, it
-/// is the object.
+/// Interprets the response to a delete. It is a `Status` if the object is gone. Otherwise, and for some kinds always,
+/// it is the object.
 fn removal(answer: &Value) -> Removal {
     let metadata = &answer["metadata"];
     let texts = |list: &Value| -> Vec<String> {

@@ -1,10 +1,10 @@
 //! Discovery: the table of the kinds that the cluster serves, by group, version and kind.
 //!
-//! Aggregated discovery takes two requests; other servers are asked for each group. The table is read again when a
-//! kind is missing, at most once per second, and after [`Cluster::kinds_changed`].
+//! Aggregated discovery takes two requests. Servers without it need one request for each group. The table is read again
+//! when a kind is missing, at most once per second, and after [`Cluster::kinds_changed`].
 //!
-//! Invariant: a broken group does not affect others. Its known kinds stay. A lookup of any other kind that the group may
-//! hold fails: a kind that is not served and one that is unknown are different answers.
+//! Invariant: a broken group does not affect others, and its known kinds stay. Looking up a different kind that this
+//! group may contain fails, because it is unknown whether the kind is served.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -36,11 +36,12 @@ const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGrou
 #[derive(Default)]
 pub(super) struct Discovery {
     table: Mutex<Arc<Table>>,
-    /// The table is outdated.
+    /// Whether the table is outdated.
     stale: AtomicBool,
-    /// The time of the last read. Locked during a read, so that concurrent callers share it.
+    /// The time of the last read. The lock is held during a read, so that concurrent callers share the read.
     reading: tokio::sync::Mutex<Option<Instant>>,
-    /// The capabilities of a table. Locked during their request.
+    /// The cached capabilities, and the table that they belong to. The lock is held while the version is read, so that
+    /// concurrent callers share one request.
     capabilities: tokio::sync::Mutex<Known>,
 }
 
@@ -69,7 +70,8 @@ impl Cluster {
     }
 
     /// Returns the kind with this name: kind, plural, singular or short name in any case, with `.group` if it is
-    /// ambiguous (`deploy`, `Deployment`, `deployments.apps`). The core group wins, then the first by name.
+    /// ambiguous (`deploy`, `Deployment`, `deployments.apps`). If several kinds match, that of the core group takes
+    /// precedence, then the first by name.
     pub async fn kind_called(&self, word: &str) -> Result<Option<Arc<Kind>>, Error> {
         let (name, group) = match word.split_once('.') {
             Some((name, group)) => (name.to_lowercase(), Some(group)),
@@ -77,7 +79,7 @@ impl Cluster {
         };
         let find = |table: &Table| -> Option<Arc<Kind>> {
             let called = |row: &&Arc<Kind>| {
-                // A group, or a version and a group. Only the preferred version needs no name.
+                // The suffix is a group, or a version and a group. The preferred version may be omitted.
                 let in_group = |group: &str| {
                     let rest = group.strip_prefix(&*row.version).and_then(|rest| rest.strip_prefix('.'));
                     (row.preferred && *row.group == *group) || rest == Some(&*row.group)
@@ -99,8 +101,8 @@ impl Cluster {
         self.look_up(find, may_hold).await
     }
 
-    /// Returns a kind; `None` if the cluster does not serve it. If a group that `may_hold` it does not answer, the kind
-    /// is unknown, which is an error.
+    /// Returns a kind; `None` if the cluster does not serve it. If a group that may contain the kind (`may_hold`) does
+    /// not respond, the kind is unknown, which is an error.
     async fn look_up(
         &self,
         find: impl Fn(&Table) -> Option<Arc<Kind>>,
@@ -124,17 +126,17 @@ impl Cluster {
         Ok(table.kinds.values().filter(|row| row.preferred).cloned().collect())
     }
 
-    /// Returns groups and versions whose server does not answer. [`kinds`](Self::kinds) may lack their kinds.
+    /// Returns groups and versions whose server does not respond. [`kinds`](Self::kinds) may lack their kinds.
     pub async fn silent_groups(&self) -> Result<Vec<String>, Error> {
         let table = self.table_with(|table| !table.kinds.is_empty()).await?;
         Ok(table.broken.iter().map(|(group, version)| format!("{group}/{version}")).collect())
     }
 
-    /// Returns the version and the API versions of the cluster, at most ten minutes old. Unlike other lookups, this
-    /// one cannot notice a missing kind.
+    /// Returns the version and the API versions of the cluster, at most ten minutes old. Other lookups read discovery
+    /// again if a kind is missing, but this function cannot notice a missing kind.
     ///
     /// # Errors
-    /// Discovery or the version cannot be read and are unknown so far, or the version is invalid.
+    /// Discovery or the version cannot be read and was not read before, or the version is invalid.
     pub async fn capabilities(&self) -> Result<Arc<Capabilities>, Error> {
         if self.0.discovery.reading.lock().await.is_some_and(|at| at.elapsed() > OLD) {
             self.kinds_changed();
@@ -218,7 +220,7 @@ impl Cluster {
         Ok(table)
     }
 
-    /// Reads each group and version. One without an answer is broken; if none answers, the read fails.
+    /// Reads each group and version. A group without a response is broken; if no group responds, the read fails.
     async fn read_legacy(&self, roots: Legacy, table: &mut Table) -> Result<(), Error> {
         let mut last = None;
         let mut answered = false;

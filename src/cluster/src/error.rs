@@ -1,6 +1,7 @@
-//! The error of this crate: the attempt, its subject, and the cause.
+//! The error of this crate: the failed attempt, its subject, and the cause.
 //!
-//! Invariant: the text of the error names attempt and subject. The cause is its `source` and not part of the text.
+//! Invariant: the text of an error contains the attempt and the subject. The cause is the `source` and not part of the
+//! text.
 
 use std::fmt;
 use std::time::Duration;
@@ -56,7 +57,7 @@ impl fmt::Display for Attempt {
 }
 
 impl Attempt {
-    /// Returns advice to show the server's answer to the same attempt.
+    /// Returns advice on how to see the server's message with a dry run of the same attempt.
     fn as_dry_run(self, subject: &Target) -> String {
         match (self, subject) {
             (Self::Delete, Target::Object(key)) => {
@@ -105,8 +106,8 @@ pub enum Cause {
     /// The server refused the request.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// No complete answer in time. A write may have been carried out.
-    #[error("no answer within {} s", .0.as_secs())]
+    /// No complete response in time. A write may have been carried out.
+    #[error("no response within {} s", .0.as_secs())]
     TimedOut(Duration),
     /// The connection failed. A write may have been carried out.
     #[error("the API server cannot be reached")]
@@ -117,8 +118,8 @@ pub enum Cause {
     /// The kubeconfig or the pod's environment cannot be used.
     #[error("the configuration cannot be used")]
     Configuration(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// The answer does not parse. Only the position is kept, because the content may be secret.
-    #[error("the answer cannot be understood (line {line}, column {column})")]
+    /// The response cannot be parsed. Only the position is stored, because the content may be secret.
+    #[error("the response cannot be parsed (line {line}, column {column})")]
     Unreadable {
         /// Line, from 1.
         line: usize,
@@ -135,16 +136,16 @@ pub enum Cause {
     #[error("the API group {0} is not available")]
     GroupUnavailable(String),
     /// The UID of an object is invalid.
-    #[error("the answer has no valid uid")]
+    #[error("the response has no valid uid")]
     NoUid,
-    /// An answer, an event of a watch or a page of a list exceeds the maximum size.
-    #[error("the answer is larger than {0} bytes")]
+    /// A response, an event of a watch or a page of a list exceeds the maximum size.
+    #[error("the response is larger than {0} bytes")]
     TooLarge(usize),
-    /// An answer or an event of a remote cluster has too many JSON values.
-    #[error("the answer has more than {0} values")]
+    /// A response or an event of a remote cluster has too many JSON values.
+    #[error("the response has more than {0} values")]
     TooManyValues(usize),
     /// A list of a remote cluster has too many objects.
-    #[error("the list does not end")]
+    #[error("the API server returned an endless list")]
     TooLong,
 }
 
@@ -160,7 +161,7 @@ impl From<serde_json::Error> for Cause {
 pub struct Error {
     /// The attempt.
     pub attempt: Attempt,
-    /// Its subject.
+    /// The subject of the attempt.
     pub subject: Box<Target>,
     /// The cause.
     #[source]
@@ -176,7 +177,7 @@ impl Error {
         Self { attempt, subject: Box::new(subject), cause: Box::new(cause) }
     }
 
-    /// Removes the server's text if the object is confidential although it is not a Secret.
+    /// Removes the server's message if the object is confidential although it is not a Secret.
     #[must_use]
     pub fn about(mut self, object: &Object) -> Self {
         if let Cause::Refused(refusal) = &mut *self.cause
@@ -210,8 +211,7 @@ impl Error {
         chain(&*self.cause)
     }
 
-    /// Like `cause_text`, after the manifest of a refused object:
-    /// `apps/web.yaml:14 (document 2): …`.
+    /// Same as `cause_text`, preceded by the manifest of a refused object: `apps/web.yaml:14 (document 2): …`.
     pub fn cause_at(&self, object: &Object) -> String {
         let text = self.cause_text();
         match self.refusal() {
@@ -223,7 +223,7 @@ impl Error {
         }
     }
 
-    /// Returns the refusal, if the server answered.
+    /// Returns the refusal, if the server responded with one.
     pub fn refusal(&self) -> Option<&Refusal> {
         match &*self.cause {
             Cause::Refused(refusal) => Some(refusal),
@@ -231,7 +231,7 @@ impl Error {
         }
     }
 
-    /// Returns the HTTP status code, if the server answered.
+    /// Returns the HTTP status code, if the server responded.
     pub fn code(&self) -> Option<u16> {
         self.refusal().map(|refusal| refusal.code)
     }

@@ -34,7 +34,8 @@ pub enum Priority {
     State,
     /// Normal operation. Many such Events are summed up.
     Routine,
-    /// A Routine Event about an object that the Event of its owner names, too. It is dropped if it would have to wait.
+    /// A Routine Event about an object that is also in the Event of the object's owner. It is dropped if it would have
+    /// to wait.
     Detail,
 }
 
@@ -51,11 +52,11 @@ impl Priority {
 /// The object of an Event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Regarding {
-    /// Its identity.
+    /// The identity of the object.
     pub key: Key,
-    /// Its `apiVersion`.
+    /// The `apiVersion` of the object.
     pub api_version: String,
-    /// Its uid, if known; `kubectl describe` shows only Events with the object's uid.
+    /// The UID of the object, if known. `kubectl describe` shows only Events with the UID.
     pub uid: Option<String>,
 }
 
@@ -66,21 +67,21 @@ pub struct Event {
     pub regarding: Regarding,
     /// A related object.
     pub related: Option<Regarding>,
-    /// Its type.
+    /// The type of the Event.
     pub kind: EventType,
-    /// Its priority.
+    /// The priority of the Event.
     pub priority: Priority,
-    /// Its reason.
+    /// The reason of the Event.
     pub reason: EventReason,
     /// The agent's action as one CamelCase word, such as `Apply`.
     pub action: String,
-    /// The text in one line, because `kubectl get events` shows no other. Cut after 1000 bytes. Must not contain
-    /// secrets.
+    /// The text in one line, because `kubectl get events` shows only one. It is cut after 1000 bytes and must not
+    /// contain secrets.
     pub note: String,
-    /// The managed object of the note, if it is not `regarding`. Events that differ only in this become
-    /// one Event: `15 objects pruned: …`.
+    /// The managed object that the note is about, if it is not `regarding`. Events that differ only in this object
+    /// become one Event: `15 objects pruned: …`.
     pub about: Option<String>,
-    /// Events are aggregated only if this is equal, such as field paths. Notes may differ.
+    /// Events are aggregated only if this key is equal. It contains, for example, the field paths. Notes may differ.
     pub aggregation_key: String,
 }
 
@@ -119,7 +120,7 @@ impl Event {
         self
     }
 
-    /// The namespace of its Event object.
+    /// The namespace of the Event object.
     pub(super) fn namespace(&self) -> &str {
         self.regarding.key.namespace.as_deref().unwrap_or("default")
     }
@@ -129,7 +130,7 @@ impl Event {
         event_name(&self.regarding.key.name)
     }
 
-    /// Builds the Event object in core `v1`. `events.k8s.io/v1` refuses the times and the count by which `kubectl`
+    /// Builds the Event object in core `v1`. `events.k8s.io/v1` rejects the times and the count by which `kubectl`
     /// sorts and describes Events.
     pub(super) fn object(&self, name: &str, seen: &Occurrences, reporter: &Reporter) -> Value {
         let controller = cut(&reporter.controller, MAX_WORD);
@@ -171,7 +172,7 @@ impl Event {
     }
 }
 
-/// First and last time of an Event, and their number.
+/// First and last time of an Event, and the number of occurrences.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Occurrences {
     pub first: Timestamp,
@@ -203,8 +204,8 @@ fn reference(object: &Regarding) -> Value {
     reference
 }
 
-/// Returns a name for the Event object: the object's name with the characters that Event names allow, and a random
-/// suffix. RBAC names may contain colons.
+/// Returns a name for the Event object: the object's name, reduced to the characters that Event names allow, and a
+/// random suffix. Names of RBAC objects may contain colons.
 fn event_name(object: &str) -> String {
     let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     let mut name: String = object.chars().map(|c| if allowed(c) || c == '.' { c } else { '-' }).take(200).collect();
@@ -221,7 +222,7 @@ fn event_name(object: &str) -> String {
     format!("{name}.{:016x}", fastrand::u64(..))
 }
 
-/// Joins a text into one line with semicolons, or with a blank after a colon, a semicolon or a comma.
+/// Joins the lines of a text with semicolons, or with a blank after a colon, a semicolon or a comma.
 fn one_line(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     for part in text.lines().map(str::trim).filter(|part| !part.is_empty()) {

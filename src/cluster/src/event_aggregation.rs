@@ -4,8 +4,8 @@
 //! Invariant: the newest note of a series is written last, even if earlier ones were dropped.
 //! Invariant: memory is bounded. Events that do not fit are counted as dropped, Routine Events first.
 //! Invariant: failures are written before changes of state, and these before Routine Events.
-//! Invariant: namespaces take turns, and the one with the most pending Events gives way, so none can starve the
-//! others.
+//! Invariant: namespaces take turns, and Events of the namespace with the most pending ones are dropped first, so that
+//! no namespace blocks the others.
 //!
 //! Not here: the content of an Event ([`event`](super::event)), rate limits ([`event_queue`](super::event_queue)),
 //! requests ([`event_recorder`](super::event_recorder)) and clocks.
@@ -23,13 +23,13 @@ use super::event_sum::Sum;
 
 /// An equal Event continues a series within this time of the last one, as in Kubernetes' own recorders.
 const AGGREGATION_WINDOW: Duration = Duration::from_secs(360);
-/// An Event about another object is summed up with the last one within this time.
+/// An Event about a different object is summed up with the last one within this time.
 const SUM_WINDOW: Duration = Duration::from_secs(10);
 /// Time that an Event waits for others with which it may be summed up.
 pub(super) const LINGER: Duration = Duration::from_secs(1);
 /// Maximum number of series in memory.
 const MAX_AGGREGATED: usize = 2048;
-/// Maximum number of attempts without an answer.
+/// Maximum number of attempts without a response.
 const MAX_ATTEMPTS: u32 = 3;
 /// The priorities in the order of writing.
 const PRIORITIES: [Priority; 4] = [Priority::Failure, Priority::State, Priority::Routine, Priority::Detail];
@@ -41,7 +41,7 @@ struct AggregatedEvent {
     /// Name of the Event object, the same for each attempt to write it.
     name: String,
     state: Written,
-    /// Consecutive attempts without an answer.
+    /// Consecutive attempts without a response.
     unanswered: u32,
     seen: Occurrences,
     last: Instant,
@@ -52,11 +52,11 @@ struct AggregatedEvent {
 /// Whether the Event object exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Written {
-    /// It was never sent.
+    /// The Event object was never sent.
     Never,
-    /// It was sent with this count, without an answer.
+    /// The Event object was sent with this count, without a response.
     Perhaps(u32),
-    /// It exists.
+    /// The Event object exists.
     Surely,
 }
 
@@ -92,11 +92,11 @@ impl Aggregator {
         Self { reporter, series: HashMap::new(), queues: PRIORITIES.map(EventQueue::new), dropped: 0 }
     }
 
-    /// Adds an Event. `now` and `time` are the same moment on two clocks.
+    /// Adds an Event. `now` and `time` are the same moment on the two clocks.
     pub(super) fn add(&mut self, event: Event, now: Instant, time: Timestamp) {
         let identity = event.identity();
         if !self.series.contains_key(&identity) && !self.make_room(&identity, now) {
-            // A Detail does not count as dropped, because another Event names its object.
+            // A dropped Detail is not counted, because another Event contains its object.
             self.dropped += u64::from(identity.priority != Priority::Detail);
             return;
         }
@@ -136,7 +136,7 @@ impl Aggregator {
         }
     }
 
-    /// Makes room for another series. Returns whether there is room.
+    /// Makes space for another series. Returns whether there is space.
     fn make_room(&mut self, identity: &AggregationKey, now: Instant) -> bool {
         if !self.queue(identity.priority).admits(&identity.key) {
             return false;
@@ -154,7 +154,8 @@ impl Aggregator {
         self.series.len() < MAX_AGGREGATED || self.drop_for(identity)
     }
 
-    /// Forgets the written series of the namespace with the most series. Their next Event becomes a new object.
+    /// Forgets the written series of the namespace with the most series. The next Event of such a series gets a new
+    /// object.
     fn forget_written_of_largest(&mut self) {
         let mut counts: HashMap<&str, usize> = HashMap::new();
         for identity in self.series.keys() {
@@ -165,8 +166,8 @@ impl Aggregator {
         self.series.retain(|identity, series| series.pending || namespace_of(&identity.key) != largest);
     }
 
-    /// Drops a pending Event that is less important than this one, or equally important and of the namespace with the
-    /// most. Returns whether one was dropped.
+    /// Drops a pending Event that is less important than `new`. If there is none, drops an equally important one of the
+    /// namespace with the most pending Events. Returns whether one was dropped.
     fn drop_for(&mut self, new: &AggregationKey) -> bool {
         let namespace = namespace_of(&new.key);
         let queues = self.queues.iter_mut().zip(PRIORITIES).rev();
@@ -201,7 +202,8 @@ impl Aggregator {
         }
     }
 
-    /// Records that the object exists already, because an earlier attempt arrived. A newer count is written again.
+    /// Records that the Event object exists already, because an earlier attempt had succeeded. If the count has grown
+    /// since then, it is written again.
     pub(super) fn exists(&mut self, write: &Write) {
         let Some(series) = self.series_of(write) else { return };
         let has_more = series.state != Written::Perhaps(series.seen.count);
@@ -211,19 +213,19 @@ impl Aggregator {
         }
     }
 
-    /// Records a write without an answer and retries it a few times.
+    /// Records a write without a response. The write is retried a few times.
     pub(super) fn unanswered(&mut self, write: &Write) {
         let Some(series) = self.series_of(write) else { return };
         series.unanswered += 1;
         if series.unanswered < MAX_ATTEMPTS {
             self.wait_again(write);
         } else {
-            // The next Event of the series repeats the content.
+            // The next Event of the series contains the same content, so no further retry is made.
             series.unanswered = 0;
         }
     }
 
-    /// Continues a series as a new object, because its object expired (after an hour) or cannot be changed.
+    /// Continues a series as a new object, because the old object expired (after an hour) or cannot be changed.
     pub(super) fn lost(&mut self, write: &Write) {
         if let Some(series) = self.series_of(write) {
             series.begin_anew();
@@ -231,7 +233,7 @@ impl Aggregator {
         }
     }
 
-    /// Returns the series of a write, unless it continues as another object by now.
+    /// Returns the series of a write, unless the series now continues as a new object.
     fn series_of(&mut self, write: &Write) -> Option<&mut AggregatedEvent> {
         self.series.get_mut(&write.identity).filter(|series| series.name == write.name)
     }
@@ -244,7 +246,7 @@ impl Aggregator {
         }
     }
 
-    /// Forgets series that have ended, and full buckets.
+    /// Forgets series that have ended, and rate limits (buckets) that are not in use.
     fn forget(&mut self, now: Instant) {
         self.series.retain(|_, series| series.pending || now.duration_since(series.last) <= AGGREGATION_WINDOW);
         self.queues.iter_mut().for_each(|queue| queue.forget(now));
@@ -252,7 +254,7 @@ impl Aggregator {
 }
 
 impl AggregatedEvent {
-    /// Whether an Event begins a new series after this one was written.
+    /// Whether the next Event begins a new series, because this series was written long enough ago.
     fn has_ended(&self, event: &Event, now: Instant) -> bool {
         let is_same = event.about.as_deref().is_none_or(|about| self.sum.is_only(about));
         let window = if is_same { AGGREGATION_WINDOW } else { SUM_WINDOW };
@@ -426,7 +428,7 @@ mod tests {
         aggregator.queues.iter().map(EventQueue::len).sum()
     }
 
-    /// An Event about an object of another namespace.
+    /// An Event about an object of a different namespace.
     fn elsewhere(number: usize) -> Event {
         let mut event = event("a");
         event.regarding.key = Key::new("apps", "Deployment", Some("calm"), format!("web-{number}"));
@@ -499,7 +501,7 @@ mod tests {
         assert!(matches!(sent(&mut aggregator, "a", now).how, How::Repeat(_)));
     }
 
-    /// An Event about another object.
+    /// An Event about a different object.
     fn about(number: usize) -> Event {
         let mut event = event("a");
         event.regarding.key = Key::new("apps", "Deployment", Some("shop"), format!("web-{number}"));
@@ -521,7 +523,7 @@ mod tests {
         for number in 0..MAX_AGGREGATED {
             aggregator.add(about(number), now, time(0));
         }
-        // A scan for room would remove this full bucket.
+        // A scan to make space would remove this full bucket.
         let idle = about(MAX_AGGREGATED).identity().key;
         routine(&mut aggregator).buckets().insert(idle.clone(), Bucket::new(25.0, 0.1));
         for number in 0..10 {
@@ -562,6 +564,11 @@ mod tests {
     fn message(write: &Write) -> &str {
         let (How::Create(body) | How::Repeat(body)) = &write.how;
         body["message"].as_str().unwrap_or_default()
+    }
+
+    fn related(write: &Write) -> &Value {
+        let (How::Create(body) | How::Repeat(body)) = &write.how;
+        &body["related"]
     }
 
     /// Returns a reason of this priority.
@@ -638,6 +645,7 @@ mod tests {
         let pruned = |number: usize| {
             let mut event = about_git_sync(Priority::Routine, "pruned: not in commit c");
             event.about = Some(format!("ConfigMap shop/{number}"));
+            event.related = Some(about(number).regarding);
             event
         };
         for number in 0..15 {
@@ -648,6 +656,7 @@ mod tests {
         let write = aggregator.due(now).expect("a write");
         aggregator.written(&write);
         assert!(message(&write).starts_with("15 objects pruned: not in commit c: ConfigMap shop/0, "), "{write:?}");
+        assert!(related(&write).is_null(), "it is about several objects: {write:?}");
         assert_eq!(aggregator.due(now), None);
         // Further Events continue the series.
         aggregator.add(pruned(15), now, time(1));
@@ -660,6 +669,7 @@ mod tests {
         let write = aggregator.due(now + LINGER).expect("a write");
         assert!(matches!(&write.how, How::Create(_)), "{write:?}");
         assert_eq!(message(&write), "ConfigMap shop/16: pruned: not in commit c");
+        assert_eq!(related(&write)["name"], "web-16");
     }
 
     #[test]

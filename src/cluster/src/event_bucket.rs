@@ -1,5 +1,5 @@
-//! A token bucket. An Event needs a token of two buckets at once. `governor` 0.10 does not fit: it cannot test for a
-//! token without taking it, and does not tell full buckets, which can be dropped.
+//! A token bucket. An Event needs a token of each of two buckets. The crate `governor` 0.10 is not used: it cannot test
+//! for a token without taking it, and does not show which buckets are full and can be dropped.
 
 use tokio::time::Instant;
 

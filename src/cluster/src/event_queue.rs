@@ -1,8 +1,8 @@
 //! A queue of pending Events of one priority, with its rate limits.
 //!
-//! Invariant: namespaces take turns, and the one with the most pending Events gives way.
-//! Invariant: of an object's failures and changes of state, the newest is written first. The rate limit of the object
-//! therefore never delays the current problem behind an older one.
+//! Invariant: namespaces take turns, and Events of the namespace with the most pending ones are dropped first.
+//! Invariant: of an object's failures and changes of state, the newest is written first. So the rate limit of the
+//! object never delays the current problem in favour of an older one.
 //!
 //! Not here: the content of an Event, and clocks.
 
@@ -14,7 +14,7 @@ use super::event::{AggregationKey, Priority};
 use super::event_bucket::Bucket;
 use mainstay_object::Key;
 
-/// Maximum number of pending Events of one object, so that it leaves room for others.
+/// Maximum number of pending Events of one object, so that other objects have space, too.
 const MAX_PENDING: usize = 50;
 /// Maximum number of pending Details of one namespace: about a second's worth.
 const MAX_DETAILS: usize = 25;
@@ -65,7 +65,7 @@ impl EventQueue {
         self.pending.iter().find(|(waiting, _)| waiting == namespace).map_or(0, |(_, own)| own.len())
     }
 
-    /// Queues an Event that is written at the earliest at `not_before`.
+    /// Queues an Event. It is not written before `not_before`.
     pub(super) fn push(&mut self, identity: AggregationKey, not_before: Instant) {
         *self.waiting.entry(identity.key.clone()).or_default() += 1;
         let namespace = namespace_of(&identity.key);
@@ -79,7 +79,7 @@ impl EventQueue {
 
     /// Takes the next Event that may be written now.
     pub(super) fn take(&mut self, now: Instant) -> Option<AggregationKey> {
-        // This runs for each new Event, so the queue is not searched without a token.
+        // This runs for each new Event, so the queue is searched only if there is a token.
         if self.is_empty() || !self.altogether.refill(now).has_token() {
             return None;
         }
@@ -119,8 +119,8 @@ impl EventQueue {
         None
     }
 
-    /// Takes the newest Event of the namespace with the most, if it has more than `namespace` or `namespace` is
-    /// `None`.
+    /// Takes the newest Event of the namespace with the most Events, if that has more than `namespace`. Without a
+    /// `namespace`, takes it in any case.
     pub(super) fn drop_of_largest(&mut self, namespace: Option<&str>) -> Option<AggregationKey> {
         let own = namespace.map(|namespace| self.len_of(namespace));
         let (_, largest) = self.pending.iter_mut().max_by_key(|(_, waiting)| waiting.len())?;
@@ -142,7 +142,7 @@ impl EventQueue {
         }
     }
 
-    /// Forgets full buckets.
+    /// Forgets full buckets, because they equal new ones.
     pub(super) fn forget(&mut self, now: Instant) {
         self.buckets.retain(|_, bucket| !bucket.refill(now).is_full());
     }

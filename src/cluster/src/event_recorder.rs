@@ -1,7 +1,7 @@
 //! The event recorder: callers enqueue Events without waiting, and one task writes them.
 //!
 //! Invariant: [`EventRecorder::publish`] never waits. Events that do not fit into their queue are dropped and counted.
-//! Routine Events have a separate queue.
+//! Routine Events have their own queue.
 //! Invariant: a failed write of an Event has no other effect. Missing permissions are logged once.
 //!
 //! Needs `create` and `patch` on `events` in the core group.
@@ -30,7 +30,7 @@ const AFTER_PANIC: Duration = Duration::from_secs(1);
 const QUEUE: usize = 1024;
 /// Deadline of one write.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// Pause of all writes after one without an answer.
+/// Pause of all writes after a write without a response.
 const PAUSE: Duration = Duration::from_secs(3);
 /// Longest time for pending writes at shutdown.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(3);
@@ -52,7 +52,7 @@ pub struct EventWriter {
     dropped: Arc<AtomicU64>,
     /// Whether the warning about missing permissions was logged.
     warned: bool,
-    /// The end of the pause after a write without an answer.
+    /// The end of the pause after a write without a response.
     resume_at: Option<Instant>,
 }
 
@@ -79,8 +79,8 @@ impl Queues {
 }
 
 impl EventRecorder {
-    /// Returns a recorder and its writer. `controller` names the program, such as `mainstay.dev/agent`, `instance` the
-    /// process, such as the pod's name.
+    /// Returns a recorder and its writer. `controller` is the name of the program, such as `mainstay.dev/agent`.
+    /// `instance` is the name of the process, such as that of the pod.
     pub fn new(cluster: Cluster, controller: &str, instance: &str) -> (Self, EventWriter) {
         let ((urgent, first), (routine, then)) = (mpsc::channel(QUEUE), mpsc::channel(QUEUE));
         let dropped = Arc::new(AtomicU64::new(0));
@@ -120,7 +120,7 @@ impl EventWriter {
             match caught(self.step(&shutdown)).await {
                 Ok(Flow::Continue) => {}
                 Ok(Flow::End) => break,
-                // Only the current write is lost.
+                // The writer continues after a panic. Only the current write is lost.
                 Err(_) => tokio::time::sleep(AFTER_PANIC).await,
             }
         }
@@ -151,7 +151,7 @@ impl EventWriter {
             self.perform(write).await;
             return Flow::Continue;
         }
-        // Wakes up regularly, because the rate limits recover with time.
+        // Wakes up regularly, because the rate limits recover over time.
         let pause = if self.aggregator.is_waiting() { Duration::from_millis(500) } else { Duration::MAX };
         let next = tokio::time::timeout(pause, self.queues.recv());
         match shutdown.run_until_cancelled(next).await {
@@ -172,8 +172,8 @@ impl EventWriter {
         let sending = send(self.cluster.clone(), self.events.clone(), write.clone());
         let mut sending = std::pin::pin!(tokio::time::timeout(DEADLINE, sending));
         let result = loop {
-            // Events that arrive meanwhile are aggregated at once. The channel is not fair between namespaces, so it
-            // must not fill.
+            // Events that arrive during the request are aggregated immediately. The channel is not fair between
+            // namespaces, so it must not become full.
             tokio::select! {
                 result = &mut sending => break result,
                 Some(event) = self.queues.recv() => self.add(event),
@@ -296,7 +296,7 @@ mod tests {
         let unavailable = json!({ "code": 503, "reason": "ServiceUnavailable" });
         let first = name(&server.next().await.json(503, &unavailable).await);
         assert!(!first.is_empty());
-        // This request arrives, but its answer is lost.
+        // This request arrives, but its response is lost.
         let before = Instant::now();
         server.next().await.cut();
         assert!(before.elapsed() >= Duration::from_secs(1), "{:?}", before.elapsed());

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
-/// Maximum number of named objects.
+/// Maximum number of objects that the note lists.
 const NAMED: usize = 10;
 /// Maximum number of counted objects; the note says "over" if there are more.
 const COUNTED: usize = 2048;

@@ -1,4 +1,4 @@
-//! A fake API server for tests: each request waits until the test answers it.
+//! A fake API server for tests: each request waits until the test responds to it.
 
 use bytes::Bytes;
 use futures::channel::{mpsc, oneshot};
@@ -25,7 +25,7 @@ pub(super) struct Asked {
     answer: oneshot::Sender<Answer>,
 }
 
-/// The rest of an answer's body. Dropping it ends the body.
+/// The rest of a response body. Dropping it ends the body.
 pub(super) struct Pipe(mpsc::UnboundedSender<Result<Frame<Bytes>, std::io::Error>>);
 
 /// Returns a cluster, and the server that receives its requests.
@@ -49,7 +49,7 @@ pub(super) async fn stream() -> (Pipe, Body) {
     let request = Request::get("/").body(Body::empty()).expect("a request");
     let client = cluster.client(Verb::Get);
     let (response, pipe) = tokio::join!(client.send(request), async { server.next().await.stream() });
-    (pipe, response.expect("an answer").into_body())
+    (pipe, response.expect("a response").into_body())
 }
 
 impl Server {
@@ -65,24 +65,24 @@ impl Asked {
         format!("{} {}", self.request.method(), self.request.uri())
     }
 
-    /// Returns a query parameter, decoded as far as our requests need it.
+    /// Returns a query parameter, decoded as far as the requests of this crate need.
     pub(super) fn parameter(&self, name: &str) -> Option<String> {
         let query = self.request.uri().query()?;
         let value = query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))?;
         Some(value.replace("%3D", "=").replace("%2F", "/"))
     }
 
-    /// Answers with JSON; returns the request's body.
+    /// Responds with JSON; returns the request's body.
     pub(super) async fn json(self, code: u16, body: &Value) -> Value {
         self.text(code, &body.to_string()).await
     }
 
-    /// Answers with a text; returns the request's body.
+    /// Responds with a text; returns the request's body.
     pub(super) async fn text(self, code: u16, body: &str) -> Value {
         self.answer(Response::builder().status(code), body).await
     }
 
-    /// Answers 429 with a `Retry-After`; returns the request's body.
+    /// Responds with 429 and a `Retry-After`; returns the request's body.
     pub(super) async fn busy(self, body: &str, seconds: u32) -> Value {
         self.answer(Response::builder().status(429).header("Retry-After", seconds), body).await
     }
@@ -96,14 +96,14 @@ impl Asked {
         serde_json::from_slice(&asked).unwrap_or(Value::Null)
     }
 
-    /// Answers 200 with a body that the test sends in pieces.
+    /// Responds with 200 and a body that the test sends in pieces.
     pub(super) fn stream(self) -> Pipe {
         let (pieces, receiver) = mpsc::unbounded();
         let _ = self.answer.send(Ok(Response::new(StreamBody::new(receiver))));
         Pipe(pieces)
     }
 
-    /// Breaks the connection instead of answering.
+    /// Breaks the connection instead of responding.
     pub(super) fn cut(self) {
         let _ = self.answer.send(Err(std::io::Error::other("connection refused")));
     }

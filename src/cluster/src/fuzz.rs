@@ -19,7 +19,7 @@ pub fn watch_line(bytes: &[u8]) -> Option<Value> {
             Ok(Decoded::Applied { object, .. } | Decoded::Deleted { object, .. }) => seen = Some(object),
             _ => {}
         }
-        // The same bytes as an error answer, as an object, and as a page of a list.
+        // The same bytes are read as an error response, as an object, and as a page of a list.
         let _ = Refusal::read(&key, 422, None, bytes).to_string();
         let _ = object::read_metadata(bytes);
         for item in Page::read(bytes, 1).into_iter().flat_map(|page| page.items) {

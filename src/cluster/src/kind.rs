@@ -28,17 +28,17 @@ pub struct Kind {
     pub short_names: Arc<[Arc<str>]>,
     /// Plural and group as in RBAC messages and metrics: `deployments.apps`, `configmaps`.
     pub resource: Arc<str>,
-    /// Whether its objects are in namespaces.
+    /// Whether objects of the kind are namespaced.
     pub namespaced: bool,
-    /// Whether it has a status subresource, so that writes to the object ignore `status`.
+    /// Whether the kind has a status subresource, so that writes to the object ignore `status`.
     pub has_status: bool,
-    /// Whether it supports `list`.
+    /// Whether the kind supports `list`.
     pub listable: bool,
-    /// Whether it supports `watch`.
+    /// Whether the kind supports `watch`.
     pub watchable: bool,
-    /// Whether it supports `patch`, and thus apply.
+    /// Whether the kind supports `patch`, and thus apply.
     pub patchable: bool,
-    /// Whether it supports `delete`.
+    /// Whether the kind supports `delete`.
     pub deletable: bool,
     /// Whether this is the server's preferred version of the kind.
     pub preferred: bool,
@@ -78,7 +78,7 @@ impl Kind {
         }
     }
 
-    /// A namespaced kind of a CustomResourceDefinition that the cluster may not serve yet.
+    /// A namespaced kind that is defined by a CustomResourceDefinition. The cluster may not serve it yet.
     pub fn custom(group: &str, version: &str, kind: &str, plural: &str, has_status: bool) -> Self {
         Self { has_status, ..Self::fixed(&format!("{group}/{version}"), kind, plural, Scope::Namespaced) }
     }

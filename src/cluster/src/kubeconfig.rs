@@ -1,12 +1,12 @@
 //! Parses a kubeconfig from a Secret: the cluster and the user of its current context.
 //!
-//! A kubeconfig can name programs, files and proxies, which would be those of the agent. Only fields that are known to
-//! be harmless are accepted, and others are refused by name.
+//! A kubeconfig can reference programs, files and proxies, which would be those of the agent. Only fields that are
+//! known to be harmless are accepted. An error lists the others.
 //!
 //! Invariant: no file is read, no program is run, and the environment is not used.
 //! Invariant: errors and `Debug` show only the server URL and the names of contexts, clusters and users.
 //!
-//! Not here: the connection (`remote`), and the addresses that are allowed.
+//! Not here: the connection (`remote`), and the check of the address.
 
 use std::fmt;
 
@@ -22,7 +22,7 @@ use mainstay_object::{Secret, printable};
 
 /// Maximum size in bytes. A kubeconfig with the CAs of a hundred clusters fits.
 const MAX_BYTES: usize = 256 << 10;
-/// Maximum number of brackets. The cost of the YAML parser grows with the number of open brackets.
+/// Maximum number of brackets, because the cost of the YAML parser grows with the number of open brackets.
 const MAX_BRACKETS: usize = 10_000;
 /// Maximum number of characters of a name in a message.
 const SHOWN: usize = 80;
@@ -48,13 +48,14 @@ impl fmt::Debug for Kubeconfig {
 /// Whether a server without TLS is accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlainHttp {
-    /// On a developer's machine, where the agent also reads local directories as repositories.
+    /// The server is accepted: the agent runs on a developer's machine, where it also reads local directories as
+    /// repositories.
     Allowed,
-    /// In all other cases.
+    /// The server is refused, as in all other cases.
     Refused,
 }
 
-/// Fields of a cluster; refused ones with the reason.
+/// Known fields of a cluster. Refused fields have a reason.
 const OF_CLUSTER: [(&str, Option<&str>); 8] = [
     ("server", None),
     ("certificate-authority-data", None),
@@ -72,10 +73,10 @@ const OF_CLUSTER: [(&str, Option<&str>); 8] = [
              certificate-authority-data instead",
         ),
     ),
-    ("proxy-url", Some("the agent connects to clusters without a proxy; take it out")),
+    ("proxy-url", Some("the agent connects to clusters without a proxy; remove it")),
 ];
 
-/// Fields of a user; refused ones with the reason.
+/// Known fields of a user. Refused fields have a reason.
 const OF_USER: [(&str, Option<&str>); 15] = [
     ("token", None),
     ("client-certificate-data", None),
@@ -87,8 +88,8 @@ const OF_USER: [(&str, Option<&str>); 15] = [
     ("token-file", Some("it names a file; put the token itself into token")),
     ("client-certificate", Some("it names a file; put the certificate itself into client-certificate-data (base64)")),
     ("client-key", Some("it names a file; put the key itself into client-key-data (base64)")),
-    ("username", Some("API servers take no passwords any more; use a token or a client certificate")),
-    ("password", Some("API servers take no passwords any more; use a token or a client certificate")),
+    ("username", Some("API servers no longer accept passwords; use a token or a client certificate")),
+    ("password", Some("API servers no longer accept passwords; use a token or a client certificate")),
     ("as", Some(IMPERSONATION)),
     ("as-uid", Some(IMPERSONATION)),
     ("as-groups", Some(IMPERSONATION)),
@@ -97,7 +98,7 @@ const OF_USER: [(&str, Option<&str>); 15] = [
 const PROGRAM: &str = "it would run a program in the agent; use the token of a ServiceAccount of that cluster instead";
 const IMPERSONATION: &str = "the agent impersonates only the ServiceAccount of spec.serviceAccountName; remove it";
 
-const TEXT: &str = "has to be a text";
+const TEXT: &str = "must be a string";
 
 impl Kubeconfig {
     /// Parses a kubeconfig.
@@ -106,21 +107,21 @@ impl Kubeconfig {
     /// The first problem, with its path in the kubeconfig and advice.
     pub fn parse(content: &[u8], plain: PlainHttp) -> Result<Self, String> {
         if content.len() > MAX_BYTES {
-            return Err(format!("has more than {} KiB; leave only the cluster in it that is meant", MAX_BYTES >> 10));
+            return Err(format!("has more than {} KiB; remove all other clusters from it", MAX_BYTES >> 10));
         }
         if content.iter().filter(|byte| matches!(byte, b'[' | b'{')).count() > MAX_BRACKETS {
-            return Err(format!("has more than {MAX_BRACKETS} brackets; leave only the cluster in it that is meant"));
+            return Err(format!("has more than {MAX_BRACKETS} brackets; remove all other clusters from it"));
         }
-        // Errors of the parser quote the text, so only the line is shown.
+        // Error messages of the parser quote the content, so only the line is shown.
         let place = |error: &serde_yaml::Error| error.location().map(|at| format!(" (line {})", at.line()));
         let whole: Value = serde_yaml::from_slice(content).map_err(|error| {
             format!(
-                "is no valid YAML{}; paste the output of `kubectl config view --raw --minify`",
+                "is not valid YAML{}; paste the output of `kubectl config view --raw --minify`",
                 place(&error).unwrap_or_default()
             )
         })?;
         let whole =
-            whole.as_object().ok_or("is no kubeconfig: it has to be a mapping with clusters, users and contexts")?;
+            whole.as_object().ok_or("is not a kubeconfig: it must be a mapping with clusters, users and contexts")?;
         let current =
             text(whole, "", "current-context")?.ok_or("current-context: is missing; name the context to use")?;
         let (at, context) = named(whole, "contexts", "context", current, "current-context")?;
@@ -136,7 +137,7 @@ impl Kubeconfig {
         let server_name = text(&cluster, &of_cluster, "tls-server-name")?.map(str::to_owned);
         let token = text(&user, &of_user, "token")?.map(|token| token.trim().to_owned());
         if token.as_ref().is_some_and(|token| token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic())) {
-            return Err(format!("{of_user}.token: is no token; paste it in one line, without quotes around it"));
+            return Err(format!("{of_user}.token: is not a token; paste it in one line, without quotes around it"));
         }
         let identity = identity(&user, &of_user)?;
         if token.is_none() && identity.is_none() {
@@ -178,7 +179,8 @@ fn named(
     name: &str,
     by: &str,
 ) -> Result<(String, Map<String, Value>), String> {
-    let entries = whole.get(list).and_then(Value::as_array).ok_or_else(|| format!("{list}: is missing, or no list"))?;
+    let entries =
+        whole.get(list).and_then(Value::as_array).ok_or_else(|| format!("{list}: is missing, or is not a list"))?;
     let is_it = |entry: &&Value| entry.get("name").and_then(Value::as_str) == Some(name);
     let mut found = entries.iter().enumerate().filter(|(_, entry)| is_it(entry));
     let (Some((at, entry)), None) = (found.next(), found.next()) else {
@@ -188,7 +190,7 @@ fn named(
     let place = format!("{list}[{at}].{field}");
     match entry.get(field) {
         Some(Value::Object(found)) => Ok((place, found.clone())),
-        _ => Err(format!("{place}: is missing, or no mapping")),
+        _ => Err(format!("{place}: is missing, or is not a mapping")),
     }
 }
 
@@ -210,7 +212,7 @@ fn allowed(map: &Map<String, Value>, place: &str, known: &[(&str, Option<&str>)]
                 return Err(format!("{place}.{}: is not allowed: {IMPERSONATION}", shown(field)));
             }
             None => {
-                return Err(format!("{place}.{}: is not known, and not allowed; take it out", shown(field)));
+                return Err(format!("{place}.{}: is not known, and not allowed; remove it", shown(field)));
             }
         }
     }
@@ -221,17 +223,18 @@ fn server(cluster: &Map<String, Value>, place: &str, plain: PlainHttp) -> Result
     let text = text(cluster, place, "server")?
         .ok_or_else(|| format!("{place}.server: is missing; give the URL of the API server"))?;
     let wrong = |why: &str| format!("{place}.server: {why}");
-    // A look-alike host would receive the credentials.
+    // A URL of a host that only looks like the intended one would receive the credentials.
     if !text.is_ascii() || text.contains(['@', '?', '#', '%', '\\']) {
         return Err(wrong(
-            "is no URL of an API server; write https://host:port, without a user, a query or letters of other scripts",
+            "is not the URL of an API server; write https://host:port, without a user, a query or letters of other \
+             scripts",
         ));
     }
-    let uri: Uri = text.trim_end_matches('/').parse().map_err(|_| wrong("is no URL; write https://host:port"))?;
+    let uri: Uri = text.trim_end_matches('/').parse().map_err(|_| wrong("is not a URL; write https://host:port"))?;
     match uri.scheme_str() {
         Some("https") => {}
         Some("http") if plain == PlainHttp::Allowed => {}
-        _ => return Err(wrong("has to begin with https://, or anyone on the network path could read the credentials")),
+        _ => return Err(wrong("must begin with https://, or anyone on the network path could read the credentials")),
     }
     if uri.host().is_none_or(str::is_empty) {
         return Err(wrong("has no host; write https://host:port"));
@@ -239,7 +242,7 @@ fn server(cluster: &Map<String, Value>, place: &str, plain: PlainHttp) -> Result
     Ok(uri)
 }
 
-/// Decodes a field in base64.
+/// Decodes a base64 field.
 fn decoded(map: &Map<String, Value>, place: &str, field: &str) -> Result<Option<Vec<u8>>, String> {
     let Some(encoded) = text(map, place, field)? else { return Ok(None) };
     let encoded: String = encoded.split_ascii_whitespace().collect();
@@ -256,7 +259,7 @@ pub(super) fn certificates(pem: &[u8]) -> Option<Vec<CertificateDer<'static>>> {
 fn authorities(cluster: &Map<String, Value>, place: &str) -> Result<Option<Vec<Vec<u8>>>, String> {
     let field = "certificate-authority-data";
     let Some(pem) = decoded(cluster, place, field)? else { return Ok(None) };
-    let wrong = || format!("{place}.{field}: holds no certificate in PEM format that can be used");
+    let wrong = || format!("{place}.{field}: does not contain a usable certificate in PEM format");
     let found = certificates(&pem).ok_or_else(wrong)?;
     let mut store = rustls::RootCertStore::empty();
     for certificate in &found {
@@ -277,10 +280,10 @@ fn identity(user: &Map<String, Value>, place: &str) -> Result<Option<(String, Se
         }
         (Some(chain), Some(private)) => (chain, private),
     };
-    let chain_der =
-        certificates(&chain).ok_or_else(|| format!("{place}.{certificate}: holds no certificate in PEM format"))?;
+    let chain_der = certificates(&chain)
+        .ok_or_else(|| format!("{place}.{certificate}: does not contain a certificate in PEM format"))?;
     let private_der = PrivateKeyDer::from_pem_slice(&private)
-        .map_err(|_| format!("{place}.{key}: holds no private key in PEM format (without a passphrase)"))?;
+        .map_err(|_| format!("{place}.{key}: does not contain a private key in PEM format (without a passphrase)"))?;
     CertifiedKey::from_der(chain_der, private_der, &rustls::crypto::ring::default_provider())
         .map_err(|_| format!("{place}.{key}: cannot be used with the certificate in {certificate}"))?;
     Ok(Some((STANDARD.encode(&chain), Secret::new(STANDARD.encode(&private)))))
@@ -359,18 +362,22 @@ mod tests {
 
     #[test]
     fn says_where_something_is_missing_or_wrong() {
-        check("server: 'http://api.example.org'", TOKEN, "clusters[1].cluster.server: has to begin with https://");
+        check("server: 'http://api.example.org'", TOKEN, "clusters[1].cluster.server: must begin with https://");
         check(
             "server: 'https://user:canary-secret-value@x'",
             TOKEN,
-            "clusters[1].cluster.server: is no URL of an API server",
+            "clusters[1].cluster.server: is not the URL of an API server",
         );
-        check("server: 'https://аpi.example.org'", TOKEN, "clusters[1].cluster.server: is no URL of an API server");
+        check(
+            "server: 'https://аpi.example.org'",
+            TOKEN,
+            "clusters[1].cluster.server: is not the URL of an API server",
+        );
         check("server: 'https://'", TOKEN, "clusters[1].cluster.server: ");
-        check("server: [1]", TOKEN, "clusters[1].cluster.server: has to be a text");
+        check("server: [1]", TOKEN, "clusters[1].cluster.server: must be a string");
         check("", TOKEN, "clusters[1].cluster.server: is missing");
         check(SERVER, "", "users[0].user: has no credentials");
-        check(SERVER, "token: 'two words'", "users[0].user.token: is no token");
+        check(SERVER, "token: 'two words'", "users[0].user.token: is not a token");
         check(
             SERVER,
             "client-key-data: Y2FuYXJ5LXNlY3JldC12YWx1ZQ==",
@@ -378,13 +385,17 @@ mod tests {
         );
         check(SERVER, "client-certificate-data: '***'", "users[0].user.client-certificate-data: is not base64");
         let both = "client-certificate-data: Y2E=, client-key-data: Y2FuYXJ5LXNlY3JldC12YWx1ZQ==";
-        check(SERVER, both, "users[0].user.client-certificate-data: holds no certificate");
+        check(SERVER, both, "users[0].user.client-certificate-data: does not contain a certificate");
         let authority = format!("{SERVER}, certificate-authority-data: Y2E=");
-        check(&authority, TOKEN, "clusters[1].cluster.certificate-authority-data: holds no certificate");
+        check(
+            &authority,
+            TOKEN,
+            "clusters[1].cluster.certificate-authority-data: does not contain a usable certificate",
+        );
         for (text, expected) in [
-            ("", "is no kubeconfig"),
-            ("canary-secret-value", "is no kubeconfig"),
-            ("a: [canary-secret-value", "is no valid YAML"),
+            ("", "is not a kubeconfig"),
+            ("canary-secret-value", "is not a kubeconfig"),
+            ("a: [canary-secret-value", "is not valid YAML"),
             ("clusters: []", "current-context: is missing"),
             ("current-context: it", "contexts: is missing"),
             ("current-context: it\ncontexts: []", "current-context: contexts has no entry with the name \"it\""),
@@ -417,7 +428,7 @@ mod tests {
             let begun = std::time::Instant::now();
             let refused = refusal(text);
             assert!(
-                refused.starts_with("is no valid YAML") || refused.starts_with("has more than 10000 brackets"),
+                refused.starts_with("is not valid YAML") || refused.starts_with("has more than 10000 brackets"),
                 "{refused}"
             );
             assert!(begun.elapsed() < std::time::Duration::from_secs(5), "{refused}");

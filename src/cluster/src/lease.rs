@@ -1,11 +1,12 @@
 //! Leader election with a Lease: only one of several agents acts.
 //!
-//! The holder renews the Lease every retry period and steps down by itself if it could not renew it for
-//! [`Timing::deadline`]. Others take the Lease if it has not changed for its duration, measured by their own clock
-//! from the time they saw the change: clocks of different machines are never compared.
+//! The holder renews the Lease every retry period, and steps down by itself if it could not renew the Lease for
+//! [`Timing::deadline`]. Other candidates take the Lease if it has not changed for its duration. Each candidate
+//! measures that time with its own clock from when it saw the change, because clocks of different machines cannot be
+//! compared.
 //!
-//! Invariant: every write carries the resourceVersion that was read. If two candidates take the Lease at once, one
-//! succeeds.
+//! Invariant: every write contains the resourceVersion that was read. If two candidates take the Lease simultaneously,
+//! only one succeeds.
 //! Invariant: a [`Term`] ends at most [`Timing::deadline`] after the last renewal was sent, and before the Lease is
 //! released. No other candidate may take the Lease before that.
 //!
@@ -29,16 +30,16 @@ use mainstay_object::failure::caught;
 /// The durations of leader election.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// Lease duration: the time for which others respect it after its last change. Whole seconds.
+    /// Lease duration: the time for which other candidates respect the Lease after its last change. Whole seconds.
     pub lease: Duration,
     /// Renew deadline: the time for which a leader continues without a renewal. Shorter than `lease`.
     pub deadline: Duration,
-    /// Retry period: the interval of renewals and of reads by others.
+    /// Retry period: the interval of renewals by the holder and of reads by other candidates.
     pub retry: Duration,
 }
 
 impl Default for Timing {
-    /// 15 s, 10 s, 2 s, as in Kubernetes' own controllers.
+    /// Returns 15 s, 10 s and 2 s, as in Kubernetes' own controllers.
     fn default() -> Self {
         Self { lease: Duration::from_secs(15), deadline: Duration::from_secs(10), retry: Duration::from_secs(2) }
     }
@@ -108,8 +109,8 @@ impl ObservedLease {
     }
 }
 
-/// Decides on the next step. The Lease may be taken if it was released, if it is ours, or if it has not changed for
-/// its duration since its last observed change.
+/// Decides on the next step. The Lease may be taken if it was released, if this candidate holds it, or if it has not
+/// changed for its duration since its last observed change.
 fn decide(seen: &ObservedLease, me: &str, own: Duration, now: Instant) -> LeaseAction {
     let theirs = seen.spec["leaseDurationSeconds"].as_u64().filter(|seconds| (1..=3600).contains(seconds));
     let duration = theirs.map_or(own, Duration::from_secs);
@@ -120,7 +121,7 @@ fn decide(seen: &ObservedLease, me: &str, own: Duration, now: Instant) -> LeaseA
     }
 }
 
-/// Records a change of the Lease by our own clock.
+/// Records a change of the Lease, with the time of this candidate's clock.
 fn observe(seen: Option<ObservedLease>, lease: &Value, now: Instant) -> ObservedLease {
     match seen {
         Some(seen) if seen.spec == lease["spec"] => seen,
@@ -128,7 +129,7 @@ fn observe(seen: Option<ObservedLease>, lease: &Value, now: Instant) -> Observed
     }
 }
 
-/// Returns the Lease with us as its holder.
+/// Returns the Lease with this candidate as its holder.
 fn held(lease: &Value, me: &str, timing: Timing, now: Timestamp) -> Value {
     let mut lease = lease.clone();
     let old = &lease["spec"];
@@ -146,7 +147,7 @@ fn held(lease: &Value, me: &str, timing: Timing, now: Timestamp) -> Value {
     lease
 }
 
-/// MicroTime: API servers refuse any other number of digits.
+/// Formats a MicroTime. API servers reject any other number of digits.
 pub(super) fn micro_time(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string()
 }
@@ -160,7 +161,7 @@ struct Held {
 
 impl Elector {
     /// Returns a candidate. Its `identity` must be unique among running processes, such as a pod's UID. A restarted
-    /// process with the same identity takes its Lease at once. No request is sent before [`run`](Self::run).
+    /// process with the same identity takes its Lease immediately. No request is sent before [`run`](Self::run).
     pub fn new(cluster: Cluster, namespace: &str, name: &str, identity: &str, timing: Timing) -> (Self, Leadership) {
         let (leading, leadership) = watch::channel(None);
         let elector = Self {
@@ -175,7 +176,7 @@ impl Elector {
         (elector, Leadership(leadership))
     }
 
-    /// Takes part in the election until `shutdown` is cancelled, then releases the Lease if it is ours.
+    /// Takes part in the election until `shutdown` is cancelled, then releases the Lease if this candidate holds it.
     pub async fn run(self, shutdown: CancellationToken) {
         while let Some(held) = shutdown.run_until_cancelled(caught(self.acquire())).await {
             let Ok(held) = held else {
@@ -206,7 +207,7 @@ impl Elector {
                 Ok(None) => failing = false,
                 Err(error) => {
                     let error = mainstay_object::failure::chain(&error);
-                    // Warns once: an agent without the permission to lead must neither be silent nor flood the log.
+                    // Warns only once: an agent without the permission to lead must report that, but not flood the log.
                     if failing {
                         tracing::debug!(error, "the Lease cannot be taken");
                     } else {
@@ -219,10 +220,10 @@ impl Elector {
         }
     }
 
-    /// Takes the Lease if that is allowed. Returns `None` otherwise, or if another process was faster.
+    /// Takes the Lease if that is allowed. Returns `None` if it is not, or if another process was faster.
     async fn attempt(&self, seen: &mut Option<ObservedLease>) -> Result<Option<Held>, Error> {
         let found = self.cluster.get(&self.kind, Some(&self.namespace), &self.name).await?;
-        // The clock is read after the answer, so that a change is never dated before it happened.
+        // The clock is read after the response arrived, so that a change is never dated before it happened.
         let answered = Instant::now();
         let written = match found {
             None => {
@@ -262,12 +263,12 @@ impl Elector {
         }
     }
 
-    /// Renews the Lease with retries. Returns `None` if it is not ours any more.
+    /// Renews the Lease with retries. Returns `None` if this candidate does not hold it any more.
     async fn renew(&self, mut held: Held) -> Option<Held> {
         loop {
             let sent = Instant::now();
             let renewed = self::held(&held.lease, &self.identity, self.timing, Timestamp::now());
-            // A hanging request must leave time for another one before the deadline.
+            // A hanging request must leave time for a second one before the deadline.
             let written = caught(tokio::time::timeout(self.timing.deadline / 3, self.write(&renewed))).await;
             // A panic is retried, because the end of the term would stop all work of the agent.
             let Ok(written) = written else {
@@ -278,7 +279,7 @@ impl Elector {
                 Ok(Ok(lease)) => return Some(Held { lease, renewed: sent }),
                 Ok(Err(error)) if error.is_not_found() => return None,
                 Ok(Err(error)) if error.is_conflict() => {
-                    // The answer to our own write may have been lost, or another client set a label.
+                    // The response to this candidate's own write may have been lost, or another client set a label.
                     let found = self.cluster.get(&self.kind, Some(&self.namespace), &self.name).await;
                     match found {
                         Ok(Some(lease)) if lease["spec"]["holderIdentity"] == *self.identity => {

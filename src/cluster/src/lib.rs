@@ -1,7 +1,7 @@
 //! The client for the Kubernetes API: discovery, reads, applies, deletes, watches, Events and leader election.
 //!
-//! A [`Cluster`] turns a [`Kind`], a name and JSON into requests, and answers into JSON or an [`Error`]. An error
-//! names the attempt and its subject, and has a [`Class`](mainstay_object::failure::Class). The client works on raw
+//! A [`Cluster`] turns a [`Kind`], a name and JSON into requests, and responses into JSON or an [`Error`]. An error
+//! contains the attempt and its subject, and has a [`Class`](mainstay_object::failure::Class). The client works on raw
 //! bytes and [`serde_json::Value`]: a kind is a row of discovery, never a Rust type.
 //!
 //! [`reflector`] turns a watch into a typed cache that says what changed, what is gone, and when it is complete.
@@ -12,13 +12,13 @@
 //!
 //! Invariant: every request has a deadline; a watch detects a dead connection by itself.
 //! Invariant: a write is never repeated here. Callers retry; [`Error::retry_after`] is the server's `Retry-After`.
-//! Invariant: text of a server reaches an error only through
+//! Invariant: a text from a server gets into an error only through
 //! [`redact_server_text`](mainstay_object::redact_server_text).
 //! Invariant: every request is counted, by verb and resource, in [`Requests`].
 //! Invariant: an impersonated [`ServiceAccount`] applies to every request except discovery, which all share.
 //!
 //! The logging setup must filter out the target `kube_client::client` below `ERROR`: some of its functions log whole
-//! answers, which may be Secrets. This module calls none of those, but a dependency might.
+//! responses, which may be Secrets. This crate calls none of those, but a dependency might.
 //! `kube_client::client::builder` logs at `ERROR` what is reported here as an [`Error`] anyway.
 //!
 //! Not here: features (GitSync, Function), retries, and rate limits.

@@ -1,10 +1,10 @@
-//! Lists and watches of one namespace, for an agent that is limited to several.
+//! Lists and watches in one of the namespaces to which the agent is limited.
 //!
-//! The Roles of the agent are deleted with their namespace, so the API server refuses lists there. Until the namespace
-//! and its Roles exist again, its list counts as empty, and the lists of the other namespaces continue.
+//! The agent's Roles in a namespace are deleted with the namespace, so the API server rejects lists there. Until the
+//! namespace and the Roles exist again, its list counts as empty, and the lists of the other namespaces continue.
 //!
-//! Invariant: a refusal in an existing namespace is a failure, unless the namespace was absent and has not been read
-//! since.
+//! Invariant: a rejected list in an existing namespace is a failure, unless the namespace was absent and could not be
+//! read since then.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use super::selection::Selection;
 use super::watch::WatchEvent;
 
 impl Cluster {
-    /// Whether a refused list or watch of a namespace counts as empty.
+    /// Whether a rejected list or watch of a namespace counts as empty.
     pub(super) async fn counts_as_empty(&self, namespace: &str, error: &Error) -> bool {
         if !error.is_forbidden() {
             return false;
@@ -32,7 +32,8 @@ impl Cluster {
                 if is_new {
                     tracing::warn!(
                         namespace,
-                        "the namespace exists again, and the agent has no rights in it; apply the output of `mainstay install` again"
+                        "the namespace exists again, and the agent has no permissions in it; apply the output of \
+                         `mainstay install` again"
                     );
                 }
                 true
@@ -41,7 +42,7 @@ impl Cluster {
                 if absent.insert(namespace) {
                     tracing::warn!(
                         namespace,
-                        "the namespace of --namespaces does not exist; the agent goes on with the others"
+                        "the namespace of --namespaces does not exist; the agent continues with the others"
                     );
                 }
                 true
@@ -75,9 +76,9 @@ struct Lenient<F> {
     open: F,
     events: BoxStream<'static, WatchEvent>,
     queue: VecDeque<WatchEvent>,
-    /// A list has begun and has no object yet.
+    /// Whether a list has begun and no object has arrived yet.
     is_blank: bool,
-    /// The watch counts as empty now.
+    /// Whether the watch counts as empty now.
     is_empty: bool,
 }
 

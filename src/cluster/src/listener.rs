@@ -1,17 +1,17 @@
 //! An HTTP listener for untrusted clients: probes, scrapes, webhooks.
 //!
-//! Invariant: a client costs at most one of a bounded number of connections, for a bounded time, and a head of at most
-//! 16 KiB. If all connections are taken, a new client replaces the one that has been silent longest. Silent clients
+//! Invariant: a client takes at most one of a bounded number of connections, for a bounded time, and a request head of
+//! at most 16 KiB. If all connections are taken, a new client replaces the one that has been idle longest. Idle clients
 //! therefore block no others.
 //! Invariant: a connection carries one request, unless connections are [kept](Limits::kept).
-//! Invariant: a panic in an answer ends only its connection, with the status 500.
-//! Invariant: a client that is still sending when it is answered can read the answer: the rest of its body is read and
-//! dropped, up to 1 MiB.
-//! Invariant: a listener for the same user refuses requests of foreign web pages, and hosts other than this machine
-//! and Services.
-//! Invariant: the time of a TLS handshake counts as part of the head, and so does the first byte if it decides on TLS.
+//! Invariant: a panic while a response is created ends only its connection, with the status 500.
+//! Invariant: a client that is still sending when the response arrives can read the response: the rest of the request
+//! body is read and dropped, up to 1 MiB.
+//! Invariant: a listener that serves only the same user rejects requests of foreign web pages, and requests with a host
+//! other than this machine or a Service.
+//! Invariant: the timeout of the head includes the TLS handshake, and the first byte if that decides on TLS.
 //!
-//! Not here: certificates, and limits of bodies, which the answer function sets.
+//! Not here: certificates, and limits of bodies, which the handler sets.
 
 mod connection;
 mod limits;
@@ -45,11 +45,11 @@ use loopback::{Listener, Reach, web};
 use mainstay_api::names::EVENTING_NAMESPACE;
 use mainstay_object::failure::{Panicked, caught};
 
-/// Maximum size of a request's head, and of a chunk that is read at once.
+/// Maximum size of a request's head, and of a chunk that is read in one step.
 const HEAD_BYTES: usize = 16 << 10;
 /// Maximum number of a request's headers.
 const HEADERS: usize = 64;
-/// Maximum number of bytes that are read and dropped after an answer.
+/// Maximum number of bytes that are read and dropped after a response.
 const UNREAD_BYTES: u64 = 1 << 20;
 /// Delay after a failed accept, for example without free file descriptors.
 const AGAIN: Duration = Duration::from_millis(50);
@@ -70,7 +70,7 @@ pub fn is_encrypted(head: &http::request::Parts) -> bool {
 enum Encryption {
     None,
     All(TlsAcceptor),
-    /// Those that begin with a handshake record.
+    /// Connections that begin with a handshake record.
     AsTheyBegin(TlsAcceptor),
 }
 
@@ -83,7 +83,7 @@ pub fn has_certificate(head: &http::request::Parts) -> bool {
     head.extensions.get::<ClientCertificate>().is_some()
 }
 
-/// Answers requests until `stop`. Errors of a connection end only that connection.
+/// Responds to requests until `stop`. Errors of a connection end only that connection.
 pub async fn serve<F, Answer, B>(listener: Listener, limits: Limits, answer: F, stop: CancellationToken)
 where
     F: Fn(Request<Incoming>) -> Answer + Clone + Send + Sync + 'static,
@@ -93,7 +93,7 @@ where
     serve_with(listener, Encryption::None, limits, answer, stop).await;
 }
 
-/// Like `serve`, over TLS.
+/// Same as `serve`, over TLS.
 pub async fn serve_tls<F, Answer, B>(
     listener: Listener,
     tls: TlsAcceptor,
@@ -108,7 +108,7 @@ pub async fn serve_tls<F, Answer, B>(
     serve_with(listener, Encryption::All(tls), limits, answer, stop).await;
 }
 
-/// Like `serve`, over TLS for clients that begin with it and over plain HTTP for others. Handlers call
+/// Same as `serve`, over TLS for clients that begin with a handshake, and over plain HTTP for others. Handlers call
 /// [`is_encrypted`].
 pub async fn serve_either<F, Answer, B>(
     listener: Listener,
@@ -162,7 +162,8 @@ async fn serve_with<F, Answer, B>(
     let _ = timeout(limits.farewell, ended).await;
 }
 
-/// Whether a request may be answered. A port that is open to all clients leaves this to its handler.
+/// Whether a request may be passed to the handler. A port that is open to all clients leaves this decision to its
+/// handler.
 fn judged<B>(reach: Reach, request: &Request<B>) -> Result<(), web::Refusal> {
     let is_service = |host: &str| {
         let namespace = host.split_once('.').map_or("", |(_, namespace)| namespace);
@@ -174,7 +175,7 @@ fn judged<B>(reach: Reach, request: &Request<B>) -> Result<(), web::Refusal> {
     }
 }
 
-/// The refusal. Its reason is in a header, because the type of the body is generic.
+/// Returns the response to a rejected request. The reason is in a header, because the type of the body is generic.
 fn refused<B: Default>(refusal: &web::Refusal) -> Response<B> {
     let mut response = Response::new(B::default());
     *response.status_mut() = StatusCode::FORBIDDEN;
@@ -186,7 +187,7 @@ fn refused<B: Default>(refusal: &web::Refusal) -> Response<B> {
 
 /// Logs a request whose handler panicked.
 fn report(panicked: Panicked) {
-    tracing::error!(reason = "InternalError", why = panicked.to_string(), "a request was not answered");
+    tracing::error!(reason = "InternalError", why = panicked.to_string(), "a request got no response");
 }
 
 fn internal_error<B: Default>(panicked: Panicked) -> Response<B> {
@@ -209,7 +210,7 @@ async fn accept(listener: &Listener) -> TcpStream {
     }
 }
 
-/// Waits for a permit, or cancels the connection that has been silent longest and returns `None`.
+/// Waits for a permit. Returns `None` after cancelling the connection that has been idle longest.
 async fn permit(permits: &Arc<Semaphore>, silent: &Silent) -> Option<OwnedSemaphorePermit> {
     if let Ok(permit) = Arc::clone(permits).try_acquire_owned() {
         return Some(permit);
@@ -297,13 +298,13 @@ async fn connection<S, F, Answer, B>(
         })
     });
     let mut http = http1::Builder::new();
-    // Also the timeout between two requests.
+    // This is also the timeout between two requests.
     let head = limits.kept.map_or(limits.head, |kept| kept.max(limits.head));
     http.timer(TokioTimer::new()).header_read_timeout(head).keep_alive(limits.kept.is_some());
     http.max_buf_size(HEAD_BYTES).max_headers(HEADERS);
     let is_answered = {
         let mut connection = pin!(http.serve_connection(TokioIo::new(&mut stream), service));
-        // An error of a connection concerns only its client.
+        // An error of a connection affects only its client.
         tokio::select! {
             _ = &mut connection => true,
             () = known.late() => false,
@@ -323,8 +324,8 @@ async fn connection<S, F, Answer, B>(
     drop(permit);
 }
 
-/// Ends the answer, and reads and drops what the client still sends. A socket that is closed with unread bytes resets
-/// the connection, and the client loses the answer.
+/// Ends the response, and reads and drops the bytes that the client still sends. Closing a socket with unread bytes
+/// would reset the connection, and the client would lose the response.
 async fn drain<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S) -> io::Result<()> {
     stream.shutdown().await?;
     tokio::io::copy(&mut stream.take(UNREAD_BYTES), &mut tokio::io::sink()).await?;
@@ -339,7 +340,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns the status line of the answer to a request for this path.
+    /// Returns the status line of the response to a request for this path.
     async fn ask(address: std::net::SocketAddr, path: &str) -> String {
         let mut stream = TcpStream::connect(address).await.unwrap();
         stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes()).await.unwrap();
@@ -358,7 +359,7 @@ mod tests {
         }
     }
 
-    /// Sends a request on a connection and returns the status line of its answer, which has no body.
+    /// Sends a request on a connection and returns the status line of its response, which has no body.
     async fn ask_on(stream: &mut TcpStream) -> Option<String> {
         stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await.ok()?;
         let mut answer = Vec::new();
@@ -382,7 +383,7 @@ mod tests {
             assert_eq!((ask_on(&mut first).await, ask_on(&mut second).await), (ok.clone(), ok.clone()));
             tokio::time::sleep(kept * 3 / 4).await;
         }
-        // Both are silent, the first one longer.
+        // Both connections are idle, the first one longer.
         let mut third = TcpStream::connect(address).await.unwrap();
         assert_eq!(ask_on(&mut third).await, ok);
         assert_eq!((ask_on(&mut first).await, ask_on(&mut second).await), (None, ok.clone()));
@@ -416,7 +417,7 @@ mod tests {
         let mut second = TcpStream::connect(address).await.unwrap();
         for _ in 0..100 {
             send.send(Bytes::from_static(b"x")).await.unwrap();
-            // One byte as a chunk.
+            // The response body: one byte as a chunk.
             let mut chunk = [0; 6];
             first.read_exact(&mut chunk).await.unwrap();
             assert_eq!(&chunk, b"1\r\nx\r\n");
@@ -425,7 +426,7 @@ mod tests {
         let mut end = [0; 5];
         first.read_exact(&mut end).await.unwrap();
         assert_eq!(&end, b"0\r\n\r\n");
-        // The connection is silent now and gives way.
+        // The connection is idle now and is closed for a new client.
         assert_eq!(ask_on(&mut second).await.as_deref(), Some("HTTP/1.1 200 OK"));
         stop.cancel();
         assert!(serving.await.is_ok());
@@ -447,7 +448,7 @@ mod tests {
                 first.write_all(&[b'x'; 10_000]).await.unwrap();
             }
             first.read_to_end(&mut Vec::new()).await.unwrap();
-            // The answered connection gives way.
+            // The connection has its response and is closed for a new client.
             let mut second = TcpStream::connect(address).await.unwrap();
             assert_eq!(ask_on(&mut second).await.as_deref(), Some("HTTP/1.1 200 OK"));
             drop(first);
@@ -466,7 +467,7 @@ mod tests {
             assert_eq!(ask(address, path).await, "HTTP/1.1 500 Internal Server Error");
             assert_eq!(ask(address, "/").await, "HTTP/1.1 200 OK", "after {path}");
         }
-        // A request in flight at the stop.
+        // A request is in flight at the stop.
         let last = tokio::spawn(async move { ask(address, "/answer").await });
         last.await.unwrap();
         stop.cancel();

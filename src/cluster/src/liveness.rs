@@ -1,11 +1,12 @@
 //! Liveness of the process: detects stuck components.
 //!
 //! A task makes progress whenever it is polled. Every operation of the agent has a deadline (a request to the API
-//! server 65 s, a lookup 30 s, a fetch 300 s), which wakes its task. A task that was not polled for much longer waits
-//! for an event that never comes, and only a restart helps. Unavailable servers do not cause that.
+//! server 65 s, a lookup 30 s, a fetch 300 s), and the deadline wakes its task. So a task that was not polled for much
+//! longer waits for an event that never comes, and only a restart helps. Unavailable servers do not cause that.
 //!
 //! Invariant: an idle component is never reported as stuck.
-//! Invariant: a component is not stuck while any of its tasks makes progress, because others may wait for that one.
+//! Invariant: a component is not stuck while any of its tasks makes progress, because the others may wait for that
+//! task.
 //!
 //! Not here: requests, log lines, and anything else that could get stuck.
 
@@ -46,7 +47,7 @@ struct State {
     idle: Duration,
 }
 
-/// A running task. It ends when this is dropped.
+/// A running task, until this value is dropped.
 struct Running<'c>(&'c Component);
 
 impl Liveness {
@@ -54,7 +55,7 @@ impl Liveness {
     pub fn component(&self, name: &'static str) -> Component {
         let component = Component::new(name);
         let mut components = self.0.lock();
-        // A component without other holders has ended with its term.
+        // A component without other holders belongs to a term that has ended.
         components.retain(|component| Arc::strong_count(&component.0) > 1);
         components.push(component.clone());
         component
@@ -96,7 +97,7 @@ impl Component {
         }
     }
 
-    /// Runs a loop that may be idle. A timer polls it regularly.
+    /// Runs a loop that may be idle. A timer polls the loop regularly.
     pub async fn track_loop<F: Future>(&self, task: F) -> F::Output {
         self.0.state.lock().idle = TICK;
         let ticking = async {

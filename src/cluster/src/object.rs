@@ -1,9 +1,9 @@
 //! Decodes an object of a server: the whole object, or at least its identity.
 //!
-//! Servers store objects with up to a thousand levels, but our parser stops at 128. A deep object concerns its owner
-//! only, and must not hide the other objects of its kind.
+//! Servers store objects with up to a thousand levels, but the parser here stops at 128. An object that is too deep
+//! must affect only its owner, and must not hide the other objects of its kind.
 //!
-//! Invariant: an object that does not parse is known by name, so it never counts as absent.
+//! Invariant: an object that cannot be parsed is known by name, so it never counts as absent.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use super::kind::Kind;
 pub(super) enum Read {
     /// The whole object.
     Whole(Value),
-    /// `apiVersion`, `kind` and `metadata` as far as they parse, and the error of the rest.
+    /// `apiVersion`, `kind` and `metadata` as far as they can be parsed, and the error of the rest.
     Identity(Value, Error),
 }
 
@@ -40,7 +40,7 @@ struct OnlyMetadata {
     metadata: ObjectMeta,
 }
 
-/// Decodes an object. Fails if even its outline does not parse.
+/// Decodes an object. Fails if not even its outline can be parsed.
 pub(super) fn read(text: &str) -> Result<Read, Error> {
     match serde_json::from_str(text) {
         Ok(object) => Ok(Read::Whole(object)),
@@ -59,7 +59,7 @@ pub(super) fn read_item(kind: &Kind, text: &str) -> Result<Read, Error> {
     Ok(read)
 }
 
-/// Decodes the metadata of an object, without `managedFields` if they do not parse.
+/// Decodes the metadata of an object, without `managedFields` if those cannot be parsed.
 pub(super) fn read_metadata(text: &[u8]) -> Result<ObjectMeta, Error> {
     let read = match serde_json::from_slice::<OnlyMetadata>(text) {
         Ok(object) => object,
@@ -68,7 +68,7 @@ pub(super) fn read_metadata(text: &[u8]) -> Result<ObjectMeta, Error> {
     Ok(read.metadata)
 }
 
-/// Decodes the outline of an object without `managedFields`, which are as deep as the object.
+/// Decodes the outline of an object without `managedFields`, which are nested as deeply as the object.
 fn identity(text: &[u8]) -> Result<Value, Error> {
     let outline: Outline = serde_json::from_slice(text)?;
     let value = |raw: &RawValue| serde_json::from_str::<Value>(raw.get()).ok();

@@ -1,8 +1,8 @@
-//! Finds the configuration of a cluster: kubeconfigs and flags as in kubectl, or the ServiceAccount of the pod.
+//! Finds the configuration of a cluster: kubeconfigs and flags as for kubectl, or the ServiceAccount of the pod.
 //!
-//! Invariant: the order is that of kubectl: the file of the flag, `$KUBECONFIG`, `~/.kube/config`, the ServiceAccount
-//! of the pod. If a named file cannot be used, it is an error without a fallback.
-//! Invariant: only this module reads the agent's own kubeconfig and the variables that name it.
+//! Invariant: the order is that of kubectl: the file in the flag, `$KUBECONFIG`, `~/.kube/config`, the ServiceAccount
+//! of the pod. If a file that is set explicitly cannot be used, the result is an error, not a fallback.
+//! Invariant: only this module reads the agent's own kubeconfig and the environment variables that point to it.
 //!
 //! Not here: the clients of a configuration (`connect`).
 
@@ -49,7 +49,7 @@ enum Place {
 /// The relevant environment variables.
 #[derive(Clone, Debug, Default)]
 struct Environment {
-    /// The paths of `$KUBECONFIG`.
+    /// The paths in `$KUBECONFIG`.
     kubeconfig: Vec<PathBuf>,
     /// `~/.kube/config`.
     home: Option<PathBuf>,
@@ -68,7 +68,7 @@ impl Environment {
 }
 
 impl Origin {
-    /// Returns the origin of a kubeconfig with its current context.
+    /// Returns the origin for the current context of a kubeconfig.
     pub fn of_file(path: &Path) -> Self {
         Self { kubeconfig: Some(path.to_owned()), ..Self::default() }
     }
@@ -83,7 +83,7 @@ impl Origin {
         Ok(self.config().await?.default_namespace)
     }
 
-    /// Returns an extension of the context, which other programs ignore; `None` if it cannot be read.
+    /// Returns an extension of the context, which other programs ignore; `None` if it is missing or cannot be read.
     pub fn extension(&self, name: &str) -> Option<Value> {
         let Place::Files(paths) = place(self, &Environment::read(), Path::exists) else { return None };
         let all = read(&paths).ok()?;
@@ -126,7 +126,7 @@ fn place(origin: &Origin, environment: &Environment, is_there: impl Fn(&Path) ->
     if let Some(path) = &origin.kubeconfig {
         return Place::Files(vec![path.clone()]);
     }
-    // If there are several files, some may be missing.
+    // If there are several files, some of them may be missing.
     match &environment.kubeconfig[..] {
         [] => {}
         [one] => return Place::Files(vec![one.clone()]),

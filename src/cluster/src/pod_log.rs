@@ -1,6 +1,6 @@
 //! Reads the log of a container line by line.
 //!
-//! Invariant: a line has at most 256 KiB. A longer one is cut.
+//! Invariant: a line has at most 256 KiB. A longer line is cut.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ const TEXT: &str = "application/json, */*";
 /// Selects lines of a log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogOptions {
-    /// The container; the default is the only one.
+    /// Name of the container; may be omitted if the pod has only one.
     pub container: Option<String>,
     /// Whether to wait for later lines.
     pub follow: bool,
@@ -50,7 +50,7 @@ impl LogOptions {
     }
 }
 
-/// Splits bytes into lines. The last one may be incomplete.
+/// Splits bytes into lines. The last line may be incomplete.
 #[derive(Default)]
 struct Lines {
     whole: VecDeque<String>,
@@ -87,7 +87,7 @@ impl Cluster {
         options: &LogOptions,
     ) -> Result<BoxStream<'static, Result<String, Error>>, Error> {
         let pods = Kind::fixed("v1", "Pod", "pods", Scope::Namespaced);
-        // A followed log may be silent for as long as a watch.
+        // A followed log may be idle for as long as a watch.
         let verb = if options.follow { Verb::Watch } else { Verb::Get };
         let mut call = Call::object(Attempt::Read, verb, &pods, Some(namespace), pod, Some("log"))?;
         options.add_to(&mut call.path);
@@ -119,7 +119,7 @@ impl Cluster {
 async fn next(body: &mut Body) -> Option<Result<Bytes, Cause>> {
     loop {
         match body.frame().await? {
-            // Trailers contain no text.
+            // A frame without data contains trailers, which are not part of the log.
             Ok(frame) => {
                 if let Ok(bytes) = frame.into_data() {
                     return Some(Ok(bytes));

@@ -1,4 +1,4 @@
-//! Tables of objects, as `kubectl get` prints them. The API server builds them.
+//! Tables of objects, as `kubectl get` prints them. The API server creates the tables.
 //!
 //! Not here: the width of a table.
 
@@ -28,9 +28,9 @@ pub struct Printed {
 /// One column.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct PrintedColumn {
-    /// Its title.
+    /// The title of the column.
     pub name: String,
-    /// 0 for a column that is always shown; more if only `-o wide` shows it.
+    /// 0 for a column that is always shown; higher if only `-o wide` shows the column.
     #[serde(default)]
     pub priority: i32,
 }
@@ -38,9 +38,9 @@ pub struct PrintedColumn {
 /// One object.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PrintedRow {
-    /// Its namespace.
+    /// Namespace of the object.
     pub namespace: Option<String>,
-    /// Its name.
+    /// Name of the object.
     pub name: String,
     /// The texts of the columns.
     pub cells: Vec<String>,
@@ -115,7 +115,7 @@ impl Cluster {
         }
     }
 
-    /// Adds the rows of an answer. Returns the token of the next page, or an empty text.
+    /// Adds the rows of a response. Returns the token of the next page, or an empty string.
     async fn print_into(&self, printed: &mut Printed, mut call: Call) -> Result<String, Error> {
         call.accept = TABLE;
         let answer = self.ask(&call).await?;

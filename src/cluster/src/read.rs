@@ -1,7 +1,7 @@
 //! Reads: one object, or a collection page by page.
 //!
-//! Invariant: at most one page of a collection is in memory. A page of more than one object has at most 4 MiB; if
-//! objects are large, pages have fewer of them.
+//! Invariant: at most one page of a collection is in memory. A page with several objects has at most 4 MiB; if objects
+//! are large, a page contains fewer of them.
 //! Invariant: the number of pages that are read concurrently is limited for all callers together.
 //! Invariant: an item of a list has `apiVersion` and `kind`, although servers omit them in lists.
 
@@ -29,7 +29,7 @@ const LIST_METADATA: &str = "application/json;as=PartialObjectMetadataList;g=met
 const METADATA_PAGE: u32 = 500;
 /// Page size of other lists. Small, because an object may have more than a megabyte.
 pub(super) const WHOLE_PAGE: u32 = 50;
-/// Maximum size of a page of more than one object. A larger page is requested again with fewer objects.
+/// Maximum size of a page with several objects. A larger page is requested again with fewer objects.
 const PAGE_BYTES: usize = 4 << 20;
 
 /// One page of a collection.
@@ -37,7 +37,7 @@ pub(super) struct Page {
     pub items: VecDeque<Box<RawValue>>,
     /// Continue token; `None` on the last page.
     pub next: Option<String>,
-    /// Resource version of the snapshot that all pages of a list belong to.
+    /// Resource version of the snapshot to which all pages of a list belong.
     pub version: String,
     /// Page size for the next request.
     pub limit: u32,
@@ -60,7 +60,7 @@ struct PageMetadata {
 }
 
 impl Page {
-    /// Parses the answer to a request with this limit.
+    /// Parses the response to a request with this page size.
     pub(super) fn read(answer: &[u8], limit: u32) -> Result<Self, serde_json::Error> {
         let body: PageBody = serde_json::from_slice(answer)?;
         Ok(Self {
@@ -78,7 +78,7 @@ impl Cluster {
         self.read(kind, namespace, name, JSON, |answer| serde_json::from_slice(answer)).await
     }
 
-    /// Reads the metadata of one object; `None` if it does not exist.
+    /// Reads the metadata of one object; `None` if the object does not exist.
     pub async fn get_metadata(
         &self,
         kind: &Kind,
@@ -121,8 +121,8 @@ impl Cluster {
             .boxed()
     }
 
-    /// Streams every selected object. Ends after the first error. If the snapshot of the list expires, it continues
-    /// with the current state: objects that changed meanwhile may be missing or come twice.
+    /// Streams every selected object. Ends after the first error. If the snapshot of the list expires, the list
+    /// continues with the current state: objects that changed in the meantime may be missing or occur twice.
     pub fn list(&self, kind: &Arc<Kind>, selection: Selection) -> BoxStream<'static, Result<Value, Error>> {
         let owner = Arc::clone(kind);
         self.list_raw(kind, selection)
@@ -207,7 +207,7 @@ impl Cluster {
         }
     }
 
-    /// Reads one page with this limit.
+    /// Reads one page of at most `limit` objects.
     async fn page_of(&self, kind: &Kind, selection: &Selection, next: &str, limit: u32) -> Result<Page, Error> {
         let mut path = selection.path(kind);
         and(&mut path, "limit", &limit.to_string());

@@ -1,12 +1,12 @@
 //! Reflectors: a watch becomes a typed cache and a stream of changes.
 //!
-//! A [`Reflector`] lists a [`Selection`] of a kind, watches it from there, and keeps a part of each object, the value
-//! of its reader. It reports three things:
+//! A [`Reflector`] lists a [`Selection`] of a kind, watches it from there, and stores a part of each object: the value
+//! that its reader returns. It reports three things:
 //!
-//! - [`Change::Changed`]: an object is new, or its value differs. The same value again is no change.
+//! - [`Change::Changed`]: an object is new, or its value differs. An equal value is no change.
 //! - [`Change::Gone`]: a known object does not exist any more, whether its deletion was seen or missed.
-//! - [`Change::Complete`]: a list is complete. From the first one on, an object that is not in the cache did not
-//!   exist.
+//! - [`Change::Complete`]: a list is complete. From the first complete list on, an object that is not in the cache did
+//!   not exist.
 //!
 //! ```no_run
 //! # async fn example(cluster: &mainstay_cluster::Cluster) {
@@ -42,14 +42,14 @@
 //! | [`Shown`] | a consumer with a separate store |
 //!
 //! # Memory
-//! A cache holds the name of each object, four bytes, and the `T` of its reader. The reader bounds the memory: it
-//! returns `None` for an irrelevant object, and an error if the object exceeds a budget. A new list takes no memory in
-//! a `Cache`. A [`Shown`] holds the keys of a list in progress.
+//! A cache contains the name of each object, four bytes, and the `T` of its reader. The reader bounds the memory: it
+//! returns `None` for an irrelevant object, and an error if the object exceeds a budget. A new list takes no additional
+//! memory in a `Cache`. A [`Shown`] contains the keys of a list in progress.
 //!
 //! # Invariants
 //! Invariant: only this module and the producers (`watch`, `scope`) match [`WatchEvent`].
 //! Invariant: an incomplete list that began again does not remove objects.
-//! Invariant: an object that does not parse counts as existing. It is logged and reported, and its last value stays.
+//! Invariant: an object that cannot be parsed counts as existing. It is logged and reported, and its last value stays.
 //!
 //! # Why not `kube::runtime`
 //! The `reflector` of version 5.0 lacks features that the agent needs:
@@ -61,7 +61,7 @@
 //!   and digests of a Secret.
 //! - It reports an unchanged state after each list. `predicate_filter` drops such events, but its stream does not tell
 //!   a deletion from a change.
-//! - Its `watcher` fails on an object that does not parse, or omits it without its name. See the module of
+//! - Its `watcher` fails on an object that cannot be parsed, or omits it without its name. See the module of
 //!   [`Cluster::watch`].
 //!
 //! Not here: subscriptions to a shared cache, indexes, periodic resyncs, and the meaning of changes.
@@ -93,7 +93,7 @@ pub fn name_of(live: &Value) -> Option<Name> {
 
 /// A change of a [`Cache`], or an event of its watch.
 pub enum Change<T> {
-    /// An object is new, or its value differs from `before`. The cache holds the new value.
+    /// An object is new, or its value differs from `before`. The cache contains the new value.
     Changed {
         /// The object.
         name: Name,
@@ -111,11 +111,11 @@ pub enum Change<T> {
         /// The last state of the object; `None` if the watch missed its deletion.
         last: Option<Value>,
     },
-    /// An object exists and does not parse. Its last value stays.
+    /// An object exists but cannot be parsed. Its last value stays.
     Unreadable {
         /// The object.
         name: Name,
-        /// The object as far as it parses: at least its metadata.
+        /// The object as far as it can be parsed: at least its metadata.
         live: Value,
         /// The reason, without values of the object.
         why: String,
@@ -131,7 +131,7 @@ pub enum Change<T> {
     Resumed,
 }
 
-/// Shows the names of objects but not their content, which may be a Secret.
+/// Formats the names of objects but not their content, which may be a Secret.
 impl<T> fmt::Debug for Change<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -151,20 +151,20 @@ impl<T> fmt::Debug for Change<T> {
 /// lacks.
 pub struct Cache<T> {
     objects: HashMap<Name, Entry<T>>,
-    /// The number of the last list.
+    /// The number of the current list.
     list: u32,
     is_complete: bool,
     /// Whether two values are equal.
     is_same: fn(&T, &T) -> bool,
-    /// The value of an object that does not parse and was not known.
+    /// The value of an object that was not known before and cannot be parsed.
     unreadable: fn() -> Option<T>,
-    /// The last logged message about an object that does not parse, to log it once.
+    /// The last logged message about an object that cannot be parsed, so that it is logged only once.
     logged: Option<(Name, String)>,
 }
 
 struct Entry<T> {
     kept: T,
-    /// The number of the list that showed it or after which it changed.
+    /// The number of the list that contained the object, or during which the object changed.
     list: u32,
 }
 
@@ -193,7 +193,7 @@ impl<T> Cache<T> {
         Self { objects: HashMap::new(), list: 0, is_complete: false, is_same, unreadable, logged: None }
     }
 
-    /// Applies an event to the cache. Returns the changes, which the cache contains already.
+    /// Applies an event to the cache. Returns the changes; the cache already contains them.
     ///
     /// `read` returns the value of an object, `None` if the object is irrelevant, or why it cannot be read.
     pub fn take(&mut self, event: WatchEvent, read: impl FnOnce(&Value) -> Result<Option<T>, String>) -> Changes<T> {
@@ -269,7 +269,7 @@ impl<T> Cache<T> {
         missing.into_iter().map(|(name, before)| Change::Gone { name, before, last: None }).collect()
     }
 
-    /// Stores the value of an object from the answer to a write, before the watch shows it.
+    /// Stores the value of an object from the response to a write, before the watch shows it.
     pub fn insert(&mut self, name: Name, kept: T) {
         self.objects.insert(name, Entry { kept, list: self.list });
     }
@@ -285,7 +285,7 @@ impl<T> Cache<T> {
         self.is_complete = false;
     }
 
-    /// Whether a list was completed, so that an object that is not in the cache does not exist.
+    /// Whether a list was completed. From then on, an object that is not in the cache does not exist.
     pub fn is_complete(&self) -> bool {
         self.is_complete
     }
@@ -295,7 +295,7 @@ impl<T> Cache<T> {
         self.objects.get(&(namespace.to_owned(), name.to_owned())).map(|known| &known.kept)
     }
 
-    /// Returns all objects, in no order.
+    /// Returns all objects in arbitrary order.
     pub fn iter(&self) -> impl Iterator<Item = (&Name, &T)> {
         self.objects.iter().map(|(name, known)| (name, &known.kept))
     }
@@ -375,11 +375,11 @@ pub enum Delta<K> {
     Listed(K, Value),
     /// An object was added or changed.
     Changed(K, Value),
-    /// An object exists and does not parse, except for its metadata.
+    /// An object exists but cannot be parsed, except for its metadata.
     Unreadable(K, Value, Error),
-    /// An object was deleted. Its last state.
+    /// An object was deleted. The value is its last state.
     Gone(K, Value),
-    /// A list is complete. The consumer looks for objects that it [lacks](List::lacks).
+    /// A list is complete. The consumer checks which of its objects the list [lacks](List::lacks).
     Complete(List<K>),
     /// An attempt failed. The watch retries after a backoff.
     Failed(Error),
@@ -435,15 +435,15 @@ impl<K: Eq + Hash> List<K> {
         &self.shown
     }
 
-    /// Returns its resource version, or "" if the server did not send one.
+    /// Returns the resource version of the list, or "" if the server did not send one.
     pub fn version(&self) -> &str {
         &self.version
     }
 }
 
-/// The objects of a list in progress, for a consumer with a separate store.
+/// Follows the events of a watch for a consumer with a separate store.
 ///
-/// It holds only the keys of a list in progress.
+/// Only the keys of a list in progress are stored.
 #[derive(Debug)]
 pub struct Shown<K>(Option<HashSet<K>>);
 
@@ -454,13 +454,13 @@ impl<K> Default for Shown<K> {
 }
 
 impl<K: Clone + Eq + Hash> Shown<K> {
-    /// Converts an event. Returns `None` for the begin of a list and for an object without a `key`.
+    /// Converts an event. Returns `None` for the beginning of a list and for an object without a `key`.
     pub fn take(&mut self, event: WatchEvent, key: impl FnOnce(&Value) -> Option<K>) -> Option<Delta<K>> {
         self.take_noting(event, key, |key, _| Some(key.clone()))
     }
 
-    /// Like `take`, with a bound for unknown objects: `note` returns the key to note of a listed object, or
-    /// `None` to note nothing. Its arguments are the key and the number of noted keys.
+    /// Same as `take`, with a bound for unknown objects: `note` returns the key to record for a listed object, or
+    /// `None` to record nothing. Its arguments are the key and the number of recorded keys.
     pub fn take_noting(
         &mut self,
         event: WatchEvent,
@@ -474,7 +474,7 @@ impl<K: Clone + Eq + Hash> Shown<K> {
             }
             WatchEvent::Initial(live) => {
                 let key = key(&live)?;
-                // Only lists have this event.
+                // Only lists emit this event.
                 self.0.get_or_insert_default();
                 self.note_with(&key, note);
                 Delta::Listed(key, live)
@@ -498,7 +498,7 @@ impl<K: Clone + Eq + Hash> Shown<K> {
         }
     }
 
-    /// Notes an object from the answer to a write, because the list in progress may be older.
+    /// Records an object from the response to a write, because the list in progress may be older.
     pub fn note(&mut self, key: K) {
         if let Some(shown) = &mut self.0 {
             shown.insert(key);

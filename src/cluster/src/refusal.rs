@@ -1,8 +1,8 @@
-//! A refusal: the server's `Status` answer, redacted and classified.
+//! A refusal: the server's `Status` response, redacted and classified.
 //!
-//! Invariant: texts of the server are redacted as they are read. The original text is not kept.
-//! Invariant: every code has a class. Some 500 answers must not be retried, such as that for an unknown field in a
-//! typed object. Some 403 answers do not mean a missing permission, but a quota, a terminating namespace or a policy.
+//! Invariant: texts of the server are redacted when they are read. The original text is not stored.
+//! Invariant: every code has a class. Some 500 responses must not be retried, such as that for an unknown field in a
+//! typed object. Some 403 responses do not mean a missing permission, but a quota, a terminating namespace or a policy.
 
 use std::fmt;
 use std::time::Duration;
@@ -32,11 +32,11 @@ pub enum Denial {
 /// One cause of a refusal: an invalid field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldCause {
-    /// Such as `FieldValueInvalid`.
+    /// The reason of the cause, such as `FieldValueInvalid`.
     pub reason: String,
     /// Path of the field, such as `spec.selector`; may be empty.
     pub field: String,
-    /// Redacted text; withheld for Secrets.
+    /// Redacted message; withheld for Secrets.
     pub message: String,
 }
 
@@ -45,7 +45,7 @@ pub struct FieldCause {
 pub struct FieldConflict {
     /// Path of the field, such as `.spec.replicas`.
     pub field: String,
-    /// The field manager that owns it.
+    /// The field manager that owns the field.
     pub manager: String,
 }
 
@@ -57,7 +57,7 @@ pub struct Refusal {
     pub code: u16,
     /// Machine-readable reason, such as `NotFound`, or the name of the code.
     pub reason: String,
-    /// Redacted text; withheld for Secrets.
+    /// Redacted message; withheld for Secrets.
     pub message: String,
     /// The invalid fields.
     pub causes: Vec<FieldCause>,
@@ -67,9 +67,9 @@ pub struct Refusal {
     pub denial: Option<Denial>,
     /// The server's `Retry-After`.
     pub retry_after: Option<Duration>,
-    /// Plural of the kind in the server's answer, such as `namespaces` in the 404 for a missing namespace.
+    /// Plural of the kind in the server's response, such as `namespaces` in the 404 for a missing namespace.
     pub about: String,
-    /// Token with which an expired list can continue, though inconsistently.
+    /// Token with which an expired list can continue, but with inconsistent content.
     pub(super) continue_at: Option<String>,
     class: Class,
 }
@@ -107,7 +107,7 @@ struct RawCause {
     field: String,
 }
 
-/// Texts of 500 answers whose cause is the object, not the server.
+/// Parts of 500 messages whose cause is the object, not the server.
 const OBJECT_FAULTS: [&str; 8] = [
     "failed to create typed",
     "field not declared in schema",
@@ -120,7 +120,7 @@ const OBJECT_FAULTS: [&str; 8] = [
 ];
 
 impl Refusal {
-    /// Parses an answer. The kind of `key` decides how texts are redacted.
+    /// Parses an error response. The kind of `key` decides how texts are redacted.
     pub(super) fn read(key: &Key, code: u16, retry_after: Option<Duration>, body: &[u8]) -> Self {
         let mut body: Body =
             serde_json::from_slice(body).unwrap_or_else(|_| Body { message: first_line(body), ..Body::default() });
@@ -197,7 +197,7 @@ impl fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
-/// The redacted message. For Secrets, it has only the fields and their reasons.
+/// Returns the redacted message. For Secrets, the message contains only the fields and their reasons.
 fn shown(key: &Key, body: &Body) -> String {
     if body.message.is_empty() {
         return String::new();
@@ -229,7 +229,7 @@ fn denial(body: &Body) -> Denial {
     }
 }
 
-/// Reads the manager's name in `conflict with "kubectl" with subresource "scale" using apps/v1`.
+/// Reads the manager's name in a text such as `conflict with "kubectl" with subresource "scale" using apps/v1`.
 fn conflict(cause: &RawCause) -> Option<FieldConflict> {
     if cause.reason != "FieldManagerConflict" {
         return None;
@@ -255,7 +255,7 @@ fn class(code: u16, denial: Option<Denial>, body: &Body) -> Class {
     }
 }
 
-/// Returns at most 200 bytes of the first line of an answer that is not a `Status` (a proxy's page, plain text).
+/// Returns at most 200 bytes of the first line of a response that is not a `Status` (a proxy's page, plain text).
 fn first_line(body: &[u8]) -> String {
     let line = body.split(|byte| *byte == b'\n').next().unwrap_or_default();
     let line = &line[..line.len().min(200)];

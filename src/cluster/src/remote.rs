@@ -1,6 +1,6 @@
 //! Connects to a remote cluster with a [`Kubeconfig`] from a Secret.
 //!
-//! The caller resolves addresses. The author of the Secret chooses the host, and some hosts are not allowed.
+//! The caller resolves host names, because the author of the Secret chooses the host, and some hosts are not allowed.
 //!
 //! Invariant: a connection uses only an address that [`Addresses`] returned, without a proxy or a second lookup.
 //! Invariant: no redirect is followed. The clients do not support them.
@@ -35,7 +35,7 @@ impl Cluster {
     /// The host is not allowed, or TLS cannot be configured with the kubeconfig.
     pub async fn remote(kubeconfig: &Kubeconfig, addresses: Addresses) -> Result<Self, Error> {
         let (host, port) = kubeconfig.address();
-        // The connector does not resolve an IP address, so it is checked here.
+        // The connector does not resolve IP addresses, so a host that is an IP address is checked here.
         if host.parse::<IpAddr>().is_ok() {
             let refused =
                 |why| Error::new(Attempt::Connect, Target::Cluster, Cause::Unreachable(Box::new(NoAddress(why))));
@@ -53,21 +53,21 @@ impl Cluster {
     /// Returns the ID of the cluster: the UID of its namespace `kube-system`, which never changes.
     ///
     /// # Errors
-    /// No answer in time, invalid credentials, a missing permission to read that namespace, or an invalid UID.
+    /// No response in time, invalid credentials, a missing permission to read that namespace, or an invalid UID.
     pub async fn id(&self) -> Result<String, Error> {
         let namespaces = Kind::fixed("v1", "Namespace", "namespaces", Scope::Cluster);
         let failed = |cause| Error::new(Attempt::Read, Target::Object(namespaces.key(None, KUBE_SYSTEM)), cause);
         let found = tokio::time::timeout(WITHIN, self.get_metadata(&namespaces, None, KUBE_SYSTEM)).await;
         let found = found.unwrap_or_else(|_| Err(failed(Cause::TimedOut(WITHIN))))?;
         let uid = found.and_then(|meta| meta.uid).ok_or_else(|| failed(Cause::Unaddressable))?;
-        // The UID is shown and stored, and the remote cluster controls it.
+        // The UID is shown and stored, but the remote cluster controls it.
         let is_uid =
             |uid: &str| uid.len() <= MAX_UID && uid.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
         if is_uid(&uid) { Ok(uid) } else { Err(failed(Cause::NoUid)) }
     }
 
     /// Replaces the connection and the credentials by those of `other`. Discovery and the counts stay. Open watches
-    /// continue until they end.
+    /// continue on the old connection until they end.
     pub fn take_connection_of(&self, other: &Self) {
         let clients = other.0.clients.read().clone();
         *self.0.clients.write() = clients;

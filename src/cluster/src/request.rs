@@ -1,4 +1,4 @@
-//! Sends requests with a deadline, counts them, and returns the bytes of the answer or an [`Error`].
+//! Sends requests with a deadline, counts them, and returns the bytes of the response or an [`Error`].
 //!
 //! Invariant: at most 64 KiB of a refusal's body are read, and only a redacted [`Refusal`] is kept.
 //!
@@ -27,7 +27,7 @@ const MAX_REFUSAL_BYTES: usize = 64 << 10;
 
 const IMPERSONATE_USER: HeaderName = HeaderName::from_static("impersonate-user");
 const USER_AGENT: &str = concat!("mainstay/", env!("CARGO_PKG_VERSION"));
-/// The media type of answers.
+/// The media type of responses.
 pub(super) const JSON: &str = "application/json";
 
 /// A request before it is sent.
@@ -35,7 +35,7 @@ pub(super) struct Call {
     pub attempt: Attempt,
     pub verb: Verb,
     pub resource: Arc<str>,
-    /// Names the subject in errors, and selects the redaction.
+    /// The subject in errors. Also decides how texts are redacted.
     pub key: Key,
     pub method: Method,
     pub path: String,
@@ -45,7 +45,7 @@ pub(super) struct Call {
 }
 
 impl Call {
-    /// Returns a request about one object. Fails if a name cannot be part of a path.
+    /// Returns a request about one object. Fails if one of the names cannot be part of a path.
     pub(super) fn object(
         attempt: Attempt,
         verb: Verb,
@@ -118,7 +118,8 @@ impl Call {
             request = request.header(header::CONTENT_TYPE, content_type);
         }
         if self.verb == Verb::Watch {
-            // Servers from 1.37 on compress watches event by event. Common decoders read only the first event.
+            // Servers from version 1.37 on compress each event of a watch separately. Common decoders read only the
+            // first event.
             request = request.header(header::ACCEPT_ENCODING, "identity");
         }
         request.body(Body::from(self.body.clone())).map_err(|_| self.failed(Cause::Unaddressable))
@@ -126,12 +127,12 @@ impl Call {
 }
 
 impl Cluster {
-    /// Sends a request and reads its whole answer.
+    /// Sends a request and reads its whole response.
     pub(super) async fn ask(&self, call: &Call) -> Result<Bytes, Error> {
         self.ask_within(call, self.0.limits.bytes).await
     }
 
-    /// Like `ask`, for an answer of at most `most` bytes.
+    /// Same as `ask`, for a response of at most `most` bytes.
     pub(super) async fn ask_within(&self, call: &Call, most: usize) -> Result<Bytes, Error> {
         let answer = async {
             let response = self.open(call).await?;
@@ -146,15 +147,15 @@ impl Cluster {
                 Err(call.failed(Cause::TimedOut(self.0.deadline)))
             })
         };
-        // On the heap, so that the many tasks that hold a request at some point are small.
+        // The future is on the heap, so that tasks which send a request are small.
         self.0.turns.run(self.2, Box::pin(answer)).await
     }
 
-    /// Sends a request and returns its answer once the headers have arrived. Refusals become errors.
+    /// Sends a request and returns the response once its headers have arrived. Refusals become errors.
     pub(super) async fn open(&self, call: &Call) -> Result<Response<Body>, Error> {
         let client = self.client(call.verb);
         let mut request = call.request()?;
-        // Discovery has one table for all accounts, so it is not impersonated.
+        // All accounts share one discovery table, so discovery is not impersonated.
         let account = self.1.as_ref().filter(|_| call.attempt != Attempt::Discover);
         if let Some(account) = account {
             request.headers_mut().insert(IMPERSONATE_USER, account.user());
@@ -186,7 +187,7 @@ async fn read_body(body: Body, most: usize) -> Result<Bytes, Cause> {
     }
 }
 
-/// The cause of a failure below HTTP.
+/// Returns the cause of a failure below HTTP.
 pub(super) fn transport(error: kube::Error) -> Cause {
     match error {
         kube::Error::Auth(_) => Cause::Credentials,
@@ -195,7 +196,7 @@ pub(super) fn transport(error: kube::Error) -> Cause {
     }
 }
 
-/// `Retry-After` in seconds; API servers do not use its date form.
+/// Parses a `Retry-After` in seconds; API servers do not use its date form.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let seconds = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
     Some(mainstay_object::failure::retry_after(seconds))

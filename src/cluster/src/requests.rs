@@ -1,7 +1,7 @@
 //! A queue of requests that keeps one request per subject.
 //!
-//! A sender never waits and no request is lost: a newer request replaces the one for the same subject, at its place in
-//! the queue. The number of subjects bounds the queue.
+//! A sender never waits and no request is lost: a newer request replaces the one for the same subject, at the same
+//! position in the queue. The number of subjects bounds the queue.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
@@ -19,7 +19,7 @@ pub fn queue<S, R>() -> (RequestSender<S, R>, RequestReceiver<S, R>) {
     (RequestSender(Arc::downgrade(&shared)), RequestReceiver(shared))
 }
 
-/// The sender of requests `R` about subjects `S`. It discards them once the receiver is dropped.
+/// The sender of requests `R` about subjects `S`. Once the receiver is dropped, requests are discarded.
 #[derive(Debug)]
 pub struct RequestSender<S, R>(Weak<Shared<S, R>>);
 
@@ -46,10 +46,10 @@ impl<S: Clone + Eq + Hash, R> RequestSender<S, R> {
         self.send_over(&[], subject, request);
     }
 
-    /// Sends a request, and removes the waiting requests for subjects that it makes obsolete.
+    /// Sends a request, and removes the waiting requests for the `obsolete` subjects.
     pub fn send_over(&self, obsolete: &[S], subject: S, request: R) {
         let Some(shared) = self.0.upgrade() else { return };
-        // Dropped after the lock: a request may own anything.
+        // Replaced requests are dropped after the lock is released, because dropping one may run arbitrary code.
         let replaced = shared.waiting.lock().put(obsolete, subject, request);
         drop(replaced);
         shared.added.notify_one();
@@ -87,14 +87,14 @@ impl<S: Eq + Hash, R> Waiting<S, R> {
         let (_, (subject, request)) = self.order.pop_first()?;
         self.places.remove(&subject);
         if self.order.is_empty() {
-            // A flood must not leave its memory behind.
+            // After a flood of requests, the memory is released.
             self.places.shrink_to(KEPT);
         }
         Some(request)
     }
 }
 
-/// Capacity that an empty queue keeps.
+/// Capacity that an empty queue retains.
 const KEPT: usize = 64;
 
 #[cfg(test)]

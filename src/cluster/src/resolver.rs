@@ -11,7 +11,7 @@ use tower::{BoxError, Service};
 /// Resolves a host and a port if the host is allowed. The error is a sentence.
 pub type Addresses = Arc<dyn Fn(String, u16) -> BoxFuture<'static, Result<Vec<SocketAddr>, String>> + Send + Sync>;
 
-/// The host has no address, or none that is allowed.
+/// The host has no address, or no address that is allowed.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct NoAddress(pub(super) String);

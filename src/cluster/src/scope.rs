@@ -1,10 +1,10 @@
 //! The namespaces to which an agent without cluster-wide permissions is limited.
 //!
-//! A list or watch of a namespaced kind in all namespaces becomes one per namespace, so Roles suffice. Controllers do
-//! not see the difference.
+//! A list or watch of a namespaced kind in all namespaces becomes one per namespace, so Roles are sufficient.
+//! Controllers do not notice the difference.
 //!
-//! Invariant: a merged watch keeps the guarantees of [`WatchEvent`]. If one of its watches lists again, all do. It is
-//! synced once all of them are, at their oldest version.
+//! Invariant: a merged watch keeps the guarantees of [`WatchEvent`]. If one of its parts lists again, all do. The
+//! merged watch is synced once all parts are, and its version is the oldest of theirs.
 //!
 //! Not here: objects outside these namespaces. `gitsync` refuses to apply them.
 
@@ -20,7 +20,7 @@ use super::selection::Selection;
 use super::watch::WatchEvent;
 
 impl Cluster {
-    /// Merges `count` watches into one; `begin` opens each of them. They must never end.
+    /// Merges `count` watches into one. `begin` opens each of them. The watches must never end.
     pub(super) fn merged(
         count: usize,
         begin: impl FnMut(usize) -> BoxStream<'static, WatchEvent> + Send + 'static,
@@ -33,7 +33,7 @@ impl Cluster {
         let _ = self.0.scope.set(namespaces);
     }
 
-    /// Returns the selections to request for this one.
+    /// Returns the selections to request in place of `selection`.
     pub(super) fn scoped(&self, kind: &Kind, selection: Selection) -> Vec<Selection> {
         match self.0.scope.get() {
             Some(namespaces) if kind.namespaced && selection.namespace().is_none() => {
@@ -48,7 +48,7 @@ impl Cluster {
 struct Part {
     events: BoxStream<'static, WatchEvent>,
     has_begun: bool,
-    /// The version of its complete list.
+    /// The version of the part's complete list.
     synced: Option<String>,
 }
 
@@ -58,7 +58,7 @@ struct Merged<F> {
     begin: F,
     /// The part that is polled first.
     next: usize,
-    /// `Begin` was emitted.
+    /// Whether `Begin` was emitted.
     is_announced: bool,
     is_synced: bool,
 }
@@ -88,7 +88,7 @@ impl<F: FnMut(usize) -> BoxStream<'static, WatchEvent>> Merged<F> {
         }
     }
 
-    /// Returns the next event of any part; parts take turns.
+    /// Returns the next event of any part. The parts take turns.
     async fn poll(&mut self) -> (usize, WatchEvent) {
         let count = self.parts.len();
         let (at, event) = poll_fn(|cx| {
@@ -126,8 +126,8 @@ impl<F: FnMut(usize) -> BoxStream<'static, WatchEvent>> Merged<F> {
         }
     }
 
-    /// Restarts the other parts, because only a common list shows which objects are gone. The part itself keeps its
-    /// backoff.
+    /// Restarts the other parts, because only a common list shows which objects are gone. The part `but` itself keeps
+    /// its backoff.
     fn begin_others_anew(&mut self, but: usize) {
         for at in (0..self.parts.len()).filter(|at| *at != but) {
             self.parts[at] = Part::new((self.begin)(at));
@@ -152,8 +152,8 @@ mod tests {
     use super::super::kind::tests::kind;
     use super::*;
 
-    /// Returns the next `count` events of a merge of these watches as words. A reopened watch has the events of
-    /// `again`.
+    /// Returns the next `count` events of a merge of these watches as words. A watch that is opened again has the
+    /// events in `again`.
     fn merged(watches: [Vec<WatchEvent>; 2], again: Vec<&'static str>, count: usize) -> Vec<String> {
         let opened = AtomicUsize::new(0);
         let mut watches: Vec<_> = watches.into_iter().map(Some).collect();

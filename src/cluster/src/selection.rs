@@ -1,4 +1,4 @@
-//! Selects the objects of a list or watch, and the part of each that it returns.
+//! Selects the objects of a list or watch, and which part of each object the server returns.
 //!
 //! Invariant: only [`FieldSelector`] and [`LabelSelector`] build selectors, so a value is never parsed as syntax.
 
@@ -24,7 +24,7 @@ impl FieldSelector {
     pub fn equals(field: &'static str, value: &str) -> Self {
         let mut text = format!("{field}=");
         for c in value.chars() {
-            // Like `fields.EscapeValue` of apimachinery.
+            // Escapes the same characters as `fields.EscapeValue` of apimachinery.
             if matches!(c, '\\' | ',' | '=') {
                 text.push('\\');
             }
@@ -40,7 +40,7 @@ impl FieldSelector {
     }
 }
 
-/// A label selector. Label values have no escapes; an invalid value matches no object.
+/// A label selector. Label values cannot be escaped; an invalid value matches no object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LabelSelector(String);
 
@@ -50,7 +50,7 @@ impl LabelSelector {
         Self::compared(label, "=", value).unwrap_or_else(|| Self(format!("{label},!{label}")))
     }
 
-    /// Selects objects without this label, or with another value.
+    /// Selects objects without this label, or with a different value.
     pub fn differs(label: &str, value: &str) -> Self {
         Self::compared(label, "!=", value).unwrap_or_else(|| Self(String::new()))
     }
@@ -62,7 +62,7 @@ impl LabelSelector {
         Self(both.collect::<Vec<_>>().join(","))
     }
 
-    /// Uses the text of a user, such as `-l` of a command, unchanged. The API server parses it.
+    /// Uses a selector from a user, such as `-l` of a command, unchanged. The API server parses it.
     pub fn written(text: &str) -> Self {
         Self(text.to_owned())
     }

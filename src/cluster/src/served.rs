@@ -19,7 +19,7 @@ type Name = (Arc<str>, Arc<str>, Arc<str>);
 pub(super) struct Table {
     /// Kinds by group, version and kind.
     pub(super) kinds: BTreeMap<Name, Arc<Kind>>,
-    /// Groups and versions whose aggregated server did not answer.
+    /// Groups and versions whose aggregated server did not respond.
     pub(super) broken: BTreeSet<(Arc<str>, Arc<str>)>,
 }
 
@@ -108,8 +108,8 @@ impl Aggregated {
                     let Some(response) = resource.response_kind.filter(|response| !response.kind.is_empty()) else {
                         continue;
                     };
-                    // An empty value means the enclosing version. Another value denotes the representation of another
-                    // kind.
+                    // An empty value means the enclosing group or version. A different value means that the kind
+                    // belongs to a different group or version.
                     let same = |given: &str, own: &str| given.is_empty() || given == own;
                     if !same(&response.group, &name) || !same(&response.version, &number) {
                         continue;
@@ -131,7 +131,7 @@ impl Aggregated {
     }
 }
 
-/// The document of `/api` (`versions: ["v1"]`) or `/apis` (`groups: [...]`) in the old form.
+/// The document at `/api` (`versions: ["v1"]`) or `/apis` (`groups: [...]`) in the old form.
 #[derive(Deserialize)]
 pub(super) struct Legacy {
     #[serde(default)]
@@ -210,7 +210,7 @@ impl LegacyList {
     }
 }
 
-/// A kind in the fields that both forms of discovery have.
+/// A kind, with the fields that both forms of discovery have.
 struct Row {
     plural: String,
     singular: String,
@@ -243,7 +243,8 @@ impl Row {
             preferred,
         };
         let name = (Arc::clone(group), Arc::clone(version), Arc::clone(&kind.kind));
-        // Some kinds have two paths, as a review and as an object. The path of the object can be listed.
+        // Some kinds have two paths, as a review and as an object. The path of the object is used, because it can be
+        // listed.
         match table.kinds.get(&name) {
             Some(known) if known.listable && !kind.listable => {}
             _ => {

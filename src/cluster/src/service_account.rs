@@ -1,10 +1,10 @@
 //! An impersonated ServiceAccount, and the messages about its missing permissions.
 //!
-//! Requests name only the user of the account. The API server adds the groups of the account
-//! (`system:serviceaccounts`, `system:serviceaccounts:<namespace>`, `system:authenticated`). The agent needs only the
-//! verb `impersonate` on that ServiceAccount. Explicit groups would each need another permission.
+//! Requests contain only the user of the account. The API server adds the groups of the account
+//! (`system:serviceaccounts`, `system:serviceaccounts:<namespace>`, `system:authenticated`). The agent therefore needs
+//! only the verb `impersonate` on that ServiceAccount. Explicit groups would each need an additional permission.
 //!
-//! Invariant: if the account lacks a permission, the server's text is dropped, because it may name Roles of other
+//! Invariant: if the account lacks a permission, the server's message is dropped, because it may contain Roles of other
 //! namespaces.
 //!
 //! Not here: the existence of the account. API servers do not check it either.
@@ -28,7 +28,7 @@ struct Names {
     user: HeaderValue,
 }
 
-/// Verbs of a refusal that may differ from that of the request: an apply of a missing object needs `create`.
+/// Verbs in a refusal that may differ from the verb of the request: an apply of a missing object needs `create`.
 const NAMED: [&str; 4] = ["create", "update", "patch", "delete"];
 
 impl ServiceAccount {
@@ -56,9 +56,9 @@ impl ServiceAccount {
         self.0.user.clone()
     }
 
-    /// Returns the message about a missing permission. Takes at most the verb from the server's text (`said`).
+    /// Returns the message about a missing permission. At most the verb is taken from the server's message (`said`).
     pub(super) fn lacks(&self, verb: Verb, resource: &str, key: &Key, said: &str) -> String {
-        // Servers from 1.36 on name the narrower `impersonate-on:serviceaccount:…`, which they check first.
+        // Servers from version 1.36 on report the narrower `impersonate-on:serviceaccount:…`, which they check first.
         if said.contains(" cannot impersonate") {
             return format!(
                 "the agent may not act as {self}: it needs the ClusterRole mainstay-impersonates of manifests/rbac.yaml, or the \

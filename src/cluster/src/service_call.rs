@@ -1,8 +1,8 @@
-//! Calls a Service through the proxy of the API server, with the rights of the connection.
+//! Calls a Service through the proxy of the API server, with the permissions of the connection.
 //!
-//! Invariant: a call leads to the proxy of one Service of the API server. [`ServicePath`] has no segment that leads out
-//! of it, and no host.
-//! Invariant: the answer has a bounded size.
+//! Invariant: a call reaches only the proxy path of one Service. No segment of a [`ServicePath`] points outside of it,
+//! and it contains no host.
+//! Invariant: the response has a bounded size.
 
 use std::fmt;
 use std::str::FromStr;
@@ -21,7 +21,7 @@ use super::request::{Call, transport};
 
 /// Maximum length of a path with its query, in bytes.
 const LONGEST: usize = 4 << 10;
-/// Characters of a query that are encoded. `%` is not: the query may be encoded already.
+/// Characters of a query that are encoded. `%` is not one of them, because the query may be encoded already.
 const QUERY: &AsciiSet = &CONTROLS
     .add(b' ')
     .add(b'"')
@@ -66,7 +66,7 @@ impl FromStr for ServicePath {
             let decoded = percent_decode_str(segment).decode_utf8().map_err(|_| "the path is not UTF-8")?;
             if leads_elsewhere(&decoded) {
                 return Err(
-                    "the path has a segment that leads elsewhere: `.`, `..`, an encoded slash or a control character",
+                    "the path has a segment that is not allowed: `.`, `..`, an encoded slash or a control character",
                 );
             }
             whole.push('/');
@@ -80,7 +80,8 @@ impl FromStr for ServicePath {
     }
 }
 
-/// Returns whether a segment is not a plain name, however often servers on the way decode it.
+/// Returns whether a segment could resolve to something other than a plain name, however often servers on the way
+/// decode it.
 fn leads_elsewhere(segment: &str) -> bool {
     let mut text = segment.to_owned();
     loop {
@@ -114,7 +115,7 @@ pub struct ServiceCall<'c> {
     pub body: Bytes,
 }
 
-/// The answer of a Service, or of the API server in its place.
+/// The response of a Service, or of the API server on its behalf.
 #[derive(Clone, Debug)]
 pub struct ServiceAnswer {
     /// Status.
@@ -128,10 +129,11 @@ pub struct ServiceAnswer {
 }
 
 impl Cluster {
-    /// Calls a Service through the API server, and reads at most `most` bytes of its answer. Each status is an answer.
+    /// Calls a Service through the API server, and reads at most `most` bytes of the response. A response with any
+    /// status is returned.
     ///
     /// # Errors
-    /// If the names cannot be in a path, or if no answer arrives in time.
+    /// If the names cannot be part of a path, or if no response arrives in time.
     pub async fn call_service(&self, wanted: &ServiceCall<'_>, most: usize) -> Result<ServiceAnswer, Error> {
         let services = Kind::fixed("v1", "Service", "services", Scope::Namespaced);
         let verb = match wanted.method {

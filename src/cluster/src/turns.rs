@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use tokio::sync::Semaphore;
 
-/// Maximum number of requests in flight, without watches and urgent requests. Each takes a connection, which costs the
-/// agent about 70 KiB with TLS. Thousands of GitSyncs that follow one commit would otherwise open thousands.
+/// Maximum number of requests in flight, without watches and urgent requests. Each request takes a connection, which
+/// costs the agent about 70 KiB with TLS. Otherwise thousands of GitSyncs that follow one commit would open thousands
+/// of connections.
 pub(super) const IN_FLIGHT: usize = 64;
 /// Time after which a request in flight is slow.
 const SLOW: Duration = Duration::from_secs(1);
@@ -17,11 +18,11 @@ const SLOW: Duration = Duration::from_secs(1);
 pub(super) enum Turn {
     /// The request waits.
     Waits,
-    /// The request is sent at once. Its caller limits the number.
+    /// The request is sent immediately. The caller limits the number of such requests.
     AtOnce,
 }
 
-/// The places for requests in flight.
+/// The slots for requests in flight.
 #[derive(Debug)]
 pub(super) struct Turns(Semaphore);
 
@@ -32,8 +33,8 @@ impl Default for Turns {
 }
 
 impl Turns {
-    /// Runs a request once it has a place. A request that becomes slow gives its place up, so that a slow webhook of
-    /// one kind does not block the others.
+    /// Runs a request once there is a free slot. A slow request gives up its slot, so that a slow webhook for one kind
+    /// does not block the others.
     pub(super) async fn run<T>(&self, turn: Turn, mut request: impl Future<Output = T> + Unpin) -> T {
         let place = match turn {
             // The semaphore is never closed.

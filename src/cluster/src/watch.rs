@@ -6,14 +6,14 @@
 //!
 //! Invariant: after [`WatchEvent::Begin`], an object without [`WatchEvent::Initial`] or [`WatchEvent::Unreadable`]
 //! before [`WatchEvent::Synced`] did not exist at the version of `Synced`.
-//! Invariant: an object that does not parse costs one event, not the watch.
-//! Invariant: between two `Begin`s every change of the selection arrives at least once, in the server's order.
+//! Invariant: an object that cannot be parsed causes one event, and the watch continues.
+//! Invariant: between two `Begin`s, every change of the selection arrives at least once, in the server's order.
 //! Invariant: at most one page or one line is in memory.
 //!
 //! Not here: a cache of objects. `kube-runtime`'s watcher is not used. In version 5.0 on kube-apiserver 1.36, 10 000
 //! ConfigMaps of 1 KiB cost it as little memory as this module (4 to 5 MiB; here 3). But one object with more than 128
-//! levels makes its paginated list fail for ever, and its streaming list omits the object and its name. It does not
-//! fall back to a paginated list when the server refuses to stream.
+//! levels makes its paginated list fail forever, and its streaming list omits the object and its name. It does not fall
+//! back to a paginated list when the server refuses to stream.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,13 +43,13 @@ pub(super) use retry::Unstreamed;
 const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 /// The server ends a watch after this time, ±10 %. The watch then resumes.
 const LIFETIME: Duration = Duration::from_secs(240);
-/// The connection counts as dead if the server ends the watch this much later than asked.
+/// The connection counts as dead if the server does not end the watch within this time after the requested end.
 const GRACE: Duration = Duration::from_secs(15);
-/// A watch of this duration did not fail.
+/// A watch that lasted this long does not count as failed.
 const LONG_ENOUGH: Duration = Duration::from_secs(10);
 /// Maximum wait for the headers of a resumed watch.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Maximum silence of a streaming list, before the headers and between two events. API servers wait at most 3 s for a
+/// Idle timeout of a streaming list, before the headers and between two events. API servers wait at most 3 s for a
 /// lagging cache.
 const STREAM_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -64,10 +64,10 @@ pub enum WatchEvent {
     Synced(String),
     /// An object was added to the selection or changed; the same state may come twice.
     Applied(Value),
-    /// An object was deleted or left the selection. Its last state.
+    /// An object was deleted or is no longer selected. The value is its last state.
     Deleted(Value),
-    /// An object exists, was added or changed, and does not parse. Its `apiVersion`, `kind` and `metadata` as far as
-    /// they parse.
+    /// An object exists, was added or changed, and cannot be parsed. The value contains its `apiVersion`, `kind` and
+    /// `metadata` as far as they can be parsed.
     Unreadable(Value, Error),
     /// An attempt failed. The watch retries after a backoff.
     Failed(Error),
@@ -84,7 +84,7 @@ impl WatchEvent {
         }
     }
 
-    /// Turns an object that does not parse into a normal one. For consumers that read only metadata.
+    /// Turns an object that cannot be parsed into a normal one, for consumers that read only metadata.
     #[must_use]
     pub fn by_metadata(self) -> Self {
         match self {
@@ -95,8 +95,8 @@ impl WatchEvent {
 }
 
 impl Cluster {
-    /// Watches a selection of a kind until the stream is dropped. Objects are `PartialObjectMetadata` if the selection
-    /// has metadata only. No request is sent before the stream is polled.
+    /// Watches a selection of a kind until the stream is dropped. If the selection is for metadata only, objects are
+    /// `PartialObjectMetadata`. No request is sent before the stream is polled.
     pub fn watch(&self, kind: &Arc<Kind>, selection: Selection) -> BoxStream<'static, WatchEvent> {
         match <[Selection; 1]>::try_from(self.scoped(kind, selection)) {
             Ok([selection]) => self.watch_one(kind, selection),
@@ -134,15 +134,16 @@ struct Watcher {
     delay: Option<Duration>,
     /// Consecutive failed attempts.
     failures: u32,
-    /// Lists that expired since the last complete list.
+    /// Number of lists that expired since the last complete list.
     expired: u32,
-    /// The connection was lost since the last event. The server may have been replaced by one with another history.
+    /// Whether the connection was lost since the last event. The server may have been replaced by one with a different
+    /// history.
     lost: bool,
-    /// The streaming list failed, so the next list is paginated.
+    /// Whether the streaming list failed, so that the next list is paginated.
     lists_instead: bool,
-    /// A failure was yielded, and no event since then.
+    /// Whether a failure was yielded, and no event since then.
     failing: bool,
-    /// Objects and pages of the current list.
+    /// Number of objects and pages of the current list.
     listed: usize,
 }
 
@@ -165,7 +166,7 @@ struct Open {
     lines: Lines,
     /// The version of the last event.
     version: String,
-    /// The initial list is complete.
+    /// Whether the initial list is complete.
     synced: bool,
     since: Instant,
     deadline: Instant,
@@ -221,14 +222,14 @@ impl Watcher {
         }
     }
 
-    /// Falls back to a paginated list, at once unless the server is overloaded.
+    /// Falls back to a paginated list, immediately unless the server is overloaded.
     fn list_instead(&mut self, error: Error) -> Option<WatchEvent> {
         tracing::debug!(resource = %self.kind.resource, error = mainstay_object::failure::chain(&error), "the streaming list failed");
         self.lists_instead = true;
         error.refusal().is_some_and(is_busy).then(|| self.fail(error))
     }
 
-    /// Counts an object or a page of a list. Returns a failure if the list exceeds the limit.
+    /// Counts objects or pages (`more`) of a list. Returns a failure if the list exceeds the limit.
     fn listed(&mut self, more: usize) -> Option<WatchEvent> {
         self.listed += more;
         let cause = self.cluster.0.limits.check_list(self.listed).err()?;
@@ -251,7 +252,7 @@ impl Watcher {
                     self.state = State::Pages(page);
                     self.unreadable(object, error.into())
                 }
-                // Without its name, the list would be incomplete.
+                // The name of the object is unknown, so the list would be incomplete.
                 Err(error) => {
                     self.state = State::Announced;
                     self.fail(self.call(Attempt::List).failed(error))
@@ -265,7 +266,7 @@ impl Watcher {
         };
         match self.cluster.page(&self.kind, &self.selection, &next, page.limit).await {
             Ok(page) => {
-                // The paginated list works, so only the streaming list fails for this kind.
+                // The paginated list works, so only streaming lists fail for this kind.
                 self.cluster.0.unstreamed.insert(&self.kind);
                 self.failures = 0;
                 self.state = State::Pages(page);
@@ -310,15 +311,15 @@ impl Watcher {
                 None
             }
             Err(error) => {
-                // A kind that was deleted and created again has another history.
+                // A kind that was deleted and recreated has a different history.
                 self.state = if error.is_not_found() { State::Fresh } else { State::After(version) };
                 Some(self.fail(error))
             }
         }
     }
 
-    /// Whether the server's version is older than ours, as after a restore from a backup. A watch from our version
-    /// would then be silent.
+    /// Whether the server's version is older than the last seen one, as after a restore from a backup. A watch from the
+    /// last seen version would then show no events.
     async fn went_back(&mut self, version: &str) -> Result<bool, Error> {
         let anything = self.selection.without_selectors().metadata_only();
         match self.cluster.page(&self.kind, &anything, "", 1).await {
@@ -326,7 +327,7 @@ impl Watcher {
                 (Ok(theirs), Ok(ours)) => theirs < ours,
                 _ => false,
             }),
-            // The watch will fail the same way and return the error.
+            // The watch would fail in the same way and return the error.
             Err(error) if error.refusal().is_some() => Ok(false),
             Err(error) => Err(error),
         }
@@ -346,7 +347,7 @@ impl Watcher {
                 return self.list_instead(self.call(Attempt::Watch).failed(cause));
             }
             Next::Cut(cause) => {
-                tracing::debug!(resource = %self.kind.resource, cause = %cause, "the watch broke");
+                tracing::debug!(resource = %self.kind.resource, cause = %cause, "the watch failed");
                 self.lost = true;
                 let telling = self.call(Attempt::Watch).failed(cause);
                 self.ended(open);
@@ -371,7 +372,7 @@ impl Watcher {
             return Some(endless);
         }
         if !initial {
-            // An incomplete list may fail at the same place again, so it does not reset the backoff.
+            // An incomplete list may fail at the same object again, so it does not reset the backoff.
             self.failures = 0;
         }
         let (event, version) = match line {
@@ -393,10 +394,10 @@ impl Watcher {
         event
     }
 
-    /// Handles the end of a watch without an error. A watch that ended at once is retried after a delay.
+    /// Handles the end of a watch without an error. A watch that ended immediately is retried after a delay.
     fn ended(&mut self, open: Open) {
         if !open.synced {
-            // The first time may be an accident.
+            // The first time may be a coincidence.
             self.lists_instead |= self.expired > 0;
             self.expired();
             return;
@@ -429,7 +430,7 @@ impl Watcher {
         WatchEvent::Synced(version)
     }
 
-    /// Lists again after an expired version or list snapshot, at once the first time.
+    /// Lists again after an expired version or list snapshot; immediately the first time.
     fn expired(&mut self) {
         if self.expired > 0 {
             self.delay = Some(delay(self.expired, None, fastrand::f64()));
@@ -438,7 +439,7 @@ impl Watcher {
         self.state = State::Fresh;
     }
 
-    /// Returns the event of an object that does not parse. The watch goes on.
+    /// Returns the event of an object that cannot be parsed. The watch continues.
     fn unreadable(&self, object: Value, cause: Cause) -> WatchEvent {
         let text = |path: &str| object.pointer(path).and_then(Value::as_str);
         let name = text("/metadata/name").unwrap_or_default();
@@ -461,7 +462,7 @@ impl Watcher {
         call
     }
 
-    /// Opens a watch after this version, or a streaming list.
+    /// Opens a watch after this version, or a streaming list if there is none.
     async fn open(&mut self, after: Option<&str>) -> Result<Open, Error> {
         let lifetime = mainstay_object::failure::jitter(LIFETIME, fastrand::f64());
         let mut call = self.call(Attempt::Watch);
@@ -471,7 +472,8 @@ impl Watcher {
         if let Some(version) = after {
             and(&mut call.path, "resourceVersion", version);
         } else {
-            // Without a resourceVersion, the list is at least as new as the request, not only as the server's cache.
+            // Without a resourceVersion, the list is at least as new as the request. Otherwise it may be as old as the
+            // server's cache.
             and(&mut call.path, "sendInitialEvents", "true");
             and(&mut call.path, "resourceVersionMatch", "NotOlderThan");
         }

@@ -25,9 +25,9 @@ const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 pub(super) enum Decoded {
     /// An object exists, was added or was changed.
     Applied { object: Value, version: String },
-    /// An object exists, was added or was changed, and does not parse. Its identity.
+    /// An object exists, was added or was changed, and cannot be parsed. The value is its identity.
     Unreadable { object: Value, version: String, cause: Cause },
-    /// An object was deleted or left the selection. At least its identity.
+    /// An object was deleted or is no longer selected. The value is at least its identity.
     Deleted { object: Value, version: String },
     /// A bookmark: all events up to this version were sent.
     Bookmark { version: String, ends_initial: bool },
@@ -77,7 +77,7 @@ pub(super) enum Next {
     Line(Bytes),
     /// The server ended the stream.
     End,
-    /// The stream broke, or was silent past the deadline.
+    /// The stream broke, or exceeded the idle timeout.
     Cut(Cause),
 }
 
@@ -102,7 +102,7 @@ impl Lines {
                 let line = self.buffer.split_to(self.scanned + end + 1).freeze();
                 self.scanned = 0;
                 if self.buffer.is_empty() {
-                    // A quiet watch does not keep the memory of its largest line.
+                    // An idle watch does not retain the memory of its largest line.
                     self.buffer = BytesMut::new();
                 }
                 if line.iter().all(u8::is_ascii_whitespace) {

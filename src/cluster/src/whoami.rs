@@ -1,4 +1,4 @@
-//! Identifies the user of the agent's requests, and the account of a token.
+//! Identifies the user of the agent's requests, and the ServiceAccount of a token.
 //!
 //! Not here: the permissions of that user.
 

@@ -39,8 +39,7 @@ function all(root, selector) {
 }
 
 function nameOf(details) {
-  const link = details.querySelector("summary a");
-  return details.id || (link ? link.getAttribute("href") : "");
+  return details.id || details.dataset.name || "";
 }
 
 function followed(root) {

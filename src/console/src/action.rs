@@ -1,4 +1,4 @@
-//! Actions of users: the patch of each action, and the sentence that it is confirmed with.
+//! Actions of users: the patch of each action, and the sentence with which the user confirms it.
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -19,11 +19,11 @@ pub(crate) enum Action {
 }
 
 impl Action {
-    /// All of them.
+    /// All actions.
     pub(crate) const ALL: [Self; 6] =
         [Self::Sync, Self::Suspend, Self::Resume, Self::AllowPrune, Self::Pause, Self::EndPause];
 
-    /// Returns the word of the address.
+    /// Returns the word for the action in a URL.
     pub(crate) const fn word(self) -> &'static str {
         match self {
             Self::Sync => "sync",
@@ -49,7 +49,7 @@ impl Action {
     /// Returns the effect of the action.
     pub(crate) const fn effect(self) -> &'static str {
         match self {
-            Self::Sync => "The agent looks at the repository at once and applies what differs.",
+            Self::Sync => "The agent looks up the repository immediately and applies what differs.",
             Self::Suspend => "The agent applies, prunes and reverts nothing of this GitSync until it is resumed.",
             Self::Resume => "The GitSync follows its repository again. Hand edits made meanwhile are reverted.",
             Self::AllowPrune => "The objects below left the repository, and a guard keeps them. They are deleted now.",
@@ -58,7 +58,7 @@ impl Action {
         }
     }
 
-    /// Returns whether the action may have an end.
+    /// Returns whether the action may be limited in time.
     pub(crate) const fn has_length(self) -> bool {
         matches!(self, Self::Suspend | Self::Pause)
     }
@@ -69,22 +69,22 @@ impl Action {
     }
 }
 
-/// An action on an object.
+/// A requested action on an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Asked {
     pub(crate) action: Action,
     pub(crate) key: Key,
-    /// Its length, as the user wrote it.
+    /// The length of the suspension or pause, as the user wrote it.
     pub(crate) length: String,
     /// The commit whose deletions are approved.
     pub(crate) commit: String,
 }
 
 impl Asked {
-    /// Reads the action of an address or of a form.
+    /// Reads the action in a URL or in a form.
     ///
     /// # Errors
-    /// The problem.
+    /// Fails with the problem.
     pub(crate) fn of(query: &Query) -> Result<Self, &'static str> {
         let action = Action::ALL.into_iter().find(|action| action.word() == query.get("action"));
         let action = action.ok_or("This action is unknown.")?;
@@ -99,7 +99,7 @@ impl Asked {
         Ok(Self { action, key, length: query.get("for").to_owned(), commit: query.get("commit").to_owned() })
     }
 
-    /// Returns the parameters that name the action.
+    /// Returns the parameters that represent the action.
     pub(crate) fn pairs(&self) -> [(&'static str, &str); 5] {
         [
             ("action", self.action.word()),
@@ -110,10 +110,10 @@ impl Asked {
         ]
     }
 
-    /// Returns the patch.
+    /// Returns the patch of the action.
     ///
     /// # Errors
-    /// The problem of the input.
+    /// Fails with the problem of the input.
     pub(crate) fn patch(&self, now: Timestamp) -> Result<Value, String> {
         let until = match self.length.as_str() {
             "" => None,

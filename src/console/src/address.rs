@@ -1,4 +1,4 @@
-//! Addresses of pages. Names are encoded, so that they cannot leave their segment.
+//! URLs of pages. Names are encoded, so that they cannot leave their segment.
 
 use form_urlencoded::Serializer;
 use mainstay_object::Key;
@@ -12,7 +12,7 @@ pub(crate) fn path(segments: &[&str]) -> String {
         .collect()
 }
 
-/// Returns a path with a query. Empty values are left out.
+/// Returns a path with a query. Empty values are omitted.
 pub(crate) fn with_query(path: &str, pairs: &[(&str, &str)]) -> String {
     let mut query = Serializer::new(String::new());
     query.extend_pairs(pairs.iter().filter(|(_, value)| !value.is_empty()));
@@ -37,13 +37,13 @@ pub(crate) fn of_git_sync(namespace: &str, name: &str) -> String {
     path(&["gitsync", namespace, name])
 }
 
-/// Returns an address of this server that a form names, or `/` instead of one that leads elsewhere.
+/// Returns the URL in a form if it is a path of this server, and `/` otherwise.
 pub(crate) fn within(address: &str) -> &str {
     let is_path = address.starts_with('/') && !address.starts_with("//") && address.len() <= 4 << 10;
     if is_path && address.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\') { address } else { "/" }
 }
 
-/// Parses an object as a status names it, `Deployment.apps shop/web` or `Namespace shop`.
+/// Parses the name of an object in a status, such as `Deployment.apps shop/web` or `Namespace shop`.
 pub(crate) fn key_of(text: &str) -> Option<Key> {
     let (kind, name) = text.split_once(' ')?;
     let (kind, group) = kind.split_once('.').unwrap_or((kind, ""));

@@ -1,6 +1,6 @@
 //! Tokens of users: read from a form or a header, and their expiry.
 //!
-//! Not here: their validity, which the API server checks.
+//! Not here: the validity of tokens, which the API server checks.
 
 use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine as _};
 use http::HeaderMap;
@@ -11,14 +11,15 @@ use serde_json::Value;
 /// Maximum length of a token, in bytes.
 const LONGEST: usize = 12 << 10;
 
-/// Returns a text as a token, if it can be one.
+/// Returns a string as a token, if it can be a token.
 pub(crate) fn token(text: &str) -> Option<&str> {
     let text = text.trim();
     let is_token = !text.is_empty() && text.len() <= LONGEST && text.bytes().all(|byte| byte.is_ascii_graphic());
     is_token.then_some(text)
 }
 
-/// Returns the token of a request: of its only header `Authorization`, with the scheme `Bearer`.
+/// Returns the token of a request: from its header `Authorization`, which must be the only one and have the scheme
+/// `Bearer`.
 pub(crate) fn of_headers(headers: &HeaderMap) -> Option<&str> {
     let mut all = headers.get_all(AUTHORIZATION).iter();
     let (Some(only), None) = (all.next(), all.next()) else { return None };
@@ -26,7 +27,8 @@ pub(crate) fn of_headers(headers: &HeaderMap) -> Option<&str> {
     scheme.eq_ignore_ascii_case("bearer").then_some(text).and_then(token)
 }
 
-/// Returns the expiry that a token states, if it is a JWT with one. A user who forges it shortens the own session only.
+/// Returns the expiry that a token states, if the token is a JWT with an expiry. The expiry is not verified, because a
+/// user who forges it only shortens their own session.
 pub(crate) fn expiry(token: &str) -> Option<Timestamp> {
     let payload = token.split('.').nth(1)?;
     let claims: Value = serde_json::from_slice(&BASE64_URL_SAFE_NO_PAD.decode(payload).ok()?).ok()?;

@@ -1,6 +1,6 @@
-//! A call of a Function: the request of the form, and the answer as a page shows it.
+//! A call of a Function: the request of the form, and the response as a page shows it.
 //!
-//! Invariant: a call has a method of the list, and a path below the Service. No field selects a host or another Service.
+//! Invariant: a call uses a method of the list and a path of the Service. No field selects a host or another Service.
 
 use bytes::Bytes;
 use http::{HeaderValue, Method};
@@ -11,7 +11,7 @@ use crate::text::{MESSAGE, SHORT, plain};
 use mainstay_cluster::{ServiceAnswer, ServicePath};
 use mainstay_object::Key;
 
-/// Maximum size of an answer that is read, in bytes.
+/// Maximum size of a response that is read, in bytes.
 pub(crate) const LONGEST: usize = 128 << 10;
 /// Maximum number of headers on the page.
 const HEADERS: usize = 100;
@@ -62,7 +62,7 @@ impl Written {
     /// Parses the fields.
     ///
     /// # Errors
-    /// The problem of the first wrong one.
+    /// Fails with the problem of the first invalid field.
     pub(crate) fn parse(&self) -> Result<Wanted, String> {
         let method = METHODS.iter().map(|(method, _)| method).find(|method| method.as_str() == self.method);
         let method = method.ok_or("This method is not in the list.")?.clone();
@@ -76,26 +76,26 @@ impl Written {
     }
 }
 
-/// An answer as a page shows it.
+/// A response as a page shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Shown {
     pub(crate) status: u16,
     pub(crate) headers: Vec<(String, String)>,
-    /// The body, or how many bytes it has if it is no text.
+    /// The body, or its size in bytes if it is not text.
     pub(crate) body: Result<String, usize>,
     pub(crate) is_cut: bool,
-    /// The message of an error that has the form of the API server's own ones.
+    /// The message of an error in the format of the API server's own errors.
     pub(crate) refusal: Option<String>,
 }
 
-/// Returns an answer for a page.
+/// Converts a response for a page.
 pub(crate) fn shown(answer: &ServiceAnswer) -> Shown {
     let parsed: Option<Value> = serde_json::from_slice(&answer.body).ok().filter(|_| !answer.is_cut);
     let is_status = |value: &&Value| value["kind"] == "Status" && value["apiVersion"] == "v1" && answer.status >= 400;
     let refusal = parsed.as_ref().filter(is_status).and_then(|value| value["message"].as_str());
     let text = match &parsed {
         Some(value) => serde_json::to_string_pretty(value).ok(),
-        // A cut may be within a character.
+        // The body may be cut within a character.
         None if answer.is_cut => text_of(&answer.body[..whole(&answer.body)]),
         None => text_of(&answer.body),
     };
@@ -115,7 +115,7 @@ fn text_of(bytes: &[u8]) -> Option<String> {
     std::str::from_utf8(bytes).ok().filter(|text| !text.contains('\0')).map(str::to_owned)
 }
 
-/// Returns the length without the first bytes of a cut character.
+/// Returns the length of the bytes without a cut character at the end.
 fn whole(bytes: &[u8]) -> usize {
     match std::str::from_utf8(bytes) {
         Err(error) if error.error_len().is_none() => error.valid_up_to(),
@@ -126,7 +126,7 @@ fn whole(bytes: &[u8]) -> usize {
 /// Returns the port of a Function's Service.
 ///
 /// # Errors
-/// Why the Function cannot be called through this Service.
+/// Fails with the reason why the Function cannot be called through this Service.
 pub(crate) fn port(function: &Value, service: &Value, key: &Key) -> Result<u16, String> {
     let uid = function.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
     let mut owners = service.pointer("/metadata/ownerReferences").and_then(Value::as_array).into_iter().flatten();

@@ -1,6 +1,6 @@
 //! Tables for spreadsheets.
 //!
-//! Invariant: no cell is a formula.
+//! Invariant: no program reads a cell as a formula.
 
 /// Returns rows as CSV. Each cell is quoted.
 pub(crate) fn csv(rows: &[Vec<String>]) -> String {
@@ -8,7 +8,8 @@ pub(crate) fn csv(rows: &[Vec<String>]) -> String {
     rows.iter().map(line).collect()
 }
 
-/// Returns a quoted cell. Spreadsheets take these beginnings as formulas; an apostrophe makes them texts.
+/// Returns a quoted cell. Spreadsheets read cells with these beginnings as formulas; an apostrophe turns such cells
+/// into text.
 fn cell(text: &str) -> String {
     let is_formula = text.trim_start().starts_with(['=', '+', '-', '@']) || text.starts_with(['\t', '\r', '\n']);
     let text = text.replace('"', "\"\"");

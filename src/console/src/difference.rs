@@ -6,22 +6,22 @@ use similar::{ChangeTag, TextDiff};
 
 /// Number of equal lines around differences.
 const AROUND: usize = 3;
-/// Maximum time to search for the shortest difference. After it, any difference is used.
+/// Maximum time to search for the shortest difference. Afterwards, any difference is used.
 const WITHIN: Duration = Duration::from_millis(500);
 
 /// The side of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     Both,
-    /// Only in the cluster.
+    /// The line is only in the cluster.
     Cluster,
-    /// Only in the repository.
+    /// The line is only in the repository.
     Repository,
-    /// The mark between two parts.
+    /// The line is a mark between two parts.
     Gap,
 }
 
-/// Returns the lines around each difference; none if the documents are equal.
+/// Returns the lines around each difference; an empty list if the documents are equal.
 pub(crate) fn difference(cluster: &str, repository: &str) -> Vec<(Side, String)> {
     let difference = TextDiff::configure().timeout(WITHIN).diff_lines(cluster, repository);
     let mut lines = Vec::new();

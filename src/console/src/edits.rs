@@ -1,6 +1,6 @@
-//! Hand edits of managed objects, as the statuses of GitSyncs name them.
+//! Manual changes of managed objects, as listed in the statuses of GitSyncs.
 //!
-//! Not here: values of Secrets. The status has none.
+//! Not here: values of Secrets, because the status contains none.
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -8,27 +8,27 @@ use serde_json::Value;
 use crate::field::{text_at, time_at};
 use crate::text::{SHORT, lasted, plain};
 
-/// Maximum number of edits of a GitSync.
+/// Maximum number of changes of a GitSync.
 const MOST: usize = 40;
 
-/// The end of a hand edit.
+/// The outcome of a manual change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// It was reverted after these milliseconds.
+    /// The change was reverted after this time in milliseconds.
     Reverted(i64),
-    /// It remains, for this reason.
+    /// The change remains in the cluster, for this reason.
     Remains(String),
 }
 
-/// A field of an edit.
+/// A changed field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Field {
     pub(crate) path: String,
-    /// The value of the repository and the one of the edit, if they are known.
+    /// The value in the repository and the value after the change, if they are known.
     pub(crate) values: Option<(String, String)>,
 }
 
-/// A hand edit.
+/// A manual change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Edit {
     pub(crate) when: Option<Timestamp>,
@@ -39,7 +39,7 @@ pub(crate) struct Edit {
 }
 
 impl Edit {
-    /// Returns the approximate memory.
+    /// Returns the approximate memory of the change in bytes.
     pub(crate) fn bytes(&self) -> usize {
         let field = |field: &Field| {
             let values = field.values.as_ref().map_or(0, |(restored, found)| restored.len() + found.len());
@@ -49,7 +49,7 @@ impl Edit {
         size_of::<Self>() + self.object.len() + self.who.len() + end + self.fields.iter().map(field).sum::<usize>()
     }
 
-    /// Returns how the edit ended, in words.
+    /// Returns the outcome of the change in words.
     pub(crate) fn end_text(&self) -> String {
         match &self.end {
             End::Reverted(millis) => format!("reverted after {}", lasted(*millis)),
@@ -58,7 +58,7 @@ impl Edit {
     }
 }
 
-/// Returns the edits that the status of a GitSync names.
+/// Returns the changes that the status of a GitSync lists.
 pub(crate) fn of_status(live: &Value) -> Vec<Edit> {
     let list = |pointer: &str| live.pointer(pointer).and_then(Value::as_array).into_iter().flatten().take(MOST);
     let reverted = list("/status/lastReverts").map(|one| {

@@ -1,14 +1,14 @@
-//! The filter of the fleet: what a user asks for by parameters of the address, and the page of rows for it.
+//! The filter of the fleet: the parameters in a URL, and the page of matching rows.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::row::{FleetKind, Row, State};
 
-/// Rows of a page.
+/// Number of rows on a page.
 pub(crate) const PER_PAGE: usize = 100;
 
-/// The parameters of an address.
+/// The parameters of a URL or a form.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Query(Vec<(String, String)>);
 
@@ -23,7 +23,7 @@ impl Query {
         )
     }
 
-    /// Returns the first value of a parameter, or nothing.
+    /// Returns the first value of a parameter, or an empty string.
     pub(crate) fn get(&self, name: &str) -> &str {
         self.0.iter().find(|(one, _)| one == name).map_or("", |(_, value)| value.trim())
     }
@@ -36,14 +36,14 @@ pub(crate) struct Filter {
     pub(crate) namespace: String,
     pub(crate) kind: Option<FleetKind>,
     pub(crate) state: Option<State>,
-    /// `label`, or `label=value`.
+    /// A label: `label`, or `label=value`.
     pub(crate) label: String,
-    /// The page, from 1.
+    /// The number of the page, from 1.
     pub(crate) page: usize,
 }
 
 impl Filter {
-    /// Reads the filter. Unknown words filter nothing.
+    /// Reads the filter. Unknown values are ignored.
     pub(crate) fn of(query: &Query) -> Self {
         Self {
             search: query.get("q").to_owned(),
@@ -55,7 +55,7 @@ impl Filter {
         }
     }
 
-    /// Returns the parameters of this filter for another state and page.
+    /// Returns the parameters of this filter with a different state and page.
     pub(crate) fn pairs(&self, state: Option<State>, page: usize) -> Vec<(&'static str, String)> {
         let page = if page > 1 { page.to_string() } else { String::new() };
         vec![
@@ -68,7 +68,7 @@ impl Filter {
         ]
     }
 
-    /// Returns whether a row matches, without regard to its state.
+    /// Returns whether a row matches, regardless of its state.
     fn matches(&self, row: &Row) -> bool {
         let search = self.search.to_lowercase();
         let has_label = match self.label.split_once('=') {
@@ -99,7 +99,7 @@ pub(crate) struct Listing {
     pub(crate) pages: usize,
 }
 
-/// Chooses the rows of a page, the worst state first.
+/// Selects the rows of a page, the worst state first.
 pub(crate) fn listing(all: Vec<Arc<Row>>, filter: &Filter) -> Listing {
     let namespaces = all.iter().map(|row| row.namespace.clone()).collect();
     let mut counts: BTreeMap<State, usize> = BTreeMap::new();

@@ -1,7 +1,8 @@
-//! Decides whether a request comes from a page of this server, or from a user who opens it.
+//! Decides whether a request comes from a page of this server, or from a user who opens such a page.
 //!
-//! Hosts are compared exactly: a name that a foreign site resolves to this server is refused. A page of another port of
-//! this machine has the cookies of this one, so `Origin` and `Sec-Fetch-Site` are compared, too.
+//! Hosts are compared exactly, so a foreign host name that resolves to this server is refused. Browsers send the
+//! cookies of this server with requests of pages at other ports of this machine, so `Origin` and `Sec-Fetch-Site` are
+//! compared, too.
 //!
 //! Not here: sessions, and the check that the client is a process of the same user (`loopback`).
 
@@ -10,31 +11,31 @@ use http::{HeaderMap, HeaderValue, Method};
 
 use crate::web_origin::WebOrigin;
 
-/// Prefix of the link that opens a session. Any site may lead there.
+/// Prefix of the link that opens a session. Any site may link to it.
 pub(crate) const OPEN: &str = "/open/";
 
-/// The addresses of this server, and the pages that other sites may lead to.
+/// The URLs of this server, and the pages to which other sites may link.
 #[derive(Clone, Debug)]
 pub(crate) struct Gate {
     pub(crate) origins: Vec<WebOrigin>,
     pub(crate) links: Links,
 }
 
-/// The links of other sites that are followed.
+/// The links of other sites that are accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Links {
     /// Only the link that opens a session.
     Session,
-    /// Links to any page. Their answer has no content, and opens the page again from this server.
+    /// Links to any page. The response has no content, and reopens the page from this server.
     Pages,
 }
 
 /// The permitted requests.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Permitted<'g> {
-    /// A page of this origin, its user, or the link that opens a session.
+    /// A request by a page of this origin or by its user, or the link that opens a session.
     Own(&'g WebOrigin),
-    /// A link of another site leads to a page.
+    /// A link of another site points to a page.
     Link,
 }
 
@@ -50,7 +51,7 @@ pub(crate) enum Refusal {
 }
 
 impl Refusal {
-    /// Returns the message.
+    /// Returns the message of the refusal.
     pub(crate) fn message(self) -> &'static str {
         match self {
             Self::Host => {
@@ -65,10 +66,10 @@ impl Refusal {
     }
 }
 
-/// Judges the head of a request.
+/// Decides about a request by its head.
 ///
 /// # Errors
-/// The reason for the refusal.
+/// Fails with the reason for the refusal.
 pub(crate) fn judge<'g>(
     method: &Method,
     path: &str,

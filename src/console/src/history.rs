@@ -1,4 +1,4 @@
-//! The history of a GitSync, as far as its status and its Events have it: commits, hand edits, and replaced objects.
+//! The history of a GitSync, from its status and its Events: commits, manual changes, and replaced objects.
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -11,23 +11,23 @@ use mainstay_api::{conditions, events};
 
 /// Maximum number of moments.
 const MOST: usize = 100;
-/// Maximum number of applied commits, of replaced objects, and of fields of each.
+/// Maximum number of applied commits, of replaced objects, and of fields of each replaced object.
 const REPLACED: usize = 20;
 
 /// A moment of a history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Moment<'h> {
-    /// A complete application of a commit, as the status has it.
+    /// A complete application of a commit, from the status.
     Applied {
         when: Option<Timestamp>,
         commit: String,
         subject: String,
         effect: String,
     },
-    /// Another outcome of a commit. Without a history in the status, also a complete application.
+    /// Another outcome of a commit. If the status has no history, this may also be a complete application.
     Commit(&'h EventRow),
     Edit(&'h Edit),
-    /// An object that was deleted to be created again.
+    /// An object that was deleted in order to be recreated.
     Replaced {
         when: Option<Timestamp>,
         object: String,
@@ -36,7 +36,7 @@ pub(crate) enum Moment<'h> {
 }
 
 impl Moment<'_> {
-    /// Returns when it was.
+    /// Returns the time of the moment.
     pub(crate) fn when(&self) -> Option<Timestamp> {
         match self {
             Self::Commit(event) => event.last,
@@ -65,7 +65,7 @@ pub(crate) fn history<'h>(live: &Value, all: &'h [EventRow], edits: &'h [Edit]) 
     moments
 }
 
-/// Returns an application of a commit with the number of objects that it changed.
+/// Returns an application of a commit with the number of objects that the commit changed.
 fn applied<'h>(one: &Value) -> Moment<'h> {
     let count = |field: &str| one.get(field).and_then(Value::as_i64).unwrap_or_default();
     let counts = ["created", "changed", "unchanged", "pruned"].map(|field| format!("{} {field}", count(field)));

@@ -1,16 +1,17 @@
 //! The web page of Mainstay: what is deployed, what is wrong, what drifted and who changed it.
 //!
-//! [`Console`] answers requests of browsers. A session has a [`Cluster`](mainstay_cluster::Cluster) of its own: all that a page
-//! shows or changes is read and written with the rights of its user.
+//! [`Console`] responds to requests of browsers. Each session has its own [`Cluster`](mainstay_cluster::Cluster):
+//! everything that a page shows or changes is read and written with the permissions of its user.
 //!
-//! `serve` acts: it reads the cluster, watches it and answers. All other files decide: objects become rows, rows become pages.
+//! `serve` performs: it reads and watches the cluster, and responds. All other modules decide: objects become rows, and
+//! rows become pages.
 //!
-//! Invariant: no session reads what the rights of another session have fetched.
-//! Invariant: each text of the cluster goes through [`text::plain`] and the escaping of the templates.
-//! Invariant: no page contains a value of a Secret, a script, a style or an address of another host.
-//! Invariant: a request that changes something has the token of its session and comes from a page of this server.
+//! Invariant: no session reads data that was fetched with the permissions of another session. Invariant: each string
+//! from the cluster goes through [`text::plain`] and the escaping of the templates. Invariant: no page contains a value
+//! of a Secret, a script, a style or a URL of another host. Invariant: a request that changes something contains the
+//! token of its session and comes from a page of this server.
 //!
-//! Not here: inventories, and what is read from them. The program passes functions that read it ([`Readers`]).
+//! Not here: reading inventories. The program passes functions that do so ([`Readers`]).
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods))]
 
 mod action;
@@ -25,6 +26,7 @@ mod field;
 mod filter;
 mod guard;
 mod history;
+mod lanes;
 mod page;
 mod readers;
 mod row;

@@ -1,4 +1,4 @@
-//! An object of Mainstay becomes a row of the fleet: its state, and the reason for it.
+//! Converts an object of Mainstay into a row of the fleet: its state, and the reason for the state.
 //!
 //! Objects are read as JSON, so that an unexpected field of one object hides no other object.
 
@@ -23,7 +23,7 @@ pub(crate) enum FleetKind {
 }
 
 impl FleetKind {
-    /// All of them, in the order of the page.
+    /// All kinds, in the order of the page.
     pub(crate) const ALL: [Self; 4] = [Self::GitSync, Self::GitRepository, Self::Function, Self::Receiver];
 
     /// Returns the kind.
@@ -50,7 +50,7 @@ impl FleetKind {
     }
 }
 
-/// The state of an object, the worst first.
+/// The state of an object. The worst state is first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum State {
     Failed,
@@ -61,10 +61,10 @@ pub(crate) enum State {
 }
 
 impl State {
-    /// All of them, in the order of the page.
+    /// All states, in the order of the page.
     pub(crate) const ALL: [Self; 5] = [Self::Failed, Self::Attention, Self::Progressing, Self::Suspended, Self::Ready];
 
-    /// Returns the word of the page and of its filter.
+    /// Returns the word for the state on the page and in the filter.
     pub(crate) const fn word(self) -> &'static str {
         match self {
             Self::Failed => "Failed",
@@ -94,27 +94,36 @@ pub(crate) struct Row {
     pub(crate) name: String,
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) state: State,
-    /// The condition that decides about the state.
+    /// The message of the condition that determines the state.
     pub(crate) message: String,
     pub(crate) since: Option<Timestamp>,
-    /// Commit or image.
+    /// The commit or image.
     pub(crate) version: String,
-    /// Number of objects and of healthy ones, of a GitSync.
+    /// Number of objects and of healthy objects of a GitSync.
     pub(crate) objects: Option<(i64, i64)>,
+    /// The objects to which somebody else keeps writing, with the writer; empty without any.
+    pub(crate) contended: String,
     /// The hand edits that its status names.
     pub(crate) edits: Vec<Edit>,
-    /// Changes with each change of the object.
+    /// The resource version, which changes with each change of the object.
     pub(crate) resource_version: String,
 }
 
 impl Row {
-    /// Returns the approximate memory, with that of its names in tables.
+    /// Returns the approximate memory of the row in bytes, including its names in tables.
     pub(crate) fn bytes(&self) -> usize {
         let text = |text: &String| 32 + text.len();
         let labels: usize = self.labels.iter().map(|(label, value)| 64 + text(label) + text(value)).sum();
         let edits: usize = self.edits.iter().map(Edit::bytes).sum();
         let names = 3 * (text(&self.namespace) + text(&self.name));
-        size_of::<Self>() + names + labels + text(&self.message) + text(&self.version) + edits + 256
+        size_of::<Self>()
+            + names
+            + labels
+            + text(&self.message)
+            + text(&self.version)
+            + text(&self.contended)
+            + edits
+            + 256
     }
 }
 
@@ -144,6 +153,7 @@ pub(crate) fn row(kind: FleetKind, live: &Value) -> Row {
     let conditions = conditions_of(live);
     let count = |pointer: &str| live.pointer(pointer).and_then(Value::as_i64);
     let (state, decisive) = state(kind, live, &conditions);
+    let contended = conditions.iter().find(|one| one.kind == "Contended" && one.status == "True");
     let labels = live.pointer("/metadata/labels").and_then(Value::as_object).into_iter().flatten().take(100);
     let version = match kind {
         FleetKind::GitSync => text_at(live, "/status/appliedCommit", SHORT),
@@ -164,12 +174,13 @@ pub(crate) fn row(kind: FleetKind, live: &Value) -> Row {
         version,
         objects: (kind == FleetKind::GitSync)
             .then(|| (count("/status/objects").unwrap_or(0), count("/status/healthy").unwrap_or(0))),
+        contended: contended.map(|one| one.message.clone()).unwrap_or_default(),
         edits: if kind == FleetKind::GitSync { edits::of_status(live) } else { Vec::new() },
         resource_version: text_at(live, "/metadata/resourceVersion", SHORT),
     }
 }
 
-/// Returns the state, and the condition that decides about it.
+/// Returns the state, and the condition that determines the state.
 fn state<'c>(kind: FleetKind, live: &Value, all: &'c [ConditionRow]) -> (State, Option<&'c ConditionRow>) {
     let is = |kind: &str, status: &str| all.iter().find(|one| one.kind == kind && one.status == status);
     let ready = if kind == FleetKind::Function { "Running" } else { "Ready" };

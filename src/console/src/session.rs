@@ -1,28 +1,28 @@
 //! Tokens of links and sessions, and the end of sessions.
 //!
-//! Invariant: the server keeps digests of tokens only, and compares digests.
-//! Invariant: a link opens one session.
-//! Invariant: a user has a bounded number of sessions, and so has the server.
-//! Invariant: a full server ends a session of the group that has most, so no group keeps the users of another one out.
+//! Invariant: the server stores only digests of tokens, and compares digests. Invariant: a link opens only one session.
+//! Invariant: the number of sessions is limited for a user and for the server. Invariant: at its limit, the server
+//! closes a session of the group with the most sessions. So no group can lock out users of another group.
 
 use std::collections::HashMap;
 
 use jiff::{SignedDuration, Timestamp};
 use sha2::{Digest as _, Sha256};
 
-/// A session ends after this time without a request, and after this time at all.
+/// Idle timeout of a session, and its maximum lifetime.
 const IDLE: SignedDuration = SignedDuration::from_hours(2);
 const WHOLE: SignedDuration = SignedDuration::from_hours(12);
-/// Maximum number of sessions of one user. A further one ends the one that was used least recently.
+/// Maximum number of sessions of one user. A further session closes the session that was used least recently.
 const OF_USER: usize = 5;
-/// Maximum number of all sessions. A further one ends one of the group that has most.
-const ALL: usize = 200;
+/// Maximum number of all sessions. A further session closes a session of the group with the most sessions. A session takes
+/// half a MiB of the pod's memory if its watches have read large objects.
+pub(crate) const ALL: usize = 100;
 
 /// The owner of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Owner {
     user: String,
-    /// The users who can be made by the same tenant: the ServiceAccounts of a namespace, or the user alone.
+    /// A group of users that the same tenant can create: the ServiceAccounts of a namespace, or the user alone.
     group: String,
 }
 
@@ -34,7 +34,8 @@ impl Owner {
         Self { user: user.to_owned(), group }
     }
 
-    /// Returns an owner whom the API server does not name. Their tokens are not those of one user.
+    /// Returns an owner whose name the API server does not report. Tokens of unknown owners are not treated as those of
+    /// one user.
     pub(crate) fn unknown(token: &str) -> Self {
         Self { user: format!("token {:?}", TokenDigest::of(token)), group: "unknown".to_owned() }
     }
@@ -51,7 +52,7 @@ impl TokenDigest {
     }
 }
 
-/// The sessions of a server. `T` is what a session has.
+/// The sessions of a server. `T` is the content of a session.
 pub(crate) struct Sessions<T> {
     links: Vec<TokenDigest>,
     open: HashMap<TokenDigest, Open<T>>,
@@ -76,15 +77,16 @@ impl<T: Clone> Sessions<T> {
         self.links.push(token);
     }
 
-    /// Uses a link up. Returns whether it existed.
+    /// Removes a link, so that it cannot be used again. Returns whether it existed.
     pub(crate) fn take_link(&mut self, token: TokenDigest) -> bool {
         let before = self.links.len();
         self.links.retain(|link| *link != token);
         self.links.len() < before
     }
 
-    /// Opens a session of an owner, until `expiry` at the latest. Returns the session of this token, which is an earlier
-    /// one if there is one. It ends another session if the owner or the server has too many.
+    /// Opens a session of an owner, until `expiry` at the latest. Returns the session of this token. If a session with
+    /// this token already exists, that session is returned. Closes another session if the owner or the server has too
+    /// many sessions.
     pub(crate) fn open(
         &mut self,
         token: TokenDigest,
@@ -100,7 +102,7 @@ impl<T: Clone> Sessions<T> {
             self.end_oldest(|open| open.owner == owner);
         }
         if self.open.len() >= ALL {
-            // The new session counts, so that a group at its share ends one of its own.
+            // The new session is counted, so that a group with the most sessions closes a session of its own.
             let own = HashMap::from([(owner.group.as_str(), 1)]);
             if let Some(group) = self.largest(own, |_| 1) {
                 self.end_oldest(|open| open.owner.group == group);
@@ -112,14 +114,15 @@ impl<T: Clone> Sessions<T> {
         kept
     }
 
-    /// Ends the least recently used session of the group with the largest weight, if it has a weight. Returns whether
-    /// there was one.
+    /// Closes the least recently used session of the group with the largest weight, unless that weight is zero. Returns
+    /// whether a session was closed.
     pub(crate) fn end_heaviest(&mut self, weight: impl Fn(&T) -> usize) -> bool {
         let group = self.largest(HashMap::new(), |open| weight(&open.kept));
         group.is_some_and(|group| self.end_oldest(|open| open.owner.group == group && weight(&open.kept) > 0))
     }
 
-    /// Returns the group with the largest sum. Among equals, it is the one whose session was used least recently.
+    /// Returns the group with the largest sum. Among groups with equal sums, returns the group whose session was used
+    /// least recently.
     fn largest<'s>(&'s self, mut sums: HashMap<&'s str, usize>, of: impl Fn(&Open<T>) -> usize) -> Option<String> {
         for open in self.open.values() {
             *sums.entry(&open.owner.group).or_default() += of(open);
@@ -129,14 +132,14 @@ impl<T: Clone> Sessions<T> {
         among.min_by_key(|open| open.used).map(|open| open.owner.group.clone())
     }
 
-    /// Ends the least recently used one of these sessions. Returns whether there was one.
+    /// Closes the least recently used of the matching sessions. Returns whether a session was closed.
     fn end_oldest(&mut self, is_meant: impl Fn(&Open<T>) -> bool) -> bool {
         let meant = self.open.iter().filter(|(_, open)| is_meant(open));
         let oldest = meant.min_by_key(|(_, open)| open.used).map(|(token, _)| *token);
         oldest.is_some_and(|oldest| self.open.remove(&oldest).is_some())
     }
 
-    /// Returns the session of a request, if it has not ended. Ended sessions are removed.
+    /// Returns the session of a request, if it has not expired. Expired sessions are removed.
     pub(crate) fn of(&mut self, token: TokenDigest, now: Timestamp) -> Option<T> {
         self.remove_ended(now);
         let open = self.open.get_mut(&token)?;
@@ -144,18 +147,18 @@ impl<T: Clone> Sessions<T> {
         Some(open.kept.clone())
     }
 
-    /// Ends a session.
+    /// Closes a session.
     pub(crate) fn end(&mut self, token: TokenDigest) {
         self.open.remove(&token);
     }
 
-    /// Removes the sessions that have ended.
+    /// Removes the sessions that have expired.
     pub(crate) fn remove_ended(&mut self, now: Timestamp) {
         self.open.retain(|_, open| now.duration_since(open.used) < IDLE && now < open.end);
     }
 }
 
-/// Returns the value of a cookie.
+/// Returns the value of a cookie in a header.
 pub(crate) fn cookie<'h>(header: &'h str, name: &str) -> Option<&'h str> {
     header.split(';').find_map(|pair| pair.trim().strip_prefix(name)?.strip_prefix('='))
 }
@@ -258,7 +261,7 @@ mod tests {
         assert!(of(&mut sessions, 0) && of(&mut sessions, 1));
         open(&mut sessions, 1000, "late");
         assert!(of(&mut sessions, 1000) && sessions.open.len() == ALL);
-        // Users whom the server does not name are one group.
+        // Users whose names the server does not report form one group.
         for number in 0..ALL {
             let (token, owner) = (TokenDigest::of(&format!("u{number}")), Owner::unknown(&number.to_string()));
             sessions.open(token, owner, number, None, second(2000));
@@ -272,7 +275,7 @@ mod tests {
         for number in 0..ALL {
             open(&mut sessions, number, &format!("user-{number}"));
         }
-        // All groups have one. The second one of a user ends the own first one.
+        // All groups have one session. The second session of a user closes the user's first session.
         open(&mut sessions, ALL, "user-7");
         assert_eq!(sessions.of(TokenDigest::of("7"), second(ALL)), None);
         assert_eq!(sessions.of(TokenDigest::of("0"), second(ALL)), Some(0));

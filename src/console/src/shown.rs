@@ -1,6 +1,6 @@
 //! A live object as a page shows it: its YAML without secret values, its health and its Events.
 //!
-//! Invariant: of a Secret only the names of its keys are shown.
+//! Invariant: only the names of a Secret's keys are shown.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -12,10 +12,11 @@ use mainstay_object::Key;
 
 /// Maximum size of a YAML document, in bytes.
 const YAML: usize = 256 << 10;
-/// The annotation in which `kubectl apply` keeps a copy of the object.
+/// The annotation in which `kubectl apply` stores a copy of the object.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// Returns the YAML of an object, without `managedFields`, without the copy that kubectl keeps, and without secret values.
+/// Returns the YAML of an object, without `managedFields`, without the copy that kubectl stores, and without secret
+/// values.
 pub(crate) fn yaml(key: &Key, live: &Value) -> String {
     let mut shown = live.clone();
     if let Some(metadata) = shown.get_mut("metadata").and_then(Value::as_object_mut) {
@@ -79,11 +80,11 @@ pub(crate) fn events(all: &[Value]) -> Vec<EventRow> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Variable {
     pub(crate) name: String,
-    /// Its value, or where it comes from.
+    /// The variable's value, or where it comes from.
     pub(crate) value: String,
 }
 
-/// Returns the variables of a Function. The value of a Secret is named by its place.
+/// Returns the variables of a Function. For a value from a Secret, the Secret and its key are returned instead.
 pub(crate) fn variables(function: &Value) -> Vec<Variable> {
     let all = function.pointer("/spec/env").and_then(Value::as_array).into_iter().flatten().take(500);
     let variable = |one: &Value| {

@@ -1,6 +1,6 @@
-//! Texts of the cluster for pages: without control characters, of a bounded length.
+//! Prepares strings from the cluster for pages: without control characters, and with a limited length.
 //!
-//! Not here: the escaping of HTML. The templates escape every text.
+//! Not here: the escaping of HTML. The templates escape every string.
 
 use mainstay_api::conditions::cut;
 use mainstay_object::printable_lines;
@@ -10,7 +10,7 @@ pub(crate) const MESSAGE: usize = 4 << 10;
 /// Maximum length of a name or a value, in bytes.
 pub(crate) const SHORT: usize = 512;
 
-/// Returns a text without terminal sequences, with other control characters escaped, of at most `most` bytes.
+/// Returns a string without terminal sequences, with other control characters escaped, cut to at most `most` bytes.
 pub(crate) fn plain(text: &str, most: usize) -> String {
     let whole = without_terminal_sequences(cut(text, most.saturating_mul(2)));
     let shown = printable_lines(&whole);
@@ -22,22 +22,22 @@ pub(crate) fn plain(text: &str, most: usize) -> String {
     }
 }
 
-/// Removes the sequences by which programs colour their output or move the cursor.
+/// Removes the sequences with which programs colour their output or move the cursor.
 fn without_terminal_sequences(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     let mut rest = text.chars().peekable();
     while let Some(c) = rest.next() {
         if c != '\u{1b}' && c != '\u{9b}' {
-            // The end of a line of Windows.
+            // A carriage return before a newline is part of a line end of Windows.
             if c != '\r' || rest.peek().is_some_and(|next| *next != '\n') {
                 shown.push(c);
             }
             continue;
         }
         match if c == '\u{9b}' { Some('[') } else { rest.next() } {
-            // Parameters, then one letter.
+            // Such a sequence consists of parameters and one letter.
             Some('[') => while rest.next().is_some_and(|c| !('\u{40}'..='\u{7e}').contains(&c)) {},
-            // A title or a link, up to BEL or ESC \.
+            // A title or a link ends with BEL or ESC \.
             Some(']' | 'P' | '_' | '^') => {
                 while let Some(c) = rest.next() {
                     if c == '\u{7}' || c == '\u{1b}' && rest.next_if_eq(&'\\').is_some() {
@@ -51,13 +51,13 @@ fn without_terminal_sequences(text: &str) -> String {
     shown
 }
 
-/// Returns the beginning of a commit id, or the whole text if it is none.
+/// Returns the beginning of a commit ID, or the whole string if it is not a commit ID.
 pub(crate) fn short_id(text: &str) -> &str {
     let is_id = text.len() >= 40 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     if is_id { &text[..12] } else { text }
 }
 
-/// Shortens the commit ids in a text.
+/// Shortens the commit IDs in a string.
 pub(crate) fn with_short_ids(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for word in text.split_inclusive(|c: char| !c.is_ascii_alphanumeric()) {

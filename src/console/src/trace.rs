@@ -11,19 +11,20 @@ use serde_json::Value;
 /// The origin of an object, and the agent's next action.
 #[derive(Clone, Debug)]
 pub struct Trace {
-    /// The owners between the object and the managed one, which is the last. Empty if the object itself is managed.
+    /// The owners from the object up to the managed object, which is the last of them. Empty if the object itself is
+    /// managed.
     pub owners: Vec<Key>,
     /// The GitSync that manages the last owner, or the object itself.
     pub manager: Option<Manager>,
-    /// The owners of its fields. Empty for a child of a managed object.
+    /// The field managers of the object. Empty for a child of a managed object.
     pub field_managers: Vec<FieldManager>,
-    /// Its health by the rules of its GitSync, if the object itself is managed.
+    /// The object's health by the rules of its GitSync, if the object itself is managed.
     pub health: Option<Health>,
     /// The agent's next action with its reason.
     pub next: String,
     /// The steps of the newest build and rollout of a Function.
     pub moments: Vec<(Timestamp, String)>,
-    /// Notes about what could not be read.
+    /// Notes about data that could not be read.
     pub notes: Vec<String>,
 }
 
@@ -49,30 +50,30 @@ pub struct Manager {
 /// The fields of an object that its manifest sets.
 #[derive(Clone, Debug)]
 pub struct ManifestPart {
-    /// With the values of the repository.
+    /// The fields with the values in the repository.
     pub wanted: Value,
-    /// With the values of the live object.
+    /// The fields with the values in the live object.
     pub found: Value,
-    /// Fields whose value of the repository is unknown.
+    /// Fields whose value in the repository is unknown.
     pub unknown: Vec<String>,
 }
 
-/// An owner of fields.
+/// A field manager of an object.
 #[derive(Clone, Debug)]
 pub struct FieldManager {
-    /// Its name.
+    /// The field manager's name.
     pub name: String,
     /// `Apply` or `Update`.
     pub operation: String,
-    /// The subresource through which it wrote; empty for the object itself.
+    /// The subresource through which the field manager wrote; empty for the object itself.
     pub subresource: String,
-    /// Time of its last write.
+    /// Time of the field manager's last write.
     pub time: Option<Timestamp>,
-    /// The first fields.
+    /// The first fields that it owns.
     pub fields: Vec<String>,
     /// Number of further fields.
     pub more: usize,
 }
 
-/// Reads the origin of an object with the rights of this connection, or says why that failed.
+/// Reads the origin of an object with the permissions of this connection, or returns why that failed.
 pub type TraceReader = Arc<dyn Fn(Cluster, Key) -> BoxFuture<'static, Result<Trace, String>> + Send + Sync>;

@@ -10,11 +10,11 @@ use mainstay_object::Key;
 /// The health of an object, as a page shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mark {
-    /// It failed.
+    /// The object failed.
     Failed,
-    /// It waits, or is unknown.
+    /// The object is waiting, or its health is unknown.
     Waiting,
-    /// It is as it should be.
+    /// The object is healthy.
     Healthy,
 }
 
@@ -23,11 +23,11 @@ pub enum Mark {
 pub struct Node {
     /// The object.
     pub key: Key,
-    /// Its health.
+    /// The object's health.
     pub mark: Mark,
-    /// Its state in words.
+    /// The object's state in words.
     pub state: String,
-    /// The objects that it owns.
+    /// The objects that this object owns.
     pub children: Vec<Node>,
 }
 
@@ -43,9 +43,9 @@ impl Node {
 pub struct Tree {
     /// The managed objects.
     pub objects: Vec<Node>,
-    /// Notes about what is missing in the tree.
+    /// Notes about objects that are missing in the tree.
     pub notes: Vec<String>,
 }
 
-/// Reads the tree of a GitSync with the rights of this connection, or says why that failed.
+/// Reads the tree of a GitSync with the permissions of this connection, or returns why that failed.
 pub type TreeReader = Arc<dyn Fn(Cluster, GitSync) -> BoxFuture<'static, Result<Tree, String>> + Send + Sync>;

@@ -1,23 +1,23 @@
-//! The addresses at which browsers reach this server: scheme, host and port, compared exactly.
+//! The origins at which browsers reach this server: scheme, host and port, compared exactly.
 
 use std::str::FromStr;
 
 use http::Uri;
 
-/// Host of this machine for this page alone. Browsers resolve it to loopback, and send its cookies to no page that another
-/// port serves as `localhost`.
+/// Host name of this machine that only this page uses. Browsers resolve it to a loopback address, and do not send its
+/// cookies to pages that other ports serve as `localhost`.
 pub(crate) const OWN_HOST: &str = "mainstay-console.localhost";
 
 /// An origin of this server, such as `https://console.example.com`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WebOrigin {
     is_secure: bool,
-    /// Host and port as browsers send them: without the default port.
+    /// Host and port in the form that browsers send, which omits the default port.
     authority: String,
 }
 
 impl WebOrigin {
-    /// Returns the origin of a port of this machine, by a name of it.
+    /// Returns the origin of a port of this machine, with this name of the machine.
     pub(crate) fn of_this_machine(name: &str, port: u16) -> Self {
         let authority = if port == 80 { name.to_owned() } else { format!("{name}:{port}") };
         Self { is_secure: false, authority }
@@ -28,12 +28,13 @@ impl WebOrigin {
         self.authority == host
     }
 
-    /// Returns the value of the header `Origin` of its pages.
+    /// Returns the value of the header `Origin` that pages of this origin send.
     pub(crate) fn text(&self) -> String {
         format!("{}://{}", if self.is_secure { "https" } else { "http" }, self.authority)
     }
 
-    /// Returns whether other ports of this machine are pages of the same host, so that they receive its cookies.
+    /// Returns whether pages at other ports of this machine use the same host, so that browsers send them the cookies
+    /// of this origin.
     pub(crate) fn shares_cookies(&self) -> bool {
         let host = self.authority.rsplit_once(':').filter(|_| !self.authority.ends_with(']'));
         let host = host.map_or(&*self.authority, |(host, _)| host);
@@ -50,7 +51,7 @@ impl FromStr for WebOrigin {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let uri: Uri = text.parse().map_err(|_| "it is no URL; write https://HOST".to_owned())?;
+        let uri: Uri = text.parse().map_err(|_| "it is not a URL; write https://HOST".to_owned())?;
         let is_secure = match uri.scheme_str() {
             Some("https") => true,
             Some("http") => false,

@@ -10,7 +10,7 @@ use tokio::{
     task::JoinSet,
 };
 
-/// Connections at the same time.
+/// Concurrent connections.
 const CONNECTIONS: usize = 16;
 /// Objects per connection.
 const OBJECTS: usize = 500;
@@ -56,7 +56,7 @@ async fn apply_all(address: SocketAddr, client: usize, round: usize) -> io::Resu
     Ok(())
 }
 
-/// Reads one answer with a `Content-Length`.
+/// Reads one response with a `Content-Length`.
 async fn read_answer(stream: &mut TcpStream, buffer: &mut [u8]) -> io::Result<()> {
     let mut have = 0;
     loop {

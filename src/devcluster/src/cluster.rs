@@ -22,7 +22,7 @@ pub struct Options {
     pub watch_timeout: Duration,
     /// How long a read waits for a future resource version. Default: 3 s.
     pub future_wait: Duration,
-    /// Maximum number of pods of all workloads. It protects the memory from a mistyped replica count. Default: 2 500.
+    /// Maximum number of pods of all workloads; protects the memory from a mistyped replica count. Default: 2 500.
     pub most_pods: usize,
     /// Interval and window of the autoscalers' measurements; unused without a node. Default: 15 s.
     pub autoscaler_interval: Duration,
@@ -30,7 +30,8 @@ pub struct Options {
     pub registry: Option<RegistryOptions>,
     /// Runs pods as processes of this machine. Default: none, all pods are simulated.
     pub node: Option<NodeOptions>,
-    /// Whether simulated pods show it in a condition and in their STATUS column. Default: false, as on a real cluster.
+    /// Whether simulated pods are marked in a condition and in their STATUS column. Default: false, as on a real
+    /// cluster.
     pub mark_simulated: bool,
     /// Whether RBAC is enforced. Default: false, every user may do everything. Requests without credentials are the
     /// administrator's either way.
@@ -39,7 +40,7 @@ pub struct Options {
     pub knative: bool,
     /// Converts custom resources with the conversion strategy `Webhook`. Default: none.
     pub converter: Option<Converter>,
-    /// Why URLs of webhooks are not called, except those that `permit_webhooks` names. Default: none, all are called.
+    /// Reason why URLs of webhooks are not called, except those of `permit_webhooks`. Default: none, all are called.
     pub refused_webhooks: Option<&'static str>,
 }
 
@@ -137,7 +138,8 @@ impl Cluster {
         devcluster_controllers::start(&self.server)
     }
 
-    /// Installs Knative Serving: its CRDs, settings and webhook configurations. It runs only with [`Options::knative`].
+    /// Installs Knative Serving: its CRDs, settings and webhook configurations. Knative runs only with
+    /// [`Options::knative`].
     ///
     /// # Errors
     /// An object cannot be created, for example because it already exists.

@@ -13,7 +13,7 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Not here: knowledge of the programs that use it.
+//! Not here: knowledge of the programs that use the cluster.
 
 mod cluster;
 

@@ -6,7 +6,7 @@
 //! - [`apply`]: the one writer of managed objects: applies, adoption, reverts, prune
 //! - [`drift`]: watches managed objects and decides what must be reverted
 //! - [`propagation`]: copies registry and package logins of the agent's namespace to the others
-//! - [`prevention`]: admission policies that make the API server refuse hand edits of managed objects
+//! - [`prevention`]: admission policies with which the API server rejects manual changes of managed objects
 //!
 //! Invariant: only [`apply`] writes managed objects, one write at a time per object.
 //!

@@ -1,6 +1,6 @@
-//! Parses the addresses in Triggers and Subscriptions.
+//! Parses the URLs in Triggers and Subscriptions.
 //!
-//! Invariant: an address consists only of a scheme, the host of a Service, a port, a path and a query.
+//! Invariant: a URL consists only of a scheme, the host of a Service, a port, a path and a query.
 
 use std::num::NonZeroU16;
 
@@ -8,7 +8,7 @@ use http::Uri;
 
 use mainstay_object::names::{Scheme, UrlPath};
 
-/// The parts of an address before its host is checked.
+/// The parts of a URL whose host is not checked yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Parts {
     pub(super) scheme: Scheme,
@@ -17,16 +17,16 @@ pub(super) struct Parts {
     pub(super) path: UrlPath,
 }
 
-/// Why a text is not a valid address.
+/// The reason why a string is not a valid URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// Another scheme than `http` and `https`, or none.
+    /// The scheme is missing, or is not `http` or `https`.
     Scheme,
-    /// The reason.
+    /// A different problem, which this message describes.
     Other(String),
 }
 
-/// Parses an absolute address.
+/// Parses an absolute URL.
 pub(super) fn parse(text: &str) -> Result<Parts, Fault> {
     let other = |why: &str| Fault::Other(why.to_owned());
     let scheme = match text.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase()).as_deref() {
@@ -43,9 +43,9 @@ pub(super) fn parse(text: &str) -> Result<Parts, Fault> {
     let usual: u16 = if scheme == Scheme::Https { 443 } else { 80 };
     let port = match written.strip_prefix(':') {
         None => usual,
-        Some(port) => port.parse().map_err(|_| other("its port is no number from 1 to 65535"))?,
+        Some(port) => port.parse().map_err(|_| other("its port must be a number from 1 to 65535"))?,
     };
-    let port = NonZeroU16::new(port).ok_or_else(|| other("its port is no number from 1 to 65535"))?;
+    let port = NonZeroU16::new(port).ok_or_else(|| other("its port must be a number from 1 to 65535"))?;
     let path = path(uri.path_and_query().map_or("/", |path| path.as_str())).map_err(Fault::Other)?;
     Ok(Parts { scheme, host: authority.host().to_owned(), port, path })
 }
@@ -55,7 +55,7 @@ pub(super) fn path(text: &str) -> Result<UrlPath, String> {
     let text = if text.starts_with('/') { text.to_owned() } else { format!("/{text}") };
     let only_path = text.split('?').next().unwrap_or_default().to_ascii_lowercase().replace("%2e", ".");
     if text.contains('\\') || only_path.split('/').any(|segment| matches!(segment, "." | "..")) {
-        return Err("its path has a segment . or .. or a backslash; write the path that it leads to".to_owned());
+        return Err("its path has a segment . or .. or a backslash; write the resolved path".to_owned());
     }
     UrlPath::parse(&text).map_err(|why| why.to_string())
 }

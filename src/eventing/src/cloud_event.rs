@@ -2,11 +2,11 @@
 //! delivery.
 //!
 //! Structured bodies with the prefix `ce-` in their keys, as in a tutorial of Kyma, are accepted. The result reports
-//! it.
+//! the use of this form.
 //!
 //! Not here: batches, formats other than JSON, and older versions of the specification. The crate `cloudevents-sdk`
-//! lacks the known error messages, `ce-` keys in bodies and percent-encoding of headers, and adds a second time
-//! library.
+//! lacks the known error messages, `ce-` keys in bodies and percent-encoding of headers, and would add a second library
+//! for times.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +19,7 @@ use jiff::Timestamp;
 use super::json::{Members, SCALAR, is_deeper, read};
 use super::not_an_event::{ATTRIBUTES, HEADERS, NotAnEvent};
 
-/// Maximum bytes of an attribute's name.
+/// Maximum length of an attribute's name in bytes.
 const NAME: usize = 64;
 
 /// Prefix of the media types of events.
@@ -63,7 +63,7 @@ impl CloudEvent {
         self.attribute("type").unwrap_or_default()
     }
 
-    /// Returns the event with another value of an attribute.
+    /// Returns the event with a different value of an attribute.
     pub(super) fn with(&self, name: &str, value: &str) -> Self {
         let mut event = self.clone();
         event.attributes.insert(name.to_owned(), value.to_owned());
@@ -109,7 +109,8 @@ impl CloudEvent {
         if problems.is_empty() { Ok(parsed) } else { Err(NotAnEvent::Attributes(problems.join("\n"))) }
     }
 
-    /// Checks that the event can be delivered: each attribute as a header, and all headers together.
+    /// Checks that the event can be delivered: each attribute must be valid as a header, and all headers together must
+    /// not be too long.
     pub(super) fn check(&self) -> Result<(), NotAnEvent> {
         if self.attributes.len() > ATTRIBUTES {
             return Err(NotAnEvent::TooMany);
@@ -117,7 +118,7 @@ impl CloudEvent {
         if let Some((name, _)) = self.attributes.iter().find(|(_, value)| value.contains(char::is_control)) {
             return Err(NotAnEvent::Control(name.clone()));
         }
-        // In a delivery, the content type decides where a reader finds the attributes, such as the number of hops.
+        // In a delivery, the content type determines where a client finds the attributes, such as the number of hops.
         if self.attribute("datacontenttype").is_some_and(|content| media(content).starts_with(EVENTS)) {
             return Err(NotAnEvent::Nested);
         }
@@ -232,7 +233,7 @@ fn structured(body: &Bytes) -> Result<Parsed, NotAnEvent> {
     Ok(Parsed { event: CloudEvent { attributes, data }, has_prefixed_keys })
 }
 
-/// Adds an attribute. For `specversion`, checks the version.
+/// Adds an attribute. For `specversion`, only checks the version.
 fn insert(attributes: &mut BTreeMap<String, String>, name: &str, value: String) -> Result<(), NotAnEvent> {
     if name == "specversion" {
         return version(Some(&value));
@@ -257,7 +258,7 @@ fn version(value: Option<&str>) -> Result<(), NotAnEvent> {
     }
 }
 
-/// Returns the text of an attribute; `Some(None)` for `null`.
+/// Returns an attribute as a string; `Some(None)` for `null`.
 fn text_of(json: &str) -> Option<Option<String>> {
     match SCALAR.read(json.as_bytes()).ok()? {
         serde_json::Value::Null => Some(None),
@@ -277,7 +278,7 @@ fn media(content: &str) -> String {
     content.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
 }
 
-/// Percent-encodes a header's value: space, `"`, `%` and all bytes that are not printable ASCII.
+/// Percent-encodes the value of a header: space, `"`, `%` and all bytes that are not printable ASCII.
 fn encoded(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -382,13 +383,13 @@ mod tests {
         check(with(r#","id":"1","time":"now""#), "time: MUST be a time as in RFC 3339");
         check(
             with(r#","id":"1","Upper":"1""#),
-            "Upper: the name of an attribute has lower case letters and digits only",
+            "Upper: the name of an attribute must consist of lower case letters and digits",
         );
-        check(with(r#","id":{}"#), "id: the value of an attribute is a text, a number or a truth value");
-        check(structured("{}"), r#"unsupported cloudevents version: specversion is "", and has to be "1.0""#);
+        check(with(r#","id":{}"#), "id: the value of an attribute must be a string, a number or a boolean");
+        check(structured("{}"), r#"unsupported cloudevents version: specversion is "", and must be "1.0""#);
         check(
             structured(r#"{"specversion":"0.3"}"#),
-            r#"unsupported cloudevents version: specversion is "0.3", and has to be "1.0""#,
+            r#"unsupported cloudevents version: specversion is "0.3", and must be "1.0""#,
         );
         check(structured("{"), "not JSON: EOF while parsing an object at line 1 column 1");
         check(parse(&[("ce-specversion", "1.0"), ("ce-id", "%zz")], ""), "id: the value is not percent-encoded UTF-8");
@@ -425,7 +426,7 @@ mod tests {
         let nested = |depth: usize| format!(r#","data":{}{}"#, "[".repeat(depth), "]".repeat(depth));
         assert!(with(&nested(DEPTH)).is_ok());
         check(with(&nested(DEPTH + 1)), NotAnEvent::TooDeep);
-        // The encoded text is six times as long.
+        // The encoded string is six times as long.
         let subject = |length: usize| format!(r#","subject":"{}""#, "\u{e9}".repeat(length));
         assert!(with(&subject(HEADERS / 6 - 10)).is_ok());
         check(with(&subject(HEADERS / 6)), NotAnEvent::TooLong);

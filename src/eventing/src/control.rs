@@ -18,26 +18,26 @@ use super::subscriber::SubscriberId;
 use super::table::Routed;
 use mainstay_object::failure::chain;
 
-/// Maximum bytes of a request and of a response.
+/// Maximum size in bytes of a request and of a response.
 const LONGEST: u64 = 4096;
 /// Timeouts of a request and of its response.
 const QUESTION: Duration = Duration::from_secs(5);
 const ANSWER: Duration = Duration::from_secs(60);
 
-/// Why dead letters are not delivered again.
+/// The reason why dead letters are not delivered again.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
     /// No process delivers events from this directory.
-    #[error("nothing delivers events from {}", path.display())]
+    #[error("no process delivers events from {}", path.display())]
     NotRunning {
         /// The directory.
         path: PathBuf,
-        /// Cause.
+        /// The cause.
         #[source]
         cause: io::Error,
     },
     /// There was no valid response.
-    #[error("the answer did not come")]
+    #[error("the response did not arrive")]
     NoAnswer(#[source] io::Error),
     /// The request was refused, for this reason.
     #[error("{0}")]
@@ -66,7 +66,7 @@ fn place(data: &Path) -> PathBuf {
     data.join("control.sock")
 }
 
-/// Listens on the socket, after removing the one of an earlier process.
+/// Listens on the socket, after removing the socket of an earlier process.
 pub(super) fn listen(data: &Path) -> io::Result<UnixListener> {
     let path = place(data);
     match std::fs::remove_file(&path) {
@@ -98,7 +98,7 @@ pub(super) async fn serve(listener: UnixListener, delivery: Arc<Delivery>) {
             },
             None => "this is not understood".to_owned(),
         };
-        // The client may have disconnected.
+        // An error is ignored, because the client may have disconnected.
         let _ = timeout(QUESTION, stream.write_all(answer.as_bytes())).await;
     }
 }
@@ -121,6 +121,8 @@ async fn again(delivery: &Delivery, to: &SubscriberId) -> Result<usize, String> 
     }
     let (letters, of) = (Arc::clone(letters), to.clone());
     let done = tokio::task::spawn_blocking(move || letters.done(&of)).await;
-    done.map_err(io::Error::other).flatten().map_err(|error| format!("they are still there: {error}"))?;
+    done.map_err(io::Error::other)
+        .flatten()
+        .map_err(|error| format!("the dead letters could not be removed: {error}"))?;
     Ok(number)
 }

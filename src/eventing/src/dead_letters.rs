@@ -1,6 +1,6 @@
 //! Events that could not be delivered: a file for each subscriber, one JSON object per line.
 //!
-//! Invariant: each subscriber has at most two files of about 4 MiB. The older one is replaced when the newer one is
+//! Invariant: each subscriber has at most two files of about 4 MiB. The older file is replaced when the newer file is
 //! full.
 
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::cloud_event::CloudEvent;
 use super::subscriber::SubscriberId;
 
-/// Size in bytes from which a new file is started.
+/// Size in bytes from which on a new file is started.
 const LONGEST: u64 = 4 << 20;
 /// Suffixes of the files: older, newer, and in redelivery.
 const OLDER: &str = "older.jsonl";
@@ -27,17 +27,17 @@ const AGAIN: &str = "again.jsonl";
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DeadLetter {
-    /// When it was given up.
+    /// When the delivery was given up.
     pub time: Timestamp,
-    /// Its subscriber.
+    /// The event's subscriber.
     pub subscriber: String,
-    /// Why it was given up.
+    /// Why the delivery was given up.
     pub reason: String,
     /// Number of failed deliveries.
     pub attempts: u32,
-    /// Its attributes.
+    /// The event's attributes.
     pub attributes: BTreeMap<String, String>,
-    /// Its data, in base64.
+    /// The event's data, in base64.
     pub data: String,
 }
 
@@ -68,7 +68,7 @@ impl DeadLetters {
         Ok(Self { directory, writing: Mutex::default() })
     }
 
-    /// Appends a dead letter. It is on disk when this returns.
+    /// Appends a dead letter. The dead letter is on disk when this returns.
     pub(super) fn append(&self, to: &SubscriberId, letter: &DeadLetter) -> io::Result<()> {
         let _writing = self.writing.lock();
         let (newer, older) = (self.path(to, NEWER), self.path(to, OLDER));
@@ -102,7 +102,7 @@ impl DeadLetters {
         Ok(taken)
     }
 
-    /// Removes the taken dead letters, which are in the journal now.
+    /// Removes the taken dead letters, because they are now in the journal.
     pub(super) fn done(&self, to: &SubscriberId) -> io::Result<()> {
         remove(&self.path(to, AGAIN))
     }
@@ -118,7 +118,7 @@ impl DeadLetters {
     }
 }
 
-/// Returns all dead letters below a data directory, oldest first. No process needs to run.
+/// Returns all dead letters below a data directory, oldest first. No eventing process needs to run.
 ///
 /// # Errors
 /// Fails if the directory or a file cannot be read.
@@ -139,7 +139,8 @@ fn place(data: &Path) -> PathBuf {
     data.join("dead-letters")
 }
 
-/// Reads a file. An incomplete line is skipped: the process died while writing it, and its event is delivered again.
+/// Reads a file. An incomplete line is skipped: the process ended while it was writing the line, and the event will be
+/// delivered again.
 fn read(path: &Path) -> io::Result<Vec<DeadLetter>> {
     match fs::read(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),

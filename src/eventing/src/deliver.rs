@@ -1,8 +1,8 @@
 //! Delivers the events of a store, with one task for each subscriber.
 //!
-//! Invariant: an event is ended in the store when its subscriber has accepted it, or when its dead letter is stored.
-//! Invariant: a task takes only as many events as the subscriber allows concurrently. It keeps
-//! the numbers of those that wait for a retry; the journal and the server limit these.
+//! Invariant: an event is removed from the store when its subscriber has accepted it, or when its dead letter is
+//! stored. Invariant: a task takes only as many events as the subscriber allows concurrently. The task also stores the
+//! numbers of the events that wait for a retry; the journal and the NATS server limit the number of these events.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -24,10 +24,10 @@ use super::subscriber::{Subscriber, SubscriberId};
 use super::table::Table;
 use mainstay_object::failure::caught;
 
-/// Delay after a dead letter could not be written.
+/// Delay before a dead letter that could not be written is written again.
 const AGAIN: Duration = Duration::from_secs(60);
 
-/// Delay after NATS could not be swept.
+/// Delay before a failed sweep of NATS is repeated.
 const SWEEP: Duration = Duration::from_secs(5);
 
 /// Called with each event that is given up, and its subscriber.
@@ -37,7 +37,7 @@ pub(super) type Failed = dyn Fn(&Subscriber, &DeadLetter) + Send + Sync;
 pub(super) struct Delivery {
     /// The store of the events.
     pub(super) store: Store,
-    /// The store for events that subscribers answer with.
+    /// The store for events in the responses of subscribers.
     pub(super) answers: Store,
     pub(super) sender: Arc<Sender>,
     /// All subscribers, once they are known.
@@ -61,7 +61,7 @@ pub(super) async fn deliver(delivery: Arc<Delivery>, stop: CancellationToken) ->
         return Ok(());
     }
     table.mark_changed();
-    // Without a journal, it never changes.
+    // Without a journal, this receiver never changes.
     let mut stored = match &delivery.store {
         Store::Log { journal, .. } => journal.stored(),
         Store::JetStream(store) => {
@@ -95,7 +95,7 @@ pub(super) async fn deliver(delivery: Arc<Delivery>, stop: CancellationToken) ->
                 }
                 stored.mark_changed();
             }
-            // The subscriber of an event may be gone when the event arrives.
+            // The subscriber of an event may have been deleted before the event arrives.
             Ok(()) = stored.changed() => end_strangers(&delivery).await,
             Some(ended) = tasks.join_next(), if !tasks.is_empty() => match ended {
                 Err(error) if error.is_panic() => return Err(error),
@@ -105,9 +105,10 @@ pub(super) async fn deliver(delivery: Arc<Delivery>, stop: CancellationToken) ->
     }
 }
 
-/// Ends the events of the journal whose subscriber does not exist.
+/// Removes the events of the journal whose subscriber does not exist.
 ///
-/// Invariant: the table is read after the list, so it has the subscriber of each listed event unless that is deleted.
+/// Invariant: the table is read after the list, so the table contains the subscriber of each listed event unless that
+/// subscriber was deleted.
 async fn end_strangers(delivery: &Delivery) {
     let Store::Log { journal, .. } = &delivery.store else { return };
     let waiting = journal.subscribers();
@@ -117,7 +118,7 @@ async fn end_strangers(delivery: &Delivery) {
     }
 }
 
-/// Deletes from NATS what belongs to subscribers that no longer exist, at the start and when subscribers change.
+/// Deletes consumers, events and streams of deleted subscribers from NATS, at the start and when subscribers change.
 async fn sweep(store: JetStream, mut table: watch::Receiver<Option<Arc<Table>>>) {
     let mut swept: Option<BTreeSet<SubscriberId>> = None;
     loop {
@@ -139,7 +140,7 @@ async fn sweep(store: JetStream, mut table: watch::Receiver<Option<Arc<Table>>>)
     }
 }
 
-/// Ends all events of a deleted subscriber in the journal, and removes its dead letters.
+/// Removes all events of a deleted subscriber from the journal, and removes the subscriber's dead letters.
 async fn forget(delivery: &Delivery, id: &SubscriberId) {
     let Store::Log { journal, letters } = &delivery.store else { return };
     journal.ended(journal.pending_of(id), id).await;
@@ -215,7 +216,7 @@ async fn work(delivery: Arc<Delivery>, mut subscriber: watch::Receiver<Arc<Subsc
                     }
                 }
                 Ok((one, Next::Pause(wait))) => {
-                    // Keeps the order of publication.
+                    // Inserts the event in the order of publication.
                     let at = waiting.partition_point(|other| other.number < one.number);
                     waiting.insert(at, one);
                     if resumes <= Instant::now() {
@@ -241,7 +242,7 @@ async fn try_once(delivery: &Delivery, to: &Subscriber, one: &mut Taken, pauses:
     let Some((_, target)) = &to.route else { return Next::Pause(AGAIN) };
     let kept = match delivery.store.read(one).await {
         Ok(Some(kept)) => kept,
-        // Another task ended the event.
+        // Another task has removed the event.
         Ok(None) => return Next::Done,
         Err(error) if error.kind() == std::io::ErrorKind::InvalidData => return lose(delivery, to, one).await,
         Err(error) => {
@@ -283,21 +284,21 @@ async fn try_once(delivery: &Delivery, to: &Subscriber, one: &mut Taken, pauses:
     next
 }
 
-/// Lets an event that could not become a dead letter be tried again.
+/// Schedules a further attempt for an event whose dead letter could not be written.
 async fn later(delivery: &Delivery, to: &Subscriber, one: &Taken) -> Next {
     delivery.store.tried(one, &to.id, AGAIN).await;
     Next::Again(AGAIN)
 }
 
-/// An event without contents, for one that cannot be read.
+/// Returns an event without contents, as a substitute for an event that cannot be read.
 fn nothing() -> Kept {
     Kept { event: super::cloud_event::CloudEvent::default(), published: Timestamp::now() }
 }
 
-/// Writes a dead letter without contents for an event that cannot be read any more.
+/// Writes a dead letter without contents for an event that can no longer be read.
 async fn lose(delivery: &Delivery, to: &Subscriber, one: &Taken) -> Next {
     let why = if one.is_held_by_a_server() {
-        "the message on NATS is no event"
+        "the message on NATS is not an event"
     } else {
         "its record in the journal is damaged"
     };
@@ -335,6 +336,6 @@ async fn publish_answer(delivery: &Delivery, to: &Subscriber, answer: super::clo
         && let Err(error) = delivery.answers.publish(routed, false).await
     {
         let why = mainstay_object::failure::chain(&error);
-        tracing::warn!(subscriber = %to.id, why, "an event that was answered with is lost");
+        tracing::warn!(subscriber = %to.id, why, "the event in a response is lost");
     }
 }

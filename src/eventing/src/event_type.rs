@@ -9,9 +9,9 @@ pub(super) const PREFIX: &str = "sap.kyma.custom";
 /// Why a name cannot be cleaned. The messages are Kyma's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Unclean {
-    /// It has another prefix.
+    /// The name has a different prefix.
     NoPrefix(String),
-    /// The rest has fewer than four segments, or a segment without letters and digits.
+    /// The part after the prefix has fewer than four segments, or a segment without letters and digits.
     InvalidFormat(String),
 }
 
@@ -40,7 +40,7 @@ pub(super) fn cleaned(name: &str) -> Result<String, Unclean> {
     }
 }
 
-/// Returns the ASCII letters and digits of a text.
+/// Returns the ASCII letters and digits of a string.
 pub(super) fn without_marks(text: &str) -> String {
     text.chars().filter(char::is_ascii_alphanumeric).collect()
 }

@@ -1,4 +1,5 @@
-//! Fuzz targets for untrusted input. Each accepts any bytes, ends soon, does not panic, and checks its invariants.
+//! Fuzz targets for untrusted input. Each accepts any bytes, terminates quickly, does not panic, and checks its
+//! invariants.
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -30,7 +31,8 @@ pub fn cloud_event(bytes: &[u8]) {
     assert!(parsed.event.headers().len() > parsed.event.attributes.len(), "each attribute is a header");
 }
 
-/// Parses a Trigger, or a text as name and address of its subscriber. It must lead to a Service of its namespace.
+/// Parses a Trigger, or a string as name and URL of its subscriber. A valid Trigger must refer to a Service of its own
+/// namespace.
 pub fn trigger(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let reference = json!({"apiVersion": "v1", "kind": "Service", "name": text});
@@ -45,7 +47,8 @@ pub fn trigger(bytes: &[u8]) {
     }
 }
 
-/// Parses a Subscription, or a text as its sink and type. It must lead to a Service of its namespace.
+/// Parses a Subscription, or a string as its sink and type. A valid Subscription must refer to a Service of its own
+/// namespace.
 pub fn subscription(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let sink = "http://f.team.svc.cluster.local";
@@ -62,7 +65,7 @@ pub fn subscription(bytes: &[u8]) {
     }
 }
 
-/// Returns the object in the bytes and objects with these specs, all in one namespace.
+/// Returns the object in the bytes, and objects with these specs, all in one namespace.
 fn objects<const N: usize>(bytes: &[u8], specs: [Value; N]) -> Vec<Value> {
     let metadata = json!({"namespace": NAMESPACE, "name": "mine"});
     let mut all: Vec<Value> = specs.map(|spec| json!({"metadata": metadata, "spec": spec})).into();

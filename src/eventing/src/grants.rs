@@ -1,8 +1,8 @@
 //! Grants of the operator. A subscriber receives events that were published for its own namespace, and events of other
-//! namespaces only with a grant. Grants to publish for another namespace have the same form.
+//! namespaces only with a grant. Grants to publish events for another namespace have the same form.
 //!
-//! Events at Kyma's endpoints, such as `/publish`, name no namespace. They belong to the namespace of the eventing
-//! component.
+//! Events at Kyma's endpoints, such as `/publish`, contain no namespace. These events belong to the namespace of the
+//! eventing component.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,18 +13,18 @@ use mainstay_object::names::DnsLabel;
 /// Matches every namespace.
 const ANY: &str = "*";
 
-/// The publishers' namespace of a request that names none.
+/// The namespace of the publisher if a request contains no namespace.
 pub(super) const SHARED: &str = EVENTING_NAMESPACE;
 
-/// Allows subscribers of a namespace to receive events of another one, or its ServiceAccounts to publish for another one:
-/// `WHO=WHOSE`, each a namespace or `*`.
+/// A grant `WHO=WHOSE`, in which each side is a namespace or `*`. Subscribers of the namespace WHO may receive events
+/// of the namespace WHOSE, or ServiceAccounts of WHO may publish events for WHOSE.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
     subscribers: Namespaces,
     publishers: Namespaces,
 }
 
-/// A text is not a grant.
+/// A string is not a grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("write WHO=WHOSE, each the name of a namespace or *, such as team={SHARED}")]
 pub struct InvalidGrant;
@@ -77,7 +77,7 @@ impl Grant {
     pub const ALL: Self = Self { subscribers: Namespaces::Any, publishers: Namespaces::Any };
 }
 
-/// Whether a subscriber of one namespace may receive events that were published for another.
+/// Whether a subscriber of one namespace may receive events that were published for another namespace.
 pub(super) fn may_receive(grants: &[Grant], subscriber: &str, publisher: &str) -> bool {
     let is_granted = |grant: &Grant| grant.subscribers.has(subscriber) && grant.publishers.has(publisher);
     subscriber == publisher || grants.iter().any(is_granted)

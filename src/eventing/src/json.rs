@@ -1,4 +1,4 @@
-//! JSON from publishers: the members of an object, and the nesting depth of a text.
+//! JSON from publishers: the members of an object, and the nesting depth of a document.
 
 use std::fmt;
 
@@ -9,12 +9,12 @@ use serde_json::value::RawValue;
 
 /// Maximum nesting depth. It is the limit of `serde_json`, and lower than that of all Function runtimes.
 pub(super) const DEPTH: usize = 128;
-/// Maximum bytes of a body.
+/// Maximum size of a body in bytes.
 pub(super) const LONGEST: usize = 65_536;
-/// Bounds of a body. Values of data and of attributes are texts at first, so neither their number nor their depth costs
-/// memory.
+/// Bounds of a body. Values of data and of attributes are not parsed at first, so neither their number nor their depth
+/// costs memory.
 pub(super) const BODY: Bounds = Bounds { bytes: LONGEST, values: usize::MAX, depth: usize::MAX };
-/// Bounds of a text, a number or a truth value.
+/// Bounds of a string, a number or a boolean.
 pub(super) const SCALAR: Bounds = Bounds { bytes: LONGEST, values: 1, depth: 1 };
 /// Bounds of data that runtimes can read.
 const DATA: Bounds = Bounds { bytes: LONGEST, values: usize::MAX, depth: DEPTH };
@@ -25,7 +25,7 @@ pub(super) struct Members<'b>(pub(super) Vec<(String, &'b RawValue)>);
 
 impl<'b> Members<'b> {
     /// # Errors
-    /// Returns why the text is not an object.
+    /// Returns why the body is not an object.
     pub(super) fn read(body: &'b [u8]) -> Result<Self, String> {
         read(BODY, body)
     }
@@ -53,7 +53,7 @@ impl<'b> Deserialize<'b> for Members<'b> {
     }
 }
 
-/// Parses a text within bounds.
+/// Parses a JSON document within bounds.
 ///
 /// # Errors
 /// Returns why the text cannot be read, in at most 200 characters.
@@ -65,7 +65,7 @@ pub(super) fn read<'t, T: Deserialize<'t>>(bounds: Bounds, text: &'t [u8]) -> Re
     })
 }
 
-/// Whether a JSON text is nested deeper than [`DEPTH`].
+/// Whether a JSON document is nested deeper than [`DEPTH`].
 pub(super) fn is_deeper(json: &str) -> bool {
     matches!(DATA.check(json.as_bytes()), Err(Unreadable::TooDeep(_)))
 }

@@ -1,7 +1,7 @@
-//! Parses events in Kyma's first format, posted to `/{application}/v1/events`, and builds the responses.
+//! Parses events in Kyma's oldest format, posted to `/{application}/v1/events`, and builds the responses.
 //!
-//! Each becomes two CloudEvents. For Triggers, the type is unchanged and the source is the application. For
-//! Subscriptions, type and source follow Kyma's later eventing.
+//! Each event becomes two CloudEvents. In the CloudEvent for Triggers, the type is unchanged and the source is the
+//! application. In the CloudEvent for Subscriptions, type and source follow Kyma's later format.
 
 use bytes::Bytes;
 use jiff::Timestamp;
@@ -13,7 +13,7 @@ use super::event_type::{self, PREFIX};
 use super::json::{BODY, is_deeper, read};
 use super::not_an_event::NotAnEvent;
 
-/// A status and a JSON body.
+/// A response with a status and a JSON body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Answer {
     pub(super) status: u16,
@@ -131,7 +131,7 @@ pub(super) fn failed(status: u16, why: &str) -> Answer {
     Answer { status, body: format!("{{\"status\":{status},\"message\":{}}}\n", json_text(why)) }
 }
 
-/// Whether a text has the form of a UUID.
+/// Whether a string has the form of a UUID.
 fn is_id(text: &str) -> bool {
     let groups: Vec<&str> = text.split('-').collect();
     groups.iter().map(|group| group.len()).eq([8, 4, 4, 4, 12])

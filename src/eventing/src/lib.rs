@@ -1,19 +1,19 @@
-//! Eventing: accepts CloudEvents over HTTP, stores them on disk or in NATS, and delivers them to the Services of Triggers and
-//! Subscriptions.
+//! Eventing: accepts CloudEvents over HTTP, stores them on disk or in NATS, and delivers them to the Services of
+//! Triggers and Subscriptions.
 //!
 //! [`run`] starts everything: `server` accepts events, `table` finds their subscribers, `store` stores them in
-//! `journal` or `jetstream`, `deliver` sends them. `watch` watches Triggers, Subscriptions, Brokers and Services, and writes statuses. Eventing
-//! is a separate process beside the agent, or a task of `mainstay dev`.
+//! `journal` or `jetstream`, `deliver` delivers them. `watch` watches Triggers, Subscriptions, Brokers and Services,
+//! and writes statuses. Eventing is a separate process beside the agent, or a task of `mainstay dev`.
 //!
-//! Invariant: an accepted event is delivered at least once to each subscriber that existed, or becomes a dead letter.
-//! Invariant: events are delivered only to Services in the subscriber's namespace.
-//! Invariant: a subscriber receives events of other namespaces only with a grant (`grants`), and its namespace has a
-//! share of the journal (`shares`).
-//! Invariant: a client publishes for a namespace only with the token of one of its ServiceAccounts, or with a grant
-//! (`publishers`).
-//! Invariant: an object whose status another controller writes is left to that controller.
+//! Invariant: an accepted event is delivered at least once to each subscriber that existed at that time, or becomes a
+//! dead letter. Invariant: events are delivered only to Services in the subscriber's namespace. Invariant: a subscriber
+//! receives events of other namespaces only with a grant (`grants`), and the subscriber's namespace has a limited share
+//! of the journal (`shares`). Invariant: a client publishes for a namespace only with the token of one of its
+//! ServiceAccounts, or with a grant (`publishers`). Invariant: an object whose status another controller writes is left
+//! to that controller.
 //!
-//! Not here: order of events, several processes for one journal, and sources of events other than HTTP.
+//! Out of scope: a guaranteed order of events, several processes for one journal, and sources of events other than
+//! HTTP.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods))]
 
 mod address;

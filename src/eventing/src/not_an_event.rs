@@ -4,10 +4,11 @@ use super::json::DEPTH;
 
 /// Maximum number of attributes of an event.
 pub(super) const ATTRIBUTES: usize = 64;
-/// Maximum bytes of all attributes as delivery headers. Node.js accepts 16 KiB of headers.
+/// Maximum size in bytes of all attributes as headers of a delivery. Node.js accepts 16 KiB of headers.
 pub(super) const HEADERS: usize = 12 << 10;
 
-/// Why a request contains no valid event. Messages are those of the specification's libraries where they exist.
+/// Why a request contains no valid event. The messages equal those of the specification's libraries, if these have a
+/// message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum NotAnEvent {
     #[error(
@@ -18,13 +19,13 @@ pub(super) enum NotAnEvent {
     Batch,
     #[error("not JSON: {0}")]
     Json(String),
-    #[error("unsupported cloudevents version: specversion is {0:?}, and has to be \"1.0\"")]
+    #[error("unsupported cloudevents version: specversion is {0:?}, and must be \"1.0\"")]
     Version(String),
-    #[error("{0}: the name of an attribute has lower case letters and digits only")]
+    #[error("{0}: the name of an attribute must consist of lower case letters and digits")]
     Name(String),
     #[error("data: the name of an attribute cannot be that of the body")]
     Reserved,
-    #[error("{0}: the value of an attribute is a text, a number or a truth value")]
+    #[error("{0}: the value of an attribute must be a string, a number or a boolean")]
     Value(String),
     #[error("{0}: the value is not percent-encoded UTF-8")]
     Encoding(String),
@@ -41,15 +42,15 @@ pub(super) enum NotAnEvent {
          parts as data of application/json"
     )]
     Nested,
-    #[error("{0}: the value is printable ASCII")]
+    #[error("{0}: the value must be printable ASCII")]
     NotAscii(&'static str),
     #[error("{0} is not understood: send application/cloudevents+json, or headers from `ce-specversion: 1.0` on")]
     Format(String),
     #[error("content-encoding: a compressed body is not accepted: send it as it is")]
     Compressed,
-    #[error("the attributes of an event have at most {HEADERS} bytes as headers; put longer values into its data")]
+    #[error("the attributes of an event must have at most {HEADERS} bytes as headers; put longer values into its data")]
     TooLong,
-    #[error("an event has at most {ATTRIBUTES} attributes")]
+    #[error("an event must have at most {ATTRIBUTES} attributes")]
     TooMany,
     #[error("data_base64: {0}")]
     Base64(String),

@@ -1,10 +1,12 @@
-//! Who may publish events for a namespace: its own ServiceAccounts, by a token that the API server checks, and others by the operator's
-//! word.
+//! Who may publish events for a namespace: its own ServiceAccounts, with a token that the API server checks, and other
+//! ServiceAccounts with a grant of the operator.
 //!
-//! Kyma's endpoints name no namespace and ask for no token. Their events reach only those whom the operator grants them (`grants`).
+//! Kyma's endpoints contain no namespace and require no token. Events from these endpoints reach only subscribers with
+//! a grant of the operator (`grants`).
 //!
-//! Invariant: a token for another audience is refused, so no client sends one that the API server itself accepts.
-//! Invariant: an answer of the API server is valid for at most a minute. Only the digest of a token is kept.
+//! Invariant: a token for a different audience is refused, so that clients do not send tokens that the API server
+//! itself accepts. Invariant: a response of the API server is cached for at most a minute. Only the digest of a token
+//! is kept.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -21,23 +23,24 @@ use mainstay_object::failure::chain;
 
 /// The audience of tokens for publishing.
 const AUDIENCE: &str = "mainstay-eventing";
-/// How long an answer about a token counts.
+/// How long a response about a valid token and about an invalid token is cached.
 const VALID: Duration = Duration::from_secs(60);
 const INVALID: Duration = Duration::from_secs(10);
-/// Answers that are kept.
+/// Maximum number of cached responses.
 const KNOWN: usize = 1024;
-/// Tokens that are checked at the same time, and how long one may wait for its turn and its answer.
+/// Maximum number of tokens that are checked concurrently, and maximum time that a check may wait for its turn and its
+/// response.
 const AT_ONCE: usize = 8;
 const DEADLINE: Duration = Duration::from_secs(5);
-/// The longest token, in bytes.
+/// Maximum length of a token in bytes.
 const LONGEST: usize = 8192;
 
-/// Who may publish at the endpoints that name a namespace.
+/// Who may publish at the endpoints for a namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PublisherAuth {
     /// Every client, for every namespace.
     Anyone,
-    /// The ServiceAccounts of the namespace, and those of namespaces that are granted it.
+    /// The ServiceAccounts of the namespace, and ServiceAccounts of namespaces with a grant to publish for it.
     Accounts(Vec<Grant>),
 }
 
@@ -49,9 +52,9 @@ pub(super) struct Publishers {
     permits: Semaphore,
 }
 
-/// The answer of the API server about a token.
+/// A cached response of the API server about a token.
 struct Known {
-    /// The namespace of its ServiceAccount.
+    /// The namespace of the token's ServiceAccount; `None` if the token is not valid.
     namespace: Option<String>,
     until: Instant,
 }
@@ -59,27 +62,27 @@ struct Known {
 /// Why a client may not publish for a namespace.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Denied {
-    /// It has sent no token, or an invalid one.
+    /// The client has sent no token, or an invalid token.
     #[error(
         "events for the namespace {namespace} need a valid token of one of its ServiceAccounts, as `Authorization: Bearer TOKEN`: \
          project one with the audience {AUDIENCE} into the pod"
     )]
     NoToken {
-        /// For which.
+        /// The namespace for which the client wants to publish.
         namespace: String,
     },
-    /// The token is that of another namespace.
+    /// The token belongs to a ServiceAccount of a different namespace, which has no grant.
     #[error(
         "ServiceAccounts of the namespace {of} may not publish for {namespace}; the operator permits it with \
          --allow-publishers={of}={namespace}"
     )]
     Elsewhere {
-        /// Whose token it is.
+        /// The namespace of the ServiceAccount.
         of: String,
-        /// For which.
+        /// The namespace for which the client wants to publish.
         namespace: String,
     },
-    /// The API server has not answered.
+    /// The API server has not responded.
     #[error("the token cannot be checked now; send the event again")]
     Unchecked,
 }
@@ -89,7 +92,7 @@ impl Publishers {
         Self { auth, cluster, known: Mutex::default(), permits: Semaphore::new(AT_ONCE) }
     }
 
-    /// Whether a client may publish for a namespace.
+    /// Checks that a client may publish for a namespace.
     pub(super) async fn check(&self, headers: &HeaderMap, namespace: &str) -> Result<(), Denied> {
         let PublisherAuth::Accounts(grants) = &self.auth else { return Ok(()) };
         let no_token = || Denied::NoToken { namespace: namespace.to_owned() };
@@ -101,7 +104,7 @@ impl Publishers {
         Err(Denied::Elsewhere { of, namespace: namespace.to_owned() })
     }
 
-    /// The namespace of the ServiceAccount that a token is of; `None` if it is not valid.
+    /// Returns the namespace of the ServiceAccount to which a token belongs; `None` if the token is not valid.
     async fn namespace_of(&self, token: &str) -> Result<Option<String>, Denied> {
         let digest: [u8; 32] = Sha256::digest(token).into();
         if let Some(known) = self.known.lock().get(&digest).filter(|known| known.until > Instant::now()) {
@@ -125,8 +128,8 @@ impl Publishers {
         Ok(namespace)
     }
 
-    /// Keeps an answer. A full cache drops expired answers first, then those about invalid tokens, so senders of invalid tokens
-    /// take no room of valid ones.
+    /// Caches a response. A full cache drops expired responses first, then responses about invalid tokens. So senders
+    /// of invalid tokens do not displace valid tokens.
     fn remember(&self, digest: [u8; 32], answer: Known) {
         let (mut known, now) = (self.known.lock(), Instant::now());
         if known.len() >= KNOWN {
@@ -141,7 +144,7 @@ impl Publishers {
     }
 }
 
-/// The token that a client sends, if it is one and may be of a ServiceAccount.
+/// Returns the token that a client sends, if there is exactly one and it may belong to a ServiceAccount.
 fn bearer(headers: &HeaderMap) -> Option<&str> {
     let mut all = headers.get_all(AUTHORIZATION).iter();
     let (first, None) = (all.next()?, all.next()) else { return None };

@@ -5,7 +5,7 @@ use http::Method;
 /// The purpose of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Asked<'r> {
-    /// A CloudEvent that names no namespace.
+    /// A CloudEvent, without a namespace.
     Publish,
     /// A CloudEvent for the subscribers of a namespace.
     PublishIn(&'r str),
@@ -13,21 +13,21 @@ pub(super) enum Asked<'r> {
     Events(&'r str),
     /// An event of an application, in the older format.
     Legacy(&'r str),
-    /// Which events of an application have subscribers.
+    /// A question which events of an application have subscribers.
     Subscribed(&'r str),
     /// A CloudEvent for a Broker, by its namespace and name.
     Broker(&'r str, &'r str),
-    /// The liveness of the process.
+    /// A check of the liveness of the process.
     Alive,
-    /// Whether events are accepted.
+    /// A check whether events are accepted.
     Ready,
     /// None: the path does not exist.
     Nowhere,
-    /// None: the path has another method.
+    /// None: the method is not supported for the path.
     WrongMethod,
 }
 
-/// Returns the purpose of a request. `host` is its header.
+/// Returns the purpose of a request. `host` is the request's header `Host`.
 pub(super) fn asked<'r>(method: &Method, path: &'r str, query: Option<&str>, host: &'r str) -> Asked<'r> {
     if query.is_some() {
         return Asked::Nowhere;
@@ -66,7 +66,7 @@ fn broker(host: &str) -> Option<(&str, &str)> {
     (is_name(name) && is_name(short)).then_some((short, name))
 }
 
-/// Whether a text may be the name of a namespace.
+/// Whether a string may be the name of a namespace.
 fn is_name(text: &str) -> bool {
     !text.is_empty()
         && text.len() <= 63

@@ -1,8 +1,8 @@
 //! Resolves the hosts of Services for deliveries.
 //!
-//! Invariant: the HTTP client connects only to addresses from this resolver, and only valid targets have an address
-//! here.
-//! Invariant: link-local and metadata addresses are refused, whether a Service or a name server returns them.
+//! Invariant: the HTTP client connects only to addresses from this resolver, and this resolver returns addresses only
+//! for valid targets. Invariant: link-local and metadata addresses are refused, whether a Service or a name server
+//! returns them.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -48,7 +48,7 @@ async fn addresses(services: &Services, host: &str) -> Result<Vec<SocketAddr>, S
     }
 }
 
-/// Returns the allowed addresses. Fails if all are refused.
+/// Returns the allowed addresses. Fails if all addresses are refused.
 pub(super) fn judged(found: Vec<SocketAddr>) -> Result<Vec<SocketAddr>, String> {
     let policy = EgressPolicy::default();
     let refusal = |address: &SocketAddr| policy.refusal(Egress::Unrestricted, address.ip());

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// The first delay. Each further one is twice as long.
+/// The first delay. Each further delay is twice as long.
 const FIRST: Duration = Duration::from_secs(1);
 /// The maximum delay.
 const LONGEST: Duration = Duration::from_secs(60);
@@ -19,9 +19,9 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// The outcome of a delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// The subscriber answered with this status.
+    /// The subscriber responded with this status.
     Answered(u16),
-    /// The connection broke before an answer.
+    /// The connection broke before a response.
     Broken(String),
     /// No connection was possible.
     Unreachable(String),
@@ -30,22 +30,22 @@ pub(super) enum Outcome {
 /// The next step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Next {
-    /// It is delivered.
+    /// The event is delivered.
     Done,
-    /// Retry it after this delay.
+    /// The delivery is retried after this delay.
     Again(Duration),
-    /// Pause the whole subscriber. The attempt does not count.
+    /// All deliveries to the subscriber pause for this time. The attempt does not count.
     Pause(Duration),
-    /// Give it up, for this reason.
+    /// The delivery is given up, for this reason.
     GiveUp(String),
 }
 
 /// Returns the next step after an outcome. `attempt` counts from 1, `age` is the age of the event, and `pauses` the
-/// number of consecutive pauses. `chance` is from 0 to 1.
+/// number of consecutive pauses. `chance` (0 to 1) adds jitter.
 pub(super) fn next(outcome: &Outcome, attempt: u32, age: Duration, pauses: u32, chance: f64) -> Next {
     let why = match outcome {
         Outcome::Answered(200..=299) => return Next::Done,
-        // A retry would get the same answer.
+        // A retry would get the same response.
         Outcome::Answered(code @ 400..=499) if !matches!(code, 404 | 408 | 409 | 413 | 425 | 429) => {
             return Next::GiveUp(format!("the subscriber has answered {code}"));
         }

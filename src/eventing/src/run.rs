@@ -28,10 +28,10 @@ use mainstay_api::names::EVENTING_REPORTER;
 use mainstay_cluster::listener;
 use mainstay_cluster::{Cluster, Event, EventRecorder, EventType, Priority, Regarding};
 
-/// The definitions of Trigger, Broker and Subscription, as a stream of YAML documents.
+/// The CRDs of Trigger, Broker and Subscription, as a stream of YAML documents.
 pub const DEFINITIONS: &str = include_str!("../../../manifests/eventing/crd.yaml");
 
-/// Maximum length of text from others in the note of an Event.
+/// Maximum length in characters of a string from another component in the note of an Event.
 const NOTE: usize = 500;
 
 /// The settings of eventing.
@@ -47,7 +47,7 @@ pub struct Settings {
     pub listener: Reserved,
     /// Resolves Services if their names do not resolve on this machine.
     pub resolve: Option<Resolve>,
-    /// Who may publish at the endpoints that name a namespace.
+    /// Who may publish at the endpoints for a namespace.
     pub publishers: PublisherAuth,
     /// Subscribers that may receive events of other namespaces.
     pub grants: Vec<Grant>,
@@ -57,10 +57,10 @@ pub struct Settings {
     pub instance: String,
 }
 
-/// The address of NATS, and the limits of its streams.
+/// The connection to NATS, and the limits of its streams.
 #[derive(Clone, Debug)]
 pub struct OnNats {
-    /// Addresses and credentials.
+    /// URLs and credentials.
     pub nats: Nats,
     /// Limits of the streams.
     pub limits: Limits,
@@ -72,15 +72,15 @@ pub enum Error {
     /// The journal cannot be opened.
     #[error(transparent)]
     Journal(#[from] OpenError),
-    /// The address or the credentials of NATS are not valid.
+    /// The URL or the credentials of NATS are not valid.
     #[error(transparent)]
     Nats(#[from] ConnectError),
     /// Another file or a socket cannot be used.
     #[error("could not use {what}")]
     Io {
-        /// Its description.
+        /// The description of the file or socket.
         what: &'static str,
-        /// Cause.
+        /// The cause.
         #[source]
         cause: io::Error,
     },
@@ -112,7 +112,7 @@ pub async fn run(settings: Settings, cluster: Cluster, stop: CancellationToken) 
         let letters = DeadLetters::new(&data).map_err(failed("the directory of dead letters"))?;
         let (waiting, bytes) = journal.size();
         tracing::info!(waiting, bytes, "events of the journal are delivered");
-        // The writing task ends only with all other tasks, because they send commands until their end.
+        // The writing task ends only after all other tasks, because these send commands until they end.
         tasks.spawn(async move {
             writing.await;
             Ok(())
@@ -146,7 +146,7 @@ pub async fn run(settings: Settings, cluster: Cluster, stop: CancellationToken) 
     let until = stop.clone();
     match control {
         Ok(control) => {
-            // Dead letters of the journal; those on NATS need no process.
+            // The socket is for dead letters of the journal. Redelivery of dead letters on NATS needs no process.
             let controlled = deliveries.first().cloned();
             tasks.spawn(async move {
                 if let Some(controlled) = controlled {
@@ -156,7 +156,7 @@ pub async fn run(settings: Settings, cluster: Cluster, stop: CancellationToken) 
                 Ok(())
             });
         }
-        // The control socket is optional.
+        // Eventing continues, because the control socket is optional.
         Err(error) => tracing::warn!(%error, "dead letters cannot be delivered again: there is no control socket"),
     }
     for delivery in deliveries {
@@ -188,7 +188,7 @@ pub async fn run(settings: Settings, cluster: Cluster, stop: CancellationToken) 
     }
 }
 
-/// Returns the Event about an event that was given up.
+/// Returns the Kubernetes Event about an event that was given up.
 fn event(to: &Subscriber, letter: &DeadLetter) -> Event {
     let (kind, namespace, name) = to.id.parts();
     let kind = match kind {

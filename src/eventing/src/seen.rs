@@ -22,7 +22,7 @@ pub(super) enum Watched {
     Triggers,
     Subscriptions,
     Brokers,
-    /// Namespaces with the label for a Broker.
+    /// Namespaces with the label that requests a Broker.
     Namespaces,
     Services,
     /// EndpointSlices that the cluster's controller did not write.
@@ -50,7 +50,7 @@ struct Live {
     generation: Value,
     status: Value,
     label: Option<String>,
-    /// Whether another controller writes its status.
+    /// Whether another controller writes the status of the object.
     is_foreign: bool,
     read: Read,
 }
@@ -118,7 +118,7 @@ impl Seen {
         target.and_then(|target| self.services.flaw(target.host()))
     }
 
-    /// Ends a list: removes the objects that it lacks.
+    /// Completes a list: removes the objects that the list lacks.
     pub(super) fn complete(&mut self, watched: Watched, list: &List<Name>) {
         let known: Vec<Name> = match watched {
             Watched::Services => self.services.names(),

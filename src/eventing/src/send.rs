@@ -15,16 +15,17 @@ use super::retry::Outcome;
 use super::services::Services;
 use super::subscriber::{SubscriberKind, Target};
 
-/// Timeouts for connecting to a subscriber, and for its answer. The latter is the default of Functions.
+/// Timeouts for connecting to a subscriber, and for its response. The latter equals the default of Functions.
 const CONNECT: Duration = Duration::from_secs(5);
 const ANSWER: Duration = Duration::from_secs(180);
 /// How long an idle connection is kept.
 const IDLE: Duration = Duration::from_secs(30);
-/// Maximum bytes of an answer.
+/// Maximum size of a response in bytes.
 const LONGEST: usize = 64 << 10;
-/// Maximum number of deliveries in a chain of answers. Each subscriber may answer, so a chain grows exponentially.
+/// Maximum number of deliveries in a chain of response events. Each subscriber may respond with an event, so a chain
+/// can grow exponentially.
 const HOPS: u32 = 5;
-/// The extension with the remaining hops. It is not delivered, and publishers and answers cannot set it.
+/// The extension with the remaining hops. The extension is not delivered, and publishers and responses cannot set it.
 pub(super) const TTL: &str = "knativebrokerttl";
 
 /// Returns the addresses of the ready endpoints of a Service, by its namespace, name and port.
@@ -37,7 +38,7 @@ pub(super) struct Sender {
     resolve: Option<Resolve>,
 }
 
-/// The outcome of a delivery, and the event in a Trigger subscriber's answer.
+/// The outcome of a delivery, and the event in the response of a Trigger's subscriber.
 pub(super) struct Sent {
     pub(super) outcome: Outcome,
     pub(super) answer: Option<CloudEvent>,
@@ -95,8 +96,8 @@ impl Sender {
         }
     }
 
-    /// Returns the current URL of a target, or why it is not valid. The Service may have changed, so every delivery
-    /// checks it.
+    /// Returns the current URL of a target, or why the target is not valid. The Service may have changed, so every
+    /// delivery checks it.
     fn url(&self, target: &Target) -> Result<reqwest::Url, String> {
         if let Some(flaw) = self.services.flaw(target.host()) {
             return Err(flaw);
@@ -105,7 +106,7 @@ impl Sender {
         let Some(resolve) = &self.resolve else { return Ok(url) };
         let (host, port) = (target.host(), target.address.port.get());
         let found = judged(resolve(host.namespace().as_str(), host.service().as_str(), port))?;
-        let first = found.first().ok_or_else(|| format!("nothing behind {} is ready", target.address.authority()))?;
+        let first = found.first().ok_or_else(|| format!("no endpoint of {} is ready", target.address.authority()))?;
         let is_set = url.set_ip_host(first.ip()).is_ok() && url.set_port(Some(first.port())).is_ok();
         if is_set { Ok(url) } else { Err(format!("{url} cannot have the address {first}")) }
     }
@@ -123,7 +124,7 @@ async fn body(mut answer: reqwest::Response) -> Option<Bytes> {
     Some(body.freeze())
 }
 
-/// Returns the event in an answer, unless it exceeds the hop limit.
+/// Returns the event in a response, unless the event exceeds the hop limit.
 fn reply(headers: &HeaderMap, body: Bytes, to: &CloudEvent) -> Option<CloudEvent> {
     let left = to.attribute(TTL).and_then(|left| left.parse().ok()).unwrap_or(HOPS).min(HOPS);
     let parsed = CloudEvent::parse(headers, body).ok().filter(|_| left > 1)?;
@@ -151,7 +152,7 @@ mod tests {
             chain.push(next);
         }
         assert_eq!(chain.len(), 5, "deliveries");
-        // An answer inherits the count of its event, even if it sets one itself.
+        // A response inherits the count of the delivered event, even if the response itself sets a count.
         let mut reset = headers.clone();
         reset.insert("ce-knativebrokerttl", HeaderValue::from_static("255"));
         let to = CloudEvent::default().with(TTL, "3");

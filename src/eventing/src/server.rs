@@ -1,7 +1,7 @@
 //! Accepts events over HTTP.
 //!
-//! Invariant: a success response means that the event is stored, on disk or in NATS.
-//! Invariant: a body has at most 64 KiB. It is read only if the client may publish.
+//! Invariant: a success response means that the event is stored, on disk or in NATS. Invariant: a body has at most 64
+//! KiB. A body is read only if the client may publish.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,7 +33,7 @@ use mainstay_object::failure::chain;
 const BODY: Duration = Duration::from_secs(5);
 const DISK: Duration = Duration::from_secs(30);
 
-/// Limits for clients. With the largest bodies, they use 16 MiB.
+/// Limits for clients. With bodies of maximum size, these clients use 16 MiB.
 pub(super) const LIMITS: Limits = Limits {
     connections: 256,
     head: Duration::from_secs(5),
@@ -53,14 +53,14 @@ pub(super) struct Server {
 
 type Answer = Response<Full<Bytes>>;
 
-/// Why there is no body.
+/// The reason why a body was not read.
 enum NoBody {
     TooLarge,
     Unread,
 }
 
 impl Server {
-    /// Answers a request.
+    /// Responds to a request.
     pub(super) async fn answer(&self, request: Request<Incoming>) -> Answer {
         let (parts, body) = request.into_parts();
         let host = parts.headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
@@ -90,14 +90,14 @@ impl Server {
                 let answer = match read(body).await {
                     Ok(body) => self.legacy(&table, application, &body).await,
                     Err(NoBody::TooLarge) => legacy::too_large(),
-                    Err(NoBody::Unread) => legacy::failed(400, "the body did not come"),
+                    Err(NoBody::Unread) => legacy::failed(400, "the body could not be read"),
                 };
                 json_of(answer.status, answer.body)
             }
             Asked::Publish | Asked::PublishIn(_) | Asked::Events(_) | Asked::Broker(..) => match read(body).await {
                 Ok(body) => self.publish(&table, &asked, &parts.headers, body).await,
-                Err(NoBody::TooLarge) => text(StatusCode::PAYLOAD_TOO_LARGE, "an event has at most 65536 bytes"),
-                Err(NoBody::Unread) => text(StatusCode::BAD_REQUEST, "the body did not come"),
+                Err(NoBody::TooLarge) => text(StatusCode::PAYLOAD_TOO_LARGE, "an event must have at most 65536 bytes"),
+                Err(NoBody::Unread) => text(StatusCode::BAD_REQUEST, "the body could not be read"),
             },
         }
     }
@@ -148,7 +148,7 @@ impl Server {
         }
     }
 
-    /// Stores events, or returns why it failed.
+    /// Stores events, or returns the status and message of a failure.
     async fn keep(&self, routed: Vec<Routed>) -> Result<(), (StatusCode, String)> {
         if routed.is_empty() {
             return Ok(());
@@ -164,12 +164,12 @@ impl Server {
                 tracing::warn!(why = chain(&refused), "an event is refused");
                 Err((code, refused.to_string()))
             }
-            Err(_) => Err((StatusCode::SERVICE_UNAVAILABLE, "the store takes too long".to_owned())),
+            Err(_) => Err((StatusCode::SERVICE_UNAVAILABLE, "the store timed out".to_owned())),
         }
     }
 }
 
-/// Returns the response to a client that may not publish.
+/// Returns the response for a client that may not publish.
 fn refused(denied: &Denied) -> Answer {
     let status = match denied {
         Denied::NoToken { .. } => StatusCode::UNAUTHORIZED,
@@ -183,7 +183,7 @@ fn refused(denied: &Denied) -> Answer {
     answer
 }
 
-/// Reads the whole body. Its size in frames costs no memory.
+/// Reads the whole body. Many small frames cost no additional memory.
 async fn read(mut body: Incoming) -> Result<Bytes, NoBody> {
     match tokio::time::timeout(BODY, body::read(&mut body, LONGEST, |_| true)).await {
         Ok(Ok(whole)) => Ok(whole.into_boxed_slice().into()),

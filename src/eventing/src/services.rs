@@ -1,9 +1,8 @@
-//! The known Services: whether events may be delivered to one, and its addresses.
+//! The known Services: whether events may be delivered to a Service, and its addresses.
 //!
 //! Invariant: the endpoints of a valid target come from its selector, so they are pods of its own namespace. Services
 //! of type ExternalName, without a selector, or with an EndpointSlice from another writer are not valid targets,
-//! because they can lead anywhere.
-//! Invariant: only Services in the cluster have an address.
+//! because they can point to any address. Invariant: only Services in the cluster have an address.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -20,7 +19,7 @@ pub(super) type Name = (String, String);
 const SERVICE: &str = "kubernetes.io/service-name";
 /// Label of an EndpointSlice with the name of its manager.
 pub(super) const WRITTEN_BY: &str = "endpointslice.kubernetes.io/managed-by";
-/// The cluster's own controller. It removes endpoints that others add to its EndpointSlices.
+/// The cluster's own controller. This controller removes endpoints that other clients add to its EndpointSlices.
 pub(super) const CONTROLLER: &str = "endpointslice-controller.k8s.io";
 
 /// All known Services.
@@ -49,9 +48,9 @@ struct Service {
 /// The addresses of a Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// Its cluster IPs.
+    /// The Service's cluster IPs.
     At(Vec<IpAddr>),
-    /// The addresses of its pods, which the cluster's DNS returns.
+    /// The Service is headless: the addresses of its pods, which the cluster's DNS returns.
     Headless,
 }
 
@@ -88,13 +87,13 @@ impl Services {
         self.known.read().written.keys().cloned().collect()
     }
 
-    /// Returns why a Service is not a valid target. A missing Service is no problem: its events wait.
+    /// Returns why a Service is not a valid target. A missing Service is not an error, because its events wait for it.
     pub(super) fn flaw(&self, host: &ServiceHost) -> Option<String> {
         let (namespace, service) = (host.namespace().as_str(), host.service().as_str());
         let known = self.known.read();
         let found = known.services.get(&(namespace.to_owned(), service.to_owned()))?;
         let why = if found.is_external {
-            "is of type ExternalName, which leads out of its namespace; name a Service with a selector".to_owned()
+            "is of type ExternalName, so events would leave its namespace; name a Service with a selector".to_owned()
         } else if self.written_in.iter().any(|one| one == "*" || one == namespace) {
             return None;
         } else if !found.has_selector {
@@ -109,7 +108,7 @@ impl Services {
         Some(format!("the Service {service} in {namespace} {why}"))
     }
 
-    /// Returns the addresses of a Service; `None` if it is missing.
+    /// Returns the addresses of a Service; `None` if the Service is missing.
     pub(super) fn place(&self, host: &ServiceHost) -> Option<Place> {
         let name = (host.namespace().as_str().to_owned(), host.service().as_str().to_owned());
         let known = self.known.read();

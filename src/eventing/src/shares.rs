@@ -1,14 +1,15 @@
-//! The shares of waiting events. A namespace that accepts no events fills its own share and leaves room for others.
+//! The shares of namespaces and subscribers in the capacity for waiting events. If subscribers of a namespace accept no
+//! events, the namespace fills only its own share and leaves space for others.
 //!
-//! Invariant: a namespace holds less than the free space, so other namespaces always have room.
-//! Invariant: a subscriber that fills its share leaves room for others of its namespace, if no other namespace holds
+//! Invariant: a namespace holds less than the free space, so other namespaces always have space. Invariant: a
+//! subscriber that fills its share leaves space for other subscribers of its namespace, if no other namespace holds
 //! events.
 //!
-//! Not here: storage of events. An event counts for each subscriber that waits for it.
+//! Not here: storage of events. An event counts once for each subscriber that waits for it.
 
 use std::ops::Add;
 
-/// Divisor of the capacity for the share of one subscriber.
+/// The share of one subscriber is the capacity divided by this number.
 const PARTS: u8 = 4;
 
 /// The number of waiting events, and their bytes.
@@ -32,8 +33,8 @@ impl Add for Held {
     }
 }
 
-/// Whether a subscriber has room for another event. `capacity` is the total capacity; `subscriber`, `namespace` and
-/// `all` are the amounts that these hold.
+/// Whether a further event may be stored for a subscriber. `capacity` is the total capacity. `subscriber`, `namespace`
+/// and `all` are the amounts that the subscriber, its namespace and all namespaces already use.
 pub(super) fn has_room(capacity: Held, subscriber: Held, namespace: Held, all: Held) -> bool {
     let free = capacity.without(all);
     subscriber.events < capacity.events / usize::from(PARTS)
@@ -48,7 +49,8 @@ mod tests {
 
     const CAPACITY: Held = Held { events: 1000, bytes: 1_000_000 };
 
-    /// Returns the amounts of namespaces that fill their shares one after the other, with this many subscribers each.
+    /// Returns the amounts that namespaces store if they fill their shares one after the other, with this many
+    /// subscribers each.
     fn filled(namespaces: usize, subscribers: usize) -> Vec<usize> {
         let one = Held { events: 1, bytes: 1000 };
         let mut all = Held::default();

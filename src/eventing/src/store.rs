@@ -1,6 +1,6 @@
 //! The store of accepted events: the journal of this process, or NATS JetStream.
 //!
-//! Events are accepted with [`Store::publish`] and taken for delivery from a [`Source`], one for each subscriber. A
+//! Events are accepted with [`Store::publish`] and taken for delivery from a [`Source`]; each subscriber has its own. A
 //! taken event stays in the store until [`Store::ended`].
 
 use std::io;
@@ -16,19 +16,19 @@ use super::journal::{Journal, Kept, Refused, Which};
 use super::subscriber::SubscriberId;
 use super::table::Routed;
 
-/// The reason of dead letters of subscribers without room.
+/// The reason of a dead letter for a subscriber whose share is used up.
 pub(super) const OVER: &str = "too many events wait for the subscriber or for its namespace";
 
-/// A store. Clones share it.
+/// A store. Clones share the same store.
 #[derive(Clone, Debug)]
 pub(super) enum Store {
     Log { journal: Journal, letters: Arc<DeadLetters> },
     JetStream(JetStream),
 }
 
-/// An event at hand, which its subscriber has not accepted yet.
+/// An event that was taken for delivery and that its subscriber has not accepted yet.
 pub(super) struct Taken {
-    /// Events with smaller numbers were published earlier.
+    /// Number of the event. Events with smaller numbers were published earlier.
     pub(super) number: u64,
     /// Number of failed deliveries.
     pub(super) attempts: u32,
@@ -41,7 +41,7 @@ enum Place {
 }
 
 impl Taken {
-    /// Whether the store itself delivers the event again after [`Store::tried`].
+    /// Whether the store itself returns the event again after [`Store::tried`].
     pub(super) fn is_held_by_a_server(&self) -> bool {
         matches!(self.place, Place::JetStream(_))
     }
@@ -58,8 +58,8 @@ impl Source {
         Self::Log { stored: journal.stored(), journal: journal.clone(), of: of.clone(), which, last: 0 }
     }
 
-    /// Waits for the next event. At most `most` events are taken from a server in advance. No event is lost if this
-    /// is dropped.
+    /// Waits for the next event. At most `most` events are taken from a server in advance. Cancel-safe: no event is
+    /// lost if the future is dropped.
     pub(super) async fn next(&mut self, most: usize) -> Taken {
         match self {
             Self::Log { journal, stored, of, which, last } => loop {
@@ -89,7 +89,7 @@ impl Store {
         }
     }
 
-    /// Returns the events of a subscriber that exceed a share, if these are stored as others.
+    /// Returns the events of a subscriber that exceed a share, if the store contains such events.
     pub(super) fn over(&self, to: &SubscriberId) -> Option<Source> {
         match self {
             Self::Log { journal, .. } => Some(Source::of_log(journal, to, Which::Over)),
@@ -97,7 +97,7 @@ impl Store {
         }
     }
 
-    /// Stores events for their subscribers. With `is_replay`, also if they were published recently.
+    /// Stores events for their subscribers. With `is_replay`, events are stored even if they were published recently.
     pub(super) async fn publish(&self, routed: Vec<Routed>, is_replay: bool) -> Result<(), Refused> {
         let store = match self {
             Self::Log { journal, .. } if is_replay => return journal.publish_again(routed).await,
@@ -112,7 +112,8 @@ impl Store {
         Ok(())
     }
 
-    /// Reads an event; `None` if it has ended meanwhile. The error is `InvalidData` if it can never be read.
+    /// Reads an event; `None` if it was removed in the meantime. The error is `InvalidData` if the event can never be
+    /// read.
     pub(super) async fn read(&self, taken: &Taken) -> io::Result<Option<Kept>> {
         match (self, &taken.place) {
             (_, Place::JetStream(held)) => match &held.event {

@@ -1,4 +1,4 @@
-//! A subscriber: which events it gets, and where.
+//! A subscriber: the events that it receives, and its target.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -9,7 +9,7 @@ use mainstay_object::names::{ServiceAddress, ServiceHost, UrlPath};
 
 /// Default number of concurrent deliveries to one subscriber.
 pub(super) const IN_FLIGHT: usize = 10;
-/// Maximum number of concurrent deliveries that it can set.
+/// Maximum number of concurrent deliveries that a subscriber can set.
 pub(super) const MOST_IN_FLIGHT: usize = 100;
 
 /// Kind, namespace and name of a subscriber, for example `trigger/default/mine`.
@@ -46,7 +46,7 @@ impl SubscriberId {
         &self.0
     }
 
-    /// Returns the name for its file.
+    /// Returns the name of the subscriber's file.
     pub(super) fn file_name(&self) -> String {
         self.0.replace('/', "_")
     }
@@ -82,28 +82,28 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// Returns its URL in the cluster, without a default port.
+    /// Returns the URL of the target in the cluster, without a default port.
     pub(super) fn url(&self) -> String {
         self.address.url(&self.path)
     }
 
-    /// Returns the host of its Service.
+    /// Returns the host of the target's Service.
     pub(super) fn host(&self) -> &ServiceHost {
         &self.address.host
     }
 }
 
-/// The events that a subscriber gets.
+/// The filter for the events that a subscriber receives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Filter {
-    /// Events with these attributes. An empty text matches any value.
+    /// Events with these attributes. An empty string matches any value.
     Attributes(BTreeMap<String, String>),
     /// Events of these cleaned types.
     Types(BTreeSet<String>),
 }
 
 impl Filter {
-    /// Whether an event matches. With types, the event's type has to be cleaned.
+    /// Whether an event matches. For a filter by types, the event's type has to be a cleaned one.
     pub(super) fn passes(&self, event: &CloudEvent) -> bool {
         match self {
             Self::Attributes(wanted) => wanted.iter().all(|(name, value)| {
@@ -122,7 +122,8 @@ pub(super) struct Subscriber {
     pub(super) uid: String,
     /// The Broker of a Trigger.
     pub(super) broker: Option<String>,
-    /// Its filter and target; `None` while it is not valid. It keeps its waiting events then, and gets no new ones.
+    /// The subscriber's filter and target; `None` while the subscriber is not valid. In that case the subscriber keeps
+    /// its waiting events and receives no new ones.
     pub(super) route: Option<(Filter, Target)>,
     /// Maximum number of concurrent deliveries.
     pub(super) in_flight: usize,

@@ -1,6 +1,6 @@
 //! Parses and validates a Subscription of Kyma (`eventing.kyma-project.io/v1alpha1`), and computes its status.
 //!
-//! Invariant: a Subscription leads only to a Service of its own namespace.
+//! Invariant: a Subscription can refer only to a Service of its own namespace.
 
 use std::collections::BTreeSet;
 
@@ -20,7 +20,7 @@ pub(super) struct Subscription {
     pub(super) name: String,
     uid: String,
     in_flight: usize,
-    /// The cleaned types and their target, or why it is not valid.
+    /// The cleaned types and their target, or why the Subscription is not valid.
     pub(super) route: Result<(BTreeSet<String>, Target), String>,
 }
 
@@ -41,12 +41,13 @@ impl Subscription {
         }
     }
 
-    /// Returns its target.
+    /// Returns the target of the Subscription.
     pub(super) fn target(&self) -> Option<&Target> {
         self.route.as_ref().ok().map(|(_, target)| target)
     }
 
-    /// Returns its subscriber. With a `flaw` of its target, the subscriber gets no new events.
+    /// Returns the subscriber of the Subscription. With a problem of its target (`flaw`), the subscriber receives no
+    /// new events.
     pub(super) fn subscriber(&self, flaw: Option<&str>) -> Subscriber {
         let route = self.route.as_ref().ok().filter(|_| flaw.is_none());
         Subscriber {
@@ -58,7 +59,7 @@ impl Subscription {
         }
     }
 
-    /// Returns its status after `old`. `flaw` is that of its target.
+    /// Returns the new status, based on the `old` one. `flaw` is a problem of the target.
     pub(super) fn status(&self, flaw: Option<&str>, old: &Value, now: Timestamp) -> Value {
         let route = self.route.as_ref().map_err(String::as_str).and_then(|route| match flaw {
             Some(why) => Err(why),
@@ -158,11 +159,12 @@ mod tests {
         );
         check(
             &format!("{SINK}/a/%2e%2e/b"),
-            "not able to parse sink url with error: its path has a segment . or .. or a backslash; write the path that it leads to",
+            "not able to parse sink url with error: its path has a segment . or .. or a backslash; write the resolved \
+             path",
         );
         check(
             &format!("{SINK}:70000/"),
-            "not able to parse sink url with error: its port is no number from 1 to 65535",
+            "not able to parse sink url with error: its port must be a number from 1 to 65535",
         );
         check("ftp://a", "sink URL scheme should be 'http' or 'https'");
         check("http://a b", "not able to parse sink url with error: invalid uri character");

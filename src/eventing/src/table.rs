@@ -1,4 +1,4 @@
-//! The table of all subscribers. It finds the subscribers of an event.
+//! The table of all subscribers. The table finds the subscribers of an event.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub(super) struct Routed {
 
 impl Table {
     /// Finds the subscribers of an event that was published for a namespace. For Subscriptions, a type with Kyma's
-    /// prefix is cleaned.
+    /// prefix is cleaned first.
     pub(super) fn of_namespace(&self, publisher: &str, event: CloudEvent) -> Result<Vec<Routed>, Unclean> {
         let may = |one: &Subscriber| self.may_receive(one, publisher);
         let triggers = self.matching(SubscriberKind::Trigger, &event, may);

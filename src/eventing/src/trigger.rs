@@ -1,6 +1,6 @@
 //! Parses a Trigger of Knative (`eventing.knative.dev/v1alpha1`), and computes its status.
 //!
-//! Invariant: a Trigger leads only to a Service of its own namespace.
+//! Invariant: a Trigger can refer only to a Service of its own namespace.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU16;
@@ -45,12 +45,13 @@ impl Trigger {
         }
     }
 
-    /// Returns its target.
+    /// Returns the target of the Trigger.
     pub(super) fn target(&self) -> Option<&Target> {
         self.target.as_ref().ok()
     }
 
-    /// Returns its subscriber. Without its Broker or with a `flaw` of its target, the subscriber gets no new events.
+    /// Returns the subscriber of the Trigger. Without its Broker, or with a problem of its target (`flaw`), the
+    /// subscriber receives no new events.
     pub(super) fn subscriber(&self, has_broker: bool, flaw: Option<&str>) -> Subscriber {
         let target = self.target.as_ref().ok().filter(|_| has_broker && flaw.is_none());
         Subscriber {
@@ -62,7 +63,7 @@ impl Trigger {
         }
     }
 
-    /// Returns its status after `old`. `flaw` is that of its target.
+    /// Returns the new status, based on the `old` one. `flaw` is a problem of the target.
     pub(super) fn status(
         &self,
         has_broker: bool,
@@ -126,7 +127,7 @@ fn filter(filter: &Value) -> BTreeMap<String, String> {
     wanted
 }
 
-/// Returns the target. Its namespace is always the Trigger's, whatever the reference says.
+/// Returns the target. The target's namespace is always that of the Trigger, regardless of the reference.
 fn target(subscriber: &Value, namespace: &str) -> Result<Target, String> {
     let (reference, uri) = (&subscriber["ref"], subscriber["uri"].as_str());
     let text = |field: &str| reference[field].as_str().unwrap_or_default();
@@ -150,7 +151,7 @@ fn target(subscriber: &Value, namespace: &str) -> Result<Target, String> {
 
 fn absolute(text: &str, namespace: &str) -> Result<Target, String> {
     let parts = address::parse(text).map_err(|fault| match fault {
-        Fault::Scheme => "without spec.subscriber.ref it begins with http:// or https://".to_owned(),
+        Fault::Scheme => "without spec.subscriber.ref it must begin with http:// or https://".to_owned(),
         Fault::Other(why) => why,
     })?;
     let host = ServiceHost::parse(&parts.host);

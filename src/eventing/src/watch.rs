@@ -20,9 +20,9 @@ use mainstay_cluster::reflector::{Delta, Shown, name_of};
 use mainstay_cluster::{Apply, Cluster, Error, Kind, LabelSelector, Part, Persistence, Scope, Selection};
 use mainstay_object::failure::chain;
 
-/// The label of namespaces that get a Broker.
+/// The label of namespaces that request a Broker.
 const INJECTION: (&str, &str) = ("knative-eventing-injection", "enabled");
-/// The pending writes, the newest for each object and sort.
+/// The pending writes. Only the newest write is kept for each object and sort.
 type Writes = Mutex<BTreeMap<(Watched, Name, u8), Write>>;
 
 impl Watched {
@@ -116,7 +116,7 @@ fn sort(write: &Write) -> u8 {
     }
 }
 
-/// Performs the writes. A refused write backs off and does not delay others.
+/// Performs the writes. A refused write is retried after a backoff and does not delay other writes.
 async fn write(cluster: &Cluster, writes: &Writes, notify: &Notify) {
     let mut refused: BTreeMap<(Watched, Name, u8), Refused> = BTreeMap::new();
     loop {
@@ -129,7 +129,7 @@ async fn write(cluster: &Cluster, writes: &Writes, notify: &Notify) {
             due.and_then(|key| writes.remove_entry(&key))
         };
         let Some((key, one)) = next else {
-            // The remaining writes have to wait.
+            // All remaining writes have to wait for their backoff.
             match refused.values().map(|refused| refused.until).min() {
                 Some(until) => drop(tokio::time::timeout_at(until, notify.notified()).await),
                 None => notify.notified().await,
@@ -138,7 +138,7 @@ async fn write(cluster: &Cluster, writes: &Writes, notify: &Notify) {
         };
         match perform(cluster, key.0, &key.1, &one).await {
             Ok(_) => drop(refused.remove(&key)),
-            // The object is gone or has changed. The watch delivers its state.
+            // The object was deleted, created or changed, and the watch delivers its state.
             Err(error) if error.is_not_found() || error.is_conflict() || error.is_already_exists() => {}
             Err(error) => {
                 let failures = refused.get(&key).map_or(1, |known| known.failures.saturating_add(1));
@@ -148,7 +148,7 @@ async fn write(cluster: &Cluster, writes: &Writes, notify: &Notify) {
                     tracing::warn!(namespace, name, why, "could not write the status of subscribers");
                 }
                 refused.insert(key.clone(), Refused { failures, until: Instant::now() + wait });
-                // A newer write takes precedence.
+                // A newer write for the same object takes precedence.
                 writes.lock().entry(key).or_insert(one);
             }
         }
@@ -159,7 +159,7 @@ async fn write(cluster: &Cluster, writes: &Writes, notify: &Notify) {
 struct Refused {
     /// Number of consecutive failures.
     failures: u32,
-    /// When it is retried.
+    /// When the write is retried.
     until: Instant,
 }
 

@@ -6,7 +6,7 @@ use super::child::{Child, ChildKind, Names};
 use super::express::Guard;
 use super::resolve::{Resolved, Rule};
 
-/// Returns the Rules. Two paths with the same address and different methods get different names.
+/// Returns the Rules. Two rules for the same URL with different methods get different names.
 pub(super) fn build(resolved: &Resolved, guards: &[Option<Guard>]) -> Vec<Child> {
     let mut names = Names::new(&resolved.identity);
     let guarded = resolved.rules.iter().zip(guards).filter(|(_, guard)| **guard == Some(Guard::Oathkeeper));

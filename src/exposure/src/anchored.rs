@@ -1,18 +1,18 @@
 //! Checks that the expression of a path cannot match the host.
 //!
-//! Oathkeeper matches host and path as one text without a separator. With the host `shop.ex`, the expression
+//! Oathkeeper matches host and path as one string without a separator. With the host `shop.ex`, the expression
 //! `ample.com/.*` would match requests to `shop.example.com`.
 //!
-//! Invariant: a path is refused in doubt, for example if the regular expressions of Istio, Oathkeeper and Rust differ
-//! in its meaning.
+//! Invariant: in doubt, a path is refused, for example if Istio, Oathkeeper and Rust interpret its expression
+//! differently.
 
 /// Maximum nesting depth of groups.
 const DEEPEST: usize = 50;
 
-/// Returns why a path is refused, as the message says it.
+/// Returns why a path is refused, in the words of the message.
 pub(super) fn why_not(path: &str) -> Option<&'static str> {
     if path.contains(['<', '>']) {
-        return Some("it may have no < or >, which end an expression in an access rule");
+        return Some("it must not contain < or >, which end an expression in an access rule");
     }
     let mut rest = Rest { text: path, at: 0 };
     match rest.alternatives(0) {
@@ -25,7 +25,7 @@ pub(super) fn why_not(path: &str) -> Option<&'static str> {
     }
 }
 
-/// The first character of every text that an expression matches.
+/// The first character of every string that an expression matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Begins {
     Slash,
@@ -71,7 +71,7 @@ impl Rest<'_> {
         }
     }
 
-    /// Parses one character, class or group. Returns `None` if it consumes no character.
+    /// Parses one character, class or group. Returns `None` if the item consumes no character.
     fn item(&mut self, depth: usize) -> Result<Option<Begins>, &'static str> {
         let begins = match self.next() {
             Some('/') => Begins::Slash,
@@ -108,7 +108,7 @@ impl Rest<'_> {
     fn escape(&mut self) -> Result<Begins, &'static str> {
         match self.next() {
             Some('/') => Ok(Begins::Slash),
-            // The engines differ in quotations, and in escapes for groups or control characters.
+            // The regular expression engines differ in quotations, and in escapes for groups or control characters.
             Some('Q' | 'E' | 'c' | 'k' | 'g' | 'N') | None => Err("it has an escape that is not understood"),
             Some(_) => Ok(Begins::Other),
         }
@@ -128,7 +128,7 @@ impl Rest<'_> {
                     self.escape()?;
                 }
                 Some('[') => {
-                    // A class such as `[[:alpha:]]`.
+                    // The item may be a class such as `[[:alpha:]]`.
                     let named = self.left().strip_prefix(':').and_then(|left| left.split_once(":]"));
                     match named {
                         Some((name, _)) if name.chars().all(|c| c.is_ascii_alphabetic()) => self.at += name.len() + 3,
@@ -232,7 +232,7 @@ mod tests {
     fn an_accepted_pattern_matches_paths_only() {
         let alphabet = ["/", "a", ".*", "|", "(", ")", "?", "*", "[a/]", "\\", "(?:", "{0}"];
         let mut let_through = 0;
-        // All combinations of four of these.
+        // Tests all combinations of four of these parts.
         for number in 0..alphabet.len().pow(4) {
             let part = |place: u32| alphabet[number / alphabet.len().pow(place) % alphabet.len()];
             let path = (0..4).map(part).collect::<String>();

@@ -1,11 +1,12 @@
-//! The checks of one APIRule, and the text of its failures, with the messages of Kyma's controller.
+//! The checks of one APIRule, and the message about its failures, with the messages of Kyma's controller.
 //!
-//! Invariant: no text contains a value from a strategy's configuration.
+//! Invariant: no message contains a value from a strategy's configuration.
 
 use std::num::NonZeroU16;
 
 use serde_json::Value;
 
+use super::template;
 use super::urls::{Inside, refused};
 use mainstay_api::api_rule::{ApiRuleHandler, ApiRulePath, ApiRuleService};
 use mainstay_object::names::{DnsLabel, Scheme, ServiceAddress, ServiceHost, ServiceName};
@@ -21,7 +22,7 @@ const STRATEGIES: [&str; 8] = [
     "oauth2_introspection",
     "jwt",
 ];
-/// Number of these strategies, from the first on, that have no configuration.
+/// Number of strategies at the beginning of [`STRATEGIES`] that have no configuration.
 const PLAIN: usize = 5;
 /// Services that must not be exposed: the API server, and its proxies.
 const BLOCKED: [(&str, &str); 3] =
@@ -30,7 +31,7 @@ const BLOCKED: [(&str, &str); 3] =
 const BLOCKED_NAMESPACE: &str = "istio-system";
 /// Maximum number of refused URLs per handler.
 const MOST_URLS: usize = 10;
-/// Maximum number of failures in the text.
+/// Maximum number of failures in the message.
 const SHOWN: usize = 3;
 
 /// A failed check of an APIRule.
@@ -38,7 +39,7 @@ const SHOWN: usize = 3;
 pub(super) struct Failure {
     attribute: String,
     message: String,
-    /// Whether the target is forbidden.
+    /// Whether the target of the attribute is forbidden.
     is_forbidden: bool,
 }
 
@@ -48,7 +49,7 @@ impl Failure {
         Self { attribute: attribute.into(), message: message.into(), is_forbidden: false }
     }
 
-    /// Returns a failure of an attribute with a forbidden host, gateway, Service or URL.
+    /// Returns a failure of an attribute that refers to a forbidden host, gateway, Service or URL.
     pub(super) fn forbidden(attribute: impl Into<String>, message: impl Into<String>) -> Self {
         Self { is_forbidden: true, ..Self::new(attribute, message) }
     }
@@ -58,7 +59,7 @@ impl Failure {
         self.is_forbidden
     }
 
-    /// Returns the failure for a host of another APIRule or of another owner.
+    /// Returns the failure for a host that another APIRule or another owner uses.
     pub(super) fn occupied(is_newer: bool) -> Self {
         Self::new(host_attribute(is_newer), "This host is occupied by another Virtual Service")
     }
@@ -69,7 +70,7 @@ pub(super) fn host_attribute(is_newer: bool) -> &'static str {
     if is_newer { ".spec.host" } else { ".spec.service.host" }
 }
 
-/// Formats failures as one text.
+/// Formats failures as one message.
 pub(super) fn text(failures: &[Failure]) -> String {
     let line = |failure: &Failure| format!("Attribute \"{}\": {}", failure.attribute, failure.message);
     if let [one] = failures {
@@ -86,7 +87,7 @@ pub(super) fn text(failures: &[Failure]) -> String {
     text
 }
 
-/// Returns the address of a Service that may be exposed. `own` is the namespace of the APIRule.
+/// Returns the address of a Service if the Service may be exposed. `own` is the namespace of the APIRule.
 pub(super) fn target(
     service: &ApiRuleService,
     attribute: &str,
@@ -101,7 +102,7 @@ pub(super) fn target(
         return None;
     }
     if namespace != own {
-        // The author of an APIRule may have no permissions in the other namespace.
+        // The author of an APIRule may lack permissions in another namespace.
         let why = format!("only Services of the namespace {own}, which the APIRule is in, can be exposed by it");
         failures.push(Failure::forbidden(format!("{attribute}.namespace"), why));
         return None;
@@ -171,8 +172,20 @@ pub(super) fn check_strategies(
     }
 }
 
+/// Checks the configuration of a mutator.
+pub(super) fn check_mutator(
+    mutator: &ApiRuleHandler,
+    attribute: &str,
+    inside: Inside<'_>,
+    failures: &mut Vec<Failure>,
+) {
+    check_urls(mutator, attribute, inside, failures);
+    let refused = mutator.config.as_ref().and_then(|config| template::refused(config, &format!("{attribute}.config")));
+    failures.extend(refused.map(|(attribute, why)| Failure::forbidden(attribute, why)));
+}
+
 /// Checks the URLs in a handler's configuration.
-pub(super) fn check_urls(handler: &ApiRuleHandler, attribute: &str, inside: Inside<'_>, failures: &mut Vec<Failure>) {
+fn check_urls(handler: &ApiRuleHandler, attribute: &str, inside: Inside<'_>, failures: &mut Vec<Failure>) {
     let Some(config) = &handler.config else { return };
     let refused = refused(config, &format!("{attribute}.config"), inside, MOST_URLS);
     failures.extend(refused.into_iter().map(|(attribute, why)| Failure::forbidden(attribute, why)));

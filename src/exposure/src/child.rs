@@ -53,19 +53,19 @@ impl ChildKind {
         }
     }
 
-    /// Returns the name of its definition.
+    /// Returns the name of the kind's CRD.
     pub(super) fn definition(self) -> String {
         let (group, _, plural) = self.names();
         format!("{plural}.{group}")
     }
 
-    /// Whether it guards routes. Routes must not exist without their guards.
+    /// Whether objects of this kind guard routes. Routes must not exist without their guards.
     pub(super) const fn guards(self) -> bool {
         matches!(self, Self::RequestAuthentication | Self::AuthorizationPolicy)
     }
 }
 
-/// A desired object without `apiVersion`, which depends on the cluster.
+/// A desired object without its `apiVersion`, because that depends on the cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Child {
     pub(super) kind: ChildKind,
@@ -79,7 +79,7 @@ impl Child {
         Self { kind, name, body }
     }
 
-    /// Adds another owner. The garbage collector deletes the object only when all owners are gone.
+    /// Adds another owner. The garbage collector deletes the object only after all of its owners are deleted.
     pub(super) fn also_of(&mut self, api_version: &str, kind: ChildKind, name: &str, uid: &str) {
         let owner = json!({"apiVersion": api_version, "kind": kind.names().1, "name": name, "uid": uid});
         if let Some(owners) = self.body["metadata"]["ownerReferences"].as_array_mut() {
@@ -110,7 +110,8 @@ pub(super) fn label(namespace: &str, name: &str) -> String {
     format!("{}-{}", &whole[..LABEL - 11].trim_end_matches(['.', '-', '_']), &digest[..10])
 }
 
-/// Names for the children of one kind: the APIRule's name with five digits of a digest, or more if the name is taken.
+/// Names for the children of one kind: the APIRule's name with five digits of a digest, or more digits if the name is
+/// taken.
 pub(super) struct Names<'i> {
     identity: &'i Identity,
     taken: HashSet<String>,
@@ -127,7 +128,7 @@ impl<'i> Names<'i> {
         self.with(&digits)
     }
 
-    /// Returns the name of a child that the text `by` identifies.
+    /// Returns the name of a child that the string `by` identifies.
     pub(super) fn next(&mut self, by: &str) -> String {
         let digest = hex::encode(Sha256::digest(by.as_bytes()));
         let name = [5, 10, 20].into_iter().map(|digits| self.with(&digest[..digits]));

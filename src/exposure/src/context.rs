@@ -47,7 +47,7 @@ struct State {
 }
 
 impl Context {
-    /// Returns a context without known state. `emit` must not block.
+    /// Returns a context in which no state is known yet. `emit` must not block.
     pub fn new(
         writer: Writer,
         settings: Settings,
@@ -128,7 +128,8 @@ impl Context {
         self.state.lock().known.have_proxies(namespace)
     }
 
-    /// Whether another owner serves a host or is next in line for it. Registers the caller as a candidate for the host.
+    /// Whether another owner uses a host or is the next candidate for it. Registers the caller as a candidate for the
+    /// host.
     pub(super) fn is_occupied(&self, owner: &Owner, uid: &str, created: Option<Timestamp>, host: &str) -> bool {
         self.change(|known| known.is_occupied(owner, uid, created, host))
     }
@@ -153,7 +154,7 @@ impl Context {
         self.change(|known| known.set_served(kind, served))
     }
 
-    /// Ends a list: removes the objects that it lacks.
+    /// Completes a list: removes the objects that the list lacks.
     pub(super) fn complete(&self, watched: Watched, list: &List<Name>) {
         self.change(|known| known.complete(watched, list));
     }
@@ -168,7 +169,7 @@ impl Context {
         self.change(|known| known.see(kind, live));
     }
 
-    /// Records a written object. Returns its state; `None` if it may be deleted already.
+    /// Records a written object. Returns its state; `None` if the object may already be deleted.
     pub(super) fn wrote(&self, kind: ChildKind, live: &Value) -> Option<Seen> {
         self.change(|known| known.wrote(kind, live))
     }

@@ -1,7 +1,7 @@
 //! Decides what happens to each object of an APIRule, and the outcome of the APIRule.
 //!
-//! Invariant: only objects of this APIRule are written or deleted, or objects with their name and no other owner.
-//! Invariant: repeated changes by others are reverted with increasing delays.
+//! Invariant: only objects of this APIRule are written or deleted, or objects that have the name of such an object and
+//! no other owner. Invariant: repeated changes by other clients are reverted with increasing delays.
 
 use std::time::Duration;
 
@@ -29,15 +29,15 @@ pub(super) struct Applied {
 /// The decision about a desired object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Put {
-    /// It is unchanged, or it is being deleted and is created again afterwards.
+    /// The object is unchanged, or it is being deleted and is recreated afterwards.
     Nothing,
-    /// It is reverted after this delay.
+    /// The object is reverted after this delay.
     Later(Duration),
-    /// It belongs to another owner.
+    /// The object belongs to another owner.
     Taken,
-    /// It is written for the first time, or in another version.
+    /// The object is written for the first time, or in a new version.
     Write,
-    /// It is written again over a change by someone else.
+    /// The object is written again over a change by another client.
     Revert,
 }
 
@@ -45,7 +45,7 @@ pub(super) enum Put {
 #[derive(Debug, Default)]
 pub(super) struct Reverts {
     backoff: RevertBackoff,
-    /// End of the current delay.
+    /// When the current delay ends.
     held_until: f64,
 }
 
@@ -83,7 +83,7 @@ pub(super) fn put(
     }
 }
 
-/// Returns the objects of an APIRule that this agent created and that are not desired any more.
+/// Returns the objects of an APIRule that this agent created and that are no longer desired.
 pub(super) fn unwanted(children: Vec<(Place, Seen)>, wanted: &[Child]) -> Vec<(Place, Seen)> {
     let is_wanted = |place: &Place| wanted.iter().any(|child| child.kind == place.0 && child.name == place.2);
     children.into_iter().filter(|(place, seen)| seen.is_ours && !seen.is_terminating && !is_wanted(place)).collect()
@@ -148,7 +148,7 @@ pub(super) fn worst(verdicts: impl Iterator<Item = Option<Verdict>>) -> Verdict 
     worst
 }
 
-/// Returns the outcome of an APIRule whose objects exist. `problem`: why some paths are not routed.
+/// Returns the outcome of an APIRule whose objects exist. `problem` is the reason why some paths are not routed.
 pub(super) fn outcome(host: &str, problem: Option<String>, verdict: Verdict, no_targets: NoTargets) -> Outcome {
     if !no_targets.is_empty() {
         return Outcome::NoTargets(no_targets);
@@ -161,8 +161,8 @@ pub(super) fn outcome(host: &str, problem: Option<String>, verdict: Verdict, no_
     }
 }
 
-/// Returns the outcome of an APIRule that cannot be served. `occupied`: the failure of an occupied host. `is_served`:
-/// whether its last valid version is served.
+/// Returns the outcome of an APIRule that cannot be served. `occupied` is the failure of an occupied host. `is_served`
+/// is whether the last valid version is served.
 pub(super) fn not_served(failures: &[Failure], occupied: &Failure, is_served: bool) -> Outcome {
     let text = text(failures);
     if failures == std::slice::from_ref(occupied) {
@@ -222,7 +222,7 @@ mod tests {
         let mut foreign = by_others;
         foreign["ownerReferences"] = json!([]);
         check(None, Some(&seen(json!({"metadata": foreign}))), None, Put::Taken);
-        // An object of another owner stays that owner's during its deletion.
+        // An object of another owner belongs to that owner even during its deletion.
         foreign["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
         check(None, Some(&seen(json!({"metadata": foreign}))), None, Put::Taken);
         let gone = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});

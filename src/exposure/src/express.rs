@@ -1,12 +1,11 @@
 //! Decides how each path of an APIRule is guarded in a cluster, and which paths must not be routed.
 //!
-//! Invariant: a path whose check the cluster cannot make is not routed, and neither are paths that may match the same
-//! requests.
-//! Invariant: a path whose Service is not a valid target is not routed. If it has a check, neither are paths that may
-//! match the same requests.
+//! Invariant: a path whose check the cluster cannot perform is not routed, and neither are paths that may match the
+//! same requests. Invariant: a path whose Service is not a valid target is not routed. If the path has a check, paths
+//! that may match the same requests are not routed either.
 
+use super::backtracking;
 use super::checks::is_empty;
-use super::expression;
 use super::no_target::NoTargets;
 use super::paths::may_overlap;
 use super::resolve::{Resolved, Rule};
@@ -17,9 +16,9 @@ use super::workload::Workloads;
 /// The guard of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Guard {
-    /// None: all requests reach the Service.
+    /// No guard: all requests reach the Service.
     Open,
-    /// Requests with one of the methods reach the Service.
+    /// Only requests with one of the path's methods reach the Service.
     Methods,
     /// Istio's proxies check the methods and a token.
     Token,
@@ -30,7 +29,7 @@ pub(super) enum Guard {
 /// The guards of all paths.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Expressed {
-    /// The guard of each path; `None` if it is not routed.
+    /// The guard of each path; `None` if the path is not routed.
     pub(super) guards: Vec<Option<Guard>>,
     /// Why some paths are not routed.
     pub(super) problem: Option<String>,
@@ -49,7 +48,7 @@ pub(super) fn express(resolved: &Resolved, means: Means, workloads: &Workloads, 
     let asking: Vec<usize> = (0..rules.len()).filter(|at| guards[*at] == Some(Guard::Token)).collect();
     let shadows = |at: usize| {
         let guard = guards[at]?;
-        // If both paths check a token, the policies of both apply.
+        // If both paths check a token, the policies of both apply, so they may overlap.
         let asking = asking.iter().filter(|_| guard != Guard::Token);
         refused.iter().chain(&absent).chain(asking).copied().find(|other| meets(&rules[at], guard, &rules[*other]))
     };
@@ -60,7 +59,7 @@ pub(super) fn express(resolved: &Resolved, means: Means, workloads: &Workloads, 
     let also = |shadowed: &[(usize, usize)]| match shadowed {
         [] => String::new(),
         [(one, _), ..] => format!(
-            "; {} more, such as .spec.rules[{one}], may lead to the same requests and so are not routed either",
+            "; {} more, such as .spec.rules[{one}], may match the same requests, so they are not routed either",
             shadowed.len()
         ),
     };
@@ -81,7 +80,7 @@ pub(super) fn express(resolved: &Resolved, means: Means, workloads: &Workloads, 
         (None, [(one, other), rest @ ..]) => {
             let what = if is_target(*other) { "which asks for a token" } else { "whose Service cannot be routed to" };
             Some(format!(
-                ".spec.rules[{one}] is not routed: it may lead to the same requests as .spec.rules[{other}], {what}{}",
+                ".spec.rules[{one}] is not routed: it may match the same requests as .spec.rules[{other}], {what}{}",
                 also(rest)
             ))
         }
@@ -95,14 +94,15 @@ fn has_check(rule: &Rule) -> bool {
     !rule.mutators.is_empty() || !rule.strategies.iter().all(|strategy| is_open(&strategy.handler))
 }
 
-/// Returns the guard of a path, or why it has none, as a suffix to the description of its checks.
+/// Returns the guard of a path. If there is none, returns the reason as a suffix for the description of the path's
+/// checks.
 fn guard(resolved: &Resolved, rule: &Rule, means: Means, workloads: &Workloads) -> Result<Guard, String> {
     let only = |handler: &str| rule.strategies.iter().all(|strategy| strategy.handler == handler);
     if rule.mutators.is_empty() && only("allow") {
         return Ok(Guard::Open);
     }
     if means == Means::Oathkeeper {
-        if let Some(why) = expression::why_slow(&rule.path) {
+        if let Some(why) = backtracking::why_slow(&rule.path) {
             return Err(format!(": {why}"));
         }
         return Ok(Guard::Oathkeeper);
@@ -117,12 +117,12 @@ fn guard(resolved: &Resolved, rule: &Rule, means: Means, workloads: &Workloads) 
     let why = match token::token(rule) {
         Err(why) => why,
         Ok(token) if !goes_with_others(resolved, &token) => {
-            "an issuer has its keys (jwks_urls) and its tokens (token_from) at one place"
+            "all paths must use the same jwks_urls and the same token_from for an issuer"
         }
         Ok(_) if !workloads.have_proxies => {
             "pods of this namespace get no proxy of Istio (label it istio-injection=enabled, or istio.io/rev)"
         }
-        Ok(_) if !workloads.labels.contains_key(rule.service()) => "its Service is not there, or selects no pods",
+        Ok(_) if !workloads.labels.contains_key(rule.service()) => "its Service does not exist, or selects no pods",
         Ok(_) => return Ok(Guard::Token),
     };
     Err(format!(": {why}"))
@@ -134,7 +134,7 @@ fn goes_with_others(resolved: &Resolved, token: &token::Token) -> bool {
     asking.filter_map(|rule| token::token(rule).ok()).all(|other| token::go_together(token, &other))
 }
 
-/// Whether a routed path may match requests of one that must not be routed.
+/// Whether a routed path may match requests for a path that must not be routed.
 fn meets(routed: &Rule, guard: Guard, refused: &Rule) -> bool {
     let same_methods = guard == Guard::Open || routed.methods.iter().any(|method| refused.methods.contains(method));
     same_methods && may_overlap(&routed.path, &refused.path)
@@ -198,7 +198,7 @@ mod tests {
         forged["accessStrategies"][0]["config"]["jwks_urls"] = json!(["https://keys.example.com"]);
         check(&[closed.clone(), forged], Means::IstioPolicies, "- -");
         let gone = Workloads { have_proxies: true, ..Workloads::default() };
-        assert_eq!(said(&gone).strip_prefix(says), Some("its Service is not there, or selects no pods"));
+        assert_eq!(said(&gone).strip_prefix(says), Some("its Service does not exist, or selects no pods"));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use super::settings::Settings;
 use mainstay_api::ApiRule;
 use mainstay_object::names::DomainName;
 
-/// Returns an APIRule in the namespace `shop`: the tutorial's spec, merged with `spec`.
+/// Returns an APIRule in the namespace `shop`: the spec of the tutorial, overridden by `spec`.
 pub(super) fn rule(spec: Value) -> ApiRule {
     let mut whole = json!({
         "gateway": "kyma-gateway.kyma-system.svc.cluster.local",
@@ -26,7 +26,7 @@ pub(super) fn rule(spec: Value) -> ApiRule {
     .unwrap()
 }
 
-/// Returns the resolved APIRule.
+/// Returns the resolved form of such an APIRule.
 pub(super) fn resolved(spec: Value) -> Resolved {
     let issuers = ["https://a", "https://b", "https://k", "https://keys"];
     let settings = Settings {

@@ -1,4 +1,5 @@
-//! Fuzz targets for untrusted input. Each accepts any bytes, ends soon, does not panic, and checks its invariants.
+//! Fuzz targets for untrusted input. Each accepts any bytes, terminates quickly, does not panic, and checks its
+//! invariants.
 
 use reqwest::Url;
 use serde_json::Value;

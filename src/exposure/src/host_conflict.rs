@@ -1,8 +1,8 @@
 //! Assigns hosts to APIRules.
 //!
-//! The holder of a host keeps it. If several candidates want a free host, the oldest APIRule gets it, then the one
-//! whose namespace and name come first. Without the first rule, an old APIRule could take over a host that another one
-//! serves.
+//! The holder of a host keeps it. If there are several candidates for a free host, the oldest APIRule gets it. Among
+//! APIRules of the same age, the one whose namespace and name come first gets it. If holders did not keep their hosts,
+//! an old APIRule could take over a host that another APIRule uses.
 //!
 //! Invariant: a host has at most one holder.
 
@@ -47,7 +47,7 @@ impl Hosts {
         self.candidates(&host)
     }
 
-    /// Whether another APIRule holds a host or has priority.
+    /// Whether another APIRule holds a host or has priority for it.
     pub(super) fn is_others(&self, owner: &Owner, host: &str) -> bool {
         let next = || self.candidates.get(host).and_then(BTreeSet::first).map(|(_, next)| next);
         self.holders.get(host).or_else(next).is_some_and(|other| other != owner)

@@ -1,4 +1,4 @@
-//! Builds the Gateway API's `HTTPRoute`s of an APIRule. Their number depends on paths and methods.
+//! Builds the Gateway API's `HTTPRoute`s of an APIRule. The number of HTTPRoutes depends on paths and methods.
 
 use serde_json::{Value, json};
 
@@ -20,7 +20,7 @@ pub(super) fn build(resolved: &Resolved, guards: &[Option<Guard>], features: Rou
     for (rule, guard) in resolved.rules.iter().zip(guards) {
         let Some(guard) = guard else { continue };
         let matches = matches(rule, *guard);
-        // An HTTPRoute supports none of its methods.
+        // HTTPRoutes support none of the path's methods.
         if matches.is_empty() {
             continue;
         }

@@ -12,7 +12,7 @@ pub(super) struct Index {
     seen: HashMap<Place, Seen>,
     /// The objects of each APIRule, by its UID.
     of_rules: HashMap<Box<str>, BTreeSet<Place>>,
-    /// The objects with each host.
+    /// The objects that use each host.
     of_hosts: HashMap<Box<str>, BTreeSet<Place>>,
     /// The newest version of a deleted object, per kind.
     gone: HashMap<ChildKind, u64>,
@@ -45,20 +45,20 @@ impl Index {
         seen.filter(|(_, seen)| seen.is_of(owner, uid)).collect()
     }
 
-    /// Returns the places of all objects of a kind.
+    /// Returns kind, namespace and name of all objects of a kind.
     pub(super) fn of_kind(&self, kind: ChildKind) -> impl Iterator<Item = &Place> {
         self.seen.keys().filter(move |place| place.0 == kind)
     }
 
-    /// Whether an object that does not belong to this APIRule has a host. Hosts are in lower case.
+    /// Whether an object that does not belong to this APIRule uses a host. `host` is in lower case.
     pub(super) fn is_served_for_others(&self, owner: &Owner, uid: &str, host: &str) -> bool {
         let places = self.of_hosts.get(host).into_iter().flatten();
         let mut seen = places.filter_map(|place| Some((place.0, self.seen.get(place)?)));
-        // Several HTTPRoutes of one APIRule may have the same host.
+        // Several HTTPRoutes of one APIRule may use the same host.
         seen.any(|(kind, seen)| !seen.is_of(owner, uid) && (kind == ChildKind::VirtualService || seen.rule.is_some()))
     }
 
-    /// Whether a written object may have been deleted before the response arrived.
+    /// Whether a written object may have been deleted before the response to the write arrived.
     pub(super) fn may_be_gone(&self, place: &Place, written: &Seen) -> bool {
         let is_past = written.version().zip(self.gone.get(&place.0)).is_some_and(|(this, gone)| this <= *gone);
         is_past && !self.seen.contains_key(place)
@@ -85,7 +85,7 @@ impl Index {
         affected
     }
 
-    /// Removes a deleted object with this last state. Returns the affected owners and hosts.
+    /// Removes a deleted object, whose last state is `last`. Returns the affected owners and hosts.
     pub(super) fn gone(&mut self, place: &Place, last: &Seen) -> Affected {
         if let Some(version) = last.version() {
             let newest = self.gone.entry(place.0).or_default();

@@ -43,7 +43,7 @@ struct Service {
 /// The known state.
 #[derive(Default)]
 pub(super) struct Known {
-    /// The served version of each kind; `None` if the kind is not served. Missing entries are unknown.
+    /// The served version of each kind; `None` if the kind is not served. A missing entry means that this is unknown.
     served: HashMap<ChildKind, Option<Served>>,
     index: Index,
     services: HashMap<Name, Service>,
@@ -53,7 +53,7 @@ pub(super) struct Known {
     proxied: HashSet<String>,
     listed: Listed,
     hosts: Hosts,
-    /// The Services in each APIRule.
+    /// The Services that each APIRule references.
     rules: HashMap<Owner, BTreeSet<String>>,
     /// The APIRules to reconcile.
     woken: BTreeSet<Owner>,
@@ -72,7 +72,7 @@ impl Known {
         self.keep_only(owner, None);
     }
 
-    /// Takes the APIRules to reconcile.
+    /// Returns the APIRules to reconcile, and removes them from the state.
     pub(super) fn take_woken(&mut self) -> BTreeSet<Owner> {
         std::mem::take(&mut self.woken)
     }
@@ -92,8 +92,8 @@ impl Known {
         self.index.of_rule(owner, uid)
     }
 
-    /// Returns which of these Services of a namespace are not valid targets. `may_be_written`: users may write their
-    /// endpoints. The APIRule is notified when one of them changes.
+    /// Returns which of these Services of a namespace are not valid targets. `may_be_written` means that users may
+    /// write the endpoints of Services. The APIRule is notified when one of them changes.
     pub(super) fn no_targets(&mut self, owner: &Owner, services: BTreeSet<String>, may_be_written: bool) -> NoTargets {
         let namespace = owner.resource().namespace();
         let why = |name: &String| match self.services.get(&(namespace.to_owned(), name.clone())) {
@@ -132,7 +132,8 @@ impl Known {
         self.proxied.contains(namespace)
     }
 
-    /// Whether another owner serves a host or is next in line for it. Registers the caller as a candidate for the host.
+    /// Whether another owner uses a host or is the next candidate for it. Registers the caller as a candidate for the
+    /// host.
     pub(super) fn is_occupied(&mut self, owner: &Owner, uid: &str, created: Option<Timestamp>, host: &str) -> bool {
         let host = host.to_ascii_lowercase();
         let woken = self.hosts.want(owner, created, &host);
@@ -166,7 +167,7 @@ impl Known {
         let is_other = known != Some(version(served.as_ref()));
         self.served.insert(kind, served);
         if is_other {
-            // The known objects were read in another version.
+            // The known objects were read in a different version.
             let places: Vec<Place> = self.index.of_kind(kind).cloned().collect();
             for place in &places {
                 let affected = self.index.remove(place);
@@ -181,7 +182,7 @@ impl Known {
         is_other
     }
 
-    /// Ends a list: removes the objects that it lacks, unless they were written after it.
+    /// Completes a list: removes the objects that the list lacks, unless they were written after the list.
     pub(super) fn complete(&mut self, watched: Watched, list: &List<Name>) {
         match watched {
             Watched::Services => {
@@ -236,7 +237,7 @@ impl Known {
         self.wake_affected(affected);
     }
 
-    /// Records a written object. Returns its state; `None` if it may be deleted already.
+    /// Records a written object. Returns its state; `None` if the object may already be deleted.
     pub(super) fn wrote(&mut self, kind: ChildKind, live: &Value) -> Option<Seen> {
         let (new, name) = (Seen::of(kind, live), name_of(live));
         let place = (kind, name.0.clone(), name.1.clone());
@@ -303,7 +304,7 @@ impl Known {
     }
 
     fn put_service(&mut self, name: Name, service: Option<Service>) {
-        // A URL with this namespace in its host leads into the cluster from now on.
+        // From now on, a URL with this namespace in its host points into the cluster.
         if service.is_some() && !self.has_services(&name.0) {
             self.wake_all();
         }
@@ -327,7 +328,7 @@ impl Known {
         }
     }
 
-    /// Notifies the APIRules that name a Service.
+    /// Notifies the APIRules that reference a Service.
     fn wake_named(&mut self, namespace: &str, service: &str) {
         let is_named = |owner: &Owner, services: &BTreeSet<String>| {
             owner.resource().namespace() == namespace && services.contains(service)

@@ -1,25 +1,26 @@
 //! The controller of APIRules. It turns an APIRule into objects that route requests to a Service.
 //!
-//! [`run`] is the task of one APIRule. [`watch`] watches the definitions, the routing objects and the Services. A
-//! reconcile calls `resolve` (validates with `checks` and `anchored`), `services` (reads), `routes` (builds objects,
-//! one file per kind), `perform` (writes) and `report` (writes the status). `known` keeps the watched state (`index`
-//! the objects, `listed` the lists), `decide` decides about each object, and `refusals` delays refused requests.
-//! `express` decides how each path is guarded, with `token` and `workload` for checks by Istio. `host_conflict` assigns
-//! hosts.
+//! [`run`] is the task of one APIRule. [`watch`] watches the CRDs, the routing objects and the Services. A reconcile
+//! calls `resolve` (validates with `checks` and `anchored`), `services` (reads), `routes` (builds objects, one file per
+//! kind), `perform` (writes) and `report` (writes the status). `known` keeps the watched state (`index` the objects,
+//! `listed` the lists), `decide` decides about each object, and `refusals` delays refused requests. `express` decides
+//! how each path is guarded, with `token` and `workload` for checks by Istio. `host_conflict` assigns hosts.
 //!
 //! Invariant: a path with a check is never routed without it. If the cluster cannot make the check, neither this path
 //! nor one that may match the same requests is routed.
 //! Invariant: no route leads to a missing Service, or to one that leads out of its namespace (`no_target`).
 //! Invariant: URLs in an APIRule that other components request do not lead into the cluster, unless the operator allows
 //! it (`urls`).
+//! Invariant: templates in an APIRule only refer to fields of the request (`template`).
 //! Invariant: an APIRule that another controller serves is left to that controller.
 //! Invariant: there are no watches before the first APIRule, and without changes no requests.
 //!
-//! Not here: routing. Istio and Oathkeeper, a Gateway, or the embedded cluster do it.
+//! Not here: routing itself, which Istio and Oathkeeper, a Gateway, or the embedded cluster perform.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods))]
 
 mod access_rule;
 mod anchored;
+mod backtracking;
 mod checks;
 mod child;
 mod context;
@@ -52,6 +53,7 @@ mod served;
 mod services;
 mod settings;
 mod status;
+mod template;
 mod token;
 mod urls;
 mod virtual_service;

@@ -58,7 +58,7 @@ impl Listed {
         self.failing.insert(watched, why).is_none() && !self.complete.contains(&watched)
     }
 
-    /// Forgets a list.
+    /// Forgets the state of a list.
     pub(super) fn forget(&mut self, watched: Watched) {
         self.complete.remove(&watched);
         self.failing.remove(&watched);

@@ -1,25 +1,25 @@
 //! Services in an APIRule that are not valid targets of a route.
 //!
-//! Invariant: a Service is a valid target only if its type leads to pods of its namespace, and its endpoints follow from
-//! its selector. Endpoints that a user wrote can lead to any address; the operator allows them by namespace.
+//! Invariant: a Service is a valid target only if its type routes to pods of its namespace, and its endpoints follow
+//! from its selector. Endpoints that a user wrote can contain any address; the operator allows them per namespace.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-/// Types of Services that lead to pods.
+/// Types of Services that route to pods.
 const TYPES: [&str; 3] = ["ClusterIP", "NodePort", "LoadBalancer"];
 
 /// Why a Service is not a valid target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum NoTarget {
-    /// It does not exist.
+    /// The Service does not exist.
     NotFound,
-    /// Its type is `ExternalName`, which can lead to any host, or is unknown.
+    /// The type of the Service is `ExternalName`, which can refer to any host, or is unknown.
     Type,
-    /// It has no selector.
+    /// The Service has no selector.
     NoSelector,
-    /// It has this EndpointSlice, which a user wrote.
+    /// The Service has this EndpointSlice, which a user wrote.
     Written(String),
 }
 
@@ -32,7 +32,7 @@ const SERVICE: &str = "kubernetes.io/service-name";
 /// Label of an EndpointSlice that names its author.
 pub(super) const WRITTEN_BY: &str = "endpointslice.kubernetes.io/managed-by";
 
-/// The cluster's controller, whose EndpointSlices follow from selectors.
+/// The value of that label for the cluster's controller, whose EndpointSlices follow from selectors.
 pub(super) const CONTROLLER: &str = "endpointslice-controller.k8s.io";
 
 /// Returns the Service of an EndpointSlice.
@@ -45,7 +45,7 @@ pub(super) fn has_selector(service: &Value) -> bool {
     service["spec"]["selector"].as_object().is_some_and(|selector| !selector.is_empty())
 }
 
-/// Whether a Service leads to pods.
+/// Whether the type of a Service routes to pods.
 pub(super) fn leads_to_pods(service: &Value) -> bool {
     service["spec"]["type"].as_str().is_some_and(|of| TYPES.contains(&of))
 }

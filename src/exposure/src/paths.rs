@@ -1,10 +1,10 @@
 //! Whether two path expressions may match the same requests.
 //!
-//! Invariant: in doubt the answer is yes.
+//! Invariant: in doubt, the result is yes.
 
 use regex::{Regex, RegexBuilder};
 
-/// Maximum memory of an expression in bytes. A larger one counts as matching everything.
+/// Maximum memory of an expression in bytes. A larger expression counts as matching everything.
 const MOST: usize = 1 << 20;
 
 /// The paths that an expression matches.
@@ -12,7 +12,7 @@ const MOST: usize = 1 << 20;
 pub(super) enum Shape<'p> {
     /// All paths.
     All,
-    /// This path.
+    /// Only this path.
     Exact(&'p str),
     /// The paths that this expression matches.
     Expression(&'p str),
@@ -39,7 +39,7 @@ pub(super) fn may_overlap(a: &str, b: &str) -> bool {
         (Shape::All, _) | (_, Shape::All) => true,
         (Shape::Exact(a), Shape::Exact(b)) => a == b,
         (Shape::Exact(exact), Shape::Expression(expression)) | (Shape::Expression(expression), Shape::Exact(exact)) => {
-            // Also compiled alone, because `a)|(b` is valid only inside the parentheses.
+            // The expression is also compiled alone, because `a)|(b` is valid only inside of parentheses.
             let is_one = compile(expression).is_some();
             compile(&format!("^(?:{expression})$")).filter(|_| is_one).is_none_or(|whole| whole.is_match(exact))
         }
@@ -54,13 +54,13 @@ fn compile(expression: &str) -> Option<Regex> {
     RegexBuilder::new(expression).size_limit(MOST).build().ok()
 }
 
-/// Returns the common prefix of all texts that an expression matches.
+/// Returns the common prefix of all strings that an expression matches.
 fn prefix(expression: &str) -> &str {
     if expression.contains('|') {
         return "";
     }
     let end = expression.find(|c| !is_literal(c)).unwrap_or(expression.len());
-    // A repeated character may be absent.
+    // A repeated character may be absent, so it is not part of the prefix.
     let is_repeated = expression[end..].starts_with(['*', '?', '{']);
     &expression[..end.saturating_sub(usize::from(is_repeated))]
 }
@@ -91,7 +91,7 @@ mod tests {
         check("/.pen", "/open", true);
         check("(", "/open", true);
         check("/a)|(/b", "/open", true);
-        // Flags do not hide a match.
+        // Flags in an expression do not hide a match.
         check("(?i)/CLOSED", "/closed", true);
         check("(?x)/c l", "/cl", true);
     }

@@ -1,4 +1,4 @@
-//! Writes the objects of one APIRule, and deletes those that are not desired any more.
+//! Writes the objects of one APIRule, and deletes objects that are no longer desired.
 //!
 //! Invariant: a path is not routed while its guarding policy is missing, for any reason.
 
@@ -19,7 +19,7 @@ use mainstay_cluster::Apply;
 use mainstay_engine::apply::Version;
 use mainstay_object::{Digest, Owner};
 
-/// Delay after an object was deleted before its write was answered.
+/// Delay if an object was deleted before the response to its write arrived.
 const SOON: Duration = Duration::from_secs(1);
 
 /// The written objects of one APIRule.
@@ -65,7 +65,7 @@ impl Objects {
         Ok(())
     }
 
-    /// Writes the routes and deletes objects that are not desired any more. Returns how long reverts have to wait.
+    /// Writes the routes and deletes objects that are no longer desired. Returns how long reverts have to wait.
     pub(super) async fn route(&mut self, good: &Resolved, children: &[Child]) -> Result<Duration, NotDone> {
         let mut wait = FAR;
         let (routes, access_rules): (Vec<&Child>, Vec<&Child>) =
@@ -77,7 +77,7 @@ impl Objects {
                 .map_err(|failed| failed.with(&old_rules(self.context.children(&self.owner, &good.identity.uid))))?;
             wait = wait.min(later.unwrap_or(FAR));
         }
-        // Deleted before the new Rules are written, so that no old Rule applies in place of a refused one.
+        // Old Rules are deleted before the new Rules are written, so that no old Rule applies if a new Rule is refused.
         let pruned = self.prune(&good.identity, children).await;
         for child in access_rules {
             wait = wait.min(self.put(good, child).await?.unwrap_or(FAR));
@@ -85,7 +85,7 @@ impl Objects {
         pruned.map(|()| wait)
     }
 
-    /// Writes an object unless it is unchanged. Returns how long the write has to wait, if it does.
+    /// Writes an object unless it is unchanged. Returns how long the write has to wait, if it was not sent.
     async fn put(&mut self, good: &Resolved, child: &Child) -> Result<Option<Duration>, NotDone> {
         let (place, key) = (place(good, child), (child.kind, child.name.clone()));
         let desired = Digest::of(child.body.to_string().as_bytes());
@@ -127,7 +127,7 @@ impl Objects {
         Ok(None)
     }
 
-    /// Deletes objects that this agent created for the APIRule and that are not desired any more.
+    /// Deletes objects that this agent created for the APIRule and that are no longer desired.
     pub(super) async fn prune(&mut self, identity: &Identity, wanted: &[Child]) -> Result<(), NotDone> {
         for (place, seen) in unwanted(self.context.children(&self.owner, &identity.uid), wanted) {
             let Some(served) = self.context.served(place.0) else { continue };
@@ -144,7 +144,7 @@ impl Objects {
     }
 }
 
-/// Returns the place of an object of an APIRule.
+/// Returns kind, namespace and name of an object of an APIRule.
 pub(super) fn place(good: &Resolved, child: &Child) -> Place {
     (child.kind, good.identity.namespace.clone(), child.name.clone())
 }

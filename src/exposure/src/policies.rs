@@ -43,7 +43,7 @@ pub(super) fn build(resolved: &Resolved, guards: &[Option<Guard>], workloads: &W
     children
 }
 
-/// Returns the issuers whose tokens are read, and where the token is.
+/// Returns the accepted issuers, and where their tokens are in a request.
 fn jwt_rules(token: &Token) -> impl Iterator<Item = Value> {
     token.issuers.iter().map(|(issuer, keys)| {
         let mut rule = json!({"issuer": issuer, "forwardOriginalToken": true});
@@ -59,10 +59,11 @@ fn jwt_rules(token: &Token) -> impl Iterator<Item = Value> {
     })
 }
 
-/// Returns the denied requests: those without a token, with another issuer's token, or with one that lacks a claim.
+/// Returns the denied requests: requests without a token, with a token of a different issuer, or with a token that
+/// lacks a claim.
 fn denied(host: &str, rule: &Rule, token: &Token) -> Vec<Value> {
     let mut operation = json!({"hosts": [host, format!("{host}:*")], "methods": rule.methods});
-    // `token` has checked this path.
+    // The function `token` has already checked this path.
     if let Ok(Some(path)) = paths(&rule.path) {
         operation["paths"] = json!([path]);
     }

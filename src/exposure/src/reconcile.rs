@@ -1,8 +1,8 @@
-//! The task of one APIRule. It writes the desired objects and reports in the status.
+//! The task of one APIRule. The task writes the desired objects and reports the outcome in the status.
 //!
-//! Invariant: while an APIRule is invalid or another owner holds its host, its last valid version stays, as long as its
-//! URLs are permitted. After a restart that version is unknown; then the objects of an APIRule with a forbidden target
-//! are deleted.
+//! Invariant: while an APIRule is invalid or another owner holds its host, its last valid version stays in effect, as
+//! long as the URLs of that version are permitted. After a restart, that version is unknown. In that case, the objects
+//! of an APIRule with a forbidden target are deleted.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -69,7 +69,7 @@ struct Task {
     owner: Owner,
     /// The last valid version.
     good: Option<Resolved>,
-    /// The Services of the policies.
+    /// The Services that the policies need.
     services: Services,
     objects: Objects,
     reporter: Reporter,
@@ -97,7 +97,7 @@ impl Attempt {
 }
 
 impl Task {
-    /// Reconciles. Returns the wait before the next attempt.
+    /// Reconciles the APIRule. Returns the wait before the next attempt.
     async fn reconcile(&mut self, rule: &ApiRule) -> Duration {
         // The garbage collector deletes the objects of a deleted APIRule.
         if rule.metadata.deletion_timestamp.is_some() {
@@ -155,8 +155,8 @@ impl Task {
     }
 
     /// Makes this version the served one if it is valid and its host is free. Otherwise returns the outcome.
-    /// `is_served`: whether another version is served. The second value: whether the target is forbidden and no valid
-    /// version is known.
+    /// `is_served` is whether another version is served. The second returned value is whether the target is forbidden
+    /// and no valid version is known.
     fn resolve(&mut self, rule: &ApiRule, identity: &Identity, is_served: bool) -> Option<(Outcome, bool)> {
         let (context, owner, uid) = (&self.context, &self.owner, &identity.uid);
         let is_occupied = |host: &str| context.is_occupied(owner, uid, identity.created, host);
@@ -170,7 +170,7 @@ impl Task {
             Ok(_) => vec![occupied.clone()],
             Err(failures) => failures,
         };
-        // The last valid version may aim where it no longer may.
+        // URLs of the last valid version may no longer be permitted.
         self.good.take_if(|good| !is_still_permitted(good, &context.settings, &is_namespace));
         let is_forbidden = self.good.is_none() && failures.iter().any(Failure::is_forbidden);
         let outcome = not_served(&failures, &occupied, is_served && !is_forbidden);
@@ -195,7 +195,7 @@ impl Task {
         self.objects.refusals.keep(|request| request.is_of(&children));
         let guarded = self.objects.guard(good, &children).await;
         if guarded.is_err() {
-            // Routes that need a check are left out, as without a proxy. Existing policies stay.
+            // Routes that need a check are excluded, as if the pods had no proxy. Existing policies stay.
             let bare = build(good, means, served.features, &Workloads::default(), &no_targets).children;
             children.retain(|child| child.kind.guards());
             children.extend(bare);

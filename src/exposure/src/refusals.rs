@@ -1,12 +1,11 @@
-//! Requests for one APIRule that the API server refuses: when each is retried, and the message until then.
+//! Requests for one APIRule that the API server refuses: when each request is retried, and the message until the retry.
 //!
-//! Reads and writes are treated the same. The caller asks [`Refusals::may_try`] before a request, and reports its
-//! result.
+//! Reads and writes are treated the same. The caller asks [`Refusals::may_try`] before a request, and records the
+//! result of the request.
 //!
-//! Invariant: a refused request is retried only after its delay, even if the APIRule is reconciled earlier. Its own
-//! status write causes a reconcile.
-//! Invariant: messages do not vary. The first message with the same cause stays.
-//! Invariant: if the agent lacks a permission, the message names the manifests that grant it.
+//! Invariant: a refused request is retried only after its delay, even if the APIRule is reconciled earlier. This
+//! matters because a write of the status causes a reconcile. Invariant: messages do not vary. The first message with
+//! the same cause stays. Invariant: if the agent lacks a permission, the message contains the manifests that grant it.
 
 use std::time::Duration;
 
@@ -19,7 +18,7 @@ use mainstay_object::failure::{Class, chain};
 /// The wait without a planned retry.
 pub(super) const FAR: Duration = Duration::from_secs(86_400);
 
-/// Why a request is not done, and how long to wait.
+/// The reason why a request is not done, and how long to wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct NotDone {
     pub(super) why: String,
@@ -32,7 +31,7 @@ impl NotDone {
         Self { why, wait: FAR }
     }
 
-    /// Appends to the message.
+    /// Appends a string to the message.
     pub(super) fn with(self, more: &str) -> Self {
         Self { why: self.why + more, ..self }
     }
@@ -50,7 +49,7 @@ pub(super) enum Request {
 }
 
 impl Request {
-    /// Whether it concerns the same object as another request.
+    /// Whether the request concerns the same object as another request.
     fn replaces(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Read(name), Self::Read(known)) => name == known,
@@ -76,13 +75,13 @@ impl Request {
 pub(super) struct Failures(u32);
 
 impl Failures {
-    /// Records a failure. Returns the wait.
+    /// Records a failure. Returns how long to wait.
     pub(super) fn add(&mut self, class: Class, retry_after: Option<Duration>, chance: f64) -> Duration {
         self.0 = self.0.saturating_add(1);
         class.status_delay(self.0, retry_after, chance)
     }
 
-    /// Records a failure with this error. Returns the wait.
+    /// Records a failure with this error. Returns how long to wait.
     pub(super) fn add_error(&mut self, error: &Error, chance: f64) -> Duration {
         self.add(error.class(), error.retry_after(), chance)
     }
@@ -104,14 +103,14 @@ pub(super) struct Refusals {
 #[derive(Debug)]
 struct Refused {
     request: Request,
-    /// When it is retried, in seconds on the caller's clock.
+    /// When the request is retried, in seconds on the caller's clock.
     until: f64,
     ground: Ground,
     why: String,
 }
 
 impl Refusals {
-    /// Returns an error while a request has to wait.
+    /// Returns an error while the request has to wait.
     pub(super) fn may_try(&self, request: &Request, now: f64) -> Result<(), NotDone> {
         let is_held = |refused: &&Refused| refused.request == *request && now < refused.until;
         self.refused.iter().find(is_held).map_or(Ok(()), |refused| {
@@ -120,7 +119,7 @@ impl Refusals {
         })
     }
 
-    /// Records a refused request. `chance` is from 0 to 1.
+    /// Records a refused request. `chance` (0 to 1) adds jitter.
     pub(super) fn refuse(&mut self, request: Request, error: &Error, now: f64, chance: f64) -> NotDone {
         let (wait, ground) = (self.failures.add_error(error, chance), Ground::of(error));
         let known = self.refused.iter().find(|known| known.request == request && known.ground == ground);
@@ -130,7 +129,7 @@ impl Refusals {
         NotDone { why, wait }
     }
 
-    /// Forgets requests that are not needed any more.
+    /// Forgets requests that are no longer needed.
     pub(super) fn keep(&mut self, counts: impl Fn(&Request) -> bool) {
         self.refused.retain(|refused| counts(&refused.request));
     }
@@ -148,10 +147,10 @@ impl Refusals {
     }
 }
 
-/// Returns the error with its causes. Names the manifests if the agent lacks a permission.
+/// Returns the error with its causes. Mentions the manifests if the agent lacks a permission.
 pub(super) fn explain(error: &Error) -> String {
     let is_unpermitted = error.refusal().is_some_and(|refusal| refusal.denial == Some(Denial::Permission));
-    let hint = if is_unpermitted { "; manifests/exposure has the rights that it takes" } else { "" };
+    let hint = if is_unpermitted { "; manifests/exposure has the required permissions" } else { "" };
     format!("{}{hint}", chain(error))
 }
 
@@ -160,7 +159,7 @@ mod tests {
     use super::*;
     use mainstay_cluster::{Attempt, Cause, Target};
 
-    /// Errors with the same cause and a different number in the message.
+    /// Returns an error. Errors with different `seconds` have the same cause and a different message.
     fn timed_out(seconds: u64) -> Error {
         let cause = Box::new(Cause::TimedOut(Duration::from_secs(seconds)));
         Error { attempt: Attempt::Apply, subject: Box::new(Target::Cluster), cause }

@@ -31,7 +31,7 @@ pub(super) struct Reporter {
 }
 
 impl Reporter {
-    /// Returns a reporter without a report.
+    /// Returns a reporter that has not reported yet.
     pub(super) fn new(context: Arc<Context>, owner: Owner) -> Self {
         Self { context, owner, reported: Reported::default(), failures: Failures::default() }
     }
@@ -58,7 +58,7 @@ impl Reporter {
         }
         let patch = status::patch(&new, outcome);
         let written = match self.patch(&patch).await {
-            // Kyma's own definition has no conditions.
+            // Kyma's own CRD has no conditions, so the write is retried without them.
             Err(error) if matches!(error.code(), Some(400 | 422)) => {
                 let mut bare = patch;
                 bare["status"].as_object_mut().and_then(|status| status.remove("conditions"));

@@ -1,6 +1,6 @@
 //! The last reported status of one APIRule, and whether another controller reports it.
 //!
-//! Invariant: neither a status from this agent nor a delayed older state counts as another controller's.
+//! Invariant: neither a status from this agent nor a delayed older state counts as the status of another controller.
 
 use jiff::Timestamp;
 
@@ -23,12 +23,12 @@ impl Reported {
     pub(super) fn is_elsewhere(&mut self, rule: &ApiRule) -> bool {
         let time = |status: Option<&ApiRuleStatus>| status?.last_processed_time.as_ref().map(|at| at.0);
         let (written, known) = (time(self.written.as_ref()), self.elsewhere.map(|(_, at)| at));
-        // The watch may still deliver an older state. It has the time that was known before, whatever the other's clock
-        // shows.
+        // The watch may still deliver an older state. An older state contains the time that was known before, whatever
+        // the clock of the other controller shows.
         let is_new = |live: &Timestamp| written.is_some_and(|written| *live > written) && known != Some(*live);
         if let Some(at) = time(rule.status.as_ref()).filter(is_new) {
             self.elsewhere = Some((rule.metadata.generation, at));
-            // The next comparisons use this status.
+            // Further comparisons use this status.
             self.written.clone_from(&rule.status);
         }
         self.elsewhere.is_some_and(|(generation, _)| generation == rule.metadata.generation)
@@ -41,7 +41,7 @@ impl Reported {
         (old, new)
     }
 
-    /// Sets the current status.
+    /// Records the current status.
     pub(super) fn set(&mut self, written: ApiRuleStatus) {
         self.written = Some(written);
     }
@@ -106,7 +106,7 @@ mod tests {
         let said = ("True".to_owned(), "Served".to_owned(), "served at a.b".to_owned());
         assert_eq!(worth_telling(&old, &new), Some(said));
         reported.set(new);
-        // The watch delivers an old state.
+        // The watch delivers an older state.
         let (old, new) = reported.next(&rule(1, None), &outcome, Timestamp::MAX);
         assert_eq!((worth_telling(&old, &new), old == new), (None, true));
     }

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use super::anchored;
-use super::checks::{Failure, check_duplicates, check_strategies, check_urls, host_attribute, target};
+use super::checks::{Failure, check_duplicates, check_mutator, check_strategies, host_attribute, target};
 use super::expression;
 use super::settings::Settings;
 use super::urls::Inside;
@@ -11,13 +11,13 @@ use mainstay_api::ApiRule;
 use mainstay_api::api_rule::ApiRuleHandler;
 use mainstay_object::names::{GatewayRef, HostName, ServiceAddress};
 
-/// Maximum number of paths of an APIRule. Each may become an object.
+/// Maximum number of paths of an APIRule. Each path may result in an object.
 const MOST_RULES: usize = 500;
 
 /// A valid APIRule.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Resolved {
-    /// Its identity.
+    /// The APIRule's identity.
     pub(super) identity: Identity,
     /// The gateway.
     pub(super) gateway: GatewayRef,
@@ -34,7 +34,7 @@ pub(super) struct Identity {
     pub(super) name: String,
     pub(super) uid: String,
     pub(super) created: Option<Timestamp>,
-    /// Whether it has the form of `v1beta1`.
+    /// Whether the APIRule was written as `v1beta1`.
     pub(super) is_newer: bool,
 }
 
@@ -43,7 +43,7 @@ pub(super) struct Identity {
 pub(super) struct Rule {
     pub(super) path: String,
     pub(super) methods: Vec<String>,
-    /// The port of a Service in the namespace.
+    /// The target: a Service in the namespace, and its port.
     pub(super) target: ServiceAddress,
     pub(super) strategies: Vec<ApiRuleHandler>,
     pub(super) mutators: Vec<ApiRuleHandler>,
@@ -77,8 +77,8 @@ fn path_failure(path: &str, attribute: &str) -> Option<Failure> {
     Some(Failure::forbidden(format!("{attribute}.path"), format!("not a valid path: {why}")))
 }
 
-/// Whether the URLs of a validated APIRule still lead to permitted hosts. A namespace may have got its first Service
-/// since.
+/// Whether the URLs of a validated APIRule still point to permitted hosts. A namespace may have received its first
+/// Service in the meantime.
 pub(super) fn is_still_permitted(
     resolved: &Resolved,
     settings: &Settings,
@@ -88,13 +88,13 @@ pub(super) fn is_still_permitted(
     let mut failures = Vec::new();
     for rule in &resolved.rules {
         check_strategies(&rule.strategies, "", inside, &mut failures);
-        rule.mutators.iter().for_each(|mutator| check_urls(mutator, "", inside, &mut failures));
+        rule.mutators.iter().for_each(|mutator| check_mutator(mutator, "", inside, &mut failures));
     }
     !failures.iter().any(Failure::is_forbidden)
 }
 
 /// Validates an APIRule. `is_namespace` returns whether a namespace has Services, and `is_occupied` whether another
-/// owner has a host.
+/// owner uses a host.
 pub(super) fn resolve(
     rule: &ApiRule,
     settings: &Settings,
@@ -131,7 +131,7 @@ pub(super) fn resolve(
         let inside = Inside { allowed: &settings.allowed_issuers, is_namespace };
         check_strategies(&rule.access_strategies, &format!("{attribute}.accessStrategies"), inside, &mut failures);
         for (at, mutator) in rule.mutators.iter().flatten().enumerate() {
-            check_urls(mutator, &format!("{attribute}.mutators[{at}]"), inside, &mut failures);
+            check_mutator(mutator, &format!("{attribute}.mutators[{at}]"), inside, &mut failures);
         }
         failures.extend(path_failure(&rule.path, &attribute));
         let Some(target) = own.or_else(|| main.clone()) else {
@@ -180,6 +180,38 @@ mod tests {
 
     fn host(host: &str) -> Value {
         json!({"service": {"host": host}})
+    }
+
+    #[test]
+    fn a_mutator_calls_no_function_of_a_template() {
+        let with = |handler: &str, config: Value| {
+            let mut path = path("/.*", &["GET"], "noop");
+            path["mutators"] = json!([{"handler": "noop"}, {"handler": handler, "config": config}]);
+            json!({"rules": [path]})
+        };
+        let env = "{{ env \"PATH\" }}";
+        for (handler, config, field) in [
+            ("header", json!({"headers": {"X": env}}), "headers.X"),
+            ("cookie", json!({"cookies": {"X": env}}), "cookies.X"),
+            ("id_token", json!({"claims": env}), "claims"),
+        ] {
+            let start = format!(
+                "Validation error: Attribute \".spec.rules[0].mutators[1].config.{field}\": may have only references to \
+                 fields in {{{{ }}}}, such as {{{{ print .Subject }}}}, "
+            );
+            check(
+                with(handler, config),
+                &format!(
+                    "{start}{{{{ .Extra.email }}}}, {{{{ printIndex .MatchContext.RegexpCaptureGroups 0 }}}} or {{{{ \
+                     .Extra | toJson }}}}"
+                ),
+            );
+        }
+        check(with("header", json!({"headers": {"X": "{{ print .Subject }}"}})), "web.kyma.local");
+        check(
+            with("hydrator", json!({"api": {"url": "http://{{ print .x }}10.0.0.5/"}})),
+            "Validation error: Attribute \".spec.rules[0].mutators[1].config.api.url\": value is empty or not a valid url",
+        );
     }
 
     #[test]
@@ -267,8 +299,8 @@ mod tests {
 
     #[test]
     fn urls_of_handlers_do_not_lead_inside() {
-        let why = "leads into the cluster, to this machine or to a private network; the operator of the agent permits it with \
-                   --allow-issuer";
+        let why = "points into the cluster, to this machine or to a private network; the operator of the agent \
+                   permits it with --allow-issuer";
         let inside = "http://payments.prod.svc.cluster.local/keys";
         let of =
             |strategy: Value| json!({"rules": [{"path": "/", "methods": ["GET"], "accessStrategies": [strategy]}]});

@@ -14,7 +14,7 @@ pub(super) struct Routes {
     pub(super) problem: Option<String>,
 }
 
-/// Returns the guards, then the routes, then the Rules. A route to Oathkeeper answers 404 until its Rule exists.
+/// Returns the guards, then the routes, then the Rules. Until its Rule exists, a route to Oathkeeper results in 404.
 pub(super) fn build(
     resolved: &Resolved,
     means: Means,

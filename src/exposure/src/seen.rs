@@ -12,14 +12,14 @@ use mainstay_object::{Digest, Owner};
 pub(super) struct Seen {
     pub(super) uid: Box<str>,
     pub(super) resource_version: Box<str>,
-    /// Changes with every write to the object, but not with its status.
+    /// A digest that changes with every write to the object, but not with its status.
     pub(super) fingerprint: Digest,
-    /// The APIRule that controls it, and its UID.
+    /// The APIRule that controls the object, and the UID of the APIRule.
     pub(super) rule: Option<(Owner, Box<str>)>,
-    /// Whether this agent wrote it.
+    /// Whether this agent wrote the object.
     pub(super) is_ours: bool,
     pub(super) is_terminating: bool,
-    /// Its hosts, in lower case.
+    /// The hosts of the object, in lower case.
     pub(super) hosts: Vec<Box<str>>,
     pub(super) verdict: Verdict,
 }
@@ -27,11 +27,11 @@ pub(super) struct Seen {
 /// The state of an object as its router reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// Not reported yet.
+    /// The state is not reported yet.
     Waiting,
-    /// It is in effect.
+    /// The object is in effect.
     Accepted,
-    /// It is refused, for this reason.
+    /// The object is refused, for this reason.
     Refused(String),
 }
 
@@ -70,17 +70,17 @@ impl Seen {
         counts(self) != counts(old) || self.hosts != old.hosts
     }
 
-    /// Whether this state is older than the known one of the same object.
+    /// Whether this state is older than the known state of the same object.
     pub(super) fn is_older_than(&self, known: &Self) -> bool {
         self.uid == known.uid && self.version().zip(known.version()).is_some_and(|(this, known)| this < known)
     }
 
-    /// Returns its resource version as a number, if it is one.
+    /// Returns the resource version as a number, if it is a number.
     pub(super) fn version(&self) -> Option<u64> {
         self.resource_version.parse().ok()
     }
 
-    /// Whether it belongs to this APIRule: same namespace, same UID.
+    /// Whether the object belongs to this APIRule: its owner has the same namespace and UID.
     pub(super) fn is_of(&self, owner: &Owner, rule: &str) -> bool {
         self.rule.as_ref().is_some_and(|(known, uid)| known == owner && **uid == *rule)
     }
@@ -106,7 +106,7 @@ fn verdict(kind: ChildKind, live: &Value) -> Verdict {
         ChildKind::AccessRule if live["status"]["validation"]["valid"] == false => {
             Verdict::Refused("RuleInvalid".into())
         }
-        // Istio reports no state.
+        // Istio and Oathkeeper report no state.
         ChildKind::VirtualService
         | ChildKind::AccessRule
         | ChildKind::RequestAuthentication

@@ -1,4 +1,4 @@
-//! The routing kinds that the cluster serves, from their definitions.
+//! The routing kinds that the cluster serves, from their CRDs.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub(super) enum Means {
 }
 
 impl Means {
-    /// Returns the components, and the kind of their routes, from the served kinds.
+    /// Returns the components, and the served kind of their routes, from all served kinds.
     pub(super) fn of(served: impl Fn(ChildKind) -> Option<Served>) -> Option<(Self, Served)> {
         let serves = |kind| served(kind).is_some();
         let has_policies = || serves(ChildKind::RequestAuthentication) && serves(ChildKind::AuthorizationPolicy);
@@ -52,7 +52,7 @@ impl Means {
         }
     }
 
-    /// Returns the kind of its routes.
+    /// Returns the kind of the routes of these components.
     pub(super) const fn routes(self) -> ChildKind {
         match self {
             Self::Oathkeeper | Self::Istio | Self::IstioPolicies => ChildKind::VirtualService,
@@ -75,7 +75,7 @@ pub(super) struct Served {
     pub(super) features: RouteFeatures,
 }
 
-/// Returns the version that a definition serves; `None` if it is not supported.
+/// Returns the newest supported version that a CRD serves; `None` if no served version is supported.
 pub(super) fn served(of: ChildKind, definition: &Value) -> Option<Served> {
     if !is_established(definition) {
         return None;

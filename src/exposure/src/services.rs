@@ -15,13 +15,14 @@ use mainstay_cluster::{Kind, Scope};
 /// The Services that were read.
 #[derive(Debug, Default)]
 pub(super) struct Services {
-    /// The version and the pod selector of each.
+    /// The version and the pod selector of each Service, by its name.
     known: HashMap<String, (Box<str>, Option<Value>)>,
     refusals: Refusals,
 }
 
 impl Services {
-    /// Returns the pods' facts that Istio's policies need; empty without policies. `now` is in seconds of any clock.
+    /// Returns the pods' facts that Istio's policies need; empty without policies. `now` is the time in seconds on any
+    /// clock.
     pub(super) async fn workloads(
         &mut self,
         context: &Context,

@@ -9,15 +9,16 @@ const GATEWAY: (&str, &str) = ("kyma-system", "kyma-gateway");
 /// The hosts, gateways and issuers that APIRules may use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// Domain for hosts without a dot, which also allows the hosts below it; `None`: such hosts are invalid.
+    /// Domain that completes hosts without a dot. Hosts below this domain are allowed, too. With `None`, hosts without
+    /// a dot are invalid.
     pub default_domain: Option<DomainName>,
     /// Domains below which hosts are allowed, in addition to the default domain.
     pub allowed_domains: Vec<DomainName>,
     /// Allowed gateways, in addition to `kyma-system/kyma-gateway`.
     pub allowed_gateways: Vec<GatewayRef>,
-    /// In-cluster issuers that may be requested for keys and token introspection.
+    /// In-cluster issuers that may be contacted for keys and token introspection.
     pub allowed_issuers: Vec<IssuerOrigin>,
-    /// Namespaces in which a Service needs no selector; `*` is any.
+    /// Namespaces in which a Service needs no selector; `*` is any namespace.
     pub written_endpoints: Vec<String>,
 }
 

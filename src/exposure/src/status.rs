@@ -15,30 +15,30 @@ const SKIPPED: &str = "SKIPPED";
 /// The evidence of another controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Elsewhere {
-    /// It created this object.
+    /// The other controller created this object.
     Made(String),
-    /// It wrote the status.
+    /// The other controller wrote the status.
     Reported,
 }
 
 /// The outcome of an APIRule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// It is served for this host.
+    /// The APIRule is served at this host.
     Served(String),
     /// Some paths are not routed, because these Services are not valid targets.
     NoTargets(NoTargets),
-    /// It is invalid. The flag: whether its last valid version is served.
+    /// The APIRule is invalid. The flag is whether its last valid version is served.
     Invalid(String, bool),
-    /// Another owner has its host. The flag: whether its last valid version is served.
+    /// Another owner uses the APIRule's host. The flag is whether the last valid version is served.
     Occupied(String, bool),
     /// The cluster has no routing API.
     NoRouteApi,
     /// Some paths are not routed.
     AuthNotSupported(String),
-    /// The router has not accepted it yet, or refused it for this reason.
+    /// The router has not accepted the objects yet, or has refused them for this reason.
     NotAccepted(Option<String>),
-    /// Another controller serves it, with this evidence.
+    /// Another controller serves the APIRule, according to this evidence.
     ManagedElsewhere(Elsewhere),
     /// The cluster cannot be read.
     Unreadable(String),
@@ -119,13 +119,14 @@ fn no_targets(all: &NoTargets) -> (&'static str, Reason, String) {
             return ("False", Reason::ServiceNotFound, format!("Service {name}{more} not found in this namespace"));
         }
         NoTarget::Type => {
-            "its type is ExternalName, or unknown, and may lead out of this namespace; expose a Service of type ClusterIP"
+            "its type is ExternalName or unknown, so traffic could leave the namespace; expose a Service of type \
+             ClusterIP"
                 .to_owned()
         }
         NoTarget::NoSelector => format!("it has no selector, so its endpoints may be anywhere; {WAY_OUT}"),
         NoTarget::Written(slice) => format!(
-            "it has the EndpointSlice {slice}, which does not follow from its selector and may lead anywhere; delete the \
-             EndpointSlice, or {WAY_OUT}"
+            "it has the EndpointSlice {slice}, which does not result from its selector and may point anywhere; delete \
+             the EndpointSlice, or {WAY_OUT}"
         ),
     };
     ("False", Reason::ServiceNotAllowed, format!("Service {name}{more} cannot be exposed: {why}"))
@@ -156,7 +157,7 @@ pub(super) fn after(old: &ApiRuleStatus, outcome: &Outcome, generation: Option<i
     new
 }
 
-/// Returns the patch of the status. It removes old descriptions.
+/// Returns the patch of the status. The patch removes old descriptions.
 pub(super) fn patch(status: &ApiRuleStatus, outcome: &Outcome) -> Value {
     if matches!(outcome, Outcome::ManagedElsewhere(_)) {
         return json!({"status": {"conditions": status.conditions}});

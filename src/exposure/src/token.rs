@@ -1,9 +1,9 @@
 //! The token that a path requires, as Istio's proxies check it.
 //!
-//! The strategy is Oathkeeper's `jwt`, and the check has to mean the same. Configuration that Istio does not support,
-//! or interprets differently, is refused.
+//! The strategy is Oathkeeper's `jwt`, and the check by Istio has to mean the same. Configuration that Istio does not
+//! support, or interprets differently, is refused.
 //!
-//! Invariant: no text contains a value from the configuration.
+//! Invariant: no message contains a value from the configuration.
 
 use serde_json::{Map, Value};
 
@@ -11,23 +11,23 @@ use super::checks::is_empty;
 use super::paths::{Shape, shape};
 use super::resolve::Rule;
 
-/// Fields that only tune how keys are fetched.
+/// Fields that only affect how keys are fetched, so they are ignored.
 const TUNING: [&str; 3] = ["jwks_max_wait", "jwks_ttl", "jwks_retry"];
 
 /// The requirements for a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Token {
-    /// The allowed issuers, and the addresses of their keys; without an address, the issuer's metadata has it.
+    /// The allowed issuers, and the URLs of their keys. Without a URL, the issuer's metadata contains it.
     pub(super) issuers: Vec<(String, Option<String>)>,
     /// Required scopes.
     pub(super) scopes: Vec<String>,
     /// Required audiences.
     pub(super) audiences: Vec<String>,
-    /// The place of the token in the request.
+    /// The location of the token in the request.
     pub(super) from: From,
 }
 
-/// The place of a token in a request.
+/// The location of a token in a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum From {
     Bearer,
@@ -37,7 +37,7 @@ pub(super) enum From {
     Parameter(String),
 }
 
-/// Whether a path requires a token and nothing else.
+/// Whether a path requires a token and has no other checks.
 pub(super) fn is_wanted(rule: &Rule) -> bool {
     let is_plain = rule.mutators.iter().all(|mutator| mutator.handler == "noop" && is_empty(mutator.config.as_ref()));
     is_plain && matches!(rule.strategies.as_slice(), [one] if one.handler == "jwt")
@@ -76,14 +76,14 @@ pub(super) fn token(rule: &Rule) -> Result<Token, &'static str> {
     };
     if !config.iter().all(is_known) {
         return Err(
-            "of its config only trusted_issuers, jwks_urls, required_scope, scope_strategy, target_audience and \
-                    token_from are understood",
+            "its config may contain only trusted_issuers, jwks_urls, required_scope, scope_strategy, target_audience \
+             and token_from",
         );
     }
     let scopes = match config.get("scope_strategy").map_or(Some("exact"), Value::as_str) {
         Some("exact") => texts(config.get("required_scope"))?,
         Some("none") => Vec::new(),
-        _ => return Err("scopes are compared exactly or not at all (scope_strategy)"),
+        _ => return Err("scope_strategy must be exact or none"),
     };
     let (issuers, keys) = (texts(config.get("trusted_issuers"))?, texts(config.get("jwks_urls"))?);
     if issuers.is_empty() {
@@ -92,22 +92,26 @@ pub(super) fn token(rule: &Rule) -> Result<Token, &'static str> {
     let issuers: Vec<(String, Option<String>)> = match keys.as_slice() {
         [] => issuers.into_iter().map(|issuer| (issuer, None)).collect(),
         [all] => issuers.into_iter().map(|issuer| (issuer, Some(all.clone()))).collect(),
-        _ => return Err("the keys of several issuers are at one address, or where each of them says (jwks_urls)"),
+        _ => {
+            return Err("jwks_urls must have at most one URL, with the keys of all issuers; without it, each issuer \
+                        announces its own");
+        }
     };
     let from = from(config.get("token_from").unwrap_or(&Value::Null))?;
     Ok(Token { issuers, scopes, audiences: texts(config.get("target_audience"))?, from })
 }
 
-/// Whether two paths of one Service can require their tokens together. Keys of an issuer apply to both paths there.
+/// Whether two paths of one Service can require their tokens together. In Istio, the keys of an issuer apply to both
+/// paths.
 pub(super) fn go_together(one: &Token, other: &Token) -> bool {
     one.issuers.iter().all(|(issuer, keys)| {
         other.issuers.iter().all(|(known, others)| known != issuer || (others == keys && one.from == other.from))
     })
 }
 
-/// Returns a list of texts. A `*` is refused, because it is a wildcard in policies.
+/// Returns a list of strings. A `*` is refused, because it is a wildcard in policies.
 fn texts(list: Option<&Value>) -> Result<Vec<String>, &'static str> {
-    const WHY: &str = "issuers, addresses of keys, scopes and audiences are lists of texts without *";
+    const WHY: &str = "issuers, jwks_urls, scopes and audiences must be lists of strings without *";
     let items = match list {
         None | Some(Value::Null) => return Ok(Vec::new()),
         Some(list) => list.as_array().ok_or(WHY)?,
@@ -117,7 +121,7 @@ fn texts(list: Option<&Value>) -> Result<Vec<String>, &'static str> {
 }
 
 fn from(value: &Value) -> Result<From, &'static str> {
-    const WHY: &str = "a token is in one header or in one parameter of the query (token_from)";
+    const WHY: &str = "a token must be in one header or in one parameter of the query (token_from)";
     let Some(fields) = value.as_object() else { return if value.is_null() { Ok(From::Bearer) } else { Err(WHY) } };
     let mut all = fields.iter().filter(|(_, value)| !value.is_null());
     let (first, second) = (all.next(), all.next());
@@ -172,11 +176,11 @@ mod tests {
             (json!({"trusted_issuers": []}), "trusted_issuers"),
             (json!({"trusted_issuers": ["https://a/*"]}), "without *"),
             (json!({"jwks_urls": ["https://a", "https://b"]}), "jwks_urls"),
-            (json!({"required_scope": "read"}), "lists of texts"),
+            (json!({"required_scope": "read"}), "lists of strings"),
             (json!({"required_scope": ["*"]}), "without *"),
             (json!({"scope_strategy": "wildcard"}), "scope_strategy"),
             (json!({"scope_strategy": 7}), "scope_strategy"),
-            (json!({"allowed_algorithms": ["RS256"]}), "understood"),
+            (json!({"allowed_algorithms": ["RS256"]}), "may contain only"),
             (json!({"token_from": {"cookie": "a"}}), "token_from"),
             (json!({"token_from": {"header": "a", "query_parameter": "b"}}), "token_from"),
             (json!({"token_from": "header"}), "token_from"),

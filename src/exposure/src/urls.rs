@@ -1,12 +1,13 @@
 //! Checks URLs in an APIRule that other components request: keys of issuers, introspection, and URLs in other fields of
 //! a handler's configuration.
 //!
-//! Oathkeeper and Istio request these URLs from inside of the cluster, so the check uses the written host.
+//! Oathkeeper and Istio request these URLs from inside of the cluster, so the check uses the host as it is written.
 //!
-//! Invariant: every URL of a configuration is checked, whatever its field. Only listed fields are exempt.
-//! Invariant: no text contains a value from the configuration.
+//! Invariant: every URL of a configuration is checked, whatever its field. Only listed fields are exempt. Invariant: no
+//! message contains a value from the configuration.
 //!
-//! Not here: resolving names. A public name may lead to a private address; the connecting process has to check that.
+//! Not here: resolving names. A public name may resolve to a private address; the process that connects has to check
+//! that.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -19,22 +20,22 @@ use mainstay_object::egress::{Egress, EgressPolicy};
 use mainstay_object::names::HostName;
 use mainstay_object::syntax::shown;
 
-/// Fields whose URLs are not requested. They are compared, or written into requests.
+/// Fields whose URLs are not requested. Values of these fields are compared, or written into requests.
 const NOT_ASKED: [&str; 5] = ["target_audience", "required_scope", "headers", "cookies", "claims"];
 
-/// The message for a URL that leads into the cluster.
-const INSIDE: &str = "leads into the cluster, to this machine or to a private network; the operator of the agent permits it with \
-                      --allow-issuer";
+/// The message for a URL that points into the cluster.
+const INSIDE: &str = "points into the cluster, to this machine or to a private network; the operator of the agent \
+                      permits it with --allow-issuer";
 /// The message for a URL that parsers interpret differently.
 const AMBIGUOUS: &str = "has a user name, a password or a backslash; write the URL without";
-/// The message for a text that is not a URL.
+/// The message for a string that is not a URL.
 const NO_URL: &str = "value is empty or not a valid url";
 
-/// Scheme, host and port of a URL that may lead into the cluster.
+/// Scheme, host and port of a URL that may point into the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IssuerOrigin(String);
 
-/// A text is not the URL of an issuer.
+/// A string is not the URL of an issuer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "must be a URL with a scheme, a host and perhaps a port, such as http://dex.kyma-system.svc.cluster.local:5556"
@@ -58,7 +59,7 @@ impl fmt::Display for IssuerOrigin {
     }
 }
 
-/// Determines which URLs lead into the cluster, and which of them are allowed.
+/// Determines which URLs point into the cluster, and which of them are allowed.
 #[derive(Clone, Copy)]
 pub(super) struct Inside<'a> {
     /// The origins that the operator allows.
@@ -67,10 +68,11 @@ pub(super) struct Inside<'a> {
     pub(super) is_namespace: &'a dyn Fn(&str) -> bool,
 }
 
-/// Returns the refused URLs of a configuration: the field of each below `attribute`, and why. Returns at most `most`.
+/// Returns the refused URLs of a configuration: for each URL the path of its field, which begins with `attribute`, and
+/// the reason. Returns at most `most` URLs.
 pub(super) fn refused(config: &Value, attribute: &str, inside: Inside<'_>, most: usize) -> Vec<(String, &'static str)> {
     let mut found = Vec::new();
-    // Without key addresses, the issuer is requested for them.
+    // Without URLs of keys, the issuer is asked for these URLs.
     let has_keys = config["jwks_urls"].as_array().is_some_and(|all| !all.is_empty());
     let mut open = vec![(attribute.to_owned(), String::new(), config)];
     while let Some((at, field, value)) = open.pop() {
@@ -97,13 +99,13 @@ pub(super) fn refused(config: &Value, attribute: &str, inside: Inside<'_>, most:
     found
 }
 
-/// Returns why a text must not be requested, if it is a URL.
+/// Returns why a string must not be requested, if it is a URL.
 fn refusal(field: &str, text: &str, inside: Inside<'_>) -> Option<&'static str> {
     let field = field.to_ascii_lowercase();
     let names_url = ["url", "urls", "uri", "uris", "trusted_issuers"].iter().any(|end| field.ends_with(end));
     match parsed(text) {
         Some(url) if inside.has(&url) && !inside.allows(&url) => Some(INSIDE),
-        // The object contains the text itself, not the parsed URL.
+        // The object contains the string as written, not the parsed URL.
         Some(url) if text.contains('\\') || !url.username().is_empty() || url.password().is_some() => Some(AMBIGUOUS),
         None if names_url || text.contains("://") => Some(NO_URL),
         _ => None,
@@ -127,7 +129,7 @@ impl Inside<'_> {
     }
 }
 
-/// Whether the host of a URL is written as one of the cluster, this machine, or a private network.
+/// Whether the host of a URL is written in a form that refers to the cluster, this machine, or a private network.
 fn is_inside(url: &Url) -> bool {
     let Some(host) = url.host_str() else { return true };
     let bare = host.trim_start_matches('[').trim_end_matches(']');

@@ -6,7 +6,7 @@ use super::child::{Child, ChildKind, Names};
 use super::express::Guard;
 use super::resolve::{Resolved, Rule};
 
-/// Host and port of Oathkeeper's proxy.
+/// Host and port of the proxy of Oathkeeper.
 const OATHKEEPER: (&str, u16) = ("ory-oathkeeper-proxy.kyma-system.svc.cluster.local", 4455);
 
 /// Returns the VirtualService, with a route for each path that has a guard; `None` without such paths.

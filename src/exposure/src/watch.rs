@@ -1,5 +1,5 @@
-//! Watches the definitions of routing kinds, their objects while they are served, Services, and the EndpointSlices that
-//! users wrote.
+//! Watches the CRDs of routing kinds, their objects while they are served, Services, and the EndpointSlices that users
+//! wrote.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use mainstay_object::failure::Class;
 
 type Watches = SelectAll<BoxStream<'static, (Watched, WatchEvent)>>;
 
-/// Watches from the first APIRule on, until `stop`.
+/// Watches once the first APIRule exists, until `stop`.
 pub async fn watch(context: Arc<Context>, stop: CancellationToken) {
     let mut is_used = context.is_used();
     let Some(Ok(_)) = stop.run_until_cancelled(is_used.wait_for(|is_used| *is_used)).await else { return };
@@ -34,9 +34,9 @@ pub async fn watch(context: Arc<Context>, stop: CancellationToken) {
 struct Watching {
     context: Arc<Context>,
     watches: Watches,
-    /// Ends the watch of a served kind.
+    /// Stops the watches of a served kind.
     of_kinds: HashMap<ChildKind, CancellationToken>,
-    /// The lists being read.
+    /// The lists that are being read.
     shown: HashMap<Watched, Shown<Name>>,
 }
 
@@ -81,7 +81,7 @@ impl Watching {
                 Some(Delta::Failed(error)) => {
                     let why = explain(&error);
                     tracing::warn!(why, "objects that APIRules need are not watched");
-                    // Other failures are temporary: a kind is not served immediately after its definition is created.
+                    // Other failures are temporary: a kind is not served immediately after its CRD is created.
                     if error.class() == Class::Denied {
                         self.context.failed(watched, why);
                     }
@@ -112,7 +112,7 @@ impl Watching {
             stop.cancel();
         }
         let Some(watched) = watched else { return };
-        // Any VirtualService may have the host. For other kinds, only objects of APIRules matter.
+        // Any VirtualService may use the host of an APIRule. For all other kinds, only objects of APIRules matter.
         let selection = match kind {
             ChildKind::VirtualService => Selection::default(),
             _ => Selection::with_label(API_RULE_LABEL),

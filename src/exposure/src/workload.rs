@@ -9,7 +9,7 @@ use serde_json::Value;
 pub(super) struct Workloads {
     /// Whether pods of the namespace have Istio's proxy, which checks requests.
     pub(super) have_proxies: bool,
-    /// The pod selector of each existing Service that has one.
+    /// The pod selector of each existing Service that has a selector.
     pub(super) labels: HashMap<String, Value>,
 }
 

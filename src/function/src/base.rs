@@ -8,7 +8,7 @@ use std::fmt;
 /// The base image below the runtime server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BaseImage {
-    /// Empty: the code runs with the node's Node.js and Python.
+    /// No base image: the code runs with the node's Node.js and Python.
     Scratch,
     /// A directory of the builder image with an OCI layout.
     Layout(String),
@@ -18,16 +18,16 @@ pub enum BaseImage {
     Tagged(String),
 }
 
-/// Why a text is not a base image.
+/// The reason that a string is not a base image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidBaseImage {
-    /// It is not an image name.
+    /// The string is not an image name.
     #[error("it is neither `scratch`, nor `oci:` with an absolute path, nor an image name")]
     Malformed,
-    /// It has no digest.
+    /// The image has no digest.
     #[error("the image must be pinned by its digest: `repository@sha256:…`")]
     NoDigest,
-    /// It has neither a digest nor a tag.
+    /// The image has neither a digest nor a tag.
     #[error("the image must be named by a digest or by a tag")]
     NoTag,
 }
@@ -85,7 +85,7 @@ fn has_tag(text: &str) -> bool {
     !text.contains('@') && last.split_once(':').is_some_and(|(_, tag)| is_tag(tag))
 }
 
-/// Whether a text may be an image name. The registry makes the final check.
+/// Whether a string may be an image name. The registry makes the final check.
 fn is_reference(text: &str) -> bool {
     let allowed = |b: u8| b.is_ascii_alphanumeric() || b"._-/:@[]".contains(&b);
     text.len() <= 512

@@ -1,27 +1,27 @@
 //! The build queue limits concurrent builds in the cluster and shares them fairly between namespaces.
 //!
 //! Order: a namespace with fewer builds comes first. Among equals, the namespace whose last build is oldest comes
-//! first, then the Function that was queued first. A Function keeps its place if its inputs change.
+//! first, then the Function that was queued first. A Function keeps its position if its inputs change.
 //!
 //! A build counts from the creation of its Job to the end of the Job, unless it is held up: its pod is unschedulable,
 //! its image cannot be pulled, or a quota refuses its pod. A held-up build could block the queue until its deadline, so
 //! it counts only for the order between namespaces.
 //!
 //! The scheduled pod of a held-up build reserves node resources. A held-up build [yields](BuildQueue::must_yield), and
-//! its Job is suspended, if another build waits for its place, or if an older build of its namespace is held up. A
+//! its Job is suspended, if another build waits for its slot, or if an older build of its namespace is held up. A
 //! suspended build has no pod and does not count. It is queued again after a backoff.
 //!
 //! With held-up builds, at most [`MAX_UNFINISHED`] times the limit exist in the cluster, and [`MAX_PER_NAMESPACE`]
 //! times the limit in a namespace. Without these bounds, pods of held-up builds could accumulate, and one namespace
-//! could take all places.
+//! could take all slots.
 //!
-//! From [`SHARED`] places on, a namespace gets at most half of the free places, so a long build does not shut out other
-//! namespaces. With fewer places, a namespace gets the last one only if no other namespace waits. The next namespace
+//! With at least [`SHARED`] slots, a namespace gets at most half of the free slots, so long builds do not block other
+//! namespaces. With fewer slots, a namespace gets the last slot only if no other namespace waits. The next namespace
 //! then waits for at most one build deadline per queued namespace.
 //!
-//! Invariant: a build is admitted only if it and the running builds are within the limit. The count may exceed the
-//! limit after held-up builds continue or the limit is lowered; no build is admitted until there is room.
-//! Invariant: the running builds are those in the cluster. A new agent needs no stored state.
+//! Invariant: a build is admitted only if the running builds and the new build together are within the limit. The count
+//! may exceed the limit after held-up builds continue or the limit is lowered; no build is admitted until a slot is
+//! free. Invariant: the running builds are derived from the Jobs in the cluster, so a new agent needs no stored state.
 //!
 //! Not here: detection and suspension of held-up builds, and build deadlines.
 
@@ -32,10 +32,10 @@ use mainstay_object::Owner;
 
 /// Maximum number of unfinished builds, including held-up ones, as a multiple of the limit.
 const MAX_UNFINISHED: usize = 4;
-/// The same for one namespace.
+/// Maximum number of unfinished builds of one namespace, as a multiple of the limit.
 const MAX_PER_NAMESPACE: usize = 2;
 
-/// Number of places from which one namespace does not get all of them.
+/// Number of slots from which on one namespace cannot take all of them.
 const SHARED: usize = 3;
 
 /// A Job: namespace and name.
@@ -49,7 +49,7 @@ pub struct BuildQueue {
     unfinished: HashMap<JobName, (BuildState, u64)>,
     /// Admitted Functions whose Job does not exist yet, with their namespace.
     admitted: HashMap<Owner, Arc<str>>,
-    /// Queued Functions, oldest first.
+    /// Functions that wait in the queue, oldest first.
     waiting: Vec<Waiting>,
     /// The value of `begun` at each namespace's last start of a build. Cleared when the queue is empty.
     turns: HashMap<Arc<str>, u64>,
@@ -65,22 +65,22 @@ struct Waiting {
 /// The state of an unfinished build.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BuildState {
-    /// It runs or may start.
+    /// The build runs or may start.
     Running,
-    /// Its pod cannot start.
+    /// The build's pod cannot start.
     HeldUp(Hold),
-    /// Its Job is suspended, so it has no pod.
+    /// The build's Job is suspended, so it has no pod.
     Suspended,
 }
 
 /// The resources that a held-up build occupies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hold {
-    /// None: the cluster refuses to create its pod.
+    /// None: the cluster refuses to create the build's pod.
     Refused,
-    /// A place in the scheduler's queue: no node has room for its pod.
+    /// An entry in the scheduler's queue: no node has room for the build's pod.
     Unschedulable,
-    /// Node resources: its pod was scheduled but cannot start.
+    /// Node resources: the build's pod was scheduled but cannot start.
     Scheduled,
 }
 
@@ -93,20 +93,20 @@ pub struct QueueLengths {
     pub held_up: usize,
     /// Builds that are suspended.
     pub suspended: usize,
-    /// Queued Functions.
+    /// Functions that wait in the queue.
     pub waiting: usize,
 }
 
 /// Whether a Function may build now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
-    /// It is not in the queue.
+    /// The Function is not in the queue.
     Absent,
-    /// It may create its Job.
+    /// The Function may create its Job.
     Admitted,
-    /// It has to wait.
+    /// The Function has to wait.
     Queued {
-        /// Its position, from 1.
+        /// Position of the Function in the queue, from 1.
         position: usize,
     },
 }
@@ -129,7 +129,7 @@ impl BuildQueue {
         }
     }
 
-    /// Returns the place of a Function in the queue.
+    /// Returns whether a Function may build now, and otherwise its position in the queue.
     pub fn admission(&self, function: &Owner) -> Admission {
         if self.admitted.contains_key(function) {
             return Admission::Admitted;
@@ -138,7 +138,7 @@ impl BuildQueue {
         at.map_or(Admission::Absent, |at| Admission::Queued { position: self.position(at) })
     }
 
-    /// Queues a Function and admits it at once if there is room. A queued Function keeps its place.
+    /// Queues a Function and admits it immediately if a slot is free. A queued Function keeps its position.
     pub fn enqueue(&mut self, function: &Owner, namespace: &Arc<str>) -> Admission {
         if self.admission(function) == Admission::Absent {
             self.waiting.push(Waiting { function: function.clone(), namespace: Arc::clone(namespace) });
@@ -204,7 +204,7 @@ impl BuildQueue {
         }
     }
 
-    /// Admits Functions while there is room, and returns them.
+    /// Admits Functions while slots are free, and returns these Functions.
     pub fn advance(&mut self) -> Vec<Owner> {
         let mut next = Vec::new();
         while self.has_room() {

@@ -1,4 +1,4 @@
-//! The children of one Function. The newer of two states of a child wins.
+//! The children of one Function. If two states of a child are known, the newer state is kept.
 //!
 //! Not here: the children of all Functions, and notifications; see [`observe`](super::observe).
 

@@ -1,6 +1,6 @@
 //! The observed state of child objects: a few fields, read from each whole object.
 //!
-//! Invariant: the size of the state does not depend on the size of the object. Long texts are cut.
+//! Invariant: the size of the state does not depend on the size of the object. Long strings are cut.
 //!
 //! Not here: the desired state; see `drift`.
 
@@ -20,7 +20,7 @@ use mainstay_api::names::{
 use mainstay_engine::managed::{AppliedConfiguration, fields};
 use mainstay_object::is_unprintable;
 
-/// Maximum bytes of a text from a pod or a condition.
+/// Maximum size in bytes of a string from a pod or a condition.
 const MAX_TEXT: usize = 1024;
 /// Label on the pods of a Knative Revision.
 const REVISION_LABEL: &str = "serving.knative.dev/revision";
@@ -38,9 +38,9 @@ pub struct ChildIdentity {
     pub uid: String,
     /// Resource version.
     pub version: String,
-    /// Whether it is being deleted.
+    /// Whether the child is being deleted.
     pub terminating: bool,
-    /// Whether it may be deleted: it is not paused.
+    /// Whether the child may be deleted: it is not paused.
     pub may_go: bool,
     /// The state that an earlier agent applied, if known.
     pub last_applied: Option<AppliedConfiguration>,
@@ -49,15 +49,15 @@ pub struct ChildIdentity {
 /// The progress of a Job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// It has not ended.
+    /// The Job has not ended.
     Running,
-    /// It succeeded.
+    /// The Job succeeded.
     Complete,
-    /// It failed.
+    /// The Job failed.
     Failed {
-        /// Reason of its condition.
+        /// Reason of the Job's condition.
         reason: String,
-        /// Message of its condition.
+        /// Message of the Job's condition.
         message: String,
     },
 }
@@ -67,25 +67,25 @@ pub enum Progress {
 pub struct Job {
     /// Name, UID and resource version.
     pub identity: ChildIdentity,
-    /// Tag of its image.
+    /// Tag of the Job's image.
     pub tag: String,
-    /// Its image at the push address.
+    /// The Job's image at the push address.
     pub image: String,
-    /// The number of this attempt for this tag.
+    /// The number of this attempt to build the tag.
     pub attempt: i64,
-    /// Why it was created, as `SOURCE, RETRY`.
+    /// The reasons for the creation of the Job, as `SOURCE, RETRY`.
     pub causes: String,
-    /// Its progress.
+    /// The Job's progress.
     pub progress: Progress,
-    /// When it was created or resumed.
+    /// When the Job was created or resumed.
     pub created: Option<Timestamp>,
-    /// Why it is suspended; `None` if it is not.
+    /// Why the Job is suspended; `None` if it is not suspended.
     pub suspension: Option<Suspension>,
-    /// How often it was suspended.
+    /// How often the Job was suspended.
     pub suspensions: u32,
-    /// Its namespace.
+    /// The Job's namespace.
     pub namespace: Arc<str>,
-    /// Requests and limits of CPU and memory of its containers, if they are set.
+    /// Requests and limits of CPU and memory of the Job's containers, if they are set.
     pub resources: Option<Sizes>,
     /// The image of Kaniko's executor, if Kaniko builds.
     pub executor: Option<String>,
@@ -94,9 +94,9 @@ pub struct Job {
 /// A suspended Job.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Suspension {
-    /// When it is resumed; `None` if someone else suspended it.
+    /// When the Job is resumed; `None` if another client suspended it.
     pub until: Option<Timestamp>,
-    /// Why its pod could not start.
+    /// Why the Job's pod could not start.
     pub why: String,
 }
 
@@ -106,7 +106,7 @@ pub(crate) type Sizes = [Option<Quantity>; 4];
 /// The requests and limits in the resources of a container.
 pub(super) fn sizes(resources: &Value) -> Sizes {
     ["/requests/cpu", "/requests/memory", "/limits/cpu", "/limits/memory"].map(|path| {
-        // The API server normalises quantities, so the text may differ from the one that was applied.
+        // The API server normalises quantities, so the string may differ from the applied one.
         resources.pointer(path).and_then(Value::as_str).and_then(Quantity::parse)
     })
 }
@@ -126,9 +126,10 @@ pub struct Deployment {
     pub replicas: i64,
     /// `status.replicas`.
     pub pods: i64,
-    /// Whether the agent is the only owner of `spec.replicas`. If the agent dropped the field, it would be reset to 1.
+    /// Whether the agent is the only owner of `spec.replicas`. In this case the field would be reset to 1 if the agent
+    /// stopped applying it.
     pub owns_replicas_alone: bool,
-    /// Its conditions: type, status, reason, message.
+    /// The Deployment's conditions: type, status, reason, message.
     pub conditions: Vec<Condition>,
 }
 
@@ -141,7 +142,7 @@ impl Deployment {
         rest.split_once('"').map(|(name, _)| name)
     }
 
-    /// Whether it has the minimum number of available pods, of any version.
+    /// Whether the Deployment has the minimum number of available pods, of any version.
     pub(crate) fn is_available(&self) -> bool {
         self.conditions.iter().any(|condition| {
             condition.kind == "Available"
@@ -171,9 +172,9 @@ pub struct Condition {
 /// The role of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// It belongs to the build Job with this UID.
+    /// The pod belongs to the build Job with this UID.
     Build(String),
-    /// It serves requests.
+    /// The pod serves requests of a Function.
     Serving,
 }
 
@@ -182,15 +183,15 @@ pub enum Role {
 pub struct Pod {
     /// Name, UID and resource version.
     pub identity: ChildIdentity,
-    /// Its role.
+    /// The pod's role.
     pub role: Role,
-    /// The version that it serves: the name of its ReplicaSet or Knative Revision. Empty for a build.
+    /// The version that the pod serves: the name of its ReplicaSet or Knative Revision. Empty for a build.
     pub version: String,
-    /// Whether it has ended: its phase is `Succeeded` or `Failed`.
+    /// Whether the pod has ended: its phase is `Succeeded` or `Failed`.
     pub over: bool,
-    /// Why it cannot run, as a reason and a text.
+    /// Why the pod cannot run, as a reason and a message.
     pub problem: Option<(String, String)>,
-    /// How it ended: the first failed container, or the successful push.
+    /// How the pod ended: the first failed container, or the successful push.
     pub end: Option<End>,
 }
 
@@ -203,12 +204,12 @@ impl Pod {
         }
     }
 
-    /// Whether no node has room for it.
+    /// Whether no node has room for the pod.
     pub(crate) fn is_unschedulable(&self) -> bool {
         self.problem.as_ref().is_some_and(|(reason, _)| reason == "Unschedulable")
     }
 
-    /// Whether it belongs to the build Job with this UID.
+    /// Whether the pod belongs to the build Job with this UID.
     pub fn is_of(&self, job: &str) -> bool {
         matches!(&self.role, Role::Build(uid) if uid == job)
     }
@@ -219,11 +220,11 @@ impl Pod {
 pub struct End {
     /// The container.
     pub container: String,
-    /// Its exit code.
+    /// The container's exit code.
     pub code: i64,
     /// `OOMKilled`, `Error`, …
     pub reason: String,
-    /// Its termination message.
+    /// The container's termination message.
     pub termination: Termination,
 }
 
@@ -235,7 +236,8 @@ pub(crate) fn function_of(live: &Value) -> Option<&str> {
     controlled_by(live, GROUP, "Function")
 }
 
-/// Compares the group as well as the kind, like the garbage collector.
+/// Returns the UID of the controller of an object if the controller has this group and kind. Compares the group as
+/// well, like the garbage collector.
 fn controlled_by<'v>(live: &'v Value, group: &str, kind: &str) -> Option<&'v str> {
     let owners = live.pointer("/metadata/ownerReferences")?.as_array()?;
     let owner = owners.iter().find(|owner| owner["controller"] == true && owner["kind"] == kind)?;
@@ -327,7 +329,7 @@ pub(crate) fn deployment(live: &Value) -> Deployment {
     }
 }
 
-/// Reads one condition, with its texts cut.
+/// Reads one condition, with its strings cut.
 pub(super) fn condition(live: &Value) -> Condition {
     let text = |field: &str| short(live[field].as_str().unwrap_or_default());
     Condition {
@@ -349,7 +351,7 @@ pub(crate) fn pod(live: &Value) -> Pod {
         Role::Serving if !over => cannot_start(live).or_else(|| problem(live)),
         _ if !over => problem(live),
         Role::Build(_) => stopped(live),
-        // The pod was replaced and remains only as a record.
+        // A serving pod that was stopped is replaced; the old pod remains only as a record.
         Role::Serving => None,
     };
     let version = match &role {
@@ -439,7 +441,7 @@ fn image_problem(message: &str) -> &str {
 /// The kubelet's reason while it waits before it restarts a container.
 const CRASH_LOOP: &str = "CrashLoopBackOff";
 
-/// Returns why the code cannot be loaded. The runtime server writes the cause into its termination message. The text
+/// Returns why the code cannot be loaded. The runtime server writes the cause into its termination message. The message
 /// is the same after every restart, so the status does not change while the kubelet retries.
 fn cannot_start(live: &Value) -> Option<(String, String)> {
     statuses(live).filter(|status| status["ready"] != true).find_map(|status| {
@@ -487,7 +489,7 @@ fn text<'v>(live: &'v Value, path: &str) -> &'v str {
     live.pointer(path).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Returns a text as one line, cut to `MAX_TEXT` bytes.
+/// Returns a string as one line, cut to `MAX_TEXT` bytes.
 pub(super) fn short(text: &str) -> String {
     cut(text, MAX_TEXT).chars().map(|c| if is_unprintable(c) { ' ' } else { c }).collect()
 }

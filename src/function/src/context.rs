@@ -63,7 +63,7 @@ pub struct Context {
     pub bindings: Arc<Bindings>,
     /// The consumers that a push notifies.
     pub pushes: Arc<Pushes>,
-    /// Increments when every remote has to be polled at once.
+    /// Increments when every remote has to be polled immediately.
     pub poll_now: watch::Sender<u64>,
     pub(super) cache: Arc<Cache>,
     pub(super) quotas: Arc<Quotas>,
@@ -88,16 +88,16 @@ pub struct Context {
 /// The metrics of a Function.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FunctionMetrics {
-    /// Its namespace.
+    /// The Function's namespace.
     pub namespace: String,
-    /// Its name.
+    /// The Function's name.
     pub name: String,
     /// `inline` or `git`.
     pub source: &'static str,
-    /// Its runtime.
+    /// The Function's runtime.
     pub runtime: String,
     /// For each condition: the time from the Function's creation until it first became True. `None` if the Function was
-    /// changed before.
+    /// changed before the condition became True.
     pub took: [Option<Duration>; 3],
 }
 
@@ -161,7 +161,8 @@ impl Context {
         self.settings.subscribe()
     }
 
-    /// Returns the tasks that watch the dependencies of Functions until `stop`. `drift` receives every event of a child.
+    /// Returns the tasks that watch the dependencies of Functions until `stop`. `drift` receives every event of a
+    /// child.
     pub fn watches(&self, drift: &Drift, stop: &CancellationToken) -> Vec<BoxFuture<'static, ()>> {
         let children = ChildKind::ALL.into_iter().map(|child_kind| {
             let (cache, writer, drift) = (Arc::clone(&self.cache), self.writer.clone(), drift.clone());
@@ -198,7 +199,7 @@ impl Context {
         self.reconcile_times.clone()
     }
 
-    /// Records the duration of a reconcile, from its begin to the status write.
+    /// Records the duration of a reconcile, from its start to the status write.
     pub(super) fn took(&self, time: Duration) {
         self.reconcile_times.observe(time.as_secs_f64());
     }

@@ -1,10 +1,10 @@
 //! Decides which Secrets a Function must not use, because they have another purpose: credentials of builds, Git
-//! repositories, Receivers, ServiceAccounts and other clusters. Its code must not read them, and they must not be sent
-//! to an address in the Function.
+//! repositories, Receivers, ServiceAccounts and other clusters. The Function's code must not read these Secrets, and
+//! they must not be sent to an address in the Function.
 //!
-//! A user who can create Functions can run code in the namespace. A user who can only change a Function's source cannot
-//! read the namespace's Secrets, unless the Function exposes them. These Secrets give access beyond the namespace, such
-//! as pushing images.
+//! A user who can create Functions can run code in the namespace, and could so read its Secrets. A user who can only
+//! change a Function's source can read only Secrets that the Function exposes. Secrets with another purpose give access
+//! beyond the namespace, such as pushing images.
 //!
 //! Not here: the registry of purposes (`cluster::secrets`), and reading Secrets (`named_secrets`).
 
@@ -58,7 +58,7 @@ impl Credentials {
         self
     }
 
-    /// Adds the Secret that this Function names for its own repository.
+    /// Adds the Secret that this Function references for its own repository.
     pub(super) fn and_own(&self, spec: &FunctionSpec) -> Cow<'_, Self> {
         match spec.own_secret() {
             Some(_) => Cow::Owned(self.clone().and(spec.secret_references())),
@@ -66,14 +66,14 @@ impl Credentials {
         }
     }
 
-    /// Returns the purpose of a Secret that excludes this use.
+    /// Returns the purpose of a Secret that rules out this use.
     fn excluding(&self, secret: &str, used_for: Purpose) -> Option<Purpose> {
         let mut purposes = self.purposes.get(secret).cloned().unwrap_or_default();
         purposes.extend(by_name(secret));
         excluding(&purposes, used_for)
     }
 
-    /// Returns the purpose of a Secret that excludes use by the code of Functions.
+    /// Returns the purpose of a Secret that rules out use by the code of Functions.
     pub(super) fn purpose(&self, secret: &str) -> Option<&'static str> {
         self.excluding(secret, Purpose::Code).map(Purpose::text)
     }
@@ -116,9 +116,9 @@ impl Credentials {
 }
 
 impl Credentials {
-    /// Returns the Function without its uses of withheld Secrets, such as those of registries, other clusters and
-    /// decryption; `None` if it uses none. Secrets of Git repositories, Receivers and other Functions stay, because
-    /// running pods use them already.
+    /// Returns the Function without its uses of withheld Secrets, such as Secrets of registries, other clusters and
+    /// decryption. Returns `None` if the Function uses no withheld Secret. Secrets of Git repositories, Receivers and
+    /// other Functions stay, because running pods use them already.
     pub(super) fn without_withheld(&self, function: &Function) -> Option<Function> {
         let is_withheld = |secret: &str| {
             let purpose = self.excluding(secret, Purpose::Code);
@@ -158,7 +158,7 @@ pub(super) fn named(spec: &FunctionSpec) -> impl Iterator<Item = &str> {
     let sources = spec.env.iter().flatten().filter_map(|variable| variable.value_from.as_ref());
     let read = sources.filter_map(|from| from.secret_key_ref.as_ref()).map(|secret| secret.name.as_str());
     let mounted = spec.secret_mounts.iter().flatten().map(|mount| mount.secret_name.as_str());
-    // A name that cannot exist is refused without a lookup.
+    // A name that no Secret can have is refused without a lookup.
     let own = spec.own_secret().filter(|name| syntax::subdomain(name).is_none());
     read.chain(mounted).chain(own)
 }

@@ -2,10 +2,9 @@
 //! values.
 //!
 //! Invariant: a Function resolves to the same value with and without these defaults, so writing them causes no build
-//! and no restart.
-//! Invariant: a value that a field manager owns is never replaced, except a quantity of zero, which counts as missing.
-//! Invariant: written defaults stay after a change of the presets, until the author changes the fields that they follow
-//! from.
+//! and no restart. Invariant: a value that a field manager owns is never replaced, except a quantity of zero, which
+//! counts as missing. Invariant: written defaults stay after a change of the presets, until the author changes the
+//! fields that determine these defaults.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use kube::ResourceExt as _;
@@ -17,7 +16,7 @@ use mainstay_api::function::Resources;
 use mainstay_api::function_v1alpha2::{Form, PATHS};
 use mainstay_api::{Amount, Amounts, Function, FunctionSpec, names};
 
-/// Annotation in which kubectl keeps the applied object.
+/// Annotation in which kubectl stores the applied object.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// The amounts of a spec that have defaults.
@@ -26,8 +25,8 @@ const AMOUNTS: [(&str, &str); 4] =
 
 /// Returns the spec with all defaults. `old` is the replaced object.
 ///
-/// An earlier default is kept while the fields that it follows from are unchanged, above all the preset's label. After
-/// a change of these, it is chosen again. No manager owns it.
+/// An earlier default is kept while the fields that determine it are unchanged, above all the preset's label. After a
+/// change of these fields, the default is chosen again. No field manager owns a default.
 pub fn complete(new: &Function, old: Option<&Function>, settings: &Settings) -> FunctionSpec {
     let given = old.map(|old| (written(new, Some(old)), written(old, None), old));
     let chosen_anew = |label: &str, same: fn(&FunctionSpec, &FunctionSpec) -> bool| {
@@ -36,7 +35,7 @@ pub fn complete(new: &Function, old: Option<&Function>, settings: &Settings) -> 
             .is_some_and(|(now, before, old)| new.labels().get(label) != old.labels().get(label) || !same(now, before))
     };
     let mut base = new.clone();
-    // Without a runtime in the spec, the runtime in the status counts.
+    // Without a runtime in the spec, the runtime in the status is used.
     base.status = old.and_then(|old| old.status.clone());
     if let Some((now, ..)) = &given {
         let spec = &mut base.spec;

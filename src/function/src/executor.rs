@@ -3,7 +3,8 @@
 //! Invariant: the operator's arguments cannot change the inputs or the destination of a build, and cannot send a login
 //! in plain text.
 //!
-//! Not here: the pod that runs it (`children::kaniko`), and the Dockerfile, which a container of that pod writes.
+//! Not here: the pod that runs the executor (`children::kaniko`), and the Dockerfile, which a container of that pod
+//! writes.
 
 mod failure;
 
@@ -27,14 +28,14 @@ impl std::str::FromStr for Builder {
         match text {
             "mainstay" => Ok(Self::Own),
             "kaniko" => Ok(Self::Kaniko),
-            _ => Err("it is mainstay or kaniko".to_owned()),
+            _ => Err("must be mainstay or kaniko".to_owned()),
         }
     }
 }
 
-/// The default arguments. They are those of Kyma's chart without the options that skip TLS verification.
+/// The default arguments: those of Kyma's chart without the options that skip TLS verification.
 pub(super) const DEFAULT_ARGS: [&str; 3] = ["--skip-unused-stages", "--log-format=text", "--cache=true"];
-/// An example for messages.
+/// An example of an image, for messages.
 pub(super) const EXAMPLE: &str = "such as ghcr.io/osscontainertools/kaniko:VERSION@sha256:… (Google's own is archived)";
 
 /// Maximum number of arguments, and maximum bytes of one.
@@ -70,7 +71,7 @@ pub(super) fn image(text: &str) -> Result<String, String> {
 /// builds.
 pub(super) fn list(text: &str) -> Result<Vec<String>, String> {
     let args: Vec<String> = if text.starts_with('[') {
-        serde_json::from_str(text).map_err(|error| format!("it is not a JSON list of texts: {error}"))?
+        serde_json::from_str(text).map_err(|error| format!("it is not a JSON list of strings: {error}"))?
     } else {
         text.split(',').map(|arg| arg.trim().to_owned()).filter(|arg| !arg.is_empty()).collect()
     };
@@ -110,7 +111,7 @@ mod tests {
     fn arguments_are_a_list_of_flags() {
         assert_eq!(list("--cache=true, --push-retry=3,"), Ok(vec!["--cache=true".into(), "--push-retry=3".into()]));
         assert_eq!(list(r#"["--label=a=b,c"]"#), Ok(vec!["--label=a=b,c".into()]));
-        assert!(list("[1]").unwrap_err().starts_with("it is not a JSON list of texts"));
+        assert!(list("[1]").unwrap_err().starts_with("it is not a JSON list of strings"));
         assert!(list(&"--a,".repeat(65)).unwrap_err().contains("the limit is 64"));
         for arg in DEFAULT_ARGS.iter().chain(&["--label=a b", "--cache-repo=h.io/c", "--insecure-registry=h:1"]) {
             assert_eq!(flaw(arg), None, "{arg}");

@@ -1,9 +1,10 @@
 //! Whether a Function runs as a Deployment or on Knative Serving.
 //!
-//! The operator's setting applies to all Functions, and a label of a Function overrides it. It is a label so that
-//! `kubectl get functions -l` can select by it.
+//! The operator's setting applies to all Functions, and a label of a Function overrides it. The override is a label so
+//! that `kubectl get functions -l` can select Functions by flavour.
 //!
-//! Invariant: installing or uninstalling Knative does not move a Function; only the setting and the label do.
+//! Invariant: installing or uninstalling Knative does not change the flavour of a Function; only the setting and the
+//! label do.
 
 use std::str::FromStr;
 

@@ -1,11 +1,11 @@
 //! Resolves the reference of a Git Function to a commit and the tree of its directory.
 //!
 //! All Functions of one remote share one lookup and one mirror, so a remote receives one request and one fetch for all
-//! of them.
+//! of these Functions.
 //!
-//! Invariant: addresses in a Job's arguments contain no credentials, because many users can read them.
-//! Invariant: a commit that does not change the directory has no effect. The reported commit is the one in which the
-//! current tree first appeared.
+//! Invariant: URLs in a Job's arguments contain no credentials, because many users can read them. Invariant: a commit
+//! that does not change the directory has no effect. The reported commit is the one in which the current tree first
+//! appeared.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use mainstay_object::failure::{Class, chain};
 pub struct GitLocation {
     /// Namespace of the Function and of the GitRepository.
     pub namespace: String,
-    /// Name of the GitRepository, or the address of the Function's own repository.
+    /// Name of the GitRepository, or the URL of the Function's own repository.
     pub repository: String,
     /// Branch, tag or commit ID. A commit ID may be abbreviated.
     pub reference: String,
@@ -36,7 +36,7 @@ pub struct GitLocation {
 /// The resolved source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tree {
-    /// The spec.
+    /// The location in the spec.
     pub location: GitLocation,
     /// The newest commit.
     pub head: String,
@@ -46,13 +46,13 @@ pub struct Tree {
     pub tree: String,
     /// The fetched submodules below the tree; `None` if they are disabled or unknown.
     pub submodules: Option<String>,
-    /// Object ID of the commit's `.lfsconfig`, which names the LFS server; empty without one; `None` if LFS is disabled
-    /// or the ID is unknown.
+    /// Object ID of the commit's `.lfsconfig`, which specifies the LFS server. Empty if there is no such file; `None`
+    /// if LFS is disabled or the ID is unknown.
     pub lfs: Option<String>,
 }
 
 impl Tree {
-    /// Returns a text that identifies the files of the build. Different files have a different text.
+    /// Returns a string that identifies the files of the build. Different files result in different strings.
     pub fn content(&self) -> String {
         let submodules = self.submodules.as_deref().unwrap_or_default();
         let lfs = self.lfs.as_ref().map(|server| format!(" lfs {server}")).unwrap_or_default();
@@ -68,11 +68,11 @@ impl Tree {
 /// How the build accesses the repository.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Access {
-    /// Address, without credentials.
+    /// URL, without credentials.
     pub url: String,
     /// Type of authentication, and the name of the Secret.
     pub secret: Option<(AuthType, String)>,
-    /// Name of the Secret with the proxy.
+    /// Name of the Secret with the proxy's URL.
     pub proxy: Option<String>,
     /// Host keys for this host, in the format of `known_hosts`: the keys for all repositories and the pinned one.
     /// `None` selects the builder's own keys.
@@ -83,7 +83,7 @@ pub struct Access {
     pub lfs: bool,
 }
 
-/// Why the source cannot be read.
+/// The reason that the source cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceError {
     /// The condition's reason.
@@ -116,7 +116,7 @@ impl From<mainstay_git::Error> for SourceError {
     }
 }
 
-/// Returns a short description that is the same for all faults of a kind.
+/// Returns a short description that is the same for all errors of one kind.
 fn kind_of(fault: &Fault) -> &'static str {
     match fault {
         Fault::MissingReference { .. } | Fault::MissingAbbreviated { .. } | Fault::MissingVersion { .. } => {
@@ -158,7 +158,8 @@ fn named(context: &Context, namespace: &str, name: &str) -> Result<Arc<GitReposi
     })
 }
 
-/// Returns the remote of a repository. From now on, `followed` watches exactly the Secrets that the repository names.
+/// Returns the remote of a repository. Afterwards `followed` watches exactly the Secrets that the repository
+/// references.
 pub(super) async fn remote(
     context: &Context,
     followed: &mut RepositorySecrets,
@@ -167,7 +168,7 @@ pub(super) async fn remote(
 ) -> Result<(Remote, Access), SourceError> {
     let (found, used_for) = match origin {
         Origin::Named(name) => (named(context, namespace, name)?, Purpose::Repository),
-        // It has no name, so no host key can be pinned for it.
+        // The Function's own repository has no name, so no host key can be pinned for it.
         Origin::Own(_, spec) => {
             (Arc::new(GitRepository::new("", GitRepositorySpec::clone(spec))), Purpose::FunctionRepository)
         }
@@ -193,10 +194,7 @@ pub(super) async fn remote(
     let mainstay_git::Access { credentials, connection } = access;
     let connection = connection.within(context.source.egress(namespace));
     let known_hosts = context.source.host_keys_of(&url, &credentials).await.map_err(|why| {
-        SourceError::options(
-            Class::Unavailable,
-            &format!("the host keys that hold for all repositories are not known: {why}"),
-        )
+        SourceError::options(Class::Unavailable, &format!("the host keys for all repositories are unknown: {why}"))
     })?;
     // Inside the container, a local path would point to the container's own files.
     let file = url.local_path().and_then(|path| reqwest::Url::from_file_path(path).ok());
@@ -243,7 +241,7 @@ pub(super) async fn tree(
     let last = last.filter(|last| last.location == *location);
     let source = context.source.for_namespace(&location.namespace);
     let found = source.lookup(remote, &reference, max_age).await?;
-    // The Job builds this tree, whichever commit it fetches it from.
+    // The Job builds this tree, regardless of the commit from which it fetches the tree.
     source.verify(remote, &found).await?;
     let head = found.commit.to_string();
     let is_same = |last: &&Tree| {
@@ -263,25 +261,25 @@ pub(super) async fn tree(
     };
     let tree = tree.to_string();
     let lfs = if remote.lfs { Some(snapshot.lfs_config().await?.unwrap_or_default()) } else { None };
-    // An older commit may name another LFS server.
+    // An older commit may specify a different LFS server.
     let is_same = |last: &&Tree| last.tree == tree && (lfs.is_none() || last.lfs == lfs);
     let commit = last.filter(is_same).map_or_else(|| head.clone(), |last| last.commit.clone());
     let submodules = remote.submodules.then(|| snapshot.submodules_below(&base_dir).unwrap_or_default());
     Ok(Tree { location: location.clone(), head, commit, tree, submodules, lfs })
 }
 
-/// Passes on the commit that an earlier process found for an abbreviated commit ID, so that the remote is not searched
-/// again.
+/// Passes on the commit that an earlier process found for an abbreviated commit ID, so that the remote's commits are
+/// not searched again.
 pub(super) fn hint(context: &Context, remote: &Remote, last: &Tree) {
     if let (Ok(reference), Ok(head)) = (Reference::parse(&last.location.reference), last.head.parse()) {
         context.source.hint(remote, &reference, head);
     }
 }
 
-/// Returns the source for a status: the name in the spec, or the address of the Function's own repository.
+/// Returns the source for a status: the name in the spec, or the URL of the Function's own repository.
 pub(super) fn said(spec: &FunctionSpec) -> Cow<'_, str> {
     match spec.own_repository() {
-        // An address that cannot be parsed may contain a password.
+        // A URL that cannot be parsed may contain a password.
         Some(own) => RemoteUrl::parse(&own.spec().url).map(|url| url.to_string()).unwrap_or_default().into(),
         None => (&*spec.source).into(),
     }

@@ -1,7 +1,7 @@
 //! Detects Knative Serving in the cluster, and watches its Services.
 //!
-//! Invariant: there is no watch until a Function needs Knative. Then the definition of Knative's Services is watched,
-//! and the Services while the definition exists.
+//! Invariant: there is no watch until a Function needs Knative. From then on, the CRD of Knative's Services is watched.
+//! While the CRD exists, the Services are watched as well.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -21,10 +21,10 @@ use mainstay_engine::drift::Drift;
 use mainstay_object::failure::chain;
 use mainstay_object::is_established;
 
-/// The definition of Knative's Services.
+/// The CRD of Knative's Services.
 const DEFINITION: &str = "services.serving.knative.dev";
 
-/// Watches Knative from the first Function on that needs it, until `stop`.
+/// Watches Knative once a Function needs it, until `stop`.
 pub(super) async fn follow(cache: Arc<Cache>, writer: Writer, drift: Drift, stop: CancellationToken) {
     let mut is_used = cache.knative().is_used();
     let Some(Ok(_)) = stop.run_until_cancelled(is_used.wait_for(|is_used| *is_used)).await else { return };
@@ -64,7 +64,7 @@ pub(super) async fn follow(cache: Arc<Cache>, writer: Writer, drift: Drift, stop
     }
 }
 
-/// Whether `serving.knative.dev/v1` is served.
+/// Whether the CRD serves the version `v1`.
 fn is_served(definition: &Value) -> bool {
     let versions = definition.pointer("/spec/versions").and_then(Value::as_array);
     is_established(definition)

@@ -1,9 +1,9 @@
 //! Determines the owners of a Knative Service's objects, and transfers the address of a Function.
 //!
 //! The address is the Service with the Function's name. Both flavours use that name. The Service is not deleted during
-//! a transfer: one merge patch gives it to the Route, or takes it back.
+//! a transfer: one merge patch changes its owner to the Route, or back to the Function.
 //!
-//! Invariant: owners are matched by UID. An object with only the right name or labels belongs to someone else.
+//! Invariant: owners are matched by UID. An object with only the right name or labels belongs to a different owner.
 
 use serde_json::{Map, Value, json};
 
@@ -45,12 +45,12 @@ pub(super) fn holder<'v>(service: &'v Value, function: &str) -> Holder<'v> {
     }
 }
 
-/// Returns the patch that gives Endpoints to a Route, unless they have a controller.
+/// Returns the patch that makes a Route the controller of Endpoints. Returns `None` if the Endpoints have a controller.
 pub(super) fn given_endpoints(endpoints: &Value, route: &Value) -> Option<Value> {
     controller(endpoints).map_or_else(|| given(endpoints, route), |_| None)
 }
 
-/// Returns the patch that gives an object to a Route; `None` if the Route has it.
+/// Returns the patch that makes a Route the controller of an object; `None` if the Route already is the controller.
 fn given(object: &Value, route: &Value) -> Option<Value> {
     let metadata = &route["metadata"];
     let is_given = is_controlled_by(object, &metadata["uid"]);
@@ -61,14 +61,15 @@ fn given(object: &Value, route: &Value) -> Option<Value> {
     (!is_given).then(|| json!({ "metadata": { "ownerReferences": [owner] } }))
 }
 
-/// Returns the patch that gives a Service to a Route. It removes the selector, because Knative sets the endpoints.
+/// Returns the patch that makes a Route the controller of a Service. The patch removes the selector, because Knative
+/// sets the endpoints.
 pub(super) fn given_service(service: &Value, route: &Value) -> Option<Value> {
     let mut patch = given(service, route)?;
     patch["spec"] = json!({ "selector": null });
     Some(patch)
 }
 
-/// Whether a Service can be taken over. A headless Service cannot, because it never gets a cluster IP.
+/// Whether a Service can be taken over. A headless Service cannot be taken over, because it never gets a cluster IP.
 pub(super) fn can_be_taken(service: &Value) -> bool {
     service["spec"]["clusterIP"] != "None"
 }

@@ -1,6 +1,6 @@
 //! Whether Knative Serving is installed in the cluster.
 //!
-//! Not here: detecting it; see `knative`.
+//! Not here: the detection of Knative; see `knative`.
 
 use std::sync::Arc;
 
@@ -12,14 +12,14 @@ use mainstay_object::failure::{Class, chain};
 /// The known state of Knative Serving.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Presence {
-    /// Not known yet.
+    /// The state is not known yet.
     #[default]
     Unknown,
-    /// It is not installed.
+    /// Knative is not installed.
     Absent,
-    /// Its state or its Services cannot be read, for this reason.
+    /// The state of Knative or its Services cannot be read, for this reason.
     Unreadable(Arc<str>),
-    /// It is installed, and its Services are listed.
+    /// Knative is installed, and its Services are listed.
     Present,
 }
 
@@ -51,7 +51,7 @@ impl Knative {
         self.presence.send_if_modified(|known| std::mem::replace(known, presence.clone()) != presence);
     }
 
-    /// Records that its Services are listed.
+    /// Records that Knative's Services are listed.
     pub(super) fn synced(&self) {
         self.set(Presence::Present);
     }
@@ -60,7 +60,7 @@ impl Knative {
     pub(super) fn failed(&self, error: &Error) {
         if error.class() == Class::Denied {
             let is_unpermitted = error.refusal().is_some_and(|refusal| refusal.denial == Some(Denial::Permission));
-            let hint = if is_unpermitted { "; manifests/knative has the rights that it takes" } else { "" };
+            let hint = if is_unpermitted { "; manifests/knative has the required permissions" } else { "" };
             self.set(Presence::Unreadable(format!("{}{hint}", chain(error)).into()));
         }
     }

@@ -1,11 +1,11 @@
 //! Decides which Revisions of a Knative Service are unused.
 //!
 //! Knative keeps unused Revisions for days. While a new Revision starts, its Knative Service still reports Ready. So
-//! the decision uses references to Revisions instead of that condition.
+//! the decision uses the references to Revisions instead of the Ready condition.
 //!
-//! Invariant: a Revision stays if a Route references it in its spec or status, with any share. The newest Revision and
-//! the newest ready one stay too.
-//! Invariant: Revisions are matched by the UID of their owner, not by labels.
+//! Invariant: a Revision stays if a Route references it in its spec or status, with any percentage of the traffic. The
+//! newest Revision and the newest ready Revision stay too. Invariant: Revisions are matched by the UID of their owner,
+//! not by labels.
 //!
 //! Not here: reading and deleting Revisions; see `perform`.
 
@@ -26,14 +26,14 @@ const KEEP: &str = "serving.knative.dev/no-gc";
 pub(super) struct Owners<'a> {
     /// The Knative Service.
     pub(super) service: &'a Value,
-    /// Its Configuration.
+    /// The Configuration of the Knative Service.
     pub(super) configuration: &'a Value,
-    /// Its Route.
+    /// The Route of the Knative Service.
     pub(super) route: &'a Value,
 }
 
-/// Returns the unused Revisions, or `None` while one of their owners is not ready. The Knative Service may report Ready
-/// before it observes a change of its Route, and its status is the same afterwards.
+/// Returns the unused Revisions, or `None` while one of the owners is not ready. The Knative Service may report Ready
+/// before it observes a change of its Route, and observing the change does not alter its status.
 pub(super) fn unneeded<'r>(owners: &Owners<'_>, revisions: &'r [ObjectMeta]) -> Option<Vec<&'r ObjectMeta>> {
     let Owners { service, configuration, route } = *owners;
     let all = [service, configuration, route];
@@ -60,7 +60,7 @@ pub(super) fn unneeded<'r>(owners: &Owners<'_>, revisions: &'r [ObjectMeta]) -> 
     Some(mine.into_iter().filter(may_go).collect())
 }
 
-/// Whether it is ready at its current generation.
+/// Whether an object is ready at its current generation.
 fn is_ready(object: &Value) -> bool {
     let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
     let is_true = |condition: &Value| condition["type"] == "Ready" && condition["status"] == "True";
@@ -120,7 +120,7 @@ mod tests {
         serde_json::from_value(meta).unwrap()
     }
 
-    /// Returns the names of the unused ones among four Revisions and `more`.
+    /// Returns the names of the unused Revisions among four fixed ones and `more`.
     fn gone(service: &Value, configuration: &Value, route: &Value, more: &[ObjectMeta]) -> Vec<String> {
         decided(service, configuration, route, more).unwrap()
     }

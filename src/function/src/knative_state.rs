@@ -1,6 +1,7 @@
 //! The observed state of a Knative Service, and its meaning for the status.
 //!
-//! Invariant: conditions of an older generation are ignored. After an update, the old Ready=True stays for a moment.
+//! Invariant: conditions of an older generation are ignored. After an update, the status reports the old Ready=True for
+//! a moment.
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -14,11 +15,11 @@ pub struct KnativeService {
     pub identity: ChildIdentity,
     /// Image of the first container.
     pub image: String,
-    /// Whether its status describes this generation.
+    /// Whether the status describes this generation.
     pub is_current: bool,
     /// The newest Revision.
     pub latest_created: String,
-    /// The newest Revision that was ready.
+    /// The newest Revision that became ready.
     pub latest_ready: String,
     /// `status.url`.
     pub url: String,
@@ -26,28 +27,28 @@ pub struct KnativeService {
     pub generation: i64,
     /// The Revisions that receive requests, separated by commas.
     pub routed: String,
-    /// When its condition Ready last changed.
+    /// When the condition Ready last changed.
     pub since: Option<Timestamp>,
-    /// Its conditions: Ready, ConfigurationsReady, RoutesReady.
+    /// The Knative Service's conditions: Ready, ConfigurationsReady, RoutesReady.
     pub conditions: Vec<Condition>,
 }
 
 /// The state of a Knative Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Word {
-    /// It serves requests.
+    /// The Knative Service serves requests.
     Ready,
-    /// It does not serve requests yet. The cause may be known.
+    /// The Knative Service does not serve requests yet. The cause may be known.
     Waiting(Option<String>),
-    /// It does not serve requests, or not as specified.
+    /// The Knative Service does not serve requests, or not as specified.
     Failed(String),
 }
 
 /// Reasons and messages that occur during every start and update.
 const NORMAL: [&str; 5] = ["", "OutOfDate", "TrafficNotMigrated", "IngressNotConfigured", "Uninitialized"];
-/// Reason without a Revision that can serve.
+/// Reason of a condition if no Revision can serve requests.
 const REVISION_MISSING: &str = "RevisionMissing";
-/// Reason if another owner's object has the name that Knative needs.
+/// Reason of a condition if another owner's object has the name that Knative needs.
 const NOT_OWNED: &str = "NotOwned";
 
 impl KnativeService {
@@ -59,33 +60,34 @@ impl KnativeService {
         self.condition(kind).is_some_and(|condition| condition.status == status)
     }
 
-    /// Whether it serves its current generation.
+    /// Whether the Knative Service serves requests with its current generation.
     pub fn is_ready(&self) -> bool {
         self.is_current && self.is("Ready", "True")
     }
 
-    /// Whether its newest Revision can serve.
+    /// Whether the newest Revision can serve requests.
     pub(crate) fn has_ready_revision(&self) -> bool {
         self.is_current && self.is("ConfigurationsReady", "True")
     }
 
-    /// Whether one of its Revisions serves, of any generation.
+    /// Whether a Revision serves requests, of any generation.
     pub fn serves(&self) -> bool {
         !self.identity.terminating && !self.latest_ready.is_empty() && self.is("RoutesReady", "True")
     }
 
-    /// Returns the state that determines the unused Revisions, once only the newest is needed; `None` before.
+    /// Returns the routed state, once only the newest Revision is needed; `None` before. A change of this state means
+    /// that Revisions may have become unused.
     pub fn settled(&self) -> Option<String> {
         let is_settled = self.is_ready() && self.latest_created == self.latest_ready;
         is_settled.then(|| format!("{} {} {} {}", self.identity.uid, self.generation, self.latest_ready, self.routed))
     }
 
-    /// Whether it has had only one Revision.
+    /// Whether the Knative Service has had only one Revision.
     pub(crate) fn is_at_first(&self) -> bool {
         self.latest_created.ends_with("-00001")
     }
 
-    /// Returns its state.
+    /// Returns the state of the Knative Service.
     pub fn word(&self) -> Word {
         let Some(ready) = self.condition("Ready").filter(|_| self.is_current) else { return Word::Waiting(None) };
         match &*ready.status {
@@ -95,7 +97,8 @@ impl KnativeService {
         }
     }
 
-    /// Returns why it failed. Ready often repeats only a consequence, so the other conditions come first.
+    /// Returns why the Knative Service failed. Ready often repeats only a consequence, so the other conditions come
+    /// first.
     fn cause(&self, ready: &Condition) -> String {
         let failed = |kind: &str| self.condition(kind).filter(|condition| condition.status == "False");
         if let Some(configuration) = failed("ConfigurationsReady") {
@@ -115,7 +118,7 @@ impl KnativeService {
     }
 }
 
-/// Returns why it is not ready yet; `None` for reasons that occur during every start.
+/// Returns why the Knative Service is not ready yet; `None` for reasons that occur during every start.
 fn awaited(ready: &Condition) -> Option<String> {
     if ready.reason == REVISION_MISSING {
         return Some(ready.message.clone());

@@ -13,8 +13,8 @@
 //! client), [`build`] (the programs inside a build Job), [`bindings`] (ServiceBindingUsages become environment
 //! variables) and [`admission`] (webhooks that default and validate Functions and GitRepositories).
 //!
-//! Invariant: only a change of source, dependencies, runtime or base image builds an image.
-//! Invariant: the running version is not touched before the next one can be rolled out.
+//! Invariant: only a change of source, dependencies, runtime or base image builds an image. Invariant: the running
+//! version is not touched before the next version can be rolled out.
 //!
 //! Not here: reverting changed children; see [`drift`](mainstay_engine::drift).
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods))]

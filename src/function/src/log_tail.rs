@@ -1,4 +1,4 @@
-//! Returns the end of a package manager's log, without credentials. Scripts of packages can print any text to it.
+//! Returns the end of a package manager's log, without credentials. Scripts of packages can print any text to the log.
 //!
 //! Invariant: a line that may contain a credential is not shown.
 
@@ -21,7 +21,7 @@ const SECRETIVE: [&str; 10] = [
     "secret:",
     "private key",
 ];
-/// The replacement for such a line.
+/// The replacement for a line that may contain a credential.
 const LEFT_OUT: &str = "(a line that may hold a credential is left out)";
 
 /// Returns the last lines of a log, without credentials.

@@ -1,6 +1,6 @@
 //! Name conflicts: watches an object of another owner that has the name of a child, until it is deleted.
 //!
-//! Such an object need not have our labels, so the watches of children may not see it.
+//! The conflicting object may lack Mainstay's labels, so the watches of children may not see it.
 //!
 //! Invariant: a Function without a name conflict has no such watch.
 
@@ -23,12 +23,12 @@ impl NameConflict {
         Self { key, reflector }
     }
 
-    /// Whether this is the object with this key.
+    /// Whether the conflicting object has this key.
     pub(super) fn is(&self, key: &Key) -> bool {
         self.key == *key
     }
 
-    /// Waits until it is deleted. Cancel-safe.
+    /// Waits until the conflicting object is deleted. Cancel-safe.
     pub(super) async fn gone(&mut self) {
         loop {
             match self.reflector.next().await {

@@ -1,10 +1,11 @@
-//! Checks whether Secrets in a Function are credentials by their metadata: tokens of ServiceAccounts, and keys that the
-//! agent generated. Their names do not matter.
+//! Checks by their metadata whether the Secrets in a Function are credentials: tokens of ServiceAccounts, and keys that
+//! the agent generated. The names of the Secrets do not matter.
 //!
 //! Invariant: only the metadata of a Secret is read, and only if the Function exposes it to its code or uses it for its
 //! own repository.
 //!
-//! Not here: the data and types of Secrets, which would cost memory. A token has a mandatory annotation.
+//! Not here: the data and types of Secrets, which would cost memory. Tokens are recognized by their mandatory
+//! annotation.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -15,15 +16,15 @@ use mainstay_api::FunctionSpec;
 use mainstay_cluster::secrets::{Purpose, by_metadata};
 use mainstay_cluster::{Cluster, Error, Kind, Scope};
 
-/// How long a result is valid.
+/// How long a result of a check is valid.
 const COUNTS_FOR: Duration = Duration::from_secs(60);
 
-/// The Secrets that one Function names.
+/// The Secrets that one Function references.
 #[derive(Debug, Default)]
 pub(super) struct NamedSecrets {
     /// The known purposes of existing Secrets.
     known: BTreeMap<String, (Instant, Option<Purpose>)>,
-    /// The Secrets that did not exist at the last look.
+    /// The Secrets that did not exist at the last check.
     missing: BTreeSet<String>,
 }
 
@@ -56,7 +57,7 @@ impl NamedSecrets {
         Ok(self.known.iter().filter_map(|(name, (_, purpose))| Some((name.clone(), (*purpose)?))).collect())
     }
 
-    /// Returns the Secrets that did not exist at the last look.
+    /// Returns the Secrets that did not exist at the last check.
     pub(super) fn missing(&self) -> &BTreeSet<String> {
         &self.missing
     }

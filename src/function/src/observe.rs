@@ -1,13 +1,12 @@
 //! A cache of the children of all Functions, fed by one watch per kind.
 //!
-//! The same watches feed the drift loop, so a manual change is reverted at once.
+//! The same watches feed the drift loop, so a manual change is reverted immediately.
 //!
-//! Invariant: no list request is sent per Function.
-//! Invariant: a child belongs to the Function in its namespace that controls it, whatever its labels say. An owner
-//! reference to a Function in another namespace has no effect, because any user can write one.
-//! Invariant: the build queue knows every unfinished Job and which ones are held up. A Job is held up if all of its
-//! pods have a problem, or if the cluster refuses to create one.
-//! Invariant: the cache contains our own writes before the next decision.
+//! Invariant: no list request is sent per Function. Invariant: a child belongs to the Function in its namespace that
+//! controls it, whatever its labels say. An owner reference to a Function in another namespace has no effect, because
+//! any user can write one. Invariant: the build queue knows every unfinished Job and which ones are held up. A Job is
+//! held up if all of its pods have a problem, or if the cluster refuses to create a pod for it. Invariant: the cache
+//! contains the agent's own writes before the next decision.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -43,13 +42,13 @@ pub struct Cache {
     knative: Knative,
 }
 
-/// The maps of the cache. Their key combines namespace and UID of the Function.
+/// The maps of the cache. The key of a Function combines its namespace and UID.
 #[derive(Debug)]
 struct Inner {
     children: HashMap<Arc<str>, Children>,
     /// The name of each Function, and the notifier of its task.
     notifiers: HashMap<Arc<str>, (Owner, Arc<Notify>)>,
-    /// Keys by the Function's name.
+    /// Keys of Functions by their names.
     names: HashMap<Owner, Arc<str>>,
     queue: BuildQueue,
     /// UIDs of unfinished Jobs whose pods the cluster refuses to create.
@@ -128,7 +127,7 @@ impl Cache {
         self.inner.lock().queue.must_yield(&name_in_queue(job))
     }
 
-    /// Returns the place of a Function in the build queue.
+    /// Returns whether a Function may build now, and otherwise its position in the build queue.
     pub fn admission(&self, owner: &Owner) -> Admission {
         self.inner.lock().queue.admission(owner)
     }
@@ -140,7 +139,7 @@ impl Cache {
         inner.advance();
     }
 
-    /// Marks a Job as held up while the cluster refuses its pod. The mark ends when the Job has a pod.
+    /// Marks a Job as held up while the cluster refuses its pod. The mark is removed when the Job has a pod.
     pub(crate) fn set_held_up(&self, namespace: &str, uid: &str, job: &ChildIdentity) {
         let mut inner = self.inner.lock();
         let children = children_key(namespace, uid);
@@ -159,7 +158,7 @@ impl Cache {
         self.inner.lock().queue.lengths()
     }
 
-    /// Inserts or updates an object from a watch event or the answer to a write.
+    /// Inserts or updates an object from a watch event or the response to a write.
     pub(crate) fn upsert(&self, child_kind: ChildKind, live: &Value) -> Option<()> {
         let (uid, child) = read(child_kind, live)?;
         self.insert_child(&uid, child);
@@ -192,7 +191,7 @@ impl Cache {
         children.identities(child_kind).any(|identity| identity.name == name && identity.version == version)
     }
 
-    /// Removes an object that has another owner now.
+    /// Removes an object that now has a different owner.
     pub(super) fn disown(&self, child_kind: ChildKind, live: &Value) {
         let text = |path: &str| live.pointer(path).and_then(Value::as_str).unwrap_or_default();
         let children = children_key(text("/metadata/namespace"), function_label(live));
@@ -221,7 +220,7 @@ impl Cache {
         self.inner.lock().notifiers.get(&children).map(|(owner, _)| owner.clone())
     }
 
-    /// Removes an object that we deleted.
+    /// Removes an object that the agent deleted.
     pub(crate) fn remove_deleted(&self, child_kind: ChildKind, namespace: &str, uid: &str, gone: &ChildIdentity) {
         let children = children_key(namespace, uid);
         self.inner
@@ -229,7 +228,8 @@ impl Cache {
             .remove(&children, child_kind, |identity| identity.name == gone.name && identity.uid == gone.uid);
     }
 
-    /// Removes all objects of a kind that a list lacks. Its keys are objects with the Functions that they belong to.
+    /// Removes all objects of a kind that a list lacks. The keys of the list are the objects, each with the Function
+    /// that it belongs to.
     fn retain_only(&self, child_kind: ChildKind, list: &List<(Key, Option<Arc<str>>)>) {
         let kind = child_kind.kind();
         let mut inner = self.inner.lock();
@@ -246,19 +246,19 @@ impl Cache {
         self.synced.send_modify(|synced| _ = synced.insert(child_kind));
     }
 
-    /// Takes in what a watch of children says.
+    /// Applies an event from a watch of children to the cache.
     fn see(&self, writer: &Writer, child_kind: ChildKind, kind: &Kind, seen: &Delta<(Key, Option<Arc<str>>)>) {
         match seen {
             Delta::Listed(_, live) => self.upsert_initial(child_kind, live),
             Delta::Changed((key, _), live) => {
                 if self.upsert(child_kind, live).is_none() && child_kind == ChildKind::Service {
-                    // A Service passes to another owner without being deleted.
+                    // The owner of a Service can change without a deletion.
                     self.disown(child_kind, live);
                 }
                 if child_kind == ChildKind::Job
                     && let Some(owner) = self.owner_of_ended(live)
                 {
-                    // Later deletions of this Job are not reverted.
+                    // Later deletions of this Job are not reverted, because the Job has ended.
                     writer.remove(&owner, key);
                 }
             }
@@ -352,7 +352,7 @@ impl Inner {
         self.advance();
     }
 
-    /// Removes the matching children of a kind. Returns whether there were any.
+    /// Removes the matching children of a kind. Returns whether a child matched.
     fn remove(&mut self, uid: &Arc<str>, child_kind: ChildKind, is_gone: impl Fn(&ChildIdentity) -> bool) -> bool {
         let Some(children) = self.children.get_mut(uid) else { return false };
         let gone = children.remove(child_kind, is_gone);

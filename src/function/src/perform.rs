@@ -37,7 +37,7 @@ const EVENTS_INTERVAL: Duration = Duration::from_secs(30);
 /// is missing.
 const ENDS: [&str; 2] = ["DeadlineExceeded", "BackoffLimitExceeded"];
 
-/// Delay after a suspension that met a conflict.
+/// Delay after a conflict during a suspension.
 const SUSPEND_AGAIN: Duration = Duration::from_secs(1);
 
 /// The kind of the owner of a Knative Service's Service.
@@ -48,13 +48,13 @@ const ROUTE: &str = "Route ";
 pub(super) struct Outcome {
     /// The condition updates.
     pub(super) reconciled: Reconciled,
-    /// Whether it ended early because of a write that was refused now or before.
+    /// Whether the reconcile ended early because a write was refused, in this reconcile or in an earlier one.
     pub(super) is_cut: bool,
     /// The refused write, the cause, and the condition update.
     refused: Option<(Write, RefusalCause, Option<ConditionUpdate>)>,
     /// Whether a Job was created.
     pub(super) started: bool,
-    /// Paused children. They are written after the pause.
+    /// Paused children. They are written after the pause ends.
     paused: Vec<Key>,
     /// An object of another owner with the name of a child.
     name_conflict: Option<(Arc<Kind>, Key)>,
@@ -268,11 +268,11 @@ impl Performer<'_> {
         Ok(())
     }
 
-    /// Whether an earlier agent applied exactly this object. It becomes managed without a write then.
+    /// Whether an earlier agent applied exactly this object. Such an object becomes managed without a write.
     async fn is_applied(&self, put: &Put) -> bool {
         let (Some((uid, last_applied)), Some(version)) = (&put.last_applied, &put.version) else { return false };
         let desired = &put.desired;
-        // The cache may have seen a newer version before the object was managed.
+        // The cache may have received a newer version before the object became managed.
         self.context.writer.keep_applied(self.owner, desired, uid, last_applied).await
             && self.context.cache.is_at(put.child_kind, self.namespace, self.uid, &desired.key.name, version)
     }
@@ -293,7 +293,7 @@ impl Performer<'_> {
         outcome.name_conflict = Some((Arc::clone(&put.desired.kind), put.desired.key.clone()));
     }
 
-    /// Returns the owner of an object that the Function does not control; `None` if it does.
+    /// Returns the owner of an object that the Function does not control; `None` if the Function controls the object.
     fn foreign_owner(&self, live: &ObjectMeta) -> Option<String> {
         let owners = live.owner_references.as_deref().unwrap_or_default();
         match owners.iter().find(|owner| owner.controller == Some(true)) {
@@ -320,7 +320,7 @@ impl Performer<'_> {
         Ok(())
     }
 
-    /// Suspends or resumes a build Job. The Job is unmanaged from then on, because the drift loop would revert the
+    /// Suspends or resumes a build Job. Afterwards the Job is unmanaged, because the drift loop would revert the
     /// change.
     async fn suspend(&self, identity: &ChildIdentity, suspension: Option<&(u32, Suspension)>, outcome: &mut Outcome) {
         let (kind, cluster) = (ChildKind::Job.kind(), self.context.writer.cluster());
@@ -342,7 +342,7 @@ impl Performer<'_> {
                 self.context.cache.upsert(ChildKind::Job, &live);
                 outcome.started |= suspension.is_none();
             }
-            // The watch delivers its current state.
+            // The Job was changed or deleted, so the watch delivers its current state.
             Err(error) if error.is_conflict() || error.is_not_found() => outcome.look_again(SUSPEND_AGAIN),
             Err(error) => {
                 tracing::warn!(job = identity.name, why = chain(&error), "a build could not be suspended or resumed");
@@ -356,7 +356,7 @@ impl Performer<'_> {
         let key = kind.key(Some(self.namespace), deployment);
         match self.context.writer.hand_over_replicas(&kind, &key, &replicas.into()).await {
             Ok(()) => Ok(()),
-            // Another manager owns the field now, so the value stays.
+            // Another field manager owns the field now, so the value stays.
             Err(error) if error.is_conflict() => Ok(()),
             Err(error) => Err(error),
         }
@@ -385,11 +385,11 @@ impl Performer<'_> {
     }
 }
 
-/// Returns the condition update for a failed transfer of the address.
+/// Returns the condition update for a failed transfer of the Function's address between Deployment and Knative.
 fn not_moved(step: &Step, error: &Error) -> Option<ConditionUpdate> {
     let (Step::GiveAddress { serves, .. } | Step::TakeAddress { serves, .. }) = step else { return None };
     let status = if *serves { Status::True } else { Status::False };
-    let message = format!("the address of the Function cannot change hands: {}", chain(error));
+    let message = format!("the URL of the Function cannot be handed over: {}", chain(error));
     let update = ConditionUpdate::new(Type::Running, status, Reason::ServiceFailed, message);
     Some(ConditionUpdate { outdated: *serves, ..update })
 }

@@ -1,5 +1,5 @@
 //! Decides which labels and annotations a Function may put on its pods. Admission webhooks, network plugins and
-//! container runtimes read them, and some add a volume, another image, an identity or a network.
+//! container runtimes read these keys, and some add a volume, replace the image, or assign an identity or a network.
 //!
 //! Invariant: only listed keys are allowed, because the keys of all possible webhooks are unknown.
 //!
@@ -13,7 +13,7 @@ use mainstay_object::syntax;
 
 /// The setting with additional allowed keys.
 pub(crate) const SETTING: &str = "MAINSTAY_POD_KEYS";
-/// Allowed prefixes: their keys describe a pod, or control its metrics or scaling.
+/// Allowed prefixes. Keys with these prefixes describe a pod, or control its metrics or scaling.
 const HARMLESS: [&str; 14] = [
     "app.kubernetes.io",
     "argocd.argoproj.io",
@@ -30,11 +30,11 @@ const HARMLESS: [&str; 14] = [
     "prometheus.io",
     "serverless.kyma-project.io",
 ];
-/// Keys that are allowed with these values. Kyma's own pods use them to opt out of or into the proxy.
+/// Keys that are allowed only with these values. Kyma's own pods use them to opt out of or into the proxy.
 const HARMLESS_VALUES: [(&str, [&str; 2]); 1] = [("sidecar.istio.io/inject", ["true", "false"])];
-/// Keys without a prefix that give a pod an identity.
+/// Keys without a prefix that are not allowed, because they give a pod an identity.
 const NOT_HARMLESS: [&str; 1] = ["aadpodidbinding"];
-/// Maximum number of keys in a message.
+/// Maximum number of keys that a message lists.
 const NAMED: usize = 5;
 
 /// The keys that an operator allows, in addition to the harmless ones.
@@ -43,13 +43,13 @@ pub struct PodKeys(Vec<Entry>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Entry {
-    /// `*`: every key.
+    /// `*`: allows every key.
     Any,
-    /// `example.com/`: all keys with this prefix.
+    /// `example.com/`: allows all keys with this prefix.
     Prefix(String),
-    /// `*.example.com/`: all keys with this prefix or a subdomain of it.
+    /// `*.example.com/`: allows all keys with this prefix or a subdomain of it.
     Domain(String),
-    /// One key.
+    /// Allows one key.
     Key(String),
 }
 
@@ -83,18 +83,21 @@ impl Entry {
 }
 
 impl PodKeys {
-    /// Allows every key. Commands use it, because they do not know the operator's settings.
+    /// Allows every key. Commands use this value, because they do not know the operator's settings.
     pub fn any() -> Self {
         Self(vec![Entry::Any])
     }
 
-    /// Parses a list with commas. Fails with a message about the invalid entry.
+    /// Parses a comma-separated list. Fails with a message about the invalid entry.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let entries = text.split(',').map(str::trim).filter(|entry| !entry.is_empty());
         let read = entries.map(|entry| {
             Entry::parse(entry).ok_or_else(|| {
                 let entry = shown(entry);
-                format!("\"{entry}\" is no key (example.com/team), prefix (example.com/), domain (*.example.com/) or *")
+                format!(
+                    "\"{entry}\" is not a key (example.com/team), a prefix (example.com/), a domain (*.example.com/) \
+                     or *"
+                )
             })
         });
         read.collect::<Result<_, _>>().map(Self)
@@ -154,7 +157,7 @@ mod tests {
         PodKeys::parse(text).unwrap()
     }
 
-    /// Keys that affect a webhook, a network plugin or a container runtime.
+    /// Examples of keys that affect a webhook, a network plugin or a container runtime.
     const STEERING: [&str; 25] = [
         "sidecar.istio.io/userVolume",
         "sidecar.istio.io/proxyImage",
@@ -219,7 +222,7 @@ mod tests {
         assert!(allowed(" a.b/c , d.e/ ,", "d.e/f") && !allowed("a.b/c", "a.b/cd") && !allowed("a.b/C", "a.b/c"));
         assert!(!allowed("*.katacontainers/", "io.katacontainers.config"), "a key without a prefix is named whole");
         for wrong in ["-", "a b/", "*.", "*/", "*.a/b", "a/b/c", "/", "*a/"] {
-            assert!(PodKeys::parse(wrong).unwrap_err().contains("is no key"), "{wrong}");
+            assert!(PodKeys::parse(wrong).unwrap_err().contains("is not a key"), "{wrong}");
         }
     }
 

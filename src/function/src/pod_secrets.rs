@@ -2,8 +2,8 @@
 //!
 //! A pod reads the values only at its start, so a change has to restart it. Mounted Secrets need no restart.
 //!
-//! Invariant: only a digest of each value is kept. It reveals nothing about the value without access to the Secret.
-//! Invariant: deleting a Secret causes no restart, because running pods have its values.
+//! Invariant: only a digest of each value is kept. The digest reveals nothing about the value without access to the
+//! Secret. Invariant: deleting a Secret causes no restart, because running pods have its values.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,12 +21,12 @@ type Keys<'k> = Option<BTreeSet<&'k str>>;
 #[derive(Debug, Default)]
 pub(super) struct PodSecrets {
     followed: Vec<Followed>,
-    /// The last known digest of each.
+    /// The last known digest of each Secret.
     last: BTreeMap<String, Digest>,
 }
 
 impl PodSecrets {
-    /// Returns the digest of all values; `None` if there are none. Fails if they are unknown.
+    /// Returns the digest of all values; `None` if there are no values. Fails if the values are unknown.
     pub(super) async fn digest(
         &mut self,
         all: &Secrets,
@@ -48,7 +48,7 @@ impl PodSecrets {
                     let keys = wanted.get(name).and_then(Option::as_ref);
                     self.last.insert(name.to_owned(), digest_of(&contents.data, keys));
                 }
-                // New pods wait for it, and running pods keep their values.
+                // New pods wait for the Secret, and running pods keep its values.
                 Known::Absent | Known::Withheld { .. } | Known::Unreadable { class: Class::Denied, .. } => {}
                 Known::Nothing | Known::Unreadable { .. } => {
                     let why = known.problem().map(|(_, why)| why).unwrap_or_default();
@@ -99,7 +99,7 @@ fn total(all: &BTreeMap<String, Digest>) -> String {
     Digest::of(&bytes).to_string()
 }
 
-/// Appends a part with its length, so different sequences of parts give different bytes.
+/// Appends a part with its length, so different sequences of parts result in different bytes.
 fn append(bytes: &mut Vec<u8>, part: &[u8]) {
     bytes.extend((part.len() as u64).to_be_bytes());
     bytes.extend(part);

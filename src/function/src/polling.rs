@@ -1,8 +1,7 @@
 //! Decides when the remote of a Git Function is polled, and keeps the last result.
 //!
-//! Invariant: while Git cannot be read, the last result is used.
-//! Invariant: the remote is polled at its interval, on request, and when a build found that its branch moved. Otherwise
-//! the last result is used.
+//! Invariant: while Git cannot be read, the last result is used. Invariant: the remote is polled at its interval, on
+//! request, and when a build found that its branch had moved. Otherwise the last result is used.
 //!
 //! Not here: access to Git; see `git`.
 
@@ -23,9 +22,9 @@ use mainstay_object::failure::{Class, jitter};
 
 /// The source of a Function.
 pub(super) enum Source {
-    /// Inline.
+    /// The source is inline.
     Inline,
-    /// In Git.
+    /// The source is in Git.
     Git(Box<(Tree, Access)>),
 }
 
@@ -42,20 +41,20 @@ pub(super) struct Polling {
     unread: Option<SourceError>,
     retry: Retry,
     next: Instant,
-    /// When to look up the remote after a push, or after another consumer found a newer commit.
+    /// Time of the scheduled lookup after a push, or after another consumer found a newer commit.
     pushed: Option<LookupDue>,
     /// Time of the last push that has not been looked up yet.
     current_push: Option<Instant>,
     /// End of the server's `Retry-After`.
     not_before: Option<Instant>,
-    /// Whether the next poll was requested, so that cached lookups do not count.
+    /// Whether the next poll was requested, so that cached lookups are not used.
     anew: bool,
     /// The Job whose failure caused a poll, because its branch had moved.
     resolved_for: Option<String>,
 }
 
 impl Polling {
-    /// Starts with the result in the status.
+    /// Returns the state with the result in the status as the last result.
     pub(super) fn new(namespace: &str, name: &str, status: &FunctionStatus) -> Self {
         Self {
             secrets: RepositorySecrets::default(),
@@ -87,7 +86,7 @@ impl Polling {
         }
     }
 
-    /// Schedules a lookup after a push, or after another consumer found a commit that this one lacks.
+    /// Schedules a lookup after a push, or after another consumer found a commit that this Function does not know.
     pub(super) fn pushed(&mut self, due: Option<LookupDue>) {
         let due = due.filter(|due| !due.is_known(self.commit()));
         self.pushed = due.map(|due| due.and(self.pushed)).or(self.pushed);
@@ -103,7 +102,8 @@ impl Polling {
         self.pushed.map(|due| due.at).max(self.not_before.filter(|_| self.pushed.is_some()))
     }
 
-    /// Polls again after a change of the host keys. A failed poll may succeed now, and a pinned key may be wrong now.
+    /// Polls again after a change of the host keys. A failed poll may succeed with the new keys, and a pinned key may
+    /// have become wrong.
     pub(super) fn host_keys_changed(&mut self) {
         if self.unread.is_some() || self.remote.as_ref().is_some_and(|remote| remote.pinned_host_key().is_some()) {
             self.poll_now();
@@ -186,7 +186,7 @@ impl Polling {
                     git::hint(context, &remote, tree);
                 }
                 if self.remote.as_ref() != Some(&remote) {
-                    // Another address or a corrected password may fix the error.
+                    // A different URL or a corrected password may fix the error.
                     self.poll_now();
                     self.remote = Some(remote.clone());
                 }
@@ -212,7 +212,7 @@ impl Polling {
                 Ok(Source::Git(Box::new((tree, access))))
             }
             Err((unread, access)) => match (self.tree.clone(), access) {
-                // An incomplete tree would produce another build.
+                // An incomplete tree would result in a different build.
                 (Some(tree), Some(access)) if self.remote.as_ref().is_some_and(|remote| tree.is_complete(remote)) => {
                     Ok(Source::Git(Box::new((tree, access))))
                 }
@@ -288,7 +288,7 @@ mod tests {
     use super::*;
     use mainstay_api::function_conditions::Reason;
 
-    /// So long that the duration of the test does not matter.
+    /// The delay is so long that the duration of the test does not matter.
     const FIRST: Duration = Duration::from_secs(1_000_000);
 
     /// Returns the delays of several Functions that fail together, in hundredths of the first delay, per failure.

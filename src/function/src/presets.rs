@@ -11,10 +11,10 @@ use mainstay_api::Amount;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ReplicasPreset {
-    /// Minimum.
+    /// Minimum number of replicas.
     #[serde(default)]
     pub min: Option<i64>,
-    /// Maximum.
+    /// Maximum number of replicas.
     #[serde(default)]
     pub max: Option<i64>,
 }
@@ -147,8 +147,8 @@ pub fn function() -> Presets<ResourcesPreset> {
 
 /// Presets for resources of builds. The default is `normal`.
 ///
-/// A build without a preset has the limits of `normal`, but requests only the allowed minimum. Seven builds fit on two
-/// cores then, instead of two.
+/// A build without a preset has the limits of `normal`, but requests only the allowed minimum. So seven builds instead
+/// of two fit on two cores.
 pub fn build() -> Presets<ResourcesPreset> {
     let of = ResourcesPreset::of;
     let presets = Presets::of(

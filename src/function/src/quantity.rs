@@ -9,7 +9,7 @@ pub(super) const RULE: &str =
 /// Maximum length of a quantity.
 const LONGEST: usize = 64;
 
-/// A number of billionths, limited to the range of `i128`.
+/// A quantity in billionths, limited to the range of `i128`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Quantity(i128);
 
@@ -36,12 +36,12 @@ impl Quantity {
         Some(Self(if negative { -size } else { size }))
     }
 
-    /// Whether it is zero.
+    /// Whether the quantity is zero.
     pub(super) fn is_zero(self) -> bool {
         self.0 == 0
     }
 
-    /// Whether it is negative.
+    /// Whether the quantity is negative.
     pub(super) fn is_negative(self) -> bool {
         self.0 < 0
     }

@@ -10,7 +10,7 @@ use super::quantity::Quantity;
 use mainstay_cluster::WatchEvent;
 use mainstay_cluster::reflector::{Cache, Change};
 
-/// The ResourceQuotas as seen by their watch.
+/// The ResourceQuotas as observed by their watch.
 #[derive(Debug, Default)]
 pub(super) struct Quotas(Cache<Quota>);
 
@@ -25,7 +25,7 @@ struct Quota {
 type Amounts = BTreeMap<String, Quantity>;
 
 impl Quotas {
-    /// Takes in an event. Returns the namespaces whose quotas allow more than before.
+    /// Applies an event of the watch. Returns the namespaces whose quotas allow more than before.
     pub(super) fn observe(&mut self, event: WatchEvent) -> Vec<String> {
         let changes = self.0.take(event, |live| Ok(Some(Quota::of(live))));
         let eased = changes.filter_map(|change| match change {

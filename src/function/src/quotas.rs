@@ -27,7 +27,7 @@ pub(super) struct Quotas {
     begun: Notify,
 }
 
-/// Waits for the quotas of one namespace until it is dropped.
+/// A subscription to the quotas of one namespace. It ends when this value is dropped.
 #[derive(Debug)]
 pub(super) struct Waiting {
     raised: watch::Receiver<()>,
@@ -35,7 +35,7 @@ pub(super) struct Waiting {
 }
 
 impl Quotas {
-    /// Waits for the quotas of a namespace.
+    /// Subscribes to the quotas of a namespace.
     pub(super) fn wait(&self, namespace: &str) -> Waiting {
         let mut waiting = self.waiting.lock();
         waiting.retain(|_, sender| sender.receiver_count() > 0);

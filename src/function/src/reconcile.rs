@@ -1,6 +1,6 @@
-//! The task of one Function. It waits for a change, reconciles, and reports.
+//! The task of one Function. The task waits for a change, reconciles, and reports.
 //!
-//! Invariant: every reconcile ends in a status, on success and on failure. Without a change, no status is written.
+//! Invariant: every reconcile results in a status, on success and on failure. Without a change, no status is written.
 //! Invariant: an idle task sends no requests except ref lookups at the remote.
 
 use std::collections::{BTreeMap, HashSet};
@@ -49,7 +49,7 @@ use mainstay_git::{Consumer, ConsumerKind};
 use mainstay_object::failure::{Class, caught};
 use mainstay_object::{Key, Owner};
 
-/// Size in bytes from which only a few sources are reconciled concurrently.
+/// Size in bytes from which on only a few sources are reconciled concurrently.
 const LARGE_SOURCE: usize = 64 << 10;
 const FAR: Duration = Duration::from_secs(86_400);
 
@@ -97,7 +97,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
             task.polling.poll_now();
         }
         if function.metadata.deletion_timestamp.is_some() {
-            // The garbage collector deletes its children through their owner references.
+            // The garbage collector deletes the Function's children through their owner references.
             break;
         }
         tokio::select! {
@@ -112,7 +112,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
                 () = notifier.notified() => {}
                 () = bindings.notified() => {}
                 () = drifted.notified() => if !(task.forget_resumed() | task.fails_otherwise()) { continue },
-                // A change of another object costs only this comparison.
+                // A change of an unrelated object costs only this comparison.
                 _ = repositories.changed() => {
                     let is_same = Some(task.repository_of(&function)) == repository;
                     if is_same && task.credentials_for(&function) == credentials {
@@ -140,7 +140,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
     context.set_metrics(&owner, None);
     context.forget(&owner);
     context.cache.unregister(&owner, &namespace, &uid);
-    // No object is written during the deletion. A new Function with this name has another task.
+    // No object is written during the deletion. A new Function with this name gets its own task.
     while input.borrow_and_update().is_some() {
         tokio::select! {
             () = stop.cancelled() => return,
@@ -173,21 +173,21 @@ pub(super) struct Task {
     pub(super) paused: HashSet<Key>,
     /// An object of another owner with the name of a child.
     pub(super) name_conflict: Option<NameConflict>,
-    /// Wait for the quota that refused a write.
+    /// The wait for the quota that refused a write.
     pub(super) quota: Option<Waiting>,
-    /// Wait for the registry that refused an image, and the number of failed attempts.
+    /// The wait for the registry that refused an image, and the number of failed attempts.
     registry: (Option<registry_waits::Waiting>, u32),
     /// Changed children that cannot be reverted, with the cause.
     not_put_back: Vec<(Key, String)>,
     /// How long each condition took to become True for the first time.
     pub(super) took: [Option<Duration>; 3],
     named_secrets: NamedSecrets,
-    /// Secrets that ServiceBindingUsages bind to it.
+    /// Secrets that ServiceBindingUsages bind to the Function.
     bound: Vec<Bound>,
     pod_secrets: PodSecrets,
     /// Number of consecutive reconciles that panicked.
     panics: u32,
-    /// Whether it runs on Knative or will do so.
+    /// Whether the Function runs on Knative or will do so.
     uses_knative: bool,
 }
 
@@ -235,7 +235,7 @@ impl Task {
         }
     }
 
-    /// Follows the Secrets that the settings name.
+    /// Follows the Secrets that the settings reference.
     fn follow_secrets(&mut self, settings: &Settings) {
         for (followed, name) in self.secrets.iter_mut().zip(settings.secrets()) {
             if followed.of().1 != name {
@@ -244,7 +244,7 @@ impl Task {
         }
     }
 
-    /// Updates the Secrets that ServiceBindingUsages bind to it.
+    /// Updates the Secrets that ServiceBindingUsages bind to the Function.
     fn follow_bindings(&mut self, name: &str, function: &Function) {
         let labels = function.spec.labels.iter().flatten().map(|(key, _)| key);
         self.bound = self.context.bindings.of(&self.namespace, name, labels);
@@ -283,8 +283,8 @@ impl Task {
         }
     }
 
-    /// Returns the Secrets that its code and its own repository must not use, if it names Secrets at all. Fails if they
-    /// are unknown.
+    /// Returns the Secrets that the Function's code and its own repository must not use, if the Function references
+    /// Secrets at all. Fails if these Secrets are unknown.
     fn credentials_for(&self, function: &Function) -> Result<Credentials, String> {
         let (settings, repositories) = (self.context.settings(), &self.context.repositories);
         if credentials::named(&function.spec).next().is_none() && self.bound.is_empty() {
@@ -303,7 +303,7 @@ impl Task {
         Ok(of_repositories.and_registered(registered))
     }
 
-    /// Adds the named Secrets that their own metadata marks as credentials.
+    /// Adds the referenced Secrets that are credentials according to their own metadata.
     async fn all_credentials(
         &mut self,
         function: &Function,
@@ -349,11 +349,11 @@ impl Task {
             () = gone => {}
             () = raised => {}
         }
-        // The write that the quota or the conflict refused may be retried.
+        // The write that a quota refused or a name conflict prevented may be retried.
         self.state.refused.iter_mut().for_each(RefusedWrite::reset_backoff);
     }
 
-    /// Reconciles. A panic counts as a failure and is retried after a backoff.
+    /// Reconciles the Function. A panic counts as a failure and is retried after a backoff.
     async fn reconcile_or_fail(&mut self, function: &Function, credentials: &Result<Credentials, String>) {
         let (context, began) = (Arc::clone(&self.context), Instant::now());
         let result = caught(context.liveness.track(self.reconcile(function, credentials))).await;
@@ -364,7 +364,7 @@ impl Task {
         };
         self.panics += 1;
         self.due = None;
-        // Its place in the build queue becomes free for another Function.
+        // The Function's slot in the build queue becomes free for another Function.
         context.cache.withdraw(&self.owner);
         let reconciled = Reconciled {
             updates: vec![ConditionUpdate::new(
@@ -381,7 +381,7 @@ impl Task {
         self.requeue_within(wait.unwrap_or(FAR));
     }
 
-    /// Reconciles once and reports.
+    /// Reconciles the Function once and reports the result.
     async fn reconcile(&mut self, function: &Function, credentials: &Result<Credentials, String>) {
         let seen = ObservedSpec {
             generation: function.metadata.generation,
@@ -408,13 +408,13 @@ impl Task {
         self.report(&function, &reconciled).await;
     }
 
-    /// Whether it has serving children.
+    /// Whether the Function has serving children.
     fn serves(&self) -> bool {
         let children = self.context.cache.children(&self.namespace, &self.uid);
         !(children.deployments.is_empty() && children.knative_services.is_empty())
     }
 
-    /// Removes paused children that have been resumed. Returns whether there were any.
+    /// Removes paused children that have been resumed. Returns whether a child was removed.
     fn forget_resumed(&mut self) -> bool {
         let (waiting, writer) = (self.paused.len(), &self.context.writer);
         self.paused.retain(|key| writer.is_paused(key));
@@ -454,7 +454,7 @@ impl Task {
                 return refused(Reason::SourceUpdateFailed, format!("{unknown}: {why}"));
             }
         };
-        // Settings may change at any time. One reconcile uses one version of them.
+        // Settings may change at any time. One reconcile uses the same settings throughout.
         let settings = self.context.settings();
         self.follow_secrets(&settings);
         let bound_secrets = self.take_bound(&credentials);
@@ -581,7 +581,7 @@ impl Task {
         let writer = &self.context.writer;
         let knative = self.context.cache.knative().presence().borrow().clone();
         if knative == Presence::Absent {
-            // Without Knative, its objects cannot be reverted.
+            // Without Knative, the Knative Service cannot be reverted.
             let kind = ChildKind::KnativeService.kind();
             writer.remove(&self.owner, &kind.key(Some(&self.namespace), &resolved.function.name));
         }
@@ -598,7 +598,8 @@ impl Task {
         stage::decide(resolved, &observed, self.context.now())
     }
 
-    /// After a change that may fix the cause, retries a failed build at once, and also a running one that fails later.
+    /// Retries a failed build immediately after a change that may fix the cause. A running build that fails later is
+    /// retried as well.
     fn note_credentials(&mut self, children: &Children, changed: bool) {
         let known = self.secrets.iter().chain(self.polling.secrets()).map(|secret| secret.taken().clone());
         let known = known.collect::<Vec<_>>();
@@ -609,7 +610,7 @@ impl Task {
             self.state.refused.iter_mut().for_each(RefusedWrite::reset_backoff);
         }
         if !first && (differ || changed) {
-            // A running build started with the old credentials and may fail because of them.
+            // A running build started with the old credentials and may fail because of these.
             let may_fail = |job: &&Job| match job.progress {
                 Progress::Failed { .. } => true,
                 Progress::Running => differ,

@@ -1,11 +1,13 @@
-//! The refused write that ended a reconcile: when it is retried, and which condition reports it.
+//! The refused write that ended a reconcile: when the write is retried, and which condition reports the refusal.
 //!
-//! A Function is reconciled after every change of its children and its status. A refused write is not repeated then,
-//! but after the backoff of its [class](Class). A write with another document is sent at once. So is the same write
-//! after a change of the Function or a credential, or after a quota was raised.
+//! A Function is reconciled after every change of its children and its status. Such a reconcile does not repeat a
+//! refused write before the backoff of the write's [class](Class) is over. A write with a different document is sent
+//! immediately. The same write is sent immediately after a change of the Function or a credential, or after a quota was
+//! raised.
 //!
-//! Invariant: the first refusal's text stays while later ones have the same cause: the same code and reason, and more
-//! than half of the words in common. Messages of webhooks and quotas that vary do not cause status writes.
+//! Invariant: the message of the first refusal stays while later refusals have the same cause: the same code and
+//! reason, and more than half of the words in common. So varying messages of webhooks and quotas do not cause status
+//! writes.
 //!
 //! Not here: clocks and randomness, which are arguments.
 
@@ -33,7 +35,7 @@ pub struct Write {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Deed {
-    /// Apply the document with this digest.
+    /// The write applies the document with this digest.
     Apply(Digest),
     Delete,
     HandOver,
@@ -113,7 +115,7 @@ impl RefusalCause {
     }
 }
 
-/// Whether two texts have more than half of their words in common.
+/// Whether two strings have more than half of their words in common.
 fn is_similar(one: &str, other: &str) -> bool {
     let mut words = HashMap::<&str, usize>::new();
     one.split_whitespace().for_each(|word| *words.entry(word).or_default() += 1);
@@ -133,17 +135,17 @@ fn is_similar(one: &str, other: &str) -> bool {
 pub struct RefusedWrite {
     write: Write,
     cause: RefusalCause,
-    /// Number of consecutive attempts.
+    /// Number of consecutive attempts to send the write.
     tries: u32,
     /// Time of the next attempt.
     again: Timestamp,
-    /// The condition update; `None` for deletions.
+    /// The condition update that reports the refusal; `None` for deletions.
     update: Option<ConditionUpdate>,
 }
 
 impl RefusedWrite {
-    /// Records a refused write, after `before`. The delay follows from the class, or is `slow` if only another input
-    /// can help. `chance` (0 to 1) adds jitter. The delay is at least the server's `Retry-After`.
+    /// Records a refused write, after `before`. The delay follows from the class, or is `slow` if only a change of an
+    /// input can help. `chance` (0 to 1) adds jitter. The delay is at least the server's `Retry-After`.
     pub fn after(
         before: Option<&Self>,
         write: Write,
@@ -167,17 +169,17 @@ impl RefusedWrite {
         (self.write == *write && !wait.is_zero() && wait <= MAX_WAIT).then_some(wait)
     }
 
-    /// Whether a quota refused it.
+    /// Whether a quota refused the write.
     pub(crate) fn is_by_quota(&self) -> bool {
         self.cause.is_quota
     }
 
-    /// Allows the write at once and resets the backoff, because an input changed.
+    /// Allows the write immediately and resets the backoff, because an input changed.
     pub(crate) fn reset_backoff(&mut self) {
         (self.tries, self.again) = (0, Timestamp::MIN);
     }
 
-    /// Returns the condition update.
+    /// Returns the condition update that reports the refusal.
     pub fn update(&self) -> Option<&ConditionUpdate> {
         self.update.as_ref()
     }
@@ -212,7 +214,7 @@ mod tests {
         ConditionUpdate::new(Type::BuildReady, Status::False, Reason::ApplyFailed, text)
     }
 
-    /// Returns the times of the attempts at a write that is refused for this many seconds.
+    /// Returns the times at which a write is attempted that is refused for this many seconds.
     fn tries(cause: &RefusalCause, seconds: i64, chance: f64) -> Vec<f64> {
         let mut now = Timestamp::UNIX_EPOCH;
         let (mut known, mut tries): (Option<RefusedWrite>, _) = (None, Vec::new());

@@ -1,11 +1,11 @@
 //! Notifies Functions whose builds failed at a full or refusing registry, once the registry accepts uploads again.
 //!
-//! A registry sends no event when its volume grows or its login is corrected. So a small upload is tried every few
+//! A registry sends no event when its volume grows or its login is corrected. So a small upload is started every few
 //! seconds, and cancelled.
 //!
-//! Invariant: a registry is probed only while a build waits for it, and only if the operator chose it. A Function's
-//! namespace can name any address.
-//! Invariant: one probe serves all Functions with the same login. A Function is notified with increasing delays.
+//! Invariant: a registry is probed only while a build waits for it, and only if the operator chose the registry. The
+//! Secrets of a Function's namespace could specify any address. Invariant: one probe serves all Functions with the same
+//! login. A Function is notified with increasing delays.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ const PACE: Duration = Duration::from_secs(4);
 const LONGEST: Duration = Duration::from_secs(300);
 /// Maximum number of logins per round, and of concurrent probes.
 const AT_ONCE: (usize, usize) = (16, 4);
-/// Bytes of an upload.
+/// Size of the probing upload in bytes.
 const UPLOAD: usize = 256 << 10;
 /// Deadlines of a probe.
 const DEADLINES: Deadlines = Deadlines {
@@ -38,7 +38,7 @@ const DEADLINES: Deadlines = Deadlines {
     patience: Duration::ZERO,
 };
 
-/// A registry, and a digest of the login.
+/// A registry, and a digest of the login for it.
 type Target = (String, [u8; 32]);
 
 /// A registry that Functions wait for.
@@ -56,7 +56,7 @@ pub(super) struct RegistryWaits {
     begun: Notify,
 }
 
-/// Waits for a registry until it is dropped.
+/// The wait for a registry. It ends when this value is dropped.
 #[derive(Debug)]
 pub(super) struct Waiting {
     job: String,
@@ -104,7 +104,7 @@ impl RegistryWaits {
         let _: Option<()> = stop.run_until_cancelled(turns).await;
     }
 
-    /// Returns the registries of the next round, starting after the last one of the previous round.
+    /// Returns the registries of the next round. The round starts after the last registry of the previous round.
     fn next(&self, last: &mut Option<Target>) -> Vec<(Target, ImageRef, SecretData)> {
         let awaited = self.awaited.lock();
         let all = || awaited.iter().filter(|(_, one)| one.takes_uploads.receiver_count() > 0);
@@ -120,7 +120,7 @@ impl RegistryWaits {
 }
 
 impl Waiting {
-    /// Returns the failed Job.
+    /// Returns the name of the failed Job.
     pub(super) fn job(&self) -> &str {
         &self.job
     }

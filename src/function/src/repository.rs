@@ -8,7 +8,8 @@ use mainstay_api::conditions::cut;
 use mainstay_api::function::Built;
 use mainstay_cluster::secrets::Known;
 
-/// Returns the repository from the external registry's Secret, else from the default one. Fails with the reason.
+/// Returns the repository from the external registry's Secret, else from the default registry's Secret. Fails with the
+/// reason why neither can be used.
 pub(super) fn choose(
     settings: &Settings,
     external: &Known,
@@ -17,7 +18,7 @@ pub(super) fn choose(
 ) -> Result<Repository, String> {
     let names = [&settings.external_registry_secret, &settings.default_registry_secret];
     for (name, known) in names.into_iter().zip([external, default]) {
-        // The default Secret is not used until the external one is known to be absent.
+        // The default Secret is not used until the external registry's Secret is known to be absent.
         if let (false, Some((_, problem))) = (matches!(known, Known::Absent), known.problem()) {
             return Err(format!("Secret \"{name}\" {problem}"));
         }
@@ -31,7 +32,7 @@ pub(super) fn choose(
     let pushed = chosen.push.image(&function.namespace, &function.name, "latest").map_err(|error| error.to_string())?;
     let transport = match known.data().map(|data| Access::own(data, &pushed)) {
         Some(Ok(access)) => access.transport(),
-        // Our own builder reports the problem itself.
+        // Mainstay's own builder reports the problem itself.
         Some(Err(problem)) if settings.builder == Builder::Kaniko => return Err(problem.to_string()),
         Some(Err(_)) | None => Transport::default(),
     };
@@ -42,8 +43,8 @@ pub(super) fn choose(
 }
 
 impl Repository {
-    /// Returns this repository, or the one with the former name if an earlier release built this recipe there. A new
-    /// name alone is no reason to build, unless the login is limited to the new name.
+    /// Returns this repository, or the repository with the former name if an earlier release built this recipe there. A
+    /// new name alone is no reason to build, unless the login is limited to the new name.
     #[must_use]
     pub(super) fn keeping(self, built: Option<&Built>, recipe: &Recipe, function: &ResolvedFunction) -> Self {
         let name = image_name(&function.namespace, &function.name);
@@ -58,14 +59,14 @@ impl Repository {
     }
 }
 
-/// Returns why nodes do not use a Secret of this type, and a hint. Builds read its keys whatever its type is.
+/// Returns why nodes do not use a Secret of this type, and a hint. Builds read the Secret's keys whatever its type is.
 fn no_pull(secret: &str, kind: &str) -> Option<String> {
     const TYPED: &str = "kubernetes.io/dockerconfigjson";
     let kind = mainstay_object::printable(cut(kind, 64));
     (kind != TYPED).then(|| {
         format!(
-            "the Secret {secret} is of type {kind}: builds push with it, but nodes pull only with one of type {TYPED}; delete it \
-             and create it again with that type, with .dockerconfigjson and the same other keys"
+            "the Secret {secret} is of type {kind}: builds push with it, but nodes pull only with one of type \
+             {TYPED}; delete it and recreate it with that type, with .dockerconfigjson and the same other keys"
         )
     })
 }

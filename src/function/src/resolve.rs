@@ -1,10 +1,9 @@
 //! Resolves a Function with presets and defaults to a [`ResolvedFunction`], or to the list of its violations.
 //!
-//! Invariant: only this module refuses a Function. Children can be built from every resolved Function.
-//! Invariant: all violations are returned, not only the first.
-//! Invariant: a resolved Function never exposes credentials to its code: not those of builds, repositories, Receivers,
-//! ServiceAccounts or the agent.
-//! Invariant: pods of a Function and of its builds have only labels and annotations that `pod_keys` allows.
+//! Invariant: only this module refuses a Function. Children can be built from every resolved Function. Invariant: all
+//! violations are returned, not only the first. Invariant: a resolved Function never exposes credentials to its code:
+//! not the credentials of builds, repositories, Receivers, ServiceAccounts or the agent. Invariant: pods of a Function
+//! and of its builds have only labels and annotations that `pod_keys` allows.
 //!
 //! Not here: whether a GitRepository, a Secret or a registry exists; see `observe`.
 
@@ -41,13 +40,13 @@ use pods::is_ours;
 /// A valid Function with all defaults.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ResolvedFunction {
-    /// Its namespace.
+    /// The Function's namespace.
     pub namespace: String,
-    /// Its name.
+    /// The Function's name.
     pub name: String,
-    /// Its UID.
+    /// The Function's UID.
     pub uid: String,
-    /// Its `metadata.generation`.
+    /// The Function's `metadata.generation`.
     pub generation: Option<i64>,
     /// Labels of every child: the Function's own and the identifying labels.
     pub labels: BTreeMap<String, String>,
@@ -55,12 +54,12 @@ pub struct ResolvedFunction {
     pub build_labels: BTreeMap<String, String>,
     /// Labels of the serving pods.
     pub pod_labels: BTreeMap<String, String>,
-    /// Annotations of the serving pods, without Mainstay's own.
+    /// Annotations of the serving pods, without annotations that Mainstay sets.
     pub pod_annotations: BTreeMap<String, String>,
     /// Secrets whose keys are files in the serving pods.
     pub secret_mounts: Vec<SecretMount>,
-    /// Secrets whose keys become environment variables of the serving pods. A later Secret wins. They come from
-    /// bindings, not from the spec.
+    /// Secrets whose keys become environment variables of the serving pods. The value of a later Secret takes
+    /// precedence. These Secrets come from bindings, not from the spec.
     pub bound_secrets: Vec<BoundSecret>,
     /// Digest of the values of environment variables from Secrets.
     pub secrets_digest: Option<String>,
@@ -68,7 +67,7 @@ pub struct ResolvedFunction {
     pub runtime: &'static Runtime,
     /// The base image.
     pub base: BaseImage,
-    /// Whether the Function names the base image itself.
+    /// Whether the Function's spec specifies the base image.
     pub has_own_base: bool,
     /// The source.
     pub code: Code,
@@ -78,11 +77,11 @@ pub struct ResolvedFunction {
     pub resources: Resources,
     /// Resources of the build.
     pub build_resources: Resources,
-    /// Whether a Deployment or Knative runs it.
+    /// Whether the Function runs as a Deployment or on Knative.
     pub flavour: Flavour,
     /// Number of serving pods.
     pub replicas: Replicas,
-    /// Value of the annotation that requests another build.
+    /// Value of the annotation that requests a rebuild.
     pub rebuild: Option<String>,
     /// Problems that do not prevent the Function from working.
     pub warnings: Vec<Warning>,
@@ -93,16 +92,16 @@ pub struct ResolvedFunction {
 pub struct BoundSecret {
     /// Prefix of each variable name.
     pub prefix: String,
-    /// Its name.
+    /// Name of the Secret.
     pub secret: String,
 }
 
 /// The source of a Function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Code {
-    /// Inline.
+    /// Inline code.
     Inline {
-        /// Inline source.
+        /// The source code.
         source: String,
         /// Content of the dependency file. Without dependencies: empty for Python, `{}` for Node.js.
         dependencies: String,
@@ -123,12 +122,12 @@ pub enum Code {
 pub enum Origin {
     /// The GitRepository with this name in the same namespace.
     Named(String),
-    /// A repository at this address, declared in the Function itself.
+    /// A repository at this URL, declared in the Function itself.
     Own(RemoteUrl, Box<GitRepositorySpec>),
 }
 
 impl fmt::Display for Origin {
-    /// Writes the name, or the address without credentials. A name cannot be mistaken for an address.
+    /// Writes the name, or the URL without credentials. A name cannot be mistaken for a URL.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Named(name) => f.write_str(name),
@@ -140,21 +139,21 @@ impl fmt::Display for Origin {
 /// Number of serving pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Replicas {
-    /// Minimum.
+    /// Minimum number of pods.
     pub min: i64,
-    /// Maximum.
+    /// Maximum number of pods.
     pub max: i64,
-    /// A number that was set through `spec.replicas`; it overrides the other two.
+    /// A number that was set through `spec.replicas`. It overrides minimum and maximum.
     pub set: Option<i64>,
 }
 
 impl Replicas {
-    /// Whether an autoscaler sets the number.
+    /// Whether an autoscaler sets the number of pods.
     pub(crate) fn are_scaled(self) -> bool {
         self.fixed().is_none()
     }
 
-    /// Returns the number, unless an autoscaler sets it.
+    /// Returns the number of pods, unless an autoscaler sets it.
     pub fn fixed(self) -> Option<i64> {
         self.set.or_else(|| (self.min == self.max).then_some(self.min))
     }
@@ -173,7 +172,7 @@ impl ResolvedFunction {
         labels
     }
 
-    /// Returns the selector of the serving pods as text.
+    /// Returns the selector of the serving pods as a string.
     pub(crate) fn pod_selector_text(&self) -> String {
         let terms: Vec<_> = self.pod_selector().iter().map(|(label, value)| format!("{label}={value}")).collect();
         terms.join(",")
@@ -187,8 +186,8 @@ impl ResolvedFunction {
 
 /// Resolves a Function from the object and the settings alone.
 ///
-/// `credentials` are the Secrets of its namespace that its code must not read. The Function's own repository must not
-/// use them either.
+/// `credentials` are the Secrets of the namespace that must not be read by the Function's code and must not be used for
+/// the Function's own repository.
 pub fn resolve(
     function: &Function,
     settings: &Settings,
@@ -253,8 +252,8 @@ fn internal_labels(name: &str, uid: &str) -> BTreeMap<String, String> {
         .into()
 }
 
-/// Returns the Function's labels, overridden by the identifying labels. Mainstay's labels are left out, because they
-/// would mark the children as applied by a GitSync. The label of serving pods is left out, because build pods get these
+/// Returns the Function's labels, overridden by the identifying labels. Mainstay's labels are excluded, because they
+/// would mark the children as applied by a GitSync. The label of serving pods is excluded, because build pods get these
 /// labels too.
 fn labels(function: &Function, internal: BTreeMap<String, String>) -> BTreeMap<String, String> {
     let own = function.labels().iter().filter(|(key, _)| !is_ours(key) && *key != names::RESOURCE);
@@ -266,7 +265,7 @@ fn labels(function: &Function, internal: BTreeMap<String, String>) -> BTreeMap<S
 /// Returns the runtime name of a Function. The runtime may not exist.
 pub(super) fn runtime_of<'a>(function: &'a Function, settings: &'a Settings) -> &'a str {
     let given = function.spec.runtime.as_deref().filter(|name| !name.is_empty());
-    // A Function without a runtime keeps the one of its last build.
+    // A Function without a runtime keeps the runtime of its last build.
     let kept = function.status.as_ref().and_then(|status| status.runtime.as_deref()).filter(|name| !name.is_empty());
     let name = given.or_else(|| kept.filter(|name| runtimes::find(name).is_some()));
     name.unwrap_or(&settings.default_runtime)
@@ -288,7 +287,7 @@ fn runtime(function: &Function, settings: &Settings, is_git: bool, found: &mut F
     let Some(runtime) = runtimes::find(name) else {
         let path = if is_git { "spec.runtime" } else { "spec.deps" };
         let known: Vec<_> = runtimes::all().iter().map(|runtime| runtime.name).collect();
-        let details = format!("spec.runtime is one of {}", known.join(", "));
+        let details = format!("spec.runtime must be one of {}", known.join(", "));
         found.wrong(Violation::runtime(format!("cannot find runtime: {}", shown(name)), path, details));
         return None;
     };
@@ -303,7 +302,7 @@ fn warn_of(runtime: &Runtime, row: &str, found: &mut Findings) {
     }
 }
 
-/// Warns if the node has another version of the language.
+/// Warns if the node has a different version of the language.
 fn warn_of_node(runtime: &Runtime, programs: &NodePrograms, found: &mut Findings) {
     let (name, wanted) = (runtime.name, runtime.version);
     let language = runtime.language.name();
@@ -362,7 +361,7 @@ fn base(
     set.map(|(base, _)| base.clone()).or_else(shipped)
 }
 
-/// Returns the violation for an invalid base image, with a hint.
+/// Returns the violation for an invalid base image, with a hint about its correction.
 fn invalid_base_image(image: &str, why: InvalidBaseImage) -> Violation {
     let (path, image) = ("spec.runtimeImageOverride", shown(image));
     match why {

@@ -1,4 +1,4 @@
-//! Completes requests and limits from a preset, and validates the given ones.
+//! Completes requests and limits from a preset, and validates given requests and limits.
 
 use super::presets::ResourcesPreset;
 use super::quantity::{Quantity, RULE};
@@ -24,8 +24,8 @@ pub(super) fn complete(
     let (request, limit) = (preset.request_cpu.as_ref(), preset.limit_cpu.as_ref());
     fill(&mut requests, &mut limits, "cpu", request, limit);
     check(&requests, &limits, least, path, violations);
-    // The API server would set the same default in every pod. Setting it here makes the agent its owner, so that a
-    // manual request cannot contradict the limit.
+    // The API server would set the same default in every pod. Setting the request here makes the agent the owner of the
+    // field, so that a manual request cannot contradict the limit.
     for (name, limit) in limits.iter() {
         if requests.get(name).is_none() {
             requests.insert(name, limit.clone());
@@ -54,7 +54,7 @@ pub(super) fn limit_below<'a>(given: Option<&'a Resources>, name: &str, least: &
     (size(limit)? < size(least)?).then_some(limit)
 }
 
-/// Whether the amount is missing or zero. Such an amount is filled in.
+/// Whether an amount is missing or zero. Such an amount is replaced with the preset's.
 fn is_unset(amount: Option<&Amount>) -> bool {
     amount.is_none_or(|amount| Quantity::parse(&amount.0).is_some_and(Quantity::is_zero))
 }

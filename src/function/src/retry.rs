@@ -11,19 +11,19 @@ use mainstay_object::failure::{Backoff, Class};
 /// The maximum delay as a multiple of the first delay.
 const MAX_FACTOR: u32 = 10;
 
-/// Number of consecutive failures.
+/// The number of consecutive failures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Retry {
     failures: u32,
 }
 
 impl Retry {
-    /// Records a failure. Returns the delay before the next attempt. The delay starts with `first`; `chance` (0 to 1)
-    /// adds jitter.
+    /// Records a failure. Returns the delay before the next attempt. The first delay is `first`; `chance` (0 to 1) adds
+    /// jitter.
     pub(super) fn failed(&mut self, unread: &SourceError, first: Duration, chance: f64) -> Duration {
         self.failures = self.failures.saturating_add(1);
         let backoff = match unread.class {
-            // A missing object usually appears soon.
+            // A missing object, such as a GitRepository, usually appears soon.
             Class::NotReady => Backoff::new(Duration::from_secs(1), first.min(Duration::from_secs(120))),
             _ => Backoff::new(first, first.saturating_mul(MAX_FACTOR)),
         };

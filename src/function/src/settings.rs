@@ -55,7 +55,7 @@ impl NodePrograms {
 pub struct Settings {
     /// Image with the program `mainstay`, for the containers of build Jobs.
     pub builder_image: String,
-    /// Whether Functions run as Deployments or on Knative, unless they choose it themselves.
+    /// Whether Functions run as Deployments or on Knative, unless a Function chooses for itself.
     pub serving: Flavour,
     /// Secret in a Function's namespace with the credentials for pulling `builder_image`, if any.
     pub image_pull_secret: Option<String>,
@@ -67,12 +67,13 @@ pub struct Settings {
     pub executor_image: Option<String>,
     /// Extra arguments of Kaniko's executor.
     pub executor_args: Vec<String>,
-    /// Base images by runtime, instead of the [shipped ones](runtimes::Runtime::base_image). `*` matches all other
-    /// runtimes.
+    /// Base images by runtime, instead of the [shipped base images](runtimes::Runtime::base_image). `*` matches all
+    /// other runtimes.
     pub base_images: BTreeMap<String, BaseImage>,
-    /// The node's programs that run all Functions instead of their base images; `None`: images are used.
+    /// The node's programs that run all Functions instead of their base images; with `None`, base images are used.
     pub node_programs: Option<NodePrograms>,
-    /// When Functions adopt another base image and resolve base image tags again. `None`: images at once, tags never.
+    /// When Functions switch to a changed base image and resolve base image tags again. With `None`, Functions switch
+    /// to a changed base image immediately and never resolve tags again.
     pub base_schedule: Option<Cron>,
     /// Platform of the images, for example `linux/amd64`.
     pub platform: String,
@@ -94,7 +95,7 @@ pub struct Settings {
     pub reserved_env: Vec<String>,
     /// Additional labels and annotations that Functions may put on their pods.
     pub pod_keys: PodKeys,
-    /// Registry Secret that takes precedence in every namespace that has it.
+    /// Registry Secret that takes precedence in every namespace that contains it.
     pub external_registry_secret: String,
     /// Default registry Secret.
     pub default_registry_secret: String,
@@ -102,13 +103,13 @@ pub struct Settings {
     pub package_registry_secret: String,
     /// Namespaces that receive no copies of the agent's registry and package Secrets.
     pub excluded_namespaces: Vec<String>,
-    /// Service account of serving pods; `None` is the namespace's default.
+    /// ServiceAccount of serving pods; `None` selects the namespace's default.
     pub service_account: Option<String>,
-    /// Service account of build pods; `None` is the namespace's default.
+    /// ServiceAccount of build pods; `None` selects the namespace's default.
     pub build_service_account: Option<String>,
-    /// Address for publishing events: `PUBLISHER_PROXY_ADDRESS` of every pod.
+    /// URL for publishing events: `PUBLISHER_PROXY_ADDRESS` of every pod.
     pub publisher: String,
-    /// Address for traces: `TRACE_COLLECTOR_ENDPOINT` of every pod.
+    /// URL for traces: `TRACE_COLLECTOR_ENDPOINT` of every pod.
     pub trace_collector: String,
     /// The agent's proxy settings, as environment variables of the `fetch` container.
     pub proxies: Vec<(String, String)>,
@@ -133,27 +134,28 @@ pub struct Settings {
 /// A key of a Secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SecretKey {
-    /// Name of the Secret.
+    /// Name.
     pub secret: String,
-    /// The key.
+    /// Key in the Secret.
     pub key: String,
 }
 
 /// The retention policy for images in the in-cluster registry.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Retention {
-    /// When images are removed; `None`: never.
+    /// When images are removed; `None` means never.
     pub schedule: Option<Cron>,
-    /// Number of builds of each Function that are kept besides the running ones.
+    /// Number of builds of each Function that are kept besides the running images.
     pub builds: usize,
     /// How long an image is kept after a build pushed it or found it in the registry.
     pub grace: Duration,
-    /// How long a new leader waits before it lists used images. After an outage, nodes report their images late.
+    /// How long a new leader waits before it lists used images. The delay exists because nodes report their images late
+    /// after an outage.
     pub settle: Duration,
 }
 
 impl Default for Retention {
-    /// Removes images every night at 03:30 UTC.
+    /// Returns the policy that removes images every night at 03:30 UTC.
     fn default() -> Self {
         Self {
             schedule: Cron::parse("30 3 * * *", TimeZone::UTC).ok(),
@@ -167,9 +169,9 @@ impl Default for Retention {
 /// Smallest allowed CPU and memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MinResources {
-    /// CPU.
+    /// Smallest allowed CPU.
     pub cpu: Amount,
-    /// Memory.
+    /// Smallest allowed memory.
     pub memory: Amount,
 }
 
@@ -179,7 +181,7 @@ impl Settings {
         (self.builder == Builder::Kaniko).then(|| self.executor_image.as_deref().unwrap_or_default())
     }
 
-    /// Returns the `imagePullSecrets` of build pods. `registry` is the registry's Secret.
+    /// Returns the `imagePullSecrets` of build pods. `registry` is the name of the registry's Secret.
     pub(crate) fn pull_secrets(&self, registry: &str) -> Vec<LocalObjectReference> {
         let other = self.image_pull_secret.as_deref().filter(|secret| *secret != registry);
         let all = [registry].into_iter().chain(other);
@@ -191,7 +193,7 @@ impl Settings {
         [&self.external_registry_secret, &self.default_registry_secret, &self.package_registry_secret]
     }
 
-    /// Returns the purposes of all Secrets that the settings name, in every namespace.
+    /// Returns the purposes of all Secrets that the settings reference; they apply in every namespace.
     pub fn purposes(&self) -> Vec<(String, Purpose)> {
         let [external, default, packages] = self.secrets();
         let pull = self.image_pull_secret.as_deref().map(|secret| (secret, Purpose::BuilderImage));

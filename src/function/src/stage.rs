@@ -7,7 +7,7 @@
 //! Invariant: the Deployment is not touched before its image is built.
 //! Invariant: only children that the Function controls are deleted, and only by their UID.
 //!
-//! Not here: reactions to a refused write. `perform` reports it, and the next reconcile decides again.
+//! Not here: reactions to a refused write. `perform` reports the refusal, and the next reconcile decides again.
 
 mod address;
 mod build;
@@ -43,7 +43,7 @@ use mainstay_api::names::MANAGED_BY;
 use mainstay_engine::managed::{AppliedConfiguration, Desired, Mark};
 use mainstay_object::{Digest, Key, Object, Place};
 
-/// Words in error messages of container runtimes when a registry requires other credentials.
+/// Words in the error messages of container runtimes if a registry requires different credentials.
 const REFUSED_PULLS: [&str; 5] = ["unauthorized", "denied", "forbidden", "authentication", "no basic auth credentials"];
 
 /// The image repository of a Function.
@@ -53,18 +53,18 @@ pub struct Repository {
     pub push: String,
     /// The address for nodes, without tag.
     pub pull: String,
-    /// The Secret with its credentials.
+    /// The Secret with the credentials of the repository.
     pub secret: String,
-    /// How builds access it.
+    /// How builds connect to the registry.
     pub transport: Transport,
-    /// Why nodes do not use that Secret, and how to change that; `None` if they use it.
+    /// Why nodes do not use that Secret, and how to change that; `None` if nodes use the Secret.
     pub no_pull: Option<String>,
-    /// Whether the login is limited to the repositories of its namespace.
+    /// Whether the login is limited to the repositories of the Function's namespace.
     pub is_limited: bool,
 }
 
 impl Repository {
-    /// Formats a pod's problem. If a registry refused a pull, the text also says why the node has no credentials.
+    /// Formats a pod's problem. If a registry refused a pull, the message also says why the node has no credentials.
     fn explain(&self, (reason, text): &(String, String)) -> String {
         let is_refused = || {
             let text = text.to_ascii_lowercase();
@@ -86,11 +86,11 @@ impl Repository {
 pub struct Resolved<'a> {
     /// The Function.
     pub function: &'a ResolvedFunction,
-    /// The inputs of its image.
+    /// The inputs of the Function's image.
     pub recipe: &'a Recipe,
-    /// Its image repository.
+    /// The Function's image repository.
     pub repository: &'a Repository,
-    /// Its source in Git, and the access to it; `None` for inline code.
+    /// The Function's source in Git, and how to access it; `None` for inline code.
     pub git: Option<(&'a Tree, &'a Access)>,
     /// The operator's settings.
     pub settings: &'a Settings,
@@ -104,11 +104,11 @@ pub struct Observed<'a> {
     pub status: &'a FunctionStatus,
     /// Returns the digest of the desired document of a managed object.
     pub kept: &'a dyn Fn(&Key) -> Option<Digest>,
-    /// Returns whether an autoscaler may scale the Deployment of this name to zero.
+    /// Returns whether an autoscaler may scale the Deployment with this name to zero.
     pub may_rest: &'a dyn Fn(&str) -> bool,
     /// The known state of Knative.
     pub knative: &'a Presence,
-    /// Its place in the build queue.
+    /// Whether the Function may build now, and otherwise its position in the build queue.
     pub admission: Admission,
     /// Returns whether a held-up Job has to be suspended.
     pub must_yield: &'a dyn Fn(&Job) -> bool,
@@ -121,18 +121,19 @@ pub struct Observed<'a> {
 pub struct ReconcileState {
     /// When the position in the queue was last reported.
     pub queue_reported: Option<Timestamp>,
-    /// UID of a complete Job without a report, and since when.
+    /// UID of a complete Job whose report is missing, and the time since when it is awaited.
     pub report_awaited: Option<(String, Timestamp)>,
-    /// UID of a Job, and the last problem of its pods. The pods themselves are deleted at the Job's deadline.
+    /// UID of a Job, and the last problem of its pods. The problem is kept because the pods are deleted at the Job's
+    /// deadline.
     pub problem: Option<(String, String)>,
-    /// Name of the Job whose inputs or credentials have changed since it started. It is replaced as soon as it fails or
-    /// is held up.
+    /// Name of the Job whose inputs or credentials have changed since it started. The Job is replaced as soon as it
+    /// fails or is held up.
     pub retry_now: Option<String>,
-    /// Tag of an image, and why its last build failed. The next build reports it while it runs.
+    /// Tag of an image, and why its last build failed. The next build reports this failure while it runs.
     pub failed: Option<(String, String)>,
     /// The last refused write.
     pub refused: Option<RefusedWrite>,
-    /// Secrets that the Function names and that do not exist.
+    /// Secrets that the Function references and that do not exist.
     pub missing_secrets: BTreeSet<String>,
     /// State of the Knative Service at the last cleanup that left no Revision to delete.
     pub cleaned_up: Option<String>,
@@ -143,20 +144,20 @@ pub struct ReconcileState {
 pub struct ConditionUpdate {
     /// The condition.
     pub condition: Type,
-    /// Its status.
+    /// The condition's status.
     pub status: Status,
-    /// Its reason.
+    /// The condition's reason.
     pub reason: Reason,
-    /// Its message.
+    /// The condition's message.
     pub message: String,
-    /// Whether it describes an earlier generation.
+    /// Whether the condition describes an earlier generation.
     pub outdated: bool,
-    /// Whether it reports an action. An action is emitted as an Event even if the condition is unchanged.
+    /// Whether the update reports an action. An action is emitted as an Event even if the condition is unchanged.
     pub done: bool,
 }
 
 impl ConditionUpdate {
-    /// An update that reports no action.
+    /// Returns an update that reports no action.
     pub fn new(condition: Type, status: Status, reason: Reason, message: impl Into<String>) -> Self {
         Self { condition, status, reason, message: message.into(), outdated: false, done: false }
     }
@@ -167,7 +168,7 @@ impl ConditionUpdate {
 pub enum Step {
     /// Set a condition.
     SetCondition(ConditionUpdate),
-    /// Confirm a condition for this generation.
+    /// Confirm an unchanged condition for this generation.
     ConfirmCondition(Type),
     /// Set a condition unless a write of this reconcile has set it.
     SetConditionUnlessWritten(ConditionUpdate),
@@ -175,7 +176,7 @@ pub enum Step {
     Put(Box<Put>),
     /// Delete an object.
     Delete {
-        /// Its kind.
+        /// The object's kind.
         child_kind: ChildKind,
         /// The object.
         identity: ChildIdentity,
@@ -184,7 +185,7 @@ pub enum Step {
     Suspend {
         /// The Job.
         identity: ChildIdentity,
-        /// How long, how often before, and why; `None` to resume it.
+        /// How often the Job was suspended, until when, and why; `None` to resume it.
         suspension: Option<(u32, Suspension)>,
     },
     /// A refused write is not retried yet: the reconcile ends here.
@@ -203,9 +204,9 @@ pub enum Step {
         /// Whether the Function serves requests during the transfer.
         serves: bool,
     },
-    /// Take that Service back from Knative, or delete the Knative Services if it cannot be taken back.
+    /// Take the Service with the Function's name back from Knative. If that fails, delete the Knative Services.
     TakeAddress {
-        /// Its name.
+        /// Name of the Service.
         name: String,
         /// The desired Service.
         document: Box<Value>,
@@ -224,25 +225,25 @@ pub enum Step {
 /// An apply of a child.
 #[derive(Clone, Debug)]
 pub struct Put {
-    /// Its kind.
+    /// The child's kind.
     pub child_kind: ChildKind,
     /// The desired object.
     pub desired: Arc<Desired>,
-    /// Its resource version, if it exists and belongs to the Function.
+    /// The child's resource version, if it exists and belongs to the Function.
     pub version: Option<String>,
-    /// Its UID and the configuration that an earlier agent applied, if known.
+    /// The child's UID and the configuration that an earlier agent applied, if known.
     pub last_applied: Option<(String, AppliedConfiguration)>,
-    /// The condition that it belongs to.
+    /// The condition that reports the apply.
     pub condition: Type,
-    /// The condition's reasons after creation and after a change.
+    /// The condition's reasons after the child was created and after it was changed.
     pub reasons: [Reason; 2],
     /// Whether the condition still describes an earlier generation.
     pub outdated: bool,
-    /// Whether the previous version keeps serving during the rollout.
+    /// Whether the previous version keeps serving requests during the rollout.
     pub serves: bool,
-    /// Whether the Function moves from Knative to a Deployment. Knative's Service of the same name may still exist.
+    /// Whether the Function is moved from Knative to a Deployment. Knative's Service of the same name may still exist.
     pub moves: bool,
-    /// Appended to the condition's message.
+    /// A note that is appended to the condition's message.
     pub note: String,
 }
 
@@ -255,13 +256,13 @@ pub struct Record {
     pub building: Option<(String, i64)>,
     /// When a failed build is retried.
     pub retry_at: Option<Timestamp>,
-    /// When the Function moves to another base image.
+    /// When the Function switches to a changed base image.
     pub moves_at: Option<Timestamp>,
-    /// Position in the queue.
+    /// Position in the build queue.
     pub queue: Option<usize>,
-    /// The image that serves.
+    /// The image that serves requests.
     pub image: Option<String>,
-    /// Whether that image was built from the current generation.
+    /// Whether the serving image was built from the current generation.
     pub serves_current: bool,
     /// Whether a Knative Service may exist.
     pub has_knative_service: bool,
@@ -272,13 +273,13 @@ pub struct Record {
 /// The decision of a reconcile.
 #[derive(Debug, Default)]
 pub struct Decision {
-    /// The steps, in order; the first that fails ends the reconcile.
+    /// The steps, in order; the first step that fails ends the reconcile.
     pub steps: Vec<Step>,
-    /// The build record. It is written even if a step fails.
+    /// The build record. The record is written even if a step fails.
     pub record: Record,
     /// The record to write if the Job is not created. A build that could not start does not count as an attempt.
     pub without_job: Option<Box<Record>>,
-    /// Whether the Function needs a place in the build queue. `true` queues the Function, `false` removes it from the
+    /// Whether the Function needs to be in the build queue. `true` queues the Function, `false` removes it from the
     /// queue.
     pub in_queue: bool,
     /// When to reconcile again without an event.
@@ -351,7 +352,7 @@ impl Decision {
         self.steps.push(Step::SetCondition(ConditionUpdate::new(condition, status, reason, message)));
     }
 
-    /// Sets a condition to report an action.
+    /// Sets a condition in order to report an action.
     fn report_action(&mut self, condition: Type, status: Status, reason: Reason, message: impl Into<String>) {
         self.steps.push(Step::SetCondition(ConditionUpdate {
             done: true,
@@ -460,7 +461,7 @@ fn put(
     let version = known.map(|identity| identity.version.clone());
     let last_applied = known.and_then(|identity| Some((identity.uid.clone(), identity.last_applied?)));
     let serves = condition == Type::Running && serving::goes_on(resolved, observed);
-    // Without a new image the old one keeps serving, so the condition still describes an earlier generation.
+    // Without a new image the old image keeps serving requests, so the condition still describes an earlier generation.
     let outdated = condition == Type::Running && (serves || decision.image.is_none());
     let (moves, note) = (observed.status.serving.is_some(), String::new());
     let put = Put { child_kind, desired, version, last_applied, condition, reasons, outdated, serves, moves, note };
@@ -468,7 +469,8 @@ fn put(
     true
 }
 
-/// Returns the name of the child to keep: the one with the right name, else the first. Deletes the others.
+/// Returns the name of the child to keep: the child with the right name, else the first child. Deletes the other
+/// children.
 fn one_of(decision: &mut Decision, child_kind: ChildKind, there: &[&ChildIdentity], name: String) -> String {
     let kept = there.iter().find(|identity| identity.name == name).or(there.first());
     let name = kept.map_or(name, |identity| identity.name.clone());

@@ -1,7 +1,7 @@
 //! Computes the status of a Function after a reconcile, and which updates are emitted as messages.
 //!
-//! Invariant: equal inputs give an equal status, so an unchanged status is not written.
-//! Invariant: `observedGeneration` changes together with the conditions of that generation.
+//! Invariant: equal inputs result in an equal status, so an unchanged status is not written. Invariant:
+//! `observedGeneration` changes together with the conditions of that generation.
 
 use std::borrow::Cow;
 
@@ -22,17 +22,17 @@ pub struct Reconciled {
     pub updates: Vec<ConditionUpdate>,
     /// Conditions that are unchanged and confirmed for this generation.
     pub confirmed: Vec<Type>,
-    /// The build record; `None` if the reconcile ended before it.
+    /// The build record; `None` if the reconcile ended before the build record was determined.
     pub record: Option<Record>,
     /// Commit and tree of a Git Function.
     pub source: Option<(String, String)>,
     /// The runtime.
     pub runtime: Option<String>,
-    /// The warnings; `None` if the reconcile ended before them.
+    /// The warnings; `None` if the reconcile ended before the warnings were determined.
     pub warnings: Option<Vec<Warning>>,
 }
 
-/// Returns the warnings that were not emitted yet. The status lists the emitted ones.
+/// Returns the warnings that were not emitted yet. The status lists the emitted warnings.
 pub fn unreported<'p>(old: &FunctionStatus, reconciled: &'p Reconciled) -> impl Iterator<Item = &'p Warning> {
     let reported = old.warnings.clone();
     reconciled.warnings.iter().flatten().filter(move |warning| !reported.contains(&warning.to_string()))
@@ -89,7 +89,7 @@ fn mark_unknown(status: &mut FunctionStatus, message: &str, generation: Option<i
             );
         }
     }
-    // The condition that changed last is first.
+    // The condition that changed last is listed first.
     status.conditions.sort_by_key(|condition| Some(&condition.type_) != first.as_ref());
 }
 
@@ -122,8 +122,8 @@ fn set_condition(
     )
 }
 
-/// Maximum bytes of a spec field that the status repeats. An inline source may use most of an object's maximum size, so
-/// a second copy would not fit and no status could be written.
+/// Maximum size in bytes of a spec field that the status repeats. An inline source may use most of an object's maximum
+/// size, so a second copy would not fit and no status could be written.
 const MAX_COPY: usize = 64 << 10;
 
 fn copied(text: Option<&String>) -> Option<String> {
@@ -134,7 +134,7 @@ fn set_source(status: &mut FunctionStatus, function: &Function, reconciled: &Rec
     let spec = &function.spec;
     let source = super::git::said(spec);
     if reconciled.source.is_none() && status.source.as_deref() != Some(&source) {
-        // The tree belongs to another repository.
+        // The tree belongs to a different repository.
         status.tree = None;
     }
     status.source = Some(source).filter(|text| text.len() <= MAX_COPY).map(Cow::into_owned);
@@ -188,7 +188,8 @@ pub fn patch(old: &FunctionStatus, new: &FunctionStatus) -> Value {
     serde_json::json!({ "status": new })
 }
 
-/// Sets fields of `old` that `new` lacks to null, at every depth. A merge patch removes a field only this way.
+/// Sets fields of `old` that `new` lacks to null, at every depth. A merge patch removes a field only if its value is
+/// null.
 fn set_null(old: &Value, new: &mut Value) {
     let (Some(old), Some(new)) = (old.as_object(), new.as_object_mut()) else { return };
     for (key, old) in old {
@@ -228,7 +229,8 @@ mod tests {
         check(Some(vec![b]), "b", "PresetUnknown: b");
     }
 
-    /// Returns the conditions after a reconcile of generation 2. Before it, all are True for generation 1.
+    /// Returns the conditions after a reconcile of generation 2. Before this reconcile, all conditions are True for
+    /// generation 1.
     fn next(reconciled: &Reconciled) -> [String; 3] {
         let mut function = Function::new("hello", FunctionSpec::default());
         function.metadata.generation = Some(1);
@@ -252,11 +254,11 @@ mod tests {
         assert_eq!(Type::ALL.map(Type::as_str), ["ConfigurationReady", "BuildReady", "Running"]);
         let refused = Reconciled { updates: updates(Type::ConfigurationReady, Status::False), ..Reconciled::default() };
         assert_eq!(next(&refused), [wrong, "Unknown of 2", runs]);
-        // The reconcile ended before the build, or immediately.
+        // The reconcile ended before the build or at its start.
         assert_eq!(next(&Reconciled { record: record.clone(), ..refused }), [wrong, "Unknown of 2", runs]);
         let nothing = Reconciled { record: record.clone(), ..Reconciled::default() };
         assert_eq!(next(&nothing), ["Unknown of 2", "Unknown of 2", runs]);
-        // The old image serves. The condition describes the old generation.
+        // The old image serves requests. The condition describes the old generation.
         let mut serves = updates(Type::Running, Status::True);
         serves[0].outdated = true;
         let confirmed = vec![Type::ConfigurationReady, Type::BuildReady];

@@ -1,18 +1,19 @@
-//! Recognises a syntax error of the handler in the log of the container `install`, and names its place in the source.
+//! Recognises a syntax error of the handler in the log of the container `install`, and returns its location in the
+//! source.
 //!
 //! The syntax check is the first command of the container, so its output begins the log. Packages can write to the log
 //! too, so the result determines only a message and a delay.
 
 use crate::log_tail::log_tail;
 
-/// The errors with which Python refuses to parse a file. The first one is that of Node.js, too.
+/// The errors with which Python refuses to parse a file. Node.js uses the first one, too.
 const ERRORS: [&str; 3] = ["SyntaxError: ", "IndentationError: ", "TabError: "];
 /// The first line of an error in Python.
 const TRACEBACK: &str = "Traceback (most recent call last):";
 /// Directory of the source in the workspace.
 const SOURCE: &str = "src/";
 
-/// Returns a syntax error of the handler with its place, such as `handler.js:3: SyntaxError: Unexpected token ')'`.
+/// Returns a syntax error of the handler with its location, such as `handler.js:3: SyntaxError: Unexpected token ')'`.
 /// `None` if the log does not begin with one.
 pub(super) fn of_log(log: &str) -> Option<String> {
     let mut lines = log.lines().map(str::trim_end).filter(|line| !line.is_empty());
@@ -30,7 +31,8 @@ fn frame(line: &str) -> Option<&str> {
     line.strip_prefix("  File \"")
 }
 
-/// Converts the rest of such a line, `src/handler.py", line 3`.
+/// Converts the location in a traceback line of Python, which is the rest after the opening quote: `src/handler.py",
+/// line 3`.
 fn place_in_python(frame: &str) -> Option<String> {
     let (file, number) = frame.split_once("\", line ")?;
     named(file, number)

@@ -1,6 +1,6 @@
 //! Computes the tag of an image, a digest of all its inputs, and the causes of a build.
 //!
-//! Invariant: equal inputs give equal tags on every machine, and different inputs give different ones. Each part is
+//! Invariant: equal inputs result in equal tags on every machine, and different inputs in different tags. Each part is
 //! prefixed with its length, so different sequences of parts have different encodings.
 //!
 //! Not among the inputs: environment, labels, replicas, passwords, other directories of the repository, and the
@@ -19,7 +19,7 @@ use mainstay_api::function::{Built, Inputs};
 /// The inputs of an image as digests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recipe {
-    /// The image's tag: 64 hexadecimal digits.
+    /// The image's tag, which has 64 hexadecimal digits.
     pub tag: String,
     /// Digests of the inputs, to determine the causes of a build.
     pub inputs: Inputs,
@@ -59,8 +59,8 @@ impl fmt::Display for BuildCause {
 }
 
 /// Returns the recipe of a Function's image. `tree` is the Git tree of `baseDir` in hexadecimal digits, followed by the
-/// other inputs of its files; `None` for inline Functions. `since` is the last time at which a base image tag was due
-/// for resolution.
+/// other inputs that determine the files of the build; `None` for inline Functions. `since` is the last time at which a
+/// base image tag was due for resolution.
 pub(crate) fn recipe(
     function: &ResolvedFunction,
     tree: Option<&str>,
@@ -110,7 +110,7 @@ fn prefixed(parts: &[&str]) -> Vec<u8> {
     bytes
 }
 
-/// Returns when the tag of this base image was last due for resolution: [`recipe`]'s `since`.
+/// Returns when the tag of this base image was last due for resolution. The result is the `since` of [`recipe`].
 pub(crate) fn resolved_since(base: &BaseImage, settings: &Settings, now: Timestamp) -> Option<Timestamp> {
     let schedule = settings.base_schedule.as_ref().filter(|_| matches!(base, BaseImage::Tagged(_)))?;
     schedule.previous(now)
@@ -131,7 +131,7 @@ pub fn causes(recipe: &Recipe, repository: &str, built: Option<&Built>) -> Vec<B
     .into_iter()
     .filter_map(|(differs, cause)| differs.then_some(cause))
     .collect();
-    // Short digests can collide, and users can edit a status. The tag decides.
+    // Short digests can collide, and users can edit a status. So the tag is compared as well.
     if causes.is_empty() && recipe.tag != built.tag {
         causes.push(BuildCause::Source);
     }

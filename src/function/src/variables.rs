@@ -1,6 +1,6 @@
 //! Parses settings from environment variables: Mainstay's own, and those of Kyma's Functions that still apply.
 //!
-//! Invariant: an invalid variable is reported, never ignored. An empty one selects the default.
+//! Invariant: an invalid variable is reported, never ignored. An empty variable selects the default.
 
 mod config_map;
 mod parse;
@@ -24,7 +24,7 @@ use table::{BUILDER, EXECUTOR_ARGS, EXECUTOR_IMAGE};
 pub struct InvalidVariable {
     /// Name of the variable.
     pub name: String,
-    /// Why it is invalid.
+    /// Why the variable is invalid.
     pub why: String,
 }
 
@@ -32,8 +32,8 @@ pub struct InvalidVariable {
 const PROXIES: [&str; 6] = ["HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "https_proxy", "http_proxy", "no_proxy"];
 
 impl Settings {
-    /// Returns `base` with the values of these variables, which may include others than [`VARIABLES`]. Reports all
-    /// invalid ones.
+    /// Returns `base` with the values of these variables. Variables that are not in [`VARIABLES`] may be among them.
+    /// Reports all invalid variables.
     pub fn from_env(
         base: Self,
         variables: impl IntoIterator<Item = (String, String)>,
@@ -59,7 +59,8 @@ impl Settings {
     }
 }
 
-/// Returns the default presets that are missing or incomplete. All others are completed from them.
+/// Returns an error for each default preset that is missing or incomplete. All other presets are completed from the
+/// defaults.
 fn incomplete(settings: &Settings) -> Vec<InvalidVariable> {
     let refuse = |kind: &str, default: &str, why: &str| InvalidVariable {
         name: format!("WEBHOOK_DEFAULTING_{kind}_DEFAULT_PRESET"),
@@ -83,7 +84,8 @@ fn incomplete(settings: &Settings) -> Vec<InvalidVariable> {
     refused
 }
 
-/// Returns why Kaniko cannot build with these settings. Other builders ignore them, so they are checked here.
+/// Returns why Kaniko cannot build with these settings. Mainstay's own builder ignores these settings, so they are
+/// checked here and not when they are parsed.
 fn unfit_for_kaniko(settings: &Settings) -> Vec<InvalidVariable> {
     let refuse = |name: &str, why: String| InvalidVariable { name: name.to_owned(), why };
     let mut refused = Vec::new();
@@ -96,7 +98,7 @@ fn unfit_for_kaniko(settings: &Settings) -> Vec<InvalidVariable> {
     refused.extend(all.map(|why| refuse(EXECUTOR_ARGS, why)));
     for (runtime, base) in &settings.base_images {
         if !matches!(base, BaseImage::Image(_)) {
-            let why = format!("{runtime}: Kaniko builds on images in registries only, and \"{base}\" is none");
+            let why = format!("{runtime}: Kaniko builds on images in registries only, and \"{base}\" is not one");
             refused.push(refuse("MAINSTAY_BASE_IMAGES", why));
         }
     }

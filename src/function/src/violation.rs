@@ -22,27 +22,27 @@ pub struct Violation {
 }
 
 impl Violation {
-    /// A required field is missing.
+    /// Returns the violation for a missing required field.
     pub(super) fn missing(path: &str) -> Self {
         Self::new("missing field(s)".into(), path)
     }
 
-    /// A field has an invalid value.
+    /// Returns the violation for a field with an invalid value.
     pub(super) fn invalid(what: impl fmt::Display, path: &str) -> Self {
         Self::new(format!("invalid value: {what}"), path)
     }
 
-    /// A key has an invalid name.
+    /// Returns the violation for a key with an invalid name.
     pub(super) fn key(name: &str, path: &str, details: String) -> Self {
         Self { details, ..Self::new(format!("invalid key name \"{}\"", shown(name)), path) }
     }
 
-    /// A runtime is not available.
+    /// Returns the violation for a runtime that is not available.
     pub(super) fn runtime(what: impl fmt::Display, path: &str, details: String) -> Self {
         Self { details, reason: Reason::RuntimeNotSupported, ..Self::invalid(what, path) }
     }
 
-    /// Adds details.
+    /// Adds details to the violation.
     pub(super) fn because(self, details: impl Into<String>) -> Self {
         Self { details: details.into(), ..self }
     }
@@ -62,7 +62,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Returns all violations as one text, for the condition and the webhook's response.
+/// Returns all violations as one string, for the condition and the webhook's response.
 pub fn text(violations: &[Violation]) -> String {
     let mut merged: BTreeMap<(&str, &str), Vec<&String>> = BTreeMap::new();
     for violation in violations {
@@ -77,7 +77,7 @@ pub fn text(violations: &[Violation]) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// Returns the condition's reason. The runtime's reason is used only without other violations.
+/// Returns the condition's reason. The reason for an unsupported runtime is used only without other violations.
 pub fn reason(violations: &[Violation]) -> Reason {
     let first = violations.first().map_or(Reason::SpecInvalid, |violation| violation.reason);
     if violations.iter().all(|violation| violation.reason == first) { first } else { Reason::SpecInvalid }

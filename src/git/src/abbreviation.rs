@@ -17,7 +17,7 @@ use super::id::{Commit, Id};
 const SHORTEST: usize = 7;
 /// Maximum number of cached abbreviations per remote.
 const REMEMBERED: usize = 200;
-/// How long a history counts as too large, regardless of pushes: a search is expensive.
+/// Time for which a history counts as too large, regardless of pushes, because a search is expensive.
 const TOO_LARGE_FOR: Duration = Duration::from_secs(3600);
 
 /// The first 7 to 39 hexadecimal digits of a commit's id.
@@ -36,8 +36,8 @@ impl Abbreviation {
         commit.to_string().starts_with(&*self.0)
     }
 
-    /// Returns the only commit whose id begins with the abbreviation; `None` if there is none. Several such commits
-    /// are a fault.
+    /// Returns the only commit whose id begins with the abbreviation; `None` if there is none. Several such commits are
+    /// an error.
     pub(super) fn among(&self, commits: impl IntoIterator<Item = Commit>) -> Result<Option<Commit>, Fault> {
         let hits: BTreeSet<_> = commits.into_iter().filter(|commit| self.begins(*commit)).collect();
         if hits.len() > 1 {
@@ -84,8 +84,8 @@ impl Resolutions {
         }
     }
 
-    /// Returns why the abbreviation does not resolve, if the remote's tips have not changed since. A history that was
-    /// too large stays so for `TOO_LARGE_FOR`.
+    /// Returns why the abbreviation does not resolve, if the remote's tips have not changed since the last search. A
+    /// history that was too large counts as too large for `TOO_LARGE_FOR`, even if its tips change.
     pub(super) fn fault(&self, abbreviation: &Abbreviation, tips: Tips, now: Instant) -> Option<Arc<Fault>> {
         match self.0.get(abbreviation)? {
             (Resolution::Unknown(_, fault), at) if matches!(**fault, Fault::HistoryTooLarge { .. }) => {
@@ -117,7 +117,7 @@ impl Resolutions {
         }
     }
 
-    /// Records that the history of these tips does not resolve the abbreviation. Temporary faults are not recorded.
+    /// Records that the history of these tips does not resolve the abbreviation. Temporary errors are not recorded.
     pub(super) fn not_found(&mut self, abbreviation: &Abbreviation, tips: Tips, fault: &Arc<Fault>, now: Instant) {
         let lasts = matches!(
             **fault,

@@ -1,6 +1,6 @@
-//! Faults of the Secrets that a repository names.
+//! Errors in the Secrets that a repository references.
 //!
-//! Invariant: no message holds a value of a Secret.
+//! Invariant: no message contains a value of a Secret.
 
 /// Why a Secret cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -27,10 +27,10 @@ pub enum AccessFault {
         /// Key of the Secret.
         field: &'static str,
     },
-    /// The Secret names the API of another host than the repository's, or the repository's address has no TLS.
+    /// The API in the Secret has a host or port other than the repository's, or the repository's URL has no TLS.
     #[error(
         "{field} of the Secret is not the API of the repository's host: the repository needs the address https://HOST/…, and the \
-         Secret https://HOST/api/v3 or https://api.HOST with the same host"
+         Secret https://HOST/api/v3 or https://api.HOST with the same host and port"
     )]
     ForeignApi {
         /// Key of the Secret.

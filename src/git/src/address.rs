@@ -1,7 +1,7 @@
 //! The address of a remote, parsed once.
 //!
-//! Invariant: neither `Display` nor `Debug` shows a user or password of the address. They are stored separately and
-//! used only if the repository names no Secret.
+//! Invariant: neither `Display` nor `Debug` shows a user or password in the address. They are stored separately and
+//! used only if the repository references no Secret.
 //! Not here: the parts of an SSH address (`ssh_address`).
 
 pub(super) mod plain_host;
@@ -33,7 +33,7 @@ struct Address {
 
 #[derive(PartialEq, Eq, Hash)]
 enum Place {
-    /// Has no user, password, query or trailing slash.
+    /// A URL without user, password, query and trailing slash.
     Http(Url),
     Ssh(SshAddress),
     Git(GitAddress),
@@ -65,12 +65,12 @@ impl RemoteUrl {
         Self::new(Place::Local(path.into()), Credentials::Anonymous)
     }
 
-    /// Returns the address of the artifact of an OCIRepository, which only the agent makes. `owner` distinguishes
-    /// OCIRepositories.
+    /// Returns the address of the artifact of an OCIRepository. Only the agent creates such addresses. `owner`
+    /// distinguishes OCIRepositories.
     pub fn of_artifact(url: &str, owner: String) -> Self {
         let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
         let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-        // A password in the address is refused elsewhere, and shown nowhere.
+        // A password in the address is refused by other code, and never shown.
         let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
         let shown = format!("{scheme}://{host}{path}");
         let url = shown.chars().filter(|c| !c.is_control()).take(LONGEST / 4).collect();
@@ -173,7 +173,7 @@ impl RemoteUrl {
         self.repository_path().map(percent::decoded)
     }
 
-    /// Returns the host as `known_hosts` names it, with the port unless it is 22; `None` if the scheme is not SSH.
+    /// Returns the host in the form of `known_hosts`, with the port unless it is 22; `None` if the scheme is not SSH.
     pub fn known_hosts_name(&self) -> Option<String> {
         self.ssh().map(SshAddress::known_hosts_name)
     }
@@ -201,8 +201,9 @@ impl RemoteUrl {
 }
 
 fn read(text: &str) -> Result<RemoteUrl, Fault> {
-    const FORM: Fault =
-        Fault::Malformed { why: "an address has the form https://host/path, ssh://user@host/path or user@host:path" };
+    const FORM: Fault = Fault::Malformed {
+        why: "the URL must have the form https://host/path, ssh://user@host/path or user@host:path",
+    };
     const INSTEAD: &str = "use https:// or ssh://";
     if text.is_empty() || text.len() > LONGEST || text.chars().any(char::is_control) {
         return Err(FORM);
@@ -235,27 +236,28 @@ fn read(text: &str) -> Result<RemoteUrl, Fault> {
 /// Returns the path of a `file://` address. The path is displayed without `file://`, so it must be valid as a plain
 /// path.
 fn file_path(url: &Url) -> Result<PathBuf, Fault> {
-    const PLAIN: Fault =
-        Fault::Malformed { why: "the path of a file:// address is plain text, without `?`, `#` or spaces at its ends" };
+    const PLAIN: Fault = Fault::Malformed {
+        why: "the path of a file:// URL must not contain control characters, `?` or `#`, or have spaces at its ends",
+    };
     let path = url.to_file_path().map_err(|()| PLAIN)?;
     let is_plain = |shown: &str| shown.trim() == shown && !shown.chars().any(char::is_control);
     let is_path = url.query().is_none() && url.fragment().is_none() && path.to_str().is_some_and(is_plain);
     if is_path { Ok(path) } else { Err(PLAIN) }
 }
 
-/// Checks the length of the displayed address: the ASCII form is longer than the input, and it is parsed again.
+/// Checks the length of the displayed address, because its ASCII form may be longer than the input and is parsed again.
 fn short_enough(url: RemoteUrl) -> Result<RemoteUrl, Fault> {
     if url.to_string().len() > LONGEST {
-        return Err(Fault::Malformed { why: "an address has at most 4096 bytes in ASCII" });
+        return Err(Fault::Malformed { why: "the URL must have at most 4096 bytes, all of them ASCII" });
     }
     Ok(url)
 }
 
 fn http(text: &str) -> Result<RemoteUrl, Fault> {
     let mut url =
-        Url::parse(text).map_err(|_| Fault::Malformed { why: "an address has the form https://host/path" })?;
+        Url::parse(text).map_err(|_| Fault::Malformed { why: "the URL must have the form https://host/path" })?;
     if url.query().is_some() || url.fragment().is_some() {
-        return Err(Fault::Malformed { why: "an address has no `?` and no `#`; credentials belong in a Secret" });
+        return Err(Fault::Malformed { why: "the URL must not contain `?` or `#`; credentials belong in a Secret" });
     }
     if !plain_host::is_plain_in(text) {
         return Err(Fault::Malformed { why: plain_host::REFUSED });
@@ -278,7 +280,7 @@ fn http(text: &str) -> Result<RemoteUrl, Fault> {
 
 /// Removes user and password from a URL.
 pub(super) fn strip(url: &mut Url) {
-    // Both fail only for URLs that cannot hold credentials.
+    // Both calls fail only for URLs that cannot contain credentials.
     let _ = url.set_username("");
     let _ = url.set_password(None);
 }
@@ -340,13 +342,14 @@ mod tests {
         check("file:///srv/a%20b", "/srv/a b");
         for (scheme, piece) in [("https", "é"), ("git", "%/")] {
             let address = format!("{scheme}://example.org/{}x", piece.repeat(1500));
-            check(&address, "an address has at most 4096 bytes in ASCII");
+            check(&address, "the URL must have at most 4096 bytes, all of them ASCII");
         }
         for path in ["/srv/%1b[31ma", "/srv/a%20", "/srv/a?b", "/srv/a#b", "/srv/%ff"] {
-            let plain = "the path of a file:// address is plain text, without `?`, `#` or spaces at its ends";
+            let plain = "the path of a file:// URL must not contain control characters, `?` or `#`, or have spaces at \
+                         its ends";
             check(&format!("file://{path}"), plain);
         }
-        let form = "an address has the form https://host/path, ssh://user@host/path or user@host:path";
+        let form = "the URL must have the form https://host/path, ssh://user@host/path or user@host:path";
         check("ext::sh -c id", form);
         check("git://example.org/x", "git://example.org/x");
         check("ftp://example.org/x", "this kind of address is not supported; use https:// or ssh://");
@@ -354,17 +357,17 @@ mod tests {
         check("http://169.254.169.254/x", METADATA_REFUSED);
         check("https://0xa9fea9fe/x", METADATA_REFUSED);
         check("ssh://git@[fe80::1]/x", METADATA_REFUSED);
-        check("https://", "an address has the form https://host/path");
+        check("https://", "the URL must have the form https://host/path");
         check("relative/path", form);
         check("example.org:8080/x", form);
         check("a/b@c:d", form);
-        check("https://e.org/x?token=abc", "an address has no `?` and no `#`; credentials belong in a Secret");
+        check("https://e.org/x?token=abc", "the URL must not contain `?` or `#`; credentials belong in a Secret");
     }
 
     #[test]
     fn refuses_hosts_that_only_look_like_another_one() {
-        let ascii = "the host of an address is written in ASCII letters, because others look like these; write its `xn--` form \
-                     if you mean that host";
+        let ascii = "the host of a URL must be written in ASCII letters, because other letters look like them; write \
+                     its `xn--` form if you mean that host";
         for host in [
             "gіthub.com",
             "GІTHUB.com",

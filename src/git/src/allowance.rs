@@ -10,7 +10,8 @@ use super::Limits;
 use super::error::Fault;
 use super::spool::Space;
 
-/// The limit that was exceeded, as `Fault::TooLarge` names it. The request was too large; the remote is not at fault.
+/// The description of this limit in `Fault::TooLarge`. If it is exceeded, the request was too large; the remote is not
+/// the cause.
 pub(super) const ALLOWED: &str = "what all submodules receive in bytes";
 
 /// The remaining limits of a fetch. Clones share them.
@@ -19,7 +20,7 @@ pub(super) struct Allowance {
     /// Deadline of the fetch.
     pub(super) until: Instant,
     limit: u64,
-    /// Remaining bytes of packs, with the space that unpacking needs.
+    /// Remaining bytes of packs, including the space that unpacking needs.
     left: Arc<AtomicU64>,
 }
 
@@ -36,7 +37,7 @@ impl Allowance {
         Self { until, limit, left: Arc::new(AtomicU64::new(limit)) }
     }
 
-    /// Returns `room`, limited by this allowance.
+    /// Returns `room`, limited also by this allowance.
     pub(super) fn space<S: Space + 'static>(&self, room: S) -> impl Space + 'static {
         Limited { allowance: self.clone(), room }
     }
@@ -49,7 +50,7 @@ impl Allowance {
     }
 }
 
-/// A space that an allowance limits, too.
+/// Space that is also limited by an allowance.
 struct Limited<S> {
     allowance: Allowance,
     room: S,

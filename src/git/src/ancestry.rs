@@ -1,8 +1,8 @@
 //! Decides whether one commit descends from another, from the locally available commits.
 //!
-//! Mirrors hold the followed commits and little of the history between them, so the answer is often unknown.
+//! Mirrors contain the followed commits and little of the history between them, so the result is often unknown.
 //!
-//! Invariant: the answer is definite only if no missing commit could change it.
+//! Invariant: a definite result means that no missing commit could change it.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -33,7 +33,7 @@ pub(super) fn ancestry<E>(
         return Ok(Ancestry::Descends);
     }
     if parents(old)?.is_none() {
-        // The commit may belong to another repository.
+        // The commit may belong to a different repository.
         return Ok(Ancestry::Unknown);
     }
     // Fast path: usually only a few commits were added.
@@ -55,7 +55,7 @@ pub(super) fn ancestry<E>(
     })
 }
 
-/// Collects a commit and its ancestors, up to those where `ends` is true. Returns whether the set is complete.
+/// Collects a commit and its ancestors, up to those for which `ends` is true. Returns whether the set is complete.
 fn walk<E>(
     from: Id,
     parents: &mut impl FnMut(Id) -> Result<Option<Vec<Id>>, E>,
@@ -80,7 +80,7 @@ fn walk<E>(
 mod tests {
     use super::*;
 
-    /// Each text in `commits` is the digit of a commit, followed by the digits of its parents.
+    /// Each string in `commits` is the digit of a commit, followed by the digits of its parents.
     #[track_caller]
     fn check(commits: &[&str], new: char, old: char, expected: Ancestry) {
         let id = |digit: char| Id::parse(digit.to_string().repeat(40).as_bytes()).unwrap();

@@ -1,8 +1,8 @@
 //! Reads the archive of an artifact: a tar file, with or without gzip.
 //!
-//! Invariant: an archive takes bounded memory, whatever its headers claim: one file is in memory at a time.
+//! Invariant: an archive takes bounded memory, whatever its headers claim. Only one file is in memory at a time.
 //! Invariant: a path stays within the artifact. Links and devices are refused.
-//! Not here: where the files go (`artifact`).
+//! Not here: how the files are stored (`artifact`).
 
 use std::collections::BTreeSet;
 use std::io::{self, BufRead, BufReader, Read};
@@ -42,7 +42,7 @@ pub enum Root {
 /// A file of an archive.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ArchiveFile {
-    /// Its path, without a leading slash.
+    /// Path of the file, without a leading slash.
     pub(super) path: String,
     pub(super) executable: bool,
     pub(super) content: Vec<u8>,
@@ -110,8 +110,11 @@ fn read<R: Read>(
             kind => {
                 let path = long.take().unwrap_or_else(|| entry.path_bytes().into_owned());
                 let is_link = matches!(kind, EntryType::Symlink | EntryType::Link);
-                let what = if is_link { "a link" } else { "no file" };
-                return Err(broken(format!("{} is {what}; it may hold files and directories only", shown(&path))));
+                let what = if is_link { "a link" } else { "not a file" };
+                return Err(broken(format!(
+                    "{} is {what}; the archive must contain only files and directories",
+                    shown(&path)
+                )));
             }
         }
     }
@@ -132,7 +135,7 @@ fn extended_path(header: &[u8]) -> Result<Option<Vec<u8>>, Fault> {
     Ok(path)
 }
 
-/// Returns the content of an entry, whose size is checked before memory is taken.
+/// Returns the content of an entry. The size is checked before memory is allocated.
 fn content(entry: &mut impl Read, size: u64, limit: u64, what: &'static str) -> Result<Vec<u8>, Fault> {
     if size > limit {
         return Err(Fault::TooLarge { what, limit });
@@ -142,7 +145,7 @@ fn content(entry: &mut impl Read, size: u64, limit: u64, what: &'static str) -> 
     if content.len() as u64 == size { Ok(content) } else { Err(broken("it ends within a file".to_owned())) }
 }
 
-/// The paths of the files so far.
+/// The paths of the files that were read so far.
 #[derive(Default)]
 struct Paths {
     files: BTreeSet<String>,
@@ -161,7 +164,7 @@ impl Paths {
         let is_plain = |part: &str| !matches!(part, "" | "." | "..") && !part.eq_ignore_ascii_case(".git");
         let has_odd = text.chars().any(|c| c.is_control() || c == '\\');
         if has_odd || text.len() as u64 > PATH_BYTES || !text.split('/').all(is_plain) {
-            return refuse("is a path that leads out of the artifact, or that Git does not hold");
+            return refuse("is a path outside the artifact, or one that Git does not allow");
         }
         if self.files.len() >= most {
             return Err(Fault::TooLarge { what: "the number of files of the artifact", limit: most as u64 });
@@ -274,12 +277,12 @@ mod tests {
         let regular = EntryType::Regular;
         for path in ["../a", "/a", "a/../../b", "a//b", "a\\b", ".git/config", "a/.GIT/x", "..", ""] {
             let said = paths(&packed(&[(path, regular, b"")])).unwrap_err();
-            assert!(said.contains("leads out of the artifact"), "{path}: {said}");
+            assert!(said.contains("outside the artifact"), "{path}: {said}");
         }
         for kind in [EntryType::Symlink, EntryType::Link] {
             assert!(paths(&packed(&[("a", kind, b"")])).unwrap_err().contains("\"a\" is a link"));
         }
-        assert!(paths(&packed(&[("a", EntryType::Fifo, b"")])).unwrap_err().contains("is no file"));
+        assert!(paths(&packed(&[("a", EntryType::Fifo, b"")])).unwrap_err().contains("is not a file"));
         assert!(paths(&packed(&[("a", regular, b""), ("a", regular, b"")])).unwrap_err().contains("twice"));
         for pair in [["a", "a/b"], ["a/b", "a"]] {
             let said = paths(&packed(&pair.map(|path| (path, regular, &b""[..])))).unwrap_err();

@@ -1,9 +1,9 @@
-//! Artifacts: commits that the agent makes from archives, in a mirror like those of Git remotes.
+//! Artifacts: commits that the agent creates from archives, in a mirror like those of Git remotes.
 //!
 //! Invariant: the commit is a function of the archive, its digest and the ignored patterns. So the same artifact is the
-//! same commit after a restart.
-//! Invariant: an artifact has its own mirror. No other object reads it, whatever its address and login.
-//! Not here: the registry that the archive comes from.
+//! same commit again after a restart.
+//! Invariant: an artifact has its own mirror. No other object reads this mirror, even with the same address and login.
+//! Not here: the registry from which the archive is downloaded.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -32,19 +32,22 @@ pub const ARTIFACT_BYTES: u64 = 64 << 20;
 /// Maximum number of unpacked bytes, and of files.
 const UNPACKED_BYTES: u64 = 128 << 20;
 const FILES: usize = 10_000;
+/// Maximum size of an object that is stored as a delta, and of all objects among which a delta is searched, in bytes.
+const DELTA_BYTES: i64 = 64 << 10;
+const WINDOW_BYTES: i64 = 4 << 20;
 /// Author of the commits.
 const AUTHOR: &str = "mainstay";
 /// The file with ignored patterns.
 const IGNORE_FILE: &str = ".mainstayignore";
 
-/// An archive that becomes an artifact.
+/// An archive from which an artifact is created.
 #[derive(Debug)]
 pub struct Packed {
     /// A tar file, with or without gzip.
     pub archive: File,
     /// The message of the commit.
     pub message: String,
-    /// Patterns of files to leave out, in the format of `.gitignore`; empty for none.
+    /// Patterns of files to exclude, in the format of `.gitignore`; empty for none.
     pub ignore: String,
     /// The files that become the root of the commit.
     pub root: Root,
@@ -55,7 +58,7 @@ pub struct Packed {
 pub struct Downloading(#[expect(dead_code, reason = "it is held")] Permit);
 
 impl Source {
-    /// Returns an unnamed file beside the mirrors.
+    /// Returns an unnamed file in the directory of the mirrors.
     pub async fn scratch_file(&self) -> Result<File, Fault> {
         let directory = self.inner.settings.directory.clone();
         let made = move || -> io::Result<File> {
@@ -104,7 +107,7 @@ impl Source {
     /// Unpacks an archive into the mirror of the remote, and returns its commit.
     ///
     /// # Errors
-    /// The archive is refused, or the disk has no room.
+    /// The archive is refused, or the disk has no space.
     pub async fn add_artifact(&self, remote: &Remote, packed: Packed) -> Result<Commit, Fault> {
         let until = Instant::now() + self.inner.settings.deadlines.fetch;
         let state = self.state(remote);
@@ -135,8 +138,8 @@ impl Source {
         Ok(commit)
     }
 
-    /// Returns the references of an artifact: HEAD, which is its tag. Waits for the first read, so that a new agent or a
-    /// new OCIRepository is no failure.
+    /// Returns the references of an artifact: HEAD, which is its tag. Waits until the artifact was read for the first
+    /// time, so that a new agent or a new OCIRepository does not cause a failure.
     pub(super) async fn artifact_refs(&self, remote: &Remote, wanted: &RefNames) -> Result<Refs, Fault> {
         let mut read = self.state(remote).artifact.subscribe();
         let first =
@@ -151,7 +154,7 @@ impl Source {
     }
 }
 
-/// Makes the commit in a temporary repository, and moves it as a pack.
+/// Creates the commit in a temporary repository, and transfers it to the mirror as a pack.
 fn make(
     generation: &Generation,
     packed: Packed,
@@ -173,6 +176,7 @@ fn commit(directory: &Path, packed: Packed, file_bytes: u64, spool: &mut PackSpo
     let mut options = RepositoryInitOptions::new();
     options.bare(true).external_template(false);
     let repository = Repository::init_opts(directory, &options).map_err(Fault::storage)?;
+    bound_pack_memory(&repository).map_err(Fault::storage)?;
     let mut files = Files { repository: &repository, index: Index::new().map_err(Fault::git)?, largest: 0 };
     let limits = ArchiveLimits { bytes: UNPACKED_BYTES, file_bytes, files: FILES };
     let mut own = Vec::new();
@@ -207,6 +211,14 @@ fn commit(directory: &Path, packed: Packed, file_bytes: u64, spool: &mut PackSpo
     all.map_err(Fault::storage)?;
     spool.finish(Weight { objects, largest, named: Some(BTreeSet::new()), ..Weight::default() })?;
     Ok(Commit(Id::from(made)))
+}
+
+/// Limits the memory in which libgit2 searches for deltas. By default, it holds ten objects of any size. Larger objects
+/// than the size of the cache are stored whole.
+fn bound_pack_memory(repository: &Repository) -> Result<(), git2::Error> {
+    let mut settings = repository.config()?;
+    settings.set_i64("pack.deltaCacheSize", DELTA_BYTES)?;
+    settings.set_i64("pack.windowMemory", WINDOW_BYTES)
 }
 
 /// The files of a commit.

@@ -1,4 +1,4 @@
-//! Turns a repository's `auth` and the named Secret into [`Access`]: credentials and connection settings.
+//! Turns a repository's `auth` and the referenced Secret into [`Access`]: credentials and connection settings.
 //!
 //! Not here: parsing SSH keys (`ssh_key`) and certificates (`tls`), and reading the Secret from the cluster.
 
@@ -31,7 +31,7 @@ const TOKEN: &str = "bearerToken";
 pub enum Credentials {
     /// No authentication.
     Anonymous,
-    /// HTTP basic authentication; a token is a password.
+    /// HTTP basic authentication. A token is used as a password.
     Basic {
         /// User name. With a token, most servers ignore it.
         username: String,
@@ -56,7 +56,7 @@ pub struct Access {
 }
 
 /// Returns the access for a repository's `auth` and the `data` of its Secret (`None` if the Secret is missing). The
-/// Secret's type does not matter. One trailing line break is removed from a value.
+/// Secret's type does not matter. One trailing line break is removed from each value.
 ///
 /// - Type `key` reads the private key from `key`, `ssh-privatekey` or `identity`, its passphrase from `password`, and
 ///   host keys from `known_hosts`
@@ -68,7 +68,7 @@ pub fn access(auth: Option<&RepositoryAuth>, secret: Option<&BTreeMap<String, By
 }
 
 impl Access {
-    /// Adds the proxy from the `data` of the Secret that the repository's `proxySecretRef` names.
+    /// Adds the proxy from the `data` of the Secret in the repository's `proxySecretRef`.
     pub fn through_proxy(mut self, secret: &BTreeMap<String, ByteString>) -> Result<Self, Error> {
         let proxy = Proxy::read(secret).map_err(|fault| Error::Proxy { cause: Arc::new(fault.into()) })?;
         self.connection.proxy = Some(Arc::new(proxy));
@@ -102,11 +102,11 @@ pub fn fields(kind: AuthType) -> impl Iterator<Item = &'static str> {
     lists.into_iter().flatten().copied()
 }
 
-/// Checks whether a repository at this address supports this kind of authentication, without the Secret. An address
+/// Checks, without the Secret, whether a repository at this address supports this kind of authentication. An address
 /// with credentials is refused.
 pub fn supported(url: &RemoteUrl, auth: Option<&RepositoryAuth>) -> Result<(), Error> {
-    // A user name alone can be a token. Beside `auth` it is accepted, because some hosts show addresses with a user
-    // name.
+    // A user name alone may be a token. It is accepted together with `auth`, because some hosts show addresses with a
+    // user name.
     if url.holds_password() || url.holds_credentials() && auth.is_none() {
         let why = "the address holds a user name or password, which every reader of the GitRepository sees; put them \
                    into a \
@@ -128,7 +128,7 @@ pub fn supported(url: &RemoteUrl, auth: Option<&RepositoryAuth>) -> Result<(), E
 }
 
 impl Credentials {
-    /// Returns the texts that a message of the server must not repeat, in plain and in encoded form.
+    /// Returns the strings that a server's message must not repeat, in plain and in encoded form.
     pub(super) fn secrets(&self) -> Vec<String> {
         match self {
             Self::Basic { username, password } if !password.expose().is_empty() => {
@@ -139,7 +139,7 @@ impl Credentials {
         }
     }
 
-    /// Returns what is sent to an HTTP server for authentication.
+    /// Returns which credentials are sent to an HTTP server.
     pub(super) fn sent(&self, connection: &Connection) -> Sent {
         match self {
             Self::Anonymous | Self::Key(_) if connection.client.is_some() => Sent::WithCertificate,
@@ -181,7 +181,7 @@ fn over_http(data: &BTreeMap<String, ByteString>, connection: &Connection) -> Re
         return if is_plain {
             Ok(Credentials::Bearer(Secret::new(token)))
         } else {
-            Err(AccessFault::UnusableField { field: TOKEN, why: "a token is not empty and has no blanks" })
+            Err(AccessFault::UnusableField { field: TOKEN, why: "a token must not be empty or contain blanks" })
         };
     }
     if let Some(app) = GithubApp::read(data)? {
@@ -224,7 +224,7 @@ mod tests {
     fn a_bearer_token_wins_over_a_password() {
         check(AuthType::Basic, &[("bearerToken", b"t\n")], "bearer t");
         check(AuthType::Basic, &[("username", b"u"), ("password", b"p"), ("bearerToken", b"t")], "bearer t");
-        let blank = "bearerToken of the Secret cannot be used: a token is not empty and has no blanks";
+        let blank = "bearerToken of the Secret cannot be used: a token must not be empty or contain blanks";
         check(AuthType::Basic, &[("bearerToken", b"")], blank);
         check(AuthType::Basic, &[("bearerToken", b"a b")], blank);
     }

@@ -1,15 +1,17 @@
-//! The budget of all mirrors: their sizes, the bytes reserved for packs being received, and which mirrors to evict.
+//! The budget of all mirrors: their sizes, the bytes that are reserved for packs in transfer, and which mirrors to
+//! evict.
 //!
 //! The share of a namespace is the budget divided by the number of active namespaces. A namespace is active if it has
-//! mirrors, receives packs or was refused last. A mirror belongs to the namespace that fetched it; after a restart,
-//! to the namespace that uses it first. Mirrors that are unused since a restart count as one more namespace.
+//! mirrors, receives packs, or its last reservation was refused. A mirror belongs to the namespace that fetched it, or
+//! after a restart to the namespace that uses it first. Mirrors that are unused since a restart count as one additional
+//! namespace.
 //!
-//! Invariant: a namespace loses mirrors to another one only while it exceeds its share and the other one does not. So
-//! each namespace keeps what fits into its share, whatever the others fetch.
-//! Invariant: a namespace above its share leaves an eighth of the budget free, so that others need not wait for its
+//! Invariant: mirrors of a namespace are evicted for another namespace only while the former exceeds its share and the
+//! latter does not. So each namespace keeps what fits into its share, however much the others fetch.
+//! Invariant: a namespace above its share must leave an eighth of the budget free, so that others need not wait for its
 //! packs.
-//! Invariant: nothing is evicted for a reservation that would still not fit.
-//! Not here: whether a mirror is in use (`room` asks its remote), and the disk (`storage`).
+//! Invariant: no mirror is evicted for a reservation that would still not fit afterwards.
+//! Not here: whether a mirror is in use (`room` checks its remote), and the disk (`storage`).
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -26,11 +28,11 @@ const LEFT_TO_OTHERS: u64 = 8;
 #[derive(Clone, Debug)]
 pub(super) struct Budget {
     limit: u64,
-    /// Sizes by the directory of the generation, which is inside the directory of its mirror.
+    /// Sizes of generations, by directory. The directory of a generation is inside the directory of its mirror.
     generations: HashMap<PathBuf, u64>,
     /// Last use of each mirror.
     used: HashMap<PathBuf, SystemTime>,
-    /// The namespace that each mirror counts for.
+    /// The namespace to which each mirror belongs.
     owners: HashMap<PathBuf, Tenant>,
     reserved: HashMap<Tenant, u64>,
     /// Namespaces whose last reservation did not fit.
@@ -82,7 +84,7 @@ impl Budget {
         self.owners.remove(mirror);
     }
 
-    /// Moves a mirror's generations to the name of a mirror that is being removed.
+    /// Renames a mirror's generations to those of a mirror that is being removed.
     pub(super) fn rename(&mut self, mirror: &Path, unread: &Path) {
         let moved = |(generation, bytes): (&PathBuf, &u64)| {
             generation.strip_prefix(mirror).ok().map(|number| (unread.join(number), *bytes))
@@ -92,13 +94,13 @@ impl Budget {
         self.generations.extend(moved);
     }
 
-    /// Records that a mirror was used at this time. An earlier time than the recorded one has no effect.
+    /// Records that a mirror was used at this time. A time that is earlier than the recorded one has no effect.
     pub(super) fn set_used(&mut self, mirror: &Path, at: SystemTime) {
         let used = self.used.entry(mirror.to_owned()).or_insert(at);
         *used = at.max(*used);
     }
 
-    /// Counts the mirror for this namespace, unless it counts for another one.
+    /// Assigns the mirror to this namespace, unless it already belongs to one.
     pub(super) fn set_owner(&mut self, mirror: &Path, tenant: &Tenant) {
         if !self.owners.contains_key(mirror) {
             self.owners.insert(mirror.to_owned(), Tenant::clone(tenant));
@@ -138,7 +140,7 @@ impl Budget {
         self.plan_within(self.limit, tenant, bytes, is_idle)
     }
 
-    /// Returns the same for a full volume, which has less space than the budget.
+    /// Same as `plan`, for a full volume, which has less space than the budget.
     pub(super) fn plan_on_full_volume(
         &self,
         tenant: &Tenant,
@@ -185,9 +187,9 @@ impl Budget {
         self.total().saturating_add(bytes).saturating_add(left) <= limit
     }
 
-    /// Returns candidates for eviction in order: directories that are no mirrors; then mirrors of namespaces above
-    /// their share, if this one is within its own; then its own mirrors. Within a group, the least recently used
-    /// comes first.
+    /// Returns candidates for eviction in order. Directories that are not mirrors come first, then mirrors of
+    /// namespaces above their share if this namespace is within its own share, and then the mirrors of this namespace.
+    /// Within each of these groups, the least recently used mirror comes first.
     fn removable(&self, tenant: &Tenant, bytes: u64, limit: u64) -> Vec<PathBuf> {
         let share = limit / self.tenants(tenant);
         let within_share = self.held(Some(tenant)).saturating_add(bytes) <= share;
@@ -206,7 +208,7 @@ impl Budget {
         ranked.into_iter().map(|(_, mirror)| mirror).collect()
     }
 
-    /// Returns the bytes of a namespace, or of the mirrors that count for none.
+    /// Returns the bytes of a namespace; without one, those of the mirrors that belong to no namespace.
     fn held(&self, tenant: Option<&Tenant>) -> u64 {
         let is_its = |generation: &Path| {
             let mirror = generation.parent();
@@ -254,7 +256,7 @@ mod tests {
         name.into()
     }
 
-    /// Builds mirrors with owner and size, least recently used first.
+    /// Creates mirrors with these owners and sizes, least recently used first.
     fn budget(limit: u64, mirrors: &[(&str, &str, u64)]) -> Budget {
         let mut budget = Budget::new(limit);
         for (second, (mirror, owner, bytes)) in (0..).zip(mirrors) {

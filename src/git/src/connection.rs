@@ -21,7 +21,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Reads the data of the Secret that a repository's `auth` names.
+    /// Reads the data of the Secret in a repository's `auth`.
     pub(super) fn read(data: &BTreeMap<String, ByteString>) -> Result<Self, AccessFault> {
         Ok(Self {
             authorities: Authorities::read(data)?.map(Arc::new),
@@ -31,8 +31,9 @@ impl Connection {
         })
     }
 
-    /// Returns the same connection, limited to these addresses. A different limit makes a different remote: a
-    /// confined namespace must not read the mirror of an address that it cannot reach.
+    /// Returns the same connection, limited to the addresses that `egress` allows. A different limit makes it a
+    /// different remote, because a confined namespace must not read the mirror of an address that it may not connect
+    /// to.
     #[must_use]
     pub fn within(self, egress: Egress) -> Self {
         Self { egress, ..self }
@@ -51,7 +52,7 @@ impl Connection {
             text(self.client.as_ref().map(|client| client.pem())),
             self.proxy.as_ref().map(|proxy| proxy.address()).unwrap_or_default(),
         ];
-        // Unconfined connections keep the identity that they had before confinement existed.
+        // Unconfined connections have the same identity as before confinement was introduced.
         parts.extend((self.egress == Egress::Confined).then(|| "confined".to_owned()));
         let login = self.proxy.as_ref().and_then(|proxy| proxy.login.as_ref());
         parts.extend(
@@ -61,7 +62,7 @@ impl Connection {
     }
 }
 
-/// Returns a digest over texts, each with its length.
+/// Returns a digest over strings, each preceded by its length.
 pub(super) fn digest<'t>(parts: impl Iterator<Item = &'t str>) -> [u8; 32] {
     let mut digest = Sha256::new();
     for part in parts {

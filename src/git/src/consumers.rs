@@ -10,14 +10,14 @@ use std::collections::{HashMap, HashSet};
 /// The identity of a remote: a digest of its address and credentials.
 pub(super) type Identity = [u8; 32];
 
-/// A GitSync, Function, GitRepository, OCIRepository or HelmChart. It reads one remote at a time.
+/// A GitSync, Function, GitRepository or OCIRepository that reads a remote, one at a time.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Consumer {
-    /// Its kind. A GitSync and a Function with the same name are two consumers.
+    /// Kind of the consumer. A GitSync and a Function with the same name are two consumers.
     pub kind: ConsumerKind,
-    /// Its namespace.
+    /// Namespace of the consumer.
     pub namespace: String,
-    /// Its name.
+    /// Name of the consumer.
     pub name: String,
 }
 
@@ -35,9 +35,10 @@ pub enum ConsumerKind {
     GitSync,
     /// A Function.
     Function,
-    /// A GitRepository whose status is kept up to date. It has no mirror, so it is not one of the [`Consumers`].
+    /// A GitRepository whose status is kept up to date. Such a consumer has no mirror, so it is not one of the
+    /// [`Consumers`].
     GitRepository,
-    /// An OCIRepository. It keeps the mirror with its artifact.
+    /// An OCIRepository. It keeps the mirror that contains its artifact.
     OciRepository,
     /// A HelmChart. It keeps the mirror with its chart.
     HelmChart,
@@ -51,7 +52,7 @@ impl ConsumerKind {
         self != Self::GitRepository
     }
 
-    /// Returns whether pushes concern this kind. The status of a GitRepository follows the kinds that they concern.
+    /// Returns whether pushes wake this kind. The status of a GitRepository follows the kinds that pushes wake.
     pub(super) fn is_pushed_to(self) -> bool {
         Self::ALL.contains(&self)
     }
@@ -60,7 +61,8 @@ impl ConsumerKind {
 /// Maximum number of submodule remotes per remote.
 const SUBMODULES: usize = 256;
 
-/// The consumers of a remote, by namespace. Thousands of one namespace count as one where tenants are compared.
+/// The consumers of a remote, by namespace. If tenants are compared, thousands of consumers in one namespace count as
+/// one.
 type ByNamespace = HashMap<String, HashSet<(ConsumerKind, String)>>;
 
 /// All consumers.
@@ -68,7 +70,7 @@ type ByNamespace = HashMap<String, HashSet<(ConsumerKind, String)>>;
 pub(super) struct Consumers {
     reads: HashMap<Consumer, Identity>,
     remotes: HashMap<Identity, ByNamespace>,
-    /// The remotes of submodules by the remote of the outermost repository, most recently used last.
+    /// The remotes of submodules, most recently used last, by the remote of the outermost repository.
     submodules: HashMap<Identity, Vec<Identity>>,
     /// Consumers whose remote is not known yet.
     unheard: HashSet<Consumer>,
@@ -77,7 +79,7 @@ pub(super) struct Consumers {
 }
 
 impl Consumers {
-    /// Registers a consumer. A consumer that appears after its kind was listed is not waited for.
+    /// Registers a consumer whose remote is awaited. A consumer that appears after its kind was listed is not awaited.
     pub(super) fn register(&mut self, consumer: &Consumer) {
         if !self.named.contains(&consumer.kind) && !self.reads.contains_key(consumer) {
             self.unheard.insert(consumer.clone());
@@ -140,9 +142,9 @@ impl Consumers {
         old
     }
 
-    /// Records a submodule of a remote's commit. Returns the remote of another submodule that is evicted for it.
+    /// Records a submodule of a remote's commit. Returns the remote of the submodule that is evicted in its favour.
     pub(super) fn add_submodule(&mut self, parent: Identity, submodule: Identity) -> Option<Identity> {
-        // Without a consumer, the submodule would never be removed.
+        // The submodules of a remote without a consumer would never be removed.
         if !self.remotes.contains_key(&parent) {
             return None;
         }
@@ -158,8 +160,8 @@ impl Consumers {
         self.submodules.get(parent).map_or(&[], Vec::as_slice)
     }
 
-    /// Removes the submodules of a remote that has lost its last consumer. Returns the remotes that are no longer
-    /// used, as consumer or submodule.
+    /// Removes the submodules of a remote that has lost its last consumer. Returns the remotes that neither a consumer
+    /// nor a submodule uses any more.
     pub(super) fn leave(&mut self, remote: Identity) -> Vec<Identity> {
         let mut left = self.submodules.remove(&remote).unwrap_or_default();
         left.push(remote);

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use mainstay_object::egress::{EgressPolicy, EgressRefusal, METADATA_REFUSED};
 
-/// The message for a host that a confined namespace may not connect to. It is the same for a host that does not
-/// exist; otherwise a tenant could probe for host names in the cluster.
+/// The message for a host that a confined namespace may not connect to. A host that does not exist gets the same
+/// message; otherwise a tenant could probe for host names in the cluster.
 pub(super) const REFUSED: &str = "the host is not found, or has an address of the cluster, of the machine or of a private network, which \
      repositories of this namespace are not read from; the operator of the agent allows networks with --allow-network";
 

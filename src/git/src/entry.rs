@@ -6,17 +6,17 @@ use super::path_flaw::PathFlaw;
 /// A file, symlink or submodule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Path from the root of the repository. Other characters than plain text are escaped.
+    /// Path from the root of the repository. Characters other than plain text are escaped.
     pub path: String,
-    /// Id of its content.
+    /// Id of the content.
     pub id: BlobId,
-    /// Size of its content in bytes; 0 for submodules.
+    /// Size of the content in bytes; 0 for submodules.
     pub size: u64,
-    /// Its kind.
+    /// Kind of the entry.
     pub kind: EntryKind,
-    /// Whether it is an executable file.
+    /// Whether the entry is an executable file.
     pub executable: bool,
-    /// The flaw of its path. A path with a flaw need not be unique.
+    /// The reason why the path is invalid, if it is. An invalid path need not be unique.
     pub flaw: Option<PathFlaw>,
 }
 
@@ -29,7 +29,7 @@ pub enum Found {
     File(Entry),
     /// A link, or a submodule that was not fetched.
     Other(EntryKind),
-    /// Nothing.
+    /// No entry.
     Nothing,
 }
 
@@ -38,14 +38,14 @@ pub enum Found {
 pub enum EntryKind {
     /// A regular file.
     File,
-    /// A symbolic link. Its content is its target; it is never followed.
+    /// A symbolic link. Its content is the target, which is never followed.
     Symlink,
     /// A submodule that was not fetched.
     Submodule,
 }
 
 impl EntryKind {
-    /// Returns the end of a sentence that says why it is not a directory.
+    /// Returns the end of a sentence that says why the entry is not a directory.
     pub(super) fn is_no_directory(self) -> &'static str {
         match self {
             Self::File => "is a file",

@@ -1,7 +1,7 @@
 //! Errors of a remote: [`Error`] names the attempt, [`Fault`] its cause.
 //!
-//! Invariant: no text holds a credential. Addresses are shown without user, password and query. Server messages are
-//! shown only if they do not repeat the credentials, and response bodies are never quoted.
+//! Invariant: no message contains a credential. Addresses are shown without user, password and query. Server messages
+//! are shown only if they do not repeat the credentials, and response bodies are never quoted.
 
 use std::io;
 use std::path::PathBuf;
@@ -43,7 +43,7 @@ pub enum Error {
         cause: Arc<Fault>,
     },
     /// The keys for verifying signatures cannot be used.
-    #[error("read the keys that may sign")]
+    #[error("read the public keys for signature verification")]
     Signers {
         /// The cause.
         #[source]
@@ -105,7 +105,7 @@ pub enum Error {
     /// A submodule of a commit cannot be fetched.
     #[error("fetch the submodule {}", printable(path))]
     Submodule {
-        /// Its path in the repository that contains it.
+        /// Path of the submodule in the repository that contains it.
         path: String,
         /// The cause.
         #[source]
@@ -114,7 +114,7 @@ pub enum Error {
     /// A Git LFS file cannot be fetched.
     #[error("fetch {}, which is kept in Git LFS", printable(path))]
     LargeFile {
-        /// Its path in the repository.
+        /// Path of the file in the repository.
         path: String,
         /// The cause.
         #[source]
@@ -197,10 +197,10 @@ pub enum Fault {
         /// The violated rule.
         what: String,
     },
-    /// The artifact of an OCIRepository or a HelmChart is not there.
+    /// The artifact of an OCIRepository or a HelmChart is missing.
     #[error("the source has no artifact: {why}")]
     NoArtifact {
-        /// Why not.
+        /// Why the artifact is missing.
         why: String,
     },
     /// The Secret of the repository does not exist.
@@ -221,8 +221,8 @@ pub enum Fault {
         /// The cause.
         why: String,
     },
-    /// GitHub issues no token for the App.
-    #[error("{host} gives no token for the GitHub App: {why}")]
+    /// GitHub does not issue a token for the App.
+    #[error("{host} did not issue a token for the GitHub App: {why}")]
     App {
         /// Host of the API.
         host: String,
@@ -231,7 +231,7 @@ pub enum Fault {
     },
     /// The proxy rejects the login, or requires one.
     #[error(
-        "the proxy wants a user name and password that it accepts; correct username and password in the Secret that \
+        "the proxy requires a valid user name and password; correct username and password in the Secret that \
          `proxySecretRef` names, or else the agent's HTTPS_PROXY"
     )]
     ProxyDenied,
@@ -241,7 +241,7 @@ pub enum Fault {
         /// The cause.
         why: String,
     },
-    /// The server rejects the credentials, or requires some.
+    /// The server rejects the credentials, or requires credentials.
     #[error("the server answered {status}: {}", denied_hint(*with, elsewhere.as_deref()))]
     Denied {
         /// HTTP status.
@@ -251,7 +251,7 @@ pub enum Fault {
         /// The host that the server redirected to, if it differs.
         elsewhere: Option<String>,
     },
-    /// The server answered with a web page instead of Git.
+    /// The response is a web page instead of Git data.
     #[error(
         "the server answered with a web page instead of Git, perhaps a login page; check the address and the \
          credentials"
@@ -263,7 +263,7 @@ pub enum Fault {
         /// HTTP status.
         status: u16,
     },
-    /// The server answered with another error status.
+    /// The response has an error status that no other variant covers.
     #[error("the server answered {status}")]
     Status {
         /// HTTP status.
@@ -288,7 +288,7 @@ pub enum Fault {
     /// The address is not allowed.
     #[error("{why}")]
     Confined {
-        /// The reason. It reveals nothing about the address.
+        /// The reason, which reveals nothing about the address.
         why: &'static str,
     },
     /// A deadline passed.
@@ -322,7 +322,7 @@ pub enum Fault {
     /// The remote does not have the reference.
     #[error("there is no such branch or tag{}", missing_hint(default_branch.as_deref(), *empty))]
     MissingReference {
-        /// The branch that the remote's HEAD names.
+        /// The branch to which the remote's HEAD points.
         default_branch: Option<String>,
         /// Whether the repository is empty.
         empty: bool,
@@ -335,10 +335,10 @@ pub enum Fault {
         missing_hint(default_branch.as_deref(), false)
     )]
     MissingAbbreviated {
-        /// The branch that the remote's HEAD names.
+        /// The branch to which the remote's HEAD points.
         default_branch: Option<String>,
     },
-    /// The history does not go back as far as an expression.
+    /// The history does not reach back as far as an expression requires.
     #[error("the history does not go back that far, or the commit has fewer parents")]
     MissingAncestor,
     /// No tag is a version in the range.
@@ -395,17 +395,15 @@ pub enum Fault {
     #[error("the directory of the mirrors cannot be used")]
     Disk(#[source] std::io::Error),
     /// The volume of the mirrors is full.
-    #[error(
-        "the volume of the mirrors is full; give it more room, or lower `--mirror-budget` of the agent below its size"
-    )]
+    #[error("the volume of the mirrors is full; enlarge it, or lower `--mirror-budget` of the agent below its size")]
     DiskFull,
     /// A Git LFS server does not provide a file.
     #[error("{why}")]
     Lfs {
-        /// The reason, without text of the server.
+        /// The reason, without text from the server.
         why: &'static str,
     },
-    /// The mirrors in use and the shares of other namespaces leave no room.
+    /// The mirrors in use and the shares of other namespaces leave no space.
     #[error(
         "the Git mirrors in use, those of other namespaces and this one need more than the {} MiB that all mirrors \
          may have; raise `--mirror-budget` of \
@@ -422,10 +420,10 @@ pub enum Fault {
         /// The damage.
         what: String,
     },
-    /// The server omitted an object that a commit names, or sent another kind of object.
+    /// The server omitted an object that a commit contains, or sent a different kind of object.
     #[error(
-        "the server left something of the commit out ({what}); `git fsck` finds it in the repository, and the mirror \
-         is fetched again once an hour"
+        "the server omitted objects of the commit ({what}); `git fsck` finds it in the repository, and the mirror is \
+         fetched again once an hour"
     )]
     Lacking {
         /// The missing object.
@@ -452,7 +450,7 @@ pub enum Fault {
     /// A signature is missing or invalid.
     #[error(transparent)]
     Signature(#[from] SignatureFault),
-    /// A fault specific to SSH.
+    /// An error specific to SSH.
     #[error(transparent)]
     Ssh(#[from] SshFault),
     /// The blocking thread ended without a result.
@@ -467,9 +465,9 @@ pub enum Sent {
     WithCredentials,
     /// Only a client certificate.
     WithCertificate,
-    /// None.
+    /// No credentials.
     Anonymously,
-    /// None: the Secret has no credentials.
+    /// No credentials, because the Secret has none.
     AnonymouslyWithSecret,
 }
 
@@ -492,7 +490,7 @@ fn denied_hint(with: Sent, elsewhere: Option<&str>) -> String {
     }
 }
 
-/// Returns the system's text of an error, without its number.
+/// Returns the system's message for an error, without the error number.
 fn system_message(error: rustix::io::Errno) -> String {
     let text = io::Error::from(error).to_string();
     text.split(" (os error").next().unwrap_or_default().to_owned()

@@ -73,8 +73,8 @@ impl Expression {
     }
 }
 
-const MALFORMED: &str =
-    "after the reference, only ~N and ^N follow, as in main~3; `git rev-parse` prints the commit of other expressions";
+const MALFORMED: &str = "only ~N and ^N may follow the reference, as in main~3; resolve other expressions with `git \
+                         rev-parse`, and use the commit";
 
 #[cfg(test)]
 mod tests {

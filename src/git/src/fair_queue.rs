@@ -1,19 +1,20 @@
 //! A fair queue for permits. Tenants take turns, and none gets more than half of the free permits.
 //!
-//! So one tenant cannot block the next one, however many permits it requests and however long it holds them. Eight
-//! permits are used up by four tenants. A further tenant then waits, but every other tenant is served at most once
-//! before it: with N other tenants, it is served after N + 1 returned permits. A permit is held for at most five
-//! minutes (unpacking a pack, reading a commit), so at least eight return in five minutes. The longest wait is (N +
-//! 1) / 8 × 5 min, rounded up to 5 min.
+//! So one tenant cannot block the next one, however many permits it requests and however long it holds them. Four
+//! tenants can use up eight permits. A further tenant then waits, but every other tenant gets at most one permit before
+//! it does: with N other tenants, it gets one after N + 1 returned permits. A permit is held for at most five minutes
+//! (unpacking a pack, reading a commit), so at least eight are returned in five minutes. The longest wait is (N + 1) /
+//! 8 × 5 min, rounded up to 5 min.
 //!
-//! Invariant: the tenant with the fewest permits is served first; among equals, the least recently served.
-//! Invariant: while a tenant without permits waits, no other is served twice.
+//! Invariant: the tenant with the fewest permits gets the next one; among equals, the tenant that waited longest since
+//! its last permit.
+//! Invariant: while a tenant without permits waits, no other tenant gets two permits.
 //! Not here: waiting, and the work itself.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-/// The namespace that work is done for; empty for work that belongs to no namespace.
+/// The namespace on whose behalf work is done; empty for work that belongs to no namespace.
 pub(super) type Tenant = Arc<str>;
 
 /// Permits, their holders, and the waiters.
@@ -21,7 +22,7 @@ pub(super) type Tenant = Arc<str>;
 pub(super) struct FairQueue<T> {
     free: usize,
     held: HashMap<Tenant, usize>,
-    /// Waiting tenants, least recently served first, each with its waiters in order.
+    /// Waiting tenants, each with its waiters in order. The tenant that got a permit least recently comes first.
     waiting: VecDeque<(Tenant, VecDeque<T>)>,
 }
 
@@ -35,7 +36,7 @@ impl<T> FairQueue<T> {
         self.held.get(tenant).copied().unwrap_or(0)
     }
 
-    /// Adds a waiter, and drops waiters of the tenant that have given up.
+    /// Adds a waiter, and drops waiters of the tenant that no longer wait.
     pub(super) fn wait(&mut self, tenant: &Tenant, waiter: T, has_given_up: impl Fn(&T) -> bool) {
         if let Some((_, line)) = self.waiting.iter_mut().find(|(waiting, _)| waiting == tenant) {
             line.retain(|waiter| !has_given_up(waiter));
@@ -63,7 +64,7 @@ impl<T> FairQueue<T> {
         Some((tenant, waiter))
     }
 
-    /// Returns a permit.
+    /// Takes back a permit.
     pub(super) fn give_back(&mut self, tenant: &Tenant) {
         if let Some(held) = self.held.get_mut(tenant) {
             *held -= 1;
@@ -135,7 +136,7 @@ mod tests {
             Self { queue: FairQueue::new(permits), greedy, random: fastrand::Rng::with_seed(seed) }
         }
 
-        /// Queues random waiters, serves as many as possible, and returns the served tenants.
+        /// Queues random waiters, hands out as many permits as possible, and returns their tenants.
         fn ask_and_serve(&mut self) -> Vec<Tenant> {
             for _ in 0..self.random.usize(..20) {
                 let tenant = self.random.choice(&self.greedy).cloned().unwrap();
@@ -144,7 +145,7 @@ mod tests {
             std::iter::from_fn(|| self.queue.next()).map(|(tenant, ())| tenant).collect()
         }
 
-        /// Returns one of the held permits at random.
+        /// Takes back one of the held permits at random.
         fn return_one(&mut self) {
             let mut held = self.queue.held.keys().cloned().collect::<Vec<_>>();
             held.sort();

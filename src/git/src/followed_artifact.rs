@@ -5,8 +5,8 @@ use super::id::Commit;
 /// An artifact that GitSyncs read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Artifact {
-    /// Its commit.
+    /// Commit of the artifact.
     pub commit: Commit,
-    /// Its tag; empty if it was found by its digest.
+    /// Tag of the artifact; empty if it was found by its digest.
     pub tag: String,
 }

@@ -1,7 +1,7 @@
-//! Detects commits that a lookup finds for the first time, and those that other remotes of the same address must look
+//! Detects commits that a lookup finds for the first time, and commits that other remotes of the same address must look
 //! up.
 //!
-//! Invariant: each remote finds a commit once, so two disagreeing servers of one address cause no endless lookups.
+//! Invariant: each remote reports a commit once, so two disagreeing servers at one address cause no endless lookups.
 //! Not here: who follows a reference (`pushes`), and the lookup.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,7 +17,7 @@ const KEPT: usize = 1000;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FoundCommit {
     pub(super) commit: Commit,
-    /// Whether the reference pointed to another commit before.
+    /// Whether the reference pointed to a different commit before.
     pub(super) has_moved: bool,
     reference: Reference,
     /// Full name of the branch or tag.
@@ -33,7 +33,7 @@ impl FoundCommit {
         *followed == self.reference || self.name.as_ref().is_some_and(is_moved)
     }
 
-    /// Returns the names under which other remotes of the address may know it.
+    /// Returns the names of the reference under which other remotes of the address may know it.
     fn names(&self) -> BTreeSet<String> {
         // The tag of a range has a different name each time.
         let own = (self.name.is_none() || self.reference == Reference::head() || self.reference.range().is_some())
@@ -48,7 +48,7 @@ impl FoundCommit {
 pub(super) struct KnownCommits(BTreeMap<Reference, Commit>);
 
 impl KnownCommits {
-    /// Records an answer. Returns the references that moved or were not looked up before.
+    /// Records the response of a lookup. Returns the references that moved or were not looked up before.
     pub(super) fn update(&mut self, covers: &BTreeSet<Reference>, refs: &Refs) -> Vec<FoundCommit> {
         let default_branch = refs.resolve(&Reference::head()).ok().and_then(|head| branch(&head));
         let mut found = Vec::new();
@@ -81,8 +81,8 @@ fn branch(resolved: &ResolvedRef) -> Option<String> {
 pub(super) struct SharedHeads(BTreeMap<String, Commit>);
 
 impl SharedHeads {
-    /// Records a commit. Returns whether other remotes of the address may know an older one. A reference's first
-    /// commit returns false: the other remotes look it up themselves.
+    /// Records a commit. Returns whether other remotes of the address may know an older commit. For the first commit of
+    /// a reference, returns false, because the other remotes look it up themselves.
     pub(super) fn update(&mut self, found: &FoundCommit) -> bool {
         let mut is_new = false;
         for name in found.names() {
@@ -109,7 +109,7 @@ mod tests {
         texts.iter().map(|text| Reference::parse(text).unwrap()).collect()
     }
 
-    /// Returns the answer of a server whose HEAD is `main`.
+    /// Returns the response of a server whose HEAD is `main`.
     fn answer(covers: &BTreeSet<Reference>, refs: &[(&str, u8)]) -> Refs {
         let names = covers.iter().flat_map(Reference::candidates).chain(["HEAD".to_owned()]);
         let wanted = RefNames::new(names).with_ranges(covers.iter().filter_map(Reference::range).cloned());
@@ -125,7 +125,7 @@ mod tests {
         answer
     }
 
-    /// Returns the references that moved with an answer.
+    /// Returns the references that moved with a response.
     fn update(known: &mut KnownCommits, texts: &[&str], refs: &[(&str, u8)]) -> Vec<FoundCommit> {
         let covers = references(texts);
         known.update(&covers, &answer(&covers, refs))
@@ -187,7 +187,7 @@ mod tests {
         assert_eq!(hear(&mut one, "main", 2), [true]);
         assert_eq!(hear(&mut two, "refs/heads/main", 2), [false], "the first one was quicker");
         assert_eq!(hear(&mut two, "HEAD", 3), [true], "a new remote has found what the others do not know");
-        // With a lagging server, each remote believes its own answers, and lookups end.
+        // If one server lags behind, each remote trusts its own responses, and the lookups come to an end.
         assert_eq!(hear(&mut one, "main", 2), Vec::<bool>::new());
         assert_eq!(hear(&mut one, "main", 3), [false]);
     }

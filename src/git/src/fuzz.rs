@@ -11,7 +11,7 @@ use super::ssh_key::SshIdentity;
 
 pub use super::transport::fuzz::{pack, pkt_line};
 
-/// Parses the address of a repository. The displayed form parses to the same address.
+/// Parses the address of a repository. The displayed form must parse to the same address.
 pub fn url(bytes: &[u8]) {
     let Ok(url) = RemoteUrl::parse(&String::from_utf8_lossy(bytes)) else { return };
     let shown = url.to_string();

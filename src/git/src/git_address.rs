@@ -1,6 +1,6 @@
 //! The address of a repository on a Git daemon: `git://host:port/path`.
 //!
-//! Invariant: it contains neither a user nor a password; a Git daemon has no authentication.
+//! Invariant: the address contains neither a user nor a password, because a Git daemon has no authentication.
 
 use std::fmt;
 
@@ -17,21 +17,21 @@ pub(super) struct GitAddress {
     /// A name or an IP address, in lower case and without brackets.
     pub(super) host: String,
     pub(super) port: u16,
-    /// Begins with `/`.
+    /// The path, which begins with `/`.
     pub(super) path: String,
 }
 
 impl GitAddress {
     /// Parses the address after `git://`. The error is the violated rule.
     pub(super) fn parse(rest: &str) -> Result<Self, &'static str> {
-        const FORM: &str = "an address of a Git daemon has the form git://host:port/path";
+        const FORM: &str = "the URL of a Git daemon must have the form git://host:port/path";
         // The rules of HTTP addresses apply.
         let url = Url::parse(&format!("http://{rest}")).map_err(|_| FORM)?;
         if !url.username().is_empty() || url.password().is_some() {
-            return Err("a Git daemon authenticates no user; give the address without a user");
+            return Err("a Git daemon does not authenticate users; remove the user from the URL");
         }
         if url.query().is_some() || url.fragment().is_some() {
-            return Err("an address has no `?` and no `#`; credentials belong in a Secret");
+            return Err("the URL must not contain `?` or `#`; credentials belong in a Secret");
         }
         let host = url.host_str().filter(|host| !host.is_empty()).ok_or(FORM)?;
         if !plain_host::is_plain(rest) {
@@ -110,11 +110,11 @@ mod tests {
         check("git.corp/a%5Cb", "git://git.corp/a%5Cb");
         check("[::1]:1/a", "git://[::1]:1/a");
         check("[::1]/a", "git://[::1]/a");
-        check("u:p@git.corp/a", "a Git daemon authenticates no user; give the address without a user");
-        check("git.corp/a?b", "an address has no `?` and no `#`; credentials belong in a Secret");
+        check("u:p@git.corp/a", "a Git daemon does not authenticate users; remove the user from the URL");
+        check("git.corp/a?b", "the URL must not contain `?` or `#`; credentials belong in a Secret");
         check("169.254.169.254/a", METADATA_REFUSED);
         for bad in ["", "/a", "git.corp", "git.corp/", "git.corp/a%00b", "git.corp:99999/a", "git.corp/a%2f..%2fb"] {
-            check(bad, "an address of a Git daemon has the form git://host:port/path");
+            check(bad, "the URL of a Git daemon must have the form git://host:port/path");
         }
     }
 }

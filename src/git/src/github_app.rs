@@ -1,8 +1,9 @@
-//! A GitHub App in a Secret. Its private key requests a token for the repositories of an installation.
+//! A GitHub App in a Secret. Requests that are signed with its private key return a token for the repositories of an
+//! installation.
 //!
 //! Invariant: no error and no `Debug` shows any part of the key.
 //! Invariant: signed requests and tokens are sent over TLS only.
-//! Invariant: a token is sent only to a host that belongs to the API that issued it.
+//! Invariant: a token is sent only to the origin that belongs to the API that issued it, so to no other port.
 //!
 //! Not here: clocks, and the request itself (`transport::app_token`).
 
@@ -62,14 +63,10 @@ pub struct GithubApp {
 pub(super) struct Issuer(Url);
 
 impl Issuer {
-    /// Returns the API if it belongs to the repository's host. GitHub serves it at `https://HOST/api/v3` or
-    /// `https://api.HOST`.
+    /// Returns the API if it belongs to the repository's origin: scheme, host and port. GitHub serves the API at
+    /// `https://HOST/api/v3` or `https://api.HOST`.
     fn new(api: Url, repository: &Url) -> Result<Self, AccessFault> {
-        let (Some(host), Some(of_api)) = (repository.host_str(), api.host_str()) else {
-            return Err(AccessFault::ForeignApi { field: BASE });
-        };
-        let belongs = of_api == host || of_api.strip_prefix("api.") == Some(host);
-        if repository.scheme() != "https" || !belongs {
+        if api.scheme() != "https" || !belongs(&api, repository) {
             return Err(AccessFault::ForeignApi { field: BASE });
         }
         Ok(Self(api))
@@ -89,12 +86,12 @@ impl GithubApp {
         }
         let unusable = |field, why| AccessFault::UnusableField { field, why };
         let id = number(data, ID)?;
-        // A given installation number wins: it saves one request.
+        // An installation number takes precedence over the owner, because it saves one request.
         let installation = if data.contains_key(OWNER) && !data.contains_key(INSTALLATION) {
             let owner = field(data, OWNER)?;
             let is_plain = owner.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'));
             if owner.is_empty() || owner.len() > 64 || !is_plain {
-                return Err(unusable(OWNER, "it is the name of a user or an organization"));
+                return Err(unusable(OWNER, "it must be the name of a user or an organization"));
             }
             Installation::Owner(owner)
         } else {
@@ -108,12 +105,12 @@ impl GithubApp {
         Ok(Some(Self { id, installation, key: Secret::new(key.to_owned()), base }))
     }
 
-    /// Returns the API that issues tokens for a repository at this address. A signed request is worth a token of the
-    /// App, so it is sent only to GitHub's own API or to the API in the Secret. A token reads all repositories of the
-    /// installation, so no other host than that of the API receives it.
+    /// Returns the API that issues tokens for a repository at this address. With a signed request, a server can get a
+    /// token of the App, so the request is sent only to GitHub's own API or to the API in the Secret. A token can read
+    /// all repositories of the installation, so only the host of the API receives it.
     ///
     /// # Errors
-    /// If the repository is not at `https://github.com` and the Secret names no API, or names that of another host.
+    /// If the repository is not at `https://github.com` and the Secret contains no API, or the API of a different host.
     pub(super) fn issuer(&self, repository: &Url) -> Result<Issuer, AccessFault> {
         if let Some(base) = &self.base {
             return Issuer::new(base.clone(), repository);
@@ -175,9 +172,20 @@ fn number(data: &BTreeMap<String, ByteString>, key: &'static str) -> Result<Stri
     let number = field(data, key)?;
     let is_plain = number.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'.');
     if number.is_empty() || number.len() > 64 || !is_plain {
-        return Err(AccessFault::UnusableField { field: key, why: "it is a number, as GitHub shows it" });
+        return Err(AccessFault::UnusableField { field: key, why: "it must be a number, as GitHub shows it" });
     }
     Ok(number)
+}
+
+/// Returns whether an API issues tokens for the origin of a repository.
+fn belongs(api: &Url, repository: &Url) -> bool {
+    let mut parent = api.clone();
+    let is_of_parent = api
+        .host_str()
+        .and_then(|host| host.strip_prefix("api."))
+        .is_some_and(|host| parent.set_host(Some(host)).is_ok());
+    let origin = repository.origin();
+    api.origin() == origin || (is_of_parent && parent.origin() == origin)
 }
 
 /// Returns the address of a path below `api`.
@@ -187,7 +195,7 @@ fn below(api: &Url, path: &str) -> Url {
     url
 }
 
-const NO_KEY: &str = "it is no RSA private key in PEM form of at least 2048 bits, as GitHub makes it";
+const NO_KEY: &str = "it must be an RSA private key in PEM form of at least 2048 bits, as GitHub generates it";
 
 fn key_pair(text: &str) -> Result<RsaKeyPair, AccessFault> {
     let read = match PrivateKeyDer::from_pem_slice(text.as_bytes()) {
@@ -204,7 +212,7 @@ fn api(text: &str) -> Result<Url, AccessFault> {
         let is_bare = url.username().is_empty() && url.password().is_none() && url.query().is_none();
         url.scheme() == "https" && is_bare && url.fragment().is_none() && url.host_str().is_some()
     });
-    let url = url.ok_or(unusable("it has the form https://host/api/v3"))?;
+    let url = url.ok_or(unusable("it must have the form https://host/api/v3"))?;
     if !plain_host::is_plain_in(text) {
         return Err(unusable(plain_host::REFUSED));
     }
@@ -246,7 +254,10 @@ mod tests {
         check(None, "https://github.com/a/b", "https://api.github.com");
         check(Some("https://api.github.com"), "https://github.com/a/b", "https://api.github.com");
         check(Some("https://api.corp.ghe.com/"), "https://corp.ghe.com/a/b", "https://api.corp.ghe.com");
-        check(Some("https://git.corp/api/v3"), "https://git.corp/a/b", "https://git.corp/api/v3");
+        check(Some("https://git.corp/api/v3"), "https://git.corp:443/a/b", "https://git.corp/api/v3");
+        check(Some("https://git.corp:8443/api/v3"), "https://git.corp:8443/a/b", "https://git.corp:8443/api/v3");
+        check(Some("https://api.git.corp:8443"), "https://git.corp:8443/a/b", "https://api.git.corp:8443");
+        check(Some("https://10.0.0.5/api/v3"), "https://10.0.0.5/a/b", "https://10.0.0.5/api/v3");
         assert!(!format!("{:?}", app(None)).contains("hunter2"));
     }
 
@@ -257,6 +268,7 @@ mod tests {
             "https://github.com.evil.example/a/b",
             "https://gist.github.com/a",
             "http://github.com/a/b",
+            "https://github.com:444/a/b",
         ] {
             let refused = app(None).issuer(&Url::parse(repository).unwrap()).unwrap_err();
             assert_eq!(
@@ -278,12 +290,16 @@ mod tests {
             ("https://git.corp/api/v3", "https://github.com/a/b"),
             ("https://git.corp/api/v3", "https://api.git.corp/a/b"),
             ("https://git.corp/api/v3", "http://git.corp/a/b"),
+            ("https://git.corp/api/v3", "https://git.corp:8443/a/b"),
+            ("https://git.corp:8443/api/v3", "https://git.corp/a/b"),
+            ("https://api.git.corp", "https://git.corp:8443/a/b"),
+            ("https://api.github.com", "https://github.com:444/a/b"),
         ] {
             let refused = app(Some(base)).issuer(&Url::parse(repository).unwrap()).unwrap_err();
             assert_eq!(
                 refused.to_string(),
                 "githubAppBaseURL of the Secret is not the API of the repository's host: the repository needs the address \
-                 https://HOST/…, and the Secret https://HOST/api/v3 or https://api.HOST with the same host",
+                 https://HOST/…, and the Secret https://HOST/api/v3 or https://api.HOST with the same host and port",
                 "{base} {repository}"
             );
         }
@@ -299,16 +315,16 @@ mod tests {
         assert_eq!(GithubApp::read(&BTreeMap::new()), Ok(None));
         let unusable = |field: &str, why: &str| format!("{field} of the Secret cannot be used: {why}");
         check(&[(ID, "1")], "missing field githubAppInstallationID: the Secret needs it (it may be empty)");
-        check(&[(ID, "1"), (INSTALLATION, "2/3")], &unusable(INSTALLATION, "it is a number, as GitHub shows it"));
+        check(&[(ID, "1"), (INSTALLATION, "2/3")], &unusable(INSTALLATION, "it must be a number, as GitHub shows it"));
         check(
             &[(ID, "1"), (INSTALLATION, "2")],
             "missing field githubAppPrivateKey: the Secret needs it (it may be empty)",
         );
         check(&[(ID, "1"), (INSTALLATION, "2"), (KEY, "x")], &unusable(KEY, NO_KEY));
-        let owner = "it is the name of a user or an organization";
+        let owner = "it must be the name of a user or an organization";
         check(&[(ID, "1"), (OWNER, "o/../x")], &unusable(OWNER, owner));
         let base = |base| [(ID, "1"), (INSTALLATION, "2"), (BASE, base)];
-        check(&base("http://api"), &unusable(BASE, "it has the form https://host/api/v3"));
+        check(&base("http://api"), &unusable(BASE, "it must have the form https://host/api/v3"));
         check(&base("https://169.254.169.254"), &unusable(BASE, METADATA_REFUSED));
     }
 }

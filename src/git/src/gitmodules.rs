@@ -1,19 +1,19 @@
 //! Parses `.gitmodules` and `.lfsconfig`, which have the syntax of Git's configuration files.
 //!
-//! Invariant: the file is read as Git reads it from a commit: no setting includes another file.
+//! Invariant: the file is read as Git reads it from a commit: no setting can include another file.
 //! Not here: libgit2's own reader, which reads only files on disk and follows their `include.path`; and the meaning
 //! of the settings (`submodules`).
 
 use std::iter::Peekable;
 use std::str::Chars;
 
-const SECTION: &str = "a section of .gitmodules has the form [submodule \"name\"]";
-const LINE: &str = "a line of .gitmodules has the form key = value";
+const SECTION: &str = "a section of .gitmodules must have the form [submodule \"name\"]";
+const LINE: &str = "a line of .gitmodules must have the form key = value";
 
 /// A setting of the file.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Setting {
-    /// Its section, as in `submodule.name`. The first part is in lower case.
+    /// Section of the setting, as in `submodule.name`. The first part is in lower case.
     pub(super) section: String,
     /// The key, in lower case.
     pub(super) key: String,
@@ -131,10 +131,10 @@ fn setting(first: char, rest: &mut Characters<'_>) -> Result<(String, Option<Str
     }
 }
 
-/// Reads a value, without quotes, escapes and comments.
+/// Reads a value, and removes quotes, escapes and comments.
 fn value(rest: &mut Characters<'_>) -> Result<String, &'static str> {
     let (mut text, mut is_quoted) = (String::new(), false);
-    // Leading and trailing blanks count only in quotes.
+    // Leading and trailing blanks belong to the value only inside of quotes.
     let mut kept = 0;
     while let Some(character) = rest.next() {
         match character {

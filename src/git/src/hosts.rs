@@ -1,12 +1,13 @@
 //! Limits shared by the remotes of one host: concurrent lookups, the rate of first lookups, and `Retry-After`.
 //!
 //! Invariant: a slow host delays only its own remotes.
-//! Invariant: the first remotes of a host are looked up at once, the others at a fixed rate across all namespaces.
-//! Namespaces take turns: before a remote is looked up, each other namespace has at most as many lookups as its own.
-//! Invariant: after a `Retry-After`, other remotes of the host with the same credentials are not looked up for at
-//! most [`MAX_QUIET`]. The remote that received it is left to its consumers, which may retry on a user's request.
-//! Invariant: a host behind a custom proxy or with custom CAs is another host. Its answers say nothing about the real
-//! one.
+//! Invariant: the first remotes of a host are looked up immediately, the others at a fixed rate across all namespaces.
+//! Namespaces take turns: before a remote is looked up, each other namespace gets at most as many lookups as the
+//! remote's own.
+//! Invariant: after a `Retry-After`, other remotes of the host with the same credentials are not looked up for at most
+//! [`MAX_QUIET`]. For the remote that received it, the consumers decide, and may retry on a user's request.
+//! Invariant: a host behind a custom proxy or with custom CAs counts as a separate host, because its responses say
+//! nothing about the real one.
 //! Not here: clocks, waiting, and the lookups.
 
 use std::collections::HashMap;
@@ -25,9 +26,9 @@ use super::{Connection, RemoteUrl};
 const AT_ONCE: usize = 16;
 /// Number of first lookups at a host that need not wait.
 const BURST: u32 = 16;
-/// Interval between the following ones.
+/// Interval between the first lookups that must wait.
 const PACE: Duration = Duration::from_millis(20);
-/// Maximum time for which one answer blocks lookups of the host's other remotes.
+/// Maximum time for which one response blocks lookups of the host's other remotes.
 const MAX_QUIET: Duration = Duration::from_secs(300);
 /// Number of known hosts above which unused ones are dropped.
 const KNOWN: usize = 64;
@@ -47,7 +48,7 @@ pub(super) struct Host {
 struct State {
     /// Time of the next first lookup.
     next: Option<Instant>,
-    /// First lookups that wait for `next`. None holds a permit of this queue, so namespaces take turns.
+    /// First lookups that wait for `next`. No lookup keeps a permit of this queue, so namespaces take turns.
     waiting: FairQueue<oneshot::Sender<()>>,
     /// Whether a task serves the waiting lookups.
     is_served: bool,
@@ -95,12 +96,12 @@ impl Host {
         self.state.lock().serve(now)
     }
 
-    /// Returns the HTTP status, and for how much longer the host must not be asked about this remote.
+    /// Returns the HTTP status, and the remaining time for which the host must not be asked about this remote.
     pub(super) fn quiet(&self, remote: &Asking, now: Instant) -> Option<(u16, Duration)> {
         self.state.lock().quiet(remote, now)
     }
 
-    /// Records that the host answered a remote with a retry delay.
+    /// Records that the response to a request for a remote contained a retry delay.
     pub(super) fn set_quiet(&self, remote: Asking, status: u16, after: Duration, now: Instant) {
         self.state.lock().quiet = Some(Quiet { remote, status, until: now + after.min(MAX_QUIET) });
     }
@@ -152,7 +153,7 @@ impl State {
     }
 }
 
-/// Returns scheme, host and port as one text.
+/// Returns scheme, host and port as one string.
 fn name(url: &RemoteUrl) -> Option<String> {
     if let Some(address) = url.ssh() {
         return Some(format!("ssh {}:{}", address.host, address.port));
@@ -196,7 +197,7 @@ mod tests {
             }
         }
 
-        /// Serves until none waits or until `end` after the start. Returns when it ended.
+        /// Serves until no lookup waits or until `end` after the start. Returns the time at which serving ended.
         fn serve(&mut self, mut at: Duration, end: Duration) -> Duration {
             while let Some(wait) = self.state.serve(self.start + at).filter(|_| at < end) {
                 self.collect(at);
@@ -218,7 +219,7 @@ mod tests {
             self.served.iter().filter(|(of, _)| of == tenant).map(|(_, at)| *at).collect()
         }
 
-        /// Returns the maximum number of lookups that begin within 20 ms.
+        /// Returns the maximum number of lookups that start within 20 ms.
         fn most_at_once(&self) -> usize {
             let times = self.served.iter().map(|(_, at)| *at);
             let within = |from: Duration| times.clone().filter(|at| *at >= from && *at < from + PACE).count();

@@ -1,6 +1,6 @@
 //! Object ids, with one type per kind of object, so that kinds cannot be confused.
 //!
-//! Invariant: an id is 20 bytes; its text is 40 lower-case hexadecimal digits. SHA-256 repositories are not
+//! Invariant: an id has 20 bytes, and its text form has 40 lower-case hexadecimal digits. SHA-256 repositories are not
 //! supported.
 
 use std::fmt;
@@ -75,7 +75,7 @@ macro_rules! id {
             type Err = super::Error;
             fn from_str(text: &str) -> Result<Self, Self::Err> {
                 let id = Id::parse(text.as_bytes()).ok_or(Fault::Malformed {
-                    why: concat!("the id of a ", $what, " is 40 hexadecimal digits"),
+                    why: concat!("the id of a ", $what, " must have 40 hexadecimal digits"),
                 });
                 id.map(Self).map_err(|cause| super::Error::parse(concat!($what, " id"), cause))
             }

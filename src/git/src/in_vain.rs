@@ -1,6 +1,6 @@
-//! Failed fetches of a remote, so that each attempt and each consumer need not repeat them.
+//! Failed fetches of a remote, which are recorded so that not every attempt and every consumer repeats them.
 //!
-//! Invariant: only failures that last while the remote is unchanged are recorded: no fault of network, disk or
+//! Invariant: only failures that remain while the remote is unchanged are recorded: no errors of network, disk or
 //! credentials.
 //! Not here: the clock. Times are arguments.
 
@@ -15,9 +15,10 @@ use super::id::{Commit, Id};
 
 /// Maximum number of recorded commits per remote.
 const KEPT: usize = 256;
-/// Failed fetches of a tip before further ones are skipped. A first failure may come from a server under repair.
+/// Maximum number of failed fetches of a tip; further fetches of it are skipped. One failure is not enough, because the
+/// server may be under repair.
 const TRIED: u32 = 3;
-/// Time after which an unchanged remote is asked again.
+/// Time after which fetches from an unchanged remote are tried again.
 pub(super) const ASK_AFTER: Duration = Duration::from_secs(3600);
 
 /// Failed fetches of a remote.
@@ -51,7 +52,7 @@ impl InVain {
         }
     }
 
-    /// Returns why fetches of the tip are skipped.
+    /// Returns why fetches of the tip are skipped, if they are.
     pub(super) fn fault(&self, tip: Id, now: Instant) -> Option<Arc<Fault>> {
         let failed = self.failed.iter().find(|failed| failed.tip == tip)?;
         let holds = failed.times >= TRIED && now.saturating_duration_since(failed.first) < ASK_AFTER;
@@ -63,7 +64,8 @@ impl InVain {
         let fault = Arc::new(fault);
         let lasts = match *fault {
             Fault::Pack { .. } | Fault::Incomplete | Fault::Broken { .. } => true,
-            // The limit applies to one repository's request, not to others with the same submodule.
+            // This limit applies to one repository's request. It need not be exceeded for other repositories with the
+            // same submodule.
             Fault::TooLarge { what, .. } => what != ALLOWED,
             _ => false,
         };

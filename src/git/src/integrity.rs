@@ -1,7 +1,7 @@
 //! Verifies the checksums of a mirror's packs on disk. Everything here blocks.
 //!
-//! If a file of a commit cannot be read, either the disk or the remote is at fault. It is the remote if every pack
-//! exists and has its checksum.
+//! If a file of a commit cannot be read, the cause is either the disk or the remote. It is the remote if every pack
+//! exists and its checksum is correct.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -49,7 +49,7 @@ pub(super) fn remove_unfinished(directory: &Path) -> io::Result<()> {
 /// Returns how the packs are damaged; `None` if they are intact.
 ///
 /// # Errors
-/// If the process lacks a resource for reading them. This says nothing about the packs.
+/// The process lacks a resource for reading the packs. They may be intact or damaged.
 pub(super) fn damage(directory: &Path, packs: &BTreeSet<String>) -> io::Result<Option<String>> {
     for name in packs {
         let pack = directory.join(name).with_extension(PACK);
@@ -68,13 +68,13 @@ pub(super) fn damage(directory: &Path, packs: &BTreeSet<String>) -> io::Result<O
     Ok(None)
 }
 
-/// Returns whether the error concerns the process, not the file.
+/// Returns whether the error is caused by a lack of resources of the process, not by the file.
 fn is_passing(error: &io::Error) -> bool {
     let codes = [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::INTR, Errno::AGAIN];
     error.raw_os_error().is_some_and(|code| codes.iter().any(|passing| passing.raw_os_error() == code))
 }
 
-/// Verifies the checksum at the end of a file. Returns it with the bytes before it.
+/// Verifies the checksum at the end of a file. Returns it together with the 20 bytes that precede it.
 fn checked(path: &Path) -> io::Result<([u8; SUM], [u8; SUM])> {
     let file = File::open(path)?;
     let length = file.metadata()?.len();

@@ -11,7 +11,7 @@ use super::id::{Commit, Id};
 
 /// Maximum number of cached results per remote.
 const REMEMBERED: usize = 64;
-/// The subject of a check: the object, the commit that the server resolves it to, the name that led to it, and the
+/// The subject of a check: the object, the commit to which the server resolves it, the name of the reference, and the
 /// keys.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Judged {
@@ -21,12 +21,12 @@ pub(super) struct Judged {
     pub(super) keys: [u8; 32],
 }
 
-/// The last successful checks, each with its expiry if it has one.
+/// The last successful checks, each with its expiry, if any.
 #[derive(Debug, Default)]
 pub(super) struct Judgements(VecDeque<(Judged, Option<Timestamp>)>);
 
 impl Judgements {
-    /// Caches a success until that time, and drops the oldest one.
+    /// Caches a success until that time, and drops the oldest entry if there are too many.
     pub(super) fn add(&mut self, judged: Judged, until: Option<Timestamp>) {
         self.0.retain(|(known, _)| *known != judged);
         self.0.truncate(REMEMBERED - 1);

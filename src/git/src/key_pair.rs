@@ -1,4 +1,4 @@
-//! New SSH key pairs, and the public half of a Secret's private key.
+//! New SSH key pairs, and the public half of a private key in a Secret.
 //!
 //! Invariant: the private half is never shown. The public half is one line without control characters.
 //! Not here: randomness (the seed is an argument), and the storage of keys.
@@ -63,7 +63,7 @@ pub fn public_half(data: &BTreeMap<String, ByteString>) -> Result<PublicHalf, Er
     let failed = |cause| Error::Authenticate { cause: std::sync::Arc::new(cause) };
     let key = SshIdentity::read(data).and_then(|identity| Ok(identity.private_key()?)).map_err(failed)?;
     let public = key.public_key();
-    // Only the comment is the Secret's text; the rest was encoded here.
+    // Only the comment comes from the Secret; the rest was encoded here.
     let line = public.to_openssh().unwrap_or_default();
     Ok(PublicHalf {
         line: line.chars().filter(|c| !c.is_control()).collect(),

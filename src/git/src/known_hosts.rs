@@ -1,7 +1,8 @@
-//! Known SSH host keys, in the format of OpenSSH's `known_hosts`, and the check of a key that a server presents.
+//! Known SSH host keys, in the format of OpenSSH's `known_hosts`, and how they decide about a key that a server
+//! presents.
 //!
-//! Invariant: a key is accepted only if a line lists it for this host and port. An unreadable line accepts nothing
-//! and does not affect the others.
+//! Invariant: a key is accepted only if a line lists it for this host and port. A line that cannot be parsed lists no
+//! key and does not affect the other lines.
 //! Invariant: a key marked as `@revoked` is always refused, and so is a certificate that it signed.
 //! Invariant: a certificate is accepted only for its own names and within its validity.
 //!
@@ -15,7 +16,7 @@ use russh::keys::{Algorithm, Certificate, EcdsaCurve, HashAlg, PublicKey};
 /// The published keys of large Git hosts, for repositories whose Secret has no `known_hosts`.
 pub const PUBLISHED: &str = include_str!("known_hosts.txt");
 
-/// Maximum size of a `known_hosts`, in bytes. A longer one is refused whole, because a revocation can be at its end.
+/// Maximum size of a `known_hosts`, in bytes. A longer one is refused completely, because it may end with a revocation.
 pub(super) const MAX_BYTES: usize = 256 << 10;
 
 /// The known keys of one host.
@@ -34,7 +35,7 @@ pub(super) enum HostKeyCheck {
     Accepted,
     /// No key of the host is known.
     Unknown,
-    /// The host's known keys differ.
+    /// The known keys of the host are different.
     Changed,
     /// The key, or the CA that signed it, is revoked.
     Revoked,
@@ -42,13 +43,13 @@ pub(super) enum HostKeyCheck {
     BadCertificate(&'static str),
 }
 
-/// Returns whether the text lists a key or a CA for the host. `name` includes the port unless it is 22.
+/// Returns whether the text lists a key or a CA for the host `name`, which includes the port unless that is 22.
 pub fn lists_host(text: &str, name: &str) -> bool {
     HostKeys::read(text, name).are_known()
 }
 
 impl HostKeys {
-    /// Reads the keys of a host from `text`. `name` includes the port unless it is 22.
+    /// Reads the keys of the host `name` from `text`. The name includes the port unless that is 22.
     pub(super) fn read(text: &str, name: &str) -> Self {
         let mut keys = Self::default();
         for line in text.lines() {
@@ -105,7 +106,7 @@ impl HostKeys {
             _ if certificate.verify_signature().is_err() => "its signature is wrong",
             _ if certificate.cert_type() != CertType::Host => "it is a certificate for users",
             _ if !certificate.critical_options().is_empty() => "it has critical options, and none are known for hosts",
-            _ if !names_host => "it is for other names",
+            _ if !names_host => "it is valid for other names only",
             _ if certificate.valid_after() > now => "it is not valid yet; compare the clocks of both sides",
             _ if certificate.valid_before() <= now => "it has expired",
             _ if certificate.validate_at(now, &trusted).is_err() => "it is not valid",
@@ -140,8 +141,8 @@ impl HostKeys {
         if self.authorities.is_empty() { Vec::new() } else { self.algorithms() }
     }
 
-    /// Returns the host key algorithms to offer, those of known keys first. A host with a known key then presents it.
-    /// Other hosts present a key that is refused by its fingerprint.
+    /// Returns the host key algorithms to offer, those of known keys first. A host with a known key then presents this
+    /// key. Other hosts present a key that is refused by its fingerprint.
     pub(super) fn algorithms(&self) -> Vec<Algorithm> {
         let known = self.accepted.iter().flat_map(|key| signed_by(&key.algorithm()));
         let all = [EcdsaCurve::NistP256, EcdsaCurve::NistP384, EcdsaCurve::NistP521];
@@ -157,7 +158,7 @@ impl HostKeys {
     }
 }
 
-/// Returns the signature algorithms of a key type; none with SHA-1, and none for DSA.
+/// Returns the signature algorithms of a key type, without SHA-1 and DSA.
 fn signed_by(kind: &Algorithm) -> Vec<Algorithm> {
     match kind {
         Algorithm::Rsa { .. } => {
@@ -168,7 +169,7 @@ fn signed_by(kind: &Algorithm) -> Vec<Algorithm> {
     }
 }
 
-/// Returns the lines of `text` about a host.
+/// Returns the lines of `text` that apply to a host.
 pub(super) fn lines<'t>(text: &'t str, name: &str) -> impl Iterator<Item = &'t str> {
     text.lines().map(str::trim).filter(move |line| entry(line, name).is_some())
 }
@@ -184,12 +185,12 @@ pub(super) fn shown(key: &PublicKey) -> String {
     format!("{} ({kind})", key.fingerprint(HashAlg::Sha256))
 }
 
-/// Returns type and base64 text of a key, as in `known_hosts`.
+/// Returns type and base64 string of a key, as in `known_hosts`.
 pub(super) fn text(key: &PublicKey) -> Option<String> {
     PublicKey::from(key.key_data().clone()).to_openssh().ok()
 }
 
-/// Returns marker and key of a line, if it is about the host.
+/// Returns marker and key of a line, if the line applies to the host.
 fn entry<'l>(line: &'l str, name: &str) -> Option<(Option<&'l str>, PublicKey)> {
     if line.is_empty() || line.starts_with('#') {
         return None;
@@ -349,7 +350,7 @@ mod tests {
     /// A key that no line lists.
     const NOWHERE: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIIazEu89wgQZ4bqs3d63QSMzYVa0MuJ2e2gKTKqu+UUO";
 
-    /// Generates a line similar to OpenSSH's, about the host `h` or another one.
+    /// Generates a line similar to OpenSSH's, for the host `h` or a different one.
     fn line() -> impl Strategy<Value = String> {
         let markers = ["", "@cert-authority ", "@revoked ", "@other ", "#"];
         let hosts = [

@@ -1,6 +1,6 @@
 //! The Git LFS files of a mirror. Everything here blocks.
 //!
-//! Invariant: a file is used only if its content has the SHA-256 of its pointer when it is read.
+//! Invariant: a file is used only if its content, when it is read, has the SHA-256 in its pointer.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -20,7 +20,7 @@ use super::spool::Space;
 /// Directory of the files, inside the directory of a generation.
 pub(super) const DIRECTORY: &str = "lfs";
 
-/// The pointers of a listing by id, each with a path for messages.
+/// The pointers in a listing, by id, each with a path for messages.
 pub(super) type Pointers = BTreeMap<BlobId, (String, Pointer)>;
 
 /// The Git LFS files to read.
@@ -60,8 +60,8 @@ impl LargeFiles {
         Self { directory, pointers, names }
     }
 
-    /// Returns id and size of a pointer's content; `None` if `pointer` is not a known pointer. The id differs from
-    /// the pointer's id, so caches by id do not confuse the two.
+    /// Returns id and size of a pointer's content; `None` if `pointer` is not the id of a known pointer. The id of the
+    /// content differs from that of the pointer, so caches by id do not confuse the two.
     pub(super) fn content(&self, pointer: BlobId) -> Option<(BlobId, u64)> {
         self.pointers.get(&pointer).map(|pointer| (content_id(pointer), pointer.size))
     }
@@ -91,7 +91,7 @@ fn content_id(pointer: &Pointer) -> BlobId {
     BlobId(Id(id))
 }
 
-/// Returns the files that the directory lacks, each with one path. Several paths can have the same content.
+/// Returns the files that are missing in the directory, each with one path. Several paths may have the same content.
 pub(super) fn missing(directory: &Path, pointers: &Pointers) -> BTreeMap<Pointer, String> {
     let is_there = |pointer: &Pointer| {
         fs::metadata(directory.join(&pointer.oid)).is_ok_and(|file| file.is_file() && file.len() == pointer.size)
@@ -108,7 +108,7 @@ pub(super) struct IncomingFile<R> {
     pointer: Pointer,
     digest: Sha256,
     length: u64,
-    /// Space reserved until the file counts as stored.
+    /// Space that is reserved until the file counts as stored.
     room: R,
 }
 
@@ -154,7 +154,7 @@ impl<R: Space> IncomingFile<R> {
     }
 }
 
-/// Locks for fetching files, one per namespace and LFS server. Others are not delayed.
+/// Locks for fetching files, one per namespace and LFS server, so that other namespaces and servers are not delayed.
 #[derive(Debug, Default)]
 pub(super) struct Locks(Mutex<HashMap<(Tenant, String), Lock>>);
 
@@ -169,7 +169,7 @@ impl Locks {
     }
 }
 
-/// Removes the remains of a killed process from the directory of a generation. Failures do no harm.
+/// Removes the remains of a killed process from the directory of a generation. Failures are ignored.
 pub(super) fn remove_unfinished(generation: &Path) {
     for entry in fs::read_dir(generation.join(DIRECTORY)).into_iter().flatten().flatten() {
         if !entry.file_name().to_str().is_some_and(lfs::is_oid) {

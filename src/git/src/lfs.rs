@@ -25,7 +25,7 @@ pub(super) const AT_ONCE: usize = 100;
 /// Maximum size of a response, in bytes.
 pub(super) const ANSWER_BYTES: u64 = 512 << 10;
 
-/// The content of a commit's file that stands for a file in Git LFS.
+/// The content of a file in a commit that stands for a file in Git LFS.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) struct Pointer {
     /// SHA-256 of the file, as 64 hexadecimal digits.
@@ -62,10 +62,10 @@ pub(super) fn is_oid(text: &str) -> bool {
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct LfsServer {
     pub(super) url: Url,
-    /// Whether it is the repository's own server, which may receive the repository's credentials.
+    /// Whether the LFS server is the repository's own server, which may receive the repository's credentials.
     pub(super) is_own: bool,
-    /// Whether it may lead to hosts of a private network. This needs a repository in one, and a server that no commit
-    /// chose.
+    /// Whether URLs from the server may point to hosts of a private network. The repository must be on a private host,
+    /// and the server must not be chosen by a commit.
     pub(super) leads_inside: bool,
     /// Headers to send to the server.
     pub(super) header: BTreeMap<String, String>,
@@ -83,7 +83,7 @@ impl fmt::Debug for LfsServer {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ServerPlace {
     At(LfsServer),
-    /// The repository's own SSH server returns it when asked about this repository.
+    /// The repository's own SSH server returns the LFS server on request.
     Asked {
         about: RemoteUrl,
         leads_inside: bool,
@@ -91,7 +91,7 @@ pub(super) enum ServerPlace {
 }
 
 impl ServerPlace {
-    /// Returns a name that is equal for equal servers.
+    /// Returns a name of the server. Equal servers have equal names.
     pub(super) fn name(&self) -> String {
         match self {
             Self::At(server) => server.url.to_string(),
@@ -102,22 +102,22 @@ impl ServerPlace {
 
 /// Returns the LFS server of a repository. `config` is the content of its `.lfsconfig`.
 pub(super) fn server(repository: &RemoteUrl, config: Option<&str>) -> Result<ServerPlace, Fault> {
-    const FORM: Fault = Fault::Malformed { why: "`lfs.url` in .lfsconfig has the form https://host/path" };
+    const FORM: Fault = Fault::Malformed { why: "`lfs.url` in .lfsconfig must have the form https://host/path" };
     if let Some(text) = config.map(configured).transpose()?.flatten() {
         let url = RemoteUrl::parse(&text).map_err(|_| FORM)?;
         if url.holds_credentials() {
-            return Err(Fault::Malformed { why: "`lfs.url` in .lfsconfig holds no user name or password" });
+            return Err(Fault::Malformed { why: "`lfs.url` in .lfsconfig must not contain a user name or password" });
         }
         if url.ssh().is_some() {
             let is_own = submodules::is_same_server(repository, &url);
-            let why = "`lfs.url` in .lfsconfig names no other SSH server than that of the repository";
+            let why = "`lfs.url` in .lfsconfig must not name a different SSH server than that of the repository";
             let place = ServerPlace::Asked { about: url, leads_inside: false };
             return if is_own { Ok(place) } else { Err(Fault::Malformed { why }) };
         }
         let http = url.http().ok_or(FORM)?.clone();
         if is_public(repository) && !is_public(&url) {
             return Err(Fault::Malformed {
-                why: "the LFS server of a repository on a public host is on a public host, too",
+                why: "a repository on a public host cannot use an LFS server on a private host",
             });
         }
         let is_own = repository.http().is_some_and(|own| is_same(own, &http));
@@ -143,9 +143,9 @@ fn is_public(url: &RemoteUrl) -> bool {
     url.host().is_some_and(|host| !private_host::is_private(host))
 }
 
-/// Returns the LFS server that `git-lfs-authenticate` names for a repository.
+/// Returns the LFS server in the output of `git-lfs-authenticate` for a repository.
 pub(super) fn asked(repository: &RemoteUrl, leads_inside: bool, answer: &[u8]) -> Result<LfsServer, Fault> {
-    const DAMAGED: Fault = Fault::Lfs { why: "the answer of git-lfs-authenticate cannot be read" };
+    const DAMAGED: Fault = Fault::Lfs { why: "the response of git-lfs-authenticate cannot be read" };
     let named: Named = serde_json::from_slice(answer).map_err(|_| DAMAGED)?;
     let href = match (named.href.filter(|href| !href.is_empty()), repository.ssh()) {
         (Some(href), _) => href,
@@ -168,9 +168,8 @@ pub(super) fn asked(repository: &RemoteUrl, leads_inside: bool, answer: &[u8]) -
     Ok(LfsServer { url, is_own: true, leads_inside, header: named.header })
 }
 
-/// Refusal of a private network's host that is not the server's own.
-const INSIDE: &str =
-    "the server leads to a host of a private network, where only the own server of a repository in one may";
+/// The error for a host of a private network that is not the server's own host.
+const INSIDE: &str = "the LFS server redirects to a private host; only a repository on a private host may use one";
 
 /// The output of `git-lfs-authenticate`.
 #[derive(Deserialize)]
@@ -181,7 +180,7 @@ struct Named {
     header: BTreeMap<String, String>,
 }
 
-/// Returns whether both URLs have the same origin, so that one may receive the credentials of the other.
+/// Returns whether both URLs have the same origin, so that credentials for one may be sent to the other.
 pub(super) fn is_same(one: &Url, other: &Url) -> bool {
     one.scheme() == other.scheme()
         && one.host_str() == other.host_str()
@@ -190,7 +189,7 @@ pub(super) fn is_same(one: &Url, other: &Url) -> bool {
 
 /// Returns the address that the file configures, by the rules of git-lfs.
 fn configured(text: &str) -> Result<Option<String>, Fault> {
-    const UNREAD: Fault = Fault::Malformed { why: "a .lfsconfig has the form of a Git configuration file" };
+    const UNREAD: Fault = Fault::Malformed { why: ".lfsconfig must be a valid Git configuration file" };
     let mut found = [None, None];
     for setting in gitmodules::Settings::of(text) {
         let setting = setting.map_err(|_| UNREAD)?;
@@ -205,13 +204,13 @@ fn configured(text: &str) -> Result<Option<String>, Fault> {
 }
 
 /// The response omits the object.
-pub(super) const UNSAID: Fault = Fault::Lfs { why: "the server does not say where the file is" };
+pub(super) const UNSAID: Fault = Fault::Lfs { why: "the response of the LFS server does not list the file" };
 
 /// The server lacks the object.
 pub(super) const MISSING: Fault = Fault::Lfs { why: "the server does not have the file; push it again" };
 
-/// The content is not the requested object.
-pub(super) const OTHER: Fault = Fault::Lfs { why: "the server sent another file than the pointer names" };
+/// The received content is not the requested object.
+pub(super) const OTHER: Fault = Fault::Lfs { why: "the server sent a different file than the pointer specifies" };
 
 /// A request for objects.
 #[derive(Serialize)]
@@ -262,12 +261,13 @@ pub(super) struct Download {
 }
 
 /// Parses a response: for each object its location, or why there is none. Server messages are not shown, because they
-/// can contain anything.
+/// may contain anything.
 pub(super) fn answer(body: &[u8]) -> Result<HashMap<String, Result<Download, Fault>>, Fault> {
     let damaged = |why| Fault::Lfs { why };
-    let answer: Answer = serde_json::from_slice(body).map_err(|_| damaged("the answer of the server does not read"))?;
+    let answer: Answer =
+        serde_json::from_slice(body).map_err(|_| damaged("the server returned an invalid response"))?;
     if answer.transfer.is_some_and(|transfer| transfer != "basic") {
-        return Err(damaged("the server has another transfer than `basic`"));
+        return Err(damaged("the server offers a transfer other than `basic`"));
     }
     let mut found = HashMap::new();
     for object in answer.objects {
@@ -282,15 +282,15 @@ pub(super) fn answer(body: &[u8]) -> Result<HashMap<String, Result<Download, Fau
     Ok(found)
 }
 
-/// Returns the address of a download. The server is untrusted unless it is the repository's own: a commit can choose
-/// it.
+/// Returns the URL of a download. The server is untrusted unless it is the repository's own, because a commit can
+/// choose the server.
 pub(super) fn download_url(href: &str, server: &LfsServer) -> Result<Url, Fault> {
     let refused = |why| Fault::Lfs { why };
-    let url = Url::parse(href).map_err(|_| refused("the server gives an address that does not read"))?;
+    let url = Url::parse(href).map_err(|_| refused("the server returned an invalid URL"))?;
     match url.scheme() {
         "https" => {}
         "http" if server.url.scheme() == "http" => {}
-        _ => return Err(refused("the server leads from https to something else")),
+        _ => return Err(refused("the server redirects from https to a different scheme")),
     }
     let host = url.host_str().filter(|host| !is_metadata_host(host)).ok_or(refused(METADATA_REFUSED))?;
     if private_host::is_private(host) && !server.leads_inside && server.url.host_str() != Some(host) {
@@ -347,7 +347,7 @@ mod tests {
         );
         serves(https, Some("[lfs]\nurl = https://other.example/lfs"), "https://other.example/lfs false");
         serves(https, Some("[lfs]\nurl = http://h.example/lfs"), "http://h.example/lfs false");
-        let form = "`lfs.url` in .lfsconfig has the form https://host/path";
+        let form = "`lfs.url` in .lfsconfig must have the form https://host/path";
         for bad in ["file:///etc", "/etc", "http://169.254.169.254/x", "--x"] {
             serves(https, Some(&format!("[lfs]\nurl = {bad}")), form);
         }
@@ -355,8 +355,8 @@ mod tests {
         let both = "[LFS] URL = https://h.example/b ; here\n[remote \"origin\"]\nlfsurl = https://h.example/a\n";
         serves(https, Some(both), "https://h.example/b true");
         serves(https, Some("[lfs \"x\"]\nurl = https://x.example"), "https://h.example/org/app.git/info/lfs true");
-        serves(https, Some("[lfs"), "a .lfsconfig has the form of a Git configuration file");
-        let public = "the LFS server of a repository on a public host is on a public host, too";
+        serves(https, Some("[lfs"), ".lfsconfig must be a valid Git configuration file");
+        let public = "a repository on a public host cannot use an LFS server on a private host";
         for private in ["http://127.0.0.1:1/x", "http://vault.ops.svc/x", "https://[fd00::1]/x", "http://localhost/x"] {
             let config = format!("[lfs]\nurl = {private}");
             serves(https, Some(&config), public);
@@ -366,7 +366,7 @@ mod tests {
         serves(
             https,
             Some("[lfs]\nurl = https://u:p@h.example/lfs"),
-            "`lfs.url` in .lfsconfig holds no user name or password",
+            "`lfs.url` in .lfsconfig must not contain a user name or password",
         );
         serves(
             "git://h.example/org/app.git",
@@ -377,7 +377,7 @@ mod tests {
         serves("git@h.example:org/app.git", None, "asked about git@h.example:org/app.git");
         let ssh = "[lfs]\nurl = ssh://git@h.example/org/files.git";
         serves("git@h.example:org/app.git", Some(ssh), "asked about ssh://git@h.example/org/files.git");
-        let other = "`lfs.url` in .lfsconfig names no other SSH server than that of the repository";
+        let other = "`lfs.url` in .lfsconfig must not name a different SSH server than that of the repository";
         for repository in [https, "me@h.example:org/app.git", "ssh://git@h.example:2222/org/app.git"] {
             serves(repository, Some(ssh), other);
         }
@@ -405,7 +405,7 @@ mod tests {
         check(r#"{"href": "http://169.254.169.254/x"}"#, METADATA_REFUSED);
         check(r#"{"href": "http://vault.ops.svc/x"}"#, INSIDE);
         for bad in ["", "<html>", r#"{"href": "file:///etc"}"#, r#"{"href": "https://u:canary@h.example/"}"#] {
-            check(bad, "the answer of git-lfs-authenticate cannot be read");
+            check(bad, "the response of git-lfs-authenticate cannot be read");
         }
     }
 
@@ -420,10 +420,10 @@ mod tests {
         check(&with("\"actions\": {\"download\": {\"href\": \"https://x/y\"}}"), "https://x/y");
         check(&with("\"error\": {\"code\": 404, \"message\": \"secret\"}"), "does not have the file");
         check(&with("\"error\": {\"code\": 422, \"message\": \"secret\"}"), "refuses the file");
-        check(&with("\"actions\": {}"), "does not say where the file is");
-        check("{\"objects\": []}", "does not say where the file is");
-        check("{\"transfer\": \"tus\", \"objects\": []}", "another transfer");
-        check("<html>", "does not read");
+        check(&with("\"actions\": {}"), "does not list the file");
+        check("{\"objects\": []}", "does not list the file");
+        check("{\"transfer\": \"tus\", \"objects\": []}", "a transfer other than");
+        check("<html>", "invalid response");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Fetches the needed Git LFS files into the mirror of their repository.
 //!
-//! Invariant: a file is used only if it has the size and the SHA-256 of its pointer. Both reception and reading check
-//! it.
+//! Invariant: a file is used only if it has the size and the SHA-256 in its pointer. Both are checked when it is
+//! received and when it is read.
 //! Invariant: existing files are not requested again, and the budget of the mirrors holds.
 
 use std::collections::HashMap;
@@ -36,8 +36,8 @@ struct Fetching<'f> {
 }
 
 impl Source {
-    /// Returns the snapshot with the content of its listed Git LFS files, including those in submodules. Unless the
-    /// remote has `lfs`, all of them stay pointers.
+    /// Returns the snapshot with the content of its listed Git LFS files, including those in submodules. If the remote
+    /// does not have `lfs` set, all files stay pointers.
     pub async fn fetch_large_files(
         &self,
         remote: &Remote,
@@ -100,7 +100,7 @@ impl Source {
             return Err(failed(&first, Fault::Unsupported { what, instead: "give the address of a Git server" }));
         };
         let place = lfs::server(&remote.url, config).map_err(|cause| failed(&first, cause))?;
-        // The files share the mirror with the repository's packs.
+        // The files share the space of the mirror with the repository's packs.
         let limits = self.inner.settings.limits;
         let looker = Arc::clone(&generation);
         let size = snapshot.blocking(move |_| looker.pack_bytes()).await?.map_err(|cause| failed(&first, cause))?;
@@ -112,8 +112,8 @@ impl Source {
             snapshot.blocking(move |_| large_files::missing(&directory, &pointers)).await
         };
         if !look().await?.is_empty() {
-            // Another consumer of the namespace may be fetching the same files. Other namespaces and servers have
-            // other locks.
+            // Another consumer in the namespace may be fetching the same files. Other namespaces and servers have
+            // separate locks.
             let fetching = self.state(remote).fetching_large_files.get(&self.tenant, &place.name());
             let fetching = fetching.lock().await;
             let missing: Vec<_> = look().await?.into_iter().collect();
@@ -127,7 +127,7 @@ impl Source {
         Ok(snapshot.with_large_files(LargeFiles::new(directory, pointers)))
     }
 
-    /// Returns the LFS server. A repository on SSH asks its server for the address.
+    /// Returns the LFS server. For a repository on SSH, the SSH server is asked where the LFS server is.
     async fn lfs_server(&self, remote: &Remote, place: ServerPlace) -> Result<LfsServer, Fault> {
         let (about, leads_inside) = match place {
             ServerPlace::At(server) => return Ok(server),
@@ -192,20 +192,20 @@ impl Source {
         let answered = answered.map_err(|fault| match fault {
             Fault::NotFound { .. } => Fault::Lfs {
                 why: "no LFS server grants read access; check that the repository has Git LFS, `lfs.url` in \
-                      .lfsconfig, and the rights of the credentials",
+                      .lfsconfig, and the permissions of the credentials",
             },
             fault => self.not_given(remote, server.is_own, credentials, fault),
         })?;
         self.shared(remote).run(move || lfs::answer(&answered)).await?
     }
 
-    /// Returns the fault of a request. For another server than the repository's own, no Secret helps.
+    /// Returns the error of a request. For a server other than the repository's own, no Secret would help.
     fn not_given(&self, remote: &Remote, is_own: bool, credentials: &Credentials, fault: Fault) -> Fault {
         match fault {
             Fault::Denied { .. } if !is_own => Fault::Lfs {
                 why: "the server asks for credentials, and those of the repository are sent to its own server only",
             },
-            // The `Retry-After` of a server that the repository does not own must not delay the repository.
+            // The `Retry-After` of a server that does not belong to the repository must not delay the repository.
             Fault::Status { status, .. } if !is_own => Fault::Status { status, retry_after: None },
             fault => self.refused(remote, credentials, fault),
         }
@@ -221,7 +221,7 @@ impl Source {
         let url = lfs::download_url(&place.href, server)?;
         let is_own = server.is_own && lfs::is_same(&server.url, &url);
         let http = self.http(remote)?;
-        // The server may be slow, so the file is streamed to disk.
+        // The server may be slow, so the file is streamed to disk instead of kept in memory.
         let (source, kept_in) = (self.clone(), Arc::clone(generation));
         let (wanted, permits) = (pointer.clone(), self.shared(remote));
         let begin = move || {
@@ -244,12 +244,12 @@ impl Source {
         let received = transport::on_behalf_of(&self.tenant, received).await;
         let file = received.map_err(|fault| match fault {
             Fault::NotFound { .. } => lfs::MISSING,
-            // The limit is the pointer's size, so a larger file is the wrong one.
+            // The limit is the pointer's size, so a larger file is not the requested one.
             Fault::TooLarge { .. } => lfs::OTHER,
             fault => self.not_given(remote, is_own, credentials, fault),
         })?;
         let (storage, generation) = (self.inner.storage.clone(), Arc::clone(generation));
-        // The file is counted before its reserved space is released.
+        // The size of the file is counted before its reserved space is released.
         let keep = move || file.keep(|bytes| storage.grow_generation(generation.path(), bytes));
         self.shared(remote).run(keep).await?
     }
@@ -259,7 +259,8 @@ fn failed(path: &str, cause: Fault) -> Error {
     Error::LargeFile { path: path.to_owned(), cause: Arc::new(cause) }
 }
 
-/// Checks the limits: number of files, size of each, total size of one repository (`room`), and total size (`left`).
+/// Checks the limits: number of files, size of each file, size of all files of one repository (`room`), and total size
+/// (`left`).
 fn check(pointers: &Pointers, limits: &Limits, left: &mut u64, mut room: u64) -> Result<(), Error> {
     if let Some((path, _)) = pointers.values().nth(FILES) {
         let what = "the number of files in Git LFS";

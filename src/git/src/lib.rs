@@ -8,10 +8,10 @@
 //! is unpacked.
 //!
 //! Invariant: no repository is cloned. A lookup transfers reference names. A fetch transfers the files of one commit,
-//! and its history only if the server cannot omit it. All consumers of the remote share the fetch.
+//! and its history only if the server cannot omit the history. All consumers of the remote share the fetch.
 //! Invariant: there is no work tree. No content of a repository becomes a path, a link or a program here.
 //! Invariant: credentials are sent only to their own host, and appear in no error, log, file or path.
-//! Invariant: [`Limits`] bound the size of an answer, and [`Deadlines`] its duration.
+//! Invariant: [`Limits`] bound the size of a response, and [`Deadlines`] its duration.
 //! Invariant: nothing is sent to an SSH server before its host key is accepted.
 //!
 //! Not here: when to poll (the controllers), and the meaning of the files (`manifest`).

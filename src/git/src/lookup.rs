@@ -1,11 +1,11 @@
-//! Looks up references: resolves a reference by a recent answer, or by a request to the remote.
+//! Looks up references: resolves a reference from a recent response, or by a request to the remote.
 //!
-//! Invariant: a remote has at most one request at a time, and all waiting callers get its answer.
-//! Invariant: a newly found commit wakes all consumers that follow it in the repository. Consumers with other
-//! credentials make their own lookups.
+//! Invariant: a remote has at most one request at a time, and all waiting callers get its response.
+//! Invariant: a newly found commit wakes all consumers that follow it in the same repository. Consumers with different
+//! credentials look it up themselves.
 //! Invariant: waiting for a server holds neither a thread nor a permit, so a stuck remote delays only its own
 //! repository. (The system's resolver does hold a thread, from a pool for host names.)
-//! Not here: whether an answer is recent enough (`poll`), and the search for abbreviated ids (`search`).
+//! Not here: whether a response is recent enough (`poll`), and the search for abbreviated ids (`search`).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -25,15 +25,16 @@ use super::remote::Remote;
 use super::remotes::{Source, State};
 use super::transport;
 
-/// Maximum wait of a first lookup for others. 15 000 lookups take that long.
+/// Maximum time that a first lookup waits for its turn, enough for 15 000 lookups.
 const MAX_DELAY: Duration = Duration::from_secs(300);
 
 impl Source {
-    /// Resolves `reference` at the remote, by an answer that is at most `max_age` old. Zero always asks the remote.
+    /// Resolves `reference` at the remote, from a response that is at most `max_age` old. A `max_age` of zero always
+    /// causes a request.
     ///
     /// One request covers all recently requested references of a remote; requests to a remote never overlap. A full
-    /// commit id needs no request. An abbreviated one is searched in the remote's history within the deadline of a
-    /// fetch, and cached.
+    /// commit id needs no request. An abbreviated commit id is searched in the remote's history, within the deadline of
+    /// a fetch, and the result is cached.
     pub async fn lookup(
         &self,
         remote: &Remote,
@@ -75,12 +76,12 @@ impl Source {
         }
     }
 
-    /// Records a report that the remote changed at `at`: later lookups use no answer from before.
+    /// Records that the remote changed at `at`. Later lookups use no response from before that time.
     pub fn expire(&self, remote: &Remote, at: Instant) {
         self.state(remote).poll.lock().expire(at);
     }
 
-    /// Invalidates the answers of all remotes.
+    /// Invalidates the responses of all remotes.
     pub(super) fn expire_all(&self) {
         let remotes: Vec<_> = self.inner.remotes.lock().values().cloned().collect();
         let now = Instant::now();
@@ -89,8 +90,8 @@ impl Source {
         }
     }
 
-    /// Passes on a resolution from an earlier process, so that an abbreviated id is not searched again. It is ignored
-    /// if the commit does not match the reference.
+    /// Adds a resolution from an earlier process, so that an abbreviated id is not searched again. The resolution is
+    /// ignored if the commit does not match the reference.
     pub fn hint(&self, remote: &Remote, reference: &Reference, commit: Commit) {
         if let Some(beginning) = reference.abbreviation() {
             self.state(remote).resolutions.lock().hint(&beginning, commit, Instant::now());
@@ -125,7 +126,7 @@ impl Source {
             return answer;
         }
         let _asking = state.asking.lock().await;
-        // Bound to a variable, because the guard must not be held during the request.
+        // The result is bound to a variable, because the guard must not be held during the request.
         let answer = state.poll.lock().answer(reference, asked, max_age);
         if let Some(answer) = answer {
             return answer;
@@ -139,7 +140,7 @@ impl Source {
         self.inner.lookups.fetch_add(1, Ordering::Relaxed);
         let (covers, wanted) = state.poll.lock().request();
         let deadline = self.inner.settings.deadlines.lookup;
-        // Boxed: many callers wait here, and a pending future has the size of its largest state.
+        // The future is boxed, because many callers wait here, and a pending future has the size of its largest state.
         let listing = Box::pin(self.list_refs(&state, remote, &wanted));
         let outcome = match tokio::time::timeout(deadline, listing).await {
             Ok(outcome) => outcome,
@@ -157,7 +158,7 @@ impl Source {
             let found = poll.record(began, covers, outcome);
             (found, poll.answer(reference, asked, max_age))
         };
-        // A consumer whose own login fails keeps its backoff: the success of another login does not affect it.
+        // A consumer whose own login fails keeps its backoff, even if the login of another consumer succeeds.
         let may_look = |other: &Identity| !self.has_failed(other);
         self.inner.pushes.found(remote, &found, began, Instant::now(), may_look);
         answer.unwrap_or(Err(Arc::new(Fault::Stopped)))

@@ -1,4 +1,4 @@
-//! When a consumer looks up its remote ahead of its interval, and which answers are recent enough for that.
+//! When a consumer looks up its remote ahead of its interval, and which responses are recent enough for that lookup.
 //!
 //! Not here: which consumers are woken (`pushes`), and the lookup.
 
@@ -11,14 +11,14 @@ use super::Commit;
 pub struct LookupDue {
     /// When the lookup is due.
     pub at: Instant,
-    /// Earliest start of a request whose answer counts.
+    /// Minimum start time of a request whose response is recent enough.
     pub after: Instant,
     /// The commit that another consumer found; `None` after a push.
     commit: Option<Commit>,
 }
 
 impl LookupDue {
-    /// Returns the lookup after a push. Earlier answers do not count.
+    /// Returns the lookup after a push. Earlier responses are too old.
     pub(super) fn pushed(at: Instant) -> Self {
         Self { at, after: at, commit: None }
     }
@@ -39,7 +39,7 @@ impl LookupDue {
         let Some(other) = other else { return self };
         let at = self.at.min(other.at);
         if self.commit.is_some() && self.commit == other.commit {
-            // Several consumers have found the commit, so the earliest answer is recent enough.
+            // Several consumers have found the same commit, so the earliest of their responses is recent enough.
             return Self { at, after: self.after.min(other.after), ..self };
         }
         Self { at, after: self.after.max(other.after), commit: None }

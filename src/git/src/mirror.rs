@@ -1,14 +1,15 @@
 //! Mirrors: the local copies of remotes. Everything here blocks.
 //!
-//! A mirror is a directory of generations, each a bare repository that only grows. A damaged or too large mirror gets
-//! a new generation; the old one is removed with the last [`Snapshot`](super::Snapshot) that reads from it. The file
-//! `held` lists the complete commits and their packs. Its modification time is the last use, to the hour.
+//! A mirror is a directory of generations. Each generation is a bare repository that only grows. If a mirror is damaged
+//! or too large, it gets a new generation; the old one is removed with the last [`Snapshot`](super::Snapshot) that
+//! reads from it. The file `held` lists the complete commits and their packs. Its modification time is the last use,
+//! and may be up to an hour old.
 //!
-//! Invariant: a commit is added to `held` only after its pack is indexed, and `held` is removed first. So a process
-//! that is killed at any time leaves a mirror that is either intact or unused.
-//! Invariant: no file name or content holds an address or a credential. The directory's name is a digest of the
-//! remote's identity and a random salt in the same directory.
-//! Not here: references (the remote is asked) and history (only the files of a commit matter).
+//! Invariant: a commit is added to `held` only after its pack is indexed, and a removal begins with `held`. So a
+//! process that is killed at any time leaves a mirror that is either intact or unused.
+//! Invariant: no name and no content of a file contains an address or a credential. The name of a mirror's directory is
+//! a digest of the remote's identity and a random salt, which is stored beside the mirrors.
+//! Not here: references (every lookup asks the remote) and history (only the files of a commit matter).
 
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File};
@@ -40,8 +41,8 @@ const PACK_LINE: &str = "pack ";
 const USED_WITHIN: Duration = Duration::from_secs(3600);
 /// Time after which objects that the remote omitted are requested again.
 const LACKING_FOR: Duration = Duration::from_secs(3600);
-/// Bytes per write of a pack to libgit2. It writes into mapped memory beyond the end of the file, and reserves disk
-/// space for the last page only. With more than a page, a full disk would kill the process.
+/// Bytes per write of a pack to libgit2. libgit2 writes into mapped memory beyond the end of the file, but reserves
+/// disk space for the last page only. If more than a page were written, a full disk would kill the process.
 const PAGE: usize = 4096;
 /// Maximum index bytes per object of a pack.
 const INDEX_BYTES: u64 = 40;
@@ -54,14 +55,14 @@ pub(super) const UNFINISHED: &str = "artifact.new";
 /// Complete commits, and how much of their history is present.
 type HeldCommits = Vec<(Id, History)>;
 
-/// All generations of one remote.
+/// The generations of one remote.
 #[derive(Debug)]
 pub(super) struct Mirror {
     root: PathBuf,
     storage: Storage,
     number: u64,
     current: Option<Arc<Generation>>,
-    /// The damage of a mirror that was found on disk and therefore removed.
+    /// The reason that a mirror on disk was removed when it was opened: its damage.
     damage: Option<String>,
 }
 
@@ -73,7 +74,7 @@ impl Mirror {
         storage.load(directory).map_err(Fault::disk)?;
         let salt = salt(directory).map_err(Fault::disk)?;
         let root = directory.join(name(&salt, identity));
-        // An open directory is not removed.
+        // A directory that is marked as open is not removed.
         storage.open(&root);
         let found = Self::find_at(&root, storage);
         storage.close(&root);
@@ -87,7 +88,7 @@ impl Mirror {
             .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
             .collect();
         numbers.sort_unstable();
-        // A generation that is being removed keeps its number.
+        // The number of a generation that is still being removed is not used again.
         let number = numbers.last().copied().unwrap_or(0).max(storage.highest_open(root));
         let (mut current, mut damage) = (None, None);
         for number in numbers.into_iter().rev() {
@@ -110,12 +111,12 @@ impl Mirror {
         Ok(Self { root: root.to_owned(), storage: storage.clone(), number, current, damage })
     }
 
-    /// Returns its directory.
+    /// Returns the directory of the mirror.
     pub(super) fn root(&self) -> &Path {
         &self.root
     }
 
-    /// Returns the damage found on disk, only once.
+    /// Returns the damage that was found on disk, but only once.
     pub(super) fn take_damage(&mut self) -> Option<String> {
         self.damage.take()
     }
@@ -132,12 +133,12 @@ impl Mirror {
 
     /// Returns the directory of the current generation, if it has no reader.
     pub(super) fn unread(&self) -> Option<PathBuf> {
-        // Readers get the generation from here, and the mirror is locked.
+        // Readers get the generation from this field, and the caller has locked the mirror.
         let current = self.current.as_ref().filter(|current| Arc::strong_count(current) == 1);
         current.map(|current| current.path.clone())
     }
 
-    /// Takes the current generation, to be removed, if it has no reader. Otherwise it stays until another one is
+    /// Takes the current generation out for removal, if it has no reader. Otherwise it stays until a new one is
     /// adopted.
     pub(super) fn take_unread(&mut self) -> Option<Arc<Generation>> {
         self.unread()?;
@@ -156,11 +157,11 @@ impl Mirror {
         }
     }
 
-    /// Removes the mirror with its last reader.
+    /// Removes the mirror when its last reader is gone.
     pub(super) fn retire(self) {
         match self.current {
             Some(current) => current.retire(),
-            // Fails while there is another generation.
+            // The removal fails while there is a generation.
             None => drop(fs::remove_dir(&self.root)),
         }
     }
@@ -175,9 +176,9 @@ pub(super) struct Generation {
     packs: Mutex<BTreeSet<String>>,
     suspect: AtomicBool,
     retired: AtomicBool,
-    /// When this process opened it.
+    /// When this process opened the generation.
     opened: Instant,
-    /// When its packs were last verified as intact.
+    /// When the packs were last verified as intact.
     intact: Mutex<Option<Instant>>,
     /// The last use that is recorded on disk.
     used: Mutex<Option<SystemTime>>,
@@ -210,15 +211,15 @@ impl Generation {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(format!("its list of commits: {error}")),
         };
-        let (commits, packs) = read_held(&text).ok_or_else(|| "its list of commits does not read".to_owned())?;
+        let (commits, packs) = read_held(&text).ok_or_else(|| "its list of commits is invalid".to_owned())?;
         let directory = path.join("objects/pack");
         let there = integrity::packs(&directory).map_err(|error| format!("its packs: {error}"))?;
         if packs.difference(&there).next().is_some() {
             return Err("a pack is missing".to_owned());
         }
-        // Older lists name no packs.
+        // Lists from earlier versions do not contain the packs.
         let packs = if packs.is_empty() { there } else { packs };
-        // Remains of a killed process. A failure to remove them does no harm.
+        // Removes the remains of a killed process. A failure to do so is ignored.
         let _ = integrity::remove_unfinished(&directory);
         large_files::remove_unfinished(&path);
         let _ = fs::remove_dir_all(path.join(UNFINISHED));
@@ -226,7 +227,7 @@ impl Generation {
         Ok(Some(Self::new(path, commits, packs, storage.clone())))
     }
 
-    /// Creates an empty generation. Until it is adopted, it is removed with its last user.
+    /// Creates an empty generation. Unless it is adopted, it is removed with its last user.
     pub(super) fn create((path, storage): (PathBuf, Storage)) -> Result<Self, Fault> {
         let generation = Self::new(path, Vec::new(), BTreeSet::new(), storage);
         generation.retire();
@@ -239,7 +240,7 @@ impl Generation {
         self.path.join("objects/pack")
     }
 
-    /// Marks it as damaged. The next fetch creates a new one.
+    /// Marks the generation as damaged. The next fetch creates a new one.
     pub(super) fn mark_damaged(&self) {
         self.suspect.store(true, Ordering::Relaxed);
     }
@@ -248,12 +249,12 @@ impl Generation {
         self.suspect.load(Ordering::Relaxed)
     }
 
-    /// Has it removed with its last reader.
+    /// Marks the generation for removal with its last reader.
     pub(super) fn retire(&self) {
         self.retired.store(true, Ordering::Relaxed);
     }
 
-    /// Returns whether it has all files of the commit.
+    /// Returns whether the generation has all files of the commit.
     pub(super) fn holds(&self, commit: Commit) -> bool {
         self.held.lock().iter().any(|(id, _)| *id == commit.0)
     }
@@ -268,7 +269,7 @@ impl Generation {
         Objects::open(&self.path.join("objects"))
     }
 
-    /// Returns its directory.
+    /// Returns the directory of the generation.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
@@ -282,15 +283,15 @@ impl Generation {
         let mut used = self.used.lock();
         let is_recent = |at: SystemTime| now.duration_since(at).is_ok_and(|since| since < USED_WITHIN);
         if used.is_none_or(|at| !is_recent(at)) {
-            // After a failure, the recorded use is only older than the actual one.
+            // If this fails, the recorded use is older than the actual one, which is harmless.
             let file = File::options().write(true).open(self.path.join(HELD));
             let _ = file.and_then(|file| file.set_modified(now));
             *used = Some(now);
         }
     }
 
-    /// Attributes an unreadable object: to the disk, in which case the next fetch creates a new generation, or to the
-    /// remote that never sent it.
+    /// Determines why an object cannot be read: the disk is damaged, in which case the next fetch creates a new
+    /// generation, or the remote did not send the object.
     pub(super) fn attribute(&self, what: String) -> Fault {
         if !self.is_intact() {
             self.mark_damaged();
@@ -302,7 +303,7 @@ impl Generation {
         Fault::Lacking { what }
     }
 
-    /// Returns whether its packs are intact.
+    /// Returns whether the packs are intact.
     pub(super) fn is_intact(&self) -> bool {
         let mut intact = self.intact.lock();
         if intact.is_some_and(|at| at.elapsed() < INTACT_FOR) {
@@ -314,13 +315,13 @@ impl Generation {
                 *intact = damage.is_none().then(Instant::now);
                 damage.is_none()
             }
-            // Without memory or file descriptors, nothing is known and nothing is discarded.
+            // If memory or file descriptors are exhausted, the state is unknown, and nothing is discarded.
             Err(_) => true,
         }
     }
 
-    /// Returns the maximum extra memory for indexing a pack, in bytes: one delta with its base and its result. The
-    /// bound holds for any sizes that the pack claims.
+    /// Returns the maximum additional memory for indexing a pack, in bytes: one delta with its base and its result. The
+    /// bound holds whatever sizes the pack claims.
     pub(super) fn working_bytes(&self, weight: &Weight) -> Result<u64, Fault> {
         if weight.delta == 0 {
             return Ok(0);
@@ -339,10 +340,10 @@ impl Generation {
         Ok(base.saturating_add(weight.delta).saturating_add(weight.largest))
     }
 
-    /// Adds the objects of a pack, and completes a thin pack with existing objects. Ends by `until`.
+    /// Adds the objects of a pack. If the pack is thin, existing objects complete it. Stops at `until`.
     pub(super) fn index(&self, mut pack: PackSpool, until: Instant) -> Result<(), Fault> {
         let indexed = self.add_pack(&mut pack, until);
-        // Measured before the reserved space is released.
+        // The size is measured before the reserved space is released.
         self.storage.measure_generation(&self.path);
         indexed
     }
@@ -381,7 +382,7 @@ impl Generation {
         done.map(drop)
     }
 
-    /// Records that it has all files of the commit.
+    /// Records that the generation has all files of the commit.
     pub(super) fn add_commit(&self, commit: Commit, history: History) -> Result<(), Fault> {
         let mut packs = self.packs.lock();
         packs.extend(integrity::packs(&self.pack_directory()).map_err(Fault::disk)?);
@@ -405,7 +406,7 @@ impl Generation {
         let (mut bytes, mut packs) = (large_files::bytes(&self.path), 0);
         for entry in fs::read_dir(self.pack_directory()).map_err(Fault::disk)? {
             let entry = entry.map_err(Fault::disk)?;
-            // A file that disappears meanwhile does not count.
+            // A file that disappears in the meantime is not counted.
             bytes += entry.metadata().map_or(0, |metadata| metadata.len());
             packs += usize::from(entry.path().extension().is_some_and(|extension| extension == "pack"));
         }
@@ -417,7 +418,7 @@ impl Drop for Generation {
     fn drop(&mut self) {
         if self.retired.load(Ordering::Relaxed) {
             self.storage.remove(&self.path);
-            // Fails while another generation exists.
+            // The removal fails while another generation exists.
             let _ = self.path.parent().map(fs::remove_dir);
         }
         self.storage.close(&self.path);
@@ -471,7 +472,7 @@ fn make_directory(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-/// Returns the name of a mirror's directory. The salt prevents guessing credentials from it.
+/// Returns the name of a mirror's directory. Because of the salt, credentials cannot be guessed from the name.
 pub(super) fn name(salt: &[u8], identity: &[u8; 32]) -> String {
     let digest = Sha256::new().chain_update(salt).chain_update(identity).finalize();
     format!("{}.{MIRROR}", hex::encode(&digest[..16]))
@@ -492,7 +493,7 @@ pub(super) fn salt(directory: &Path) -> io::Result<Vec<u8>> {
     let _ = fs::remove_file(&temporary);
     let mut file = File::options().write(true).create_new(true).mode(0o600).open(&temporary)?;
     file.write_all(&fresh)?;
-    // If two processes create a salt, the second one uses the salt of the first.
+    // If two processes create a salt simultaneously, the second one uses the salt of the first.
     let linked = fs::hard_link(&temporary, path);
     fs::remove_file(&temporary)?;
     match linked {

@@ -19,14 +19,15 @@ pub struct MissingDirectory {
     pub commit: Commit,
     /// The deepest existing directory on the path.
     pub parent: BaseDir,
-    /// The kind of entry in place of the next directory, such as `is a file`; `None` if there is none.
+    /// The kind of the entry that exists in place of the next directory, such as `is a file`; `None` if there is no
+    /// entry.
     pub instead: Option<&'static str>,
     /// The directories in `parent`, in order.
     pub directories: Vec<String>,
 }
 
 impl MissingDirectory {
-    /// Returns the first part of the path that is missing in `parent`.
+    /// Returns the first part of the path that does not exist in `parent`.
     pub(super) fn child<'b>(base_dir: &'b BaseDir, parent: &BaseDir) -> &'b str {
         base_dir.parts().nth(parent.parts().count()).unwrap_or_default()
     }

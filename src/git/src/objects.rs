@@ -1,6 +1,6 @@
 //! Reads commits, trees and blobs from an object database. Everything here blocks.
 //!
-//! libgit2 finds and unpacks objects and verifies their ids. Commits and trees are parsed here, because that needs no
+//! libgit2 finds and unpacks objects and verifies their ids. Commits and trees are parsed here, because this needs no
 //! repository and bounds the cost of a malicious tree.
 //!
 //! Invariant: the size of an object is checked against a limit before the object is read.
@@ -39,7 +39,7 @@ pub(super) struct CommitInfo {
 impl Objects {
     /// Opens the database in the directory `path`.
     pub(super) fn open(path: &Path) -> Result<Self, Fault> {
-        let text = path.to_str().ok_or(Fault::Malformed { why: "the path of a repository is UTF-8 text" })?;
+        let text = path.to_str().ok_or(Fault::Malformed { why: "the path of the repository must be UTF-8" })?;
         let odb = Odb::new().map_err(Fault::git)?;
         odb.add_disk_alternate(text).map_err(Fault::git)?;
         Ok(Self { odb })
@@ -84,7 +84,7 @@ impl Objects {
         match self.odb.exists_prefix(oid, digits) {
             Ok(hit) => hits.push(Id::from(hit)),
             Err(error) if error.code() == ErrorCode::NotFound => {}
-            // Trees and blobs can have the same abbreviated id.
+            // Trees and blobs may have the same abbreviated id.
             Err(error) if error.code() == ErrorCode::Ambiguous => {
                 let every = self.odb.foreach(|oid| {
                     let id = Id::from(*oid);
@@ -178,8 +178,8 @@ impl Objects {
     /// Finds the submodules at these paths under the tree `root`. Each directory on the way is read once.
     ///
     /// # Errors
-    /// If the directories exceed the limit together. If one of them lists a name twice: that of a submodule, or of a
-    /// directory above one.
+    /// The directories exceed the limit together, or one of them lists a name twice: that of a submodule, or of a
+    /// directory that contains one.
     pub(super) fn submodules<'p>(
         &self,
         root: Id,
@@ -243,7 +243,7 @@ impl Objects {
     fn read(&self, id: Id, kind: ObjectType, limit: u64, what: &'static str) -> Result<Vec<u8>, Fault> {
         let (size, found) = self.header(id)?.ok_or_else(|| damaged(&format!("object {id} is missing")))?;
         if found != kind {
-            return Err(damaged(&format!("object {id} is of another kind than its name says")));
+            return Err(damaged(&format!("object {id} has a different type than expected")));
         }
         if size > limit {
             return Err(Fault::TooLarge { what, limit });
@@ -253,12 +253,13 @@ impl Objects {
     }
 }
 
-/// The object is missing or damaged. The mirror attributes the fault to the disk or to the remote.
+/// Returns the error for an object that is missing or damaged. The mirror determines whether the disk or the remote is
+/// the cause.
 pub(super) fn damaged(what: &str) -> Fault {
     Fault::Corrupt { what: what.to_owned() }
 }
 
-/// The object matches its id, so it is malformed at the remote.
+/// Returns the error for an object that matches its id but is malformed, so it is malformed at the remote, too.
 fn broken(what: &str) -> Fault {
     Fault::Broken { what: what.to_owned() }
 }
@@ -287,7 +288,7 @@ pub(super) enum ItemKind {
 }
 
 impl ItemKind {
-    /// Returns its kind in a listing; `None` for a directory.
+    /// Returns the kind of the item in a listing; `None` for a directory.
     pub(super) fn entry(self) -> Option<EntryKind> {
         match self {
             Self::Directory => None,
@@ -325,7 +326,7 @@ impl<'a> Iterator for TreeItems<'a> {
         }
         let item = tree_item(self.0);
         self.0 = item.as_ref().map_or(&[][..], |(_, rest)| rest);
-        Some(item.map(|(item, _)| item).ok_or_else(|| broken("a directory that does not read")))
+        Some(item.map(|(item, _)| item).ok_or_else(|| broken("an invalid directory")))
     }
 }
 

@@ -1,7 +1,7 @@
-//! Sends requests to servers that objects name and that are no Git servers, within the egress policy.
+//! Sends requests to servers other than Git servers, if an object contains their address. Enforces the egress policy.
 //!
-//! Invariant: the rules for hosts, proxies and certificates are those of repositories: one client serves both.
-//! Invariant: no redirect is followed, so credentials reach only the named host.
+//! Invariant: hosts, proxies and certificates obey the same rules as for repositories, because the same client is used.
+//! Invariant: no redirect is followed, so credentials are sent only to the configured host.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::remotes::Source;
 use crate::transport::{Http, on_behalf_of};
 use mainstay_object::failure::retry_after_header;
 
-/// Maximum number of bytes of an answer that are kept.
+/// Maximum number of bytes of a response that are kept.
 const ANSWER_BYTES: usize = 4 << 10;
 
 /// A client of one namespace.
@@ -32,12 +32,12 @@ pub struct Outbound {
 /// Returns why a host may not be reached.
 pub type HostCheck = Arc<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
 
-/// The answer of a server.
+/// The response of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// The status.
     pub status: u16,
-    /// The delay that the server asks for.
+    /// The delay that the server requests.
     pub retry_after: Option<Duration>,
     /// The first 4 KiB of the body.
     pub body: Vec<u8>,
@@ -62,33 +62,68 @@ impl Source {
 }
 
 impl Outbound {
-    /// Returns the client for the named host, the one for other hosts, and the check of a host before a request.
+    /// Returns the client for the configured host, the client for other hosts, and the check of a host before a
+    /// request.
     pub fn clients(&self) -> (reqwest::Client, reqwest::Client, HostCheck) {
         let (own, foreign, names) = self.http.clients();
         (own, foreign, Arc::new(move |host| names.check_host(host).map_err(|fault| fault.to_string())))
     }
 
-    /// Runs requests of [`clients`](Self::clients) for the namespace.
+    /// Runs requests that use [`clients`](Self::clients) on behalf of the namespace.
     pub async fn run<T>(&self, requests: impl Future<Output = T>) -> T {
         on_behalf_of(&self.tenant, requests).await
     }
 
-    /// Sends a request. The whole exchange takes at most `timeout`, and 30 s by the deadline of Git requests.
+    /// Sends a request. The whole exchange takes at most `timeout`, and at most the deadline of Git requests (30 s).
     ///
     /// # Errors
-    /// The server was not reached, or may not be reached.
+    /// The server was not reached, or the egress policy does not allow it.
     pub async fn send(&self, request: http::Request<Vec<u8>>, timeout: Duration) -> Result<Answer, Fault> {
         let unusable = |_| Fault::Network { what: "the request cannot be built from its address".to_owned() };
         let request = reqwest::Request::try_from(request).map_err(unusable)?;
         let sending = on_behalf_of(&self.tenant, self.http.send_plain(request, ANSWER_BYTES));
         let (response, body) = tokio::time::timeout(timeout, sending)
             .await
-            .map_err(|_| Fault::Timeout { after: timeout, what: "waiting for an answer" })??;
+            .map_err(|_| Fault::Timeout { after: timeout, what: "waiting for a response" })??;
         let after = response.headers().get(header::RETRY_AFTER).and_then(|value| value.to_str().ok());
         Ok(Answer {
             status: response.status().as_u16(),
             retry_after: after.and_then(|text| retry_after_header(text, Timestamp::now())),
             body,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mainstay_object::egress::EgressPolicy;
+
+    use super::*;
+    use crate::Settings;
+
+    #[tokio::test]
+    async fn a_proxy_that_is_an_internal_address_is_refused_before_any_request() {
+        let room = tempfile::tempdir().unwrap();
+        let mut settings = Settings::new(room.path());
+        settings.egress = EgressPolicy { unconfined: Some(vec!["agent".to_owned()]), ..EgressPolicy::default() };
+        let source = Source::new(settings);
+        let refused = |namespace: &str, address: &str| {
+            let proxy = [("address".to_owned(), ByteString(address.as_bytes().to_vec()))].into();
+            source.outbound(namespace, None, Some(&proxy)).err().map(|fault| fault.to_string())
+        };
+        for address in [
+            "http://10.0.0.5:3128",
+            "http://127.0.0.1",
+            "https://[::1]:8443",
+            "socks5://[::ffff:10.0.0.5]",
+            "http://2130706433:80",
+            "http://0x7f.1:80",
+        ] {
+            let why = refused("tenant", address).unwrap_or_default();
+            assert!(why.contains("private network"), "{address}: {why:?}");
+            assert_eq!(refused("agent", address), None, "{address}");
+        }
+        assert_eq!(refused("tenant", "http://8.8.4.4:3128"), None);
+        assert!(refused("agent", "http://169.254.169.254:80").is_some());
     }
 }

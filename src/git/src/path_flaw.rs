@@ -1,22 +1,22 @@
-//! Names of files and directories that no Git client writes.
+//! Names of files and directories that no Git client creates.
 //!
 //! Invariant: the displayed form of a name has no control characters, and distinct names have distinct forms.
 
 use std::fmt::Write as _;
 
-/// The flaw of a path.
+/// The reason why a path is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PathFlaw {
-    /// A part of the path is not UTF-8, or has control characters. Both are escaped in the path.
+    /// A part of the path is not UTF-8, or contains control characters. Both are escaped in the path.
     NotText,
-    /// A part of the path is `.git`, `.`, `..` or empty, or has a `/`.
+    /// A part of the path is `.git`, `.`, `..` or empty, or contains a `/`.
     Reserved,
-    /// A part of the path exists in its directory more than once.
+    /// A part of the path exists more than once in its directory.
     Twice,
 }
 
 impl PathFlaw {
-    /// Returns the flaw of a single name.
+    /// Returns why a single name is invalid; `None` if it is valid.
     pub(crate) fn of(name: &[u8]) -> Option<Self> {
         if matches!(name, b"" | b"." | b"..") || name.eq_ignore_ascii_case(b".git") || name.contains(&b'/') {
             Some(Self::Reserved)
@@ -27,11 +27,11 @@ impl PathFlaw {
         }
     }
 
-    /// Returns the flaw as a sentence.
+    /// Returns the reason as a sentence.
     pub fn what(self) -> &'static str {
         match self {
             Self::NotText => "the name is not plain UTF-8 text",
-            Self::Reserved => "no repository may hold this name",
+            Self::Reserved => "the name is reserved by Git",
             Self::Twice => "the name is there twice in its directory",
         }
     }

@@ -1,6 +1,6 @@
 //! Parses the PEM encoding of a private key into one [`Block`]: its label, headers and bytes.
 //!
-//! Invariant: the text is one block surrounded only by white space. PEM parsers differ in what they skip, and the
+//! Invariant: the input is one block surrounded only by white space. PEM parsers differ in what they skip, but the
 //! validated key must be the key that the next parser reads.
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
@@ -16,19 +16,19 @@ pub(super) struct Block<'t> {
     pub(super) der: Vec<u8>,
 }
 
-/// Why a text is not one block.
+/// Why the input is not one block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NoBlock {
     /// No line begins a block.
     Absent,
-    /// The text contains more than the block.
+    /// The input contains more than the block.
     NotAlone,
     /// The block has no end, or an invalid line.
     Damaged,
 }
 
 impl<'t> Block<'t> {
-    /// Parses a text. Blanks around lines are ignored; they come from indented YAML.
+    /// Parses one block. Blanks around lines are ignored, because indented YAML causes them.
     pub(super) fn read(text: &'t str) -> Result<Self, NoBlock> {
         let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
         let begin = lines.iter().position(|line| line.starts_with("-----BEGIN ")).ok_or(NoBlock::Absent)?;
@@ -48,7 +48,7 @@ impl<'t> Block<'t> {
         Ok(Self { label, headers, der })
     }
 
-    /// Returns the block as a text, without its headers.
+    /// Returns the block as PEM, without its headers.
     pub(super) fn bare(&self) -> String {
         let label = self.label;
         format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", BASE64_STANDARD.encode(&self.der))

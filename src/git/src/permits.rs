@@ -4,7 +4,7 @@
 //! renewals, watches and reverts always get a processor.
 //!
 //! Invariant: a permit is held until the work on its thread has ended, even if its caller is gone.
-//! Invariant: only threads dedicated to this work get a higher nice value; it cannot be lowered again.
+//! Invariant: only threads that are created for this work get a higher nice value, because it cannot be lowered again.
 //! Not here: which waiter gets the next permit (`fair_queue`).
 
 use std::fmt;
@@ -31,13 +31,14 @@ pub(super) struct TenantPermits {
     tenant: Tenant,
 }
 
-/// Returns the CPU time of the current thread. Limits on work count it, so that a busy machine does not exceed them.
+/// Returns the CPU time of the current thread. Limits on work use it, so that work does not exceed them just because
+/// the machine is busy.
 pub fn thread_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::try_from(time).unwrap_or_default()
 }
 
-/// A held permit. Dropping it passes it on.
+/// A held permit. Dropping it gives it to the next waiter.
 #[derive(Debug)]
 pub(super) struct Permit {
     permits: Permits,
@@ -55,8 +56,8 @@ impl Permits {
         TenantPermits { permits: self.clone(), tenant: Arc::clone(tenant) }
     }
 
-    /// Returns the permits for the tenant among several that holds the fewest; `tenant` wins a tie. So shared work is
-    /// not delayed by the other work of one tenant.
+    /// Returns the permits of whichever tenant holds the fewest; `tenant` wins a tie. So work that several tenants
+    /// share is not delayed by the other work of one of them.
     pub(super) fn share_of_all<'p>(&self, tenant: &Tenant, others: impl Iterator<Item = &'p str>) -> TenantPermits {
         let queue = self.0.lock();
         let mut best = (queue.held(tenant), Arc::clone(tenant));
@@ -73,7 +74,7 @@ impl Permits {
     /// Hands out free permits.
     fn give(&self) {
         loop {
-            // Bound to a variable: returning an unclaimed permit locks the queue again.
+            // The result is bound to a variable, because dropping an unclaimed permit locks the queue again.
             let next = self.0.lock().next();
             let Some((tenant, waiter)) = next else { return };
             let permit = Permit { permits: self.clone(), tenant: Some(tenant) };
@@ -95,7 +96,7 @@ impl TenantPermits {
         permit.await.map_err(|_| Fault::Stopped)
     }
 
-    /// Waits on a blocking thread. Without a runtime, no permit is needed.
+    /// Waits on a blocking thread. Outside of a runtime, no permit is needed.
     pub(super) fn acquire_here(&self) -> Result<Option<Permit>, Fault> {
         tokio::runtime::Handle::try_current().ok().map(|runtime| runtime.block_on(self.acquire())).transpose()
     }
@@ -106,13 +107,14 @@ impl TenantPermits {
         let (done, result) = oneshot::channel();
         let runtime = tokio::runtime::Handle::current();
         let thread = std::thread::Builder::new().name("git objects".to_owned()).spawn(move || {
-            // On Linux, this affects only the thread. If it is refused, the work competes with all other threads.
+            // On Linux, this affects only the current thread. If it is refused, the work competes with all other
+            // threads.
             let _ = rustix::process::nice(NICE);
             // The work may wait for further permits.
             let _runtime = runtime.enter();
             let result = work();
             drop(permit);
-            // The receiver may be gone.
+            // Sending fails if the receiver is gone.
             let _ = done.send(result);
         });
         thread.map_err(Fault::disk)?;

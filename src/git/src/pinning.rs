@@ -1,7 +1,7 @@
 //! Host keys that are pinned at first use, for GitRepositories that opt in.
 //!
-//! When an unknown host presents a key, the connection ends and the key is written to the GitRepository's status.
-//! From then on it is a known key. So a key is never used before it is stored.
+//! When an unknown host presents a key, the connection is closed and the key is written to the GitRepository's status.
+//! From then on, the key is known. So a key is never used before it is stored.
 //!
 //! Invariant: a pin is valid only for its host and port, and only for its GitRepository.
 //! Invariant: host keys in the Secret, or for all repositories, take precedence over a pin.
@@ -31,11 +31,11 @@ pub(super) struct Pinning {
 /// A pinned key.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Pin {
-    /// Its type and base64 text.
+    /// Type and base64 string of the key.
     pub(super) key: String,
-    /// When it was pinned.
+    /// When the key was pinned.
     pub(super) since: String,
-    /// Fingerprint and type, computed from the key; empty if the key is unreadable.
+    /// Fingerprint and type, computed from the key; empty if the key cannot be parsed.
     pub(super) fingerprint: String,
 }
 
@@ -48,7 +48,7 @@ pub struct FirstUse {
     pub name: String,
     /// The host as in `known_hosts`.
     pub host: String,
-    /// Type and base64 text of the key.
+    /// Type and base64 string of the key.
     pub key: String,
     /// Fingerprint and type of the key.
     pub fingerprint: String,
@@ -63,8 +63,8 @@ pub struct PinRequest {
     pub answer: oneshot::Sender<Result<(), String>>,
 }
 
-/// Pins that are superseded, because the Secret of their GitRepository has host keys: namespace, name and key of
-/// each.
+/// Pins that are superseded, because the Secret of their GitRepository has host keys. Each entry is namespace, name and
+/// key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SupersededPins(BTreeSet<(String, String, String)>);
 
@@ -72,7 +72,7 @@ impl SupersededPins {
     /// Adds the pin of an identity with its own host keys. Returns whether it is new.
     pub(super) fn add(&mut self, pinning: &Pinning) -> bool {
         if self.0.len() >= SUPERSEDED {
-            // Current pins are added again at the next use.
+            // Pins that are still superseded are added again at their next use.
             self.0.clear();
         }
         let Pinning { namespace, name, pin } = pinning;
@@ -109,12 +109,12 @@ impl Pinning {
     }
 
     /// Returns the parts that distinguish pinnings. They differ between GitRepositories, which thus share no
-    /// connections or answers.
+    /// connections or responses.
     pub(super) fn parts(&self) -> [&str; 4] {
         ["pinned host keys", &self.namespace, &self.name, self.pin.as_ref().map_or("", |pin| &pin.key)]
     }
 
-    /// Returns the first use for a key that a host has presented.
+    /// Returns the first use of a key that a host has presented.
     pub(super) fn first_use(&self, host: &str, key: &str, fingerprint: &str) -> FirstUse {
         FirstUse {
             namespace: self.namespace.clone(),

@@ -1,7 +1,8 @@
 //! The pinned host keys in the status of a GitRepository.
 //!
 //! Invariant: a key is pinned only if the GitRepository still pins keys and has no pin for the host.
-//! Invariant: a pin is removed once the host's keys are known otherwise, and does not return when they no longer are.
+//! Invariant: a pin is removed once the host's keys are known from another source. If they become unknown again, the
+//! pin does not return.
 //! Not here: writing the status.
 
 use jiff::Timestamp;
@@ -26,7 +27,7 @@ fn host_to_pin(repository: &GitRepository) -> Option<String> {
 /// Returns the status with this key pinned; `Ok(None)` if it is already pinned.
 ///
 /// # Errors
-/// Why it must not be pinned.
+/// The reason why the key must not be pinned.
 pub fn pin(
     repository: &GitRepository,
     first_use: &FirstUse,
@@ -42,7 +43,7 @@ pub fn pin(
         None => {}
     }
     let mut status = repository.status.clone().unwrap_or_default();
-    // Pins of other hosts belong to a former address.
+    // A pin of a different host belongs to an earlier address of the repository.
     status.pinned_host_keys = vec![PinnedHostKey {
         host: host.clone(),
         key: key.clone(),
@@ -73,9 +74,9 @@ pub fn pin_for_now(repository: &GitRepository, host: &str, key: &str) -> GitRepo
     repository
 }
 
-/// Returns the status without stale pins; `None` if there are none. A pin is stale if the GitRepository has another
-/// host now or pins no keys any more. It is also stale if the shared host keys, or those in its Secret, include the
-/// host.
+/// Returns the status without stale pins; `None` if there are none. A pin is stale if the GitRepository now has a
+/// different host, or no longer pins keys. It is also stale if the shared host keys, or those in the Secret, include
+/// the host.
 pub(super) fn without_stale_pins(
     repository: &GitRepository,
     is_superseded: bool,

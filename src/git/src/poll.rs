@@ -1,8 +1,8 @@
-//! Decides when a remote must be asked again: which references to request, and whether the last answer is recent
+//! Decides when a remote must be asked again: which references to request, and whether the last response is recent
 //! enough.
 //!
-//! Invariant: one answer serves all recently requested references of a remote. A failure serves only callers that
-//! were already waiting when the request began.
+//! Invariant: one response is used for all recently requested references of a remote. A failure is returned only to
+//! callers that were already waiting when the request began.
 //! Not here: the request and the clock. Times are arguments.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,19 +14,19 @@ use super::found_commit::{FoundCommit, KnownCommits};
 use super::ref_list::{RefNames, Refs};
 use super::reference::{Reference, ResolvedRef};
 
-/// Time after which references without requests are dropped.
+/// Time after which references that no caller requested are dropped.
 const REMEMBERED: Duration = Duration::from_secs(3600);
 /// Maximum number of references in one request.
 const TOGETHER: usize = 200;
 
-/// The requested references of a remote, and its last answer.
+/// The requested references of a remote, and its last response.
 #[derive(Debug, Default)]
 pub(super) struct Poll {
     asked: BTreeMap<Reference, Instant>,
     last: Option<Answer>,
-    /// The last commits of references, including those not requested lately.
+    /// The last commits of references, including references that were not requested recently.
     known: KnownCommits,
-    /// Answers to requests that began before this time serve only callers that waited for them.
+    /// The response to a request that began before this time is returned only to callers that waited for it.
     expired: Option<Instant>,
 }
 
@@ -57,7 +57,8 @@ impl Poll {
         (covers, wanted)
     }
 
-    /// Returns the last answer, if it serves a caller that asked at `asked` and accepts answers of age `max_age`.
+    /// Returns the last response, if it is usable for a caller that asked at `asked` and accepts responses of age
+    /// `max_age`.
     pub(super) fn answer(
         &self,
         reference: &Reference,
@@ -65,7 +66,7 @@ impl Poll {
         max_age: Duration,
     ) -> Option<Result<ResolvedRef, Arc<Fault>>> {
         let last = self.last.as_ref().filter(|last| last.covers.contains(reference))?;
-        // A caller that waited for this answer gets it, regardless of later changes.
+        // A caller that waited for this response gets it, regardless of later changes.
         let fresh = last.began >= asked;
         if !fresh && self.expired.is_some_and(|expired| last.began < expired) {
             return None;
@@ -79,13 +80,13 @@ impl Poll {
         }
     }
 
-    /// Records that the remote changed at `at`. Requests that began before serve no later caller, whatever age it
-    /// accepts.
+    /// Records that the remote changed at `at`. Responses to requests that began before are not returned to later
+    /// callers, whatever age these accept.
     pub(super) fn expire(&mut self, at: Instant) {
         self.expired = self.expired.max(Some(at));
     }
 
-    /// Returns whether the remote was never asked.
+    /// Returns whether no request was ever sent to the remote.
     pub(super) fn is_new(&self) -> bool {
         self.last.is_none()
     }
@@ -95,7 +96,7 @@ impl Poll {
         self.last.as_ref().is_some_and(|last| last.outcome.is_err())
     }
 
-    /// Records the answer to a request that began at `began`. Returns the references that moved.
+    /// Records the response to a request that began at `began`. Returns the references that moved.
     pub(super) fn record(
         &mut self,
         began: Instant,
@@ -155,7 +156,8 @@ mod tests {
         record(&mut poll, 5);
         assert!(serves(&poll));
 
-        // A push during a request: callers that wait for it still get its answer, callers after the push do not.
+        // A push arrives during a request. Callers that wait for the request still get its response, but callers after
+        // the push do not.
         poll.expire(at(7));
         record(&mut poll, 6);
         let serves = |asked| poll.answer(&reference("main"), at(asked), REMEMBERED).is_some();

@@ -4,13 +4,13 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-/// Returns whether the host's text shows that it belongs to a private network.
+/// Returns whether the host string alone shows that the host belongs to a private network.
 pub(super) fn is_private(host: &str) -> bool {
     let host = host.trim_start_matches('[').trim_end_matches(']').trim_end_matches('.');
     if let Ok(address) = host.parse::<IpAddr>() {
         return is_private_address(address);
     }
-    // A Pod's search list also resolves a Service's name without dots or with one. Only the suffixes can be
+    // The search list of a Pod also resolves names of Services with one dot or none. Only the known suffixes can be
     // recognized.
     let cluster = ["localhost", "svc", "local", "internal"];
     let last = host.rsplit('.').next().unwrap_or_default().to_ascii_lowercase();

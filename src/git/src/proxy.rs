@@ -1,8 +1,8 @@
-//! Turns the Secret that a repository's `proxySecretRef` names into a [`Proxy`].
+//! Turns the Secret in a repository's `proxySecretRef` into a [`Proxy`].
 //!
 //! Invariant: neither `Display` nor `Debug` shows the user name or the password.
 //!
-//! Not here: the proxies of the agent's environment, which the HTTP client reads itself.
+//! Not here: the proxies from the agent's environment, which the HTTP client reads itself.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,7 +22,7 @@ const USERNAME: &str = "username";
 const PASSWORD: &str = "password";
 /// The fields of a Secret that are read.
 pub(super) const FIELDS: [&str; 3] = [ADDRESS, USERNAME, PASSWORD];
-/// Maximum length of user name and password, in bytes. SOCKS encodes a length in one byte.
+/// Maximum length of user name and password, in bytes, because SOCKS encodes the length in one byte.
 const MAX_BYTES: usize = 255;
 
 /// A proxy.
@@ -68,7 +68,10 @@ impl Proxy {
             _ => return Err(unusable(ADDRESS, FORM)),
         };
         if !url.username().is_empty() || url.password().is_some() {
-            return Err(unusable(ADDRESS, "user name and password belong under username and password"));
+            return Err(unusable(
+                ADDRESS,
+                "it must not contain a user name or password; put them under username and password",
+            ));
         }
         let is_bare = matches!(url.path(), "" | "/") && url.query().is_none() && url.fragment().is_none();
         let host = url.host_str().filter(|host| is_bare && !host.is_empty()).ok_or(unusable(ADDRESS, FORM))?;
@@ -89,7 +92,7 @@ impl Proxy {
         Ok(Self { kind, host, port, login })
     }
 
-    /// Returns its address with user name and password, for the HTTP client.
+    /// Returns the URL of the proxy with user name and password, for the HTTP client.
     pub(super) fn url(&self) -> Option<Secret<Url>> {
         let mut url = Url::parse(&self.address()).ok()?;
         if let Some(login) = &self.login {
@@ -99,12 +102,12 @@ impl Proxy {
         Some(Secret::new(url))
     }
 
-    /// Returns its address without user name and password.
+    /// Returns the URL of the proxy without user name and password.
     pub(super) fn address(&self) -> String {
         let scheme = match self.kind {
             ProxyKind::Http => "http",
             ProxyKind::Https => "https",
-            // In curl and reqwest, this scheme means that the proxy resolves names.
+            // In curl and reqwest, this scheme means that the proxy resolves host names.
             ProxyKind::Socks5 => "socks5h",
         };
         format!("{scheme}://{}", authority(&self.host, self.port))
@@ -119,7 +122,7 @@ pub(super) fn authority(host: &str, port: u16) -> String {
     }
 }
 
-const FORM: &str = "it has the form http://host:port, https://host:port or socks5://host:port";
+const FORM: &str = "it must have the form http://host:port, https://host:port or socks5://host:port";
 
 impl fmt::Display for Proxy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -162,7 +165,7 @@ mod tests {
         for bad in ["proxy:3128", "ftp://proxy", "http://", "http://proxy/path", "http://proxy?x", "", "socks4://p"] {
             check(&[("address", bad)], &unusable(FORM));
         }
-        let apart = "user name and password belong under username and password";
+        let apart = "it must not contain a user name or password; put them under username and password";
         check(&[("address", "http://u:hunter2@proxy")], &unusable(apart));
         check(&[("address", "http://169.254.169.254")], &unusable(METADATA_REFUSED));
         check(&[("username", "u")], "missing field address: the Secret needs it (it may be empty)");

@@ -1,9 +1,9 @@
 //! Wakes consumers for a lookup ahead of their interval, after a push or when another consumer has found a commit.
 //!
-//! Invariant: pushes wake the consumers of one address at most once per [`BETWEEN`]. The last delivery is not lost:
-//! its consumers are woken when that time is over. The same holds for commits found by others.
-//! Invariant: a consumer learns only that a commit exists, not the credentials or the answer of another consumer.
-//! Not here: deliveries, the choice of the consumers that one concerns, and lookups.
+//! Invariant: pushes wake the consumers of one address at most once per [`BETWEEN`]. The last delivery is not lost: its
+//! consumers are woken when that time is over. The same holds for commits that other consumers found.
+//! Invariant: a consumer learns only that a commit exists, not the credentials or the response of another consumer.
+//! Not here: deliveries, the selection of the consumers that a delivery concerns, and lookups.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -19,9 +19,9 @@ use super::lookup_due::LookupDue;
 use super::remote::RepositoryId;
 use super::{Reference, Remote, RemoteUrl};
 
-/// Minimum time between two lookups of an address because of pushes, or of commits found by others.
+/// Minimum time between two lookups of an address because of pushes, or of commits that other consumers found.
 pub const BETWEEN: Duration = Duration::from_secs(1);
-/// Interval between two consumers woken by a commit, and the maximum between the first and the last one.
+/// Interval between two consumers that a commit wakes, and maximum time between the first and the last of them.
 const PACE: Duration = Duration::from_millis(5);
 const SPREAD: Duration = Duration::from_secs(1);
 
@@ -38,7 +38,7 @@ impl PushReceiver {
         self.changes.changed()
     }
 
-    /// Takes the due lookup. The consumer is responsible for it from then on.
+    /// Takes the due lookup. From then on, the consumer is responsible for it.
     pub fn take(&self) -> Option<LookupDue> {
         self.due.lock().take()
     }
@@ -62,7 +62,7 @@ pub struct Pushes(Mutex<Inner>);
 #[derive(Debug, Default)]
 struct Inner {
     rows: HashMap<Consumer, Row>,
-    /// Last time, past or planned, at which pushes wake consumers of an address.
+    /// The last time at which pushes wake consumers of an address. It may be in the future.
     last: HashMap<RemoteUrl, Instant>,
     repositories: HashMap<RepositoryId, Shared>,
 }
@@ -80,7 +80,7 @@ struct Row {
 struct Shared {
     consumers: HashSet<Consumer>,
     heads: SharedHeads,
-    /// Last time, past or planned, at which a commit wakes them.
+    /// The last time at which a commit wakes these consumers. It may be in the future.
     last: Option<Instant>,
 }
 
@@ -152,9 +152,9 @@ impl Pushes {
         woken
     }
 
-    /// Records commits that a lookup of `remote`, begun at `after`, has found. Wakes the affected consumers of the
-    /// repository one after the other. Consumers with other credentials are woken only if `may_look` accepts their
-    /// remote.
+    /// Records commits that a lookup of `remote` has found; the lookup began at `after`. Wakes the affected consumers
+    /// of the repository one after the other. Consumers with different credentials are woken only if `may_look` accepts
+    /// their remote.
     pub(super) fn found(
         &self,
         remote: &Remote,
@@ -214,7 +214,8 @@ fn leave(repositories: &mut HashMap<RepositoryId, Shared>, old: RepositoryId, co
     }
 }
 
-/// Returns when an address is looked up for a delivery at `now`. `last` is its last lookup, past or planned.
+/// Returns when an address is looked up because of a delivery at `now`. `last` is its last lookup, which may be in the
+/// future.
 fn next(last: Option<Instant>, now: Instant) -> Instant {
     match last {
         Some(last) if last > now => last,

@@ -1,4 +1,4 @@
-//! Selects the references to request from a remote, keeps the requested ones of its answer, and resolves references.
+//! Selects the references to request from a remote, filters its response by them, and resolves references.
 //!
 //! Invariant: for a version range, only the listed tag with the highest version is kept.
 //! Not here: requests to the remote.
@@ -23,8 +23,8 @@ pub(super) struct At {
     pub(super) symbolic: Option<String>,
 }
 
-/// Returns the branch that HEAD points to, as the server names it. Other targets are ignored: a server must not
-/// rename a signed tag, or write an invalid name into a status.
+/// Returns the branch to which HEAD points according to the server. Targets other than branches are ignored: a server
+/// must not rename a signed tag, or cause an invalid name in a status.
 pub(super) fn branch_of_head(target: &str) -> Option<String> {
     let is_branch = target.strip_prefix(BRANCHES).is_some_and(|branch| !branch.is_empty());
     let is_name = Reference::parse(target).is_ok() && !target.chars().any(is_unprintable);
@@ -34,7 +34,7 @@ pub(super) fn branch_of_head(target: &str) -> Option<String> {
 /// References to request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct RefNames {
-    /// Full names. A name that ends in a slash is a prefix.
+    /// Full names. A name that ends in a slash stands for all names with this prefix.
     names: BTreeSet<String>,
     /// Version ranges. The tag with the highest version in each is kept.
     ranges: BTreeSet<VersionRange>,
@@ -67,7 +67,7 @@ impl RefNames {
         self.names.iter().map(String::as_str).chain(of_ranges)
     }
 
-    /// Returns whether a reference is kept independent of ranges. Servers match prefixes loosely, so answers are
+    /// Returns whether a reference is kept regardless of ranges. Servers match prefixes loosely, so responses are
     /// filtered again.
     fn covers(&self, name: &str) -> bool {
         self.names.contains(name) || self.names.iter().any(|all| all.ends_with('/') && name.starts_with(all.as_str()))
@@ -141,7 +141,7 @@ impl Refs {
 }
 
 impl Tags {
-    /// Adds a tag. Returns whether it is now the highest of a range, and the tags that it replaces.
+    /// Adds a tag. Returns whether it is now the highest one of a range, and the tags that it replaces.
     fn add(&mut self, tag: &str, ranges: &BTreeSet<VersionRange>) -> (bool, Vec<String>) {
         self.count += 1;
         let (mut is_chosen, mut dropped) = (false, Vec::new());
@@ -228,7 +228,7 @@ mod tests {
         let missing = "no tag is a version in this range; of 5 tags the highest version is v2.2.0-rc.1, and a pre-release is \
                        chosen only by a range that names one, such as `>=1.2.0-0`";
         check("semver:>=2.2", missing);
-        check("semver:", "a range of versions has between 1 and 255 characters, such as `>=1.2 <2`");
+        check("semver:", "a range of versions must have between 1 and 255 characters, such as `>=1.2 <2`");
         check("semver:main", "a part of it is not a version such as `1.2.3`, `1.2` or `1.x`");
         assert_eq!(Reference::parse("semver: ^1 ").unwrap().to_string(), "semver:^1");
     }

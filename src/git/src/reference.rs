@@ -21,8 +21,8 @@ pub(super) const BRANCHES: &str = "refs/heads/";
 pub(super) const TAGS: &str = "refs/tags/";
 
 /// The reference that a GitSync or Function follows: a full reference name, a commit id, a branch, a tag, or an
-/// abbreviated commit id of at least 7 digits, tried in this order. `HEAD` is the remote's default branch. `semver:`
-/// with a range is the tag with the highest version in that range.
+/// abbreviated commit id of at least 7 digits. These forms are tried in this order. `HEAD` is the remote's default
+/// branch. `semver:` with a range is the tag with the highest version in that range.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Reference(Kind);
 
@@ -70,7 +70,8 @@ impl Reference {
         }
     }
 
-    /// Returns the reference as an abbreviated commit id. A branch or tag with this name takes precedence.
+    /// Returns the reference as an abbreviated commit id, if it has that form. A branch or tag with this name takes
+    /// precedence.
     pub(super) fn abbreviation(&self) -> Option<Abbreviation> {
         match &self.0 {
             Kind::Short(name) => Abbreviation::parse(name),
@@ -83,7 +84,7 @@ impl Reference {
         self.commit() == Some(commit) || self.abbreviation().is_some_and(|beginning| beginning.begins(commit))
     }
 
-    /// Returns the full names to request from the remote. The first existing one wins.
+    /// Returns the full names to request from the remote, in order of precedence.
     pub(super) fn candidates(&self) -> Vec<String> {
         match &self.0 {
             Kind::Head => vec!["HEAD".into()],
@@ -107,8 +108,8 @@ impl Reference {
         self.commit().is_some()
     }
 
-    /// Returns whether a move of the reference with this full name can affect this one. `default_branch` is the full
-    /// name of the remote's default branch, if known.
+    /// Returns whether moving the reference with the full name `name` can affect this reference. `default_branch` is
+    /// the full name of the remote's default branch, if known.
     pub fn is_moved_by(&self, name: &str, default_branch: Option<&str>) -> bool {
         match &self.0 {
             Kind::Head => default_branch.is_none_or(|branch| branch == name),
@@ -126,22 +127,23 @@ fn malformed(why: &'static str) -> Error {
 
 fn check_name(name: &str) -> Result<(), &'static str> {
     if name.is_empty() || name.len() > 255 {
-        return Err("a reference has between 1 and 255 characters");
+        return Err("a reference must have between 1 and 255 characters");
     }
     if name.bytes().any(|b| b <= b' ' || b == 0x7f || b"~^:?*[\\".contains(&b)) {
         return Err(
-            "a reference has no spaces, controls or any of ~ ^ : ? * [ \\; `git rev-parse` prints the commit of an expression",
+            "a reference must not contain spaces, control characters or any of ~ ^ : ? * [ \\; resolve an expression \
+             with `git rev-parse`, and use the commit",
         );
     }
     if name.contains("..") || name.contains("@{") || name == "@" {
-        return Err("a reference has no `..` and no `@{`");
+        return Err("a reference must not contain `..` or `@{`");
     }
     let forbidden = |part: &str| part.is_empty() || part.starts_with('.') || part.strip_suffix(".lock").is_some();
     if name.split('/').any(forbidden) {
-        return Err("no part of a reference is empty, starts with a dot or ends in `.lock`");
+        return Err("no part of a reference may be empty, start with a dot or end in `.lock`");
     }
     if name.ends_with('.') || name.starts_with('-') {
-        return Err("a reference neither ends in a dot nor starts with a dash");
+        return Err("a reference must not end in a dot or start with a dash");
     }
     Ok(())
 }
@@ -177,7 +179,7 @@ pub struct ResolvedRef {
     pub commit: Commit,
     /// Full name of the reference, or the commit id if the reference is one.
     pub name: String,
-    /// The object that the reference points to: for an annotated tag, the tag object.
+    /// Id of the object to which the reference points; for an annotated tag, that of the tag object.
     pub(super) tip: Id,
 }
 
@@ -204,7 +206,7 @@ impl ResolvedRef {
     }
 }
 
-/// A directory of a repository; `/` is its root. Leading and trailing slashes are optional.
+/// A directory of a repository; `/` is the root directory. Leading and trailing slashes are optional.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BaseDir(Arc<str>);
 
@@ -217,15 +219,15 @@ impl BaseDir {
     /// Parses a path. `.` and empty parts are dropped.
     ///
     /// # Errors
-    /// If the path contains `..`, or is malformed.
+    /// The path contains `..`, or is malformed.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let malformed = |why| Error::parse("base directory", Fault::Malformed { why });
         if text.len() > 4096 || text.contains('\0') {
-            return Err(malformed("a base directory has at most 4096 bytes and no NUL"));
+            return Err(malformed("a base directory must have at most 4096 bytes and must not contain NUL"));
         }
         let parts: Vec<&str> = text.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
         if parts.contains(&"..") {
-            return Err(malformed("a base directory lies in the repository: `..` is not allowed"));
+            return Err(malformed("a base directory must be in the repository: `..` is not allowed"));
         }
         Ok(Self(parts.join("/").into()))
     }

@@ -20,13 +20,13 @@ pub(super) struct RepositoryId([u8; 32]);
 /// A repository and how to authenticate to it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Remote {
-    /// Its address.
+    /// Address of the repository.
     pub url: RemoteUrl,
-    /// How to authenticate. If empty, the credentials in the address are used.
+    /// How to authenticate. If anonymous, the credentials in the address are used.
     pub credentials: Credentials,
     /// The settings of the connection.
     pub connection: Connection,
-    /// How its commits must be signed; `None` without verification. It does not affect the mirror.
+    /// How commits must be signed; `None` without verification. This does not affect the mirror.
     pub verification: Option<Arc<Verification>>,
     /// Whether submodules are fetched recursively with a commit.
     pub submodules: bool,
@@ -46,7 +46,7 @@ impl Remote {
         Self { verification: None, ..self.clone() }
     }
 
-    /// Returns fingerprint and type of the pinned host key, unless the Secret has host keys.
+    /// Returns fingerprint and type of the pinned host key; `None` if the Secret has host keys.
     pub fn pinned_host_key(&self) -> Option<&str> {
         let Credentials::Key(identity) = &self.credentials else { return None };
         let pin = identity.pinning.as_ref().filter(|_| identity.known_hosts.is_none())?.pin.as_ref()?;
@@ -77,9 +77,9 @@ impl Remote {
         digest(self.credential_parts().into_iter())
     }
 
-    /// Returns the identity of the repository, independent of credentials. Custom proxies or CAs make another
-    /// repository, because their answers are not trustworthy for others. An unencrypted address differs from
-    /// encrypted ones, too.
+    /// Returns the identity of the repository, independent of credentials. Custom proxies or CAs make it a different
+    /// repository, because other consumers cannot trust the responses. An unencrypted address also differs from
+    /// encrypted ones.
     pub(super) fn repository(&self) -> RepositoryId {
         let place = match (self.url.host(), self.url.repository_path()) {
             (Some(host), Some(path)) => {
@@ -110,7 +110,7 @@ impl Remote {
             add("artifact");
             add(&artifact.owner);
         }
-        // Without special settings, the identity, and thus the mirror, is the one of earlier versions.
+        // Without special settings, the identity, and thus the mirror, is the same as in earlier versions.
         if self.connection != Connection::default() {
             add("connection");
             self.connection.parts().iter().for_each(|part| add(part));

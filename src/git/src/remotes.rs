@@ -38,9 +38,10 @@ use super::transport::{
 use super::{Credentials, Deadlines, RemoteUrl, Settings, SharedHostKeys};
 use mainstay_object::egress::Egress;
 
-/// Maximum wait for the host keys for all repositories.
+/// Maximum wait for the host keys that apply to all repositories.
 const LISTED_WITHIN: Duration = Duration::from_secs(10);
-/// Maximum number of packs being received. Each takes about 1 MiB of memory, or more if it has very many objects.
+/// Maximum number of packs that are received concurrently. Each takes about 1 MiB of memory, or more if it has very
+/// many objects.
 const RECEIVING: usize = 16;
 /// The user name for tokens of a GitHub App.
 const APP_USER: &str = "x-access-token";
@@ -49,7 +50,7 @@ const APP_USER: &str = "x-access-token";
 #[derive(Clone)]
 pub struct Source {
     pub(super) inner: Arc<Inner>,
-    /// The namespace that it works for.
+    /// The namespace on whose behalf this source works.
     pub(super) tenant: Tenant,
 }
 
@@ -84,7 +85,7 @@ pub struct Traffic {
     pub lookups: u64,
     /// Fetches.
     pub fetches: u64,
-    /// SSH private keys that were opened, or found invalid.
+    /// SSH private keys that were opened or found to be invalid.
     pub keys: u64,
     /// Logins over SSH.
     pub logins: u64,
@@ -96,15 +97,15 @@ pub(super) struct State {
     pub(super) poll: Mutex<Poll>,
     /// The last lookup, for display.
     pub(super) last_lookup: watch::Sender<Option<Arc<LastLookup>>>,
-    /// Locked during a lookup.
+    /// Held during a lookup.
     pub(super) asking: tokio::sync::Mutex<()>,
     /// Resolutions of abbreviated ids.
     pub(super) resolutions: Mutex<Resolutions>,
     /// Failed fetches.
     pub(super) in_vain: Mutex<InVain>,
-    /// Locked while Git LFS files are fetched. Waiters then find them in the mirror.
+    /// Held while Git LFS files are fetched. A waiting fetch then finds the files in the mirror.
     pub(super) fetching_large_files: Locks,
-    /// Locked during a search in the history.
+    /// Held during a search in the history.
     pub(super) searching: tokio::sync::Mutex<()>,
     pub(super) negotiated: Mutex<Option<Negotiated>>,
     /// The artifact of an OCIRepository or a HelmChart, or why there is none; `None` before its first read.
@@ -113,15 +114,15 @@ pub(super) struct State {
     pub(super) judgements: Mutex<Judgements>,
     /// The opened private key, or why it cannot be opened.
     key: KeyPlace,
-    /// Its SSH connections.
+    /// The SSH connections to the remote.
     lane: LanePlace,
-    /// Its HTTP client, if the shared one does not fit.
+    /// The HTTP client for the remote, if the shared client does not fit.
     client: ClientPlace,
-    /// When an intact mirror was last fetched again, because the server's answer did not match it.
+    /// When an intact mirror was last fetched again, because the server's response did not match it.
     pub(super) renewed: Mutex<Option<Instant>>,
     /// Directory of the mirror, once known.
     pub(super) root: OnceLock<PathBuf>,
-    /// Locked while the mirror changes.
+    /// Held while the mirror changes.
     pub(super) mirror: tokio::sync::Mutex<Option<Mirror>>,
 }
 
@@ -137,7 +138,7 @@ impl fmt::Debug for Source {
 impl Source {
     /// Returns a source. It uses neither disk nor network yet.
     pub fn new(settings: Settings) -> Self {
-        // libgit2's cache of up to 256 MiB is useless here: objects are hardly ever read twice.
+        // libgit2's cache of up to 256 MiB is useless here, because objects are hardly ever read twice.
         git2::opts::enable_caching(false);
         let permits = Permits::new(settings.permits);
         let (receiving, large, long) = (Permits::new(RECEIVING), Permits::new(1), Permits::new(1));
@@ -174,7 +175,7 @@ impl Source {
     /// Replaces the host keys for all repositories. Receivers of [`Source::host_keys`] are woken if the keys differ.
     pub fn set_host_keys(&self, keys: SharedHostKeys) {
         if self.inner.ssh.set_host_keys(keys) {
-            // Answers of hosts that are no longer trusted must not be used.
+            // Responses of hosts that are no longer trusted must not be used.
             self.expire_all();
         }
     }
@@ -184,12 +185,12 @@ impl Source {
         self.inner.ssh.shared_host_keys().subscribe()
     }
 
-    /// Returns the `known_hosts` lines for a repository's host that hold for all repositories, and the pinned one.
-    /// Returns `None` if the built-in ones apply, or if the repository is not on an SSH server. Waits at most 10 s
-    /// until they are known.
+    /// Returns the `known_hosts` lines that apply to a repository's host, from the keys for all repositories and the
+    /// pinned one. Returns `None` if the built-in lines apply, or if the repository is not on an SSH server. Waits at
+    /// most 10 s until the keys are known.
     ///
     /// # Errors
-    /// Why they are not known.
+    /// The reason why the keys are not known.
     pub async fn host_keys_of(&self, url: &RemoteUrl, given: &Credentials) -> Result<Option<Vec<String>>, String> {
         let Some(address) = url.ssh() else { return Ok(None) };
         let mut keys = self.host_keys();
@@ -202,7 +203,7 @@ impl Source {
         keys.lines_about(&address.known_hosts_name(), identity)
     }
 
-    /// Returns fingerprint and type of the pinned host key, if nothing takes precedence over it.
+    /// Returns fingerprint and type of the pinned host key, if no other key takes precedence over it.
     pub fn pin_in_force<'r>(&self, remote: &'r Remote) -> Option<&'r str> {
         let host = remote.url.known_hosts_name()?;
         let pin = remote.pinned_host_key()?;
@@ -255,7 +256,7 @@ impl Source {
         ReadPermits { threads: self.own(), large: self.large(), long: self.inner.long.share(&self.tenant) }
     }
 
-    /// Returns permits for work that all consumers of the remote wait for.
+    /// Returns permits for work for which all consumers of the remote wait.
     pub(super) fn shared(&self, remote: &Remote) -> TenantPermits {
         let consumers = self.inner.consumers.lock();
         self.inner.permits.share_of_all(&self.tenant, consumers.namespaces(&remote.identity()))
@@ -270,7 +271,7 @@ impl Source {
 
     /// Sets or (`None`) removes the remote of a consumer. State and mirror of a remote without consumers are removed.
     ///
-    /// A consumer that ends with the process keeps its mirror for the next process.
+    /// When the process stops, a consumer keeps its mirror for the next process.
     pub fn set_remote(&self, consumer: &Consumer, remote: Option<&Remote>) {
         if let Some(Credentials::Key(identity)) = remote.map(|remote| &remote.credentials)
             && let Some(pinning) = identity.superseded()
@@ -278,7 +279,7 @@ impl Source {
             self.inner.ssh.pins().superseded().send_if_modified(|all| all.add(pinning));
         }
         self.with_consumers(|consumers| {
-            // The lock is held during removal, so the next consumer of the remote starts with an empty state.
+            // The lock is held during the removal, so that the next consumer of the remote starts with an empty state.
             if let Some(unread) = consumers.set(consumer, remote.map(Remote::identity)) {
                 consumers.leave(unread).iter().for_each(|unread| self.forget(unread));
             }
@@ -301,7 +302,7 @@ impl Source {
         self.with_consumers(|consumers| consumers.all_registered(kind));
     }
 
-    /// Records that the consumer has set its remote, or cannot determine it. It is no longer waited for.
+    /// Records that the consumer has set its remote, or cannot determine it. The consumer is no longer waited for.
     pub fn resolved(&self, consumer: &Consumer) {
         self.with_consumers(|consumers| consumers.resolved(consumer));
     }
@@ -316,7 +317,7 @@ impl Source {
 
     pub(super) fn forget(&self, remote: &Identity) {
         let state = self.inner.remotes.lock().remove(remote);
-        // A running fetch keeps the mirror. The next process removes it as unused.
+        // A running fetch holds the lock, so the mirror stays. The next process removes it as unused.
         let Some(state) = state else { return };
         if let Ok(mut mirror) = state.mirror.try_lock()
             && let Some(mirror) = mirror.take()
@@ -349,7 +350,7 @@ impl Source {
         }
     }
 
-    /// Returns the fault of a request, without any part of these credentials.
+    /// Returns the error of a request, without any part of these credentials.
     pub(super) fn refused(&self, remote: &Remote, credentials: &Credentials, fault: Fault) -> Fault {
         if let (Credentials::App(app), Fault::Denied { .. }) = (remote.credentials(), &fault)
             && let Some(api) = remote.url.http().and_then(|url| app.issuer(url).ok())
@@ -359,7 +360,7 @@ impl Source {
         transport::without_credentials(credentials, fault)
     }
 
-    /// Returns the HTTP client for a remote, also if its own scheme is not HTTP.
+    /// Returns the HTTP client for a remote. The remote's own scheme need not be HTTP.
     pub(super) fn http(&self, remote: &Remote) -> Result<Arc<transport::Http>, Fault> {
         let state = self.inner.remotes.lock().get(&remote.identity()).cloned().unwrap_or_default();
         self.inner.http.get(&remote.connection, &state.client)
@@ -367,7 +368,7 @@ impl Source {
 
     /// Returns the protocol client for a remote that is not local.
     pub(super) fn wire<'a>(&'a self, remote: &'a Remote) -> Result<Wire<'a>, Fault> {
-        // For a remote dropped meanwhile, key and client live only as long as this conversation.
+        // If the remote was dropped in the meantime, key and client exist only for this conversation.
         let state = self.inner.remotes.lock().get(&remote.identity()).cloned().unwrap_or_default();
         if let Some(address) = remote.url.ssh() {
             let (client, connection) = (&self.inner.ssh, &remote.connection);

@@ -13,7 +13,7 @@ use super::shared_host_keys::SharedHostKeys;
 use mainstay_api::git_sync::{SourceKind, SourceRef};
 use mainstay_api::{GitRepository, GitRepositoryStatus};
 
-/// Why they are unknown before the first list.
+/// Why the GitRepositories are unknown before the first list.
 const NOT_LISTED: &str = "they have not been listed yet";
 
 /// Addresses by the namespace and the name of their objects.
@@ -25,11 +25,11 @@ pub struct Repositories {
     all: Mutex<HashMap<(String, String), Arc<GitRepository>>>,
     /// Unreadable objects, with the cause.
     unreadable: Mutex<HashMap<(String, String), String>>,
-    /// The addresses of artifacts by the kind of their source, each with an owner that distinguishes it. A kind is missing
-    /// before its first list.
+    /// The addresses of artifacts by the kind of their source, each with an owner string that makes it unique. A kind is
+    /// missing before its first list.
     artifacts: Mutex<HashMap<SourceKind, Addresses>>,
     changed: watch::Sender<u64>,
-    /// Why the list is unknown so far.
+    /// Why the list is unknown; `None` once it is known.
     unknown: Mutex<Option<String>>,
 }
 
@@ -45,7 +45,7 @@ impl Default for Repositories {
     }
 }
 
-/// Returns whether a change does not affect consumers. In the status, only pinned keys do.
+/// Returns whether a change does not affect consumers. In the status, only a change of pinned keys affects them.
 fn means_the_same(old: &GitRepository, new: &GitRepository) -> bool {
     let pins =
         |one: &GitRepository| one.status.as_ref().map(|status| status.pinned_host_keys.clone()).unwrap_or_default();
@@ -63,7 +63,7 @@ impl Repositories {
     /// Returns the address of the artifact of a source; `Ok(None)` if the source does not exist.
     ///
     /// # Errors
-    /// Why the objects of this kind are not known.
+    /// The reason why the objects of this kind are unknown.
     pub fn artifact(&self, namespace: &str, source: &SourceRef) -> Result<Option<RemoteUrl>, &'static str> {
         let artifacts = self.artifacts.lock();
         let known = artifacts.get(&source.kind).ok_or(NOT_LISTED)?;
@@ -85,7 +85,7 @@ impl Repositories {
         all.iter().filter(|((of, _), _)| of == namespace).map(|(_, repository)| Arc::clone(repository)).collect()
     }
 
-    /// Returns why a GitRepository that may exist is not known; `None` if it does not exist.
+    /// Returns why a GitRepository that may exist is unknown; `None` if it does not exist.
     pub fn problem(&self, namespace: &str, name: &str) -> Option<String> {
         let unreadable = self.unreadable.lock().get(&(namespace.to_owned(), name.to_owned())).cloned();
         unreadable.or_else(|| self.unknown())
@@ -129,8 +129,8 @@ impl Repositories {
 
     /// Returns the GitRepositories with stale pins, each with its corrected status.
     ///
-    /// `for_all` are the host keys for all repositories; `superseded` are the pins of GitRepositories whose Secret
-    /// has host keys.
+    /// `for_all` are the host keys for all repositories. `superseded` are the pins of GitRepositories whose Secret has
+    /// host keys.
     pub fn with_stale_pins(
         &self,
         for_all: &SharedHostKeys,
@@ -138,7 +138,7 @@ impl Repositories {
     ) -> Vec<(Arc<GitRepository>, GitRepositoryStatus)> {
         let with_status = |one: &&Arc<GitRepository>| one.status.is_some();
         let all: Vec<_> = self.all.lock().values().filter(with_status).cloned().collect();
-        // Many GitRepositories can have the same host.
+        // Results are cached by host, because many GitRepositories may have the same host.
         let mut known = HashMap::new();
         let stale = |one: Arc<GitRepository>| {
             let is_known = |host: &str| *known.entry(host.to_owned()).or_insert_with(|| for_all.know(host));

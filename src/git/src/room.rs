@@ -1,8 +1,8 @@
 //! Frees space for a pack by removing unused mirrors, least recently used first. Everything here blocks.
 //!
-//! Invariant: mirrors and packs being received have at most as many bytes as the budget.
+//! Invariant: mirrors and packs in transfer together never exceed the budget.
 //! Invariant: a mirror is removed only while it has no fetch and no reader. It is renamed first, so that a process
-//! killed at any time leaves no incomplete mirror.
+//! which is killed at any time leaves no incomplete mirror.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -26,8 +26,8 @@ pub(super) struct Room {
 }
 
 impl Source {
-    /// Returns an empty reservation for the mirror with this generation. The mirror counts for this namespace, unless
-    /// it already counts for another one.
+    /// Returns an empty reservation for the mirror with this generation. Assigns the mirror to this namespace, unless
+    /// it already belongs to one.
     pub(super) fn room(&self, generation: &Path) -> Room {
         if let Some(mirror) = generation.parent() {
             self.inner.storage.set_owner(mirror, &self.tenant);
@@ -48,7 +48,7 @@ impl Source {
                 return Ok(());
             }
         }
-        // Another pack may have released its space meanwhile.
+        // In the meantime, another pack may have released its space.
         if storage.reserve(&self.tenant, bytes) {
             return Ok(());
         }
@@ -64,14 +64,15 @@ impl Source {
         plan.unwrap_or_default().iter().filter(|mirror| self.evict(mirror)).count() > 0
     }
 
-    /// Removes mirrors above a budget that was lowered while no agent ran. Returns how many it removed.
+    /// If the budget was lowered while no agent ran, removes the mirrors that exceed it. Returns how many mirrors were
+    /// removed.
     pub(super) fn shrink(&self) -> usize {
         let _removing = self.inner.storage.removing();
         let plan = self.inner.storage.budget().plan_to_limit(|mirror| self.is_idle(mirror));
         plan.iter().filter(|mirror| self.evict(mirror)).count()
     }
 
-    /// Returns the state of the remote with this mirror directory. A fetch locks its mirror.
+    /// Returns the state of the remote whose mirror has this directory. A fetch holds the lock of the mirror.
     fn mirror_at(&self, root: &Path) -> Option<Arc<State>> {
         let remotes = self.inner.remotes.lock();
         remotes.values().find(|state| state.root.get().is_some_and(|own| own == root)).cloned()
@@ -95,7 +96,7 @@ impl Source {
             return storage.remove_unread(root).is_ok();
         }
         let state = self.mirror_at(root);
-        // The lock is held until the mirror is renamed, so no reader can start.
+        // The lock is held until the mirror is renamed, so that no new reader can start.
         let Ok(mut held) = state.as_ref().map(|state| state.mirror.try_lock()).transpose() else { return false };
         let own = held.as_ref().and_then(|held| held.as_ref()).and_then(Mirror::unread);
         let Ok(Some(unread)) = storage.set_unread(root, own.as_deref()) else { return false };
@@ -103,7 +104,7 @@ impl Source {
             **held = None;
         }
         drop(held);
-        tracing::info!("removed the Git mirror that was used longest ago, to make room for another one");
+        tracing::info!("removed the least recently used Git mirror to free space");
         storage.remove_unread(&unread).is_ok()
     }
 }
@@ -118,7 +119,7 @@ impl Space for Room {
         if self.used > self.reserved {
             let missing = self.used - self.reserved;
             let step = missing.max(STEP);
-            // Near the limit, a whole step may not fit while the missing bytes do.
+            // Near the limit, a whole step may not fit, but the missing bytes may.
             if self.source.inner.storage.reserve(&self.source.tenant, step) {
                 self.reserved += step;
             } else {

@@ -1,9 +1,9 @@
-//! Searches a commit in the history of a remote, by its abbreviated id or as the ancestor of another one. An abbreviated
-//! id is compared with the tips of branches and tags first, which costs one request. If the server can omit files, only
-//! the commits of the history are fetched.
+//! Searches a commit in the history of a remote, by its abbreviated id or as the ancestor of another commit. An
+//! abbreviated id is first compared with the tips of branches and tags, which costs one request. If the server can omit
+//! files, only the commits of the history are fetched.
 //!
 //! Invariant: a remote has at most one search at a time, and all waiting callers share its result.
-//! Invariant: the fetched history is removed after the search. It is not a mirror.
+//! Invariant: the fetched history is removed after the search and never used as a mirror.
 //! Not here: the cache of results (`abbreviation`).
 
 use std::collections::BTreeSet;
@@ -36,7 +36,7 @@ impl Source {
     ) -> Result<ResolvedRef, Arc<Fault>> {
         let missing = Fault::MissingAbbreviated { default_branch };
         if let Some(path) = remote.url.local_path() {
-            // A tip is found without a search and need not be cached.
+            // An id that a tip has is found without a search and need not be cached.
             let (path, beginning) = (path.to_owned(), beginning.clone());
             let look = move || Objects::open(&transport::local::objects(&path)?)?.commit_of(&beginning);
             let found = self.shared(remote).run(look).await.map_err(Arc::new)??;
@@ -108,7 +108,8 @@ impl Source {
         self.in_history(state, remote, &want, until, look).await.map(Option::flatten)
     }
 
-    /// Fetches the history of these commits, and looks into it. Returns `None` if the remote was not asked before.
+    /// Fetches the history of these commits, and calls `look` on it. Returns `None` if no request to the remote was
+    /// made before.
     async fn in_history<T: Send + 'static>(
         &self,
         state: &State,
@@ -130,7 +131,7 @@ impl Source {
         }
     }
 
-    /// Fetches the history into a temporary generation, and looks into it.
+    /// Fetches the history into a temporary generation, and calls `look` on it.
     async fn in_pack<T: Send + 'static>(
         &self,
         state: &State,
@@ -150,10 +151,10 @@ impl Source {
         self.shared(remote).run(move || look(&generation.objects()?)).await?
     }
 
-    /// Returns the reference of an expression. An ancestor is the reference to a commit.
+    /// Returns the reference to which an expression resolves. For an ancestor, this is a reference to a commit.
     ///
     /// # Errors
-    /// If the remote cannot be read, or its history does not go back that far.
+    /// The remote cannot be read, or its history does not reach back that far.
     pub async fn resolve(&self, remote: &Remote, expression: &Expression) -> Result<Reference, Error> {
         if expression.steps.is_empty() {
             return Ok(expression.reference.clone());
@@ -179,7 +180,7 @@ impl Source {
         let state = self.state(remote);
         let _searching = state.searching.lock().await;
         let asked = async {
-            // Without an earlier request, the abilities of the server are unknown.
+            // The capabilities of the server are unknown before the first request.
             self.list_refs(&state, remote, &RefNames::new(["HEAD".to_owned()])).await?;
             self.in_history(&state, remote, &[of.0], until, look).await?.ok_or(Fault::Stopped)
         };

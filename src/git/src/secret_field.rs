@@ -9,7 +9,7 @@ use super::access_fault::AccessFault;
 /// Maximum length of a value, in bytes. Servers accept headers of some kilobytes.
 pub(super) const MAX_BYTES: usize = 16 << 10;
 
-/// Returns a value without one trailing line break, which `echo` leaves in many Secrets.
+/// Returns a value without one trailing line break, because `echo` adds one to the values of many Secrets.
 pub(super) fn field(data: &BTreeMap<String, ByteString>, key: &'static str) -> Result<String, AccessFault> {
     let bytes = &data.get(key).ok_or(AccessFault::MissingKey { key })?.0;
     let unusable = |why| AccessFault::UnusableField { field: key, why };

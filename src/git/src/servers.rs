@@ -13,7 +13,8 @@ const CONFINED: &str = "the host is not found, or has an address of the cluster,
      agent does not connect for this namespace; its operator allows networks with --allow-network";
 
 impl Source {
-    /// Resolves another server than a Git server, and returns the addresses that this namespace may connect to.
+    /// Resolves the host of a server other than a Git server, and returns the addresses that this namespace may connect
+    /// to.
     ///
     /// # Errors
     /// A sentence about the host, if it is not found or has only forbidden addresses.

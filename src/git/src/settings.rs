@@ -9,7 +9,7 @@ use mainstay_object::egress::EgressPolicy;
 
 const PERMITS: usize = 8;
 const MIB: u64 = 1 << 20;
-/// Default budget of mirrors, in bytes. It leaves 256 MiB of the volume in `manifests/` for unpacking a pack.
+/// Default budget of mirrors, in bytes. On the volume in `manifests/`, 256 MiB remain for unpacking a pack.
 const BUDGET: u64 = 1792 * MIB;
 /// Maximum number of threads for remotes with the default settings.
 pub const MAX_THREADS: usize = PERMITS + super::transport::THREADS;
@@ -21,7 +21,7 @@ pub struct Settings {
     pub directory: PathBuf,
     /// Whether local paths and `file://` are allowed (only for `mainstay dev`).
     pub allow_local: bool,
-    /// Addresses of hosts that override name resolution, as with Git's `http.curloptResolve`.
+    /// Fixed addresses of hosts. They override name resolution, as with Git's `http.curloptResolve`.
     pub hosts: HashMap<String, IpAddr>,
     /// The addresses that each namespace may connect to.
     pub egress: EgressPolicy,
@@ -68,7 +68,7 @@ impl Settings {
 /// Size limits per remote.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Bytes of the answer to a lookup. With protocol version 0 it lists all references.
+    /// Bytes of the response to a lookup. With protocol version 0, the response lists all references.
     pub advertisement_bytes: u64,
     /// Compressed bytes of a pack.
     pub pack_bytes: u64,
@@ -78,11 +78,11 @@ pub struct Limits {
     pub object_bytes: u64,
     /// Bytes of a delta.
     pub delta_bytes: u64,
-    /// Total bytes of a delta, its base and its result, which are in memory together.
+    /// Total bytes of a delta, its base and its result, which are in memory at the same time.
     pub working_bytes: u64,
     /// Unpacked bytes of a pack.
     pub unpacked_bytes: u64,
-    /// Bytes of a mirror. A larger mirror is replaced, and refused if the new one is too large, too.
+    /// Bytes of a mirror. A larger mirror is replaced; if the new one is too large, too, the fetch fails.
     pub mirror_bytes: u64,
     /// Packs of a mirror. A mirror with more is replaced.
     pub mirror_packs: usize,
@@ -118,7 +118,7 @@ impl Default for Limits {
 pub struct Deadlines {
     /// Name resolution and connection.
     pub connect: Duration,
-    /// Time without received data.
+    /// Idle timeout: maximum time without received data.
     pub silence: Duration,
     /// Time after which an unused SSH connection is closed. Most remotes are polled each minute.
     pub idle: Duration,

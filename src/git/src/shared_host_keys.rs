@@ -1,6 +1,6 @@
 //! The host keys for all repositories, from the agent's ConfigMap or built into this program.
 //!
-//! Invariant: no host key is known until it is known whether the ConfigMap exists.
+//! Invariant: before it is known whether the ConfigMap exists, no host key counts as known.
 
 use std::sync::Arc;
 
@@ -27,16 +27,16 @@ pub(super) enum Origin {
     Secret,
     ConfigMap,
     Published,
-    /// A key was pinned at first use.
+    /// The key was pinned at first use.
     Pinned(Pinning),
-    /// No key is known. The presented one is pinned.
+    /// No key is known. The presented key will be pinned.
     FirstUse,
 }
 
 impl SharedHostKeys {
-    /// Returns the keys of a host, by its name in `known_hosts`: those in the Secret, else those for all
-    /// repositories, else the pinned one. Keys revoked for all repositories are removed. The error says why the keys
-    /// are not known.
+    /// Returns the keys of a host, by its name in `known_hosts`: those in the Secret, else those for all repositories,
+    /// else the pinned key. Keys that are revoked for all repositories are removed. The error says why the keys are
+    /// unknown.
     pub(super) fn keys_of(&self, name: &str, identity: &SshIdentity) -> Result<(HostKeys, Origin), String> {
         let (text, origin) = match self {
             Self::Unknown(why) => return Err(unknown(why.as_deref())),
@@ -68,15 +68,15 @@ impl SharedHostKeys {
         !matches!(self, Self::Unknown(_))
     }
 
-    /// Returns the lines about a host for the owner of the Secret, or `None` if the built-in ones apply. The error
-    /// says why they are not known.
+    /// Returns the lines that apply to a host, for the owner of the Secret, or `None` if the built-in lines apply. The
+    /// error says why the lines are unknown.
     pub(super) fn lines_about(
         &self,
         name: &str,
         identity: Option<&SshIdentity>,
     ) -> Result<Option<Vec<String>>, String> {
         let pin = match identity.map(|identity| self.keys_of(name, identity)).transpose()? {
-            // An unreadable pin could inject another line.
+            // A pin that cannot be parsed could inject another line.
             Some((_, Origin::Pinned(Pinning { pin: Some(pin), .. }))) => {
                 let key = PublicKey::from_openssh(&pin.key).ok().and_then(|key| text(&key));
                 key.map(|key| format!("{name} {key}"))

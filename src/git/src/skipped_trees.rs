@@ -1,8 +1,8 @@
-//! Caches, by tree id, directories in which no file is read. The cost of a listing then depends on changes and on the
-//! files that are read, not on the size of the repository.
+//! Caches, by tree id, directories in which no file is read. The cost of a listing then depends on the changes and on
+//! the files that are read, not on the size of the repository.
 //!
 //! Invariant: a cached directory contains only directories and files that are not read, so omitting it changes no
-//! listing. Its contribution to limits is kept.
+//! listing. Its extent still counts for the limits.
 //! Invariant: at most twice [`MOST`] directories are cached, the most recently used ones.
 
 use std::collections::HashMap;
@@ -23,19 +23,19 @@ pub struct SkippedTrees {
     known: Mutex<Known>,
 }
 
-/// Recently used directories, and older ones.
+/// Recently used directories (`young`), and older ones.
 #[derive(Default)]
 struct Known {
     young: HashMap<Id, Extent>,
     old: HashMap<Id, Extent>,
 }
 
-/// The contribution of a directory to the limits of a listing.
+/// How much a directory contributes to the limits of a listing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Extent {
-    /// Number of files and directories below it.
+    /// Number of files and directories below the directory.
     pub(super) entries: u32,
-    /// Length of the longest path below it, relative to it, in bytes.
+    /// Length of the longest path below the directory, relative to it, in bytes.
     pub(super) path_bytes: u32,
     /// Depth of nested directories in it.
     pub(super) depth: u32,

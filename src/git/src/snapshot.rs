@@ -22,23 +22,23 @@ use super::skipped_trees::SkippedTrees;
 use super::submodules;
 use super::walk::{PATHS, walk};
 
-/// Size in bytes above which a file is read one at a time: decoding it may take 40 times as much memory.
+/// Size in bytes above which only one file is read at a time, because decoding it may take 40 times as much memory.
 const LARGE_FILE: u64 = 128 << 10;
 
 /// Maximum total path bytes of a short listing.
 const SHORT: usize = 2 << 20;
 
-/// An immutable commit with its files. Cheap to clone. It keeps the mirror that it reads from.
+/// An immutable commit with its files. Cheap to clone. While a snapshot exists, the mirror that it reads from is kept.
 #[derive(Clone)]
 pub struct Snapshot {
     /// The commit.
     pub commit: Commit,
-    /// First line of its message, at most 200 characters.
+    /// First line of the commit message, at most 200 characters.
     pub subject: Arc<str>,
     inner: Arc<Inner>,
-    /// Its fetched submodules, by path.
+    /// Fetched submodules of the commit, by path.
     submodules: Arc<BTreeMap<String, Snapshot>>,
-    /// Its fetched Git LFS files.
+    /// Fetched Git LFS files of the commit.
     large: Option<Arc<LargeFiles>>,
 }
 
@@ -70,7 +70,7 @@ pub(super) struct ReadPermits {
     pub(super) long: TenantPermits,
 }
 
-/// Exclusive access: while this value exists, no other caller has one.
+/// Exclusive access: while this value exists, no other caller has such a value.
 #[derive(Debug)]
 pub struct Alone(#[expect(dead_code, reason = "it is held")] Option<Permit>);
 
@@ -114,7 +114,7 @@ impl Snapshot {
         }))
     }
 
-    /// Returns the commit's relation to an earlier one, as far as the mirror shows it. Blocks.
+    /// Returns how the commit is related to an earlier one, as far as the mirror contains the history. Blocks.
     pub fn ancestry(&self, old: Commit) -> Result<Ancestry, Error> {
         let related = ancestry(self.commit.0, old.0, |id| self.inner.objects.parents(Commit(id)));
         related.map_err(|cause| self.unread("the history".to_owned(), cause))
@@ -186,7 +186,7 @@ impl Snapshot {
         for (path, address) in submodules::read(&String::from_utf8_lossy(&text))? {
             addresses.insert(BaseDir::parse(&path)?.path().to_owned(), address);
         }
-        // A listed path that is not a submodule is ignored.
+        // A listed path at which the commit has no submodule is ignored.
         let found = objects.submodules(root, addresses.keys().map(String::as_str)).map_err(unread)?;
         let link = |(path, commit): (&str, Commit)| {
             Some(SubmoduleLink { path: path.to_owned(), address: addresses.get(path)?.clone(), commit })
@@ -194,8 +194,8 @@ impl Snapshot {
         Ok(found.into_iter().filter_map(link).collect())
     }
 
-    /// Returns a digest of the fetched submodules below a directory, recursively; `None` without submodules. With the
-    /// tree, it determines the directory's files. (The address of a submodule does not affect its files.)
+    /// Returns a digest of the fetched submodules below a directory, recursively; `None` without submodules. Tree id
+    /// and digest together determine the directory's files. (The address of a submodule does not affect its files.)
     pub fn submodules_below(&self, base_dir: &BaseDir) -> Option<String> {
         let (mut holder, mut base) = (self, base_dir.path());
         while let Some((_, submodule, rest)) = holder.submodule_at(base) {
@@ -278,7 +278,7 @@ impl Snapshot {
         }
     }
 
-    /// Returns the mirror that it reads from; `None` for a local repository.
+    /// Returns the mirror from which the snapshot reads; `None` for a local repository.
     pub(super) fn generation(&self) -> Option<Arc<Generation>> {
         self.inner.generation.clone()
     }
@@ -288,12 +288,12 @@ impl Snapshot {
         Self { large: Some(Arc::new(large)), ..self }
     }
 
-    /// Returns its fetched submodules, by path.
+    /// Returns the fetched submodules of the commit, by path.
     pub(super) fn fetched_submodules(&self) -> BTreeMap<String, Self> {
         (*self.submodules).clone()
     }
 
-    /// Finds the submodule at or above a path. Returns its path, its snapshot, and the path within it.
+    /// Finds the submodule at a path or above it. Returns the submodule's path and snapshot, and the path within it.
     fn submodule_at<'p>(&self, path: &'p str) -> Option<(&str, &Self, &'p str)> {
         self.submodules.iter().find_map(|(own, submodule)| {
             let rest = path.strip_prefix(own.as_str())?;
@@ -356,8 +356,8 @@ impl Snapshot {
         self.list(base_dir, &self.inner.limits, &mut 0, None)
     }
 
-    /// Returns the entries without files that are not read. These cost nothing, and may be missing in the mirror.
-    /// Blocks.
+    /// Returns the entries without files that are not read. Omitted files cost nothing, and may be missing in the
+    /// mirror. Blocks.
     pub fn listing(&self, base_dir: &BaseDir, skipped: &SkippedTrees) -> Result<Vec<Entry>, Error> {
         self.list(base_dir, &self.inner.limits, &mut 0, Some(skipped))
     }
@@ -412,7 +412,7 @@ impl Snapshot {
         Ok(entries)
     }
 
-    /// Returns the entries of a submodule, with its own path as prefix.
+    /// Returns the entries of a submodule. Their paths are prefixed with the submodule's path.
     fn list_below(
         &self,
         own: &str,
@@ -431,7 +431,7 @@ impl Snapshot {
     /// Returns a file's content, or the target of a link. Blocks.
     ///
     /// # Errors
-    /// If it is larger than [`Limits::file_bytes`], or the mirror is damaged. The next fetch replaces a damaged
+    /// The file is larger than [`Limits::file_bytes`], or the mirror is damaged. The next fetch replaces a damaged
     /// mirror.
     pub fn read(&self, entry: &Entry) -> Result<Vec<u8>, Error> {
         let (mut holder, mut path) = (self, entry.path.as_str());
@@ -439,7 +439,7 @@ impl Snapshot {
             (holder, path) = (submodule, rest);
         }
         if let Some(read) = holder.large.as_ref().and_then(|large| large.read(entry.id)) {
-            // The next caller fetches it again.
+            // The mirror is marked as damaged, so the next caller fetches the commit again.
             return read.map_err(|cause| Error::Read {
                 path: path.to_owned(),
                 commit: self.commit,
@@ -453,7 +453,7 @@ impl Snapshot {
     /// Reads a file, with exclusive access if it is large. Call it on a thread of [`Snapshot::blocking`].
     ///
     /// # Errors
-    /// As for [`Snapshot::read`].
+    /// Same as for [`Snapshot::read`].
     pub fn read_alone(&self, entry: &Entry) -> Result<Content, Error> {
         let alone = if entry.size > LARGE_FILE { self.inner.permits.large.acquire_here() } else { Ok(None) };
         let alone = alone.map_err(|cause| self.unread(entry.path.clone(), cause))?;

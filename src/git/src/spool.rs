@@ -1,4 +1,4 @@
-//! A received pack in unnamed files. Each file is removed once it is read, so a pack does not need space twice.
+//! A received pack in unnamed files. Each file is removed once it is read, so a pack never needs its space twice.
 //! Everything here blocks.
 
 use std::collections::VecDeque;
@@ -21,7 +21,7 @@ pub(super) trait Space: Send {
 
 /// Maximum size of a file, in bytes.
 const SEGMENT: u64 = 16 << 20;
-/// Fraction (1/32) of the volume that bounds the slack beside secured bytes.
+/// Reciprocal of the part of the volume that limits the slack in addition to secured bytes.
 const SLACK: u64 = 32;
 
 /// A received pack.
@@ -89,7 +89,7 @@ impl PackSpool {
         &self.weight
     }
 
-    /// Secures disk space besides the pack itself.
+    /// Reserves disk space in addition to that of the pack itself.
     pub(super) fn secure(&mut self, bytes: u64, at: &Path) -> Result<(), Fault> {
         self.room.take(bytes)?;
         let missing = self.missing(bytes, at)?;
@@ -99,10 +99,10 @@ impl PackSpool {
         Ok(())
     }
 
-    /// Returns how many bytes the volume lacks.
+    /// Returns how many bytes of free space the volume lacks.
     fn missing(&self, bytes: u64, at: &Path) -> Result<u64, Fault> {
         let disk = rustix::fs::statvfs(at).map_err(|error| Fault::disk(error.into()))?;
-        // libgit2 appends base objects through mapped memory: a full disk would kill the process.
+        // libgit2 appends base objects through mapped memory, so a full disk would kill the process.
         let slack = if self.weight.bases > 0 {
             self.object_bytes.min(disk.f_blocks.saturating_mul(disk.f_frsize) / SLACK)
         } else {

@@ -16,7 +16,7 @@ const PORT: u16 = 22;
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct SshAddress {
     pub(super) user: String,
-    /// A name or an IP address, in lower case and without brackets.
+    /// The host: a name or an IP address, in lower case and without brackets.
     pub(super) host: String,
     pub(super) port: u16,
     /// The path as sent to the server. `/…` is absolute; other paths are relative to a home directory.
@@ -26,9 +26,11 @@ pub(super) struct SshAddress {
 impl SshAddress {
     /// Parses the address after `ssh://`.
     pub(super) fn parse_url(rest: &str) -> Result<Self, Fault> {
-        const FORM: Fault = Fault::Malformed { why: "an SSH address has the form ssh://user@host:port/path" };
+        const FORM: Fault = Fault::Malformed { why: "an SSH URL must have the form ssh://user@host:port/path" };
         if rest.contains(['?', '#']) {
-            return Err(Fault::Malformed { why: "an address has no `?` and no `#`; credentials belong in a Secret" });
+            return Err(Fault::Malformed {
+                why: "the URL must not contain `?` or `#`; credentials belong in a Secret",
+            });
         }
         let (authority, path) = rest.split_at(rest.find('/').ok_or(FORM)?);
         let (user, host) = authority.rsplit_once('@').map_or((None, authority), |(user, host)| (Some(user), host));
@@ -45,7 +47,7 @@ impl SshAddress {
         Self { user: user.unwrap_or_else(|| USER.to_owned()), host: host.to_owned(), port, path }.checked()
     }
 
-    /// Parses `user@host:path`; `None` if the text does not have this form.
+    /// Parses `user@host:path`; `None` if the input does not have this form.
     pub(super) fn parse_scp(text: &str) -> Option<Result<Self, Fault>> {
         let at = text.find('@')?;
         let end_of_host = if text[at + 1..].starts_with('[') {
@@ -68,24 +70,24 @@ impl SshAddress {
         }
         if [&self.user, &self.host, &self.path].iter().any(|part| part.starts_with('-')) {
             return Err(Fault::Malformed {
-                why: "neither the user nor the host nor the path of an SSH address begins with `-`, which would be an \
-                      option",
+                why: "the user, the host and the path of an SSH URL must not begin with `-`, which would be an option",
             });
         }
         if [&self.user, &self.path].iter().any(|part| part.chars().any(char::is_control)) {
-            return Err(Fault::Malformed { why: "an address has no control characters" });
+            return Err(Fault::Malformed { why: "the URL must not contain control characters" });
         }
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '+');
         if self.user.is_empty() || !self.user.chars().all(plain) {
             return Err(Fault::Malformed {
-                why: "the user of an SSH address has letters, digits, `.`, `_`, `-` and `+` only",
+                why: "the user of an SSH URL must consist of letters, digits, `.`, `_`, `-` and `+`",
             });
         }
         let is_ip = self.host.parse::<std::net::Ipv6Addr>().is_ok();
         let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
         if self.host.is_empty() || self.host.len() > 253 || !(is_ip || self.host.chars().all(is_name)) {
             return Err(Fault::Malformed {
-                why: "the host of an SSH address is a name of ASCII letters, digits, `.`, `_` and `-`, or an IP address",
+                why: "the host of an SSH URL must be a name of ASCII letters, digits, `.`, `_` and `-`, or an IP \
+                      address",
             });
         }
         if is_metadata_host(&self.host) {
@@ -95,14 +97,14 @@ impl SshAddress {
         let path = if self.path.starts_with("/~") { &self.path[1..] } else { &self.path };
         let path = path.trim_end_matches(['/', ' ']);
         if path.is_empty() {
-            return Err(Fault::Malformed { why: "an SSH address needs the path of the repository" });
+            return Err(Fault::Malformed { why: "an SSH URL must contain the path of the repository" });
         }
         self.path = path.to_owned();
         self.host.make_ascii_lowercase();
         Ok(self)
     }
 
-    /// Returns the host as in `known_hosts`, with its port unless it is 22.
+    /// Returns the host in the form of `known_hosts`, with its port unless that is 22.
     pub(super) fn known_hosts_name(&self) -> String {
         if self.port == PORT { self.host.clone() } else { format!("[{}]:{}", self.host, self.port) }
     }
@@ -128,8 +130,9 @@ impl SshAddress {
     }
 }
 
-const PASSWORD: Fault =
-    Fault::Malformed { why: "an SSH address holds no password; name a Secret with a key in the repository's `auth`" };
+const PASSWORD: Fault = Fault::Malformed {
+    why: "an SSH URL must not contain a password; reference a Secret with a private key in the repository's `auth`",
+};
 
 /// Splits `host`, `host:port`, `[address]` or `[address]:port`.
 fn split_port(text: &str) -> Option<(&str, Option<&str>)> {
@@ -140,7 +143,7 @@ fn split_port(text: &str) -> Option<(&str, Option<&str>)> {
     Some(text.split_once(':').map_or((text, None), |(host, port)| (host, Some(port))))
 }
 
-/// Prints a form that parses to the same address.
+/// Formats the address so that it parses to the same address again.
 impl fmt::Display for SshAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
@@ -200,33 +203,33 @@ mod tests {
 
     #[test]
     fn refuses_injections() {
-        let option = "neither the user nor the host nor the path of an SSH address begins with `-`, which would be an \
-                      option";
+        let option = "the user, the host and the path of an SSH URL must not begin with `-`, which would be an option";
         check("ssh://-oProxyCommand=id/x", option);
         check("ssh://git@-oProxyCommand=id/x", option);
         check("git@-oProxyCommand=id:x", option);
         check("-oProxyCommand=id@h:x", option);
         check("git@h:--upload-pack=id", option);
-        let password = "an SSH address holds no password; name a Secret with a key in the repository's `auth`";
+        let password = "an SSH URL must not contain a password; reference a Secret with a private key in the \
+                        repository's `auth`";
         check("ssh://git:hunter2@h/x", password);
         check("ssh://git%3Ahunter2@h/x", password);
         check("git:hunter2@h:x", password);
-        check("ssh://h/a%0aid", "an address has no control characters");
-        check("ssh://h/a%00", "an address has no control characters");
-        let user = "the user of an SSH address has letters, digits, `.`, `_`, `-` and `+` only";
+        check("ssh://h/a%0aid", "the URL must not contain control characters");
+        check("ssh://h/a%00", "the URL must not contain control characters");
+        let user = "the user of an SSH URL must consist of letters, digits, `.`, `_`, `-` and `+`";
         check("ssh://a$(id)@h/x", user);
         check("ssh://@h/x", user);
-        let host = "the host of an SSH address is a name of ASCII letters, digits, `.`, `_` and `-`, or an IP address";
+        let host = "the host of an SSH URL must be a name of ASCII letters, digits, `.`, `_` and `-`, or an IP address";
         check("ssh://git@h$(id)/x", host);
         check("ssh://git@gіthub.com/x", host);
         check("ssh:///x", host);
-        let form = "an SSH address has the form ssh://user@host:port/path";
+        let form = "an SSH URL must have the form ssh://user@host:port/path";
         check("ssh://h", form);
         check("ssh://h:0/x", form);
         check("ssh://h:99999/x", form);
         check("ssh://h:+22/x", form);
-        check("ssh://h/", "an SSH address needs the path of the repository");
-        check("ssh://h/x?a", "an address has no `?` and no `#`; credentials belong in a Secret");
+        check("ssh://h/", "an SSH URL must contain the path of the repository");
+        check("ssh://h/x?a", "the URL must not contain `?` or `#`; credentials belong in a Secret");
         assert!(!super::SshAddress::parse_scp("git:hunter2@h:x").unwrap().unwrap_err().to_string().contains("hunter"));
     }
 

@@ -1,7 +1,7 @@
-//! Faults specific to SSH, with their remedies.
+//! Errors specific to SSH, with their remedies.
 //!
-//! Invariant: no text holds a private key or a passphrase. Fingerprints of public keys and host keys are shown for
-//! comparison.
+//! Invariant: no message contains a private key or a passphrase. Fingerprints of public keys and host keys are shown
+//! for comparison.
 
 use mainstay_object::failure::Class;
 
@@ -9,27 +9,24 @@ use mainstay_object::failure::Class;
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SshFault {
-    /// An SSH address has no key.
+    /// An SSH address is used without a key.
     #[error(
-        "an SSH address is opened with a key: name a Secret with the private key in the repository's `auth`, with the \
-         type `key`"
+        "an SSH URL needs a private key: name a Secret with the key in the repository's `auth`, with the type `key`"
     )]
     NoKey,
-    /// An SSH address has a user name and password.
+    /// An SSH address is used with a user name and password.
     #[error(
-        "an SSH address is opened with a key, not with a user name and password: set the type of the repository's \
-         `auth` \
-         to `key`, or give its https:// address"
+        "an SSH URL needs a private key, not a user name and password: set the type of the repository's `auth` to \
+         `key`, or use its https:// URL"
     )]
     NotKey,
-    /// Another address than an SSH address has a key.
+    /// An address other than an SSH address is used with a key.
     #[error(
-        "a key opens SSH addresses only: give the repository's address as ssh://user@host/path or user@host:path, or \
-         set \
-         the type of its `auth` to `basic`"
+        "a private key can be used only with an SSH URL: write the URL as ssh://user@host/path or user@host:path, or \
+         set the type of the repository's `auth` to `basic`"
     )]
     NotSsh,
-    /// The Secret holds no private key.
+    /// The Secret contains no private key.
     #[error("missing field key: the Secret needs the private SSH key there (or under ssh-privatekey or identity)")]
     MissingPrivateKey,
     /// The private key cannot be read.
@@ -61,16 +58,15 @@ pub enum SshFault {
         /// Kind and fingerprint of the public key.
         key: String,
     },
-    /// The server accepts the key, and requires further authentication.
+    /// The server accepts the key, but requires further authentication.
     #[error(
-        "the server accepts the key {key}, and wants one more proof besides ({methods}), which only a person could \
-         give: \
-         let the key alone be enough for this repository"
+        "the server accepts the key {key}, but requires a second factor ({methods}): allow the key alone for this \
+         repository"
     )]
     NotEnough {
         /// Kind and fingerprint of the public key.
         key: String,
-        /// The remaining authentication methods, as the server names them.
+        /// The remaining authentication methods, in the server's notation.
         methods: String,
     },
     /// The server does not support key authentication.
@@ -80,11 +76,11 @@ pub enum SshFault {
          give the repository's https:// address, to which a password may be sent"
     )]
     TakesNoKey {
-        /// The methods that it supports.
+        /// The methods that the server supports.
         wanted: String,
     },
     /// The server supports RSA keys only with SHA-1.
-    #[error("the server takes RSA keys only with SHA-1 signatures, which are not made any more: use an ed25519 key")]
+    #[error("the server accepts RSA keys only with SHA-1 signatures, which are not supported: use an ed25519 key")]
     OnlySha1,
     /// The host key is unknown.
     #[error(
@@ -113,7 +109,7 @@ pub enum SshFault {
         known: String,
         /// Origin of the known keys.
         whence: &'static str,
-        /// The place for a new key.
+        /// The location for a new key.
         place: &'static str,
     },
     /// The host key is unknown and must be pinned, but this process does not pin.
@@ -123,7 +119,7 @@ pub enum SshFault {
         host: String,
         /// Kind and fingerprint of the key.
         presented: String,
-        /// Type and base64 text of the key.
+        /// Type and base64 string of the key.
         key: String,
     },
     /// The host key was just pinned.
@@ -164,7 +160,7 @@ pub enum SshFault {
         presented: String,
         /// Type and fingerprint of the pinned key.
         known: String,
-        /// When it was pinned.
+        /// When the key was pinned.
         since: String,
         /// The command that removes the pin.
         forget: String,
@@ -194,7 +190,7 @@ pub enum SshFault {
         text: String,
     },
     /// Client and server have no common algorithm.
-    #[error("the server offers no {what} that is still safe to use; it has to be updated")]
+    #[error("the server offers no {what} that is still safe to use; it must be updated")]
     NothingInCommon {
         /// The kind of algorithm.
         what: &'static str,

@@ -1,11 +1,12 @@
-//! SSH keys: turns the `data` of a Secret into an [`SshIdentity`], and its text into a private key.
+//! SSH keys: turns the `data` of a Secret into an [`SshIdentity`], and the key in it into a private key.
 //!
 //! Supported formats are those of `ssh-keygen` and `openssl`: OpenSSH, PKCS#1 and SEC1 ("PEM"), and PKCS#8. OpenSSH
 //! and PKCS#8 keys can be encrypted.
 //!
 //! Invariant: no error and no `Debug` shows any part of the key or the passphrase.
 //! Invariant: the cost of decrypting a key is bounded.
-//! Invariant: the checked bytes are the parsed bytes: those of the text's only block, by its label.
+//! Invariant: the checked bytes are exactly the parsed bytes: those of the only block in the key, selected by its
+//! label.
 
 use std::collections::BTreeMap;
 
@@ -46,7 +47,7 @@ const MAX_BYTES: usize = 16 << 10;
 /// A key with its passphrase and host keys.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct SshIdentity {
-    /// The field of the Secret that holds the key.
+    /// The field of the Secret that contains the key.
     pub(super) field: &'static str,
     pub(super) key: Secret<String>,
     pub(super) passphrase: Option<Secret<String>>,
@@ -66,7 +67,7 @@ impl SshIdentity {
         }
         let key = std::str::from_utf8(&key.0).map_err(|_| SshFault::Unreadable { field, why: NO_KEY })?;
         let passphrase = data.get(PASSPHRASE).map(|value| String::from_utf8_lossy(&value.0).into_owned());
-        // One trailing line break, which `echo` leaves, is not part of the passphrase.
+        // One trailing line break, which `echo` adds, is not part of the passphrase.
         let passphrase = passphrase.map(|text| text.trim_end_matches(['\r', '\n']).to_owned());
         if data.get(KNOWN_HOSTS).is_some_and(|text| text.0.len() > known_hosts::MAX_BYTES) {
             return Err(SshFault::KnownHostsTooLong.into());
@@ -106,19 +107,19 @@ impl SshIdentity {
         match key.algorithm() {
             Algorithm::Ed25519 | Algorithm::Ecdsa { .. } => Ok(key),
             Algorithm::Rsa { .. } if RSA_BITS.contains(&bits(&key)) => Ok(key),
-            Algorithm::Rsa { .. } => unreadable("an RSA key has 2048 to 8192 bits; make an ed25519 key"),
-            _ => unreadable("keys of the kinds ed25519, ECDSA and RSA are read; make an ed25519 key"),
+            Algorithm::Rsa { .. } => unreadable("an RSA key must have 2048 to 8192 bits; generate an ed25519 key"),
+            _ => unreadable("the key must have the type ed25519, ECDSA or RSA; generate an ed25519 key"),
         }
     }
 }
 
-const NO_KEY: &str = "it is no private key in the form of OpenSSH, PEM or PKCS#8 (it begins with `-----BEGIN`)";
+const NO_KEY: &str = "it must be a private key in OpenSSH, PEM or PKCS#8 format (which begins with `-----BEGIN`)";
 const DAMAGED: &str = "it is damaged; copy the whole file, with its first and last line";
 const CONVERT: &str = "it is encrypted in a form that is not read; `ssh-keygen -p -f FILE` writes it again";
 
 const NOT_ALONE: &str =
     "there is text before its first line or after its last one; keep only the part from `-----BEGIN` to `-----END`";
-const PUBLIC: &str = "it is the public half; the private one is in the file without `.pub`";
+const PUBLIC: &str = "it is the public key; the private key is in the file without `.pub`";
 const PUTTY: &str = "it is in PuTTY's form; export it as an OpenSSH key";
 
 #[derive(Debug)]
@@ -145,7 +146,7 @@ fn decode(text: &str, passphrase: Option<&str>) -> Result<PrivateKey, Problem> {
         NoBlock::NotAlone => Problem::Unreadable(NOT_ALONE),
         NoBlock::Damaged => Problem::Unreadable(DAMAGED),
     })?;
-    // From here on, only the bytes of the block are read, each format by its own parser.
+    // From here on, only the bytes of the block are parsed, each format by its own parser.
     match (block.label, &*block.headers) {
         ("OPENSSH PRIVATE KEY", []) => {
             let key = PrivateKey::from_bytes(&block.der).map_err(|_| damaged)?;

@@ -1,7 +1,7 @@
 //! The directory of all mirrors: which of them this process has open, and their sizes. Everything here blocks.
 //!
 //! Invariant: mirrors that exist at the start are counted, whichever process created them.
-//! Invariant: a mirror is renamed and its size recorded under one lock, so removed mirrors are not counted.
+//! Invariant: a mirror is renamed and its size is recorded under the same lock, so removed mirrors are not counted.
 //! Not here: which mirrors to evict (`room`).
 
 use std::collections::HashMap;
@@ -33,14 +33,14 @@ pub(super) struct Storage(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     inner: Mutex<Inner>,
-    /// Locked while mirrors are removed, so that no other thread counts or removes them.
+    /// Held while mirrors are removed, so that no other thread counts or removes them.
     removing: Mutex<()>,
 }
 
 #[derive(Debug)]
 struct Inner {
-    /// Open generations of this process, with the number of their users; others must not use or remove them. Also
-    /// contains mirrors while they are being opened.
+    /// Generations that this process has open, with the number of their users. Other processes must not use or remove
+    /// them. Also contains mirrors while they are being opened.
     open: HashMap<PathBuf, usize>,
     budget: Budget,
     /// Whether existing mirrors have been added to the budget.
@@ -65,7 +65,7 @@ impl Storage {
                 let generation = entry.path();
                 inner.budget.set_size(&generation, size(&generation));
                 let held = fs::metadata(generation.join(HELD)).and_then(|held| held.modified());
-                // Mirrors without a recorded use, half removed or incomplete, are evicted first.
+                // Mirrors without a recorded use, or whose removal or creation was interrupted, are evicted first.
                 if let Ok(used) = held
                     && mirror.extension().is_some_and(|end| end == MIRROR)
                 {
@@ -114,7 +114,7 @@ impl Storage {
 
     /// Removes a generation. After a failure, the next process tries again.
     pub(super) fn remove(&self, generation: &Path) {
-        // This file is removed first, so that an incomplete generation is not used.
+        // The list of commits is removed first, so that an incomplete generation is not used.
         let _ = fs::remove_file(generation.join(HELD));
         let _ = fs::remove_dir_all(generation);
         self.measure_generation(generation);
@@ -147,11 +147,11 @@ impl Storage {
         removed
     }
 
-    /// Measures a generation. It may be gone.
+    /// Measures a generation, which may be gone.
     pub(super) fn measure_generation(&self, generation: &Path) {
         let bytes = size(generation);
         let mut inner = self.inner();
-        // It may have been renamed meanwhile.
+        // In the meantime, the generation may have been renamed.
         if bytes > 0 && fs::symlink_metadata(generation).is_ok() {
             inner.budget.set_size(generation, bytes);
         } else {
@@ -159,7 +159,7 @@ impl Storage {
         }
     }
 
-    /// Adds bytes to the size of a generation since its measurement.
+    /// Adds bytes that a generation has received since its last measurement.
     pub(super) fn grow_generation(&self, generation: &Path, bytes: u64) {
         self.inner().budget.grow(generation, bytes);
     }
@@ -169,7 +169,7 @@ impl Storage {
         self.inner().budget.set_used(mirror, at);
     }
 
-    /// Counts the mirror for this namespace, unless it counts for another one.
+    /// Assigns the mirror to this namespace, unless it already belongs to one.
     pub(super) fn set_owner(&self, mirror: &Path, tenant: &Tenant) {
         self.inner().budget.set_owner(mirror, tenant);
     }
@@ -204,7 +204,7 @@ impl Inner {
     }
 }
 
-/// Returns the mirrors in a directory. Those with an interrupted removal come first, which frees their names.
+/// Returns the mirrors in a directory. Mirrors whose removal was interrupted come first, which frees their names.
 pub(super) fn mirrors(directory: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(directory)? {
@@ -218,12 +218,13 @@ pub(super) fn mirrors(directory: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Ignores other files.
+/// Whether this is the name of a mirror. Other files are ignored.
 fn is_name(stem: &str) -> bool {
     stem.len() == NAME_LETTERS && stem.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// Returns the size of a file or directory with its content on disk. Files that disappear meanwhile do not count.
+/// Returns the size on disk of a file, or of a directory with its content. Files that disappear in the meantime are not
+/// counted.
 fn size(path: &Path) -> u64 {
     let Ok(metadata) = fs::symlink_metadata(path) else { return 0 };
     let own = (metadata.blocks() * BLOCK).max(metadata.len());

@@ -1,8 +1,9 @@
 //! Fetches the submodules of a commit, recursively.
 //!
 //! Invariant: a submodule is a normal remote with its own mirror, limits and errors; only its commit comes from its
-//! parent. Its mirror is removed with the consumers of the outermost repository (`submodule_mirrors`).
-//! Invariant: all submodules together have the limits of one repository.
+//! parent. The mirror of a submodule is removed with the last consumer of the outermost repository
+//! (`submodule_mirrors`).
+//! Invariant: the limits of one repository apply to all submodules together.
 //! Invariant: the number and the depth of submodules are limited. (A repository cannot contain itself: a commit's id
 //! depends on the commits in it.)
 
@@ -25,12 +26,12 @@ const SUBMODULES: usize = 64;
 /// Maximum depth of nested submodules.
 const DEPTH: usize = 4;
 
-/// State while the submodules of one repository are fetched.
+/// The state of fetching the submodules of one repository.
 struct Fetching<'f> {
     /// The outermost repository.
     root: Identity,
     allowance: &'f Allowance,
-    /// Number of submodules so far.
+    /// Number of submodules found so far.
     count: usize,
 }
 

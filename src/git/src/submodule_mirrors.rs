@@ -1,6 +1,6 @@
-//! Tracks the mirrors of a repository's submodules. They are kept while the repository has a consumer.
+//! Tracks the mirrors of a repository's submodules, which are kept while the repository has a consumer.
 //!
-//! Submodules are known only after a commit was read. For the next process, their mirrors are therefore listed in a
+//! Submodules become known only when a commit is read. For the next process, their mirrors are therefore listed in a
 //! file beside the repository's mirror, one name per line.
 //!
 //! Invariant: a list contains only names of mirrors. Losing it costs only a fetch.
@@ -21,7 +21,7 @@ const LIST: &str = "submodules";
 const LIST_BYTES: u64 = 64 << 10;
 
 impl Source {
-    /// Records a submodule of a repository. State and mirror of the least recently used one may be evicted.
+    /// Records a submodule of a repository. State and mirror of the least recently used submodule may be evicted.
     pub(super) fn use_submodule(&self, root: Identity, submodule: &Remote) {
         let mut consumers = self.inner.consumers.lock();
         if let Some(unused) = consumers.add_submodule(root, submodule.identity()) {

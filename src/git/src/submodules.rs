@@ -1,9 +1,9 @@
 //! The submodules in `.gitmodules`, and their remotes.
 //!
-//! Invariant: the address of a submodule obeys the rules for all addresses. A relative one stays on the host of its
+//! Invariant: the address of a submodule obeys the rules for all addresses. A relative address stays on the host of the
 //! parent.
 //! Invariant: credentials are sent only to their own scheme, host and port.
-//! Invariant: a commit in a repository on a public host cannot name a host of a private network.
+//! Invariant: a commit in a repository on a public host cannot reference a host in a private network.
 //! Not here: the syntax of the file (`gitmodules`), name resolution, and fetching (`submodule_fetch`). Settings other
 //! than path and url are ignored.
 
@@ -36,7 +36,7 @@ pub(super) fn read(text: &str) -> Result<BTreeMap<String, String>, Error> {
         };
         let (Some(name), Some(value)) = (section.strip_prefix("submodule."), value) else { continue };
         if value.chars().any(char::is_control) {
-            return Err(malformed("a value in .gitmodules has no control characters"));
+            return Err(malformed("a value in .gitmodules must not contain control characters"));
         }
         let known = named.iter().position(|(known, _)| known == name);
         let at = known.unwrap_or_else(|| {
@@ -53,11 +53,11 @@ pub(super) fn read(text: &str) -> Result<BTreeMap<String, String>, Error> {
     for (_, fields) in named {
         let [Some(path), Some(url)] = fields else { continue };
         if path.starts_with('-') || url.starts_with('-') {
-            return Err(malformed("neither the path nor the address of a submodule begins with `-`"));
+            return Err(malformed("the path and the URL of a submodule must not begin with `-`"));
         }
         let path = path.trim_end_matches('/');
         if path.is_empty() {
-            return Err(malformed("a submodule has a path below the root of its repository"));
+            return Err(malformed("the path of a submodule must be below the root of its repository"));
         }
         found.insert(path.to_owned(), url);
     }
@@ -72,14 +72,14 @@ pub(super) fn remote(parent: &Remote, address: &str) -> Result<Remote, Error> {
         RemoteUrl::parse(address)?
     };
     if url.local_path().is_some() && parent.url.local_path().is_none() {
-        return Err(malformed("a submodule has the address of a Git server, and no local path"));
+        return Err(malformed("the URL of a submodule must be that of a Git server, not a local path"));
     }
     if url.holds_credentials() {
-        return Err(malformed("the address of a submodule holds no user name or password"));
+        return Err(malformed("the URL of a submodule must not contain a user name or password"));
     }
     let is_parent_public = parent.url.host().is_some_and(|host| !private_host::is_private(host));
     if is_parent_public && url.host().is_some_and(private_host::is_private) {
-        return Err(malformed("a submodule of a repository on a public host is on a public host, too"));
+        return Err(malformed("a repository on a public host cannot have a submodule on a private host"));
     }
     let connection = &parent.connection;
     let (credentials, connection) = if is_same_server(&parent.url, &url) {
@@ -92,7 +92,7 @@ pub(super) fn remote(parent: &Remote, address: &str) -> Result<Remote, Error> {
     Ok(Remote { url, credentials, connection, verification: None, submodules: parent.submodules, lfs: parent.lfs })
 }
 
-/// Returns whether both are the same server and user, so that one may receive the credentials of the other.
+/// Returns whether both have the same server and user, so that credentials for one may be sent to the other.
 pub(super) fn is_same_server(one: &RemoteUrl, other: &RemoteUrl) -> bool {
     let user = |url: &RemoteUrl| url.ssh().map(|address| address.user.clone());
     one.scheme() == other.scheme()
@@ -103,7 +103,7 @@ pub(super) fn is_same_server(one: &RemoteUrl, other: &RemoteUrl) -> bool {
 
 /// Resolves a relative address as `git submodule` does: each `../` removes the last part of the parent's path.
 fn relative(parent: &RemoteUrl, address: &str) -> Result<RemoteUrl, Error> {
-    let above = || malformed("the address of a submodule leads above the host of its repository");
+    let above = || malformed("the relative URL of a submodule points outside the host of its repository");
     let mut base = parent.to_string().trim_end_matches('/').to_owned();
     let mut rest = address;
     loop {
@@ -163,14 +163,14 @@ mod tests {
         check("\u{feff}[submodule.a]\npath = a\nurl = u", "a u");
         check("[submodule \"a\"]\npath\nurl = u", "");
         check("[include]\npath = /etc/passwd\nurl = u", "");
-        let above = "a submodule has a path below the root of its repository";
+        let above = "the path of a submodule must be below the root of its repository";
         check("[submodule \"a\"]\npath = /\nurl = u", above);
         check("[submodule \"a\"]\npath = only", "");
-        check("[submodule \"a\"\npath = a", "a section of .gitmodules has the form [submodule \"name\"]");
-        check("[submodule \"a\"]\npath = a\n= b", "a line of .gitmodules has the form key = value");
+        check("[submodule \"a\"\npath = a", "a section of .gitmodules must have the form [submodule \"name\"]");
+        check("[submodule \"a\"]\npath = a\n= b", "a line of .gitmodules must have the form key = value");
         check("[submodule \"a\"]\npath = \"a", "a value in .gitmodules has no closing quote");
         check("[submodule \"a\"]\npath = a\\x", "a value in .gitmodules has an unknown escape");
-        let option = "neither the path nor the address of a submodule begins with `-`";
+        let option = "the path and the URL of a submodule must not begin with `-`";
         check("[submodule \"a\"]\npath = a\nurl = -u./payload", option);
         check("[submodule \"a\"]\npath = --all\nurl = https://h/a", option);
     }
@@ -225,22 +225,26 @@ mod tests {
     #[test]
     fn refuses_addresses_that_no_repository_may_have() {
         let https = "https://git.example.org/org/app.git";
-        let above = "the address of a submodule leads above the host of its repository";
+        let above = "the relative URL of a submodule points outside the host of its repository";
         for address in
             ["../../../lib", "../../../../evil.example/lib", "../../../evil.example/x", "../", "../x/../../y"]
         {
             resolves(https, address, above);
         }
-        resolves(https, "/etc", "a submodule has the address of a Git server, and no local path");
-        resolves(https, "file:///etc", "a submodule has the address of a Git server, and no local path");
-        resolves(https, "https://u:p@git.example.org/x", "the address of a submodule holds no user name or password");
+        resolves(https, "/etc", "the URL of a submodule must be that of a Git server, not a local path");
+        resolves(https, "file:///etc", "the URL of a submodule must be that of a Git server, not a local path");
+        resolves(
+            https,
+            "https://u:p@git.example.org/x",
+            "the URL of a submodule must not contain a user name or password",
+        );
         resolves(
             https,
             "ext::sh -c id",
-            "an address has the form https://host/path, ssh://user@host/path or user@host:path",
+            "the URL must have the form https://host/path, ssh://user@host/path or user@host:path",
         );
         resolves(https, "http://169.254.169.254/x", mainstay_object::egress::METADATA_REFUSED);
-        let public = "a submodule of a repository on a public host is on a public host, too";
+        let public = "a repository on a public host cannot have a submodule on a private host";
         for address in ["http://127.0.0.1/x", "ssh://git@10.1.2.3/x", "http://vault.ops.svc:8200/x", "git://[::1]/x"] {
             resolves(https, address, public);
             resolves("http://git.forge.svc/org/app", address, address);

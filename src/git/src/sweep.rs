@@ -1,9 +1,9 @@
-//! Removes mirrors that lost their last consumer while no agent ran, and mirrors above a lowered budget.
+//! Removes mirrors that lost their last consumer while no agent ran, and mirrors that exceed a lowered budget.
 //!
-//! Invariant: a mirror is removed only if all consumers have set their remotes, and none uses it, also not as a
-//! submodule.
+//! Invariant: a mirror is removed only if all consumers have set their remotes, and neither a consumer nor a submodule
+//! uses it.
 //! Invariant: a new consumer of the remote finds its mirror either complete or absent.
-//! Not here: mirrors that lose their last consumer while the agent runs. `remotes` removes them at once.
+//! Not here: mirrors that lose their last consumer while the agent runs. `remotes` removes them immediately.
 
 use std::io;
 use std::path::Path;
@@ -15,8 +15,8 @@ use super::remotes::Source;
 use super::storage::mirrors;
 
 impl Source {
-    /// Waits until the remotes of all consumers are known, then removes unused mirrors and those above the budget.
-    /// Returns how many it removed. After a failure, the next process tries again.
+    /// Waits until the remotes of all consumers are known, then removes unused mirrors and those that exceed the
+    /// budget. Returns how many mirrors were removed. After a failure, the next process tries again.
     pub async fn sweep(&self) -> usize {
         // The sender lives as long as the source, so this cannot fail.
         let _ = self.inner.consumers_known.subscribe().wait_for(|known| *known).await;
@@ -35,7 +35,7 @@ impl Source {
         removed + shrunk.ok().and_then(Result::ok).unwrap_or(0)
     }
 
-    /// Removes a mirror unless it has a consumer. Returns whether it did.
+    /// Removes a mirror unless it has a consumer. Returns whether it was removed.
     fn remove_unread(&self, mirror: &Path) -> io::Result<bool> {
         let _removing = self.inner.storage.removing();
         let mut leaving = mirror.to_owned();

@@ -1,6 +1,6 @@
 //! The certificates in a Secret: trusted CAs ([`Authorities`]), and the client certificate ([`ClientIdentity`]).
 //!
-//! Invariant: unusable certificates and keys are refused here, with the name of their field.
+//! Invariant: unusable certificates and keys are refused here. The error contains their field.
 //! Invariant: no error and no `Debug` shows any part of a private key.
 //!
 //! Not here: the diagnosis of a server's certificate (`transport::http_fault`).
@@ -84,8 +84,9 @@ impl ClientIdentity {
     }
 }
 
-const NO_CERTIFICATE: &str = "it holds no certificate in PEM form (which begins with `-----BEGIN CERTIFICATE-----`)";
-const NO_KEY: &str = "it holds no private key in PEM form (which begins with `-----BEGIN`)";
+const NO_CERTIFICATE: &str = "it does not contain a certificate in PEM form (which begins with `-----BEGIN \
+                              CERTIFICATE-----`)";
+const NO_KEY: &str = "it does not contain a private key in PEM form (which begins with `-----BEGIN`)";
 const ENCRYPTED: &str = "it is encrypted; `openssl pkey -in FILE` writes it without its passphrase";
 const DAMAGED: &str = "it is damaged; copy the whole file, with its first and last line";
 

@@ -1,8 +1,8 @@
 //! Fetches commits into mirrors, and opens them there.
 //!
 //! Invariant: a mirror changes only under its lock. A commit in the mirror costs no request.
-//! Invariant: a damaged or too large mirror is replaced, never repaired. A remote that serves damaged data is not
-//! cloned again for each attempt.
+//! Invariant: a damaged or too large mirror is replaced, never repaired. If a remote sends damaged data, it is not
+//! fetched again completely for each attempt.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -36,13 +36,13 @@ const BRANCHES: usize = 1000;
 /// A commit in the mirror.
 enum Held {
     Complete(Snapshot),
-    /// The mirror is usable, but has to be fetched into.
+    /// The mirror is usable, but lacks the commit.
     Lacking(Arc<Generation>),
     Damaged,
 }
 
 impl Source {
-    /// Returns a snapshot of the resolved commit, from the mirror or freshly fetched. The commit is verified if the
+    /// Returns a snapshot of the resolved commit, from the mirror or after a fetch. The commit is verified if the
     /// remote requires signatures.
     pub async fn fetch(&self, remote: &Remote, found: &ResolvedRef) -> Result<Snapshot, Error> {
         let deadline = self.inner.settings.deadlines.fetch;
@@ -61,7 +61,7 @@ impl Source {
         if !remote.submodules {
             return Ok(snapshot);
         }
-        // The submodules share one repository's limits and this deadline.
+        // All submodules together have the limits of one repository, and this deadline.
         let allowance = Allowance::of_submodules(until, &self.inner.settings.limits);
         let fetched = tokio::time::timeout_at(until.into(), self.with_submodules(remote, snapshot, &allowance)).await;
         fetched.unwrap_or_else(|_| {
@@ -70,9 +70,10 @@ impl Source {
         })
     }
 
-    /// Returns a snapshot of the commit, from the mirror or freshly fetched.
+    /// Returns a snapshot of the commit, from the mirror or after a fetch.
     ///
-    /// The fetching future is boxed: many callers wait here, and a pending future has the size of its largest state.
+    /// The future of the fetch is boxed, because many callers wait here, and a pending future has the size of its
+    /// largest state.
     pub(super) async fn snapshot(
         &self,
         remote: &Remote,
@@ -100,7 +101,7 @@ impl Source {
             return Err(fault);
         }
         if remote.url.artifact().is_some() {
-            let why = "the agent does not have this version of it any more".to_owned();
+            let why = "the agent no longer has this version of it".to_owned();
             return Err(Fault::NoArtifact { why }.into());
         }
         let failed = |fault| state.in_vain.lock().add_failure(found.tip, fault, Instant::now());
@@ -108,7 +109,7 @@ impl Source {
         let mut kept = None;
         if let Some(generation) = usable {
             match Box::pin(self.fetch_into(&state, remote, found, &generation, allowance)).await {
-                // A thin pack on damaged base objects appears damaged itself.
+                // A thin pack appears to be damaged if the base objects in the mirror are damaged.
                 Err(fault @ (Fault::Pack { .. } | Fault::Corrupt { .. } | Fault::Incomplete)) => {
                     kept = self.renew(&state, remote, generation, fault).await?;
                 }
@@ -136,7 +137,7 @@ impl Source {
         opened?.ok_or_else(|| Fault::MissingCommit.into())
     }
 
-    /// Reads a commit from the mirror, if it holds the commit.
+    /// Reads a commit from the mirror, if the mirror contains it.
     async fn read_held(
         &self,
         remote: &Remote,
@@ -148,9 +149,9 @@ impl Source {
         }
         match self.read_from(remote, &generation, found.commit).await {
             Ok(Some(snapshot)) if self.has_tag(remote, found, &snapshot).await? => Ok(Held::Complete(snapshot)),
-            // The tag of a commit that arrived by another way may still be missing.
+            // The commit was fetched for a different reference, so the tag object may still be missing.
             Ok(Some(_)) => Ok(Held::Lacking(generation)),
-            // The commit was complete when it was recorded.
+            // The commit was complete when it was recorded, so the mirror is damaged.
             Ok(None) => {
                 generation.mark_damaged();
                 report_damage(remote, &format!("commit {} is gone", found.commit));
@@ -159,19 +160,19 @@ impl Source {
             Err(Fault::Corrupt { what }) => {
                 let looker = Arc::clone(&generation);
                 let fault = self.shared(remote).run(move || looker.attribute(what)).await?;
-                // A lack of file descriptors or memory is not damage on disk.
+                // A lack of file descriptors or memory does not mean that the disk is damaged.
                 if !generation.is_damaged() {
                     return Err(fault.into());
                 }
-                report_damage(remote, &format!("commit {} does not read", found.commit));
+                report_damage(remote, &format!("commit {} cannot be parsed", found.commit));
                 Ok(Held::Damaged)
             }
             Err(other) => Err(other.into()),
         }
     }
 
-    /// Handles a pack that does not fit the mirror. An intact mirror is kept; the remote may be asked for everything
-    /// unless that was tried recently.
+    /// Handles a pack that does not match the mirror. An intact mirror is kept. All data may be requested from the
+    /// remote again, unless that was tried recently.
     async fn renew(
         &self,
         state: &State,
@@ -227,7 +228,7 @@ impl Source {
         Ok(Arc::new(self.shared(remote).run(move || Generation::create(next)).await??))
     }
 
-    /// Returns the generation unless it is damaged or too large.
+    /// Returns the generation; `None` if it is damaged or too large.
     pub(super) async fn usable(
         &self,
         remote: &Remote,
@@ -248,7 +249,8 @@ impl Source {
         if bytes > limit { Err(Fault::TooLarge { what: "the mirror in bytes", limit }) } else { Ok(()) }
     }
 
-    /// Fetches the commit into `generation` by its id, or with all branches if the server does not send it by its id.
+    /// Fetches the commit into `generation` by its id, or together with all branches if the server does not send
+    /// commits by id.
     async fn fetch_into(
         &self,
         state: &State,
@@ -294,7 +296,7 @@ impl Source {
         let refs = self.list_refs(state, remote, &RefNames::branches()).await?;
         let ids: BTreeSet<_> = refs.0.values().map(|at| at.id).collect();
         let tips = Tips::of(&ids);
-        // The same branches have the same history, so a missing commit is not searched again.
+        // The same tips have the same history, so a commit that was missing is not searched again.
         if ids.is_empty() || state.in_vain.lock().lacks(commit, tips) {
             return Err(Fault::MissingCommit);
         }
@@ -337,7 +339,8 @@ impl Source {
         let (indexer, large) = (Arc::clone(generation), self.large());
         let index = move || {
             let is_large = indexer.working_bytes(delivered.pack.weight())? > LARGE;
-            // This permit is requested only on a thread with a permit; otherwise a deadlock is possible.
+            // This permit is requested only by a thread that already has one of the other permits. The reverse order
+            // could cause a deadlock.
             let _alone = if is_large { large.acquire_here()? } else { None };
             indexer.index(delivered.pack, until)
         };

@@ -1,8 +1,8 @@
 //! Verifies signatures: a commit of a remote with a [`Verification`](super::Verification) is fetched only if it is
 //! verified.
 //!
-//! Invariant: the verified object is the one that is read. Both are taken from the mirror by the id that was looked
-//! up.
+//! Invariant: the verified object is the one that is read. Both are taken from the mirror by the id that the lookup
+//! returned.
 //! Invariant: only successful checks are cached, per object, commit, name and keys, and only while these keys are
 //! valid.
 
@@ -30,12 +30,12 @@ impl Source {
         }
     }
 
-    /// Returns whether the mirror needs the tag object that leads to the commit.
+    /// Returns whether the mirror needs the tag object that points to the commit.
     pub(super) fn needs_tag(remote: &Remote, found: &ResolvedRef) -> bool {
         found.tip != found.commit.0 && remote.verification.as_ref().is_some_and(|keys| keys.asks_for_tag())
     }
 
-    /// Verifies the commit of a snapshot, and the tag that led to it.
+    /// Verifies the commit of a snapshot, and the tag that points to it.
     pub(super) async fn judge(&self, remote: &Remote, found: &ResolvedRef, snapshot: &Snapshot) -> Result<(), Error> {
         let Some(keys) = &remote.verification else { return Ok(()) };
         let judged = judged(keys, found);

@@ -1,12 +1,12 @@
 //! A version range, such as `>=1.2 <2`, and the tag that it selects: the highest version in it.
 //!
-//! The syntax is Flux's, which uses Masterminds/semver. Comparisons separated by spaces or commas must all hold; of
-//! alternatives separated by `||`, one must hold. `1.x`, `~1.2`, `^1.2` and `1.2 - 1.5` are ranges. A tag must be a
-//! whole version, `1.2.3` or `v1.2.3`.
+//! The syntax is that of Flux, which uses Masterminds/semver. Comparisons separated by spaces or commas must all be
+//! true; of alternatives separated by `||`, one must be true. `1.x`, `~1.2`, `^1.2` and `1.2 - 1.5` are ranges. A tag
+//! must be a complete version, `1.2.3` or `v1.2.3`.
 //!
-//! Invariant: a pre-release is selected only if the range names one, as `>=1.2.0-0` does.
-//! Invariant: the selection depends on the set of tags, not on their order. Among equal versions, the greater build
-//! metadata wins, then the tag that sorts last.
+//! Invariant: a pre-release is selected only if the range contains one, as in `>=1.2.0-0`.
+//! Invariant: the selection depends on the set of tags, not on their order. Among equal versions, the one with the
+//! greater build metadata is selected, then the tag that sorts last.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,15 +20,15 @@ const LONGEST: usize = 255;
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct VersionRange {
     text: Arc<str>,
-    /// Alternatives; one must hold.
+    /// Alternatives. At least one must be true.
     alternatives: Arc<[Alternative]>,
 }
 
-/// Comparisons that must all hold.
+/// Comparisons that must all be true.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Alternative {
     comparisons: Vec<Comparison>,
-    /// Whether a comparison names a pre-release.
+    /// Whether a comparison contains a pre-release.
     pre_releases: bool,
 }
 
@@ -51,7 +51,7 @@ enum Operator {
     Caret,
 }
 
-/// How many numbers of a version are given.
+/// The numbers of a version that are given.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Given {
     None,
@@ -60,7 +60,7 @@ enum Given {
     Patch,
 }
 
-/// Ordered so that no operator is a prefix of a later one.
+/// The operators, ordered so that none is a prefix of a later one.
 const OPERATORS: [(&str, Operator); 11] = [
     ("!=", Operator::NotEqual),
     (">=", Operator::GreaterOrEqual),
@@ -80,7 +80,7 @@ impl VersionRange {
     pub(super) fn parse(text: &str) -> Result<Self, &'static str> {
         let text = text.trim();
         if text.is_empty() || text.len() > LONGEST {
-            return Err("a range of versions has between 1 and 255 characters, such as `>=1.2 <2`");
+            return Err("a range of versions must have between 1 and 255 characters, such as `>=1.2 <2`");
         }
         let alternatives = text.split("||").map(Alternative::parse).collect::<Result<_, _>>()?;
         Ok(Self { text: text.into(), alternatives })
@@ -134,7 +134,7 @@ impl Alternative {
                 Some(to) if comparison.operator == Operator::Equal => {
                     let (to, after) = Comparison::parse(to.trim_start())?;
                     if to.operator != Operator::Equal {
-                        return Err("both sides of ` - ` are versions");
+                        return Err("both sides of ` - ` must be versions");
                     }
                     comparisons.push(Comparison { operator: Operator::GreaterOrEqual, ..comparison });
                     comparisons.push(Comparison { operator: Operator::LessOrEqual, ..to });
@@ -167,7 +167,7 @@ fn separated(text: &str) -> Result<&str, &'static str> {
 }
 
 impl Comparison {
-    /// Parses the first comparison of the text. Returns it with the rest.
+    /// Parses the first comparison of the text. Returns it with the rest of the text.
     fn parse(text: &str) -> Result<(Self, &str), &'static str> {
         let operator = OPERATORS.iter().find_map(|(word, operator)| Some((*operator, text.strip_prefix(word)?)));
         let (operator, rest) = operator.unwrap_or((Operator::Equal, text));
@@ -178,7 +178,7 @@ impl Comparison {
         if given == Given::None
             && !matches!(operator, Operator::Equal | Operator::GreaterOrEqual | Operator::Caret | Operator::Tilde)
         {
-            return Err("no version is before, behind or beside `*`");
+            return Err("`*` cannot be combined with !=, >, < or <=; use it alone");
         }
         Ok((Self { operator, version, given }, after))
     }
@@ -195,7 +195,8 @@ impl Comparison {
                     && match self.given {
                         Given::None => true,
                         Given::Major => same_major,
-                        // `~0.0.0` matches everything in Masterminds/semver, by accident. Users may rely on it.
+                        // In Masterminds/semver, `~0.0.0` matches every version because of a bug. Users may rely on
+                        // that.
                         Given::Patch if (c.major, c.minor, c.patch) == (0, 0, 0) => true,
                         Given::Minor | Given::Patch => same_minor,
                     }
@@ -286,7 +287,7 @@ mod tests {
     const VERSIONS: &str = "0.0.0 0.0.3 0.1.0 0.2.3 1.0.0-alpha 1.0.0 1.1.0 1.2.0-rc.1 1.2.0 1.2.3 1.2.4-beta 1.3.0 1.5.9 \
                             1.6.0 2.0.0-rc.1 2.0.0 2.1.0 11.0.0 11.1.0";
 
-    /// Results of Masterminds/semver 3.5.0, which Flux uses, for these ranges and versions.
+    /// For these ranges and versions, the results of Masterminds/semver 3.5.0, which Flux uses.
     #[rustfmt::skip]
     const JUDGED: [(&str, &str); 56] = [
         (">=1.2 <2", "1.2.0 1.2.3 1.3.0 1.5.9 1.6.0"),

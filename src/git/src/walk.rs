@@ -1,7 +1,7 @@
 //! Walks through the directories of a commit.
 //!
-//! Invariant: one directory is in memory at a time, and a walk ends at the limit of entries.
-//! Invariant: a skipped directory counts for the limits like a visited one.
+//! Invariant: one directory is in memory at a time, and a walk stops at the limit of entries.
+//! Invariant: a skipped directory counts for the limits in the same way as a visited one.
 
 use std::collections::HashSet;
 
@@ -13,7 +13,7 @@ use super::objects::{ItemKind, Objects, TreeItem, damaged};
 use super::path_flaw::{self, PathFlaw};
 use super::skipped_trees::{Extent, SkippedTrees};
 
-/// The measured quantity if the total length of paths is too large.
+/// The description of the limit in the error that the total length of paths is too large.
 pub(super) const PATHS: &str = "all paths of files and directories together, in bytes,";
 const PATH_BYTES: usize = 4096;
 const DEPTH: usize = 100;
@@ -26,7 +26,7 @@ struct Waiting {
     flaw_above: Option<PathFlaw>,
     /// Index of its parent directory; `None` for the first one.
     parent: Option<usize>,
-    /// Length of its name, in bytes.
+    /// Length of the directory's name, in bytes.
     name: usize,
 }
 
@@ -34,14 +34,14 @@ struct Waiting {
 struct Walked {
     tree: Id,
     parent: Option<usize>,
-    /// Length of its name, in bytes.
+    /// Length of the directory's name, in bytes.
     name: usize,
-    /// Its extent, once all its content is known; `None` if it contains a listed entry.
+    /// Extent of the directory, once all its content is known; `None` if it contains a listed entry.
     unlisted: Option<Extent>,
 }
 
-/// Lists all entries under the tree `root`, ordered by path; `prefix` is the tree's own path. With `skipped`, files
-/// that are not read are omitted and not accessed. `seen` counts all entries, including earlier ones.
+/// Lists all entries under the tree `root`, ordered by path. `prefix` is the path of the tree itself. With `skipped`,
+/// files that are not read are omitted and not accessed. `seen` counts all entries, including those of earlier walks.
 pub(super) fn walk(
     objects: &Objects,
     root: Id,
@@ -84,8 +84,8 @@ struct Walk<'w> {
 }
 
 impl Walk<'_> {
-    /// Counts a directory that contains nothing to list, and returns true. A directory above a limit is visited, so
-    /// that the error names the limit.
+    /// If a directory contains no entry to list, counts it and returns true. A directory that exceeds a limit is
+    /// visited nevertheless, so that the error contains the limit.
     fn skips(&mut self, directory: &Waiting) -> bool {
         let Some(extent) = self.skipped.and_then(|skipped| skipped.get(directory.tree)) else { return false };
         let fits = extent.entries as usize <= self.limits.entries.saturating_sub(*self.seen)
@@ -158,7 +158,7 @@ impl Walk<'_> {
     }
 }
 
-/// Caches the directories without listed entries. Children follow their parents in `walked`.
+/// Caches the directories without listed entries. In `walked`, children come after their parents.
 fn remember(mut walked: Vec<Walked>, skipped: &SkippedTrees) {
     while let Some(Walked { tree, parent, name, unlisted }) = walked.pop() {
         if let Some(extent) = unlisted {

@@ -1,6 +1,6 @@
 //! Detects new commits in a local repository, for `mainstay dev`.
 //!
-//! Invariant: a commit, which writes many files, causes one notification, about 100 ms after the last write.
+//! Invariant: a commit writes many files, but causes only one notification, about 100 ms after the last write.
 
 use std::fmt;
 use std::path::Path;
@@ -39,7 +39,7 @@ fn start(path: &Path, notify: impl Fn() + Send + 'static) -> Result<LocalWatch, 
     let (own, common) = (repository.path().to_owned(), repository.commondir().to_owned());
     let (changes, touches) = channel();
     let mut watcher = notify::recommended_watcher(move |event: Result<notify::Event, notify::Error>| {
-        // An error may hide a change, so it counts as one.
+        // An error may hide a change, so it counts as a change.
         if event.is_err() || event.is_ok_and(|event| matters(&event)) {
             let _ = changes.send(());
         }

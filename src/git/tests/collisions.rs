@@ -1,12 +1,12 @@
-//! Tests that libgit2 refuses two files with the same SHA-1. It computes the ids of all objects and the checksums of
-//! all packs.
+//! Tests that libgit2 refuses two files with the same SHA-1. libgit2 computes the ids of all objects and the checksums
+//! of all packs.
 //!
 //! There is no public pair of Git objects with the same id: an object begins with its kind and its size, unlike the
 //! files of the known pair. So the tests call libgit2's hash function with these files.
 
 use std::ffi::{c_int, c_void};
 
-/// The first 320 bytes of a file that the SHAttered attack (2017) published. The following bytes are the same in both
+/// The first 320 bytes of a file that the SHAttered attack (2017) published. All further bytes are the same in both
 /// files.
 const FIRST: &str = "\
     255044462d312e330a25e2e3cfd30a0a0a312030206f626a0a3c3c2f57696474682032203020522f4865696768742033203020522f547970\

@@ -1,7 +1,7 @@
-//! The remote cluster of a GitSync, for commands that run outside of the agent. The Secret is read with the rights of
-//! the user.
+//! The remote cluster of a GitSync, for commands that run outside of the agent. A command reads the Secret with the
+//! permissions of its user.
 //!
-//! Invariant: objects of a remote cluster are never looked up in the cluster of the GitSync.
+//! Invariant: the objects of a GitSync with a remote cluster are never looked up in the GitSync's own cluster.
 
 use std::sync::Arc;
 
@@ -19,12 +19,12 @@ use mainstay_engine::apply::Writer;
 use mainstay_object::Owner;
 use mainstay_object::failure::chain;
 
-/// Returns the context of the remote cluster that the Secret names now; `None` if the objects are in the cluster of the
-/// GitSync.
+/// Returns the context of the remote cluster in the Secret's current kubeconfig; `None` if the objects are in the
+/// cluster of the GitSync.
 ///
 /// # Errors
 ///
-/// The Secret may not be read or cannot be used, or the remote cluster does not answer.
+/// The Secret may not be read or cannot be used, or the remote cluster does not respond.
 pub(super) async fn abroad(context: &Context, sync: &GitSync) -> Result<Option<Arc<Context>>, Refused> {
     let Some((of, by)) = kubeconfig(&context.home, sync).await? else { return Ok(None) };
     let owner = Owner::git_sync(&of.namespace, sync.metadata.name.as_deref().unwrap_or_default());
@@ -32,7 +32,7 @@ pub(super) async fn abroad(context: &Context, sync: &GitSync) -> Result<Option<A
     Ok(Some(Arc::clone(&engine.context)))
 }
 
-/// Returns the kubeconfig in the Secret of a GitSync; `None` if the GitSync names no Secret.
+/// Returns the kubeconfig in the Secret of a GitSync; `None` if the GitSync references no Secret.
 async fn kubeconfig(home: &Cluster, sync: &GitSync) -> Result<Option<(SecretKey, Arc<Kubeconfig>)>, Refused> {
     let Some(secret) = sync.spec.kube_config.as_ref().map(|config| &config.secret_ref) else { return Ok(None) };
     let namespace = sync.metadata.namespace.as_deref().unwrap_or_default();
@@ -67,7 +67,7 @@ impl From<Error> for Unreached {
 pub struct Abroad {
     /// The client of the remote cluster.
     pub cluster: Cluster,
-    /// Cluster of the GitSyncs as the inventories name it; `None` if it is the remote cluster itself.
+    /// Id of the cluster of the GitSyncs, as inventories record it; `None` if the remote cluster is the same cluster.
     pub(super) home: Option<String>,
 }
 
@@ -75,7 +75,7 @@ pub struct Abroad {
 ///
 /// # Errors
 ///
-/// The Secret may not be read or cannot be used, or the remote cluster does not answer.
+/// The Secret may not be read or cannot be used, or the remote cluster does not respond.
 pub async fn other_cluster(home: &Cluster, sync: &GitSync) -> Result<Option<Abroad>, Unreached> {
     let Some((_, by)) = kubeconfig(home, sync).await? else { return Ok(None) };
     let addresses: Addresses = Arc::new(|host, port| {

@@ -1,6 +1,6 @@
-//! The rights of an attempt: its writer, and the check that the impersonated ServiceAccount exists.
+//! The permissions of an attempt: its writer, and the check that the impersonated ServiceAccount exists.
 //!
-//! Invariant: before a write as a ServiceAccount, the agent looks the account up with its own rights.
+//! Invariant: before a write as a ServiceAccount, the agent looks up the account with its own permissions.
 //!
 //! Not here: the choice of the ServiceAccount (`rights`).
 
@@ -12,7 +12,7 @@ use mainstay_engine::apply::Writer;
 use mainstay_object::failure::Class;
 
 impl Attempt<'_> {
-    /// Returns the writer with the rights of this GitSync.
+    /// Returns a writer with the permissions of this GitSync.
     pub(super) fn acting(&self) -> Result<Writer, Refused> {
         let unknown = || Refused {
             class: Class::Bug,
@@ -24,7 +24,7 @@ impl Attempt<'_> {
     }
 
     /// Returns the impersonated ServiceAccount if it does not exist. An API server allows impersonation of a missing
-    /// account, with the rights of remaining RoleBindings.
+    /// account, which then has the permissions of remaining RoleBindings.
     pub(super) async fn missing_account(&self) -> Result<Option<ServiceAccount>, Refused> {
         let Some(account) = self.context.account(self.sync)? else { return Ok(None) };
         let accounts = Kind::fixed("v1", "ServiceAccount", "serviceaccounts", Scope::Namespaced);
@@ -38,8 +38,9 @@ impl Attempt<'_> {
         let Some(account) = self.missing_account().await? else { return Ok(()) };
         let (namespace, name) = (account.namespace(), account.name());
         let message = format!(
-            "{account} does not exist; create it (kubectl -n {namespace} create serviceaccount {name}) and give it the rights that \
-             the objects need, or name another one in spec.serviceAccountName. The last applied commit stays enforced"
+            "{account} does not exist; create it (kubectl -n {namespace} create serviceaccount {name}) and give it \
+             the permissions that the objects need, or name a different one in spec.serviceAccountName. The last \
+             applied commit stays enforced"
         );
         Err(Refused { class: Class::NotReady, reason: Reason::SpecInvalid, message, retry_after: None })
     }

@@ -34,7 +34,7 @@ use mainstay_manifest::{Decryption, Form};
 use mainstay_object::failure::Class;
 use mainstay_object::{Digest, Key, Object, Owner};
 
-/// The view of one attempt on its GitSync.
+/// The inputs and the state of one attempt for a GitSync.
 pub(super) struct Attempt<'a> {
     pub(super) context: &'a Context,
     pub(super) owner: &'a Owner,
@@ -54,7 +54,7 @@ pub(super) struct SyncState {
     pub(super) rebuilt: bool,
     /// The desired state of the last decoded commit.
     pub(super) desired: Option<DesiredState>,
-    /// If all manifests of the last decoded commit are ignored, the reason.
+    /// The reason why all manifests of the last decoded commit are ignored, if they are.
     pub(super) left_out: Option<String>,
     /// Objects whose last apply or deletion failed.
     pub(super) failed: Failures,
@@ -64,7 +64,8 @@ pub(super) struct SyncState {
     pub(super) paused: HashSet<Key>,
     /// Another GitSync must act first.
     pub(super) awaits_others: bool,
-    /// An object that another GitSync lists still carries our label. No event reports when that changes.
+    /// Whether an object that another GitSync lists still carries the label of this GitSync. No event reports a change
+    /// of the label.
     pub(super) still_labelled: bool,
     /// The last seen commit, and the time.
     pub(super) seen: Option<(Commit, Instant)>,
@@ -74,40 +75,41 @@ pub(super) struct SyncState {
     pub(super) read: Option<(Commit, String, RemoteUrl)>,
     /// Commit and tree that are applied in full.
     pub(super) applied: Option<(Commit, Option<Contents>)>,
-    /// The commit that an earlier agent applied is enforced again, or can never be.
+    /// Whether the commit that an earlier agent applied was restored, or can never be.
     pub(super) looked_back: bool,
-    /// The last applications of commits, newest first; `None` until they are restored from the status.
+    /// The last applied commits, newest first; `None` until they are restored from the status.
     pub(super) history: Option<Vec<AppliedCommit>>,
-    /// The commit, and the start of the present outcome of applying it.
+    /// The last commit that this agent began to apply, and the time of that.
     pub(super) since: Option<(Commit, Timestamp)>,
-    /// The time since which not all objects are healthy.
+    /// Since when not all objects are healthy.
     pub(super) unhealthy_since: Option<Timestamp>,
-    /// The last commit that this agent began to apply. A window that closes meanwhile does not stop it.
+    /// The last commit that this agent began to apply. A window that closes afterwards does not stop this commit.
     pub(super) begun: Option<Commit>,
     /// The time when this agent first held a commit back.
     pub(super) frozen_since: Option<Timestamp>,
-    /// The managed objects with which the repository could not be read; `None` until they are restored from the status.
+    /// The managed objects that may be why the repository cannot be read; `None` until they are restored from the
+    /// status.
     pub(super) unread: Option<UnreadObjects>,
     /// Removed objects that are still being deleted; `None` before the first round.
     pub(super) terminating: Option<TerminatingObjects>,
-    /// Objects that are being deleted in order to be created again.
+    /// Objects that are being deleted in order to be recreated.
     pub(super) replacing: TerminatingObjects,
-    /// The numbers so far for a commit that is not applied in full.
+    /// Counts of changed objects so far, for a commit that is not applied in full.
     pub(super) tally: Option<(Commit, Tally)>,
     /// The last handled request to run a Job or Pod again.
     pub(super) rerun: Option<String>,
-    /// The annotation that should lift the guards, and its error.
+    /// The invalid value of the `allow-prune` annotation, and its error.
     pub(super) refused_permission: Option<(String, String)>,
     /// The commit that is being read; `None` until it is known.
     pub(super) reading: Option<Commit>,
-    /// The readable objects of a commit with problems. Each has also the key that it would have if its kind were
-    /// cluster-scoped.
+    /// The keys of the readable objects of a commit that has problems. Each object has two keys: with its namespace,
+    /// and as if its kind were cluster-scoped.
     pub(super) readable: HashSet<Key>,
     /// The commit that did not fit into memory.
     pub(super) no_memory: Option<NoMemory>,
     /// The step of the running attempt.
     pub(super) progress: Progress,
-    /// Notified when there may be memory for that commit.
+    /// Notified when there may be memory for the commit in `no_memory`.
     pub(super) room: Room,
     /// The last commit that was applied in spite of a window.
     pub(super) window_override: Option<WindowOverride>,
@@ -145,8 +147,8 @@ impl Attempt<'_> {
         self.sync.metadata.name.as_deref().unwrap_or_default()
     }
 
-    /// Whether this GitSync may touch an object. The inventory does not matter here: every user who can write
-    /// ConfigMaps can forge it.
+    /// Whether this GitSync may touch an object. Inventories are no proof, because every user who can write ConfigMaps
+    /// can forge them.
     pub(super) fn reaches(&self, key: &Key) -> bool {
         self.context.reach(self.sync).covers(self.namespace(), key)
     }
@@ -177,13 +179,13 @@ impl Attempt<'_> {
         }
         let desired = match (self.desired(remote, &found, resolved, &request).await, unmet) {
             (Ok(desired), _) => desired,
-            // The commit may be unreadable because its dependencies, such as definitions, are not applied yet.
+            // The commit may be unreadable because its dependencies, such as CRDs, are not applied yet.
             (Err(refused), Some(on)) if matches!(refused.class, Class::Invalid | Class::NotReady) => {
                 return Ok(Some(self.waits_unread(commit, on)));
             }
             (Err(refused), _) => return Err(refused),
         };
-        // Only now is it known whether a chart asks for the capabilities.
+        // The charts are rendered, so it is known whether a chart reads the capabilities.
         request.capabilities = desired.capabilities;
         // A commit that changes no file in the directory waits for no window.
         if let Some(freeze) = freeze.filter(|_| !self.is_applied(&desired)) {
@@ -205,7 +207,8 @@ impl Attempt<'_> {
         self.carry_out(resolved, request, &desired, &branch).await.map(Some)
     }
 
-    /// Publishes the desired objects, because a GitSync that this one waits for may wait for them.
+    /// Publishes the desired objects before the plan, because another GitSync may wait for them while this GitSync
+    /// waits for that other GitSync.
     fn publish(&self, branch: &str, desired: &DesiredState) {
         let keys = desired.objects.iter().map(|d| d.key.clone()).collect();
         self.context.registry.update(self.owner, |row| {
@@ -256,14 +259,13 @@ impl Attempt<'_> {
             None => Ok(None),
             Some(Unmet::Waits(on)) => Ok(Some(on)),
             Some(Unmet::Ring(ring)) => {
-                let why =
-                    format!("spec.dependsOn leads back to this GitSync: {ring}; take one of these references away");
+                let why = format!("spec.dependsOn forms a cycle: {ring}; remove one of these references");
                 Err(Refused::invalid(Reason::DependencyCycle, why))
             }
         }
     }
 
-    /// Reports a commit that waits and cannot be read yet. Other GitSyncs do not wait for it meanwhile.
+    /// Reports a commit that waits and cannot be read yet. Until then, other GitSyncs do not wait for this GitSync.
     fn waits_unread(&self, commit: Commit, on: String) -> Outcome {
         let commit = commit.to_string();
         let cannot_read = CannotRead { commit: Some(commit.clone()), readable: Arc::new(self.state.readable.clone()) };

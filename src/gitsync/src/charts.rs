@@ -1,4 +1,4 @@
-//! The rendered charts of a commit. They are kept while their inputs do not change.
+//! The rendered charts of a commit. A rendered chart is reused while its inputs do not change.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub(super) struct RenderedCharts {
 }
 
 impl RenderedCharts {
-    /// Whether a chart asks for the capabilities of the cluster.
+    /// Whether a chart reads the capabilities of the cluster.
     pub(super) fn ask_the_cluster(&self) -> bool {
         self.by_file.values().any(|(key, _)| key.asks_the_cluster())
     }
@@ -30,7 +30,8 @@ pub(super) fn capabilities(cluster: &mainstay_cluster::Capabilities) -> Capabili
     Capabilities { kube_version: cluster.kube_version.clone(), api_versions: cluster.api_versions.clone() }
 }
 
-/// Returns the problem of a directory that the spec calls a chart but that is none; `found` are the charts below it.
+/// Returns the problem of a directory that has chart settings in the spec but is not a chart. `found` are the charts
+/// below the directory.
 pub(super) fn misplaced(directory: &Directory, found: &[String]) -> Option<Problem> {
     directory.helm.as_ref()?;
     let base_dir = directory.base_dir.path();

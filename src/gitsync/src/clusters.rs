@@ -1,14 +1,16 @@
-//! The remote clusters of GitSyncs. Each Secret with a kubeconfig has one connection with a writer, a store and watches
-//! while a GitSync uses it.
+//! The remote clusters of GitSyncs. While a GitSync uses a Secret with a kubeconfig, the Secret has one connection with
+//! a writer, a store and watches.
 //!
-//! Several Secrets may name the same cluster. Each has its own rights, so no write uses the rights of another one. They
-//! share one [`Registry`] per cluster. A Secret that names the agent's own cluster shares its registry.
+//! Several Secrets may contain kubeconfigs of the same cluster. Each Secret has its own connection, so no write uses
+//! the permissions of another Secret. All connections to a cluster share one [`Registry`]. A kubeconfig of the agent's
+//! own cluster shares the registry of that cluster.
 //!
 //! Invariant: the uid of the namespace `kube-system` identifies a cluster, never its address.
-//! Invariant: a cluster that does not answer delays only the GitSyncs that name it.
-//! Invariant: new credentials for the same cluster keep its state.
+//! Invariant: a cluster that does not respond delays only the GitSyncs that use it.
+//! Invariant: if only the credentials for a cluster change, the state of the cluster is kept.
 //!
-//! Not here: the present cluster of a GitSync, and the release of objects in the cluster that it leaves (`place`).
+//! Not here: the current cluster of a GitSync, and the release of objects in a cluster that the GitSync leaves
+//! (`place`).
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -41,9 +43,9 @@ pub(super) struct SecretKey {
 /// A remote cluster, or the agent's own cluster reached through a kubeconfig.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PlaceId {
-    /// The uid of its namespace `kube-system`.
+    /// The UID of the cluster's namespace `kube-system`.
     pub(super) id: String,
-    /// The uid of `kube-system` in the agent's own cluster; `None` if both are the same cluster.
+    /// The UID of `kube-system` in the agent's own cluster; `None` if this is the agent's own cluster.
     pub(super) home: Option<String>,
 }
 
@@ -51,9 +53,9 @@ pub(super) struct PlaceId {
 pub struct Begun {
     /// The writer.
     pub writer: Writer,
-    /// Ends all tasks of the writer when dropped.
+    /// Stops all tasks of the writer when dropped.
     pub running: Box<dyn Send + Sync>,
-    /// Cancelled when these tasks have ended by themselves.
+    /// Cancelled when a task of the writer has ended by itself.
     pub over: CancellationToken,
 }
 
@@ -66,7 +68,7 @@ pub(super) struct Engine<C> {
     pub(super) of: SecretKey,
     /// The kubeconfig of the connection.
     by: Mutex<Arc<Kubeconfig>>,
-    /// Counts the memory of the cluster until it is dropped.
+    /// Counts the memory of the cluster until this value is dropped.
     _counted: Counted,
     over: CancellationToken,
     _running: Box<dyn Send + Sync>,
@@ -100,11 +102,11 @@ pub(super) struct Clusters<C> {
     slots: Mutex<HashMap<SecretKey, Arc<tokio::sync::Mutex<Slot<C>>>>>,
     registries: Mutex<HashMap<String, Arc<Registry>>>,
     home: tokio::sync::OnceCell<String>,
-    /// Number of clusters whose memory is counted for each GitSync.
+    /// For each GitSync, the number of clusters whose memory is counted for it.
     counts: Arc<Mutex<HashMap<Owner, usize>>>,
 }
 
-/// Memory that is counted for one GitSync. It may be the first GitSync of several clusters in turn.
+/// The memory of a cluster, counted for the GitSync that connected first. It may be the first one of several clusters.
 struct Counted {
     owner: Owner,
     writer: Writer,
@@ -143,7 +145,7 @@ impl<C> Engine<C> {
         &self.place.id
     }
 
-    /// Ends the use of the engine: its Secret names another cluster now.
+    /// Ends the use of the engine, because its Secret contains a kubeconfig of a different cluster now.
     pub(super) fn retire(&self) {
         self.over.cancel();
     }
@@ -186,11 +188,11 @@ impl<C> Clusters<C> {
         Arc::clone(slots.entry(of.clone()).or_default())
     }
 
-    /// Returns the cluster that the kubeconfig in a Secret names now.
+    /// Returns the cluster of the current kubeconfig in a Secret.
     ///
     /// # Errors
     ///
-    /// The cluster does not answer or refuses the credentials, or there is no memory for it.
+    /// The cluster does not respond or rejects the credentials, or there is no memory for the cluster.
     pub(super) async fn engine(
         &self,
         home: &Home<'_>,
@@ -203,7 +205,7 @@ impl<C> Clusters<C> {
         if let Some(engine) = engine.as_ref().filter(|engine| **engine.by.lock() == **by) {
             return Ok(Arc::clone(engine));
         }
-        // Callers that waited for the same failed attempt share its refusal.
+        // Callers that waited for the same failed attempt share its error.
         if let Some((_, _, refused)) = slot.failed.as_ref().filter(|(tried, at, _)| tried == by && *at >= asked) {
             return Err(refused.clone());
         }
@@ -273,7 +275,7 @@ impl<C> Clusters<C> {
     }
 }
 
-/// Returns the reason why a cluster is not used. Objects that were applied before are still reverted as long as
+/// Returns the reason why a cluster is not used. Objects that were applied earlier are still reverted as long as
 /// possible.
 pub(super) fn unreached(of: &SecretKey, error: &Error) -> Refused {
     let name = &of.name;
@@ -286,7 +288,7 @@ pub(super) fn unreached(of: &SecretKey, error: &Error) -> Refused {
             )
         }
         (Cause::Refused(_), Class::Denied) => {
-            let needed = "they need the right to get the namespace kube-system, whose uid identifies the cluster";
+            let needed = "they need the permission to get the namespace kube-system, whose uid identifies the cluster";
             (Class::Denied, format!("the credentials in Secret {name} (spec.kubeConfig) are not sufficient: {needed}"))
         }
         _ => {

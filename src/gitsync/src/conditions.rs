@@ -22,18 +22,18 @@ const UNPROTECTED: &str = "git:// is neither encrypted nor authenticated, so use
 /// Maximum number of objects in the message of a condition.
 const NAMED: usize = 3;
 
-/// The state that remains while Git does not answer.
+/// The state that remains while the Git server does not respond.
 pub(super) struct Kept<'a> {
     /// The applied commit.
     pub(super) applied: Option<&'a str>,
-    /// The time since which the repository has not answered, if that is long.
+    /// The time since which the repository has not responded, if that is long ago.
     pub(super) silent_since: Option<Timestamp>,
 }
 
-/// Returns the message about a commit that waits: the reason and the end.
+/// Returns the message about a commit that waits: the reason, and the end of the wait.
 pub(super) fn waits(commit: &str, freeze: &Freeze) -> String {
     let until = freeze.until.map_or_else(
-        || "spec.windows opens at no foreseeable time (correct it)".to_owned(),
+        || "spec.windows never opens (correct it)".to_owned(),
         |until| format!("until {}", until.strftime("%Y-%m-%dT%H:%M:%SZ")),
     );
     format!("commit {commit} is held back: {}, {until}", freeze.by)
@@ -65,9 +65,9 @@ impl Progress<'_> {
 /// The next step of a reconciliation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Next {
-    /// None.
+    /// No further step.
     Done,
-    /// The agent goes on by itself.
+    /// The agent continues by itself.
     Retry,
     /// A user has to act.
     User,
@@ -162,7 +162,7 @@ impl Conditions<'_> {
         }
     }
 
-    /// Sets Prevented, the state of `spec.prevent`. Without that field there is no such condition.
+    /// Sets Prevented, the state of `spec.prevent`. Without that field, the condition is absent.
     pub(super) fn prevention(&mut self, facts: &Facts<'_>) {
         if !facts.prevent {
             self.all.retain(|condition| condition.type_ != Type::Prevented.as_str());
@@ -174,13 +174,15 @@ impl Conditions<'_> {
                 ("False", Reason::Suspended, "hand edits are not refused while the GitSync is suspended".to_owned())
             }
             None => ("Unknown", Reason::Progressing, "nothing was applied yet".to_owned()),
-            // A new agent has not seen the policy yet.
+            // A new agent has not seen the policy yet, so True stays.
             Some(State::Pending)
                 if conditions::status(self.all, Type::Prevented).is_some_and(|c| c.status == "True") =>
             {
                 return;
             }
-            Some(State::Pending) => ("Unknown", Reason::Progressing, "the policy is being made".to_owned()),
+            Some(State::Pending) => {
+                ("Unknown", Reason::Progressing, "the admission policy is being created".to_owned())
+            }
             Some(State::Prevented(None)) => ("True", Reason::Prevented, "hand edits are refused".to_owned()),
             Some(State::Prevented(Some(person))) => {
                 let what = format!("hand edits are refused, except those of {person}, the user of the agent");
@@ -195,8 +197,9 @@ impl Conditions<'_> {
                 ("False", Reason::NotSupported, what.to_owned())
             }
             Some(State::NameTaken(name)) => {
-                let what = format!("{name} is there already, and not from Mainstay, so hand edits are not refused");
-                ("False", Reason::NameConflict, format!("{what}; delete it, or give this GitSync another name"))
+                let what =
+                    format!("{name} already exists and does not belong to Mainstay, so hand edits are not refused");
+                ("False", Reason::NameConflict, format!("{what}; delete it, or give this GitSync a different name"))
             }
             Some(State::Failed(why)) => ("False", Reason::ApplyFailed, format!("hand edits are not refused: {why}")),
         };
@@ -215,7 +218,7 @@ impl Conditions<'_> {
 
     pub(super) fn ready(&mut self, facts: &Facts<'_>, kept: &Kept<'_>) {
         match facts.outcome {
-            // Ready keeps its status of the commit applied before.
+            // Ready still describes the commit that was applied before.
             Outcome::Suspended { .. } => {
                 if conditions::status(self.all, Type::Ready).is_none() {
                     self.set(Type::Ready, "Unknown", Reason::Suspended, "suspended before anything was applied");
@@ -279,7 +282,7 @@ impl Conditions<'_> {
         } else if let Some(since) = kept.silent_since {
             let since = since.strftime("%Y-%m-%dT%H:%M:%SZ");
             let message =
-                format!("the repository has not answered since {since}; commit {commit} is kept applied: {message}");
+                format!("the repository has not responded since {since}; commit {commit} is kept applied: {message}");
             self.set(Type::Ready, "Unknown", reason, &message);
         } else if conditions::status(self.all, Type::Ready).is_some_and(|ready| ready.status != "True") {
             self.set(Type::Ready, "True", Reason::Applied, &format!("applied commit {commit}"));
@@ -376,7 +379,7 @@ fn applied_text(facts: &Facts<'_>, commit: &str, part: &Progress<'_>, deleting: 
     (reason, texts.into_iter().flatten().collect::<Vec<_>>().join("; "))
 }
 
-/// Returns a text about changed objects that cannot be reverted; `None` if there are none.
+/// Returns a text about changed objects that could not be reverted; `None` if there are none.
 fn not_put_back(summary: &Summary) -> Option<String> {
     let all = &summary.not_put_back;
     let named = all.first.iter().take(NAMED).map(|(key, why)| format!("{key}: {why}")).collect::<Vec<_>>();
@@ -406,9 +409,9 @@ fn drift(drifted: &Drifted) -> String {
     let why = match reason {
         DriftReason::Report => "spec.drift is Report",
         DriftReason::Paused => "it is paused",
-        DriftReason::Backoff => "somebody keeps changing it",
+        DriftReason::Backoff => "another client keeps changing it",
         DriftReason::RevertFailed => "it could not be reverted",
-        DriftReason::Unread => "with it the repository could not be read",
+        DriftReason::Unread => "the repository could not be read with it",
     };
     let next = next_attempt.as_ref().map(|at| format!(", next attempt at {}", at.0.strftime("%Y-%m-%dT%H:%M:%SZ")));
     format!("{object}{what} ({why}{})", next.unwrap_or_default())

@@ -5,8 +5,8 @@ use std::fmt;
 use mainstay_git::{Entry, TreeId};
 use mainstay_object::Digest;
 
-/// All inputs of the desired state: the tree of `baseDir`, and inputs outside of it. These are ignore files above it,
-/// other files that kustomizations and charts read, the capabilities that a chart asks for, and the values of
+/// All inputs of the desired state: the tree of `baseDir`, and inputs outside of it. The latter are ignore files above
+/// `baseDir`, other files that kustomizations and charts read, the capabilities that a chart reads, and the values of
 /// variables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Contents {
@@ -15,7 +15,7 @@ pub(super) struct Contents {
 }
 
 impl Contents {
-    /// Combines a tree with the files that count outside of it, the capabilities if a chart asks for them, and the
+    /// Combines a tree with the other inputs: files outside of it, the capabilities if a chart reads them, and the
     /// values of variables if any are substituted.
     pub(super) fn new(tree: TreeId, above: &[Entry], capabilities: Option<Digest>, values: Option<Digest>) -> Self {
         let described = |entry: &Entry| format!("{} {:?} {}", entry.id, entry.kind, entry.path);

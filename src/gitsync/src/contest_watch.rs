@@ -1,10 +1,10 @@
-//! Watches the objects of other GitOps tools that keep objects of a GitSync, and tells when one lets go.
+//! Watches the objects of other GitOps tools that manage objects of a GitSync, and reports when one releases an object.
 //!
-//! Invariant: nothing is watched unless an object is contested. Then exactly the objects are watched that keep it, at
-//! most [`MOST`] for a GitSync and [`OF_AGENT`] for all, because each watch holds a connection open.
+//! Invariant: without a conflict, nothing is watched. With one, exactly the keepers of the objects are watched: at most
+//! [`MOST`] for a GitSync and [`OF_AGENT`] for all, because each watch holds a connection open.
 //!
-//! Not here: who keeps an object (`former_owners`). An object whose keeper is unknown or not watched is looked at again
-//! after the backoff.
+//! Not here: finding the keeper of an object (`former_owners`). An object whose keeper is unknown or not watched is
+//! checked again after the backoff.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -29,15 +29,15 @@ pub(super) const OF_AGENT: usize = 64;
 /// The watches of the keepers of a GitSync's objects.
 pub(super) struct ContestWatch {
     kept: HashMap<Keeper, HashSet<Key>>,
-    /// Never locked: only `Mutex` makes a stream `Sync`, which the task of a GitSync has to be.
+    /// Never locked. A `Mutex` makes the stream `Sync`, as the task of a GitSync requires.
     events: Mutex<SelectAll<BoxStream<'static, (Keeper, WatchEvent)>>>,
     holds: HashMap<Keeper, (Shown<Name>, Hold)>,
-    /// One for each watch.
+    /// One permit for each watch.
     permits: Vec<OwnedSemaphorePermit>,
 }
 
 impl ContestWatch {
-    /// Watches the keepers of these objects. Returns `None` without any, and `before` if they are the same.
+    /// Watches the keepers of these objects. Returns `None` without keepers, and `before` if the keepers are the same.
     pub(super) async fn of(
         cluster: &Cluster,
         permits: &Arc<Semaphore>,
@@ -58,7 +58,7 @@ impl ContestWatch {
         }
         let mut watch = Self { kept, events: Mutex::default(), holds: HashMap::new(), permits: Vec::new() };
         for (keeper, keys) in &watch.kept {
-            // Without a permit, or if the kind cannot be read, the object is looked at again after the backoff.
+            // Without a permit, or if the kind cannot be read, the object is checked again after the backoff.
             let Ok(permit) = Arc::clone(permits).try_acquire_owned() else { break };
             let Ok(Some(events)) = events(cluster, keeper).await else { continue };
             let of = keeper.clone();
@@ -69,7 +69,7 @@ impl ContestWatch {
         Some(Box::new(watch))
     }
 
-    /// Waits until a keeper may have let go of an object.
+    /// Waits until a keeper may have released an object.
     async fn next(&mut self) {
         while let Some((keeper, event)) = self.events.get_mut().next().await {
             let Some((shown, hold)) = self.holds.get_mut(&keeper) else { continue };
@@ -82,7 +82,7 @@ impl ContestWatch {
     }
 }
 
-/// Waits until a keeper may have let go of an object. Without watches it never ends.
+/// Waits until a keeper may have released an object. Waits forever without watches.
 pub(super) async fn released(watch: &mut Option<Box<ContestWatch>>) {
     match watch {
         Some(watch) => watch.next().await,
@@ -108,14 +108,15 @@ async fn events(cluster: &Cluster, keeper: &Keeper) -> Result<Option<BoxStream<'
     Ok(Some(cluster.watch(&kind, selection)))
 }
 
-/// How many of some objects a keeper keeps.
+/// The objects of a GitSync that a keeper still manages.
 struct Hold {
     keys: HashSet<Key>,
-    /// Returns the objects that an object of the keeper lists; `None` if it keeps all while it exists.
+    /// Returns the objects that an object of the tool lists. `None` for tools that manage an object as long as their
+    /// own object exists.
     lists: Option<fn(&Value) -> Vec<Key>>,
-    /// The number of kept objects, by object of the keeper.
+    /// The number of managed objects, by the tool's object.
     by_name: HashMap<Name, usize>,
-    /// The number of kept objects when it was last told.
+    /// The number of managed objects after the last event.
     last: usize,
 }
 
@@ -136,7 +137,7 @@ impl Hold {
         }
     }
 
-    /// Notes an event. Returns whether fewer objects are kept than before.
+    /// Records an event. Returns whether the keeper manages fewer objects than before.
     fn loosens(&mut self, delta: Delta<Name>) -> bool {
         match delta {
             Delta::Listed(name, object) => {

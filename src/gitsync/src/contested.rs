@@ -1,10 +1,10 @@
-//! Objects that another GitOps tool still keeps: the keeper, and how to make it release them.
+//! Objects that another GitOps tool still manages: the tool's object (the keeper), and how to make it release them.
 //!
-//! Field managers show who applied an object, not whether that tool still keeps it. A keeper is a Kustomization of
-//! Flux, an Application of Argo CD or a Helm release that exists and lists the object.
+//! Field managers show who applied an object, not whether that tool still manages it. A keeper is a Flux Kustomization,
+//! an Argo CD Application or a Helm release that exists and lists the object.
 //!
-//! Invariant: a Kustomization or an Application of another namespace keeps an object only if the object names it. Tenants
-//! can write any list into such an object of theirs.
+//! Invariant: a Kustomization or an Application of a different namespace counts as keeper only if the object itself
+//! references it. Tenants can write any list into their own Kustomizations and Applications.
 //!
 //! Not here: reading these tools' objects (`former_owners`).
 
@@ -16,7 +16,7 @@ use serde_json::Value;
 use mainstay_engine::managed::KNOWN_APPLIERS;
 use mainstay_object::{Key, NamespacedName, printable};
 
-/// The keeper of an object.
+/// The object of another GitOps tool that manages an object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Keeper {
     /// A Kustomization of Flux.
@@ -32,12 +32,12 @@ pub enum Keeper {
 }
 
 impl Keeper {
-    /// Whether a watch shows when it lets go of the object.
+    /// Whether a watch shows when the keeper releases the object.
     pub(super) fn is_watched(&self) -> bool {
         !matches!(self, Self::Unknown(_))
     }
 
-    /// Returns the keeper, and how to make it release the object without a change to the object.
+    /// Returns the keeper, and how to make it release the object without changing the object.
     pub fn text(&self) -> String {
         let named = |kind: &str, name: &NamespacedName| format!("{kind} {name} lists it, too");
         let (who, way_out) = match self {
@@ -46,17 +46,18 @@ impl Keeper {
             Self::Application(name) => (named("the Application", name), orphaned("application", name)),
             Self::Release(name) => (named("the Helm release", name), forgotten(name)),
             Self::Unknown(why) => {
-                let who = format!("whether Flux, Argo CD or Helm still keeps it is not known: {why}");
+                let who = format!("it is unknown whether Flux, Argo CD or Helm still manages it: {why}");
                 (who, "let the agent read it".to_owned())
             }
         };
         format!(
-            "contested: {who}, so it is not applied; {way_out}, or name the field managers that give way in spec.takeOver"
+            "contested: {who}, so it is not applied; {way_out}, or list the field managers to take over from in \
+             spec.takeOver"
         )
     }
 }
 
-/// A suspended object of Flux deletes nothing when it is deleted.
+/// Returns how to delete an object of Flux without its managed objects: suspend it first.
 fn without_objects(kind: &str, name: &NamespacedName) -> String {
     let (namespace, name) = (name.namespace(), name.name());
     format!(
@@ -78,18 +79,18 @@ fn forgotten(name: &NamespacedName) -> String {
     format!("let go of it: kubectl delete secret -n {namespace} -l owner=helm,name={name}")
 }
 
-/// Signs in the metadata of an object that another tool may keep it.
+/// Metadata of an object that suggests that another tool manages it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Signs {
     /// One of [`KNOWN_APPLIERS`] owns fields of the object.
     pub applied: bool,
-    /// A Kustomization has labelled it.
+    /// Whether the object has the labels of a Kustomization.
     is_labelled: bool,
     /// The Kustomization in its labels.
     kustomization: Option<NamespacedName>,
     /// The Application in its tracking annotation: `NAME` or `NAMESPACE_NAME`.
     tracked_by: Option<String>,
-    /// The Application that its label names, in any namespace. Every chart sets this label, too.
+    /// The Application in the instance label, in any namespace. Every chart sets this label, too.
     instance: Option<String>,
     /// The HelmRelease in its labels.
     pub helm_release: Option<NamespacedName>,
@@ -104,7 +105,7 @@ impl Signs {
         let annotation = |name: &str| meta.annotations.as_ref()?.get(name).cloned();
         let named = |namespace: Option<String>, name: Option<String>| {
             let (namespace, name) = (namespace?, name?);
-            // Labels are untrusted: every user who can label an object can write any text.
+            // Labels are untrusted: every user who can label an object can write any string.
             (is_name(&namespace) && is_name(&name)).then(|| NamespacedName::new(&namespace, &name))
         };
         let is_known = |manager: &str| KNOWN_APPLIERS.contains(&manager);
@@ -124,12 +125,12 @@ impl Signs {
         }
     }
 
-    /// Whether a Kustomization may keep it.
+    /// Whether a Kustomization may manage the object.
     pub(super) fn may_be_of_kustomization(&self) -> bool {
         self.applied || self.is_labelled
     }
 
-    /// Whether an Application may keep it.
+    /// Whether an Application may manage the object.
     pub(super) fn may_be_of_application(&self) -> bool {
         self.applied || self.tracked_by.is_some()
     }
@@ -138,12 +139,13 @@ impl Signs {
         self.kustomization.as_ref() == Some(name)
     }
 
-    fn names_application(&self, name: &NamespacedName) -> bool {
-        let is_tracked = self
-            .tracked_by
-            .as_ref()
-            .is_some_and(|by| *by == name.name() || by.split_once('_') == Some((name.namespace(), name.name())));
-        is_tracked || (self.tracked_by.is_none() && self.instance.as_deref() == Some(name.name()))
+    /// Whether the object names an Application. Argo CD writes the name alone for an Application in its own namespace,
+    /// and `NAMESPACE_NAME` for others. The label is common, so the name alone would let every tenant claim an object.
+    fn names_application(&self, name: &NamespacedName, is_central: bool) -> bool {
+        let names = |text: &String| {
+            (is_central && text == name.name()) || text.split_once('_') == Some((name.namespace(), name.name()))
+        };
+        self.tracked_by.as_ref().or(self.instance.as_ref()).is_some_and(names)
     }
 
     /// Whether there is any sign.
@@ -158,16 +160,18 @@ fn is_name(text: &str) -> bool {
     text.len() <= 253 && text.starts_with(|c: char| c.is_ascii_alphanumeric()) && text.chars().all(is_part)
 }
 
-/// The objects that other objects list, with the latter.
+/// Objects, each with the tool's objects that list it.
 pub(super) type Lists = HashMap<Key, Vec<NamespacedName>>;
 
-/// The existing objects of tools that may keep objects.
+/// The existing Kustomizations, Applications, HelmReleases and Helm releases that may manage objects.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Keepers {
     /// Objects that Kustomizations list, with the Kustomizations.
     pub kustomizations: Found<Lists>,
     /// Objects that Applications list, with the Applications.
     pub applications: Found<Lists>,
+    /// Namespaces whose Applications count for objects of other namespaces that have only the name of the Application.
+    pub central: HashSet<String>,
     /// HelmReleases that exist.
     pub helm_releases: Found<HashSet<NamespacedName>>,
     /// Releases that exist.
@@ -179,7 +183,7 @@ pub(super) struct Keepers {
 pub(super) enum Found<T> {
     /// The result.
     All(T),
-    /// The agent may not read it.
+    /// The agent may not read the tool's objects, for this reason.
     Unknown(String),
 }
 
@@ -190,7 +194,7 @@ impl<T: Default> Default for Found<T> {
 }
 
 impl Keepers {
-    /// Returns the keeper of an object; `None` if no tool keeps it any more.
+    /// Returns the keeper of an object; `None` if no tool manages it any more.
     pub(super) fn of(&self, key: &Key, signs: &Signs) -> Option<Keeper> {
         let is_near = |name: &&NamespacedName| key.namespace.as_deref() == Some(name.namespace());
         let listed = |found: &Found<Lists>, is_named: &dyn Fn(&NamespacedName) -> bool| match found {
@@ -213,9 +217,14 @@ impl Keepers {
         let kustomization = signs.may_be_of_kustomization().then(|| {
             keeper(listed(&self.kustomizations, &|name| signs.names_kustomization(name)), Keeper::Kustomization)
         });
-        let application = signs
-            .may_be_of_application()
-            .then(|| keeper(listed(&self.applications, &|name| signs.names_application(name)), Keeper::Application));
+        let application = signs.may_be_of_application().then(|| {
+            keeper(
+                listed(&self.applications, &|name| {
+                    signs.names_application(name, self.central.contains(name.namespace()))
+                }),
+                Keeper::Application,
+            )
+        });
         let of_flux = signs.helm_release.iter().map(|name| exists(&self.helm_releases, name, Keeper::HelmRelease));
         let of_helm = signs.release.iter().map(|name| exists(&self.releases, name, Keeper::Release));
         kustomization.into_iter().chain(application).chain(of_flux).chain(of_helm).flatten().next()
@@ -346,12 +355,17 @@ mod tests {
                 (all.of(&key, &none), all.of(&key, &flux("other")), all.of(&key, &flux("gitops"))),
                 (None, None, keeper)
             );
-            let all = Keepers { applications: lists, ..Keepers::default() };
+            let central = HashSet::from(["gitops".to_owned()]);
+            let all = Keepers { applications: lists.clone(), central, ..Keepers::default() };
             assert_eq!((all.of(&key, &none), all.of(&key, &argo("other:apps/Deployment:shop/web"))), (None, None));
             let keeper = Some(Keeper::Application(platform.clone()));
             assert_eq!(all.of(&key, &argo("gitops_apps:apps/Deployment:shop/web")), keeper);
-            assert!(all.of(&key, &argo("apps:apps/Deployment:shop/web")).is_some());
-            assert_eq!((all.of(&key, &instance("other")), all.of(&key, &instance("apps")).is_some()), (None, true));
+            assert_eq!(all.of(&key, &argo("apps:apps/Deployment:shop/web")), keeper);
+            assert_eq!((all.of(&key, &instance("other")), all.of(&key, &instance("apps"))), (None, keeper));
+            let all = Keepers { applications: lists, ..Keepers::default() };
+            assert_eq!((all.of(&key, &instance("apps")), all.of(&key, &argo("apps:x"))), (None, None));
+            let keeper = Some(Keeper::Application(tenant.clone()));
+            assert_eq!(all.of(&key, &instance("evil_apps")), keeper);
         }
     }
 

@@ -42,7 +42,7 @@ pub struct Context {
     pub writer: Writer,
     /// The agent's own cluster, with GitSyncs, their statuses and their Secrets.
     pub home: Cluster,
-    /// The cluster of the objects; `None` for the agent's own cluster with the agent's own rights.
+    /// The cluster of the objects; `None` for the agent's own cluster with the agent's own permissions.
     pub(super) place: Option<PlaceId>,
     /// The remote clusters.
     pub(super) clusters: Arc<Clusters<Self>>,
@@ -68,19 +68,19 @@ pub struct Context {
     pub kustomize: Kustomize,
     /// Renders charts.
     pub helm: Helm,
-    /// The rights of GitSyncs, by namespace.
+    /// The permissions of GitSyncs, by namespace.
     pub rights: Rights,
-    /// The objects that are protected from changes by hand.
+    /// The objects that are protected from manual changes.
     pub prevention: Arc<Prevention>,
     /// Called with every message; must not block.
     pub announce: Arc<Announce>,
-    /// Notifies when every remote must be looked up now.
+    /// Changes when every remote must be looked up immediately.
     pub look_now: watch::Sender<u64>,
     /// Progress of the reconciles of GitSyncs.
     pub(super) liveness: Component,
     facts: Arc<Mutex<HashMap<Owner, (SyncFacts, Writer)>>>,
     reconciles: Arc<AtomicU64>,
-    /// The turns of running attempts to be shown.
+    /// Limits how often running attempts are shown in statuses.
     pub(super) show_turns: ShowTurns,
     /// Limits the watches of other tools' objects.
     pub(super) contest_watches: Arc<Semaphore>,
@@ -91,15 +91,15 @@ pub struct Context {
 /// The facts about a GitSync for metrics.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SyncFacts {
-    /// The time since which a known commit is not applied in full.
+    /// Since when a known commit is not applied in full.
     pub lagging_since: Option<Instant>,
     /// Objects whose last apply or deletion failed.
     pub failed: usize,
     /// Whether its condition Ready is True.
     pub is_ready: bool,
-    /// Whether it is suspended.
+    /// Whether the GitSync is suspended.
     pub is_suspended: bool,
-    /// Start of the last attempt that applied the commit in full, found it applied, or held it for a window.
+    /// Start of the last attempt that applied the commit in full, found it applied, or held it because of a window.
     pub last_success: Option<Timestamp>,
 }
 
@@ -173,16 +173,16 @@ impl Context {
             show_turns: self.show_turns.clone(),
             contest_watches: Arc::clone(&self.contest_watches),
             prevention: Arc::clone(&self.prevention),
-            // A separate limit, because a remote cluster may never answer.
+            // The limit is separate, because a remote cluster may never respond.
             loading: Semaphore::new(1),
         }
     }
 
-    /// Returns the cluster that the kubeconfig in a Secret names now.
+    /// Returns the cluster of the current kubeconfig in a Secret.
     ///
     /// # Errors
     ///
-    /// The cluster does not answer or refuses the credentials, or there is no memory for it.
+    /// The cluster does not respond or rejects the credentials, or there is no memory for the cluster.
     pub(super) async fn engine(
         &self,
         owner: &Owner,
@@ -205,7 +205,8 @@ impl Context {
     ///
     /// The name is not valid for a ServiceAccount.
     pub(super) fn account(&self, sync: &GitSync) -> Result<Option<ServiceAccount>, Refused> {
-        // The default ServiceAccount replaces the agent's own rights, which apply in its own cluster only.
+        // Outside of the agent's own cluster, the kubeconfig replaces the agent's permissions, so the default
+        // ServiceAccount is not used.
         if self.is_elsewhere() && sync.spec.service_account_name.is_none() {
             Ok(None)
         } else {
@@ -218,20 +219,20 @@ impl Context {
         if self.is_elsewhere() { Reach::Cluster } else { self.rights.reach(sync) }
     }
 
-    /// Whether GitSyncs of this namespace are limited to it, or to the rights of a ServiceAccount. Such a GitSync takes
-    /// no object from an unconfined one, and unconfined ones do not wait for it.
+    /// Whether GitSyncs of this namespace are limited to it, or to the permissions of a ServiceAccount. Such a GitSync
+    /// takes no object from an unconfined GitSync, and unconfined GitSyncs do not wait for it.
     pub(super) fn is_confined(&self, namespace: &str) -> bool {
         !self.rights.is_trusted(namespace)
     }
 
-    /// Registers a GitSync. Its managed and desired objects count from now on.
+    /// Registers a GitSync. From now on, other GitSyncs see its managed and desired objects.
     pub fn enter(&self, owner: &Owner, namespace: &str, name: &str) {
         self.enter_at(&self.registry, owner, namespace, name);
         self.dependencies.enter(owner);
         self.prevention.enter(owner);
     }
 
-    /// Registers a GitSync in this registry.
+    /// Registers a GitSync in the given registry.
     pub(super) fn enter_at(&self, registry: &Registry, owner: &Owner, namespace: &str, name: &str) {
         let confined_to = self.is_confined(namespace).then(|| namespace.into());
         registry.enter(owner, label(namespace, name), confined_to);
@@ -250,13 +251,13 @@ impl Context {
         self.prevention.remove(owner);
     }
 
-    /// Every existing GitSync is registered.
+    /// Records that every existing GitSync is registered.
     pub fn set_complete(&self) {
         self.registry.set_complete();
         self.prevention.set_complete();
     }
 
-    /// Whether another GitSync than `owner` wants an object, or may want it. Such an object is handed over, not
+    /// Whether a GitSync other than `owner` wants an object, or may want it. Such an object is handed over, not
     /// deleted.
     pub(super) fn is_wanted_elsewhere(&self, owner: &Owner, key: &Key) -> bool {
         self.registry.with(owner, |view| view.desired_elsewhere(key) != Elsewhere::Nobody)

@@ -21,7 +21,7 @@ use mainstay_manifest::sops::Keys;
 use mainstay_manifest::{Decoded, Decryption, Limits, Problem};
 use mainstay_object::Object;
 
-/// Keys, or the reason why there are none: the end of a sentence that begins with the name of the Secret.
+/// Keys, or the reason why there are none. The reason completes a sentence that begins with the name of the Secret.
 type Parsed = Result<Arc<Keys>, String>;
 
 /// The watched Secret of one GitSync; none by default.
@@ -36,7 +36,7 @@ pub(super) struct DecryptionSecret {
 pub(super) enum Which {
     /// All files that SOPS may have encrypted.
     All,
-    /// Files with one of these MACs or encrypted values, which patches have put into objects.
+    /// Files that contain one of these MACs or encrypted values, because patches copied them into objects.
     With { macs: HashSet<String>, values: HashSet<String> },
 }
 
@@ -118,7 +118,7 @@ impl Which {
 }
 
 impl Attempt<'_> {
-    /// Verifies the encrypted files among `files`; `was` are results for the same files.
+    /// Verifies the encrypted files among `files`; `was` contains earlier results for the same files.
     pub(super) async fn verified(
         &self,
         snapshot: &Snapshot,
@@ -134,7 +134,7 @@ impl Attempt<'_> {
         if matches!(&which, Which::With { macs, .. } if macs.is_empty()) {
             return Ok(Ok(Verified { keys: id, sealed: Vec::new() }));
         }
-        // Generated files are not in the commit, and not encrypted.
+        // Generated files are not in the commit and never encrypted.
         let files: Vec<Entry> = files.values().filter(|entry| entry.id != BlobId::NONE).cloned().collect();
         let limits = self.context.limits.clone();
         snapshot
@@ -155,7 +155,8 @@ impl Attempt<'_> {
             .await?
     }
 
-    /// Returns the problems of the encrypted input files; if there are none, the `problems` of the result.
+    /// Returns the problems of the encrypted input files, if there are any; otherwise `problems`, those of the rendered
+    /// result.
     pub(super) async fn rather(
         &self,
         snapshot: &Snapshot,

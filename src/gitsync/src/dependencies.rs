@@ -5,8 +5,8 @@
 //!
 //! Invariant: a waiting GitSync is woken when a dependency changes, and does not poll.
 //! Invariant: an existing dependency that the agent has not read yet is waited for.
-//! Invariant: an expression is evaluated when its GitSync has a commit to apply; while that waits, when one of the two
-//! GitSyncs changes.
+//! Invariant: an expression is evaluated when its GitSync has a commit to apply. While that commit waits, it is
+//! evaluated again when one of the two GitSyncs changes.
 //!
 //! Not here: the commit that waits (`attempt`).
 
@@ -84,34 +84,34 @@ impl Nodes {
 #[derive(Debug, Default)]
 struct Node {
     depends_on: Vec<Owner>,
-    /// The parsed `readyExpr` of each dependency, and its text.
+    /// The parsed `readyExpr` of each dependency, with its source.
     ready: Vec<Option<(String, Arc<Expression>)>>,
-    /// The last seen object. The watch shares it.
+    /// The last seen object, shared with the watch.
     object: Option<Arc<GitSync>>,
     /// Namespace, name of the GitRepository, and reference.
     follows: Option<(String, String, String)>,
     state: State,
-    /// Wakes its task.
+    /// Wakes the task of the GitSync.
     wake: Arc<Notify>,
-    /// Another GitSync waits for this one to look up the reference.
+    /// Whether another GitSync waits until this GitSync looks up the reference.
     is_awaited: bool,
 }
 
 /// The known state of a GitSync.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 enum State {
-    /// It exists and was not read yet.
+    /// The GitSync exists and was not read yet.
     #[default]
     Unread,
-    /// It exists and cannot be read.
+    /// The GitSync exists and cannot be read.
     Refused,
-    /// It is being deleted.
+    /// The GitSync is being deleted.
     Deleting,
-    /// It exists and was read.
+    /// The GitSync exists and was read.
     Read { generation: Option<i64>, status: Said },
 }
 
-/// The fields of a status that matter here.
+/// The fields of a status that dependants use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Said {
     generation: Option<i64>,
@@ -157,7 +157,7 @@ impl fmt::Display for Cause {
 
 impl Said {
     fn new(status: &GitSyncStatus) -> Self {
-        // A suspended GitSync may be Ready, but drift is not reverted, so it may not remain ready.
+        // A suspended GitSync may be Ready, but its drift is not reverted, so it may not remain ready.
         let suspended = conditions::status(&status.conditions, Type::Suspended).filter(|it| it.status == "True");
         let ready = suspended.or_else(|| conditions::status(&status.conditions, Type::Ready));
         Self {
@@ -196,7 +196,7 @@ struct Evaluation {
 }
 
 impl Wait {
-    /// Returns the unmet dependency; `None` if it is met.
+    /// Returns the description of the unmet dependency; `None` if the dependency is met.
     fn answer(self) -> Option<String> {
         match self {
             Self::For(what) => Some(what),
@@ -217,7 +217,7 @@ impl Node {
         Some(Evaluation { of: String::new(), at, expression: Arc::clone(expression), dependant, dependency })
     }
 
-    /// Returns why this GitSync is not ready for `commit` of its dependant; `None` if it is.
+    /// Returns why this GitSync is not ready for `commit` of its dependant; `None` if this GitSync is ready.
     fn cause(&self, dependant: &Self, commit: &str) -> Option<Cause> {
         let (generation, status) = match &self.state {
             State::Unread | State::Refused => return Some(Cause::Refused),
@@ -309,8 +309,8 @@ impl Dependencies {
         nodes.dependants(owner).filter(|node| asks(node)).chain(own).for_each(|node| node.wake.notify_one());
     }
 
-    /// Updates the status of a GitSync. `applied` is the commit that it has applied, even if handovers to other
-    /// GitSyncs are pending: one of them may depend on this one.
+    /// Updates the status of a GitSync. `applied` is the commit that the GitSync has applied, even if handovers to
+    /// other GitSyncs are pending. The receiving GitSync may depend on this GitSync.
     pub(super) fn report(&self, owner: &Owner, status: &GitSyncStatus, applied: Option<String>) {
         let mut said = Said::new(status);
         said.applied = applied.or(said.applied);
@@ -321,13 +321,13 @@ impl Dependencies {
         });
     }
 
-    /// Returns the notification of a GitSync's task. It fires when a dependency changes, or when another GitSync waits
-    /// for this one.
+    /// Returns the notification of a GitSync's task. The notification fires when a dependency changes, or when another
+    /// GitSync waits for this GitSync.
     pub(super) fn listen(&self, owner: &Owner) -> Arc<Notify> {
         Arc::clone(&self.nodes.lock().by_owner.entry(owner.clone()).or_default().wake)
     }
 
-    /// Whether another GitSync has begun to wait for this one since the last call.
+    /// Whether another GitSync has begun to wait for this GitSync since the last call.
     pub(super) fn take_awaited(&self, owner: &Owner) -> bool {
         self.nodes.lock().get_mut(owner).is_some_and(|node| std::mem::take(&mut node.is_awaited))
     }
@@ -346,9 +346,9 @@ impl Dependencies {
         };
         let answer = |waits: Vec<Wait>| waits.into_iter().filter_map(Wait::answer).collect::<Vec<_>>();
         let mut waits = if waits.iter().any(|wait| matches!(wait, Wait::Until(_))) {
-            // Expressions read whole objects, which may be large.
+            // Expressions read whole objects, which may be large, so they are evaluated on a blocking thread.
             let answered = tokio::task::spawn_blocking(move || answer(waits)).await;
-            answered.unwrap_or_else(|_| vec!["an answer to spec.dependsOn[].readyExpr".to_owned()])
+            answered.unwrap_or_else(|_| vec!["the result of spec.dependsOn[].readyExpr".to_owned()])
         } else {
             answer(waits)
         };
@@ -466,7 +466,7 @@ mod tests {
             (0..ALL).filter(is_woken).collect::<Vec<_>>()
         };
         (0..ALL).for_each(|number| dependencies.enter(&owner(number)));
-        // All but the first depend on the first. The last ones also depend on each other.
+        // Every GitSync but the first depends on the first. The last ones also depend on each other.
         for number in 1..ALL {
             let next = (number >= ALL - 3 && number + 1 < ALL).then(|| owner(number + 1));
             let on = std::iter::once(owner(0)).chain(next).collect::<Vec<_>>();

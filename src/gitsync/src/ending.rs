@@ -1,8 +1,8 @@
-//! The deletion of a GitSync: its objects are released or deleted, in whichever cluster they are, then the finalizer is
+//! The deletion of a GitSync: its objects are released or deleted, in whichever cluster they are. Then the finalizer is
 //! removed.
 //!
-//! Invariant: objects of a remote cluster, which may be gone for ever, delay the deletion by at most `spec.timeout`. A
-//! message names the cluster with the remaining objects.
+//! Invariant: objects of a remote cluster delay the deletion by at most `spec.timeout`, because that cluster may never
+//! return. A message names the cluster and the remaining objects.
 //!
 //! Not here: the decision for each object (`finalize`).
 
@@ -26,7 +26,7 @@ impl Task {
         self.context.registry.update(&self.owner, |row| row.tried = true);
         self.context.source.set_remote(&self.consumer, None);
         let placed = match self.settle_place(sync).await {
-            // The cluster is known, and its last credentials may work once more.
+            // The cluster is known, so one more request with its last credentials may succeed.
             Err(_) if !matches!(self.place, Place::Nowhere) => Ok(()),
             placed => placed,
         };
@@ -71,8 +71,8 @@ impl Task {
         }
     }
 
-    /// Whether the objects are in a remote cluster that does not report its id any more. It may be gone for ever, and
-    /// its replacement may refuse every request.
+    /// Whether the objects are in a remote cluster that no longer reports the same id. The former cluster may never
+    /// return, and a cluster at the same address may reject every request.
     async fn is_away(&mut self) -> bool {
         let engine = match &self.place {
             Place::Home => return false,
@@ -90,8 +90,8 @@ impl Task {
     }
 }
 
-/// Returns the remaining time that a deletion waits for a remote cluster that is away. Without this limit the finalizer
-/// would never be removed.
+/// Returns the remaining time that a deletion waits for an unreachable remote cluster. Without this limit, the
+/// finalizer would never be removed.
 fn left_to_wait(sync: &GitSync) -> Duration {
     let since = sync.metadata.deletion_timestamp.as_ref().map_or_else(Timestamp::now, |since| since.0);
     let passed = Timestamp::now().duration_since(since).unsigned_abs();

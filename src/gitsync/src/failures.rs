@@ -25,9 +25,9 @@ struct Failed {
     message: String,
     attempts: u32,
     again: Instant,
-    /// The drift loop creates the object as soon as the live one is gone.
+    /// Whether the drift loop creates the object as soon as the live one is gone.
     awaits_deletion: bool,
-    /// The owner in another tool, which is watched.
+    /// The object of another tool that manages this object. It is watched.
     keeper: Option<Keeper>,
 }
 
@@ -43,7 +43,7 @@ impl Failed {
 pub(super) struct Failures(HashMap<Key, Failed>);
 
 impl Failures {
-    /// Adds a failed object. The next retry waits for the backoff, and for `after` at least.
+    /// Adds a failed object. The next retry waits for the backoff, and at least for `after`.
     pub(super) fn add(&mut self, key: &Key, class: Class, reason: Reason, message: String, after: Option<Duration>) {
         let attempts = self.0.get(key).map_or(1, |failed| failed.attempts + 1);
         let backoff = class.backoff().filter(|_| class == Class::Conflict).unwrap_or(RETRY);
@@ -53,15 +53,15 @@ impl Failures {
         self.0.insert(key.clone(), failed);
     }
 
-    /// Whether an object has to be read before the next attempt: the server denied the last one, or the object exists and
-    /// belongs to another owner.
+    /// Whether an object has to be read before the next attempt: the server denied the last apply, or the object exists
+    /// and belongs to another owner.
     pub(super) fn needs_read(&self, key: &Key) -> bool {
         self.0
             .get(key)
             .is_some_and(|failed| failed.class == Class::Denied || failed.reason == Reason::OwnershipConflict)
     }
 
-    /// The drift loop creates the failed object as soon as the live one is gone.
+    /// Records that the drift loop creates the failed object as soon as the live one is gone.
     pub(super) fn await_deletion(&mut self, key: &Key) {
         if let Some(failed) = self.0.get_mut(key) {
             failed.awaits_deletion = true;
@@ -73,7 +73,7 @@ impl Failures {
         self.0.get(key).is_some_and(|failed| failed.awaits_deletion)
     }
 
-    /// Returns the objects that wait for the deletion of the live object.
+    /// Returns the objects that wait for the deletion of their live counterpart.
     pub(super) fn awaiting_deletion(&self) -> impl Iterator<Item = &Key> {
         self.0.iter().filter(|(_, failed)| failed.awaits_deletion).map(|(key, _)| key)
     }
@@ -88,7 +88,7 @@ impl Failures {
                     format!("it is managed by GitSync {other} too; remove it from one of the two"),
                 ),
                 Why::AwaitsHandover(other) => {
-                    (Class::NotReady, Reason::OwnershipConflict, format!("waiting for GitSync {other} to give it up"))
+                    (Class::NotReady, Reason::OwnershipConflict, format!("waiting for GitSync {other} to release it"))
                 }
                 Why::Terminating => (Class::NotReady, Reason::ApplyFailed, "it is being deleted".to_owned()),
                 Why::Controlled => (
@@ -105,7 +105,7 @@ impl Failures {
                 Why::Contested(keeper, _) => Some(keeper.clone()),
                 _ => None,
             };
-            // A watch shows when the keeper lets go.
+            // A watch shows when the keeper releases the object.
             let after = keeper.as_ref().filter(|keeper| keeper.is_watched()).map(|_| LONGEST);
             self.add(&refused.key, class, reason, message, after);
             if let Some(failed) = self.0.get_mut(&refused.key) {
@@ -114,12 +114,12 @@ impl Failures {
         }
     }
 
-    /// Returns the contested objects with their keepers.
+    /// Returns the objects that other tools manage, with their keepers.
     pub(super) fn contested(&self) -> impl Iterator<Item = (&Key, &Keeper)> {
         self.0.iter().filter_map(|(key, failed)| Some((key, failed.keeper.as_ref()?)))
     }
 
-    /// Makes contested objects due.
+    /// Makes the objects due that other tools manage.
     pub(super) fn retry_contested(&mut self, now: Instant) {
         for failed in self.0.values_mut().filter(|failed| failed.keeper.is_some()) {
             failed.again = now;
@@ -135,8 +135,8 @@ impl Failures {
         self.0.clear();
     }
 
-    /// Forgets failures that do not match the desired objects: failed applies of objects that left, and failed
-    /// deletions of objects that are desired again.
+    /// Forgets failures that do not match the desired objects: failed applies of removed objects, and failed deletions
+    /// of objects that are desired again.
     pub(super) fn forget_old(&mut self, desired: &[Arc<Desired>]) {
         if self.0.is_empty() {
             return;
@@ -145,8 +145,8 @@ impl Failures {
         self.0.retain(|key, failed| keys.contains(key) != (failed.reason == Reason::PruneFailed));
     }
 
-    /// Forgets failures that are not retried: the drift loop applied the object, the live object matches the commit, or
-    /// the object may stay. A failure that remained would be due for ever.
+    /// Forgets failures that no retry follows: the drift loop applied the object, the live object matches the commit,
+    /// or the object may stay. Otherwise such a failure would be due forever.
     pub(super) fn forget_settled(&mut self, plan: &Plan) {
         if self.0.is_empty() {
             return;
@@ -186,12 +186,12 @@ impl Failures {
         self.0.values().map(|failed| failed.again).min()
     }
 
-    /// Whether an object waits for another one that another GitSync may apply.
+    /// Whether an object waits for an object that another GitSync may apply.
     pub(super) fn awaits_others(&self) -> bool {
         self.0.values().any(Failed::awaits_others)
     }
 
-    /// Makes objects due that wait for another GitSync. Returns whether there are any.
+    /// Makes the objects due that wait for another GitSync. Returns whether there are any.
     pub(super) fn retry_awaiting(&mut self, now: Instant) -> bool {
         let mut any = false;
         for failed in self.0.values_mut().filter(|failed| failed.awaits_others()) {
@@ -208,14 +208,14 @@ impl Failures {
         }
     }
 
-    /// Moves the retry of objects that were due at `then` to `next`.
+    /// Postpones the objects that were due at `then` to `next`.
     pub(super) fn postpone(&mut self, then: Instant, next: Instant) {
         for failed in self.0.values_mut().filter(|failed| failed.again <= then) {
             failed.again = next;
         }
     }
 
-    /// Returns all failures as the status shows them, sorted by key.
+    /// Returns all failures in the form of the status, sorted by key.
     pub(super) fn shown(&self) -> Vec<(Class, Reason, Failure)> {
         let mut all = self.0.iter().collect::<Vec<_>>();
         all.sort_by_key(|(key, _)| *key);

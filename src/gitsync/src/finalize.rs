@@ -1,12 +1,13 @@
-//! Deletes or releases the objects of a GitSync that ends.
+//! Deletes or releases the objects of a GitSync that is being deleted.
 //!
 //! A GitSync has a finalizer only if its objects are deleted with it, so that no namespace waits for an agent that is
-//! uninstalled. The agent notices the deletion of other GitSyncs by its watch, and then removes label and ownership
-//! from their objects. If no agent runs meanwhile, the label stays. This is harmless: only objects in an inventory are
+//! uninstalled. A watch shows the deletion of other GitSyncs. The agent then removes the label and the ownership from
+//! their objects. If no agent runs at that time, the label stays. This is harmless: only objects in an inventory are
 //! managed, and an owner reference deletes the inventory with its GitSync.
 //!
-//! Invariant: the deletion of the GitSync definition never deletes a workload.
-//! Invariant: a GitSync in its own inventory waits for no object that waits for it.
+//! Invariant: the deletion of the CRD of GitSync never deletes a workload.
+//! Invariant: if a GitSync lists itself in its inventory, it does not wait for objects whose deletion waits for the
+//! GitSync.
 //! Invariant: no object is deleted or released because a GitSync could not be read: the server must have reported its
 //! deletion.
 //! Invariant: with an inventory that was rebuilt from labels, objects are released, never deleted.
@@ -31,7 +32,7 @@ use mainstay_engine::notification::WhyPruned;
 use mainstay_object::failure::Class;
 use mainstay_object::{Key, prune_order};
 
-/// Tries to release the objects of a GitSync that is gone, and the first wait between two of them.
+/// Number of attempts to release the objects of a GitSync that is gone, and the wait after the first attempt.
 const TRIES: u32 = 4;
 const WAIT: Duration = Duration::from_secs(1);
 
@@ -44,33 +45,33 @@ pub(super) enum End {
     Waiting,
 }
 
-/// The action for the objects of a GitSync that ends.
+/// The action for the objects of a deleted GitSync.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Objects {
     Delete,
     Release,
 }
 
-/// The handling of objects whose deletion takes time.
+/// Whether to wait for objects whose deletion takes time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Terminating {
     Await,
     Leave,
 }
 
-/// Whether the GitSync has our finalizer.
+/// Whether the GitSync has Mainstay's finalizer.
 pub(super) fn has_finalizer(sync: &GitSync) -> bool {
     sync.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == FINALIZER)
 }
 
 impl Attempt<'_> {
-    /// Sets our finalizer if the objects are deleted with the GitSync, otherwise removes it.
+    /// Sets Mainstay's finalizer if the objects are deleted with the GitSync, otherwise removes it.
     pub(super) async fn settle_finalizer(&self) -> Result<(), Error> {
         let required = deletes_objects(&self.sync.metadata);
         if required == has_finalizer(self.sync) { Ok(()) } else { self.set_finalizer(required).await }
     }
 
-    /// Sets our finalizer, or removes it if `required` is false. The write fails if the GitSync has changed.
+    /// Sets Mainstay's finalizer, or removes it if `required` is false. The write fails if the GitSync has changed.
     pub(super) async fn set_finalizer(&self, required: bool) -> Result<(), Error> {
         let meta = &self.sync.metadata;
         let mut finalizers = meta.finalizers.clone().unwrap_or_default();
@@ -96,9 +97,9 @@ impl Attempt<'_> {
         }
     }
 
-    /// Releases the objects of a GitSync that is gone and had no finalizer, within a few tries. If the server reported
-    /// the deletion (`deleted`) and the GitSync asks for it, its objects are deleted. The annotation may have been set
-    /// just before, without a finalizer.
+    /// Releases the objects of a GitSync that is gone and had no finalizer, in a few attempts. The objects are deleted
+    /// instead if the server reported the deletion (`deleted`) and the annotation of the GitSync requires that. A user
+    /// may have set the annotation just before the deletion, so that the finalizer was never added.
     ///
     /// # Errors
     ///
@@ -146,7 +147,7 @@ impl Attempt<'_> {
         Ok(meta.is_some_and(|m| m.uid == self.sync.metadata.uid && m.deletion_timestamp.is_none()))
     }
 
-    /// Releases the objects in a cluster that the GitSync leaves for another one.
+    /// Releases the objects in a cluster that the GitSync leaves for a different one.
     pub(super) async fn move_out(&mut self) -> Result<(), Refused> {
         self.load_inventory().await?;
         self.let_go_of(Objects::Release, Terminating::Leave).await.map(drop)
@@ -162,11 +163,12 @@ impl Attempt<'_> {
             tracing::warn!(
                 sync = self.owner.resource().as_str(),
                 objects = inventory.0.len(),
-                "the inventory was missing or damaged and was put together from labels: the objects stay, without our label"
+                "the inventory was missing or damaged and was put together from labels: the objects stay, without \
+                 Mainstay's label"
             );
         }
         if deletes && self.context.registry.with(self.owner, |view| view.others_untried()) {
-            // Until then it is unknown whether another GitSync wants one of the objects.
+            // Before all GitSyncs have a row, it is unknown whether another GitSync wants an object.
             return Ok(End::Waiting);
         }
         self.context.writer.accept(self.owner, &[], inventory.0.keys());
@@ -201,17 +203,17 @@ impl Attempt<'_> {
         Ok(End::Done)
     }
 
-    /// Whether a GitSync that is not among `going` reads its repository with an object.
+    /// Whether a GitSync that is not in `going` needs an object to read its repository.
     fn is_read_by_others(&self, key: &Key, going: &HashSet<Key>) -> bool {
         self.context.registry.with(self.owner, |view| view.reader_of(key, going).is_some())
     }
 
-    /// Leaves the objects as they are, because the ServiceAccount for their deletion or release is gone. A namespace
-    /// that is deleted with its ServiceAccounts must not wait for them.
+    /// Leaves the objects as they are, because the ServiceAccount with the permissions to delete or release them is
+    /// gone. A namespace that is deleted with its ServiceAccounts must not wait for these objects.
     async fn let_stay(&mut self, account: &ServiceAccount) -> Result<End, Refused> {
         let objects = self.inventory().map_or(0, |inventory| inventory.0.len());
         let sync = self.owner.resource().as_str();
-        tracing::warn!(sync, objects, "{account} does not exist: the objects stay as they are, with our label");
+        tracing::warn!(sync, objects, "{account} does not exist: the objects stay as they are, with Mainstay's label");
         inventory::delete(&self.context.writer, &self.inventory_owner(), &self.state.written).await?;
         self.context.writer.forget_owner(self.owner);
         Ok(End::Done)
@@ -271,7 +273,7 @@ fn refused(key: &Key, what: &str, error: &Error) -> Refused {
     Refused { class, reason: Reason::PruneFailed, message, retry_after: error.retry_after() }
 }
 
-/// Whether the definition of GitSync itself is being deleted, which deletes every GitSync.
+/// Whether the CRD of GitSync is being deleted, which deletes every GitSync.
 async fn definition_is_going(cluster: &Cluster) -> Result<bool, Error> {
     let kind =
         Kind::fixed("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions", Scope::Cluster);

@@ -1,8 +1,10 @@
-//! Reads the owners of objects in other GitOps tools: Kustomizations, Applications, HelmReleases and Helm releases.
+//! Reads the objects of other GitOps tools that manage objects: Kustomizations, Applications, HelmReleases and Helm
+//! releases.
 //!
-//! Invariant: a tool is read only if an object shows signs of it; a Secret is never read, only found.
-//! Invariant: the agent's own rights in that cluster are used, because a ServiceAccount that may apply an object may
-//! not see its other owners.
+//! Invariant: a tool is read only if an object shows signs of it. The content of a Secret is never read, only its
+//! metadata.
+//! Invariant: the agent's own permissions in that cluster are used, because a ServiceAccount that may apply an object
+//! may not be allowed to read the other tools.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -15,12 +17,20 @@ use mainstay_cluster::{Cluster, Error, Kind, LabelSelector, Scope, Selection};
 use mainstay_object::failure::chain;
 use mainstay_object::{Key, NamespacedName};
 
-/// Returns the keepers of these objects. Objects without a keeper are omitted.
+/// The namespace of Argo CD in its manifests and in its documentation.
+const ARGO_CD: &str = "argocd";
+
+/// Returns the keepers of these objects. Objects without a keeper are omitted. `trusts` returns whether the users of a
+/// namespace may claim objects of others.
 ///
 /// # Errors
 ///
-/// The cluster does not answer. If a tool may not be read, the keeper is unknown.
-pub(super) async fn keepers(cluster: &Cluster, suspects: &[(&Key, &Signs)]) -> Result<HashMap<Key, Keeper>, Error> {
+/// The cluster does not respond. A tool that may not be read gives an unknown keeper instead.
+pub(super) async fn keepers(
+    cluster: &Cluster,
+    suspects: &[(&Key, &Signs)],
+    trusts: impl Fn(&str) -> bool,
+) -> Result<HashMap<Key, Keeper>, Error> {
     if suspects.is_empty() {
         return Ok(HashMap::new());
     }
@@ -32,6 +42,11 @@ pub(super) async fn keepers(cluster: &Cluster, suspects: &[(&Key, &Signs)]) -> R
     if suspects.iter().any(|(_, signs)| signs.may_be_of_application()) {
         keepers.applications =
             unless_forbidden(listed(cluster, "argoproj.io", "Application", listed_by_application).await)?;
+        if let Found::All(lists) = &keepers.applications {
+            let namespaces = lists.values().flatten().map(NamespacedName::namespace);
+            let central = namespaces.filter(|namespace| *namespace == ARGO_CD || trusts(namespace));
+            keepers.central = central.map(str::to_owned).collect();
+        }
     }
     let helm_releases: HashSet<_> = suspects.iter().filter_map(|(_, signs)| signs.helm_release.clone()).collect();
     if !helm_releases.is_empty() {
@@ -52,7 +67,7 @@ fn unless_forbidden<T>(found: Result<T, Error>) -> Result<Found<T>, Error> {
     }
 }
 
-/// Returns the objects that objects of a kind list.
+/// Returns the objects that the objects of a kind list.
 async fn listed(cluster: &Cluster, group: &str, kind: &str, lists: fn(&Value) -> Vec<Key>) -> Result<Lists, Error> {
     let mut all = Lists::new();
     let Some(kind) = cluster.preferred_kind(group, kind).await? else { return Ok(all) };
@@ -60,7 +75,7 @@ async fn listed(cluster: &Cluster, group: &str, kind: &str, lists: fn(&Value) ->
     while let Some(object) = list.next().await {
         let object = match object {
             Ok(object) => object,
-            // Its definition was deleted meanwhile.
+            // The CRD was deleted in the meantime.
             Err(error) if error.is_not_found() => break,
             Err(error) => return Err(error),
         };
@@ -93,7 +108,7 @@ pub(super) fn records(release: &NamespacedName) -> (Arc<Kind>, Selection) {
     (kind, Selection::by_labels(labels).within(release.namespace()))
 }
 
-/// Returns the releases that Helm has a record of.
+/// Returns those releases that have a record of Helm.
 async fn released(cluster: &Cluster, names: HashSet<NamespacedName>) -> Result<HashSet<NamespacedName>, Error> {
     let mut all = HashSet::new();
     for name in names {

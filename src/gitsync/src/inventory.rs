@@ -39,11 +39,12 @@ const SMALL_INVENTORY: usize = 16 << 10;
 /// Maximum number of concurrent lists.
 const AT_ONCE: usize = 8;
 
-/// The GitSyncs that have yet to take handed over objects.
+/// The GitSyncs that have not yet taken over the objects that the owner of the inventory gives up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Awaited {
     Nobody,
-    /// Confined GitSyncs, while ours is not. Our commits do not wait for them.
+    /// Confined GitSyncs, while this GitSync is unconfined. The commits of this GitSync do not wait for confined
+    /// GitSyncs.
     Tenants,
     Peers,
 }
@@ -93,8 +94,8 @@ impl Attempt<'_> {
         Ok(())
     }
 
-    /// Reads the inventory. If the watch knows its ConfigMaps, they are read by name. A list by label would make the
-    /// server scan every ConfigMap of the namespace.
+    /// Reads the inventory. If the watch knows its ConfigMaps, they are read by name, because a list by label would
+    /// make the server scan every ConfigMap of the namespace.
     pub(super) async fn read_inventory(&self) -> Result<Found, Error> {
         let (owner, cluster) = (self.inventory_owner(), self.context.writer.cluster());
         let Some(names) = self.context.writer.inventory_maps(owner.namespace, owner.label).await else {
@@ -110,20 +111,19 @@ impl Attempt<'_> {
         Ok(Found::of(parts))
     }
 
-    /// Returns the refusal because a GitSync of this name in another cluster applies to the same cluster.
+    /// Returns the error that a GitSync of this name in a different cluster applies to the same cluster.
     fn foreign(&self, home: &str) -> Refused {
         let (namespace, label) = (self.namespace(), self.label);
         let message = format!(
             "another GitSync {namespace}/{} applies to the cluster, from {home}, so both would have the same labels; \
-             give one of them another name. If the other one does not exist any more, delete its inventory there: \
-             kubectl \
-             --kubeconfig FILE -n {namespace} delete configmap -l {INVENTORY_LABEL}={label}",
+             give one of them a different name. If the other one does not exist any more, delete its inventory there: \
+             kubectl --kubeconfig FILE -n {namespace} delete configmap -l {INVENTORY_LABEL}={label}",
             self.name()
         );
         Refused { class: Class::NotReady, reason: Reason::OwnershipConflict, message, retry_after: None }
     }
 
-    /// Returns the inventory, once it was read.
+    /// Returns the inventory; `None` until it was read.
     pub(super) fn inventory(&self) -> Option<Arc<Inventory>> {
         self.context.writer.store().inventory(self.owner)
     }
@@ -133,25 +133,25 @@ impl Attempt<'_> {
         inventory.0.keys().filter(|key| self.reaches(key)).cloned().collect()
     }
 
-    /// Publishes the objects that we manage to the other GitSyncs.
+    /// Publishes the objects that this GitSync manages to the other GitSyncs.
     fn publish_managed(&self, managed: HashSet<Key>) {
         self.context.registry.update(self.owner, |row| row.managed = Some(Arc::new(managed)));
     }
 
-    /// Publishes the objects that the written inventory lists as applied. Their handover to us is complete.
+    /// Publishes the objects that the written inventory lists as applied. Their handover to this GitSync is complete.
     fn publish_taken(&self, taken: HashSet<Key>) {
         self.context.registry.update(self.owner, |row| row.taken = Some(Arc::new(taken)));
     }
 
-    /// Removes objects that other GitSyncs have taken over, and returns who has yet to take the rest. The rest stays in
-    /// our inventory: otherwise it would be orphaned if the others stopped wanting it.
+    /// Removes objects that other GitSyncs have taken over, and returns which GitSyncs have yet to take over the rest.
+    /// The rest stays in this inventory: otherwise objects would be orphaned if the others stopped wanting them.
     pub(super) async fn hand_over(&mut self, acting: &Writer, leaving: Vec<Key>) -> Awaited {
         let (taken, mut left): (Vec<_>, Vec<_>) = self
             .context
             .registry
             .with(self.owner, |view| leaving.into_iter().partition(|key| view.taken_elsewhere(key)));
-        // Another inventory may still list an object from before its handover to us, if the last agent did not remove
-        // it there.
+        // A former inventory may still list an object that was handed over to this GitSync, if the last agent did not
+        // remove the entry.
         let ours = match self.inventory() {
             Some(inventory) => acting.still_labelled(self.label, &inventory, &taken).await,
             None => HashSet::new(),
@@ -172,14 +172,14 @@ impl Attempt<'_> {
         }
     }
 
-    /// Returns the places of a shard's objects in the repository; `None` if the commit is unknown or there is no room.
+    /// Returns the source locations of a shard's objects; `None` if the commit is unknown or there is no memory.
     fn places(&self, shard: &Shard) -> Option<Vec<u8>> {
         let desired = self.state.desired.as_ref()?;
         let of: HashMap<&Key, &Place> = desired.objects.iter().map(|one| (&one.key, &one.object.place)).collect();
         Places::encode(&desired.commit.to_string(), shard.keys.iter().map(|key| (key, of.get(key).copied())))
     }
 
-    /// Returns a digest of the source files of each shard's objects; none if the commit is unknown.
+    /// Returns a digest of the source files of each shard's objects; empty if the commit is unknown.
     fn files(&self, shards: &[Shard]) -> BTreeMap<usize, Digest> {
         let Some(desired) = &self.state.desired else { return BTreeMap::new() };
         let of: HashMap<&Key, &str> = desired.objects.iter().map(|one| (&one.key, &*one.object.place.file)).collect();
@@ -200,8 +200,8 @@ impl Attempt<'_> {
         self.state.desired.as_ref().is_some_and(|desired| Some(&*desired.commit.to_string()) != applied)
     }
 
-    /// Writes the ConfigMaps of the inventory that differ from their last written state, or whose objects are in other
-    /// files. Document and line are written, too, but a change of these alone causes no write.
+    /// Writes the ConfigMaps of the inventory that differ from their last written state, or whose objects moved to
+    /// other files. Document and line are also stored, but a change of these alone causes no write.
     pub(super) async fn save_inventory(&mut self) -> Result<(), Refused> {
         let Some(inventory) = self.context.writer.store().save(self.owner) else { return Ok(()) };
         let nothing = inventory.0.is_empty() && self.state.written.is_empty();
@@ -246,7 +246,7 @@ impl Attempt<'_> {
     }
 }
 
-/// Returns the refusal of an inventory that does not fit into memory. The next attempt tries again.
+/// Returns the error that an inventory does not fit into memory. The next attempt tries again.
 fn too_large(name: &str, bytes: usize) -> Refused {
     let message = format!(
         "the inventory (ConfigMaps mainstay-inventory-{name}-…) takes {} MiB of memory, more than the agent has left \
@@ -277,7 +277,7 @@ pub(super) struct InventoryOwner<'a> {
 
 impl InventoryOwner<'_> {
     fn config_map(&self, index: usize) -> String {
-        // The inventories of several clusters' GitSyncs share a namespace.
+        // The inventories of GitSyncs from several clusters share a namespace, so the name contains the cluster.
         let home = self.home.map(|home| format!("{:.8}-", Digest::of(home.as_bytes()).to_string())).unwrap_or_default();
         let name = format!("mainstay-inventory-{home}{}-{index}", self.name);
         if name.len() <= LONGEST_NAME {
@@ -286,7 +286,7 @@ impl InventoryOwner<'_> {
         format!("mainstay-inventory-{home}{}-{index}", Digest::of(self.name.as_bytes()))
     }
 
-    /// Returns the owner of a ConfigMap with our label.
+    /// Returns whose a ConfigMap with Mainstay's label is.
     fn judge<'m>(&self, meta: &'m ObjectMeta) -> Whose<'m> {
         let annotation = |name: &str| meta.annotations.as_ref().and_then(|all| Some(&**all.get(name)?));
         let mut owners = meta.owner_references.iter().flatten();
@@ -294,14 +294,15 @@ impl InventoryOwner<'_> {
             (None, None) => owners.any(|one| one.uid == self.uid),
             (Some(home), Some(theirs)) if home == theirs => annotation(GIT_SYNC_UID) == Some(self.uid),
             (_, Some(theirs)) => return Whose::Foreign(theirs),
-            // This inventory belongs to the Mainstay in that cluster.
+            // This inventory belongs to the agent in the target cluster itself.
             (Some(_), None) if owners.any(|one| one.kind == "GitSync") => return Whose::Foreign(ITSELF),
             (Some(_), None) => false,
         };
         if is_ours { Whose::Ours } else { Whose::Nobodys }
     }
 
-    /// Adds a ConfigMap to the parts if it belongs to this GitSync. A returned result is final.
+    /// Adds a ConfigMap to the parts if it belongs to this GitSync. If a result is returned, it is final and no further
+    /// ConfigMap matters.
     fn take(&self, map: &Value, parts: &mut Parts) -> Option<Found> {
         let meta = meta_of(map);
         // A ConfigMap that is read by name may have lost its label.
@@ -320,7 +321,7 @@ impl InventoryOwner<'_> {
         }
     }
 
-    /// Returns the ConfigMap of a shard and of its objects' places, with its name.
+    /// Returns the name and the content of the ConfigMap for a shard and the source locations of its objects.
     fn document(&self, shard: &Shard, places: Option<Vec<u8>>) -> (String, Value) {
         let name = self.config_map(shard.index);
         let mut body = json!({
@@ -347,11 +348,11 @@ impl InventoryOwner<'_> {
 /// An inventory as found.
 #[derive(Debug)]
 pub(super) enum Found {
-    /// It exists. The map has the digest of each ConfigMap that it was read from, by position.
+    /// The inventory exists. The map contains the digest of each ConfigMap that the inventory was read from, by index.
     Whole(Inventory, BTreeMap<usize, Digest>),
-    /// It does not exist.
+    /// The inventory does not exist.
     Missing,
-    /// It cannot be read.
+    /// The inventory cannot be read.
     Damaged,
     /// A GitSync of the same name in this other cluster has an inventory here.
     Foreign(String),
@@ -371,7 +372,7 @@ impl Found {
 /// The owner of a ConfigMap with the label of a GitSync.
 enum Whose<'m> {
     Ours,
-    /// A GitSync that was deleted since, or none.
+    /// A GitSync that was deleted in the meantime, or no GitSync.
     Nobodys,
     /// A GitSync in another cluster.
     Foreign(&'m str),
@@ -407,8 +408,8 @@ async fn read(cluster: &Cluster, owner: &InventoryOwner<'_>) -> Result<Found, Er
     Ok(Found::of(parts))
 }
 
-/// Returns the ConfigMaps of an inventory, at most one more than are read. Those of other clusters' GitSyncs are
-/// omitted.
+/// Returns the ConfigMaps of an inventory, but at most one more than the agent would read. ConfigMaps of GitSyncs in
+/// other clusters are omitted.
 pub(super) async fn read_config_maps(cluster: &Cluster, owner: &InventoryOwner<'_>) -> Result<Vec<Value>, Error> {
     let own = config_maps_of(cluster, owner)
         .try_filter(|map| std::future::ready(matches!(owner.judge(&meta_of(map)), Whose::Ours)));
@@ -435,7 +436,7 @@ pub(super) fn content(map: &Value, field: &str) -> Option<Vec<u8>> {
     STANDARD.decode(text).ok()
 }
 
-/// Deletes the ConfigMaps of an inventory. A ConfigMap that replaced one of them stays.
+/// Deletes the ConfigMaps of an inventory. A ConfigMap that was recreated under the same name stays.
 pub(super) async fn delete(
     writer: &Writer,
     owner: &InventoryOwner<'_>,
@@ -452,15 +453,15 @@ pub(super) async fn delete(
     Ok(())
 }
 
-/// Rebuilds an inventory from the objects of all listable kinds that carry our label and our entry in `managedFields`.
-/// Objects without our entry copied the label (Endpoints from their Service, a Secret from another namespace), and so
-/// did objects with a controller. No UID is noted, because no apply of ours was answered. An agent with `is_restricted`
-/// rights skips kinds that it may not list.
+/// Rebuilds an inventory from the objects of all listable kinds that carry Mainstay's label and Mainstay's entry in
+/// `managedFields`. Objects with a controller or without that entry only copied the label (Endpoints from their
+/// Service, a Secret from another namespace). No UID is recorded, because this agent received no response to an apply.
+/// An agent with `is_restricted` permissions skips kinds that it may not list.
 async fn labelled(cluster: &Cluster, label: &str, is_restricted: bool) -> Result<Inventory, Error> {
     let kinds = cluster.kinds().await?.into_iter().filter(|kind| kind.listable && kind.patchable);
     let lists = stream::iter(kinds).map(|kind| async move {
         let list = cluster.list_metadata(&kind, Selection::labelled(SYNC_LABEL, label));
-        // Only this much of each object is kept: labelled objects may be untrusted and large.
+        // Only the entry of each object is kept, because labelled objects may be untrusted and large.
         let entries = list.try_filter_map(|meta| std::future::ready(Ok(entry_of(&kind, &meta))));
         entries.try_collect::<Vec<_>>().await
     });

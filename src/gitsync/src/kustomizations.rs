@@ -1,4 +1,4 @@
-//! The built kustomizations of a commit. They are kept while their inputs do not change.
+//! The built kustomizations of a commit. A built kustomization is reused while its inputs do not change.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use mainstay_object::{Digest, Object};
 pub(super) struct BuiltKustomizations {
     /// The kustomization in each file.
     pub(super) by_file: BTreeMap<String, Built>,
-    /// All objects with the changes of the GitSync.
+    /// The result of the overlay: all objects with the changes in the GitSync's spec.
     pub(super) overlaid: Option<Built>,
     /// Files outside of `baseDir` that kustomizations and charts read, by path.
     pub(super) outside: BTreeMap<String, Entry>,
@@ -21,17 +21,17 @@ pub(super) struct BuiltKustomizations {
 /// A built kustomization. Encrypted values in it stay encrypted.
 #[derive(Debug)]
 pub(super) struct Built {
-    /// A digest of its inputs.
+    /// A digest of the inputs.
     pub(super) key: Digest,
     pub(super) objects: Vec<Arc<Object>>,
-    /// The encrypted files that it read.
+    /// The encrypted files that the build read.
     pub(super) verified: Verified,
 }
 
 /// The encrypted files among the inputs.
 #[derive(Debug, Default)]
 pub(super) struct Verified {
-    /// The keys that verified them.
+    /// The keys that verified the files.
     pub(super) keys: Option<KeyId>,
     pub(super) sealed: Vec<Arc<Sealed>>,
 }
@@ -42,7 +42,7 @@ impl BuiltKustomizations {
         self.outside.values().cloned().collect()
     }
 
-    /// Notes the files that a kustomization read.
+    /// Records the files that a kustomization read.
     pub(super) fn read(&mut self, base_dir: &str, files: &BTreeMap<String, Entry>) {
         let is_below =
             |path: &str| base_dir.is_empty() || path.strip_prefix(base_dir).is_some_and(|rest| rest.starts_with('/'));

@@ -11,7 +11,7 @@
 //!   commit. [`plan`] selects the objects to apply, and [`prune`] those to delete. [`registry`] has the claims of other
 //!   GitSyncs. [`contested`] has the objects that other GitOps tools keep, which [`former_owners`] reads.
 //! - **perform**: writes the [`inventory`], then applies and deletes objects. [`failures`] schedules retries,
-//!   [`prevented`] selects objects that are protected from changes by hand, and [`terminating`] tracks pending
+//!   [`prevented`] selects objects that are protected from manual changes, and [`terminating`] tracks pending
 //!   deletions. [`rerun`] runs Jobs again. [`finalize`] releases all objects at the end of a GitSync ([`ending`]).
 //! - **report**: turns an [`outcome`], on success and on failure, into a [`status`] with [`conditions`]. [`urgency`]
 //!   decides how soon it is written.
@@ -20,9 +20,9 @@
 //!
 //! | request | when | purpose |
 //! |---|---|---|
-//! | inventory, before applies | the plan has objects that it does not list | lists every object that the agent may have created, even if the agent is killed before the answer |
+//! | inventory, before applies | the plan has objects that the inventory does not list | lists every object that the agent may have created, even if the agent is killed before the response |
 //! | apply | once per new or changed object | an object that was planned as new but exists is refused (409); only then it is read and planned again |
-//! | inventory, after applies | an answer had another UID or digest, or an object left | a UID allows a deletion; a digest saves an apply after a restart; an entry completes a handover from another GitSync |
+//! | inventory, after applies | a response had a different UID or digest, or an object left | a UID allows a deletion; a digest saves an apply after a restart; an entry completes a handover from another GitSync |
 //! | status | a change that users wait for; counters every 5 s | shows the applied commit, the health, the failures and the reverts |
 //! | Event | a commit is applied in full, or fails | informs only; equal Events are aggregated, and those above the rate limit are dropped |
 //!

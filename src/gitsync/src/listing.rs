@@ -1,5 +1,5 @@
-//! The managed objects of a GitSync as the cluster records them: its inventory, and the places of the objects in the
-//! repository. Used by commands, which run outside of the agent.
+//! The managed objects of a GitSync as the cluster records them: its inventory, and the source locations of the objects
+//! in the repository. Used by commands, which run outside of the agent.
 //!
 //! Not here: decisions. The agent reads inventories itself (`inventory`).
 
@@ -34,7 +34,7 @@ pub enum Listing {
 pub struct Listed {
     /// Every object with its entry.
     pub objects: BTreeMap<Key, Entry>,
-    /// The places of objects in the repository, with the commit.
+    /// The source locations of objects in the repository, each with the commit.
     pub places: HashMap<Key, (Arc<str>, Place)>,
 }
 
@@ -65,7 +65,7 @@ async fn listing_by(cluster: &Cluster, home: Option<&str>, sync: &GitSync) -> Re
     let mut listed = Listed { objects: inventory.0.into_iter().collect(), ..Listed::default() };
     for (map, shard) in maps.iter().zip(&contents) {
         let (Some(places), Ok(keys)) = (content(map, PLACES_KEY), Inventory::keys_of(shard)) else { continue };
-        // Another agent wrote it, or it belongs to other objects: the places are unknown.
+        // The locations belong to other objects or were written by another version, so they are unknown.
         let Ok(places) = Places::decode(&places, &keys.iter().collect::<Vec<_>>()) else { continue };
         let commit: Arc<str> = places.commit.into();
         listed.places.extend(places.of.into_iter().map(|(key, place)| (key, (Arc::clone(&commit), place))));

@@ -1,4 +1,4 @@
-//! A commit that did not fit into memory. It is not read again before there may be enough.
+//! A commit that did not fit into memory. It is read again only when there may be enough memory.
 //!
 //! Not here: waiting for memory (`memory_wait`).
 
@@ -23,13 +23,14 @@ pub(super) struct NoMemory {
     /// The read commit, and the digest of its variables.
     pub(super) commit: Commit,
     pub(super) values: Option<Digest>,
-    /// Minimum of required memory, in bytes.
+    /// Minimum memory that the commit requires, in bytes.
     pub(super) bytes: usize,
     pub(super) message: String,
 }
 
 impl NoMemory {
-    /// Returns the refusal. It is retried when there is room and periodically, because other GitSyncs may need less.
+    /// Returns the error. The commit is retried when memory becomes free, and periodically, because other GitSyncs may
+    /// need less.
     pub(super) fn refused(&self) -> Refused {
         let (class, message) = (Class::NotReady, self.message.clone());
         Refused { class, reason: Reason::MemoryExhausted, message, retry_after: None }

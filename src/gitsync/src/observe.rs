@@ -1,11 +1,11 @@
 //! Reads the inputs of an attempt: the remote of the GitSync, the commit of its reference, the desired objects, and the
 //! live objects.
 //!
-//! Invariant: an object that is not known to exist is not read. It is applied as new, and the server refuses that if
+//! Invariant: an object that is not known to exist is not read. It is applied as new; the server rejects that apply if
 //! the object exists.
-//! Invariant: other unknown objects cost one metadata LIST per kind, or per kind and namespace with a ServiceAccount,
-//! which may have rights in some namespaces only. Few objects of a kind are listed by name. There is never a GET per
-//! object.
+//! Invariant: the other unknown objects cost one metadata LIST per kind. With a ServiceAccount, which may have
+//! permissions in some namespaces only, they cost one LIST per kind and namespace. Few objects of a kind are listed by
+//! name. There is never a GET per object.
 //!
 //! Not here: the inventory (`inventory`).
 
@@ -63,7 +63,7 @@ type Unseen = Vec<(HashSet<Key>, Error)>;
 
 impl Task {
     /// Returns the remote of the GitRepository, and whether the keys for its signatures are known. Watches only the
-    /// Secrets that it names.
+    /// Secrets that the GitRepository references.
     pub(super) async fn remote(
         &mut self,
         sync: &GitSync,
@@ -79,8 +79,8 @@ impl Task {
         remote_of(repository, &known, self.context.source.egress(namespace))
     }
 
-    /// Returns the artifact that the GitSync follows, or why its kind is not known; `None` if it follows a
-    /// GitRepository.
+    /// Returns the artifact that the GitSync follows, or why the OCIRepositories are unknown; `None` if the GitSync
+    /// follows a GitRepository.
     pub(super) fn artifact(&self, sync: &GitSync) -> Option<Result<Option<RemoteUrl>, &'static str>> {
         let namespace = sync.metadata.namespace.as_deref().unwrap_or_default();
         let source = sync.spec.source_ref.as_ref()?;
@@ -145,8 +145,10 @@ pub(super) fn remote_of(
     let mut remote =
         Remote { url, credentials, connection, verification: None, submodules: spec.submodules, lfs: spec.lfs };
     let verification = match (&spec.verify, &known.verify) {
-        (Some(verify), Some(known)) => is_usable(&verify.secret_ref.name, "keys that may sign", known)
-            .and_then(|()| Ok(Verification::new(Some(verify), known.data())?)),
+        (Some(verify), Some(known)) => {
+            is_usable(&verify.secret_ref.name, "public keys for signature verification", known)
+                .and_then(|()| Ok(Verification::new(Some(verify), known.data())?))
+        }
         _ => Ok(None),
     };
     let trusted = verification.map(|verification| remote.verification = verification);
@@ -232,7 +234,7 @@ impl Attempt<'_> {
             self.state.progress.begin(Step::Render(found.commit));
             self.decode(remote, (snapshot, found.commit), &resolved.directory, of).await?
         };
-        // The files that kustomizations and charts read are known only now.
+        // Only now, after rendering, are the files known that kustomizations and charts read.
         let capabilities = self.asked_capabilities().await?;
         let tree = contents(self.state.kustomizations.outside(), capabilities);
         let (commit, lfs, values, keys) = (found.commit, remote.lfs, request.values, request.keys);
@@ -259,7 +261,7 @@ impl Attempt<'_> {
     }
 
     /// Emits a message if a branch moved to a commit that does not descend from its previous one, as far as the mirror
-    /// shows that.
+    /// has the history.
     async fn emit_rewritten(&mut self, remote: &Remote, snapshot: &Snapshot, found: &ResolvedRef) {
         let name = found.full_name().unwrap_or_default().to_owned();
         let status = self.sync.status.as_ref();
@@ -268,7 +270,7 @@ impl Attempt<'_> {
         });
         let now = (found.commit, name.clone(), remote.url.clone());
         let Some((old, old_name, old_url)) = self.state.read.replace(now).or(earlier) else { return };
-        // A branch of another repository is another branch.
+        // A branch of the same name in a different repository is a different branch.
         let is_same = name == old_name && remote.url == old_url;
         let Some(branch) = name.strip_prefix("refs/heads/").filter(|_| is_same && old != found.commit) else { return };
         if let Ok(Ok(Ancestry::Other)) = snapshot.blocking(move |snapshot| snapshot.ancestry(old)).await {
@@ -338,13 +340,13 @@ impl Attempt<'_> {
         placed.map_err(|unplaced| {
             self.state.readable = self.readable(&decoded.objects, directory);
             let refused = refused_for(&unplaced.problems);
-            // No event reports that a kind was defined by another client, so the attempt is retried.
+            // No event reports that another client created the CRD of a kind, so the attempt is retried.
             let class = if unplaced.lacks_kinds_only { Class::NotReady } else { refused.class };
             Refused { class, ..refused }
         })
     }
 
-    /// Returns why the files are refused. `bytes`: the memory that was not admitted, or 0.
+    /// Returns why the files are refused. `bytes` is the memory that was not granted, or 0.
     fn refuse_files(&mut self, problems: &[Problem], bytes: usize, (request, commit): (Request, Commit)) -> Refused {
         match (problems, bytes) {
             ([only], bytes @ 1..) => {
@@ -406,8 +408,9 @@ impl Attempt<'_> {
         Ok(decoded)
     }
 
-    /// Returns the objects of a commit with problems. Each object has also the key that it would have if its kind were
-    /// cluster-scoped. Objects that this GitSync may not touch are omitted, because it cannot claim them.
+    /// Returns the keys of the objects of a commit that has problems. Each object has two keys: with its namespace, and
+    /// as if its kind were cluster-scoped. Objects that this GitSync may not touch are omitted, because it cannot claim
+    /// them.
     fn readable(&self, objects: &[Arc<Object>], directory: &Directory) -> HashSet<Key> {
         let placed = |object: &Arc<Object>| {
             let namespace = object.key.namespace.clone().unwrap_or_else(|| Arc::from(&*directory.target_namespace));
@@ -416,14 +419,15 @@ impl Attempt<'_> {
         objects.iter().flat_map(placed).filter(|key| self.reaches(key)).collect()
     }
 
-    /// Enforces the commit that the last agent applied, if a new agent cannot use the newest commit.
+    /// Restores the commit that the last agent applied, if a new agent cannot use the newest commit.
     pub(super) async fn keep_what_was_applied(&mut self, remote: &Remote, directory: &Directory) {
         let applied = self.sync.status.as_ref().and_then(|status| status.applied_commit.clone());
         let (None, Some(commit), false) = (self.state.begun, applied, self.state.looked_back) else { return };
         if self.state.lacks_values || self.state.lacks_keys {
             return;
         }
-        // The commit was verified when it was applied. Keys that expired or left the Secret since do not invalidate it.
+        // The commit was verified when it was applied. Keys that have expired or were removed since then do not
+        // invalidate it.
         let remote = &remote.without_verification();
         let kept = async {
             let reference = Reference::parse(&commit)?;
@@ -473,8 +477,8 @@ impl Attempt<'_> {
         Ok(Observed { inventory, kept, waiting, live, terminating, contested })
     }
 
-    /// Whether an object is applied as new without a read: it is not known to exist. If it exists, the server refuses
-    /// the apply.
+    /// Whether an object is applied as new without a read, because it is not known to exist. If it exists, the server
+    /// rejects the apply.
     fn may_be_new(&self, key: &Key, inventory: &Inventory) -> bool {
         let was_answered = inventory.0.get(key).is_some_and(|entry| entry.uid.is_some());
         let is_free = !was_answered && !self.state.rebuilt && !self.state.failed.needs_read(key);
@@ -496,7 +500,7 @@ impl Attempt<'_> {
         Ok(Observed { inventory, waiting, live, contested, ..Observed::default() })
     }
 
-    /// Reads live objects. Objects that the server refuses to show count as failed and are not applied.
+    /// Reads live objects. An object that may not be read counts as failed and is not applied.
     async fn live(&mut self, desired: &[&Arc<Desired>]) -> Result<(Seen, HashSet<Key>), Refused> {
         let (live, unseen) = live(self.acting()?.cluster(), desired, self.label).await?;
         let mut failed = HashSet::new();
@@ -512,7 +516,7 @@ impl Attempt<'_> {
 }
 
 impl Attempt<'_> {
-    /// Returns the keepers of these objects in other GitOps tools.
+    /// Returns those of these objects that other GitOps tools manage, with the keepers.
     pub(super) async fn contested(
         &self,
         resolved: &ResolvedSync,
@@ -520,7 +524,9 @@ impl Attempt<'_> {
     ) -> Result<HashMap<Key, Keeper>, Refused> {
         let suspects = live.iter().filter(|(_, live)| resolved.takes_over_known() && live.signs.any());
         let suspects = suspects.map(|(key, live)| (key, &live.signs)).collect::<Vec<_>>();
-        Ok(former_owners::keepers(self.context.writer.cluster(), &suspects).await?)
+        // The agent's rules are about namespaces of its own cluster.
+        let trusts = |namespace: &str| self.context.is_elsewhere() || !self.context.is_confined(namespace);
+        Ok(former_owners::keepers(self.context.writer.cluster(), &suspects, trusts).await?)
     }
 }
 
@@ -535,7 +541,7 @@ fn listing(
     Ok((listing, alone))
 }
 
-/// Returns the message about a commit without the directory, and about the objects that were applied from it.
+/// Returns the message that a commit lacks the directory, with the fate of the objects that were applied from it.
 fn without_directory(missing: &MissingDirectory, managed: usize, sync: &Owner, commit: &str) -> String {
     let kept = match managed {
         0 => return missing.to_string(),
@@ -554,13 +560,13 @@ fn refused_for(problems: &[Problem]) -> Refused {
     Refused::invalid(Reason::ManifestInvalid, lines.join("\n"))
 }
 
-/// Reads live objects, and returns those of kinds that may not be listed with the error. The owner of an unseen object
-/// is unknown, so it cannot be applied.
+/// Reads live objects. Also returns the objects of kinds that may not be listed, with the error. The owner of such an
+/// object is unknown, so it cannot be applied.
 async fn live(cluster: &Cluster, desired: &[&Arc<Desired>], label: &str) -> Result<(Seen, Unseen), Error> {
     let mut kinds = BTreeMap::new();
     for object in desired {
         let kind = &object.kind;
-        // A ServiceAccount may have rights in some namespaces only.
+        // A ServiceAccount may have permissions in some namespaces only.
         let namespace = cluster.acts_as().and(object.key.namespace.as_ref());
         let id = (&kind.group, &kind.version, &kind.kind, namespace);
         kinds.entry(id).or_insert_with(|| (Arc::clone(kind), HashSet::new())).1.insert(object.key.clone());
@@ -592,7 +598,7 @@ async fn of_kind(
     while let Some(meta) = list.next().await {
         let meta = match meta {
             Ok(meta) => meta,
-            // A kind that this commit defines is not served yet.
+            // The CRD of the kind is in this commit and not applied yet.
             Err(error) if error.is_not_found() => break,
             Err(error) => return Err(error),
         };
@@ -604,7 +610,7 @@ async fn of_kind(
     Ok(found)
 }
 
-/// Splits few objects of a kind into one list each: the server finds an object by name without a scan.
+/// Splits a list of few objects of a kind into one list each: the server finds an object by name without a scan.
 fn by_name((kind, keys): (Arc<Kind>, HashSet<Key>)) -> Vec<(Arc<Kind>, HashSet<Key>)> {
     if keys.len() > NAMED {
         return vec![(kind, keys)];

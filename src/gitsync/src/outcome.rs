@@ -26,7 +26,7 @@ pub enum Outcome {
     Frozen {
         /// The commit that waits.
         commit: String,
-        /// The window that holds it.
+        /// The window that holds the commit.
         freeze: Freeze,
         /// The time when the previous commit was applied.
         since: Timestamp,
@@ -53,13 +53,13 @@ pub enum Outcome {
         failures: Vec<(Class, Reason, Failure)>,
         /// Removed objects that are kept, with the reason.
         held: Vec<String>,
-        /// Those of them that a user must release: the object, and its text in `held`.
+        /// Kept objects that a user must release: the object, and its entry in `held`.
         safeguarded: Vec<(String, String)>,
-        /// The guard that holds all of them, and the remedy.
+        /// The guard that holds all removed objects, and the remedy.
         guard: Option<String>,
         /// The number of pending deletions.
         pruning: usize,
-        /// A remark although no object failed.
+        /// A remark that is shown although no object failed.
         note: Option<String>,
         /// When the commit was applied.
         since: Timestamp,
@@ -77,7 +77,7 @@ impl Outcome {
         matches!(self, Self::Applied { pruning: 1.., .. } | Self::Applied { note: Some(_), .. })
     }
 
-    /// Moves the start of the health timeout to `time` if that is later.
+    /// Moves the start of the health timeout to `time` if `time` is later.
     pub(super) fn began_no_earlier_than(&mut self, time: Option<Timestamp>) {
         if let (Self::Applied { since, .. } | Self::Frozen { since, .. }, Some(time)) = (self, time) {
             *since = time.max(*since);
@@ -96,7 +96,7 @@ pub struct Facts<'a> {
     pub reference: Option<&'a str>,
     /// Commit and tree that were last applied in full.
     pub applied: Option<(&'a str, &'a str)>,
-    /// The applications of commits, newest first; `None` if this agent applied none.
+    /// The last applied commits, newest first; `None` if this agent applied none.
     pub history: Option<&'a [AppliedCommit]>,
     /// The handled sync request.
     pub request: Option<&'a str>,
@@ -110,21 +110,21 @@ pub struct Facts<'a> {
     pub drift: DriftPolicy,
     /// The directory of the repository, as in the spec.
     pub base_dir: &'a str,
-    /// If all manifests are ignored, the reason.
+    /// The reason why all manifests are ignored, if they are.
     pub left_out: Option<&'a str>,
-    /// The health timeout if Ready waits for health.
+    /// The health timeout, if Ready waits for health.
     pub wait: Option<Duration>,
     /// Whether there are windows.
     pub windows: bool,
-    /// Whether an attacker on the network path can replace the repository.
+    /// Whether an attacker on the network path can replace the content of the repository.
     pub unprotected: bool,
     /// The commit that was applied in spite of a window.
     pub window_override: Option<&'a WindowOverride>,
-    /// The error in the annotation that should lift the guards.
+    /// The error in the annotation that was meant to lift the guards.
     pub refused_permission: Option<&'a str>,
     /// Removed objects that are still being deleted; `None` before the first round.
     pub terminating: Option<&'a Listed<Terminating>>,
-    /// Whether changes by hand should be prevented.
+    /// Whether manual changes should be prevented.
     pub prevent: bool,
     /// The state of the prevention; `None` if it is inactive.
     pub prevention: Option<&'a prevention::State>,
@@ -194,7 +194,7 @@ impl From<mainstay_git::Error> for Refused {
     }
 }
 
-/// Returns the reason for a GitSync that cannot use a Secret in this state.
+/// Returns the condition's reason for a GitSync that cannot use a Secret in this state.
 pub(super) fn reason_of_secret(class: Class, known: &Known) -> Reason {
     match known {
         Known::Absent => Reason::SecretNotFound,
@@ -203,12 +203,12 @@ pub(super) fn reason_of_secret(class: Class, known: &Known) -> Reason {
     }
 }
 
-/// Refuses a Secret with unknown contents; `what` names its purpose.
+/// Refuses a Secret with unknown contents; `what` describes the expected contents.
 pub(super) fn is_usable(name: &str, what: &str, known: &Known) -> Result<(), Refused> {
     let Some((class, problem)) = known.problem() else { return Ok(()) };
     let reason = reason_of_secret(class, known);
     let message = match known {
-        // A withheld Secret does not hold `what`.
+        // The contents of a withheld Secret are unknown, so the message does not say `what`.
         Known::Withheld { .. } => format!("Secret {name} {problem}"),
         _ => format!("Secret {name} with the {what} {problem}"),
     };

@@ -1,4 +1,4 @@
-//! Checks the fields of a GitSync that change the rendered directory, as far as the spec itself shows errors.
+//! Checks the overlay fields of a GitSync, which change the rendered directory, as far as the spec alone shows errors.
 //!
 //! Not here: the targets of patches and components, which the tool checks.
 
@@ -25,11 +25,11 @@ pub(super) fn wrong(spec: &GitSyncSpec) -> Option<String> {
     for (name, value) in [("spec.namePrefix", &spec.name_prefix), ("spec.nameSuffix", &spec.name_suffix)] {
         let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
         if value.as_ref().is_some_and(|value| value.is_empty() || !value.chars().all(is_name)) {
-            lines.push(format!("{name} is no part of a name; use lower case letters, digits, `-` and `.`"));
+            lines.push(format!("{name} cannot be part of a name; use lower case letters, digits, `-` and `.`"));
         }
     }
     if let Some(wrong) = spec.override_namespace.as_deref().map(syntax::dns_label).filter(|wrong| !wrong.is_empty()) {
-        lines.push(format!("spec.overrideNamespace is no namespace: {}", wrong.join("; ")));
+        lines.push(format!("spec.overrideNamespace is not a valid namespace: {}", wrong.join("; ")));
     }
     for (index, _) in spec.components.iter().enumerate().filter(|(_, path)| path.trim().is_empty()) {
         lines.push(format!("spec.components[{index}] is empty; name a directory, relative to baseDir"));
@@ -46,7 +46,7 @@ pub(super) fn wrong(spec: &GitSyncSpec) -> Option<String> {
 fn image_problem(image: &Image) -> Option<&'static str> {
     let given = [&image.new_name, &image.new_tag, &image.digest];
     if given.iter().any(|value| value.as_deref() == Some("")) {
-        return Some("newName, newTag and digest are not empty where they are given");
+        return Some("newName, newTag and digest must not be empty");
     }
     if image.new_tag.is_some() && image.digest.is_some() {
         return Some("it has a newTag and a digest; keep one of the two");
@@ -96,9 +96,9 @@ mod tests {
                 "spec.patches[0].patch is empty",
                 "spec.images[0]: it changes nothing",
                 "spec.images[1]: it has a newTag and a digest",
-                "spec.images[2]: newName, newTag and digest are not empty",
-                "spec.namePrefix is no part of a name",
-                "spec.overrideNamespace is no namespace: a DNS-1035 label",
+                "spec.images[2]: newName, newTag and digest must not be empty",
+                "spec.namePrefix cannot be part of a name",
+                "spec.overrideNamespace is not a valid namespace: a DNS-1035 label",
                 "spec.components[0] is empty",
                 "spec.commonMetadata.labels: mainstay.dev/sync is Mainstay's own",
                 "spec.commonMetadata.labels: Invalid value: \"a b\"",

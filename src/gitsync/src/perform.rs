@@ -31,7 +31,7 @@ use mainstay_git::Commit;
 use mainstay_object::Key;
 use mainstay_object::failure::{Class, chain};
 
-/// Maximum number of objects of a stage that are applied as new before the first answers show whether they exist.
+/// Maximum number of objects of a stage that are applied as new before the first responses show whether they exist.
 const PROBED: usize = 16;
 /// Maximum length of a subject in the history, in characters.
 const SUBJECT: usize = 72;
@@ -56,7 +56,7 @@ impl Attempt<'_> {
             self.save_inventory().await?;
         }
         self.give_up_lost(plan);
-        // The new commit counts from now on: removed objects are not restored any more.
+        // From now on, drift is compared with the new commit: removed objects are not restored any more.
         self.context.writer.accept(self.owner, &desired.objects, plan.leaving.keys());
         let earlier = self.state.tally.take().filter(|(commit, _)| *commit == desired.commit);
         let mut tally = earlier.map(|(_, tally)| tally).unwrap_or_default().next_round(plan.unchanged.len());
@@ -98,13 +98,14 @@ impl Attempt<'_> {
         Ok(Outcome::Applied { failures, held, safeguarded, guard, pruning: left.pruning, note, since })
     }
 
-    /// Returns the time of the lookup that found the commit. A commit that is applied again was found long ago.
+    /// Returns the time of the lookup that found the commit, or now for a commit that is applied again, whose lookup
+    /// was long ago.
     fn began(&self, commit: Commit) -> Instant {
         let is_again = self.state.applied.is_some_and(|(applied, _)| applied == commit);
         self.state.seen.filter(|_| !is_again).map_or_else(Instant::now, |(_, at)| at)
     }
 
-    /// Returns the time since which the commit is carried out.
+    /// Returns when this GitSync began to apply the commit.
     fn since(&mut self, commit: Commit) -> Timestamp {
         let known = self.state.since.filter(|(of, _)| *of == commit);
         let (_, since) = *self.state.since.insert(known.unwrap_or_else(|| (commit, Timestamp::now())));
@@ -129,7 +130,7 @@ impl Attempt<'_> {
             }
             let mut found = self.apply_steps(facts, &steps, known.as_ref(), (&mut left, tally)).await;
             if !found.is_empty() {
-                // The other new objects may exist, too, so they are read together.
+                // The other new objects may exist, too. They are read together.
                 let new = again.extract_if(.., |step| step.expect == Expect::Absent);
                 found.extend(new.map(|step| step.desired));
             }
@@ -164,7 +165,7 @@ impl Attempt<'_> {
                 continue;
             }
             left.extend(known.and_then(|known| left_in(known, &desired, &applied)));
-            // The object was not created. If it stayed in the inventory, it could not leave again.
+            // The object was not created. An inventory entry for it could never be removed.
             let is_denied = matches!(&applied, Applied::Failed(error) if error.class() == Class::Denied);
             let key = &desired.key;
             let is_new = || steps.iter().any(|step| step.expect == Expect::Absent && step.desired.key == *key);
@@ -202,8 +203,8 @@ impl Attempt<'_> {
         Ok(again.stages.into_values().flatten().collect())
     }
 
-    /// Takes over fields that an earlier version left to known appliers in our objects, if these tools do not keep the
-    /// objects any more.
+    /// Takes over fields that an earlier version left to known appliers in Mainstay's objects, if these tools do not
+    /// manage the objects any more.
     async fn take_over_left(
         &mut self,
         resolved: &ResolvedSync,
@@ -229,7 +230,7 @@ impl Attempt<'_> {
         Ok(())
     }
 
-    /// Forgets the applied state of objects that another GitSync has taken from us.
+    /// Forgets the applied state of objects that another GitSync has taken over.
     fn give_up_lost(&self, plan: &Plan) {
         let lost = plan.refused.iter().filter(|refused| matches!(refused.why, Why::Claimed(_)));
         let lost = lost.map(|refused| refused.key.clone()).collect::<Vec<_>>();
@@ -246,7 +247,7 @@ impl Attempt<'_> {
         }
         let inventory = self.inventory().unwrap_or_default();
         let beyond = inventory.0.keys().filter(|key| !self.reaches(key));
-        held.all.extend(beyond.map(|key| format!("{key}: a GitSync in this namespace may not touch it")));
+        held.all.extend(beyond.map(|key| format!("{key}: a GitSync in this namespace may not manage it")));
         drop(inventory);
         held.all.extend(self.context.registry.with(self.owner, |view| {
             let taker = |key: &Key| Some((key.to_string(), view.taker_that_cannot_read(key)?));
@@ -255,7 +256,7 @@ impl Attempt<'_> {
             plan.leaving.handed_over.iter().filter_map(taker).map(waits).collect::<Vec<_>>()
         }));
         if !may_prune {
-            // Deletions are held in this round, so they have not failed again.
+            // Deletions are held in this round, so their earlier failures do not count any more.
             self.state.failed.forget_deletions();
             let kept = plan.leaving.prune.iter();
             held.all.extend(kept.map(|key| format!("{key}: kept until everything else is applied")));
@@ -285,7 +286,7 @@ impl Attempt<'_> {
         }
     }
 
-    /// Registers paused objects, which are applied when the pause ends.
+    /// Records paused objects. They are applied when the pause ends.
     fn await_break_glass(&mut self, plan: &Plan) {
         for desired in &plan.paused {
             self.context.writer.insert_paused(self.owner, desired);
@@ -303,11 +304,8 @@ impl Attempt<'_> {
                 return;
             }
             Applied::Immutable(error, why) => {
-                let message = format!(
-                    "a field differs that cannot be changed; {}: {}",
-                    why.text(key),
-                    error.cause_at(&desired.object)
-                );
+                let message =
+                    format!("an immutable field differs; {}: {}", why.text(key), error.cause_at(&desired.object));
                 self.state.failed.add(key, Class::Invalid, Reason::Immutable, message, None);
                 if self.context.writer.has_successor(key) {
                     self.state.failed.await_deletion(key);
@@ -322,12 +320,12 @@ impl Attempt<'_> {
                 return;
             }
             Change::Terminating => {
-                let mut message = "it is being deleted; it is created again when it is gone".to_owned();
+                let mut message = "it is being deleted; it is recreated when it is gone".to_owned();
                 let awaits = put.awaits.filter(|_| self.context.writer.has_successor(key));
                 if let Some(awaits) = &awaits {
                     let (since, waits) = (awaits.since, waits_for(&awaits.finalizers));
                     message =
-                        format!("it is being deleted, since {since}, and {waits}; it is created again once it is gone");
+                        format!("it is being deleted, since {since}, and {waits}; it is recreated once it is gone");
                 }
                 self.state.failed.add(key, Class::NotReady, Reason::ApplyFailed, message, None);
                 if let Some(awaits) = awaits {
@@ -348,8 +346,8 @@ impl Attempt<'_> {
         self.state.failed.remove(key);
     }
 
-    /// Deletes removed objects. Returns the number of pending deletions, and the objects that another GitSync wants
-    /// now.
+    /// Deletes removed objects. Returns the number of pending deletions, and the objects that another GitSync now
+    /// wants.
     async fn prune(
         &mut self,
         acting: &Writer,
@@ -394,7 +392,7 @@ impl Attempt<'_> {
                     wanted.push(key);
                 }
                 Pruned::Kept(why) => {
-                    // The user who set an annotation knows about it.
+                    // The user who set the annotation knows that the object is kept.
                     let needs_release = !matches!(why, Kept::Annotation(_) | Kept::Paused);
                     held.add(&key, prune::kept(why, &key, self.owner, &commit), needs_release);
                 }
@@ -419,7 +417,7 @@ impl Attempt<'_> {
         self.context.emit_about(self.owner, regarding, &message);
     }
 
-    /// Adds an application to the history. If the earlier ones cannot be read, it is left out.
+    /// Adds an applied commit to the history. If the earlier history cannot be read, the commit is not added.
     async fn remember(&mut self, desired: &DesiredState, tally: &Tally, duration: Duration) {
         let earlier = match self.state.history.take() {
             Some(known) => known,
@@ -446,7 +444,7 @@ impl Attempt<'_> {
         self.state.history = Some(std::iter::once(applied).chain(earlier).take(HISTORY).collect());
     }
 
-    /// Reads the history in the status. The cached object is without it.
+    /// Reads the history in the status, which the cached object does not contain.
     async fn stored_history(&self) -> Result<Vec<AppliedCommit>, mainstay_cluster::Error> {
         if self.sync.status.as_ref().is_none_or(|status| status.applied_commit.is_none()) {
             return Ok(Vec::new());
@@ -488,7 +486,7 @@ impl Attempt<'_> {
     }
 }
 
-/// Returns the object if known appliers still own fields of it after its apply.
+/// Returns the object if known appliers still own some of its fields after its apply.
 fn left_in(known: &Appliers, desired: &Arc<Desired>, applied: &Applied) -> Option<(Arc<Desired>, Live)> {
     let Applied::Done(put) = applied else { return None };
     known.would_remove(put.answer.pointer("/metadata/managedFields")?, desired)?;
@@ -503,8 +501,8 @@ struct Left {
     held: HeldBack,
     /// The number of pending deletions.
     pruning: usize,
-    /// Objects that another GitSync wants since the plan was made.
+    /// Objects that another GitSync has wanted since the plan was made.
     wanted: Vec<Key>,
-    /// Whether all objects are deleted that may be.
+    /// Whether all objects are deleted that may be deleted.
     is_complete: bool,
 }

@@ -1,10 +1,10 @@
-//! The move of a GitSync to another cluster: its own, or the one of `spec.kubeConfig`. The objects in the previous
+//! The move of a GitSync to a different cluster: its own, or the one of `spec.kubeConfig`. The objects in the previous
 //! cluster are released.
 //!
-//! Invariant: no object is deleted because a GitSync moved to another cluster.
+//! Invariant: no object is deleted because a GitSync moved to a different cluster.
 //! Invariant: while the cluster is unknown, nothing is read or written in any cluster.
-//! Invariant: the state of one cluster says nothing about another one. In a new cluster, a GitSync starts as new, or
-//! with the inventory that it has there.
+//! Invariant: the state of one cluster is never applied to a different one. In a new cluster, a GitSync starts as new,
+//! or with the inventory that it has there.
 //!
 //! Not here: the connection (`clusters`).
 
@@ -32,11 +32,11 @@ impl Task {
         }
     }
 
-    /// Moves to the cluster that the GitSync names now.
+    /// Moves to the cluster that the spec selects.
     ///
     /// # Errors
     ///
-    /// The cluster is unknown or does not answer. The last applied commit stays enforced if possible.
+    /// The cluster is unknown or does not respond. The last applied commit stays enforced if possible.
     pub(super) async fn settle_place(&mut self, sync: &GitSync) -> Result<(), Refused> {
         let home = Arc::clone(&self.home);
         let plain = plain_http(home.source.allows_local());
@@ -47,7 +47,7 @@ impl Task {
         if engine.cluster.is_in_trouble() {
             let id = engine.cluster.id().await.map_err(|error| unreached(&of, &error))?;
             if id != engine.id() {
-                // The same address and credentials may lead to another cluster now.
+                // The same address and credentials may reach a different cluster now.
                 engine.retire();
                 engine = home.engine(&self.owner, &of, &by).await?;
             }
@@ -63,7 +63,7 @@ impl Task {
             Place::Elsewhere(before) if Arc::ptr_eq(before, &engine) => return Ok(()),
             _ if is_same => {}
             Place::Elsewhere(before) if before.of != engine.of => self.release_there(sync, &Arc::clone(before)).await,
-            _ if was.is_some() => self.say_left(was.as_deref(), "its Secret names another cluster now"),
+            _ if was.is_some() => self.say_left(was.as_deref(), "its Secret now contains a different cluster"),
             Place::Home | Place::Nowhere | Place::Elsewhere(_) => self.release_home(sync).await?,
         }
         let context = Arc::clone(&engine.context);
@@ -85,7 +85,7 @@ impl Task {
                 if let Some(was) = &was
                     && *was != self.home.home.id().await?
                 {
-                    self.say_left(Some(was), "spec.kubeConfig was taken out while no agent was connected to it");
+                    self.say_left(Some(was), "spec.kubeConfig was removed while no agent was connected to it");
                 }
             }
         }
@@ -108,7 +108,7 @@ impl Task {
         self.forget_cluster();
     }
 
-    /// Releases the objects in the GitSync's own cluster, which it leaves.
+    /// Releases the objects in the GitSync's own cluster, which the GitSync leaves.
     async fn release_home(&mut self, sync: &GitSync) -> Result<(), Refused> {
         if !has_objects(sync) {
             return Ok(());
@@ -124,7 +124,7 @@ impl Task {
         let why = match released {
             Ok(Ok(())) => return,
             Ok(Err(refused)) => refused.message,
-            Err(_) => "it does not answer".to_owned(),
+            Err(_) => "it does not respond".to_owned(),
         };
         self.say_left(Some(engine.id()), &why);
     }

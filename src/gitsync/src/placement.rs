@@ -19,8 +19,8 @@ use mainstay_object::{Digest, Key, Object};
 /// Maximum length of a label value.
 const LONGEST: usize = 63;
 
-/// Returns the label value of all objects of a GitSync: `<namespace>.<name>`; if that is too long, the beginning of the
-/// name and a hash. Names contain no `_`, which separates the two, so no two GitSyncs share a label.
+/// Returns the label value of all objects of a GitSync: `<namespace>.<name>`. If that is too long, it is the beginning
+/// of the name and a hash, separated by `_`. Names contain no `_`, so no two GitSyncs share a label.
 pub fn label(namespace: &str, name: &str) -> Arc<str> {
     let plain = format!("{namespace}.{name}");
     if plain.len() <= LONGEST {
@@ -37,9 +37,9 @@ pub type Served = BTreeMap<(Arc<str>, Arc<str>), Option<Arc<Kind>>>;
 pub enum Reach {
     /// All objects: the GitSync is in the agent's namespace or in a trusted one.
     Cluster,
-    /// Objects of its own namespace, and no cluster-scoped ones.
+    /// Objects of the GitSync's own namespace, and no cluster-scoped ones.
     OwnNamespace,
-    /// Objects in these namespaces, which are all that the agent sees, and cluster-scoped ones.
+    /// Objects in the namespaces that the agent sees, and cluster-scoped ones.
     Namespaces(Arc<[String]>),
 }
 
@@ -73,13 +73,13 @@ impl Reach {
 pub struct Placing<'a> {
     /// Namespace of the GitSync.
     pub own_namespace: &'a str,
-    /// Namespace for objects that name none.
+    /// Namespace for objects without a namespace.
     pub target_namespace: &'a str,
     /// Value of the label.
     pub label: &'a Arc<str>,
     /// The objects that the GitSync may touch.
     pub reach: Reach,
-    /// The fields that are left to others.
+    /// The fields that Mainstay leaves to other field managers.
     pub ignore: &'a IgnoreRules,
 }
 
@@ -88,7 +88,8 @@ pub struct Placing<'a> {
 pub struct Unplaced {
     /// All problems.
     pub problems: Vec<Problem>,
-    /// All problems are kinds that the cluster does not serve. Another client may define them at any time.
+    /// Whether all problems are kinds that the cluster does not serve. Another client may create their CRDs at any
+    /// time.
     pub lacks_kinds_only: bool,
 }
 

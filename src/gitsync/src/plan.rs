@@ -4,7 +4,8 @@
 //! Invariant: an object that already matches the commit causes no request.
 //!
 //! Not here: reads and writes. The observed state is the input, the plan is the output. `prune` decides on deletions.
-//! Only the registry changes here: one step checks that no other GitSync claims an object, and reserves it.
+//! The registry is the only state that changes here: one step checks that no other GitSync claims an object, and
+//! reserves it.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -35,15 +36,15 @@ pub struct Live {
     pub resource_version: String,
     /// The ownership label.
     pub label: Option<String>,
-    /// `metadata.managedFields`, for an object that is not ours yet.
+    /// `metadata.managedFields`, for an object that this GitSync does not manage yet.
     pub managed_fields: Value,
-    /// Whether it is paused.
+    /// Whether the object is paused.
     pub paused: bool,
-    /// Whether it is being deleted.
+    /// Whether the object is being deleted.
     pub terminating: bool,
-    /// Whether a controller owns it.
+    /// Whether a controller owns the object.
     pub controlled: bool,
-    /// Signs of other tools that may keep it.
+    /// Signs of other tools that may manage the object.
     pub signs: Signs,
 }
 
@@ -52,7 +53,7 @@ impl Live {
     pub fn of(meta: &ObjectMeta, label: &str, now: Timestamp) -> Self {
         let own = meta.labels.as_ref().and_then(|labels| labels.get(SYNC_LABEL)).cloned();
         let managed_fields = match &meta.managed_fields {
-            // A copied label does not make an object ours.
+            // A copied label alone does not show that this GitSync applied the object.
             Some(entries) if own.as_deref() != Some(label) || !entries.iter().any(is_ours) => {
                 serde_json::to_value(entries).unwrap_or_default()
             }
@@ -89,12 +90,12 @@ pub struct Observed {
     pub kept: HashSet<Key>,
     /// Objects whose last apply failed and whose retry is not due.
     pub waiting: HashSet<Key>,
-    /// The live objects that are neither unchanged nor in the two sets above, as far as a read was necessary. An object
-    /// that is not known to exist is applied as new; if it exists, the server refuses that.
+    /// The live objects that are neither unchanged nor in `kept` or `waiting`, as far as a read was necessary. An
+    /// object that is not known to exist is applied as new; if the object exists, the server rejects the apply.
     pub live: HashMap<Key, Live>,
     /// Removed objects that were still being deleted in the last round.
     pub terminating: HashSet<Key>,
-    /// The objects that other GitOps tools keep, with the keeper.
+    /// The objects that other GitOps tools manage, each with its keeper.
     pub contested: HashMap<Key, Keeper>,
 }
 
@@ -102,7 +103,7 @@ pub struct Observed {
 #[derive(Clone)]
 pub(super) struct DesiredState {
     pub(super) commit: Commit,
-    /// First line of its message.
+    /// First line of the commit message.
     pub(super) subject: Arc<str>,
     /// The contents; `None` if the directory is gone and its deletion was allowed.
     pub(super) tree: Option<Contents>,
@@ -111,7 +112,7 @@ pub(super) struct DesiredState {
     /// Whether Git LFS files are fetched.
     pub(super) lfs: bool,
     pub(super) generation: Option<i64>,
-    /// The capabilities of the cluster, if a chart asks for them.
+    /// The capabilities of the cluster, if a chart reads them.
     pub(super) capabilities: Option<Digest>,
     /// The values of variables, if any are substituted.
     pub(super) values: Option<Digest>,
@@ -125,7 +126,7 @@ pub(super) struct DesiredState {
 pub struct Facts<'a> {
     /// The commit.
     pub commit: &'a str,
-    /// The remote and reference that the GitSync follows, as one text.
+    /// The remote and reference that the GitSync follows, as one string.
     pub branch: &'a str,
     /// The desired objects of the commit.
     pub desired: &'a [Arc<Desired>],
@@ -135,11 +136,11 @@ pub struct Facts<'a> {
     pub prune: bool,
     /// Whether a user allowed all deletions of this commit.
     pub allows_prune: bool,
-    /// The field managers whose fields become ours when an object is adopted.
+    /// The field managers whose fields are taken over when an object is adopted.
     pub former: &'a Appliers,
-    /// The field managers whose fields become ours in an object that an earlier version adopted.
+    /// The field managers whose fields are taken over in an object that an earlier version adopted.
     pub left: &'a Appliers,
-    /// Whether fields of known appliers become ours, too, if no tool keeps the object.
+    /// Whether fields of known appliers are taken over, too, if no tool manages the object.
     pub takes_over_known: bool,
 }
 
@@ -155,15 +156,15 @@ pub struct Refused {
 /// The reason why an object is not applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// Another GitSync manages it.
+    /// Another GitSync manages the object.
     Claimed(String),
-    /// Another GitSync of the same branch has yet to hand it over.
+    /// Another GitSync of the same branch has yet to hand over the object.
     AwaitsHandover(String),
-    /// It is being deleted.
+    /// The object is being deleted.
     Terminating,
-    /// A controller owns it.
+    /// A controller owns the object.
     Controlled,
-    /// Another GitOps tool keeps it. The paths are fields that an apply would remove, for messages.
+    /// Another GitOps tool manages the object. The paths are fields that an apply would remove, for messages.
     Contested(Keeper, Vec<String>),
 }
 
@@ -174,13 +175,13 @@ pub struct Plan {
     pub stages: BTreeMap<Stage, Vec<Step>>,
     /// Objects that match the commit.
     pub unchanged: Vec<Arc<Desired>>,
-    /// Paused objects that are not ours yet.
+    /// Paused objects that this GitSync does not manage yet.
     pub paused: Vec<Arc<Desired>>,
     /// Objects that cannot be applied now.
     pub refused: Vec<Refused>,
     /// The removed objects.
     pub leaving: Leaving,
-    /// The plan takes an object from a confined GitSync, which must plan again.
+    /// Whether the plan takes an object from a confined GitSync, which must then plan again.
     pub outranks: bool,
 }
 
@@ -197,16 +198,17 @@ impl Plan {
             || self.leaving.held.iter().any(|(_, why)| matches!(why, Held::Awaits(_)))
     }
 
-    /// Whether other GitSyncs read their repositories with a held object. They may stop doing so.
+    /// Whether a held object is one that another GitSync needs to read its repository. The other GitSync may stop using
+    /// it.
     pub(super) fn awaits_readers(&self) -> bool {
         self.leaving.held.iter().any(|(_, why)| matches!(why, Held::Read(_)))
     }
 }
 
-/// The applies that go before the deletions of a plan.
+/// The results of the applies that precede the deletions of a plan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Applies {
-    /// One of them failed.
+    /// An apply failed.
     pub failed: bool,
     /// The inventory was rebuilt from labels.
     pub rebuilt: bool,
@@ -223,7 +225,7 @@ pub fn plan(registry: &mut View<'_>, facts: &Facts<'_>) -> Plan {
     let mut plan = Plan::default();
     plan_applies(registry, facts, &mut plan);
     let desired = desired.iter().map(|d| &d.key).collect::<HashSet<_>>();
-    // Without removed objects, no GitSync is waited for.
+    // Without removed objects, the plan waits for no other GitSync.
     let leaves = observed.inventory.0.keys().any(|key| !desired.contains(key));
     let pending = leaves.then(|| registry.sibling_pending(branch, commit)).flatten();
     let prune = match pending {
@@ -255,7 +257,7 @@ fn plan_applies(registry: &mut View<'_>, facts: &Facts<'_>, plan: &mut Plan) {
     for (stage, desired) in sorted {
         let key = &desired.key;
         let live = facts.observed.live.get(key);
-        // An object that was taken from us does not match our last apply.
+        // An object that another GitSync took over does not match this GitSync's last apply.
         let is_outranked = registry.is_outranked(key);
         if !is_outranked && is_unchanged(desired, facts.observed.inventory.0.get(key)) && live.is_none() {
             plan.unchanged.push(Arc::clone(desired));
@@ -301,7 +303,7 @@ fn refused(registry: &View<'_>, facts: &Facts<'_>, desired: &Desired, live: Opti
     }
 }
 
-/// Returns the reason why an object that is not ours yet is left to its keeper.
+/// Returns the reason why an object that this GitSync does not manage yet is left to the tool that manages it.
 fn contested(facts: &Facts<'_>, desired: &Desired, live: Option<&Live>) -> Option<Why> {
     let live = live.filter(|live| !is_managed(facts, desired, live))?;
     let keeper = facts.observed.contested.get(&desired.key)?;
@@ -313,7 +315,7 @@ fn is_managed(facts: &Facts<'_>, desired: &Desired, live: &Live) -> bool {
     live.is_ours(desired) && facts.observed.inventory.0.contains_key(&desired.key)
 }
 
-/// Returns the field managers whose fields become ours with an apply.
+/// Returns the field managers whose fields are taken over by an apply.
 fn appliers(facts: &Facts<'_>, desired: &Desired, live: Option<&Live>, expect: &Expect) -> Appliers {
     let is_left = facts.takes_over_known && live.is_some() && !facts.observed.contested.contains_key(&desired.key);
     let some = match expect {

@@ -16,7 +16,7 @@ use mainstay_engine::managed::inventory::Inventory;
 use mainstay_engine::prevention::{Limit, Protection, Wanted};
 use mainstay_object::Owner;
 
-/// Returns the protection for a GitSync whose objects carry `label`; `None` if it is unknown.
+/// Returns the protection for a GitSync whose objects carry `label`; `None` if the protection is unknown.
 pub(super) fn wanted(
     sync: &GitSync,
     label: &str,
@@ -34,7 +34,7 @@ pub(super) fn wanted(
         _ if rights.is_trusted(namespace) => Limit::None,
         None => Limit::Namespaces(BTreeSet::from([namespace.to_owned()])),
         Some(_) => {
-            // For objects that were never applied, the rights are unknown.
+            // For objects that were never applied, the permissions are unknown.
             let applied = inventory?.0.iter().filter(|(_, entry)| entry.uid.is_some());
             let namespaces: BTreeSet<String> =
                 applied.filter_map(|(key, _)| key.namespace.as_deref().map(str::to_owned)).collect();

@@ -1,7 +1,7 @@
 //! Previews a sync: runs the attempt of the agent up to its plan, then performs each step as a dry run.
 //!
 //! Invariant: nothing is written: no object, no status, no Event, no inventory. Every write is a dry run.
-//! Invariant: all requests use the rights of the user, never those of a ServiceAccount.
+//! Invariant: all requests use the permissions of the user, never those of a ServiceAccount.
 //!
 //! Not here: dependencies of the GitSync, and the limits that flags of the agent set. Only the agent knows these.
 
@@ -59,28 +59,28 @@ pub struct Preview {
     label: Arc<str>,
     resolved: ResolvedSync,
     state: SyncState,
-    /// Live objects that must not be shown.
+    /// Live objects whose content must not be shown.
     applied: Confidential,
 }
 
-/// Live objects with values of Secrets, even if the revision has none in them.
+/// Live objects that contain values of Secrets, even if the revision inserts none into them.
 #[derive(Clone, Debug, Default)]
 struct Confidential {
     keys: HashSet<Key>,
-    /// These objects are unknown, so every object counts.
+    /// Whether these objects are unknown. Every object is then confidential.
     is_any: bool,
 }
 
 /// A commit, as far as it was read.
 #[derive(Clone)]
 pub struct Revision {
-    /// Its id.
+    /// The id of the commit.
     pub commit: String,
     /// Short name of the reference, or the commit id.
     pub reference: String,
-    /// Problems for which the agent would refuse the commit.
+    /// Problems that would make the agent refuse the commit.
     pub notes: Vec<String>,
-    /// The commit id that allows its deletions, if the revision is committed.
+    /// The commit id that a user must name to allow the deletions, if the revision is committed.
     allowed: String,
     objects: Vec<Arc<Desired>>,
     request: SyncRequest,
@@ -88,7 +88,7 @@ pub struct Revision {
 }
 
 impl Revision {
-    /// Returns the revision as one of a work tree. Its commit id is known only after the commit.
+    /// Returns the revision as that of a work tree, whose commit id is unknown until it is committed.
     #[must_use]
     pub fn of_work_tree(self) -> Self {
         Self { allowed: "$(git rev-parse HEAD) # once it is committed".to_owned(), ..self }
@@ -100,7 +100,7 @@ impl Revision {
 pub struct Changes {
     /// All objects: those of the revision in apply order, then removed objects.
     pub objects: Vec<Previewed>,
-    /// Remarks about all of them.
+    /// Remarks about all objects together.
     pub notes: Vec<String>,
 }
 
@@ -155,7 +155,7 @@ impl Preview {
         let liveness = Liveness::default();
         // Dry runs are not followed up.
         let writer = Writer::for_dry_runs(cluster, liveness.component("dry runs"));
-        // The agent's namespace is unknown here. A GitSync that manages the agent is mostly in the same namespace.
+        // The agent's namespace is unknown here. A GitSync that manages the agent is usually in the agent's namespace.
         writer.set_installation(Installation::in_namespace(&namespace));
         // The limits that the agent's flags set are unknown here.
         let rights = Rights { trusted: vec![namespace.clone()], ..Rights::default() };
@@ -228,7 +228,7 @@ impl Preview {
     ///
     /// # Errors
     ///
-    /// The commit cannot be read, or it has problems. All problems are named.
+    /// The commit cannot be read, or it has problems. The error lists all problems.
     pub async fn read(&mut self, remote: &Remote, reference: &Reference) -> Result<Revision, NoPreview> {
         let resolved = self.resolved.clone();
         let attempt = &mut self.attempt();
@@ -254,7 +254,7 @@ impl Preview {
     }
 
     /// Reads the applied commit, if the repository has it, to find live objects with values of Secrets. Returns a
-    /// remark about hidden objects. The Secrets may have changed since.
+    /// remark about hidden objects, because the Secrets may have changed since the apply.
     pub async fn look_at_applied(&mut self, remote: &Remote, revision: &Revision) -> Option<String> {
         let applied = self.sync.status.as_ref().and_then(|status| status.applied_commit.clone());
         if applied.as_ref() == Some(&revision.commit) {
@@ -307,7 +307,8 @@ impl Preview {
     ///
     /// # Errors
     ///
-    /// The cluster does not answer, or the inventory cannot be read. A refusal of one object is shown with that object.
+    /// The cluster does not respond, or the inventory cannot be read. An object that the server rejects is shown with
+    /// its error instead.
     pub async fn against_cluster(&mut self, revision: &Revision) -> Result<Changes, NoPreview> {
         let mut notes = Vec::new();
         let acting = self.attempt().acting()?;
@@ -331,7 +332,7 @@ impl Preview {
         let plan = self.plan(revision, observed);
         let mut objects = Vec::with_capacity(revision.objects.len());
         let is_seen = |desired: &&Arc<Desired>| !unseen.contains_key(&desired.key);
-        // Unchanged objects that were deleted in the cluster would be created again.
+        // Unchanged objects that were deleted in the cluster would be recreated.
         let gone = plan.unchanged.iter().filter(is_seen);
         let gone =
             gone.map(|one| Step { desired: Arc::clone(one), expect: Expect::Absent, appliers: Appliers::default() });
@@ -414,7 +415,7 @@ impl Preview {
                 .map(|(key, held)| Previewed::left(key, version(key), Fate::LeftAlone(held.text(owner, commit)))),
         );
         all.extend(plan.leaving.handed_over.iter().map(|key| {
-            let words = "it left this GitSync and goes to another one that wants it";
+            let words = "it left this GitSync and moves to another GitSync that declares it";
             Previewed::left(key, version(key), Fate::LeftAlone(words.to_owned()))
         }));
         Ok(all)
@@ -433,11 +434,11 @@ impl Preview {
         let meta = acting.cluster().get_metadata(&kind, key.namespace.as_deref(), &key.name).await?;
         let Some(meta) = meta else { return Ok(None) };
         let permission = if revision.request.allows_prune() { Permission::Allowed } else { Permission::Unasked };
-        // Objects that grant rights to the agent are recognized only by their label here.
+        // Only the label shows here whether an object grants permissions to the agent.
         Ok(Some(match acting.may_delete(key, installation::Live::Metadata(&meta), &self.label, entry, permission) {
             Deletion::Allowed => Fate::Pruned,
             Deletion::UnderWay(_) => Fate::LeftAlone("it is being deleted already".to_owned()),
-            Deletion::NotOurs => Fate::LeftAlone("it has another owner by now, and is released".to_owned()),
+            Deletion::NotOurs => Fate::LeftAlone("it now has a different owner; Mainstay stops managing it".to_owned()),
             Deletion::Kept(why) => Fate::LeftAlone(kept(why, key, &self.owner, &revision.commit)),
         }))
     }
@@ -450,8 +451,8 @@ impl Preview {
         }
     }
 
-    /// Reads the managed objects of other GitSyncs whose labels were seen. Returns a remark about those that cannot be
-    /// read.
+    /// Reads the managed objects of the GitSyncs whose labels occur on live objects. Returns a remark about GitSyncs
+    /// that cannot be read.
     async fn know_others(&self, cluster: &Cluster, seen: impl Iterator<Item = &Value>) -> Option<String> {
         let now = Timestamp::now();
         let mut labels: HashSet<String> =
@@ -495,7 +496,7 @@ impl Preview {
     }
 }
 
-/// Reads the live objects. Returns also the objects that cannot be read, with the error.
+/// Reads the live objects. Also returns the objects that cannot be read, with the error.
 async fn look(cluster: &Cluster, objects: &[Arc<Desired>]) -> (HashMap<Key, Value>, HashMap<Key, String>) {
     let looks = objects.iter().map(async |desired| {
         let found = cluster.get(&desired.kind, desired.key.namespace.as_deref(), &desired.key.name).await;
@@ -507,7 +508,7 @@ async fn look(cluster: &Cluster, objects: &[Arc<Desired>]) -> (HashMap<Key, Valu
         match found {
             Ok(Some(live)) => drop(seen.insert(desired.key.clone(), live)),
             Ok(None) => {}
-            // A kind that this commit defines.
+            // The CRD of this kind is in the commit.
             Err(error) if error.is_not_found() => {}
             Err(error) => drop(unseen.insert(desired.key.clone(), error.about(&desired.object).cause_text())),
         }
@@ -522,8 +523,8 @@ fn metadata(live: &Value) -> ObjectMeta {
 fn refused_as(why: &Why) -> Fate {
     match why {
         Why::Claimed(other) => Fate::Failed(format!("GitSync {other} manages it")),
-        Why::AwaitsHandover(other) => Fate::Waits(format!("GitSync {other} has yet to give it up")),
-        Why::Terminating => Fate::Waits("it is being deleted; it is created again when it is gone".to_owned()),
+        Why::AwaitsHandover(other) => Fate::Waits(format!("GitSync {other} has not released it yet")),
+        Why::Terminating => Fate::Waits("it is being deleted; it is recreated when it is gone".to_owned()),
         Why::Controlled => Fate::Failed("a controller owns it".to_owned()),
         Why::Contested(keeper, removed) => Fate::Failed(format!("{}{}", keeper.text(), would_go(removed))),
     }
@@ -558,11 +559,11 @@ fn fate(step: &Step, live: Option<&Value>, outcome: DryRun) -> Fate {
                 AllowedBy::Spec => "spec.replace",
             };
             let before = super::previewed::comparable(&desired.kind, live.cloned().unwrap_or_default());
-            let note = format!("a field differs that cannot be changed; {by} lets it be deleted and created again");
+            let note = format!("an immutable field differs; {by} allows the replacement of the object");
             Fate::Replaced { after: desired.body_in_place_of(&before), before, note }
         }
         DryRun::Immutable(error, why) => Fate::Failed(format!(
-            "a field differs that cannot be changed; {}: {}",
+            "an immutable field differs; {}: {}",
             why.text(&desired.key),
             error.cause_at(&desired.object)
         )),

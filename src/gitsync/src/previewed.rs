@@ -1,7 +1,7 @@
-//! The effect of a commit on each object, from its live state and the answer to a dry run.
+//! The effect of a commit on each object, from its live state and the response to a dry run.
 //!
-//! Invariant: two states of an object are equal here exactly if an apply changes no field that a client wrote. Fields
-//! of the server, and the status of kinds with a status subresource, are ignored.
+//! Invariant: two states of an object count as equal exactly if an apply changes no field that a client wrote. Fields
+//! that the server maintains, and the status of kinds with a status subresource, are ignored.
 //!
 //! Not here: the output, and hidden values.
 
@@ -20,13 +20,13 @@ const BOOKKEEPING: [&str; 6] =
 pub struct Previewed {
     /// The object.
     pub key: Key,
-    /// Its `apiVersion`.
+    /// The `apiVersion` of the object.
     pub api_version: String,
-    /// Its place in the repository; `None` if it was removed.
+    /// The location in the repository; `None` if the object was removed.
     pub place: Option<Place>,
     /// Whether its content must be hidden.
     pub is_confidential: bool,
-    /// The effect on it.
+    /// The effect on the object.
     pub fate: Fate,
 }
 
@@ -35,14 +35,14 @@ pub struct Previewed {
 pub enum Fate {
     /// The live object matches the commit.
     Unchanged,
-    /// It does not exist and is created.
+    /// The object does not exist and is created.
     Created {
         /// The applied object.
         after: Value,
         /// A remark.
         note: Option<String>,
     },
-    /// It is changed.
+    /// The object is changed.
     Changed {
         /// The live state.
         before: Value,
@@ -51,7 +51,7 @@ pub enum Fate {
         /// A remark.
         note: Option<String>,
     },
-    /// The change is not possible in place, so the object is deleted and created again.
+    /// The change is not possible in place, so the object is replaced: deleted and recreated.
     Replaced {
         /// The live state.
         before: Value,
@@ -60,11 +60,11 @@ pub enum Fate {
         /// The reason why this is allowed.
         note: String,
     },
-    /// It was removed from the repository and is deleted.
+    /// The object was removed from the repository and is deleted.
     Pruned,
-    /// Its change waits for this condition.
+    /// The change waits for this condition.
     Waits(String),
-    /// It is left alone for this reason, which is no failure.
+    /// The object is left alone for this reason. This is not a failure.
     LeftAlone(String),
     /// The apply is refused, or its result cannot be determined.
     Failed(String),
@@ -94,7 +94,7 @@ impl Fate {
         }
     }
 
-    /// Returns the states before and after, as far as they are known.
+    /// Returns the states before and after the change, as far as they are known.
     pub fn states(&self) -> (Option<&Value>, Option<&Value>) {
         match self {
             Self::Created { after, .. } => (None, Some(after)),
@@ -147,13 +147,13 @@ pub(super) fn comparable(kind: &Kind, mut object: Value) -> Value {
     object
 }
 
-/// Compares the live object with the answer to a dry run.
+/// Compares the live object with the response to a dry run.
 pub(super) fn changed(kind: &Kind, before: Value, after: Value, note: Option<String>) -> Fate {
     let (before, after) = (comparable(kind, before), comparable(kind, after));
     if before == after { Fate::Unchanged } else { Fate::Changed { before, after, note } }
 }
 
-/// Compares two commits. Returns the objects of the commit after, and those that only the commit before has.
+/// Compares two commits. Returns the objects of the later commit, and those that only the earlier commit has.
 pub(super) fn between<'d>(
     before: impl Iterator<Item = &'d Desired>,
     after: impl Iterator<Item = &'d Desired>,

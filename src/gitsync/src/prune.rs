@@ -23,14 +23,14 @@ const NAMED: usize = 5;
 /// Maximum number of shown characters of an annotation.
 const SHOWN: usize = 80;
 
-/// The deletions that are possible.
+/// The deletions that are allowed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Prune {
     /// None: `prune: false`.
     Off,
-    /// None yet: another GitSync has not planned.
+    /// None yet: another GitSync has not planned the commit.
     Deferred(Pending),
-    /// Those that the guards allow.
+    /// The removed objects that no guard holds.
     Guarded,
     /// All removed objects: `mainstay.dev/allow-prune` names the commit.
     Allowed,
@@ -45,7 +45,7 @@ pub struct Leaving {
     pub handed_over: Vec<Key>,
     /// Objects that are kept, with the reason.
     pub held: Vec<(Key, Held)>,
-    /// The guard that holds all of them.
+    /// The guard that holds all removed objects.
     pub guard: Option<Guard>,
 }
 
@@ -54,13 +54,13 @@ pub struct Leaving {
 pub enum Held {
     /// The GitSync does not prune.
     Off,
-    /// Another GitSync may want it.
+    /// Another GitSync may want the object.
     Awaits(Pending),
     /// A guard holds all objects.
     Guard,
-    /// Its deletion deletes other objects.
+    /// The deletion would delete other objects, too.
     Much(&'static str),
-    /// This GitSync reads its repository with it.
+    /// This GitSync needs the object to read its repository.
     Read(String),
 }
 
@@ -151,7 +151,7 @@ impl Leaving {
         self.prune.iter().chain(self.held.iter().map(|(key, _)| key)).chain(&self.handed_over)
     }
 
-    /// Returns the text of the status about the guard.
+    /// Returns the status message about the guard.
     pub fn guard_text(&self, sync: &Owner, commit: &str) -> Option<String> {
         let names = self.held.iter().take(NAMED).map(|(key, _)| key.to_string()).collect::<Vec<_>>().join(", ");
         let count = self.held.len();
@@ -165,9 +165,9 @@ impl Leaving {
     }
 }
 
-/// Decides for each object in the inventory of the GitSync `own` that is not `desired`: it is deleted, handed over or
-/// held. Objects that are already being deleted are only watched, and count for no guard. `read_by` names a GitSync
-/// outside of the given set that reads its repository with an object.
+/// Decides for each object in the inventory of the GitSync `own` that is not in `desired`: it is deleted, handed over
+/// or held. An object that is already being deleted is only watched, and does not count for guards. `read_by` returns a
+/// GitSync outside of the given set that needs an object to read its repository.
 pub(super) fn decide(
     own: &Key,
     desired: &HashSet<&Key>,
@@ -224,14 +224,14 @@ pub(super) fn decide(
     plan
 }
 
-/// Returns why the deletion of an object for the GitSync `own` would delete data that no repository can restore. The
-/// effect of deleting another GitSync depends on its live state ([`may_delete`]).
+/// Returns why the deletion of an object, for the GitSync `own`, would delete data that no repository can restore. The
+/// effect of deleting a different GitSync depends on its live state ([`may_delete`]).
 pub(crate) fn holds_much(own: &Key, key: &Key) -> Option<&'static str> {
     if key == own { Some("deleting the GitSync itself ends its work") } else { takes_much(key) }
 }
 
 /// Whether the deleted GitSync `own` waits for the deletion of one of its objects. It does not wait for its own
-/// Namespace and definition, which are deleted after it. It waits for no GitSync, which may wait for `own` in turn.
+/// Namespace and CRD, which are deleted after it, or for other GitSyncs, which may wait for `own` in turn.
 pub fn awaits(own: &Key, key: &Key) -> bool {
     let holds_own = key.is("", "Namespace") && own.namespace.as_deref() == Some(&*key.name);
     let defines_own = key.is("apiextensions.k8s.io", "CustomResourceDefinition") && &*key.name == GIT_SYNC_DEFINITION;

@@ -1,5 +1,5 @@
-//! Tracks whether a GitSync that manages its own repository access can read its repository. Repairs by hand of these
-//! objects are not reverted.
+//! Tracks whether a GitSync that manages its own repository access can read its repository. While it cannot, manual
+//! repairs of the objects for that access are not reverted.
 //!
 //! Not here: the set of these objects, and the messages about them (`unread`).
 
@@ -13,7 +13,7 @@ use mainstay_engine::managed::verdict;
 use mainstay_object::Key;
 
 impl Task {
-    /// Handles a refusal to read the repository. From now on, repairs of the responsible managed objects are not
+    /// Handles a failure to read the repository. From now on, manual repairs of the responsible managed objects are not
     /// reverted, and the message says so.
     pub(super) async fn cannot_read(&mut self, sync: &GitSync, reads_by: &[Key], mut refused: Refused) -> Refused {
         if !unread::is_of_reading(refused.reason) {
@@ -27,7 +27,7 @@ impl Task {
         for key in &listed {
             are_as_wanted &= self.context.writer.is_in_sync(&self.owner, key).await;
         }
-        // Otherwise a change by hand may be the cause, and that is reverted.
+        // If they differ, a manual change may be the cause, and that change is reverted.
         if are_as_wanted {
             unread.extend(listed.into_iter().map(|key| (key, Timestamp::now())));
         }
@@ -37,7 +37,7 @@ impl Task {
     }
 
     /// Handles the suspension of a GitSync that manages itself. If its repository suspends it, no commit can resume it.
-    /// From now on, a resume by hand is not reverted.
+    /// From now on, a manual resume is not reverted.
     pub(super) fn let_itself_resume(&mut self, sync: &GitSync) {
         let (own, inventory) = (self.owner.key(), self.attempt(sync).inventory().unwrap_or_default());
         let applied = self.context.writer.desired(&own).map(|desired| desired.object.value());
@@ -50,8 +50,8 @@ impl Task {
         }
     }
 
-    /// Handles a successful read of the repository. The objects that prevented it and match the commit now are reverted
-    /// like any other object.
+    /// Handles a successful read of the repository. The objects that prevented reading are reverted like any other
+    /// object again, if they now match the commit.
     pub(super) async fn can_read(&mut self, sync: &GitSync) {
         let mut unread = self.state.unread.clone().unwrap_or_default();
         if unread.is_empty() {

@@ -49,8 +49,8 @@ pub(super) fn unready(expression: &Expression, dependant: &GitSync, dependency: 
     match answer {
         Ok(Ok(true)) => None,
         Ok(Ok(false)) => Some("is not true".to_owned()),
-        Ok(Err(error)) => Some(format!("has no answer: {error}")),
-        Err(panicked) => Some(format!("has no answer: {panicked}")),
+        Ok(Err(error)) => Some(format!("cannot be evaluated: {error}")),
+        Err(panicked) => Some(format!("cannot be evaluated: {panicked}")),
     }
 }
 
@@ -83,7 +83,7 @@ mod tests {
         );
         let same = "dep.metadata.labels['version'] == self.metadata.labels['version']";
         assert_eq!(unready(same).unwrap(), "is not true");
-        let missing = "has no answer: line 1, column 14: there is no field `annotations`";
+        let missing = "cannot be evaluated: line 1, column 14: there is no field `annotations`";
         assert_eq!(unready("dep.metadata.annotations.a == 'b'").unwrap(), missing);
     }
 
@@ -96,7 +96,8 @@ mod tests {
         assert_eq!(on(&["dep.a == self.a"]), None);
         assert_eq!(
             on(&["true", "dep.status = 1"]).unwrap(),
-            "spec.dependsOn[1].readyExpr: line 1, column 12: `=` is no operator; `==` compares; correct the expression"
+            "spec.dependsOn[1].readyExpr: line 1, column 12: `=` is not an operator; `==` compares; correct the \
+             expression"
         );
         assert_eq!(
             on(&["deb.status == 1"]).unwrap(),

@@ -35,7 +35,7 @@ use mainstay_object::{Key, Owner};
 
 /// Number of consecutive conflicts that are not reported.
 const CONFLICTS: u32 = 5;
-/// Number of failed attempts after which a message names the missing condition.
+/// Number of failed attempts after which a message reports the missing object.
 const AWAITED: u32 = 3;
 
 /// The task of one GitSync.
@@ -68,7 +68,7 @@ pub(super) struct Task {
     pub(super) writes: WriteBudget,
     /// End of the delay of a status that shows unhealthy objects, counted from the first such status.
     pub(super) grace: Option<Instant>,
-    /// Earliest time of the next inventory save that is not part of an attempt.
+    /// Earliest time of the next inventory save outside of an attempt.
     pub(super) next_save: Option<Instant>,
     /// Time of an inventory save that was postponed.
     pub(super) owed_save: Option<Instant>,
@@ -87,13 +87,13 @@ pub(super) struct Task {
     pub(super) next_look: Instant,
     /// Time of a lookup because of a push, or because another consumer found a commit.
     pub(super) pushed: Option<LookupDue>,
-    /// Time of a change of the remote that was not looked up yet. Earlier answers of the remote do not count.
+    /// Time of a change of the remote that was not looked up yet. Earlier responses of the remote are outdated.
     expired: Option<Instant>,
     /// The server's `Retry-After`: no lookup before this time.
     pub(super) not_before: Option<Instant>,
     /// Time of the next status update.
     pub(super) settling: Option<Instant>,
-    /// The watches of other tools' objects that keep objects of this GitSync.
+    /// The watches of other tools' objects that manage objects of this GitSync.
     pub(super) contest: Option<Box<ContestWatch>>,
 }
 
@@ -170,7 +170,7 @@ impl Task {
         }
     }
 
-    /// Forgets the state of a cluster, because it does not apply to another one.
+    /// Forgets the state of the previous cluster, because it does not apply to the new one.
     pub(super) fn forget_cluster(&mut self) {
         let (room, progress) = (Arc::clone(&self.state.room), self.state.progress.clone());
         self.state = SyncState { rerun: self.state.rerun.take(), room, progress, ..SyncState::default() };
@@ -272,7 +272,8 @@ impl Task {
     pub(super) fn settle_policy(&mut self, sync: &GitSync) -> Result<(), Refused> {
         let acts_as = self.context.account(sync)?;
         let confined = self.context.is_confined(self.owner.resource().namespace());
-        // The credentials of a remote cluster count like a ServiceAccount: that cluster authorizes each request.
+        // The credentials of a remote cluster have the same effect as a ServiceAccount: that cluster authorizes each
+        // request.
         let by_account = acts_as.is_some() || self.context.is_elsewhere();
         self.context.registry.update(&self.owner, |row| row.by_account = by_account);
         let status = sync.status.clone().unwrap_or_default();
@@ -287,7 +288,7 @@ impl Task {
             drifted: status.drifted,
         };
         if self.context.writer.set_policy(&self.owner, policy, history) {
-            // Objects that failed with other rights may succeed with these.
+            // Objects that failed with the previous permissions may succeed with these.
             self.state.failed.retry_all(Instant::now());
         }
         if let Some(rules) = self.resolved().map(|resolved| Arc::clone(&resolved.health_rules)) {
@@ -300,7 +301,7 @@ impl Task {
         Ok(())
     }
 
-    /// Watches the objects of other tools that keep contested objects, and no others.
+    /// Watches exactly the objects of other tools that manage objects of this GitSync.
     async fn watch_contested(&mut self) {
         let before = self.contest.take();
         let contested = self.state.failed.contested();
@@ -308,7 +309,7 @@ impl Task {
         self.contest = ContestWatch::of(cluster, permits, contested, before).await;
     }
 
-    /// Updates the prevention of changes by hand.
+    /// Updates the prevention of manual changes.
     fn want_prevention(&mut self, sync: &GitSync) {
         let inventory = self.attempt(sync).inventory();
         let wanted = prevented::wanted(sync, &self.label, &self.context.rights, inventory.as_deref(), Timestamp::now());
@@ -374,7 +375,7 @@ impl Task {
         }
     }
 
-    /// Publishes the followed branch, and the objects with which the GitSync reads it. Returns these objects.
+    /// Publishes the followed branch, and the objects that the GitSync needs to read it. Returns these objects.
     fn publish(&mut self, sync: &GitSync, repository: Option<&GitRepository>) -> Vec<Key> {
         // These objects are in the GitSync's own cluster.
         let is_elsewhere = self.context.is_elsewhere();
@@ -417,7 +418,7 @@ impl Task {
         Ok(resolved)
     }
 
-    /// Keeps the state of a suspended GitSync. `remote`: the remote to look at, if it may be read.
+    /// Keeps the state of a suspended GitSync. `remote` is the remote to look up, if it may be read.
     async fn stay_suspended(&mut self, sync: &GitSync, remote: Option<&Remote>, max_age: Duration) {
         self.context.registry.update(&self.owner, |row| row.suspended = true);
         self.let_itself_resume(sync);
@@ -426,8 +427,9 @@ impl Task {
         }
     }
 
-    /// Looks up the commit that waits for the end of the suspension. The status of the GitRepository shows it, or the
-    /// error. The first attempt does not, so that a slow remote does not delay the report of the suspension.
+    /// Looks up the commit that waits for the end of the suspension. The status of the GitRepository shows the commit
+    /// or the error. The first attempt does no lookup, so that a slow remote does not delay the report of the
+    /// suspension.
     async fn look_while_suspended(&self, remote: &Remote, max_age: Duration) {
         if let (Some(Outcome::Suspended { .. }), Some(resolved)) = (&self.outcome, self.resolved()) {
             drop(self.context.source.lookup(remote, &resolved.reference, max_age).await);
@@ -437,13 +439,13 @@ impl Task {
     pub(super) fn refuse(&mut self, refused: &Refused, interval: Duration) {
         self.back_off(refused, interval);
         if refused.class == Class::Conflict && self.failures_in_a_row < CONFLICTS {
-            // A conflicting write is not a result yet.
+            // A write that failed with a conflict is retried before it counts as a result.
             return;
         }
         let outcome = refused.outcome();
         if refused.class == Class::NotReady && self.failures_in_a_row <= AWAITED {
-            // Objects that are created together arrive one after the other. The status names the missing one, without a
-            // message.
+            // Objects that are created together arrive one after the other. The status reports the missing object, but
+            // no message is emitted yet.
             if self.failures_in_a_row == AWAITED {
                 self.outcome = None;
                 self.emit_failures(&outcome);
@@ -455,7 +457,7 @@ impl Task {
     }
 }
 
-/// Returns the remote and reference that a push must name to concern a GitSync.
+/// Returns the remote and reference of a GitSync, with which a push is compared.
 fn followed(sync: &GitSync, url: Option<&RemoteUrl>) -> Option<FollowedRemote> {
     let (url, reference) = (url?.clone(), Reference::parse(&sync.spec.followed_reference()).ok()?);
     Some(FollowedRemote { repository: sync.spec.git_repository.clone(), url, reference })

@@ -4,9 +4,9 @@
 //! Invariant: claims are found by object (`rows`), so the cost does not depend on the number of GitSyncs.
 //! Invariant: one step checks that no other GitSync claims an object, and reserves it.
 //! Invariant: a GitSync that is confined to a namespace claims no objects outside of it. It neither delays nor outranks
-//! an unconfined GitSync; it takes over objects that this one gives up.
-//! Invariant: a GitSync with a ServiceAccount counts as confined to its namespace. Objects elsewhere that carry its
-//! label and that it applied are still protected from other tenants.
+//! an unconfined GitSync, and takes over only objects that an unconfined GitSync gives up.
+//! Invariant: a GitSync with a ServiceAccount counts as confined to its namespace. Objects in other namespaces that
+//! carry its label and that it applied are still protected from other tenants.
 
 use std::cell::Cell;
 use std::collections::HashSet;
@@ -24,24 +24,24 @@ use mainstay_object::{Key, Owner};
 mod row;
 mod rows;
 
-/// The kinds that a repository is read with.
+/// The kinds that a GitSync needs to read its repository.
 const READ_WITH: [(&str, &str); 2] = [("serverless.kyma-project.io", "GitRepository"), ("", "Secret")];
 
-/// The kind of GitSync that wants an object, besides the one that manages it.
+/// Whether a GitSync other than the managing one wants an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Elsewhere {
     /// None.
     Nobody,
-    /// Another GitSync wants it, or may want it.
+    /// Another GitSync wants the object, or may want it.
     Peer,
-    /// A confined GitSync wants it, and the managing one is unconfined.
+    /// A confined GitSync wants the object, and the GitSync that manages it is unconfined.
     Tenant,
 }
 
 /// A GitSync that must plan before objects are deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pending {
-    /// Its namespace and name.
+    /// The namespace and name of the GitSync.
     name: String,
     why: &'static str,
 }
@@ -52,7 +52,7 @@ impl fmt::Display for Pending {
     }
 }
 
-/// The claim of another GitSync on an object. The first of several claims counts.
+/// The claim of another GitSync on an object. The least of several claims counts: `Held` before `Undecided`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Claim {
     /// This GitSync lists the object in its inventory and does not give it up.
@@ -64,7 +64,7 @@ pub enum Claim {
     Free,
 }
 
-/// Returns the remote and reference of a GitSync as one text. GitSyncs with equal texts are planned together.
+/// Returns the remote and reference of a GitSync as one string. GitSyncs with equal strings are planned together.
 pub(super) fn branch(url: &RemoteUrl, reference: &str) -> String {
     format!("{url} {reference}")
 }
@@ -86,7 +86,7 @@ pub struct View<'a> {
 }
 
 impl Registry {
-    /// Reads the rows and changes the own one, in one step.
+    /// Reads the rows and changes the row of GitSync `own`, in one step.
     pub fn with<T>(&self, own: &Owner, look: impl FnOnce(&mut View<'_>) -> T) -> T {
         let mut rows = self.rows.lock();
         let before = rows.owners.get(own).map(Indexed::of);
@@ -95,7 +95,7 @@ impl Registry {
         answer
     }
 
-    /// Changes the own row, and wakes waiting GitSyncs if the row is different.
+    /// Changes the row of GitSync `own`, and wakes waiting GitSyncs if the row is different.
     pub fn update(&self, own: &Owner, change: impl FnOnce(&mut Row)) {
         let changed = self.with(own, |view| {
             let row = view.own();
@@ -116,7 +116,7 @@ impl Registry {
         });
     }
 
-    /// Every GitSync of the cluster has a row.
+    /// Records that every GitSync of the cluster has a row.
     pub fn set_complete(&self) {
         self.complete.send_replace(true);
     }
@@ -158,17 +158,18 @@ impl Registry {
 }
 
 impl View<'_> {
-    /// Returns the own row.
+    /// Returns the row of this view's GitSync.
     pub fn own(&mut self) -> &mut Row {
         self.rows.owners.entry(self.own.clone()).or_default()
     }
 
-    /// Returns the key of the own GitSync.
+    /// Returns the key of this view's GitSync.
     pub(super) fn key(&self) -> Key {
         self.own.key()
     }
 
-    /// Reserves objects for the own GitSync, even if a GitSync that it outranks manages them. Returns whether one does.
+    /// Reserves objects for the GitSync of this view, even if a GitSync that it outranks manages them. Returns whether
+    /// such a GitSync manages one of them.
     pub(super) fn reserve(&mut self, keys: impl Iterator<Item = Key>) -> bool {
         let keys = keys.collect::<Vec<_>>();
         if keys.is_empty() {
@@ -198,12 +199,12 @@ impl View<'_> {
         outranks
     }
 
-    /// Whether a GitSync that outranks the own one took an object that the own one manages.
+    /// Whether a GitSync that outranks this view's GitSync took an object that the latter manages.
     pub(super) fn is_outranked(&self, key: &Key) -> bool {
         self.own_row().is_some_and(|row| row.outranked.contains(key))
     }
 
-    /// Marks lost objects as planned; `keys` were given up by the GitSync that took them.
+    /// Records that lost objects were planned again. The objects in `keys` were given up by the GitSync that took them.
     pub(super) fn regain(&mut self, keys: &[Key]) {
         let row = self.own();
         row.has_lost = false;
@@ -216,18 +217,18 @@ impl View<'_> {
         self.rows.owners.get(self.own)
     }
 
-    /// Returns the other GitSyncs whose rows name an object.
+    /// Returns the other GitSyncs whose rows contain an object.
     fn others(&self, key: &Key) -> impl Iterator<Item = (&Owner, &Row)> {
         self.rows_of(self.rows.naming(key))
     }
 
-    /// Returns those of them that are peers of the own GitSync.
+    /// Returns the peers whose rows contain an object.
     fn peers(&self, key: &Key) -> impl Iterator<Item = (&Owner, &Row)> {
         let own = self.own_row();
         self.others(key).filter(move |(_, row)| row.is_peer_of(own))
     }
 
-    /// Returns all peers of the own GitSync.
+    /// Returns all peers of this view's GitSync.
     fn all_peers(&self) -> impl Iterator<Item = (&Owner, &Row)> {
         let own = self.own_row();
         self.rows_of(self.rows.owners.keys()).filter(move |(_, row)| row.is_peer_of(own))
@@ -238,7 +239,7 @@ impl View<'_> {
         rows.inspect(|_| self.looked_at.update(|count| count + 1))
     }
 
-    /// Returns the claim of another GitSync on an object that carries `label` and that the own GitSync wants at
+    /// Returns the claim of another GitSync on an object that carries `label` and that this view's GitSync wants at
     /// `commit`.
     pub fn claim(&self, key: &Key, label: Option<&str>, branch: &str, commit: &str) -> Claim {
         let claim = |owner: &Owner, row: &Row| {
@@ -255,12 +256,13 @@ impl View<'_> {
                 return Claim::Undecided(owner.to_string());
             }
             match &row.desired {
-                // The other GitSync gives it up, and keeps it in its inventory until we have applied it.
+                // The other GitSync gives the object up, and keeps it in its inventory until this GitSync has applied
+                // it.
                 Some(desired) if !desired.contains(key) => Claim::Free,
                 _ => Claim::Held(owner.to_string()),
             }
         };
-        // A GitSync whose inventory is unknown names no objects. It is found by its label.
+        // A GitSync whose inventory is unknown has no objects in its row. It is found by its label.
         let own = self.own_row();
         let unread = self.rows_of(label.into_iter().flat_map(|label| self.rows.labelled(label)));
         let unread = unread.filter(|(_, row)| row.managed.is_none() && row.is_peer_of(own));
@@ -301,8 +303,8 @@ impl View<'_> {
         self.all_peers().any(|(_, row)| !row.tried)
     }
 
-    /// Returns the own GitSync or a peer that reads its repository with an object. GitSyncs among `going` are ignored,
-    /// unless they are kept because their objects would be deleted with them.
+    /// Returns the GitSync, this view's or a peer, that needs an object to read its repository. GitSyncs in `going` are
+    /// ignored, unless they are kept because their objects would be deleted with them.
     pub(crate) fn reader_of(&self, key: &Key, going: &HashSet<Key>) -> Option<String> {
         if !READ_WITH.iter().any(|(group, kind)| key.is(group, kind)) {
             return None;
@@ -323,10 +325,10 @@ impl View<'_> {
         self.others(key).any(|(_, row)| row.taken.as_ref().is_some_and(|taken| taken.contains(key)))
     }
 
-    /// Returns a peer that follows the same branch and has yet to plan this commit, or that has not made an attempt
-    /// yet. A GitSync that cannot read the commit is not waited for, and keeps its objects and the readable ones of the
-    /// commit. Confined GitSyncs are not waited for, unless the own one is confined to the same namespace: a tenant
-    /// could otherwise block pruning for all.
+    /// Returns a peer that has made no attempt yet, or that follows the same branch and has yet to plan this commit. A
+    /// GitSync that cannot read the commit is not waited for; its objects and the readable ones of the commit are kept.
+    /// Confined GitSyncs are not waited for, unless this view's GitSync is confined to the same namespace: otherwise a
+    /// tenant could block pruning for all.
     pub(crate) fn sibling_pending(&self, branch: &str, commit: &str) -> Option<Pending> {
         let why = |row: &Row| {
             let is_behind = row.branch.as_deref() == Some(branch) && row.planned.as_deref() != Some(commit);

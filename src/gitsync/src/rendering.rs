@@ -1,4 +1,4 @@
-//! Builds the kustomizations and renders the charts of a commit. Results are kept while their inputs do not change.
+//! Builds the kustomizations and renders the charts of a commit. A result is reused while its inputs do not change.
 //! Then encrypted values are decrypted in all objects, and variables are substituted.
 //!
 //! Invariant: a commit that changes no input of a kustomization or chart causes no build, wherever the input is.
@@ -33,7 +33,7 @@ impl Attempt<'_> {
     ) -> Result<(), Refused> {
         let decrypts = limits.decryption.keys().is_some();
         if std::mem::replace(&mut self.state.decoded_as, (limits.form, decrypts)) != (limits.form, decrypts) {
-            // The cached results are in the other form, or encrypted although nothing is decrypted any more.
+            // The cached results are in the other form, or contain encrypted data although decryption is off now.
             (self.state.kustomizations, self.state.charts) = Default::default();
         }
         let mut before = std::mem::take(&mut self.state.kustomizations);
@@ -71,7 +71,7 @@ impl Attempt<'_> {
             let verified = self.verified(snapshot, &rendered.closure.files, which, was).await?;
             let verified = verified.unwrap_or_else(|problems| {
                 decoded.problems.extend(problems);
-                // With other keys, it is verified again but not rebuilt.
+                // If the keys changed, the kustomization is verified again but not rebuilt.
                 Verified::default()
             });
             decoded.sealed.extend(verified.sealed.iter().cloned());
@@ -198,12 +198,12 @@ impl Attempt<'_> {
         Ok(())
     }
 
-    /// Returns the form in which objects are decoded. With variables, the text of the repository is kept.
+    /// Returns the form in which objects are decoded. With variables, the original string of each scalar is kept.
     pub(super) fn form(&self) -> Form {
         if self.state.values.is_some() { Form::WithExpressions } else { Form::Final }
     }
 
-    /// Substitutes variables, if the GitSync asks for that. Returns whether it does.
+    /// Substitutes variables, if the GitSync requests that. Returns whether it does.
     pub(super) async fn substitute(
         &mut self,
         snapshot: &Snapshot,
@@ -224,7 +224,7 @@ impl Attempt<'_> {
         Ok(true)
     }
 
-    /// Returns a digest of the cluster's capabilities, if a rendered chart asks for them.
+    /// Returns a digest of the cluster's capabilities, if a rendered chart reads them.
     pub(super) async fn asked_capabilities(&self) -> Result<Option<Digest>, Refused> {
         if !self.state.charts.ask_the_cluster() {
             return Ok(None);

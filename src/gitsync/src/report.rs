@@ -1,6 +1,6 @@
 //! Reports an attempt: decides when the status is written, and emits messages about failures.
 //!
-//! Invariant: a sync request by annotation is answered at once, other changes as `urgency` allows.
+//! Invariant: a sync request by annotation is reported immediately, other changes as soon as `urgency` allows.
 //! Invariant: refused status writes back off.
 //!
 //! Not here: the content of a status (`status`).
@@ -29,11 +29,11 @@ use mainstay_engine::prevention;
 const HEALTH_GRACE: Duration = Duration::from_millis(50);
 /// Delay of the first status of a new agent that has applied nothing, because it has not seen its objects yet.
 const FIRST_LOOK: Duration = Duration::from_millis(700);
-/// Maximum delay for the first lists of kinds, which take seconds with hundreds of GitSyncs.
+/// Maximum delay of that status while kinds are listed for the first time: seconds, with hundreds of GitSyncs.
 const FIRST_LISTS: Duration = Duration::from_secs(30);
 /// Minimum time between two inventory saves outside of attempts. An inventory grows with the number of objects.
 const SAVE_EVERY: Duration = Duration::from_secs(5);
-/// Interval of status updates while an object is contended.
+/// Interval of status updates while another client keeps changing an object.
 const COOLING: Duration = Duration::from_secs(15);
 
 impl Task {
@@ -135,7 +135,7 @@ impl Task {
         let waits = summary.waits_for_health();
         self.settling = Self::wake_for(sync, outcome, &new, waits);
         let urgency = urgency(&old, &new);
-        // A request is answered at once, unless writing the answer failed before.
+        // A sync request is reported immediately, unless writing the status failed before.
         let is_asked = self.request.is_some() && self.failed_writes == 0;
         let Some(due) = self.writes.due(urgency, now) else {
             self.status = Some(old);
@@ -184,7 +184,8 @@ impl Task {
         until
     }
 
-    /// Saves the inventory at once after Jobs and Pods completed, because other clients may delete them at once.
+    /// Saves the inventory as soon as Jobs and Pods complete, because other clients may delete these objects
+    /// immediately.
     async fn save_ends(&mut self, sync: &GitSync) {
         let is_urgent = self.context.writer.store().take_urgent(&self.owner);
         if is_urgent && let Err(refused) = self.attempt(sync).save_inventory().await {
@@ -194,7 +195,7 @@ impl Task {
     }
 
     /// Returns the time since which not all objects are healthy. For a commit that was healthy before, the health
-    /// timeout starts then.
+    /// timeout starts at this time.
     fn unhealthy_since(&mut self) -> Option<Timestamp> {
         let summary = self.context.writer.summary(&self.owner);
         let is_healthy = summary.healthy >= summary.objects;
@@ -262,7 +263,7 @@ impl Task {
         }
     }
 
-    /// Saves the inventory if applied objects changed. A recreated object has another UID.
+    /// Saves the inventory if applied objects changed. A recreated object has a new UID.
     async fn save_changes(&mut self, sync: &GitSync, now: Instant) {
         self.owed_save = None;
         if !self.context.writer.store().is_unsaved(&self.owner) {

@@ -40,7 +40,7 @@ impl Task {
         }
         let shown = value.chars().take(SHOWN).collect::<String>();
         let problem = match parse(value) {
-            None => Some("has to be `[namespace/]name token`, with another token each time".to_owned()),
+            None => Some("must be `[namespace/]name token`, with a different token each time".to_owned()),
             Some((namespace, name)) => {
                 let target = self.resolved().map(|resolved| resolved.directory.target_namespace.clone());
                 let namespace = namespace.map(str::to_owned).or(target).unwrap_or_default();
@@ -59,7 +59,7 @@ impl Task {
         self.state.rerun = Some(value.clone());
     }
 
-    /// Whether a commit is enforced, so that its Jobs and Pods are known.
+    /// Whether a commit is enforced. Only then are its Jobs and Pods known.
     fn is_keeping(&self) -> bool {
         match &self.outcome {
             Some(Outcome::Suspended { .. }) => false,
@@ -67,7 +67,8 @@ impl Task {
         }
     }
 
-    /// Returns the error of the request; `Err` if it must be retried.
+    /// Reruns the Jobs and Pods of this name. Returns the error of the request, or `Err` if the request must be
+    /// retried.
     async fn run_all_again(&mut self, namespace: &str, name: &str) -> Result<Option<String>, ()> {
         let (writer, owner) = (self.context.writer.clone(), self.owner.clone());
         let keys = writer.that_end(&owner, namespace, name);

@@ -38,12 +38,12 @@ pub(super) struct ResolvedSync {
     pub(super) windows: Windows,
     /// Whether removed objects are deleted.
     pub(super) prune: bool,
-    /// Kinds whose objects may be deleted and created again.
+    /// Kinds whose objects may be replaced.
     pub(super) replaced_kinds: ReplacedKinds,
     /// The rules for the health of objects.
     pub(super) health_rules: Arc<HealthRules>,
-    /// Field managers whose fields are taken over at adoption. By default known ones, if no tool keeps the object any
-    /// more.
+    /// Field managers whose fields are taken over at adoption. `None` means the known ones, if no tool manages the
+    /// object any more.
     take_over: Option<Arc<[String]>>,
     /// When the GitSync was created.
     created: Option<Timestamp>,
@@ -55,20 +55,20 @@ pub(super) struct ResolvedSync {
     override_window: Option<String>,
 }
 
-/// A directory of the repository, and the place of its documents.
+/// A directory of the repository, and the namespace and metadata of its objects.
 #[derive(Clone, Debug)]
 pub(super) struct Directory {
-    /// Its path.
+    /// The path of the directory.
     pub(super) base_dir: BaseDir,
-    /// Namespace for documents that name none.
+    /// Namespace for objects without a namespace.
     pub(super) target_namespace: String,
-    /// The chart settings, if the spec calls it a chart.
+    /// The chart settings, if the spec has them.
     pub(super) helm: Option<Helm>,
-    /// The changes to its rendered objects.
+    /// The overlay fields of the spec, which change the rendered objects.
     pub(super) overlay: Option<Overlay>,
     /// Labels and annotations of all objects.
     pub(super) common_metadata: Option<CommonMetadata>,
-    /// The fields that are left to others.
+    /// The fields that Mainstay leaves to other field managers.
     pub(super) ignore: IgnoreRules,
 }
 
@@ -82,7 +82,7 @@ pub(super) struct SyncRequest {
     pub(super) submodules: bool,
     /// Whether Git LFS files are fetched.
     pub(super) lfs: bool,
-    /// The capabilities of the cluster, if a chart asks for them.
+    /// The capabilities of the cluster, if a chart reads them.
     pub(super) capabilities: Option<Digest>,
     /// The values of variables, if any are substituted.
     pub(super) values: Option<Digest>,
@@ -95,7 +95,7 @@ impl ResolvedSync {
     ///
     /// # Errors
     ///
-    /// The first invalid field, and its allowed values.
+    /// The first invalid field, with its allowed values.
     pub(super) fn of(sync: &GitSync) -> Result<Self, Refused> {
         let spec = &sync.spec;
         let invalid = |why| Refused::invalid(Reason::SpecInvalid, why);
@@ -119,18 +119,18 @@ impl ResolvedSync {
         })
     }
 
-    /// Whether known field managers give way if no tool keeps the object.
+    /// Whether fields of known field managers are taken over if no tool manages the object.
     pub(super) fn takes_over_known(&self) -> bool {
         self.take_over.is_none()
     }
 
-    /// Returns the field managers whose fields become ours at adoption, in addition to known ones.
+    /// Returns the field managers whose fields are taken over at adoption, in addition to known ones.
     pub(super) fn former(&self) -> Appliers {
         Appliers::former(self.take_over.clone().unwrap_or_default())
     }
 
-    /// Returns the field managers whose fields become ours in an object that an earlier version adopted, in addition to
-    /// known ones. Fields that `kubectl` wrote after this GitSync was created count as additions.
+    /// Returns the field managers whose fields are taken over in an object that an earlier version adopted, in addition
+    /// to known ones. Fields that `kubectl` wrote after this GitSync was created count as additions.
     pub(super) fn left(&self) -> Appliers {
         Appliers::left(self.take_over.clone().unwrap_or_default(), self.created)
     }
@@ -162,8 +162,8 @@ fn take_over(named: Option<&[String]>) -> Result<Option<Arc<[String]>>, String> 
         |name: &String| !name.trim().is_empty() && name.len() <= LONGEST_MANAGER && !name.starts_with(MANAGER);
     match named.unwrap_or_default().iter().position(|name| !is_name(name)) {
         Some(at) => Err(format!(
-            "spec.takeOver[{at}] is no field manager of others; write one as metadata.managedFields has it, of at most \
-             {LONGEST_MANAGER} bytes, such as kustomize-controller"
+            "spec.takeOver[{at}] must be a field manager of another client, as in metadata.managedFields, with at \
+             most {LONGEST_MANAGER} bytes, such as kustomize-controller"
         )),
         None => Ok(named.map(Arc::from)),
     }
@@ -176,7 +176,7 @@ pub(super) fn depends_on(sync: &GitSync) -> Vec<Owner> {
     named.map(|other| Owner::git_sync(other.namespace.as_deref().unwrap_or(own), &other.name)).collect()
 }
 
-/// Refuses dependencies on other namespaces for a confined GitSync.
+/// Rejects dependencies on other namespaces for a confined GitSync.
 ///
 /// # Errors
 ///

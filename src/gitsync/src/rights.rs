@@ -1,10 +1,10 @@
-//! The rights of a GitSync: those of a ServiceAccount in its namespace, or the agent's own.
+//! The permissions of a GitSync: those of a ServiceAccount in its namespace, or the agent's own.
 //!
 //! Invariant: a GitSync without a ServiceAccount is confined to its own namespace, unless that is trusted.
 //! Invariant: if the ServiceAccount of a GitSync is uncertain, no object is read or written.
 //!
-//! Not here: the rights of a ServiceAccount, because the API server authorizes each request. The agent's own data
-//! (inventories, statuses, Events, watches) uses the agent's own rights.
+//! Not here: the permissions of a ServiceAccount, because the API server authorizes each request. For its own data
+//! (inventories, statuses, Events, watches), the agent uses its own permissions.
 
 use std::sync::Arc;
 
@@ -14,21 +14,21 @@ use mainstay_api::GitSync;
 use mainstay_api::conditions::Reason;
 use mainstay_cluster::ServiceAccount;
 
-/// The rules for the rights of GitSyncs, by namespace.
+/// The rules for the permissions of GitSyncs, by namespace.
 #[derive(Clone, Debug, Default)]
 pub struct Rights {
     /// Namespaces whose GitSyncs may touch all objects: the agent's own, and trusted ones.
     pub trusted: Vec<String>,
-    /// Name of the ServiceAccount for GitSyncs of other namespaces that name none.
+    /// Name of the ServiceAccount for GitSyncs of other namespaces that specify none.
     pub default_service_account: Option<String>,
-    /// Whether every GitSync must impersonate a ServiceAccount, because the agent has no rights to apply objects.
+    /// Whether every GitSync must impersonate a ServiceAccount, because the agent has no permissions to apply objects.
     pub requires_account: bool,
     /// Namespaces whose objects the agent sees; `None` for all.
     pub namespaces: Option<Arc<[String]>>,
 }
 
 impl Rights {
-    /// Whether GitSyncs of this namespace may touch all objects with the agent's rights.
+    /// Whether GitSyncs of this namespace may touch all objects with the agent's permissions.
     pub(super) fn is_trusted(&self, namespace: &str) -> bool {
         self.trusted.iter().any(|trusted| trusted == namespace)
     }
@@ -40,7 +40,7 @@ impl Rights {
         own.or_else(|| self.default_service_account.as_deref().filter(|_| !self.is_trusted(namespace)))
     }
 
-    /// Returns the ServiceAccount that a GitSync impersonates; `None` if it uses the agent's rights.
+    /// Returns the ServiceAccount that a GitSync impersonates; `None` if it uses the agent's permissions.
     ///
     /// # Errors
     ///
@@ -52,14 +52,14 @@ impl Rights {
         let namespace = sync.metadata.namespace.as_deref().unwrap_or_default();
         let account = ServiceAccount::new(namespace, name);
         let wrong = || {
-            let said = "is no name of a ServiceAccount; write lower case letters, digits, - and .";
+            let said = "is not a valid name of a ServiceAccount; use lower case letters, digits, - and .";
             Refused::invalid(Reason::SpecInvalid, format!("spec.serviceAccountName: {name:?} {said}"))
         };
         account.map(Some).ok_or_else(wrong)
     }
 
     /// Returns the objects that a GitSync may touch by the agent's rules. With a ServiceAccount, the API server decides
-    /// on the rest.
+    /// about each of them.
     pub(super) fn reach(&self, sync: &GitSync) -> Reach {
         let namespace = sync.metadata.namespace.as_deref().unwrap_or_default();
         if self.account_name(sync).is_none() && !self.is_trusted(namespace) {
@@ -69,12 +69,13 @@ impl Rights {
     }
 }
 
-/// Refuses a GitSync without the required ServiceAccount.
+/// Returns the error that the required ServiceAccount is missing.
 fn lacks_account(sync: &GitSync) -> Refused {
     let namespace = sync.metadata.namespace.as_deref().unwrap_or_default();
     let message = format!(
-        "spec.serviceAccountName is required: this agent was installed with `--profile restricted` and applies nothing with rights \
-         of its own; name a ServiceAccount of namespace {namespace} that the agent may impersonate"
+        "spec.serviceAccountName is required: this agent was installed with `--profile restricted` and applies \
+         nothing with permissions of its own; name a ServiceAccount of namespace {namespace} that the agent may \
+         impersonate"
     );
     Refused::invalid(Reason::SpecInvalid, message)
 }
@@ -114,7 +115,7 @@ mod tests {
     fn a_name_that_no_account_can_have_is_refused_and_not_left_out() {
         let rights = Rights { default_service_account: Some("a:b".to_owned()), ..Rights::default() };
         let sync = GitSync::new("x", serde_json::from_value(json!({"gitRepository": "x"})).unwrap());
-        assert!(rights.account(&sync).unwrap_err().message.contains("\"a:b\" is no name of a ServiceAccount"));
+        assert!(rights.account(&sync).unwrap_err().message.contains("\"a:b\" is not a valid name of a ServiceAccount"));
     }
 
     #[test]

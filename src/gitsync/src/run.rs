@@ -28,7 +28,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
     let at = Arc::clone(&task.context);
     context.enter_at(&at.registry, &task.owner, &namespace, &name);
     if !Arc::ptr_eq(&at.registry, &context.registry) {
-        // Other GitSyncs of this cluster need not wait for it.
+        // Other GitSyncs of this cluster need not wait for this GitSync.
         context.registry.remove(&task.owner);
     }
     if stop.run_until_cancelled(context.registry.completed()).await.is_none() {
@@ -68,9 +68,9 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
     context.pushes.remove(&task.consumer);
 }
 
-/// The signals of one task, except for changes of its GitSync.
+/// The signals that wake one task, except for changes of its GitSync.
 struct Signals {
-    /// The cluster of the objects, to which some signals belong.
+    /// The cluster of the objects. Some signals belong to this cluster.
     at: Arc<Context>,
     repositories: watch::Receiver<u64>,
     host_keys: watch::Receiver<SharedHostKeys>,
@@ -110,7 +110,7 @@ impl Signals {
         }
     }
 
-    /// Listens to the cluster of the objects, if the last attempt moved them to another one.
+    /// Listens to the cluster of the objects, if the last attempt moved them to a different cluster.
     fn move_to_cluster_of(&mut self, task: &Task) {
         if Arc::ptr_eq(&self.at, &task.context) {
             return;
@@ -118,11 +118,11 @@ impl Signals {
         self.at = Arc::clone(&task.context);
         (self.registry, self.drifted) = (self.at.registry.listen(), self.at.writer.notifier(&task.owner));
         self.outranked = self.at.registry.listen_outranked();
-        // Others may have changed their rows in the new cluster during the attempt.
+        // Other GitSyncs may have changed their rows in the new cluster during the attempt.
         self.outranked.mark_changed();
     }
 
-    /// Waits for the next signal and notes it in the task.
+    /// Waits for the next signal and records it in the task.
     async fn next(&mut self, task: &mut Task) {
         let due = task.due();
         tokio::select! {

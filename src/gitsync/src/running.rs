@@ -1,8 +1,8 @@
 //! Shows a running attempt in the status of its GitSync.
 //!
-//! Invariant: an attempt that ends within [`QUICK`] costs no write, and another one at most one per [`EVERY`]. All
-//! attempts together write at most once per [`BETWEEN`]: a commit to thousands of GitSyncs shows some of them.
-//! Invariant: the report of the attempt replaces what was shown (`report`). It waits for a write in flight.
+//! Invariant: an attempt that ends within [`QUICK`] causes no write, and a longer one at most one per [`EVERY`]. All
+//! attempts together write at most once per [`BETWEEN`], so a commit to thousands of GitSyncs shows only some of them.
+//! Invariant: the report of the attempt replaces the shown step (`report`). It waits for a write in flight.
 //!
 //! Not here: the steps, and the status (`step`).
 
@@ -89,7 +89,7 @@ impl Running {
         let kind = git_syncs();
         let written = self.home.home.patch_merge(&kind, Some(&self.namespace), &self.name, Part::Status, &patch);
         if let Err(error) = written.await {
-            // The report of the attempt is written in any case.
+            // The report of the attempt is written anyway.
             tracing::debug!(why = mainstay_object::failure::chain(&error), "a running attempt is not shown");
         }
     }

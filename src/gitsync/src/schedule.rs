@@ -22,7 +22,7 @@ use mainstay_object::failure::{Backoff, Class, jitter};
 const GATHER: Duration = Duration::from_millis(20);
 /// Interval of rounds while deletions are pending.
 const DELETING: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
-/// Delay after a time of the calendar, so that it is past by every clock.
+/// Delay after a scheduled time, so that the time has passed on every clock.
 const PAST_IT: Duration = Duration::from_millis(10);
 /// Number of failed attempts after which a temporary failure counts as permanent.
 const REMARKABLE: u32 = 3;
@@ -51,12 +51,12 @@ impl Task {
         self.state.awaits_others || self.state.failed.awaits_others()
     }
 
-    /// Handles a change of another GitSync's row, or a new Namespace or definition.
+    /// Handles a change of another GitSync's row, or a new Namespace or CustomResourceDefinition.
     pub(super) fn others_changed(&mut self) {
         let now = Instant::now();
         let has_lost = self.context.registry.with(&self.owner, |view| view.own().has_lost);
         if has_lost {
-            // Another GitSync has taken some of the applied objects.
+            // Another GitSync has taken over some of the applied objects.
             self.state.settled = None;
         }
         if self.state.failed.retry_awaiting(now) || self.state.awaits_others || has_lost {
@@ -76,8 +76,8 @@ impl Task {
         }
     }
 
-    /// Handles changes of live objects. The end of a pause, or of a deletion before a recreation, causes an attempt.
-    /// Other changes only update the status.
+    /// Handles changes of live objects. The end of a pause causes an attempt, and so does a deletion that precedes a
+    /// recreation. Other changes only update the status.
     pub(super) fn objects_changed(&mut self) {
         if self.state.paused.iter().any(|key| !self.context.writer.is_paused(key)) {
             self.next_look = Instant::now();
@@ -98,7 +98,8 @@ impl Task {
         }
     }
 
-    /// Notes a sync request by annotation, and retries failed objects. Returns whether a request is unanswered.
+    /// Records a sync request by annotation, and makes failed objects due. Returns whether a request is not handled
+    /// yet.
     pub(super) fn note_request(&mut self, sync: &GitSync) -> bool {
         let asked = sync.metadata.annotations.as_ref().and_then(|annotations| annotations.get(REQUESTED_AT));
         let status = self.status.as_ref().or(sync.status.as_ref());
@@ -124,8 +125,8 @@ impl Task {
         true
     }
 
-    /// Returns the wait until the next round while deletions are pending. It ends when the timeout of one of them
-    /// passes.
+    /// Returns the wait until the next round while deletions are pending. The wait ends at the latest when one of them
+    /// exceeds the timeout.
     pub(super) fn deletion_wait(&mut self, sync: &GitSync) -> Duration {
         self.rounds += 1;
         let objects = self.state.terminating.as_ref();
@@ -133,9 +134,9 @@ impl Task {
         DELETING.delay(self.rounds).min(stuck.map_or(FAR, |left| left + PAST_IT))
     }
 
-    /// Updates the state after an attempt that `began` then: the outcome, and the time of the next attempt.
+    /// Updates the state after an attempt that started at `began`: the outcome, and the time of the next attempt.
     pub(super) fn after(&mut self, sync: &GitSync, attempted: Result<Option<Outcome>, Refused>, began: Timestamp) {
-        // A temporary failure says nothing about the remote, so its consumer stays unresolved.
+        // A temporary failure does not show whether the remote is right, so the consumer stays unresolved.
         let passes = |refused: &Refused| matches!(refused.class, Class::Unavailable | Class::Conflict);
         if !attempted.as_ref().is_err_and(passes) && self.secrets.are_settled() {
             self.context.source.resolved(&self.consumer);
@@ -149,13 +150,13 @@ impl Task {
             }
             Ok(outcome) => {
                 self.failures_in_a_row = 0;
-                // A waiting commit may be unreadable until its turn.
+                // A commit that waits for dependencies may be unreadable until it is applied.
                 if !matches!(outcome, Some(Outcome::Waiting { .. })) {
                     self.context.registry.update(&self.owner, |row| row.cannot_read = None);
                 }
                 self.next_look = Instant::now() + jitter(interval, fastrand::f64());
                 if let Some(outcome) = outcome {
-                    // A handed over object still has our label, or another round follows.
+                    // Another round follows, or a handed over object still has the label of this GitSync.
                     if outcome.goes_on() || self.state.still_labelled {
                         self.next_look = (Instant::now() + self.deletion_wait(sync)).min(self.next_look);
                     } else {
@@ -175,7 +176,7 @@ impl Task {
         self.look_at_next_time(sync, began);
     }
 
-    /// Whether the cluster matches the commit, as far as this agent can achieve it.
+    /// Whether the cluster matches the commit as far as this agent can make it match.
     fn has_succeeded(&self) -> bool {
         match &self.outcome {
             Some(Outcome::Applied { failures, guard, .. }) => failures.is_empty() && guard.is_none(),
@@ -185,7 +186,8 @@ impl Task {
         }
     }
 
-    /// Marks the GitSync as unreadable, so that others do not wait for it, if only a user can correct the failure.
+    /// Publishes that the GitSync is unreadable, if only a user can correct the failure. Other GitSyncs then do not
+    /// wait for it.
     fn publish_unreadable(&self, class: Class) {
         let passes = matches!(class, Class::Unavailable | Class::Conflict | Class::NotReady | Class::Bug);
         if passes && self.failures_in_a_row < REMARKABLE {
@@ -196,12 +198,12 @@ impl Task {
         self.context.registry.update(&self.owner, |row| row.cannot_read = Some(cannot_read));
     }
 
-    /// Postpones objects that were due at the start of the last attempt (`then`) and were not tried.
+    /// Postpones objects that were due at `then`, the start of the last attempt, and were not tried.
     pub(super) fn postpone_untried(&mut self, then: Instant) {
         self.state.failed.postpone(then, self.next_look);
     }
 
-    /// Backs off after a refused attempt.
+    /// Backs off after a failed attempt.
     pub(super) fn back_off(&mut self, refused: &Refused, interval: Duration) {
         self.failures_in_a_row += 1;
         let backoff = refused
@@ -217,7 +219,7 @@ impl Task {
         self.not_before = refused.retry_after.map(|wait| Instant::now() + wait);
     }
 
-    /// Limits the wait to the next change by time: a window, a scheduled sync, or the end of a suspension.
+    /// Limits the wait to the next scheduled change: a window, a scheduled sync, or the end of a suspension.
     pub(super) fn look_at_next_time(&mut self, sync: &GitSync, began: Timestamp) {
         let next = match sync.spec.suspended(began) {
             Some(until) => until,

@@ -19,7 +19,7 @@ use mainstay_engine::managed::{PauseEnd, SHOWN, Summary};
 use mainstay_object::Key;
 use mainstay_object::failure::Class;
 
-/// Time without an answer of the repository after which Ready shows it.
+/// Time without a response of the repository, after which Ready shows that the repository does not respond.
 const SILENCE: Duration = Duration::from_secs(3600);
 
 /// Returns the status after an attempt.
@@ -129,7 +129,7 @@ fn frozen(outcome: &Outcome) -> Option<Frozen> {
     Some(Frozen { commit: commit.clone(), by: freeze.by.clone(), until: freeze.until.map(Time) })
 }
 
-/// Returns the time since which the repository has not answered.
+/// Returns the time since which the repository has not responded.
 fn unreachable_since(old: &GitSyncStatus, outcome: &Outcome, now: Timestamp) -> Option<Time> {
     let is_silent =
         matches!(outcome, Outcome::Refused { class: Class::Unavailable, reason: Reason::SourceUnavailable, .. });
@@ -295,7 +295,7 @@ mod tests {
         assert!(patch["status"].as_object().unwrap().contains_key("held"));
     }
 
-    /// Returns status, reason and message of Ready after the repository stopped answering at second 2.
+    /// Returns status, reason and message of Ready after the repository stopped responding at second 2.
     fn silent(now: i64, summary: &Summary) -> (String, String) {
         let facts = |outcome| Facts {
             generation: Some(1),
@@ -343,7 +343,7 @@ mod tests {
         let (ready, message) = silent(3602, &summary);
         assert_eq!(ready, "Unknown SourceUnavailable");
         let expected =
-            "the repository has not answered since 1970-01-01T00:00:02Z; commit c1 is kept applied: no answer";
+            "the repository has not responded since 1970-01-01T00:00:02Z; commit c1 is kept applied: no answer";
         assert_eq!(message, expected);
     }
 

@@ -22,9 +22,9 @@ pub(super) enum Step {
     Fetch(Commit),
     /// The commit is read and rendered.
     Render(Commit),
-    /// Objects are applied: their number so far, and of all.
+    /// Objects are applied: the number of applied objects so far, and of all objects.
     Apply(Commit, usize, usize),
-    /// Removed objects are deleted.
+    /// This many removed objects are deleted.
     Delete(Commit, usize),
 }
 
@@ -44,9 +44,9 @@ impl Step {
         }
     }
 
-    /// Whether the step is worth a status: it is of the first sync, renders another commit than the applied one, or
-    /// changes the cluster. A restarted agent and an idle one show nothing, and neither does a GitSync that waits for a
-    /// fetch that others need, too.
+    /// Whether the step is worth a status write: it belongs to the first sync, renders a commit other than the applied
+    /// one, or changes the cluster. A restarted agent and an idle one show nothing, and neither does a GitSync that
+    /// waits for a fetch that other GitSyncs share.
     fn is_shown(self, status: &GitSyncStatus) -> bool {
         match self {
             Self::LookUp => conditions::status(&status.conditions, Type::Ready).is_none(),
@@ -102,7 +102,7 @@ impl Progress {
         self.0.lock().shown.as_deref().cloned()
     }
 
-    /// Forgets the shown status, because another one was written.
+    /// Forgets the shown status, because a different status was written.
     pub(super) fn forget_shown(&self) {
         self.0.lock().shown = None;
     }

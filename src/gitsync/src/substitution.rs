@@ -2,10 +2,10 @@
 //! substituted, and decoded again like any other document.
 //!
 //! Invariant: an object without a `$` does not change, and costs one scan of its bytes.
-//! Invariant: a message names the object, the field and the beginning of the expression. It contains no value, no text
-//! with a value of a Secret, and no encrypted text.
-//! Invariant: a value of a Secret, or a decrypted value, becomes only the value of the field that names it: never a
-//! key, a name or another field. Shown parts of objects therefore contain none.
+//! Invariant: a message contains the object, the field and the beginning of the expression. It contains no value, no
+//! string with a value of a Secret, and no encrypted string.
+//! Invariant: a value of a Secret, or a decrypted value, becomes only the value of the field with the variable: never a
+//! key, a name or a different field. The parts of objects that are shown therefore contain no such value.
 //!
 //! Not here: the sources of values (`values`), and the syntax (`render`).
 
@@ -21,7 +21,7 @@ use mainstay_object::{Object, Retyped, Step, path_text};
 
 const DEFINE: &str = "define it in spec.substitute or in what spec.substituteFrom names, give it a default (`${name:=default}`), \
     or write `$${` for a plain `${`";
-/// Maximum number of remembered fields per object that are no strings any more, and of characters of each.
+/// Maximum number of remembered fields per object that are no longer strings, and of characters of each.
 const MAX_RETYPED: usize = 20;
 const SHOWN: usize = 100;
 const WITHHELD: &str = "the result cannot be applied (the error is withheld: it may quote a Secret)";
@@ -35,7 +35,7 @@ pub(super) struct Substituted {
     /// All objects in order.
     pub(super) objects: Vec<Arc<Object>>,
     pub(super) problems: Vec<Problem>,
-    /// Objects with expressions as before, for the next substitution.
+    /// The objects with expressions before substitution, for the next substitution.
     pub(super) with_expressions: Vec<Arc<Object>>,
 }
 
@@ -61,7 +61,7 @@ pub(super) fn with_values(objects: Vec<Arc<Object>>, values: &Values, limits: &L
             Ok(substituted) => all.objects.extend(substituted),
             Err(problems) => all.problems.extend(problems),
         }
-        // A decrypted object differs from the read one.
+        // A decrypted object differs from the one that was read.
         if !object.is_from_secret() {
             all.with_expressions.push(object);
         }
@@ -152,7 +152,7 @@ fn is_disabled(map: &Map<String, Value>) -> bool {
 type Faults = Vec<(String, Option<&'static str>)>;
 type Used = std::collections::BTreeSet<String>;
 
-/// Returns the substituted text of an object, and its variables; `None` if nothing changes.
+/// Returns the text of an object after substitution, and its variables; `None` if nothing changes.
 fn text_with_values(map: &Map<String, Value>, values: &Values) -> Result<Option<(String, Used)>, Faults> {
     let text = normal_form(map);
     let get = |name: &str| values.get(name);
@@ -206,20 +206,20 @@ fn strings_of(value: &Value, path: &mut Vec<Step>, see: &mut dyn FnMut(&[Step], 
     }
 }
 
-/// Checks that values of Secrets stay in the fields that name them.
+/// Checks that values of Secrets stay in the fields that reference them.
 struct Confined<'v> {
     values: &'v Values,
-    /// Whether every hidden text may have been encrypted.
+    /// Whether every hidden string may have been encrypted.
     is_decrypted: bool,
     path: Vec<Step>,
 }
 
 impl Confined<'_> {
-    /// Whether a text names a variable with a value of a Secret.
+    /// Whether a string references a variable whose value is from a Secret.
     fn is_from_secret(&self, text: &str) -> bool {
         let get = |name: &str| self.values.get(name);
         let used = substitute(text, &get, Undefined::Empty).map(|substituted| substituted.used);
-        // A text that is no valid expression may be part of one that spans several texts.
+        // A string that is no valid expression may be part of an expression that spans several strings.
         used.map_or(text.contains('$'), |used| used.iter().any(|name| self.values.is_secret(name)))
     }
 
@@ -229,8 +229,9 @@ impl Confined<'_> {
                 for (key, value) in before {
                     self.path.push(Step::Key(key.clone()));
                     let found = self.key(key).and_then(|key| after.get(&key));
-                    let found = found
-                        .ok_or_else(|| self.reported("a key would hold a value of a Secret, or become another"))?;
+                    let found = found.ok_or_else(|| {
+                        self.reported("a key would contain a value of a Secret, or become a different key")
+                    })?;
                     self.check(value, found)?;
                     self.path.pop();
                 }
@@ -255,7 +256,7 @@ impl Confined<'_> {
             }
             (Value::String(text), _) if text.contains('$') => Ok(()),
             (old, new) if old == new => Ok(()),
-            _ => Err(self.reported("a value of a Secret would change another field than its own")),
+            _ => Err(self.reported("a value of a Secret would change a field other than its own")),
         }
     }
 
@@ -269,7 +270,8 @@ impl Confined<'_> {
         substituted.used.iter().all(|name| !self.values.is_secret(name)).then_some(substituted.text)
     }
 
-    /// Whether the field at this path is shown: metadata without labels and annotations, except our own annotations.
+    /// Whether the field at this path is shown: metadata without labels and annotations, except for Mainstay's
+    /// annotations.
     fn is_shown(&self) -> bool {
         let step = |at: usize| match self.path.get(at) {
             Some(Step::Key(key)) => &**key,
@@ -348,7 +350,7 @@ mod tests {
         assert_eq!(check("spec: {a: \"${S:0:0}${V}\"}"), r#"{"spec":{"a":"x"}} (confidential)"#);
         assert_eq!(
             check("spec: {\"${S}\": 1}"),
-            "X a: spec[\"${S}\"]: a key would hold a value of a Secret, or become another"
+            "X a: spec[\"${S}\"]: a key would contain a value of a Secret, or become a different key"
         );
         assert_eq!(check("spec: {a: \"${SMAP}\"}"), "X a: spec.a: a value of a Secret would become a map or a list");
         assert_eq!(check("spec: {a: [\"'${SQUOTE}\"]}"), format!("X a: {WITHHELD}"));
@@ -381,7 +383,7 @@ mod tests {
         assert_eq!(check("spec: {a: [1, \"${W}\"]}"), "X a: spec.a[1]: ${W}: the variable is not defined");
         assert_eq!(
             check("spec: {a: \"${V\"}"),
-            "X a: spec.a: ${V: the closing brace is missing, or something is behind the name that no operator begins with"
+            "X a: spec.a: ${V: the closing brace is missing, or an invalid operator follows the name"
         );
         assert_eq!(
             check("spec: {a: \"${MAP} x\"}"),

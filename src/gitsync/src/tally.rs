@@ -2,7 +2,7 @@
 //!
 //! Not here: counting.
 
-/// The numbers so far.
+/// The counts so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Tally {
     pub(super) created: usize,
@@ -15,8 +15,8 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// Returns the tally at the start of the next round. `unchanged` objects that an earlier round created or changed
-    /// are subtracted.
+    /// Returns the tally at the start of the next round. Objects that an earlier round created or changed are
+    /// `unchanged` in the next round, so they are subtracted.
     pub(super) fn next_round(self, unchanged: usize) -> Self {
         let unchanged = unchanged.saturating_sub(self.created + self.changed);
         Self { unchanged, has_definitions: false, ..self }

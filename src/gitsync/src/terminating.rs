@@ -43,7 +43,7 @@ impl TerminatingObjects {
 
     /// Adds or updates an object. Returns whether it is new.
     pub(super) fn insert(&mut self, key: Key, now: Terminating) -> bool {
-        // Another object of the same name has another deletion time.
+        // A recreated object of the same name has a different deletion time.
         let before = self.0.get(&key).filter(|(then, _)| then.since == now.since);
         let reported = before.map_or(Reported::No, |(_, reported)| *reported);
         self.0.insert(key, (now, reported)).is_none()
@@ -68,7 +68,7 @@ impl TerminatingObjects {
         Listed { count: self.0.len(), first: shown.collect() }
     }
 
-    /// Returns the objects that exceed `timeout` at `now` and were not reported yet, and marks them.
+    /// Returns the objects that exceed `timeout` at `now` and were not reported yet, and marks them as reported.
     pub(super) fn take_stuck(&mut self, timeout: Duration, now: Timestamp) -> Vec<(Key, Terminating)> {
         let unreported = self.0.iter_mut().filter(|(_, (_, reported))| *reported == Reported::No);
         let stuck = unreported.filter(|(_, (terminating, _))| left(terminating, timeout, now).is_zero());

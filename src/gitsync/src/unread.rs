@@ -1,10 +1,10 @@
-//! The objects with which a GitSync reads its repository: itself, its GitRepository, and the Secrets of that. If the
-//! GitSync manages one of them, a mistake in the repository prevents it from reading the correction. Repairs by hand of
-//! the live object must then not be reverted.
+//! The objects that a GitSync needs to read its repository: itself, its GitRepository, and the Secrets of the
+//! GitRepository. If the GitSync manages one of them, a mistake in the repository can prevent it from reading the
+//! correction. Manual repairs of the live object must then not be reverted.
 //!
-//! Invariant: such objects are reverted again only after the repository was read while the live object matched it. A
-//! successful read is not enough: after a repair by hand, the newest commit may be the one with the mistake.
-//! Invariant: while the repository can be read, changes by hand are reverted, including those that prevent reading it.
+//! Invariant: such objects are reverted again only after the repository was read while the live object matched the
+//! repository. A successful read is not enough: after a manual repair, the newest commit may still contain the mistake.
+//! Invariant: while the repository can be read, manual changes are reverted, including those that prevent reading it.
 //!
 //! Not here: reading the objects, and the reaction to drift (`managed`).
 
@@ -17,7 +17,7 @@ use mainstay_api::git_sync::Unread;
 use mainstay_api::{GitRepository, GitSync};
 use mainstay_object::{Key, Owner};
 
-/// The objects with which a repository could not be read, with the time.
+/// The objects that prevented a repository from being read, with the time.
 pub(super) type UnreadObjects = BTreeMap<Key, Timestamp>;
 
 /// Whether this reason means that the GitSync could not read its repository, possibly because of these objects. Invalid
@@ -35,7 +35,7 @@ pub(super) fn is_of_reading(reason: Reason) -> bool {
     )
 }
 
-/// Returns the objects with which a GitSync reads its repository.
+/// Returns the objects that a GitSync needs to read its repository.
 pub(super) fn reads_by(owner: &Owner, sync: &GitSync, repository: Option<&GitRepository>) -> Vec<Key> {
     let namespace = Some(owner.resource().namespace());
     let (kind, name) = sync.spec.source();
@@ -52,13 +52,13 @@ pub(super) fn reads_by(owner: &Owner, sync: &GitSync, repository: Option<&GitRep
     [owner.key(), named].into_iter().chain(secrets).collect()
 }
 
-/// Restores the objects with which an earlier agent could not read, from the status.
+/// Restores, from the status, the objects that prevented an earlier agent from reading the repository.
 pub(super) fn recalled(said: &[Unread], reads_by: &[Key]) -> UnreadObjects {
     let since = |key: &Key| said.iter().find(|unread| unread.object == key.to_string()).map(|unread| unread.since.0);
     reads_by.iter().filter_map(|key| Some((key.clone(), since(key)?))).collect()
 }
 
-/// Returns the addition to the message that the repository cannot be read.
+/// Returns the addition to the message that the repository cannot be read: which manual repairs stay.
 pub(super) fn advice(unread: &UnreadObjects) -> Option<String> {
     let names = unread.keys().map(ToString::to_string).collect::<Vec<_>>().join(" and ");
     let it = if unread.len() == 1 { "it is" } else { "they are" };

@@ -1,6 +1,6 @@
-//! Decides how soon a changed status is written: at once, or when its counters are due.
+//! Decides how soon a changed status is written: immediately, or when its counters are due.
 //!
-//! Invariant: a status is written at most [`BURST`] times at once, then at most once per [`REFILL`]. An object with
+//! Invariant: a status is written at most [`BURST`] times in a row, then at most once per [`REFILL`]. An object with
 //! alternating health costs no more.
 //! Invariant: changes of counters alone wait until [`COUNTERS_EVERY`] has passed since the last write.
 //!
@@ -17,7 +17,7 @@ use mainstay_api::git_sync::GitSyncStatus;
 
 /// Minimum time between the last write and a write for counters alone.
 pub(super) const COUNTERS_EVERY: Duration = Duration::from_secs(5);
-/// Number of writes that are allowed at once.
+/// Number of writes that are allowed without a wait.
 const BURST: u32 = 5;
 /// Time after which one more write is allowed.
 const REFILL: Duration = Duration::from_secs(1);
@@ -47,7 +47,7 @@ pub(super) fn urgency(old: &GitSyncStatus, new: &GitSyncStatus) -> Urgency {
     }
 }
 
-/// Whether an object was reverted that the written status does not list as reverted.
+/// Whether an object was reverted that is not among the reverts in the written status.
 fn has_first_revert(old: &GitSyncStatus, new: &GitSyncStatus) -> bool {
     let known = old.last_reverts.iter().map(|revert| &*revert.object).collect::<BTreeSet<_>>();
     new.last_reverts.iter().any(|revert| !known.contains(&*revert.object))
@@ -80,10 +80,10 @@ fn without_counters(status: &GitSyncStatus) -> GitSyncStatus {
 /// The budget of status writes: a token bucket.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct WriteBudget {
-    /// Time at which the bucket is full; in the past, it is full now.
+    /// Time at which the bucket is full. A time in the past means that the bucket is full now.
     full_at: Option<Instant>,
     last: Option<Instant>,
-    /// After a failed write: no write before this time.
+    /// Earliest time of the next write after a failed one.
     not_before: Option<Instant>,
 }
 
@@ -98,14 +98,14 @@ impl WriteBudget {
         Some(allowed.into_iter().chain(self.not_before).fold(now, Instant::max))
     }
 
-    /// Notes a successful write.
+    /// Records a successful write.
     pub(super) fn written(&mut self, now: Instant) {
         self.full_at = Some(self.full_at.map_or(now, |full| full.max(now)) + REFILL);
         self.last = Some(now);
         self.not_before = None;
     }
 
-    /// Notes a failed write; the next one is not made before this time.
+    /// Records a failed write. The next write is made at `not_before` or later.
     pub(super) fn refused(&mut self, not_before: Instant) {
         self.not_before = Some(not_before);
     }
@@ -116,12 +116,12 @@ impl WriteBudget {
     }
 }
 
-/// The time of the last write, shared by all GitSyncs of an agent.
+/// The time of the last status write for a running attempt, shared by all GitSyncs of an agent.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ShowTurns(Arc<Mutex<Option<Instant>>>);
 
 impl ShowTurns {
-    /// Takes the turn, if it is free.
+    /// Takes the turn, if the last write was long enough ago.
     pub(super) fn take(&self, now: Instant) -> bool {
         let mut last = self.0.lock();
         let is_free = last.is_none_or(|last| now.duration_since(last) >= BETWEEN);

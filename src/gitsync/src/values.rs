@@ -19,9 +19,9 @@ use mainstay_object::{Digest, printable};
 
 /// Maximum number of keys in one message.
 const SHOWN: usize = 10;
-/// The rule for names, as the end of a sentence.
+/// The rule for names, which completes a sentence.
 const NO_NAME: &str =
-    "is no name of a variable, which has letters (a-z, A-Z), digits and `_`, and begins with no digit";
+    "is not a valid variable name: use letters (a-z, A-Z), digits and `_`; the first character must not be a digit";
 
 /// The values of variables.
 pub(super) struct Values {
@@ -115,7 +115,7 @@ fn named(source: &SubstituteSource) -> String {
     format!("{kind} {}", printable(&source.name))
 }
 
-/// Returns the values of a source, or its error as the end of a sentence that begins with its name.
+/// Returns the values of a source, or its error, which completes a sentence that begins with the name of the source.
 fn of_source(source: &SubstituteSource, known: &Known) -> Result<BTreeMap<String, Variable>, (Class, String)> {
     let Some(data) = known.data() else {
         return match known {
@@ -143,7 +143,7 @@ fn of_source(source: &SubstituteSource, known: &Known) -> Result<BTreeMap<String
     let mut values = BTreeMap::new();
     for (name, bytes) in data {
         let Ok(text) = std::str::from_utf8(&bytes.0) else {
-            return Err((Class::Invalid, format!("has a value that is no UTF-8 text, with the key {name}")));
+            return Err((Class::Invalid, format!("has a value that is not UTF-8, with the key {name}")));
         };
         values.insert(name.clone(), Variable { text: without_newlines(text), is_secret });
     }
@@ -231,7 +231,7 @@ mod tests {
             )
         );
         let reported = check(&[known(&[("A", b"\xff")]), Known::Absent]).unwrap_err();
-        assert_eq!(reported, "spec.substituteFrom[0]: ConfigMap a has a value that is no UTF-8 text, with the key A");
+        assert_eq!(reported, "spec.substituteFrom[0]: ConfigMap a has a value that is not UTF-8, with the key A");
         let reported = values(json!({"substitute": {"a-b": "x"}}), &[]).unwrap_err();
         assert_eq!(reported, format!("spec.substitute: \"a-b\" {NO_NAME}"));
     }

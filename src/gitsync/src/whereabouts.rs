@@ -1,6 +1,6 @@
 //! The cluster of a GitSync's objects, as far as it is known, and the watched Secret with its kubeconfig.
 //!
-//! Not here: moving to it (`place`), and the connection (`clusters`).
+//! Not here: the move to the cluster (`place`), and the connection (`clusters`).
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -20,13 +20,13 @@ const KEYS: [&str; 2] = ["value", "value.yaml"];
 pub(super) enum Place {
     /// The cluster of the GitSync.
     Home,
-    /// Not known yet.
+    /// The cluster is not known yet.
     Nowhere,
     /// This remote cluster.
     Elsewhere(Arc<Engine<Context>>),
 }
 
-/// A parsed kubeconfig, or its error as the end of a sentence that begins with the name of the Secret.
+/// A parsed kubeconfig, or its error, which completes a sentence that begins with the name of the Secret.
 type Parsed = Result<Arc<Kubeconfig>, String>;
 
 /// The watched Secret with a kubeconfig; none by default.
@@ -38,7 +38,7 @@ pub(super) struct FollowedKubeconfig {
 }
 
 impl FollowedKubeconfig {
-    /// Watches only the Secret that a GitSync names, and returns its kubeconfig; `None` if it names none.
+    /// Watches only the Secret that a GitSync references, and returns its kubeconfig; `None` if it references none.
     ///
     /// # Errors
     ///
@@ -98,8 +98,8 @@ pub(super) fn plain_http(allows_local: bool) -> PlainHttp {
     if allows_local { PlainHttp::Allowed } else { PlainHttp::Refused }
 }
 
-/// Returns a GitSync as the cluster with this id knows it; `None` means its own cluster. A status of another cluster is
-/// ignored.
+/// Returns a GitSync without its status if that status describes a different cluster. `id` is the present cluster;
+/// `None` means the GitSync's own cluster.
 pub(super) fn as_known_in<'s>(sync: &'s GitSync, id: Option<&str>) -> Cow<'s, GitSync> {
     let is_of_it = sync.status.as_ref().is_none_or(|status| status.cluster.as_deref() == id);
     if is_of_it {

@@ -52,9 +52,9 @@ struct Active {
 /// A hold of new commits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Freeze {
-    /// The window that holds them.
+    /// The window that holds new commits.
     pub by: String,
-    /// The end, if it is known.
+    /// The end of the hold, if it is known.
     pub until: Option<Timestamp>,
 }
 
@@ -157,7 +157,7 @@ pub(crate) fn who_overrides(meta: &ObjectMeta) -> String {
 /// Maximum length of a recorded user name.
 const LONGEST_USER: usize = 256;
 
-/// Returns the user who asked to apply this commit, as the annotation claims.
+/// Returns the user who, according to the annotation, asked to apply this commit.
 pub fn claimed_user(meta: &ObjectMeta, commit: &str) -> Option<String> {
     let claimed = meta.annotations.as_ref()?.get(OVERRIDE_WINDOW_BY)?;
     let user = claimed.strip_prefix(commit)?.strip_prefix(' ')?;
@@ -182,7 +182,7 @@ impl Active {
         Ok(Self { kind: window.kind, cron, duration, name })
     }
 
-    /// Returns the end of the window that is active at `now`; `None` if it is inactive.
+    /// Returns the end of the window if it is active at `now`.
     fn end(&self, now: Timestamp) -> Option<Timestamp> {
         let end = self.cron.previous(now)?.checked_add(self.duration).ok()?;
         (end > now).then_some(end)

@@ -1,9 +1,9 @@
 //! Asks the kernel for one TCP socket by its two addresses (`sock_diag(7)`).
 //!
-//! The cost does not grow with the number of sockets. A table that is read in parts can miss a row; this request
+//! The cost does not depend on the number of sockets. Reading the table in parts may miss a row, but this request
 //! cannot.
 //!
-//! Not here: the fallback if the kernel does not answer, for example in a sandbox without this protocol.
+//! Not here: the fallback if the kernel does not respond, for example in a sandbox without this protocol.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -11,23 +11,23 @@ use std::net::{IpAddr, SocketAddr};
 use rustix::net::netlink::SOCK_DIAG;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with};
 
-/// `SOCK_DIAG_BY_FAMILY`, the message type of request and answer.
+/// `SOCK_DIAG_BY_FAMILY`, the message type of request and response.
 const BY_FAMILY: u16 = 20;
 /// `NLM_F_REQUEST` without `NLM_F_DUMP`: requests one socket.
 const ONE: u16 = 1;
 const TCP: u8 = 6;
-/// Sizes in bytes: the message header, a request and an answer.
+/// Sizes in bytes: the message header, a request and a response.
 const HEADER: usize = 16;
 const REQUEST: usize = HEADER + 56;
 const ANSWER: usize = HEADER + 72;
-/// Offsets of the user and the inode in an answer.
+/// Offsets of the user and the inode in a response.
 const USER: usize = HEADER + 64;
 const INODE: usize = HEADER + 68;
 
 /// Returns the user of the socket at `local` that is connected to `remote`; `None` if no process holds such a socket.
 ///
 /// # Errors
-/// If the kernel does not support this protocol, or denies it to this process.
+/// The kernel does not support this protocol, or denies it to this process.
 pub(crate) fn user(local: SocketAddr, remote: SocketAddr) -> io::Result<Option<u32>> {
     let socket = socket_with(AddressFamily::NETLINK, SocketType::DGRAM, SocketFlags::CLOEXEC, Some(SOCK_DIAG))?;
     send(&socket, &request(local, remote), SendFlags::empty())?;
@@ -66,7 +66,7 @@ fn octets(address: IpAddr) -> [u8; 16] {
     all
 }
 
-/// Returns the user in an answer; `None` for an error, or for a socket that no process holds.
+/// Returns the user in a response; `None` for an error, or for a socket that no process holds.
 fn read_answer(bytes: &[u8]) -> Option<u32> {
     let word = |at: usize| Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
     let kind = u16::from_ne_bytes(bytes.get(4..6)?.try_into().ok()?);
@@ -79,7 +79,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns the kernel's answer. Without one, the production code reads the table.
+    /// Returns the kernel's response. Without one, the production code reads the table.
     fn of(client: &TcpStream) -> io::Result<Option<u32>> {
         user(client.local_addr().unwrap(), client.peer_addr().unwrap())
     }

@@ -1,8 +1,9 @@
-//! A TCP port in front of a server on a Unix socket. Other users cannot open the socket, since its directory is
-//! closed to them.
+//! A TCP port in front of a server on a Unix socket. Other users cannot open the socket, because they have no access to
+//! its directory.
 //!
-//! Invariant: each request is checked, also later ones on a connection, which a browser may share between pages.
-//! Invariant: the port of [`Front::following`] is open only while the server listens.
+//! Invariant: each request is checked, including later requests on a connection, because a browser may use one
+//! connection for several pages.
+//! Invariant: the port of [`Front::following`] is open only while the server is listening.
 
 use std::convert::Infallible;
 use std::io;
@@ -35,11 +36,11 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Maximum time to receive the head of a request.
 const HEAD: Duration = Duration::from_secs(30);
 
-/// Returns whether requests for a host other than this machine are answered.
+/// Returns whether requests for a host other than this machine are accepted.
 type Known = dyn Fn(&str) -> bool + Send + Sync;
 type Body = UnsyncBoxBody<Bytes, hyper::Error>;
 
-/// A relaying port. It closes when this value is dropped.
+/// A relaying port, which closes when this value is dropped.
 #[derive(Debug)]
 pub struct Front {
     task: JoinHandle<()>,
@@ -57,7 +58,7 @@ struct Shared {
 }
 
 impl Front {
-    /// Relays the connections of a listener. A request waits up to 10 s until a server listens on the socket.
+    /// Relays the connections of a listener. A request waits up to 10 s until a server is listening on the socket.
     pub fn waiting(listener: Listener, socket: PathBuf) -> Self {
         web::begin();
         let shared = Arc::new(Shared { socket, is_known: Box::new(|_| false) });
@@ -72,8 +73,8 @@ impl Front {
         Self { task: tokio::spawn(task) }
     }
 
-    /// Listens on an address of this machine while a server listens on the socket. Requests for hosts other than this
-    /// machine's are answered if `is_known` accepts the host.
+    /// Listens on an address of this machine while a server is listening on the socket. Requests for hosts other than
+    /// this machine are accepted if `is_known` accepts the host.
     pub fn following(
         address: SocketAddr,
         socket: PathBuf,
@@ -126,7 +127,7 @@ async fn relay(shared: Arc<Shared>, stream: TcpStream, patience: Duration) {
     });
     let mut builder = Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEAD).half_close(true);
-    // The connection is over, with or without an error.
+    // The connection has ended, with or without an error.
     let _ = builder.serve_connection(TokioIo::new(stream), answering).await;
 }
 
@@ -153,10 +154,9 @@ async fn answer(
     };
     match sender.send_request(request).await {
         Ok(answer) => answer.map(BodyExt::boxed_unsync),
-        Err(_) => said(
-            StatusCode::BAD_GATEWAY,
-            "the server behind this port ended before it had answered; its log says why\n",
-        ),
+        Err(_) => {
+            said(StatusCode::BAD_GATEWAY, "the server behind this port exited before it responded; its log says why\n")
+        }
     }
 }
 
@@ -165,7 +165,7 @@ async fn connect(shared: &Shared, patience: Duration) -> Option<SendRequest<Inco
     loop {
         if let Ok(stream) = UnixStream::connect(&shared.socket).await {
             let (sender, connection) = timeout(HEAD, handshake(TokioIo::new(stream))).await.ok()?.ok()?;
-            // This task ends with the client's connection.
+            // This task ends together with the client's connection.
             tokio::spawn(connection);
             return Some(sender);
         }
@@ -199,7 +199,7 @@ mod tests {
         Some(text)
     }
 
-    /// Starts a server that answers each connection with the head that it received.
+    /// Starts a server that responds to each connection with the head that it received.
     fn echo(listener: UnixListener) -> JoinHandle<()> {
         tokio::spawn(async move {
             while let Ok((mut stream, _)) = listener.accept().await {

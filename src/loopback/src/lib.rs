@@ -1,14 +1,14 @@
-//! The listeners of every process of this repository. One type accepts connections, so access is decided in one
-//! place.
+//! The TCP listeners of every process in this repository. One type accepts connections, so one place decides who may
+//! connect.
 //!
-//! A [`Listener`] with [`Reach::SameUser`] accepts connections of root and of the user who started the process.
-//! [`web`] refuses cross-site requests and hosts other than this machine (DNS rebinding). A [`Front`] applies both in
-//! front of a server that listens on a Unix socket.
+//! A [`Listener`] with [`Reach::SameUser`] accepts connections of root and of the user who started the process. [`web`]
+//! rejects cross-site requests and requests for hosts other than this machine (DNS rebinding). A [`Front`] applies both
+//! to a server that listens on a Unix socket.
 //!
 //! Invariant: outside of tests, no other code binds a TCP port.
 //!
-//! Not here: tokens. On Linux the kernel names the user of a connection. On other systems [`Reach::SameUser`] accepts
-//! every user of the machine.
+//! Not here: tokens. On Linux, the kernel reports the user of a connection. On other systems, [`Reach::SameUser`]
+//! accepts every user of the machine.
 
 mod diagnosis;
 mod front;

@@ -1,7 +1,7 @@
 //! A TCP listener that decides who may connect.
 //!
-//! Invariant: a connection of another user is closed before a byte of it is read.
-//! Invariant: the kernel is asked once per connection, not once per request.
+//! Invariant: a connection of another user is closed before any byte of it is read.
+//! Invariant: the user is looked up once per connection, not once per request.
 
 use std::io;
 use std::net::SocketAddr;
@@ -16,12 +16,13 @@ use super::peer::{Stranger, is_ours};
 pub enum Reach {
     /// Root and the user of this process.
     SameUser,
-    /// Every client. The server behind it checks a token, or is public.
+    /// Every client. The server that uses the listener checks a token, or is public.
     Anyone,
 }
 
 impl Reach {
-    /// Returns `SameUser` for a loopback address. Other addresses are bound to be reached by others.
+    /// Returns `SameUser` for a loopback address and `Anyone` for other addresses, which are bound in order to be
+    /// reachable.
     pub fn of(address: SocketAddr) -> Self {
         if address.ip().is_loopback() { Self::SameUser } else { Self::Anyone }
     }
@@ -32,7 +33,7 @@ impl Reach {
 pub struct Listener {
     inner: TcpListener,
     reach: Reach,
-    /// Set once a refusal has been logged.
+    /// Whether a rejected connection was already logged.
     is_reported: AtomicBool,
 }
 
@@ -48,7 +49,7 @@ impl Listener {
     /// Returns the bound address.
     ///
     /// # Errors
-    /// If the system does not return it.
+    /// The system does not return the address.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.inner.local_addr()
     }
@@ -61,7 +62,7 @@ impl Listener {
     /// Returns the next allowed connection.
     ///
     /// # Errors
-    /// If the system cannot accept, for example because no file descriptor is free.
+    /// The system cannot accept, for example because no file descriptor is free.
     pub async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         loop {
             let (stream, client) = self.inner.accept().await?;
@@ -77,7 +78,7 @@ impl Listener {
         }
     }
 
-    /// Logs a refusal. Only the first one is a warning, so that strangers cannot fill the log.
+    /// Logs a rejected connection. Only the first one is a warning, so that other users cannot fill the log.
     fn report(&self, at: SocketAddr, stranger: &Stranger) {
         match stranger {
             Stranger::Gone => tracing::debug!("a connection to {at} was closed before it was known whose it was"),
@@ -95,7 +96,7 @@ impl Listener {
     }
 }
 
-/// A bound port that does not accept yet: connections wait until [`listen`](Self::listen) is called.
+/// A bound port that does not accept yet. Connections wait until [`listen`](Self::listen) is called.
 #[derive(Debug)]
 pub struct Reserved {
     inner: std::net::TcpListener,
@@ -116,12 +117,12 @@ impl Reserved {
     /// Returns the bound address.
     ///
     /// # Errors
-    /// If the system does not return it.
+    /// The system does not return the address.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.inner.local_addr()
     }
 
-    /// Accepts connections while the returned listener lives. Needs a Tokio runtime.
+    /// Accepts connections while the returned listener exists. Needs a Tokio runtime.
     ///
     /// # Errors
     /// If no file descriptor is free.

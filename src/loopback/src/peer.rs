@@ -1,6 +1,6 @@
-//! Asks the kernel which user a connection belongs to.
+//! Finds out from the kernel to which user a connection belongs.
 //!
-//! Not here: a cache. Another user can take the port of a closed connection at once.
+//! Not here: a cache, because another user can take the port of a closed connection immediately.
 
 use std::fs;
 use std::io;
@@ -10,10 +10,11 @@ use super::{diagnosis, table};
 
 /// TCP socket tables of this network namespace.
 const TABLES: [&str; 2] = ["/proc/self/net/tcp", "/proc/self/net/tcp6"];
-/// Attempts to read the tables: a table is read in parts, and rows may move in between.
+/// Number of attempts to read the tables, because a table is read in parts and rows may move in between.
 const ATTEMPTS: usize = 3;
 
-/// Accepts a client of this user or of root. Systems other than Linux do not name the user; they accept every client.
+/// Accepts a client of this user or of root. Systems other than Linux do not report the user, so every client is
+/// accepted there.
 pub(crate) fn is_ours(client: SocketAddr, server: SocketAddr) -> Result<(), Stranger> {
     if !cfg!(target_os = "linux") {
         return Ok(());
@@ -37,7 +38,7 @@ pub(crate) enum Stranger {
 }
 
 pub(crate) fn user(client: SocketAddr, server: SocketAddr) -> io::Result<Option<u32>> {
-    // Without an answer from the kernel, the tables are read.
+    // If the kernel does not respond, the tables are read.
     if let Ok(Some(user)) = diagnosis::user(client, server) {
         return Ok(Some(user));
     }

@@ -1,10 +1,11 @@
 //! Finds a socket in the kernel's tables of TCP sockets, `/proc/net/tcp` and `/proc/net/tcp6`.
 //!
-//! Invariant: a socket that no process holds has no user. The kernel writes user 0 for it, which is not root.
+//! Invariant: a socket that no process holds has no user. The kernel writes user 0 for such a socket, which is not
+//! root.
 
 use std::net::{IpAddr, SocketAddr};
 
-/// Returns the user of the socket at `local` that is connected to `remote`; `None` if no process holds it.
+/// Returns the user of the socket at `local` that is connected to `remote`; `None` if no process holds the socket.
 pub(crate) fn user(table: &str, local: SocketAddr, remote: SocketAddr) -> Option<u32> {
     let forms = [forms(local), forms(remote)];
     table.lines().skip(1).find_map(|line| {
@@ -14,14 +15,15 @@ pub(crate) fn user(table: &str, local: SocketAddr, remote: SocketAddr) -> Option
         if !is_it(&forms[0], here) || !is_it(&forms[1], there) {
             return None;
         }
-        // The user follows state, queues, timer and retransmissions; the inode follows the timeout.
+        // After the state come queues, timer and retransmissions, then the user. After the user come the timeout and
+        // the inode.
         let user = fields.nth(4)?.parse().ok()?;
         let inode = fields.nth(1)?;
         (inode != "0").then_some(user)
     })
 }
 
-/// Returns an address as each table writes it: 32-bit words in host byte order, in hexadecimal.
+/// Returns an address in the notation of each table: 32-bit words in host byte order, in hexadecimal.
 fn forms(address: SocketAddr) -> [Option<String>; 2] {
     let words = |octets: &[u8]| -> String {
         let words = octets.chunks_exact(4).filter_map(|word| <[u8; 4]>::try_from(word).ok());

@@ -1,7 +1,8 @@
-//! Refuses cross-site requests of browsers to a port of this machine.
+//! Rejects cross-site requests that browsers send to a port of this machine.
 //!
-//! A page can send simple requests to any address (`Origin`, `Sec-Fetch-Site`), and its own host name can resolve to
-//! this machine (`Host`). Other programs send no `Origin` or `Sec-Fetch-Site`, and name this machine as host.
+//! A web page can send simple requests to any address (detected by `Origin` and `Sec-Fetch-Site`), and its own host
+//! name can resolve to this machine (detected by `Host`). Other programs send neither `Origin` nor `Sec-Fetch-Site`,
+//! and use this machine as host.
 //!
 //! Invariant: a request with the [`mark`] of this process was already checked.
 
@@ -13,7 +14,7 @@ use http::{HeaderMap, Method, Uri};
 
 /// Header that marks a request as checked by another listener of this process.
 const MARK: HeaderName = HeaderName::from_static("x-loopback-judged");
-/// Value of the mark. It is set once a listener reads marks.
+/// Value of the mark. It is set when a listener that reads marks starts.
 static SECRET: OnceLock<HeaderValue> = OnceLock::new();
 
 /// The reason for refusing a request with status 403.
@@ -61,8 +62,9 @@ pub fn is_this_machine(host: &str) -> bool {
     host == "localhost" || host.ends_with(".localhost") || address.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
-/// Returns whether a host is a Service name as used inside a cluster: `shop`, `shop.team.svc`,
-/// `shop.team.svc.cluster.local`. The public DNS has no such names. `shop.team` is not accepted: it could be public.
+/// Returns whether a host is a Service name that is used inside of a cluster: `shop`, `shop.team.svc`,
+/// `shop.team.svc.cluster.local`. The public DNS has no such names. `shop.team` is not accepted, because it may be
+/// public.
 pub fn is_in_cluster(host: &str) -> bool {
     let host = host.trim_end_matches('.');
     let ends = |end: &str| host.strip_suffix(end).is_some();
@@ -78,7 +80,7 @@ pub fn judge(method: &Method, uri: &Uri, headers: &HeaderMap, is_known: impl Fn(
         return Ok(());
     }
     let host = host(headers, uri);
-    // An HTTP/1.0 request may lack a host; no browser sends one.
+    // An HTTP/1.0 request may lack a host, but browsers always send one.
     if !host.is_empty() && !is_this_machine(&host) && !is_known(&host) {
         return Err(Refusal::Host(host));
     }
@@ -97,13 +99,14 @@ pub fn judge_page(method: &Method, host: &str, headers: &HeaderMap) -> Result<()
         return if is_ours { Ok(()) } else { Err(Refusal::Origin(origin)) };
     }
     let says = |name: &str, value: &str| headers.get(name).is_some_and(|header| header == value);
-    // A followed link or the redirect after a login: the answer becomes its own page, and no other page can read it.
+    // The user followed a link, or was redirected after a login. The response becomes a page of its own, and no other
+    // page can read it.
     let is_link = method == Method::GET && says("sec-fetch-mode", "navigate") && says("sec-fetch-dest", "document");
     if says("sec-fetch-site", "cross-site") && !is_link { Err(Refusal::CrossSite) } else { Ok(()) }
 }
 
 /// Marks a checked request that this process relays to another of its listeners. Without a listener that reads marks,
-/// this does nothing.
+/// this has no effect.
 pub fn mark(headers: &mut HeaderMap) {
     if let Some(secret) = SECRET.get() {
         headers.insert(MARK, secret.clone());
@@ -115,7 +118,7 @@ pub(crate) fn unmark(headers: &mut HeaderMap) {
     headers.remove(MARK);
 }
 
-/// Turns on marking, for a listener that reads the mark.
+/// Turns on marks, for a listener that reads them.
 pub fn begin() {
     SECRET.get_or_init(|| {
         let text = format!("{:032x}{:032x}", fastrand::u128(..), fastrand::u128(..));
@@ -132,7 +135,7 @@ fn name_of(authority: &str) -> String {
         Some(rest) => rest.split_once(']').map(|(name, port)| (name, port.strip_prefix(':').unwrap_or(port))),
         None => authority.split_once(':'),
     };
-    // Other text than HOST or HOST:PORT is returned whole; it matches no name.
+    // A string that is neither HOST nor HOST:PORT is returned unchanged, so it matches no name.
     let name = divided.filter(|(_, port)| is_port(port)).map_or(authority, |(name, _)| name);
     name.trim_end_matches('.').to_ascii_lowercase()
 }

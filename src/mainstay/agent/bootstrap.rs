@@ -3,10 +3,9 @@
 //! `kubectl apply` refuses objects of kinds that it has just created. So the objects are in a ConfigMap of the
 //! agent's namespace, and the agent applies them once their kinds are served.
 //!
-//! Invariant: each object is applied once per content of the ConfigMap, also if others are refused and retried. Later
-//! deletions and changes are kept.
-//! Invariant: only GitRepositories and GitSyncs are applied, in the agent's own namespace, and no field is taken from
-//! another manager.
+//! Invariant: each object is applied once per content of the ConfigMap, even if other objects are refused and retried.
+//! Later deletions and changes are kept. Invariant: only GitRepositories and GitSyncs are applied, in the agent's own
+//! namespace, and no field is taken from another field manager.
 //!
 //! Not here: SSH keys (`ssh_keys`).
 
@@ -24,7 +23,8 @@ use mainstay_cluster::reflector::Change;
 use mainstay_cluster::{Apply, Cluster, Error, Kind, Part, Scope, Selection};
 use mainstay_object::failure::{Backoff, Class, chain};
 
-/// Delay after objects could not be created. Early failures wait for kinds, later ones for the user.
+/// Delay after objects could not be created. Early failures are caused by kinds that are not served yet, later ones
+/// need the user.
 const AGAIN: Backoff = Backoff::new(Duration::from_secs(2), Duration::from_secs(120));
 /// Maximum number of objects in the ConfigMap.
 const MAX_OBJECTS: usize = 1000;
@@ -42,10 +42,10 @@ pub(super) async fn create(cluster: Cluster, namespace: String, stop: Cancellati
             match carry_out(&cluster, &kind, &namespace, &map, &mut progress).await {
                 Ok(()) => failures = 0,
                 Err(error) if is_final(&error) => {
-                    tracing::warn!(why = chain(&error), "{BOOTSTRAP} is not carried out; correct it");
+                    tracing::warn!(why = chain(&error), "{BOOTSTRAP} is not applied; correct it");
                 }
                 Err(error) => {
-                    tracing::warn!(why = chain(&error), "{BOOTSTRAP} is not carried out yet");
+                    tracing::warn!(why = chain(&error), "{BOOTSTRAP} is not applied yet");
                     failures += 1;
                     break;
                 }
@@ -57,22 +57,22 @@ pub(super) async fn create(cluster: Cluster, namespace: String, stop: Cancellati
     }
 }
 
-/// Returns whether a retry is useless. A kind that is not served yet gives "not found".
+/// Returns whether a retry is useless. A kind that is not served yet results in "not found", which may be retried.
 fn is_final(error: &Error) -> bool {
     error.class() == Class::Invalid && !error.is_not_found()
 }
 
-/// The objects of a content that were applied.
+/// The objects of one content of the ConfigMap that were applied.
 #[derive(Debug, Default)]
 struct Progress {
     /// Digest of the content.
     content: String,
-    /// Digests of the objects' names.
+    /// Digests of the names of these objects.
     applied: BTreeSet<String>,
 }
 
 impl Progress {
-    /// Loads the progress for the content with this digest, also of earlier agents.
+    /// Loads the progress for the content with this digest, including that of earlier agents.
     fn read(&mut self, content: &str, annotation: Option<&str>) {
         if self.content != content {
             *self = Self { content: content.to_owned(), applied: BTreeSet::new() };
@@ -107,7 +107,7 @@ async fn carry_out(
     let before = progress.applied.len();
     let mut refused: Option<Error> = None;
     match objects(text, namespace) {
-        Err(why) => tracing::warn!("{BOOTSTRAP} is not carried out: {why}"),
+        Err(why) => tracing::warn!("{BOOTSTRAP} is not applied: {why}"),
         Ok(objects) => {
             for (kind, name, object) in objects {
                 let short = hex::encode(Sha256::digest(format!("{}/{name}", kind.kind)))[..16].to_owned();
@@ -139,13 +139,13 @@ async fn carry_out(
     if !annotations.is_null() {
         let patch = json!({"metadata": {"annotations": annotations}});
         let written = cluster.patch_merge(maps, Some(namespace), BOOTSTRAP, Part::Main, &patch).await;
-        // A refusal is reported rather than a failed write of the progress.
+        // If an object was refused, that error is reported rather than a failed write of the progress.
         refused = refused.or(written.err());
     }
     refused.map_or(Ok(()), Err)
 }
 
-/// Parses the objects, each with its kind and name. An error refuses all of them.
+/// Parses the objects, each with its kind and name. An error in one object refuses all objects.
 fn objects(text: &str, namespace: &str) -> Result<Vec<(Kind, String, Value)>, String> {
     let mut objects = Vec::new();
     for document in serde_yaml::Deserializer::from_str(text) {
@@ -160,7 +160,7 @@ fn objects(text: &str, namespace: &str) -> Result<Vec<(Kind, String, Value)>, St
             (Some("mainstay.dev/v1alpha1"), Some("GitSync")) => {
                 Kind::custom("mainstay.dev", "v1alpha1", "GitSync", "gitsyncs", true)
             }
-            _ => return Err("it may hold GitRepositories and GitSyncs only".to_owned()),
+            _ => return Err("it must contain only GitRepositories and GitSyncs".to_owned()),
         };
         let name = object["metadata"]["name"].as_str().ok_or("an object has no name")?.to_owned();
         match object["metadata"]["namespace"].as_str() {
@@ -171,7 +171,7 @@ fn objects(text: &str, namespace: &str) -> Result<Vec<(Kind, String, Value)>, St
         }
         objects.push((kind, name, object));
         if objects.len() > MAX_OBJECTS {
-            return Err(format!("it holds more than {MAX_OBJECTS} objects"));
+            return Err(format!("it contains more than {MAX_OBJECTS} objects"));
         }
     }
     Ok(objects)
@@ -217,8 +217,8 @@ mod tests {
         let elsewhere = sync.replace("a}", "a, namespace: shop}");
         check(&format!("{repository}---\n{elsewhere}"), Err("GitSync a is not in the namespace flux"));
         let binding = "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRoleBinding\nmetadata: {name: x}\n";
-        check(&format!("{sync}---\n{binding}"), Err("it may hold GitRepositories and GitSyncs only"));
+        check(&format!("{sync}---\n{binding}"), Err("it must contain only GitRepositories and GitSyncs"));
         check("apiVersion: mainstay.dev/v1alpha1\nkind: GitSync\nmetadata: {}\n", Err("an object has no name"));
-        check("just text", Err("it may hold GitRepositories and GitSyncs only"));
+        check("just text", Err("it must contain only GitRepositories and GitSyncs"));
     }
 }

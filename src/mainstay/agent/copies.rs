@@ -8,7 +8,7 @@ use mainstay_engine::apply::Writer;
 use mainstay_engine::propagation::{Propagated, run};
 use mainstay_function::registry::guard::of_namespace;
 
-/// Copies Secrets and ServiceAccounts of `home` until `stop`. It starts once `excluded`, the namespaces without
+/// Copies Secrets and ServiceAccounts of `home` until `stop`. The task starts once `excluded`, the namespaces without
 /// copies, is known.
 pub(super) async fn propagate(
     home: String,

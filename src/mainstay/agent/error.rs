@@ -1,4 +1,4 @@
-//! Why the agent ended.
+//! The reasons why the agent ended.
 
 use std::io;
 use std::net::SocketAddr;

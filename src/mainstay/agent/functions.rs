@@ -20,7 +20,7 @@ use mainstay_function::Context;
 use mainstay_git::{Consumer, ConsumerKind};
 use mainstay_object::{Owner, is_established};
 
-/// Name of the CustomResourceDefinition of Functions.
+/// Name of the CRD of Functions.
 const DEFINITION: &str = "functions.serverless.kyma-project.io";
 
 /// Memory of a Function with its task and the state of its children, in bytes.
@@ -42,13 +42,13 @@ pub(super) async fn follow(
     mut excluded: watch::Receiver<Option<Vec<String>>>,
     stop: CancellationToken,
 ) -> Result<(), JoinError> {
-    // Without the definition, there are no Functions.
+    // Without the CRD, there are no Functions.
     if !is_defined(DEFINITION, &cluster, || are_absent(&context), &stop).await {
         return Ok(());
     }
-    // Every Function depends on the operator's settings, which become known together with this value.
+    // Every Function depends on the operator's settings, which are known once `excluded` is set.
     let _ = stop.run_until_cancelled(excluded.wait_for(Option::is_some)).await;
-    // A Git Function needs its GitRepository, but not every Function does.
+    // A Git Function needs its GitRepository, but other Functions do not, so the wait is limited.
     let known = tokio::time::timeout(REPOSITORIES_WITHIN, repositories.wait_for(|known| *known));
     let _ = stop.run_until_cancelled(known).await;
     let others: JoinSet<()> = context.watches(&drift, &stop).into_iter().collect();
@@ -78,7 +78,7 @@ impl Work for Functions {
 
     const CONDITION: &str = "ConfigurationReady";
 
-    /// Its children take memory, too. Its source is counted separately.
+    /// Includes the memory of the Function's children. The source is counted separately.
     fn counted(&self, _: usize) -> usize {
         EACH
     }
@@ -115,8 +115,8 @@ impl Work for Functions {
     }
 }
 
-/// Waits until the cluster serves the kind of a CustomResourceDefinition, and calls `absent` if it does not exist.
-/// Returns false if `stop` came first.
+/// Waits until the cluster serves the kind of a CRD, and calls `absent` if the CRD does not exist. Returns false if
+/// `stop` came first.
 pub(super) async fn is_defined(name: &str, cluster: &Cluster, absent: impl Fn(), stop: &CancellationToken) -> bool {
     let (version, kind) = ("apiextensions.k8s.io/v1", "CustomResourceDefinition");
     let definitions = Arc::new(Kind::fixed(version, kind, "customresourcedefinitions", Scope::Cluster));

@@ -1,8 +1,8 @@
 //! The agent's HTTP listener: `/healthz`, `/readyz` and `/metrics`.
 //!
-//! Invariant: it shows counts and reasons, never the content of an object.
+//! Invariant: the listener shows counts and reasons, never the content of an object.
 //!
-//! Not here: TLS and authentication. Bind it to an address that is reachable only in the cluster.
+//! Not here: TLS and authentication. Bind the listener to an address that is reachable only in the cluster.
 
 use std::sync::Arc;
 
@@ -23,13 +23,13 @@ use mainstay_cluster::listener::{self, Limits};
 /// Content type of `/metrics`.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// A check that returns at once: Ok, or the reason.
+/// A check that returns immediately: `Ok`, or the reason of a failure.
 pub trait Ask: Fn() -> Result<(), String> + Clone + Send + Sync + 'static {}
 
 impl<F: Fn() -> Result<(), String> + Clone + Send + Sync + 'static> Ask for F {}
 
-/// Serves until `stop`. `ready` returns why the agent is not ready, `alive` why it must be restarted. Unavailable
-/// servers affect neither.
+/// Serves until `stop`. `ready` returns why the agent is not ready, and `alive` why the agent must be restarted.
+/// Unavailable servers affect neither check.
 pub async fn serve(
     listener: Listener,
     limits: Limits,

@@ -1,6 +1,6 @@
 //! Watches the ConfigMap with the SSH host keys for all repositories.
 //!
-//! Invariant: while it cannot be read, the last known keys apply. Before the first read, no key is known.
+//! Invariant: while the ConfigMap cannot be read, the last known keys apply. Before the first read, no key is known.
 
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
@@ -32,14 +32,14 @@ pub(super) async fn follow(source: Source, cluster: Cluster, namespace: String, 
     }
 }
 
-/// Sets why no key is known, unless a list was complete before.
+/// Records why no key is known, unless an earlier read succeeded.
 fn set_unknown(source: &Source, reflector: &Reflector<SharedHostKeys>, why: String) {
     if !reflector.cache().is_complete() {
         source.set_host_keys(SharedHostKeys::Unknown(Some(why)));
     }
 }
 
-/// Reads the keys of a ConfigMap. Without this field it has none.
+/// Reads the keys of a ConfigMap. Without the field for keys, the ConfigMap has no keys.
 fn read(config_map: &Value) -> SharedHostKeys {
     let text = config_map["data"][KNOWN_HOSTS_KEY].as_str().unwrap_or_default();
     SharedHostKeys::Lines(text.into())

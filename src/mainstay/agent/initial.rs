@@ -1,6 +1,6 @@
 //! The first list of a kind, in the order of age. If there is too little memory for all objects, the oldest are kept.
 //!
-//! Invariant: at most [`HELD`] bytes are held. A longer list is read in portions, each in the order of age.
+//! Invariant: at most [`HELD`] bytes are held in memory. A longer list is read in portions, each in the order of age.
 
 use serde_json::Value;
 
@@ -8,10 +8,10 @@ use jiff::Timestamp;
 
 use super::kept::since_of;
 
-/// Bytes of objects that are held until the list is complete.
+/// Maximum total size in bytes of the objects that are held until the list is complete.
 const HELD: usize = 8 << 20;
 
-/// Objects of a list that is under way, as JSON.
+/// Objects of a list that is not complete yet, as JSON.
 #[derive(Debug, Default)]
 pub(super) struct Initial {
     objects: Vec<(Timestamp, Box<[u8]>)>,
@@ -19,7 +19,7 @@ pub(super) struct Initial {
 }
 
 impl Initial {
-    /// Holds an object; whether there is room for it.
+    /// Holds an object. Returns whether there is memory for it.
     pub(super) fn add(&mut self, object: &Value) -> bool {
         let Ok(text) = serde_json::to_vec(object) else { return false };
         if self.bytes + text.len() > HELD {
@@ -30,7 +30,8 @@ impl Initial {
         true
     }
 
-    /// All that are held, the oldest first; those of one second in the order of the list.
+    /// Returns all held objects, the oldest first. Objects that were created in the same second stay in the order of
+    /// the list.
     pub(super) fn take(&mut self) -> impl Iterator<Item = Value> + use<> {
         let mut objects = std::mem::take(self).objects;
         objects.sort_by_key(|(since, _)| *since);

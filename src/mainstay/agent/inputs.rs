@@ -37,10 +37,10 @@ pub(super) async fn syncs(
     Tasks::new(Syncs { context, known }, notifier, JoinSet::new(), stop).run(&cluster).await
 }
 
-/// Expected number of objects of a new GitSync, and the expected memory of each, in bytes.
+/// Expected number of objects of a new GitSync, and the expected memory of each object, in bytes.
 const NEW: usize = 4;
 const OBJECT: usize = 1280;
-/// Minimum memory of a GitSync, in bytes. Its status takes most of it.
+/// Minimum memory of a GitSync, in bytes. The status takes most of this memory.
 const WITH_STATUS: usize = 4608;
 /// Counted memory of a GitSync without its objects, in bytes.
 #[cfg(test)]
@@ -66,13 +66,13 @@ impl Work for Syncs {
         &self.context.writer
     }
 
-    /// Includes the status, which a new GitSync does not have yet.
+    /// Includes the memory of a status, which a new GitSync does not have yet.
     fn counted(&self, bytes: usize) -> usize {
         kept::counted(EACH, COPIES, bytes.max(WITH_STATUS))
     }
 
-    /// Returns the memory of as many objects as the status counts, or of a few. The size of each is a low estimate, so that
-    /// the same GitSyncs fit after a restart.
+    /// Returns the memory of as many objects as the status counts, or of [`NEW`] objects if there is no count. The size
+    /// of each object is a low estimate, so that the same GitSyncs fit after a restart.
     fn expected(&self, sync: &GitSync) -> usize {
         if sync.spec.suspend || sync.metadata.deletion_timestamp.is_some() {
             return 0;
@@ -81,7 +81,7 @@ impl Work for Syncs {
         before.filter(|objects| *objects > 0).unwrap_or(NEW).saturating_mul(OBJECT)
     }
 
-    /// Its desired objects are unknown, so none that it may manage is deleted.
+    /// The desired objects of a refused GitSync are unknown, so no object that it may manage is deleted.
     fn set_refused(&self, owner: &Owner, (namespace, name): &Name, is_there: bool) {
         if is_there {
             self.context.refuse(owner, namespace, name);
@@ -90,7 +90,7 @@ impl Work for Syncs {
         }
     }
 
-    /// Expressions of dependants read the labels.
+    /// Labels are kept, because expressions of dependants read them.
     const LABELS: Labels = Labels::Kept;
 
     fn see(&self, (namespace, name): &Name, sync: Option<&GitSync>) {

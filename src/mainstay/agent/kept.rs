@@ -1,7 +1,7 @@
 //! The parts of GitSyncs, GitRepositories, Functions and Receivers that are kept in memory.
 //!
-//! Invariant: `managedFields` and irrelevant annotations, labels and owners are dropped. The rest is counted for the
-//! namespace.
+//! Invariant: `managedFields` and irrelevant annotations, labels and owners are dropped. The remaining fields count
+//! against the memory of the namespace.
 //!
 //! Not here: the handling of objects without memory.
 
@@ -41,7 +41,7 @@ pub(super) enum Labels {
 /// Step of counted memory, in bytes, so that a change of a status rarely needs more.
 const STEP: usize = 4 << 10;
 
-/// Returns the creation time of an object. An object without one is the oldest.
+/// Returns the creation time of an object. An object without a creation time counts as the oldest.
 pub(super) fn since_of(live: &Value) -> Timestamp {
     let text = live.pointer("/metadata/creationTimestamp").and_then(Value::as_str);
     text.and_then(|text| text.parse().ok()).unwrap_or(Timestamp::MIN)
@@ -49,7 +49,7 @@ pub(super) fn since_of(live: &Value) -> Timestamp {
 
 /// Removes unneeded fields from an object.
 pub(super) fn trim(object: &mut Value, labels: Labels) {
-    // A GitSync reads its history when it adds to it.
+    // The history is not kept. A GitSync reads it when it adds an entry.
     object.get_mut("status").and_then(Value::as_object_mut).map(|status| status.remove("history"));
     let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else { return };
     metadata.retain(|name, _| METADATA.contains(&name.as_str()) || labels == Labels::Kept && name == "labels");
@@ -74,11 +74,12 @@ pub(super) const fn counted(each: usize, copies: usize, bytes: usize) -> usize {
     (each + copies.saturating_mul(bytes)).next_multiple_of(STEP)
 }
 
-/// Returns the message for an object without memory. It would fit if `needed` bytes could be kept in total.
+/// Returns the message for an object without memory. The object would fit with a total budget of `needed` bytes.
 pub(super) fn no_memory(bytes: usize, needed: usize) -> String {
     format!(
-        "the agent has no memory left for this namespace to keep it ({} KiB); with limits.memory of at least {}Mi in its Deployment there \
-         is room for it and those that wait longer; or delete unused objects of the namespace, or make it smaller",
+        "the agent has no memory left for this namespace to keep it ({} KiB); with limits.memory of at least {}Mi in \
+         its Deployment there is enough for it and for those that wait longer; or delete unused objects of the \
+         namespace, or make it smaller",
         bytes.div_ceil(1 << 10),
         memory_limit(needed).div_ceil(1 << 20)
     )

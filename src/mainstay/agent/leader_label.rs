@@ -1,9 +1,8 @@
-//! Labels the pod of the leading agent, so that the Service of Receivers routes to it and not to a standby.
+//! Labels the pod of the leading agent, so that the Service of Receivers routes to the leader and not to a standby.
 //!
-//! Invariant: only the leader writes. It removes the label from all other pods, where an earlier leader may have left
-//! it.
-//! Invariant: its own pod comes first. A failure to remove another label does not block other work.
-//! Invariant: without changes, the watch is the only request.
+//! Invariant: only the leader writes. The leader removes the label from all other pods, where an earlier leader may
+//! have left it. Invariant: the leader labels its own pod first. A failure to remove another label does not block other
+//! work. Invariant: without changes, the watch is the only request.
 
 use std::time::Duration;
 
@@ -22,11 +21,11 @@ use mainstay_object::failure::{Backoff, chain};
 /// Delay after labels could not be written.
 const AGAIN: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
 
-/// Keeps the label on this pod, and off all others of the namespace, until `stop`.
+/// Keeps the label on this pod, and removes it from all other pods of the namespace, until `stop`.
 pub(super) async fn keep(cluster: Cluster, namespace: String, pod: String, stop: CancellationToken) {
     let kind = std::sync::Arc::new(Kind::fixed("v1", "Pod", "pods", Scope::Namespaced));
     let own = (namespace, pod);
-    // Consecutive failures.
+    // Number of consecutive failures.
     let mut failures = 0;
     loop {
         let mut events = cluster.watch(&kind, Selection::labelled(LEADER, LEADS).within(&own.0));
@@ -61,7 +60,7 @@ pub(super) async fn keep(cluster: Cluster, namespace: String, pod: String, stop:
     }
 }
 
-/// Returns the next event; `None` if the watch has ended, at the time of a retry, or at `stop`.
+/// Returns the next event. Returns `None` if the watch has ended, when a retry is due, or at `stop`.
 async fn next(
     events: &mut BoxStream<'static, WatchEvent>,
     again: Option<Instant>,
@@ -76,7 +75,8 @@ async fn next(
     event.await.flatten()
 }
 
-/// Returns the pods to label now, in order, with the label's value.
+/// Returns the pods whose label is to be written now, in order, each with the new value of the label. Null removes the
+/// label.
 fn writes(delta: Delta<Name>, own: &Name) -> Vec<(Name, Value)> {
     match delta {
         Delta::Changed(pod, _) if pod != *own => vec![(pod, Value::Null)],

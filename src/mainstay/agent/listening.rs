@@ -1,6 +1,6 @@
 //! The listeners for webhooks of Git hosts, and for admission webhooks of the API server.
 //!
-//! Not here: health and metrics. Their failure ends the agent only while it runs.
+//! Not here: the listener for health and metrics. Only a failure while the agent runs ends the agent.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use mainstay_gitsync::receiver::BaseUrl;
 pub struct Receive {
     /// The listener.
     pub listener: Arc<Reserved>,
-    /// The address under which Git hosts reach it.
+    /// The URL at which Git hosts reach the listener.
     pub base: BaseUrl,
 }
 
@@ -26,7 +26,7 @@ impl Receive {
     /// Binds an address; port 0 selects a free one.
     ///
     /// # Errors
-    /// If the address cannot be bound.
+    /// Fails if the address cannot be bound.
     pub fn bind(address: SocketAddr, reach: Reach, base: BaseUrl) -> Result<Self, Error> {
         let listener = Reserved::bind(address, reach).map_err(|cause| Error::Receive { address, cause })?;
         Ok(Self { listener: Arc::new(listener), base })
@@ -43,9 +43,9 @@ impl Receive {
 pub struct Admit {
     /// The listener.
     pub listener: Arc<Reserved>,
-    /// Lifetimes of its certificates.
+    /// Lifetimes of the listener's certificates.
     pub lifetimes: Lifetimes,
-    /// CAs of the API server's client certificates for admission; `None` if it presents none.
+    /// CAs of the API server's client certificates for admission; `None` if the API server presents no certificate.
     pub client_authorities: Option<Arc<RootCertStore>>,
 }
 
@@ -53,7 +53,7 @@ impl Admit {
     /// Binds an address; port 0 selects a free one.
     ///
     /// # Errors
-    /// If the address cannot be bound.
+    /// Fails if the address cannot be bound.
     pub fn bind(address: SocketAddr, reach: Reach) -> Result<Self, Error> {
         let listener = Reserved::bind(address, reach).map_err(|cause| Error::Admit { address, cause })?;
         Ok(Self { listener: Arc::new(listener), lifetimes: Lifetimes::default(), client_authorities: None })

@@ -1,6 +1,6 @@
 //! The memory that an agent needs for an expected load.
 
-/// Memory of an agent without an expected load, in MiB.
+/// Memory of an agent whose load is unknown, in MiB.
 const DEFAULT: u64 = 160;
 /// Memory counted for a GitSync and for an object of 1 KiB, in KiB.
 const GIT_SYNC: u64 = 24;
@@ -8,11 +8,11 @@ const OBJECT: u64 = 2;
 /// Number of objects of a GitSync, if it is not known.
 const OBJECTS: u64 = 4;
 
-/// Returns the memory that an agent needs for this many GitSyncs and objects in one namespace, in MiB. Without a number of
-/// objects, each GitSync has four.
+/// Returns the memory that an agent needs for this many GitSyncs and objects in one namespace, in MiB. Without a number
+/// of objects, each GitSync has four.
 ///
-/// Three tenths of the memory are for them, and a namespace that is alone can use all but an eighth: 80/21 of the counted
-/// memory is needed.
+/// Three tenths of the memory are for GitSyncs and objects. A single namespace can use seven eighths of that part. So
+/// the agent needs 80/21 of the counted memory.
 pub(crate) fn needed(git_syncs: u64, objects: u64) -> u64 {
     let objects = if objects == 0 { git_syncs.saturating_mul(OBJECTS) } else { objects };
     let counted = git_syncs.saturating_mul(GIT_SYNC).saturating_add(objects.saturating_mul(OBJECT));

@@ -3,7 +3,7 @@
 //! Invariant: the number of time series is bounded by the number of GitSyncs, Functions and kinds, not of objects.
 //! Invariant: the series of a deleted GitSync or Function are dropped at the next scrape.
 //!
-//! Not here: rates and alerts, which belong in Prometheus.
+//! Not here: rates and alerts, which are defined in Prometheus.
 
 use std::{collections::BTreeSet, fmt, sync::Arc};
 
@@ -43,7 +43,8 @@ type Labels = [(&'static str, String); 1];
 pub struct Gauges {
     /// Whether this agent holds the Lease.
     pub leader: bool,
-    /// The existing GitSyncs and Functions; `None` if this agent does not know them. Series of others are dropped.
+    /// The existing GitSyncs and Functions; `None` if this agent does not know them. Series of other objects are
+    /// dropped.
     pub subjects: Option<BTreeSet<Owner>>,
     /// One row per GitSync.
     pub syncs: Vec<SyncGauges>,
@@ -63,7 +64,7 @@ pub struct Gauges {
     pub functions_processed: u64,
     /// Reconciles of Functions since the start.
     pub reconciliations: u64,
-    /// Durations of these reconciles; `None` while no Function can be reconciled.
+    /// Durations of reconciles of Functions; `None` while no Function can be reconciled.
     pub reconcile_times: Option<Histogram>,
     /// Builds whose pods run or may start.
     pub builds_running: u64,
@@ -88,15 +89,16 @@ pub struct SyncGauges {
     pub sync: String,
     /// Managed objects.
     pub objects: u64,
-    /// Numbers of healthy, progressing, failed and missing objects among these.
+    /// Numbers of healthy, progressing, failed and missing objects among the managed ones.
     pub health: [u64; 4],
     /// Objects that drifted from the repository and were not reverted.
     pub drifted: u64,
     /// Whether the condition Ready is True.
     pub ready: bool,
-    /// Whether it is suspended.
+    /// Whether the GitSync is suspended.
     pub suspended: bool,
-    /// Time of the last successful attempt, in seconds since 1970; `None` if there is none since this agent leads.
+    /// Time of the last successful attempt, in seconds since 1970; `None` if no attempt has succeeded since this agent
+    /// leads.
     pub last_success: Option<f64>,
     /// Paused objects.
     pub paused: u64,
@@ -106,7 +108,8 @@ pub struct SyncGauges {
     pub heated: u64,
     /// Objects whose last apply or deletion failed.
     pub failed: u64,
-    /// Seconds since the oldest commit was seen that is not fully applied; 0 if the newest one is applied.
+    /// Seconds since the agent first saw the oldest commit that is not fully applied; 0 if the newest commit is
+    /// applied.
     pub lag_seconds: f64,
 }
 
@@ -133,7 +136,7 @@ pub struct Metrics {
 type ReadGauges = dyn Fn() -> Gauges + Send + Sync;
 
 impl Metrics {
-    /// Creates the metrics. Their gauges come from `read`, which must not block.
+    /// Creates the metrics. The gauges are read by `read`, which must not block.
     pub fn new(read: impl Fn() -> Gauges + Send + Sync + 'static) -> Self {
         let mut all = Registry::default();
         let registry = all.sub_registry_with_prefix("mainstay");
@@ -148,17 +151,21 @@ impl Metrics {
         let reverts = family("reverts", "Reverts of managed objects");
         let drifts = family("drifts_left", "Drifts that were detected and, by policy, not reverted");
         let missed_drifts = family("drifts_missed", "Drifts that the watch missed and an audit found");
-        let replacements = family("replacements", "Objects that were deleted and created again");
+        let replacements = family("replacements", "Objects that were replaced because of an immutable field");
         let applies = family("applies", "Objects of applied commits, by outcome");
         let builds = family("function_builds", "Builds of Functions, by outcome");
         let revert_latency = Histogram::new(LATENCIES);
-        let help = "Time from the watch event of a drift to the answer of the write that reverted it";
+        let help = "Time from the watch event of a drift to the response to the write that reverted it";
         registry.register_with_unit("revert_latency", help, Unit::Seconds, revert_latency.clone());
         let apply_duration = Histogram::new(LATENCIES);
-        let help = "Time from the lookup that found a commit to the answer of the last write for it";
+        let help = "Time from the lookup that found a commit to the response to the last write for it";
         registry.register_with_unit("commit_duration", help, Unit::Seconds, apply_duration.clone());
         let missed = Counter::default();
-        registry.register("messages_missed", "Messages that arrived too fast to be counted", missed.clone());
+        registry.register(
+            "messages_missed",
+            "Internal messages that the metrics dropped; the counters of events are too low by this number",
+            missed.clone(),
+        );
         let read: Arc<ReadGauges> = Arc::new(read);
         registry.register_collector(Box::new(AtScrape(Arc::clone(&read))));
         let gauges = Arc::clone(&read);
@@ -242,7 +249,7 @@ impl Metrics {
                     self.builds.get_or_create(&[("outcome", (*outcome).to_owned())]).inc();
                 }
             }
-            // The numbers of contended and paused objects are gauges.
+            // Other messages are not counted. The numbers of contended and paused objects are gauges.
             _ => {}
         }
     }
@@ -267,7 +274,7 @@ impl Metrics {
         [&self.seen, &self.commits, &self.failures, reverts, drifts, missed, &self.replacements]
     }
 
-    /// Returns the text of a scrape (OpenMetrics 1.0).
+    /// Returns the response to a scrape, in the format OpenMetrics 1.0.
     pub fn text(&self) -> Result<String, fmt::Error> {
         self.drop_deleted();
         let mut text = String::new();
@@ -279,7 +286,8 @@ impl Metrics {
         let labels = labels(subject);
         let new = self.known.lock().insert(subject.clone());
         if new && matches!(subject, Owner::GitSync(_)) {
-            // A counter that starts at 0 shows its first increase as a rate; one that appears at 1 does not.
+            // A counter that starts at 0 shows its first increase as a rate. A counter that appears with the value 1
+            // does not.
             for family in self.per_subject() {
                 drop(family.get_or_create(&labels));
             }
@@ -338,7 +346,7 @@ const PER_SYNC: [PerSync; 9] = [
     ("sync_lag_seconds", "Age of the oldest commit that is not applied; 0 when in sync", |gauges| gauges.lag_seconds),
 ];
 
-/// The health states by which objects are counted. The last one is that of missing objects.
+/// The health states by which objects are counted. The last state is that of missing objects.
 const HEALTH: [&str; 4] = ["healthy", "progressing", "failed", "missing"];
 
 fn encode_syncs(encoder: &mut DescriptorEncoder<'_>, syncs: &[SyncGauges]) -> Result<(), fmt::Error> {
@@ -365,7 +373,7 @@ fn encode_syncs(encoder: &mut DescriptorEncoder<'_>, syncs: &[SyncGauges]) -> Re
     Ok(())
 }
 
-/// Durations until a new Function reached a condition.
+/// Metrics of the time until a new Function reached a condition: name and help.
 const PER_CONDITION: [(&str, &str); 3] = [
     ("configured", "Time from the creation of a Function until it was configured"),
     ("built", "Time from the creation of a Function until its image was built"),

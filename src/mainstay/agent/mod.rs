@@ -1,9 +1,8 @@
 //! The long-running process: its settings, wiring, health and metrics.
 //!
-//! Invariant: all long tasks are in one set. The end of any task ends the process with its reason.
+//! Invariant: all long tasks are in one set. The end of any task ends the process with the reason of that task.
 //! Invariant: a panic in the leader's work ends that task, or at most restarts all of the leader's work. The process
-//! continues and keeps the Lease.
-//! Invariant: only the holder of the Lease writes. All state is rebuilt for every term.
+//! continues and keeps the Lease. Invariant: only the holder of the Lease writes. All state is rebuilt for every term.
 
 mod api_rules;
 mod artifacts;

@@ -1,9 +1,8 @@
 //! Watches the ConfigMap with the operator's settings for Functions.
 //!
-//! Invariant: Functions are not reconciled before the settings are known. Temporarily missing settings would roll out
-//! every Function twice.
-//! Invariant: an invalid value changes nothing. The last valid settings stay, also after a restart: the ConfigMap
-//! stores them.
+//! Invariant: Functions are not reconciled before the settings are known. Otherwise every Function would be rolled out
+//! twice. Invariant: an invalid value changes nothing. The last valid settings stay, also after a restart: the
+//! ConfigMap stores them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,8 +28,8 @@ const SHOWN: usize = 5;
 /// The data of a ConfigMap.
 type Data = BTreeMap<String, String>;
 
-/// Watches the ConfigMap in this namespace until `stop`. Its data override the agent's settings. `excluded` is set to
-/// the part of the settings that other tasks need, once they are known.
+/// Watches the ConfigMap in this namespace until `stop`. The ConfigMap's data override the agent's settings. Once the
+/// settings are known, `excluded` is set to the part of them that other tasks need.
 pub(super) async fn follow(
     functions: Arc<Context>,
     excluded: watch::Sender<Option<Vec<String>>>,
@@ -60,7 +59,8 @@ pub(super) async fn follow(
     }
 }
 
-/// Watches the ConfigMap until `stop` for the webhooks of every replica. `set` receives the leader's settings.
+/// Watches the ConfigMap until `stop` for the webhooks of every replica. `set` receives the settings that the leader
+/// uses.
 pub(super) async fn follow_for_webhooks(
     base: Settings,
     set: impl Fn(Settings),
@@ -98,7 +98,7 @@ fn data_of(map: &Value) -> Data {
     serde_json::from_value(map["data"].clone()).unwrap_or_default()
 }
 
-/// Returns the ConfigMap after a change, with `None` inside if it does not exist; `None` without news.
+/// Returns the ConfigMap after a change; `Some(None)` if the ConfigMap does not exist, and `None` if nothing changed.
 fn found(change: Change<Data>, known: &Cache<Data>) -> Option<Option<Value>> {
     match change {
         Change::Changed { live, .. } => Some(Some(live)),
@@ -121,7 +121,7 @@ struct Followed {
     kind: Arc<Kind>,
     namespace: String,
     notifier: Notifier,
-    /// The last data; `None` inside while the ConfigMap does not exist.
+    /// The last known data; `Some(None)` while the ConfigMap does not exist.
     seen: Option<Option<Data>>,
     /// Whether valid settings of the existing ConfigMap are in effect.
     is_valid: bool,
@@ -138,7 +138,7 @@ impl Followed {
         let (Some(map), Some(data)) = (map, data) else {
             self.is_valid = false;
             if !is_first {
-                tracing::info!("without the ConfigMap {SETTINGS}, the agent's own settings hold");
+                tracing::info!("without the ConfigMap {SETTINGS}, the agent's own settings apply");
             }
             return Some(self.base.clone());
         };
@@ -161,7 +161,7 @@ impl Followed {
                     map,
                     EventType::Normal,
                     Reason::SettingsApplied,
-                    format!("{} settings hold{more}", data.len()),
+                    format!("{} settings apply{more}", data.len()),
                 );
                 self.remember(map, &data).await;
                 Some(settings)
@@ -170,7 +170,8 @@ impl Followed {
         }
     }
 
-    /// Reports invalid values. Returns the last valid settings if only an earlier agent knew them.
+    /// Reports invalid values. Returns the last valid settings if this agent does not know any, but an earlier agent
+    /// stored them.
     fn refuse(&self, map: &Value, mistakes: &[InvalidVariable]) -> Option<Settings> {
         for mistake in mistakes {
             tracing::warn!("{SETTINGS}: {}", printable(&mistake.to_string()));
@@ -180,7 +181,7 @@ impl Followed {
         let before = if self.is_valid { None } else { Some(last_valid(&self.base, map)) };
         let stays = match &before {
             None | Some(Some(_)) => "the last valid settings stay",
-            Some(None) => "the agent's own settings hold",
+            Some(None) => "the agent's own settings apply",
         };
         let note = format!("{} mistakes, so {stays}: {shown}", mistakes.len());
         self.emit(map, EventType::Warning, Reason::SettingsInvalid, note);

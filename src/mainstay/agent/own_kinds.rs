@@ -1,8 +1,8 @@
 //! Providers, Alerts and OCIRepositories: how they are read, their state with its conditions, and the Secrets that they
-//! name.
+//! reference.
 //!
-//! Invariant: equal facts give equal conditions, which are not written again.
-//! Not here: what the agent does with them (`notifications`, `artifacts`).
+//! Invariant: equal facts result in equal conditions, which are not written again. Not here: the use of these objects
+//! (`notifications`, `artifacts`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -39,17 +39,18 @@ pub(super) struct Object<S> {
 /// The task of an object.
 pub(super) struct Running<S> {
     pub(super) feed: watch::Sender<Object<S>>,
-    /// Whether the namespace has room for it.
+    /// Whether the object is within the maximum number of objects of its namespace.
     pub(super) fits: bool,
 }
 
-/// Returns whether a namespace has room for another object beside those that have room. `most`: their maximum number.
+/// Returns whether the namespace may have another object besides those within the maximum. `most` is the maximum number
+/// of objects.
 pub(super) fn fits<S>(running: &BTreeMap<Name, Running<S>>, name: &Name, most: usize) -> bool {
     let others = running.iter().filter(|(other, running)| other.0 == name.0 && *other != name && running.fits);
     others.count() < most
 }
 
-/// Returns an object of a namespace that had no room.
+/// Returns an object of a namespace that exceeded the maximum.
 pub(super) fn without_room<S: Clone>(
     running: &BTreeMap<Name, Running<S>>,
     namespace: &str,
@@ -58,7 +59,7 @@ pub(super) fn without_room<S: Clone>(
     waiting.map(|(name, running)| (name.clone(), running.feed.borrow().clone()))
 }
 
-/// Returns a kind by its name and its plural.
+/// Returns Mainstay's kind with this name and plural.
 pub(super) fn kind(kind: &str, plural: &str) -> Arc<Kind> {
     Arc::new(Kind::custom("mainstay.dev", "v1alpha1", kind, plural, true))
 }
@@ -70,7 +71,7 @@ pub(super) fn read<S: DeserializeOwned>(live: &Value) -> Result<Option<Object<S>
         return Err("its spec is larger than 32 KiB".to_owned());
     }
     // The error may quote a value.
-    let spec = S::deserialize(spec).map_err(|_| "a field has another form than the definition says".to_owned())?;
+    let spec = S::deserialize(spec).map_err(|_| "a field does not match the schema of the CRD".to_owned())?;
     let uid = live.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default().to_owned();
     let labels = live.pointer("/metadata/labels").filter(|labels| memory(labels) <= LABELS);
     let labels = labels.and_then(|labels| BTreeMap::deserialize(labels).ok()).unwrap_or_default();
@@ -84,7 +85,7 @@ pub(super) struct State {
     pub(super) reason: Reason,
     pub(super) message: String,
     is_ready: bool,
-    /// Whether only a change of the spec helps.
+    /// Whether only a change of the spec can fix the problem.
     is_stalled: bool,
 }
 
@@ -106,7 +107,7 @@ impl State {
         !self.is_ready && self.reason != Reason::Suspended
     }
 
-    /// Returns the conditions after this state.
+    /// Returns the conditions that show this state, based on the `old` ones.
     pub(super) fn conditions(&self, old: &[Condition], generation: Option<i64>, now: Timestamp) -> Vec<Condition> {
         let mut new = old.to_vec();
         let (ready, message) = (if self.is_ready { "True" } else { "False" }, conditions::cut(&self.message, MESSAGE));
@@ -119,7 +120,7 @@ impl State {
     }
 }
 
-/// The Secrets that an object names: `secretRef`, `certSecretRef` and `proxySecretRef`.
+/// The Secrets that an object references: `secretRef`, `certSecretRef` and `proxySecretRef`.
 #[derive(Debug, Default)]
 pub(super) struct NamedSecrets {
     followed: [Option<Followed>; FIELDS.len()],
@@ -129,10 +130,11 @@ pub(super) struct NamedSecrets {
 const FIELDS: [&str; 3] = ["spec.secretRef", "spec.certSecretRef", "spec.proxySecretRef"];
 
 impl NamedSecrets {
-    /// Follows the named Secrets, each for its purpose, and returns their state; `None` for a field that is not set.
+    /// Follows the referenced Secrets, each for its purpose, and returns their state; `None` for a field that is not
+    /// set.
     ///
     /// # Errors
-    /// The first Secret that is missing, or that may not be used for its purpose.
+    /// Fails with the first Secret that is missing, or that must not be used for its purpose.
     pub(super) async fn read(
         &mut self,
         secrets: &Secrets,

@@ -1,7 +1,7 @@
 //! Writes host keys pinned at first use to the status of their GitRepositories, and removes stale ones.
 //!
-//! Invariant: a pin is written only if the GitRepository is unchanged since it was read, so only one of two keys is
-//! pinned.
+//! Invariant: a pin is written only if the GitRepository is unchanged since it was read. So if two connections find
+//! different keys, only one key is pinned.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use mainstay_cluster::{Cluster, Error, Kind, Part};
 use mainstay_git::{FirstUse, PinRequest, Repositories, Source};
 use mainstay_object::failure::chain;
 
-/// Maximum attempts to write a pin after conflicts. Then a new connection is needed.
+/// Maximum attempts to write a pin after conflicts. Afterwards, a new connection is needed.
 const ATTEMPTS: usize = 5;
 /// Maximum time to write a pin.
 const WITHIN: Duration = Duration::from_secs(10);
@@ -51,7 +51,7 @@ pub(super) async fn keep(
                     continue;
                 }
                 let writing = timeout(WITHIN, write(&cluster, &kind, &request));
-                let answer = writing.await.unwrap_or_else(|_| Err("the cluster did not answer in time".to_owned()));
+                let answer = writing.await.unwrap_or_else(|_| Err("the cluster did not respond in time".to_owned()));
                 let FirstUse { namespace, name, host, fingerprint, .. } = &request.first_use;
                 match &answer {
                     Ok(()) => tracing::info!(repository = %format!("{namespace}/{name}"), host, fingerprint, "pinned a host key at first use"),
@@ -68,7 +68,7 @@ pub(super) async fn keep(
     }
 }
 
-/// Writes a pin, unless another key is pinned.
+/// Writes a pin, unless a different key is pinned.
 async fn write(cluster: &Cluster, kind: &Kind, request: &PinRequest) -> Result<(), String> {
     let first_use = &request.first_use;
     let FirstUse { namespace, name, .. } = first_use;
@@ -78,7 +78,7 @@ async fn write(cluster: &Cluster, kind: &Kind, request: &PinRequest) -> Result<(
         let repository = live.and_then(|live| read::<GitRepository>(live).ok()).ok_or("the GitRepository is gone")?;
         let Some(status) = mainstay_git::pin(&repository, first_use, Timestamp::now())? else { return Ok(()) };
         if request.answer.is_closed() {
-            return Err("who asked for it has given up".to_owned());
+            return Err("the requester timed out".to_owned());
         }
         match patch(cluster, kind, &repository, &status).await {
             Ok(()) => return Ok(()),
@@ -95,7 +95,7 @@ async fn forget(cluster: &Cluster, kind: &Kind, stale: Vec<(Arc<GitRepository>, 
     for (repository, status) in stale {
         match patch(cluster, kind, &repository, &status).await {
             Ok(()) => {}
-            // The watch shows the change.
+            // After a conflict or a deletion, the watch delivers the new state.
             Err(error) if error.is_conflict() || error.is_not_found() => {}
             Err(error) => {
                 let name = repository.metadata.name.as_deref().unwrap_or_default();

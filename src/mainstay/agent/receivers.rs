@@ -16,7 +16,7 @@ use mainstay_engine::apply::Writer;
 use mainstay_gitsync::receiver::{self, Context};
 use mainstay_object::Owner;
 
-/// Name of the CustomResourceDefinition of Receivers.
+/// Name of the CRD of Receivers.
 const DEFINITION: &str = "receivers.mainstay.dev";
 
 /// Watches Receivers until `stop`, or until a task panics, and runs a task for each.

@@ -1,12 +1,12 @@
 //! Creates login and certificate of the in-cluster registry for the Secret of the agent's namespace with the label
 //! [`GENERATE`]. Also creates the Secret `serverless-registry-config-default` with the login and the CAs of the
-//! certificates, which is copied to all namespaces. The guard in front of the registry reloads both when they are
-//! replaced.
+//! certificates, which is copied to all namespaces. The guard in front of the registry reloads login and certificate
+//! when they are replaced.
 //!
-//! Invariant: a login is only added to a Secret without one, and only if the Secret is unchanged since it was read.
-//! Invariant: a certificate is replaced only after builds have had its CA for [`LIFETIMES`]`.announced`.
-//! Invariant: a default Secret of another owner is not changed.
-//! Invariant: no part of a login or a key is logged.
+//! Invariant: a login is added only to a Secret without a login, and only if the Secret is unchanged since it was read.
+//! Invariant: a certificate is replaced only after builds have had the CA of the new certificate for
+//! [`LIFETIMES`]`.announced`. Invariant: a default Secret of another owner is not changed. Invariant: no part of a
+//! login or a key is logged.
 //!
 //! Not here: the copies (`propagation`), and the registry itself, which is a Deployment of `mainstay install`.
 
@@ -30,14 +30,14 @@ use mainstay_function::registry::{InternalRegistry, SEED_BYTES};
 use mainstay_object::Secret;
 use mainstay_object::failure::{Backoff, chain};
 
-/// Delay after a write, which may be refused, or undone by another client.
+/// Delay after a write, because a write may be refused, or undone by another client.
 const AGAIN: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(300));
 /// Time without a write after which the delay is reset.
 const PEACE: Duration = Duration::from_secs(600);
-/// Maximum time between checks of a certificate's end, in case the clock is set.
+/// Maximum time between checks of a certificate's end, in case the clock is changed.
 const LOOK_EVERY: Duration = Duration::from_secs(3600);
-/// A running build knows only the CAs from its start. It has ended, or reached its deadline, when the next
-/// certificate is served.
+/// A running build knows only the CAs from its start. So the next certificate is served only after such a build has
+/// ended or reached its deadline.
 const LIFETIMES: Lifetimes = Lifetimes {
     valid: Duration::from_secs(90 * 24 * 3600),
     renew_before: Duration::from_secs(30 * 24 * 3600),
@@ -51,7 +51,7 @@ pub(super) async fn make(cluster: Cluster, namespace: String, stop: Cancellation
     let default = Selection::named(Some(&namespace), DEFAULT_REGISTRY_SECRET);
     let mut maker = Maker { cluster: &cluster, kind: &kind, asking: None, default: None, due: None };
     let (mut asking, mut default) = (cluster.states(&kind, asking), cluster.states(&kind, default));
-    // Consecutive writes, and the time of the last one. Writes that are refused or undone wait ever longer.
+    // Consecutive writes, and the time of the last one. The delay grows while writes are refused or undone.
     let (mut writes, mut last) = (0, Instant::now());
     loop {
         let next = (writes > 0).then(|| last + AGAIN.delay(writes));
@@ -160,7 +160,7 @@ impl Maker<'_> {
             let patch = json!({"metadata": {"resourceVersion": version}, "data": missing});
             self.cluster.patch_merge(self.kind, Some(&namespace), &name, Part::Main, &patch).await?;
             tracing::info!(secret = name, "made a login or a certificate for the registry in the cluster");
-            // The watch shows it.
+            // The watch shows the written Secret.
             return Ok(Performed::Written);
         }
         let (Some(live), Some(wanted)) = (&self.default, registry.default_secret(asking, authorities.as_deref()))
@@ -178,7 +178,8 @@ impl Maker<'_> {
             return Ok(Performed::Nothing);
         }
         let namespace = wanted["metadata"]["namespace"].as_str();
-        // An own Secret is reverted; a Secret that another client has created meanwhile is not changed.
+        // If the default Secret exists, it is Mainstay's own, and its fields are reverted. If another client has
+        // created a Secret in the meantime, that Secret is not changed.
         let how = if live.is_some() { Apply::forced(AGENT_MANAGER) } else { Apply::unforced(AGENT_MANAGER) };
         let stored = self.cluster.apply(self.kind, namespace, DEFAULT_REGISTRY_SECRET, &wanted, how).await?;
         self.default = Some(Some(stored));
@@ -186,20 +187,20 @@ impl Maker<'_> {
     }
 }
 
-/// The changes for the Secret that requests a login.
+/// The changes to the Secret that requests a login.
 struct Lacking {
-    /// Its new data. Null removes a key.
+    /// The new data of the Secret. Null removes a key.
     data: BTreeMap<&'static str, Value>,
-    /// The CAs for builds, as PEM; `None` for plain HTTP.
+    /// The CAs for builds, in PEM format; `None` for plain HTTP.
     authorities: Option<String>,
     /// Time of the next change.
     due: Option<Timestamp>,
 }
 
-/// Creates the missing data of the Secret.
+/// Determines the missing data of the Secret, and creates them.
 fn lacking(registry: &InternalRegistry, asking: &Value) -> Result<Lacking, String> {
     let mut seed = [0; SEED_BYTES];
-    SystemRandom::new().fill(&mut seed).map_err(|_| "the system gives no random numbers".to_owned())?;
+    SystemRandom::new().fill(&mut seed).map_err(|_| "the system provides no random numbers".to_owned())?;
     let login = registry.missing(&Secret::new(seed));
     let mut data: BTreeMap<_, _> = login.into_iter().map(|(key, value)| (key, json!(value))).collect();
     let Some(names) = registry.names() else { return Ok(Lacking { data, authorities: None, due: None }) };

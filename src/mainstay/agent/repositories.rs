@@ -1,7 +1,7 @@
 //! Watches GitRepositories, and keeps the needed parts of them while there is memory.
 //!
 //! Invariant: a GitRepository without memory is reported by an Event on it, and in the conditions of the objects that
-//! name it.
+//! reference it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,8 +32,8 @@ use mainstay_object::failure::chain;
 /// Memory of a GitRepository's state besides the object, in bytes, and the number of copies of the object.
 const EACH: usize = 1 << 10;
 const COPIES: usize = 2;
-/// Maximum memory of a spec and of a whole object, in bytes. Each GitSync and Function that names one keeps parts of
-/// it.
+/// Maximum memory of a spec and of a whole object, in bytes. Each GitSync and Function that references a GitRepository
+/// keeps parts of it.
 const LONGEST_SPEC: usize = 2 << 10;
 const LONGEST: usize = 8 << 10;
 
@@ -43,10 +43,10 @@ const TOO_LARGE: &str = "it is larger than the agent keeps: the spec may take 2 
 const NO_MEMORY: &str = "the agent has no memory left for this namespace to keep it; delete unused objects of the \
                          namespace, or give the agent more memory (limits.memory of its Deployment)";
 
-/// Interval for reading objects without memory again, and maximum number per interval.
+/// Interval at which objects without memory are read again, and maximum number of objects per interval.
 const AGAIN: Duration = Duration::from_secs(30);
 const AT_ONCE: usize = 16;
-/// Delay if there are more of them.
+/// Delay if more objects without memory remain.
 const SOON: Duration = Duration::from_secs(1);
 
 /// Returns the kind of GitRepositories.
@@ -124,7 +124,8 @@ impl Kept {
     }
 
     fn set(&mut self, name: &Name, mut value: Value) {
-        // Also for a GitRepository that is not kept. An unreadable one keeps its former references.
+        // References are recorded even for a GitRepository that is not kept. An unreadable GitRepository keeps its
+        // former references.
         if let Ok(spec) = value.get("spec").map(GitRepositorySpec::deserialize).transpose() {
             let references = spec.map(|spec| spec.secret_references()).unwrap_or_default();
             self.secrets.set_references(&name.0, (Referrer::GitRepository, &name.1), references);
@@ -149,7 +150,7 @@ impl Kept {
         }
     }
 
-    /// An unreadable one has no spec.
+    /// An unreadable GitRepository has no spec.
     fn set_unreadable(&mut self, name: &Name, value: &Value, cause: String) {
         self.count(name, 0);
         self.rereads.remove(name);
@@ -181,7 +182,7 @@ impl Kept {
         self.secrets.set_references(&name.0, (Referrer::GitRepository, &name.1), Vec::new());
     }
 
-    /// Reads objects again for which there may be memory now. Returns whether there may be more.
+    /// Reads again the objects for which there may be memory now. Returns whether there may be more such objects.
     async fn reread(&mut self) -> bool {
         let writer = &self.writer;
         let may_keep =
@@ -190,7 +191,7 @@ impl Kept {
         for name in &names {
             match self.writer.cluster().get(&self.kind, Some(&name.0), &name.1).await {
                 Ok(Some(live)) => self.set(name, live),
-                // The watch shows the deletion.
+                // The object was deleted, and the watch delivers the deletion.
                 Ok(None) => {}
                 Err(error) => tracing::debug!(why = chain(&error), "not read again"),
             }

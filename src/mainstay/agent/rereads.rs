@@ -1,10 +1,10 @@
 //! Objects without memory, in whole or in part: which of them are read again, and when.
 //!
-//! Invariant: at most a given number is read at a time. Namespaces take turns, and the oldest objects of each come first.
-//! Only objects are read for which there may be memory now, or that were not reported yet. While no memory becomes free, no
-//! object is read.
+//! Invariant: at most a given number is read at a time. Namespaces take turns, and the oldest objects of each namespace
+//! come first. An object is read only if there may be memory for it now, or if it was not reported yet. While no memory
+//! becomes free, no reported object is read.
 //!
-//! Not here: reading them.
+//! Not here: reading the objects.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,7 +14,7 @@ use jiff::Timestamp;
 
 use super::kept::Name;
 
-/// The objects, by namespace and name.
+/// The objects without memory, by namespace and name.
 #[derive(Debug, Default)]
 pub(super) struct Rereads {
     waiting: BTreeMap<String, Queue>,
@@ -26,7 +26,7 @@ pub(super) struct Rereads {
 #[derive(Debug, Default)]
 struct Queue {
     objects: BTreeMap<String, Withheld>,
-    /// Their names by age.
+    /// The names of the objects, by age.
     by_age: BTreeSet<(Timestamp, String)>,
 }
 
@@ -45,12 +45,13 @@ pub(super) struct Need {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Withheld {
     need: Need,
-    /// Whether its status reports this.
+    /// Whether the object's status reports the missing memory.
     is_reported: bool,
 }
 
 impl Rereads {
-    /// Records an object without memory, with its need. Returns whether it is new. `is_reported` means that no report is due.
+    /// Records an object without memory, with its need. Returns whether it is new. `is_reported` means that no report
+    /// is due.
     pub(super) fn insert(&mut self, (namespace, name): &Name, need: Need, is_reported: bool) -> bool {
         let queue = self.waiting.entry(namespace.clone()).or_default();
         let before = queue.objects.get(name).copied();
@@ -76,7 +77,7 @@ impl Rereads {
         removed.is_some()
     }
 
-    /// Records that the object's status reports this.
+    /// Records that the object's status reports the missing memory.
     pub(super) fn reported(&mut self, (namespace, name): &Name) {
         if let Some(known) = self.waiting.get_mut(namespace).and_then(|queue| queue.objects.get_mut(name)) {
             known.is_reported = true;
@@ -91,7 +92,8 @@ impl Rereads {
         self.waiting.iter().flat_map(names)
     }
 
-    /// Returns the next objects to read, at most `most`. `may_keep` returns whether there may be memory for one now.
+    /// Returns the next objects to read, at most `most`. `may_keep` returns whether there may be memory for an object
+    /// now.
     pub(super) fn next(&mut self, most: usize, may_keep: impl Fn(&Name, Need) -> bool) -> Vec<Name> {
         let mut due = Vec::new();
         for namespace in after(&self.waiting, &self.last) {

@@ -1,11 +1,11 @@
-//! Removes unused images from the in-cluster registry. It lists the images in use, writes them into the ConfigMap
-//! `mainstay-image-retention`, and restarts the registry's pod, whose init containers remove the others.
+//! Removes unused images from the in-cluster registry. The task lists the images in use, writes them into the ConfigMap
+//! `mainstay-image-retention`, and restarts the registry's pod, whose init containers remove all other images.
 //!
-//! Invariant: without a complete list of images in use, no removal is requested. An image that a list misses was
-//! pushed or found by a later build, and young images stay. Tags of build Jobs stay at any age.
-//! Invariant: the first check only records. A removed image was unused at two consecutive checks.
-//! Invariant: the registry is restarted only if a relevant change occurred or removals are due.
-//! Invariant: between two checks there are no requests, and a check without an in-cluster registry is one request.
+//! Invariant: without a complete list of images in use, no removal is requested. An image that a list misses was pushed
+//! or found by a later build, so it is young, and young images stay. Tags of build Jobs stay at any age. Invariant: the
+//! first check only records. A removed image was unused at two consecutive checks. Invariant: the registry is restarted
+//! only if a relevant change occurred or removals are due. Invariant: between two checks there are no requests, and a
+//! check without an in-cluster registry needs one request.
 //!
 //! Not here: which images are removed (`registry::retention`), and the removal (`mainstay registry sweep`). The agent
 //! never connects to a registry; only its storage knows the age of identical images.
@@ -38,12 +38,12 @@ use mainstay_object::failure::chain;
 /// Keys of the ConfigMap.
 const POLICY: &str = "policy.json";
 const REPORT: &str = "report.json";
-/// Init containers of the registry's pod.
+/// Init containers of the registry's pod: one sweeps, the other collects garbage.
 const SWEEPS: &str = "sweep";
 const COLLECTS: &str = "collect";
 /// Maximum time until the init containers of the registry's pod are done.
 const REPORTED_WITHIN: Duration = Duration::from_secs(45 * 60);
-/// Maximum time between checks of the clock, which may be set.
+/// Maximum time between checks of the clock, which may be changed.
 const LOOK_EVERY: Duration = Duration::from_secs(3600);
 /// Delay after a failed check.
 const AGAIN: Duration = Duration::from_secs(3600);
@@ -59,7 +59,7 @@ const USERS: [(&str, &str, &str); 8] = [
     ("v1", "ReplicationController", "replicationcontrollers"),
     ("batch/v1", "CronJob", "cronjobs"),
     ("batch/v1", "Job", "jobs"),
-    // Last, so that pods created meanwhile are seen.
+    // Pods are listed last, so that the list includes pods that are created in the meantime.
     ("v1", "Pod", "pods"),
 ];
 
@@ -78,7 +78,7 @@ pub(super) struct Counts {
 pub struct Gauges {
     /// Images removed since the start.
     pub manifests: u64,
-    /// Freed bytes, as far as known.
+    /// Freed bytes, as far as they are known.
     pub bytes: u64,
     /// Sweeps since the start.
     pub sweeps: u64,
@@ -102,7 +102,7 @@ impl Counts {
     }
 }
 
-/// Why images were not removed.
+/// The reason why images were not removed.
 #[derive(Debug, thiserror::Error)]
 enum Error {
     #[error("the used images are not known")]
@@ -112,8 +112,8 @@ enum Error {
     #[error("the registry's pod was not restarted")]
     Ask(#[source] mainstay_cluster::Error),
     #[error(
-        "the Deployment {INTERNAL_REGISTRY} has no container `{SWEEPS}`: it is of an earlier release; apply the manifests of \
-         this one"
+        "the Deployment {INTERNAL_REGISTRY} has no container `{SWEEPS}`: it is from an earlier release; apply the \
+         manifests of this release"
     )]
     NoContainer,
     #[error(
@@ -127,7 +127,7 @@ enum Error {
 
 /// The result of a check.
 enum Outcome {
-    /// There is no in-cluster registry, or it does not run.
+    /// There is no in-cluster registry, or it is not running.
     NoRegistry,
     /// No image can be removed, or it was the first check.
     Nothing,
@@ -165,7 +165,7 @@ struct Keeper {
 
 impl Keeper {
     async fn follow(&self, mut settings: watch::Receiver<Arc<mainstay_function::Settings>>) {
-        // Time of the last check. Until it is known, the ConfigMap is read.
+        // Time of the last check. Until the time is known, it is read from the ConfigMap.
         let mut last: Option<Timestamp> = None;
         loop {
             let retention = settings.borrow_and_update().retention.clone();
@@ -262,7 +262,7 @@ impl Keeper {
             return Err(Error::NoContainer);
         }
         let (before, report) = self.map().await.map_err(Error::Observe)?.map(|map| previous(&map)).unwrap_or_default();
-        // The time before the list: younger images are kept.
+        // The time before the list is taken. Images that are younger than this time are kept.
         let at = Timestamp::now();
         let observed = self.observe().await.map_err(Error::Observe)?;
         let rules = Rules { builds: retention.builds, grace: retention.grace };
@@ -406,7 +406,7 @@ fn config_maps() -> Kind {
     Kind::fixed("v1", "ConfigMap", "configmaps", Scope::Namespaced)
 }
 
-/// Reads the last check from the ConfigMap. Unreadable data count as none, so the next check only records.
+/// Reads the last check from the ConfigMap. Unreadable data count as missing, so the next check only records.
 fn previous(map: &Value) -> (Option<Policy>, Option<Report>) {
     let text = |key: &str| map["data"][key].as_str().unwrap_or_default();
     (Policy::read(text(POLICY)).ok(), serde_json::from_str(text(REPORT)).ok())

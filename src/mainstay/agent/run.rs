@@ -43,7 +43,7 @@ use mainstay_gitsync::{Begun, Context, Rights};
 use mainstay_manifest::render::{Helm, Kustomize, Words};
 use mainstay_object::failure::{Backoff, chain};
 
-/// Directory for building kustomizations and rendering charts, below that of the mirrors.
+/// Directory for building kustomizations and rendering charts, below the directory of the mirrors.
 const RENDERED: &str = "render";
 /// Directory for the outputs of renders, beside the mirrors.
 const KEPT_RENDERS: &str = "kept-renders";
@@ -55,12 +55,12 @@ pub struct Settings {
     pub namespace: String,
     /// Further namespaces whose GitSyncs may apply everything.
     pub allow_namespaces: Vec<String>,
-    /// ServiceAccount to impersonate for GitSyncs of other namespaces that name none; `None`: they are confined to
-    /// their own namespace.
+    /// ServiceAccount to impersonate for GitSyncs of other namespaces that specify no ServiceAccount. With `None`, such
+    /// GitSyncs are confined to their own namespace.
     pub default_service_account: Option<String>,
     /// The agent's identity in the Lease.
     pub identity: String,
-    /// The agent's own pod. It is labelled while it leads and receives deliveries.
+    /// The agent's own pod. The pod is labelled while its agent leads and receives deliveries.
     pub pod: Option<String>,
     /// Address for health and metrics.
     pub listen: Option<SocketAddr>,
@@ -74,11 +74,11 @@ pub struct Settings {
     pub source: mainstay_git::Settings,
     /// Settings for Functions.
     pub functions: mainstay_function::Settings,
-    /// The parts that it runs.
+    /// The parts of Mainstay that the agent runs.
     pub components: Components,
-    /// Whether it has its own permissions to apply objects.
+    /// Whether the agent has its own permissions to apply objects.
     pub profile: Profile,
-    /// Namespaces besides its own in which it sees objects; empty means all namespaces.
+    /// Namespaces besides its own in which the agent sees objects; empty means all namespaces.
     pub namespaces: Vec<String>,
     /// Settings for the hosts of APIRules.
     pub exposure: mainstay_exposure::Settings,
@@ -87,16 +87,17 @@ pub struct Settings {
     /// How long a component may make no progress before `/healthz` fails:
     /// [`STUCK_AFTER`](mainstay_cluster::liveness::STUCK_AFTER), except in tests.
     pub stuck_after: Duration,
-    /// Memory limit of the process, in bytes. Three tenths of it are for objects kept for GitSyncs and Functions.
+    /// Memory limit of the process, in bytes. Three tenths of the limit are for objects kept for GitSyncs and
+    /// Functions.
     pub memory: usize,
-    /// Makes the agent poll every remote at once.
+    /// Makes the agent poll every remote immediately.
     pub nudge: Nudge,
     /// Interval in which each managed object is audited once; 0 disables audits.
     pub audit: Duration,
     /// The directory shared with the container that renders kustomizations and charts; `None` renders them in this
     /// process's container.
     pub renderer: Option<PathBuf>,
-    /// How much of the messages of kustomize and Helm a status shows.
+    /// The part of the messages of kustomize and Helm that a status shows.
     pub words: Words,
 }
 
@@ -113,12 +114,12 @@ pub enum Profile {
 /// Default interval in which each managed object is audited once.
 pub const AUDIT: Duration = Duration::from_secs(3600);
 
-/// Makes the agent poll every remote at once, because a local repository has a new commit.
+/// Makes the agent poll every remote immediately, because a local repository has a new commit.
 #[derive(Clone, Debug, Default)]
 pub struct Nudge(watch::Sender<u64>);
 
 impl Nudge {
-    /// Polls now.
+    /// Makes the agent poll now.
     pub fn look_now(&self) {
         self.0.send_modify(|count| *count += 1);
     }
@@ -126,10 +127,10 @@ impl Nudge {
 
 /// Delay before work that panicked is restarted.
 const PANICKED: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(120));
-/// Runtime after which a panic counts as the first one again.
+/// Time without a panic after which the next one counts as the first.
 const PANICKED_LATELY: Duration = Duration::from_secs(600);
 
-/// An unknown address.
+/// An address that is not known.
 const UNSPECIFIED: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), 0);
 
 impl Settings {
@@ -140,7 +141,8 @@ impl Settings {
     }
 }
 
-/// Returns the settings for Git with egress rules: users of confined namespaces choose the addresses to connect to.
+/// Returns the settings for Git with egress rules: users of confined namespaces choose the hosts that the agent
+/// connects to.
 fn confined(settings: &Settings) -> mainstay_git::Settings {
     let mut source = settings.source.clone();
     let trusted = std::iter::once(&settings.namespace).chain(&settings.allow_namespaces);
@@ -160,7 +162,7 @@ pub async fn run(settings: Settings, cluster: Cluster, emitter: Emitter, stop: C
         writer.run(farewell).await;
         Ok(())
     });
-    // The Lease is released only after the work has stopped, so that no other agent starts before.
+    // The Lease is released only after the work has stopped, so that no other agent starts earlier.
     let worked = CancellationToken::new();
     let leadership = settings.elect.then(|| {
         let (elector, leadership) =
@@ -197,7 +199,7 @@ pub async fn run(settings: Settings, cluster: Cluster, emitter: Emitter, stop: C
         let _over = worked.drop_guard();
         leading.await
     });
-    // After `stop` the components end by themselves; before, the end of any ends all.
+    // After `stop`, the components end by themselves. Before `stop`, the end of any component ends all others.
     while let Some(ended) = tasks.join_next().await {
         ended.map_err(Error::Task)??;
         if !stop.is_cancelled() {
@@ -297,7 +299,7 @@ fn serve(
     Ok(())
 }
 
-/// Leads while this agent holds the Lease; without election, always.
+/// Runs the leader's work while this agent holds the Lease, or always without election.
 #[expect(clippy::too_many_arguments, reason = "wiring names every part once")]
 async fn lead_by_terms(
     settings: Settings,
@@ -319,7 +321,8 @@ async fn lead_by_terms(
             if !error.is_panic() {
                 return Err(error);
             }
-            // All state is rebuilt from the cluster. Another replica would not help: it has the same defect.
+            // All state is rebuilt from the cluster. The Lease is not passed on, because another replica has the same
+            // defect.
             panics = if began.elapsed() > PANICKED_LATELY { 1 } else { panics + 1 };
             tracing::error!(why = chain(&error), "the work restarts");
             if end.run_until_cancelled(tokio::time::sleep(PANICKED.delay(panics))).await.is_none() {
@@ -329,7 +332,7 @@ async fn lead_by_terms(
     };
     let Some(mut leadership) = leadership else { return lead(stop).await };
     while !stop.is_cancelled() {
-        // A standby is ready.
+        // A standby counts as ready.
         let _ = ready.send_replace(Ok(()));
         let Some(Some(term)) = stop.run_until_cancelled(leadership.term()).await else { break };
         let _ = ready.send_replace(Err("starting to lead".to_owned()));
@@ -577,7 +580,7 @@ async fn lead(
     };
     shown.set(None);
     deliveries.set(None);
-    // Running tasks are cancelled. Every write can be repeated, but none may follow the end of a term.
+    // Running tasks are cancelled. Every write can be repeated, but no write may follow the end of a term.
     tasks.shutdown().await;
     result
 }
@@ -593,7 +596,8 @@ fn other_clusters(
     move |cluster| {
         let component = liveness.component("reverting drift in another cluster");
         let notifier = notifier.clone();
-        // Events about its objects would refer to objects that this cluster does not have.
+        // No Event is sent, because Events about objects of the remote cluster would refer to objects that this cluster
+        // does not have.
         let notify = move |said: &Announcement<'_>| notifier.notify(&Announcement { object: None, ..*said });
         let (writer, follow_ups) = writer.beside(cluster, component, notify);
         let (drift, over, end) = (Drift::new(writer.clone()), CancellationToken::new(), stop.clone());

@@ -17,7 +17,7 @@ use mainstay_engine::drift::Drift;
 use mainstay_function::Context;
 use mainstay_function::bindings::{self, Bindings};
 
-/// Shared parts of its tasks.
+/// The parts of the agent that the tasks of this component share.
 pub(super) struct Serverless<'a> {
     /// The agent's own namespace.
     pub(super) namespace: &'a str,

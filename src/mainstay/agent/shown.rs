@@ -19,7 +19,7 @@ type Contexts = (Arc<Context>, Arc<mainstay_function::Context>);
 #[derive(Clone, Default)]
 pub(super) struct Shown {
     contexts: Arc<Mutex<Option<Contexts>>>,
-    /// Counters of the removal of unused images.
+    /// Counters for the removal of unused images.
     pub(super) retention: Arc<Counts>,
 }
 

@@ -1,8 +1,8 @@
 //! Creates SSH keys for Secrets of the agent's namespace with the label [`GENERATE`].
 //!
-//! Invariant: a key is only added to a Secret without one, and only if the Secret is unchanged since it was read. So
-//! of two agents, only one creates the key, and a user's key is never replaced.
-//! Invariant: only the public fingerprint of a key is logged.
+//! Invariant: a key is added only to a Secret without a key, and only if the Secret is unchanged since it was read. So
+//! only one of two agents creates the key, and a user's key is never replaced. Invariant: only the public fingerprint
+//! of a key is logged.
 //!
 //! Not here: Secrets of other namespaces. A user with access to a tenant's Secrets must not be able to read a key of
 //! the agent.
@@ -27,7 +27,7 @@ use mainstay_object::failure::chain;
 /// Delay after a key could not be stored.
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// Watches the Secrets that request a key until `stop`, and creates it.
+/// Watches the Secrets that request a key until `stop`, and creates these keys.
 pub(super) async fn make(cluster: Cluster, namespace: String, stop: CancellationToken) {
     let kind = Arc::new(Kind::fixed("v1", "Secret", "secrets", Scope::Namespaced));
     let selection = Selection::labelled(GENERATE, SSH_KEY).within(&namespace);
@@ -62,7 +62,7 @@ async fn store(cluster: &Cluster, kind: &Kind, secret: &Value) -> Result<Option<
     }
     let mut seed = [0; mainstay_git::SEED_BYTES];
     if SystemRandom::new().fill(&mut seed).is_err() {
-        tracing::error!("the system gives no random numbers: no SSH key is made");
+        tracing::error!("the system provides no random numbers: no SSH key is made");
         return Ok(None);
     }
     let Some(made) = mainstay_git::key_pair(&Secret::new(seed), &format!("mainstay/{namespace}/{name}")) else {
@@ -79,7 +79,7 @@ async fn store(cluster: &Cluster, kind: &Kind, secret: &Value) -> Result<Option<
     Ok(data_of(&stored).and_then(|data| mainstay_git::public_half(&data).ok()))
 }
 
-/// Returns the data of a Secret; `None` if unreadable, so that an existing key is not overlooked.
+/// Returns the data of a Secret; `None` if the data cannot be decoded, so that an existing key is not overlooked.
 fn data_of(secret: &Value) -> Option<BTreeMap<String, ByteString>> {
     match &secret["data"] {
         Value::Null => Some(BTreeMap::new()),

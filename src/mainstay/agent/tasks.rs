@@ -1,8 +1,8 @@
-//! Runs a task for every object of a kind. A watch feeds the task, and it ends with its object.
+//! Runs a task for every object of a kind. A watch feeds the task, and the task ends when its object is deleted.
 //!
-//! Invariant: if an object is deleted and created again, the old task ends before the new one starts.
-//! Invariant: an object without memory has no task. If an object with a task grows beyond its memory, the task keeps
-//! the last state. Both cases are reported, and retried when there is memory.
+//! Invariant: if an object is recreated, the old task ends before the new one starts. Invariant: an object without
+//! memory has no task. If an object with a task grows beyond its memory, the task keeps the last state. Both cases are
+//! reported. The objects are read again when there is memory.
 //!
 //! Not here: the work of the tasks, which is a [`Work`].
 
@@ -32,13 +32,13 @@ use mainstay_engine::notification::Message;
 use mainstay_object::Owner;
 use mainstay_object::failure::chain;
 
-/// Interval for reading objects without memory again, and maximum number per interval.
+/// Interval at which objects without memory are read again, and maximum number of objects per interval.
 const AGAIN: Duration = Duration::from_secs(30);
 const AT_ONCE: usize = 16;
-/// Delay if there are more of them.
+/// Delay if more objects without memory remain.
 const SOON: Duration = Duration::from_secs(1);
 
-/// Memory of a task, in bytes, and maximum number of copies of its object, including partial ones.
+/// Memory of a task, in bytes, and maximum number of copies of the task's object, including partial copies.
 pub(super) const EACH: usize = 8 << 10;
 pub(super) const COPIES: usize = 3;
 
@@ -65,8 +65,7 @@ pub(super) trait Work {
     /// The condition that reports an object without memory.
     const CONDITION: &str = "Ready";
 
-    /// Returns the memory of an object of this size with its task, except for the part that [`keep`](Self::keep)
-    /// counts.
+    /// Returns the memory of an object of this size with its task, without the part that [`keep`](Self::keep) counts.
     fn counted(&self, bytes: usize) -> usize {
         kept::counted(EACH, COPIES, bytes)
     }
@@ -76,8 +75,8 @@ pub(super) trait Work {
         0
     }
 
-    /// Removes the parts of an object for which there is no memory. `bytes` is its size. Returns whether all of it is
-    /// kept. It is called again when there may be memory.
+    /// Removes the parts of an object for which there is no memory. `bytes` is the object's size. Returns whether the
+    /// whole object is kept. Called again when there may be memory.
     fn keep(&self, _owner: &Owner, _object: &mut Self::Object, _bytes: usize) -> bool {
         true
     }
@@ -90,13 +89,14 @@ pub(super) trait Work {
     /// Called for an object that gets no task because there is no memory, and again once it is deleted.
     fn set_refused(&self, _owner: &Owner, _name: &Name, _is_there: bool) {}
 
-    /// Called with the object before its task sees it, also if it gets no task; `None` once it is deleted.
+    /// Called with the object before its task receives it, even if the object gets no task; called with `None` once the
+    /// object is deleted.
     fn see(&self, _name: &Name, _object: Option<&Self::Object>) {}
 
     /// Called for a new object before its task starts.
     fn enter(&self, _owner: &Owner, _name: &Name) {}
 
-    /// Returns the last state for the task of a deleted object; `None` if the task only sees the deletion.
+    /// Returns the last state for the task of a deleted object; `None` if the task receives only the deletion.
     fn deleted(&self, _last: Self::Object) -> Option<Self::Object> {
         None
     }
@@ -127,13 +127,13 @@ pub(super) struct Tasks<W: Work> {
     kind: Arc<Kind>,
     notifier: Notifier,
     running: HashMap<Name, Running<W::Object>>,
-    /// Ending tasks. A new object with the same name waits for them.
+    /// Tasks that are ending. A new object with the same name waits for the task's end.
     ended: HashMap<Name, CancellationToken>,
     /// Objects without memory, in whole or in part.
     rereads: Rereads,
-    /// When they are retried.
+    /// When objects without memory are read again.
     look: Instant,
-    /// Notified when there may be memory for one.
+    /// Notified when there may be memory for an object.
     room: Arc<Notify>,
     all: JoinSet<()>,
     stop: CancellationToken,
@@ -190,7 +190,7 @@ impl<W: Work> Tasks<W> {
                     }
                 }
                 Some(Delta::Changed(name, value)) => self.see(name, value),
-                // Its task continues with the last readable state.
+                // The object's task continues with the last readable state.
                 Some(Delta::Unreadable(name, value, error)) => {
                     self.announce_unreadable(&name, &value, error.cause_text());
                 }
@@ -215,7 +215,7 @@ impl<W: Work> Tasks<W> {
         Ok(())
     }
 
-    /// Sees the listed objects, the oldest first.
+    /// Processes the listed objects, the oldest first.
     fn see_all(&mut self, initial: &mut Initial) {
         for value in initial.take() {
             if let Some(name) = name_of(&value) {
@@ -234,19 +234,19 @@ impl<W: Work> Tasks<W> {
         }
     }
 
-    /// Reports an unreadable object by an Event on the object, where its user looks.
+    /// Reports an unreadable object by an Event on the object, where users look for it.
     fn announce_unreadable(&self, name: &Name, value: &Value, cause: String) {
         let uid = value.pointer("/metadata/uid").and_then(Value::as_str).map(str::to_owned);
         let key = self.kind.key(Some(&name.0), &name.1);
         let owner = self.work.owner(name);
         let subject = Regarding { key, api_version: self.kind.api_version(), uid };
-        // An object with a task is already known.
+        // If the object has a task, its identity is known already.
         let object = (!self.running.contains_key(name)).then_some(subject);
         let message = Message::Unreadable { subject: owner.clone(), object: None, cause };
         self.notifier.notify(&Announcement { owner: &owner, object, message: &message });
     }
 
-    /// Reads objects again for which there may be memory now. Returns whether there may be more.
+    /// Reads again the objects for which there may be memory now. Returns whether there may be more such objects.
     async fn reread(&mut self, cluster: &Cluster) -> bool {
         let may_keep = |name: &Name, need: Need| {
             let (owner, counted) = (self.work.owner(name), self.work.counted(need.bytes) + need.expected);
@@ -255,7 +255,7 @@ impl<W: Work> Tasks<W> {
         };
         let names = self.rereads.next(AT_ONCE, may_keep);
         for name in &names {
-            // The watch may have delivered or deleted it meanwhile.
+            // The watch may have delivered or deleted the object in the meantime.
             let live = cluster.get(&self.kind, Some(&name.0), &name.1).await;
             let Ok(live) = live.inspect_err(|error| tracing::debug!(why = chain(error), "not read again")) else {
                 continue;
@@ -272,7 +272,7 @@ impl<W: Work> Tasks<W> {
         names.len() == AT_ONCE
     }
 
-    /// Writes into the status of an object without a task that there is no memory for it.
+    /// Reports in the status of an object without a task that there is no memory for it.
     async fn say_refused(&self, cluster: &Cluster, name: &Name, live: &Value, need: Need) {
         if self.running.contains_key(name) {
             return;
@@ -299,7 +299,7 @@ impl<W: Work> Tasks<W> {
         let uid = object.meta().uid.clone();
         let since = object.meta().creation_timestamp.as_ref().map_or(Timestamp::MIN, |time| time.0);
         let need = Need { since, bytes, expected: self.work.expected(&object) };
-        // A deletion needs the existing task.
+        // An object that is being deleted needs its existing task.
         let is_kept = self.work.writer().admit_to_memory(&owner, self.work.counted(bytes), need.expected);
         if !is_kept && (object.meta().deletion_timestamp.is_none() || !self.running.contains_key(&name)) {
             return self.refuse(name, &owner, uid, need);
@@ -307,7 +307,7 @@ impl<W: Work> Tasks<W> {
         if self.work.keep(&owner, &mut object, bytes) {
             self.rereads.remove(&name);
         } else {
-            // Its task reports it.
+            // The object's task reports the missing memory.
             self.rereads.insert(&name, need, true);
         }
         self.notifier.set_labels(&owner, object.meta().labels.as_ref());
@@ -316,7 +316,7 @@ impl<W: Work> Tasks<W> {
                 running.feed.send_replace(Some(Arc::new(object)));
                 return;
             }
-            // The object was deleted and created again: the old task ends before the new one starts.
+            // The object was recreated: the old task ends before the new one starts.
             self.end_task(&name, None);
         }
         let key = self.kind.key(Some(&name.0), &name.1);
@@ -331,10 +331,10 @@ impl<W: Work> Tasks<W> {
         self.running.insert(name, Running { feed, uid, over });
     }
 
-    /// Handles an object, or a change of one, without memory. An existing task keeps the last state.
+    /// Handles a new or changed object for which there is no memory. An existing task keeps the last state.
     fn refuse(&mut self, name: Name, owner: &Owner, uid: Option<String>, need: Need) {
         if self.running.get(&name).is_some_and(|running| running.uid != uid) {
-            // The watch already shows its successor.
+            // The object was replaced, and the watch already shows the new object.
             self.end_task(&name, None);
             self.forget_memory(owner);
         }
@@ -367,7 +367,7 @@ impl<W: Work> Tasks<W> {
         self.forget_memory(&owner);
     }
 
-    /// Releases the memory of a deleted object, and ends its wait for memory.
+    /// Releases the memory of a deleted object, and stops its wait for memory.
     fn forget_memory(&self, owner: &Owner) {
         self.work.writer().end_memory_wait(owner);
         for part in [Part::Resource, Part::Source, Part::Expected] {
@@ -392,7 +392,7 @@ fn after<T: Future<Output = ()>>(old: Option<CancellationToken>, task: T) -> imp
             old.cancelled().await;
         }
     };
-    // An `async` block would hold the task twice: as captured variable and as awaited future.
+    // An `async` block would hold the task twice: as a captured variable and as an awaited future.
     ended.then(move |()| task)
 }
 
@@ -402,8 +402,8 @@ pub(super) fn identity_of(value: &Value) -> Value {
     serde_json::json!({ "metadata": { "uid": uid } })
 }
 
-/// Parses a resource of Mainstay, without its `managedFields`. An error is possible only if another version of the
-/// definition is installed.
+/// Parses a resource of Mainstay, without its `managedFields`. An error is possible only if a different version of the
+/// CRD is installed.
 pub(super) fn read<T: DeserializeOwned>(mut value: Value) -> Result<T, String> {
     if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.remove("managedFields");
@@ -411,11 +411,11 @@ pub(super) fn read<T: DeserializeOwned>(mut value: Value) -> Result<T, String> {
     // The error may quote a value.
     let unreadable = |error: serde_json::Error| {
         let kind = if error.is_data() {
-            "a field has another form than the definition of this version says"
+            "a field does not match the schema of the CRD in this version"
         } else {
-            "it is no object"
+            "it is not an object"
         };
-        format!("{kind}; is its definition up to date?")
+        format!("{kind}; is its CRD up to date?")
     };
     serde_json::from_value(value).map_err(unreadable)
 }
@@ -442,7 +442,7 @@ mod tests {
             waiting(receiver::run),
             waiting(mainstay_exposure::run),
         ];
-        // Each task counts as 8 KiB.
+        // Each task is counted as 8 KiB, so it must be smaller.
         assert!(sizes.iter().all(|size| *size <= 6 * 1024 + 768), "{sizes:?} bytes");
     }
 }

@@ -27,7 +27,8 @@ use mainstay_gitsync::receiver::BaseUrl;
 use mainstay_manifest::render::Words;
 use mainstay_object::names::DomainName;
 
-/// Minimum and maximum audit interval. A shorter one causes useless load, a longer one finds drift too late.
+/// Minimum and maximum audit interval. A shorter interval causes useless load, and a longer interval finds drift too
+/// late.
 const LEAST_INTERVAL: Duration = Duration::from_secs(60);
 const MOST_INTERVAL: Duration = Duration::from_secs(168 * 3600);
 
@@ -40,11 +41,11 @@ pub(super) struct Arguments {
     #[arg(long = "allow-namespace", value_name = "NS")]
     allow_namespaces: Vec<String>,
     /// ServiceAccount to impersonate for GitSyncs that name none, in the GitSync's namespace; not for the agent's own
-    /// namespace and those of --allow-namespace. By default such GitSyncs use the agent's rights, and may manage
+    /// namespace and those of --allow-namespace. By default such GitSyncs use the agent's permissions, and may manage
     /// objects of their own namespace only
     #[arg(long, value_name = "NAME", value_parser = service_account)]
     default_service_account: Option<String>,
-    /// Network, such as 10.20.0.0/16, that repositories of tenants may be in besides public addresses; may be repeated;
+    /// Private network, such as 10.20.0.0/16, that repositories of tenants may use; may be repeated;
     /// by default none. Tenants are all namespaces but the agent's own and those of --allow-namespace
     #[arg(long = "allow-network", value_name = "CIDR")]
     allow_networks: Vec<mainstay_object::egress::Network>,
@@ -52,8 +53,8 @@ pub(super) struct Arguments {
     /// as soon as its definitions exist. `eventing` and `console` are processes of their own
     #[arg(long, value_name = "NAMES", value_enum, value_delimiter = ',')]
     components: Vec<Component>,
-    /// Rights of the agent. With `restricted`, each GitSync must name a ServiceAccount, because the agent itself may
-    /// not apply objects
+    /// Permissions of the agent. With `restricted`, each GitSync must name a ServiceAccount, because the agent itself
+    /// may not apply objects
     #[arg(long, value_name = "PROFILE", value_enum, default_value = "full")]
     profile: agent::Profile,
     /// Namespaces, besides its own, that the agent lists and watches, separated by commas; by default all
@@ -165,7 +166,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
     Ok(Exit::Fine)
 }
 
-/// Returns the chosen components; all of them if none is named.
+/// Returns the chosen components; all components if none is specified.
 pub(super) fn components(chosen: &[Component]) -> Result<Components, Error> {
     if chosen.is_empty() {
         return Ok(Components::default());
@@ -205,7 +206,7 @@ fn audit_interval(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Parses a size such as `900Mi` or `5Gi`, in bytes.
+/// Parses a size such as `900Mi` or `5Gi`. Returns it in bytes.
 pub(super) fn bytes(text: &str) -> Result<u64, String> {
     let units = [("Ki", 10), ("Mi", 20), ("Gi", 30), ("Ti", 40)];
     let read = units.iter().find_map(|(unit, bits)| {
@@ -215,7 +216,7 @@ pub(super) fn bytes(text: &str) -> Result<u64, String> {
     read.filter(|bytes| *bytes > 0).ok_or_else(|| "write a size such as 900Mi or 5Gi".to_owned())
 }
 
-/// Parses such a size, or a number of bytes, as in a container's resource fields.
+/// Parses a size such as `900Mi`, or a number of bytes, as in a container's resource fields.
 fn memory(text: &str) -> Result<usize, String> {
     let read = text.parse().or_else(|_| bytes(text))?;
     usize::try_from(read).map_err(|_| "write a size such as 160Mi".to_owned())

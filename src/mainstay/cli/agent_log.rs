@@ -74,7 +74,7 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
         ..LogOptions::default()
     };
     let mut logs: Vec<_> = pods.into_iter().map(|pod| Log::new(pod, about.clone())).collect();
-    // For one object, the last lines are counted after filtering.
+    // With a filter for one object, the last lines are counted after filtering.
     let tail = arguments.tail.filter(|_| options.tail.is_none());
     let open = async |pod: &str, follow: bool| {
         let options = LogOptions { follow, ..options.clone() };
@@ -97,7 +97,7 @@ async fn print_until_stopped(
 
 type Lines = BoxStream<'static, Result<String, Error>>;
 
-/// Prints the lines of all pods, or the last of them. With `follow`, prints new lines, too.
+/// Prints the lines of all pods, or only the last lines. With `follow`, prints new lines, too.
 async fn print(
     logs: &mut [Log],
     tail: Option<usize>,
@@ -106,7 +106,7 @@ async fn print(
     mut print: impl FnMut(&str) -> Result<ControlFlow<()>, Error>,
 ) -> Result<(), Error> {
     if let Some(most) = tail {
-        // The last lines are known at the end of the log. New lines are read from there.
+        // Only at the end of the log is it known which lines are the last. New lines are read from there.
         let mut last = VecDeque::new();
         for log in &mut *logs {
             let mut lines = open(&log.pod, false).await?;
@@ -187,7 +187,7 @@ async fn pods(cluster: &Cluster, namespace: &str) -> Result<Vec<String>, Error> 
 #[derive(Default)]
 struct Filter {
     about: Option<Key>,
-    /// Whether the last line was printed. Indented lines belong to it.
+    /// Whether the last line was printed. Indented lines belong to the line before them.
     is_shown: bool,
 }
 
@@ -201,13 +201,13 @@ impl Filter {
     }
 }
 
-/// Returns whether a line names the object, by its kind or in a separate field.
+/// Returns whether a line contains the object, by its kind or in a separate field.
 fn is_about(line: &str, key: &Key) -> bool {
     let place = key.namespace.as_deref().map_or_else(|| key.name.to_string(), |place| format!("{place}/{}", key.name));
     let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '/' | '_');
     line.match_indices(&place).any(|(at, _)| {
         let (before, after) = (&line[..at], &line[at + place.len()..]);
-        // A sentence may end after the name.
+        // A period after the name may end a sentence.
         let mut rest = after.chars();
         let ends = match rest.next() {
             Some('.') => rest.next().is_none_or(|c| !is_part(c)),

@@ -1,6 +1,6 @@
 //! `mainstay bench`: prints the agent's resource usage as one Markdown table.
 //!
-//! Not here: the measurement, which only sees the agent from outside (the crate `mainstay-bench`).
+//! Not here: the measurement (the crate `mainstay-bench`), which observes the agent only from outside.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,5 @@
-//! `mainstay build`: the programs of a build Job's containers, each with one JSON object as its termination message.
+//! `mainstay build`: the programs of a build Job's containers. Each program writes one JSON object as its termination
+//! message.
 
 use std::env;
 use std::fs::OpenOptions;
@@ -123,7 +124,7 @@ async fn fetch(arguments: Fetch) -> Result<(), BuildFailure> {
         (digest, true) => format!("the dependencies {digest} of the previous image"),
         (digest, false) => format!("the dependencies {digest} to install"),
     };
-    // The log is informational, so a failure to write it is ignored.
+    // The log is informational, so a failure to write this line is ignored.
     let _ = output::print(&format!("{} files{from}; {dependencies}\n", fetched.files));
     report(&FetchReport { dependencies: fetched.dependencies, reused: fetched.reused });
     Ok(())
@@ -148,7 +149,7 @@ fn request(arguments: Fetch) -> Result<fetch::Request, BuildFailure> {
 }
 
 fn in_git(arguments: &Fetch) -> Result<InGit, mainstay_git::Error> {
-    // A missing value is an empty text, which fails to parse. The argument parser has already checked it.
+    // A missing value becomes an empty string, which fails to parse. The argument parser has already checked it.
     let text = |argument: &Option<String>| argument.clone().unwrap_or_default();
     Ok(InGit {
         url: text(&arguments.url).parse()?,
@@ -178,13 +179,13 @@ fn internal(message: &str) -> BuildFailure {
     }
 }
 
-/// Writes the termination message. Machines without its directory skip it.
+/// Writes the termination message. Machines without the directory of that file skip this step.
 fn report(message: &impl Serialize) {
     let named = env::var_os(TERMINATION_LOG_ENV);
     let path = named.as_ref().map_or(Path::new(TERMINATION_LOG), Path::new);
     let opened = OpenOptions::new().write(true).truncate(true).create(named.is_some()).open(path);
     if let (Ok(mut file), Ok(text)) = (opened, serde_json::to_vec(message)) {
-        // The exit code and the log remain.
+        // Write errors are ignored: the exit code and the log still report the result.
         let _ = file.write_all(&text);
     }
 }

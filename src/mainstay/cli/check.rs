@@ -72,14 +72,14 @@ fn reference(text: &str) -> Result<Reference, String> {
 }
 
 fn verify_mode(text: &str) -> Result<VerifyMode, String> {
-    serde_json::from_value(json!(text)).map_err(|_| "it is HEAD, Tag or TagAndHEAD".to_owned())
+    serde_json::from_value(json!(text)).map_err(|_| "must be HEAD, Tag or TagAndHEAD".to_owned())
 }
 
-/// Prints findings, and records whether one is a problem.
+/// Prints findings, and records whether a finding is a problem.
 struct Report {
     exit: Exit,
     output: OutputArgument,
-    /// The items to print at the end, for machine-readable output.
+    /// The items of machine-readable output, which are printed at the end.
     items: Vec<Value>,
     progress: Progress,
 }
@@ -105,7 +105,7 @@ impl Report {
         }
     }
 
-    /// Adds whether the cluster knows each kind of Mainstay. Returns whether it knows all.
+    /// Adds whether the cluster knows each kind of Mainstay. Returns whether the cluster knows all of these kinds.
     async fn add_definitions(&mut self, cluster: &Cluster, installed: &Installed) -> Result<bool, Error> {
         let mut is_defined = true;
         for definition in mainstay_api::definitions() {
@@ -213,15 +213,15 @@ async fn settings(cluster: &Cluster, namespace: &str) -> Result<Vec<Finding>, Er
 fn agent(lease: &Lease) -> Finding {
     let namespace = &lease.namespace;
     match &lease.holder {
-        Some(holder) => Ok(format!("the agent {holder} is at work")),
+        Some(holder) => Ok(format!("the agent {holder} is running")),
         None => wrong(
-            format!("no agent is at work in the namespace {namespace}"),
+            format!("no agent is running in the namespace {namespace}"),
             format!("kubectl -n {namespace} describe deployment,pods -l app.kubernetes.io/name=mainstay"),
         ),
     }
 }
 
-/// The installed parts, by the arguments of the agent.
+/// The installed parts, as given by the arguments of the agent.
 #[derive(Clone, Copy, Debug)]
 struct Installed {
     functions: bool,
@@ -252,7 +252,7 @@ async fn permissions(cluster: &Cluster, lease: &Lease, installed: Installed) -> 
         if let Some(holder) = &lease.holder {
             return Ok(Ok(format!("{what}: the agent {holder} acts as the user of its kubeconfig")));
         }
-        return Ok(wrong(what, "-n NAMESPACE names another namespace; mainstay install brings it"));
+        return Ok(wrong(what, "-n NAMESPACE selects a different namespace; mainstay install brings it"));
     }
     let user = format!("system:serviceaccount:{namespace}:{ACCOUNT}");
     let groups = ["system:serviceaccounts", &format!("system:serviceaccounts:{namespace}"), "system:authenticated"];
@@ -273,15 +273,13 @@ async fn permissions(cluster: &Cluster, lease: &Lease, installed: Installed) -> 
     let answers: Vec<(String, bool)> = match asked.buffered(AT_ONCE).try_collect().await {
         Ok(answers) => answers,
         Err(error) if error.is_forbidden() => {
-            return Ok(Ok(
-                "whether the agent may do its work cannot be asked by you: it takes an administrator".to_owned()
-            ));
+            return Ok(Ok("the agent's permissions were not checked: only an administrator can check them".to_owned()));
         }
         Err(error) => return Err(error.into()),
     };
     let lacking: Vec<String> = answers.into_iter().filter_map(|(what, may)| (!may).then_some(what)).collect();
     Ok(if lacking.is_empty() {
-        Ok(format!("ServiceAccount {namespace}/{ACCOUNT} may do all of {count} things that the agent does"))
+        Ok(format!("ServiceAccount {namespace}/{ACCOUNT} has all {count} permissions that the agent needs"))
     } else {
         let more = if lacking.len() > SHOWN { format!(" and {} more", lacking.len() - SHOWN) } else { String::new() };
         let some = lacking[..lacking.len().min(SHOWN)].join(", ");
@@ -292,7 +290,7 @@ async fn permissions(cluster: &Cluster, lease: &Lease, installed: Installed) -> 
     })
 }
 
-/// Returns the permissions of the agent's roles, as text and as attributes of a review.
+/// Returns the permissions of the agent's roles, as strings and as attributes of a review.
 fn needed(namespace: &str, installed: Installed) -> Result<Vec<(String, Value)>, Error> {
     let mut needed = Vec::new();
     for document in serde_yaml::Deserializer::from_str(ROLES) {

@@ -1,6 +1,6 @@
 //! `mainstay completion`: prints the completion script of a shell, and completes names from the cluster.
 //!
-//! The script calls this program at each completion ([`answer`]).
+//! The script runs this program at each completion ([`answer`]).
 //!
 //! Invariant: a completion takes at most two seconds, and is empty if the cluster cannot be reached.
 
@@ -38,9 +38,9 @@ type Factory = fn() -> clap::Command;
 /// The completed commands, needed to complete names.
 static COMMANDS: OnceLock<Factory> = OnceLock::new();
 
-/// Answers a shell's completion script and ends the process, if a script has called it.
+/// Prints completions and ends the process, if a shell's completion script has called this program.
 pub(super) fn answer(commands: Factory) {
-    // A process answers only once.
+    // Setting the value fails only if it is set already, but each process calls this function only once.
     let _ = COMMANDS.set(commands);
     CompleteEnv::with_factory(commands).var(VARIABLE).complete();
 }
@@ -81,7 +81,7 @@ pub(super) fn formats(current: &OsStr) -> Vec<CompletionCandidate> {
     beginning(FORMATS.iter().map(|format| (*format).to_owned()), current)
 }
 
-/// Completes names of the kind in the `get` command.
+/// Completes names of objects of the kind that the `get` command specifies.
 pub(super) fn names_of_kind(current: &OsStr) -> Vec<CompletionCandidate> {
     let kinds = words().and_then(|words| words.try_get_one::<resource::Asked>("asked").ok().flatten().cloned());
     match kinds.as_ref().map(|asked| &asked.resources[..]) {
@@ -95,7 +95,7 @@ fn beginning(words: impl Iterator<Item = String>, current: &OsStr) -> Vec<Comple
     words.filter(|word| word.starts_with(&*current)).map(CompletionCandidate::new).collect()
 }
 
-/// Parses the words of the line so far, with the command that they name.
+/// Parses the words of the line so far, with the command that they contain.
 fn words() -> Option<ArgMatches> {
     let words = std::env::args_os().skip_while(|word| word != "--").skip(1);
     let mut matches = COMMANDS.get()?().ignore_errors(true).try_get_matches_from(words).ok()?;
@@ -105,7 +105,7 @@ fn words() -> Option<ArgMatches> {
     Some(matches)
 }
 
-/// Completes names of a kind, in the cluster and the namespace of the line.
+/// Completes names of a kind, in the cluster and the namespace that the line specifies.
 fn names(resource: Resource, current: &OsStr) -> Vec<CompletionCandidate> {
     let Some(words) = words() else { return Vec::new() };
     let namespace = words.try_get_one::<String>("namespace").ok().flatten().cloned();

@@ -8,7 +8,7 @@ use mainstay_cluster::{Cluster, Kind, Origin, Selection};
 
 /// Default namespace of `mainstay install`.
 pub(super) const DEFAULT_NAMESPACE: &str = "mainstay-system";
-/// Heading of the flags that select a cluster, in the help of commands.
+/// Heading of the flags that select a cluster in the help of commands.
 pub(super) const HEADING: &str = "Cluster";
 
 /// Flags that choose the cluster and the user, as kubectl has them. They may stand before the command, too.
@@ -59,7 +59,7 @@ impl ClusterArguments {
         }
     }
 
-    /// Reads the configuration. It sends no request yet.
+    /// Reads the configuration. This sends no request yet.
     pub(super) async fn connect(&self) -> Result<Cluster, Error> {
         Ok(Cluster::from_origin(&self.origin()).await?)
     }
@@ -110,14 +110,14 @@ pub(super) struct HomeConnection {
 }
 
 impl HomeConnection {
-    /// Reads the configuration. It sends no request yet.
+    /// Reads the configuration. This sends no request yet.
     pub(super) async fn connect(&self) -> Result<Cluster, Error> {
         self.cluster.connect().await
     }
 }
 
 impl Connection {
-    /// Reads the configuration. It sends no request yet.
+    /// Reads the configuration. This sends no request yet.
     pub(super) async fn connect(&self) -> Result<Cluster, Error> {
         self.cluster.connect().await
     }
@@ -127,13 +127,13 @@ impl Connection {
         DevRun::of(&self.cluster.origin())
     }
 
-    /// Returns the namespace of the flag.
+    /// Returns the namespace in the flag, if given.
     pub(super) fn given_namespace(&self) -> Option<&str> {
         self.namespace.as_deref()
     }
 
-    /// Returns the namespace of a command that needs no cluster: that of the flag or kubeconfig, or `default` without
-    /// a usable kubeconfig.
+    /// Returns the namespace of a command that needs no cluster: that of the flag or of the kubeconfig, or `default`
+    /// without a usable kubeconfig.
     pub(super) async fn namespace_without_cluster(&self) -> Result<String, Error> {
         if let Some(namespace) = &self.namespace {
             return Ok(namespace.clone());
@@ -151,7 +151,7 @@ impl Connection {
     }
 }
 
-/// Returns the served kind of one of Mainstay's resources.
+/// Returns the kind of one of Mainstay's resources, as the cluster serves it.
 pub(super) async fn own_kind<R>(cluster: &Cluster) -> Result<Arc<Kind>, Error>
 where
     R: kube::Resource<DynamicType = ()>,

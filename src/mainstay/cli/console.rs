@@ -1,6 +1,6 @@
 //! `mainstay console`: the web page, for all users of a cluster.
 //!
-//! Invariant: requests to the API server have the token of a user. The process has no credentials of its own.
+//! Invariant: requests to the API server carry the token of a user. The process has no credentials of its own.
 //!
 //! Not here: the pages, sessions, and their security (`mainstay_console`).
 
@@ -61,7 +61,7 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
     let certificate = arguments.tls.as_deref().map(Certificate::read).transpose()?;
     let address = arguments.listen;
     let listen = |cause| Error::Listen { address, cause };
-    // Each request needs a token of the cluster.
+    // Clients without the proxy gain nothing, because each request needs a token of the cluster.
     let listener = Listener::bind(address, Reach::Anyone).map_err(listen)?;
     let bound = listener.local_addr().map_err(listen)?;
     let users = match arguments.sign_in {

@@ -1,4 +1,4 @@
-//! `mainstay crd`: prints the CustomResourceDefinitions, generated from the types, as one YAML stream.
+//! `mainstay crd`: prints the CRDs, which are generated from the types, as one YAML stream.
 
 use super::{Error, Exit, output};
 
@@ -7,7 +7,7 @@ pub(super) fn run() -> Result<Exit, Error> {
     Ok(Exit::Fine)
 }
 
-/// Returns all definitions as YAML documents.
+/// Returns all CRDs as YAML documents.
 fn yaml() -> Result<String, Error> {
     let mut text = String::new();
     for definition in mainstay_api::definitions() {

@@ -5,7 +5,7 @@ use mainstay_git::RemoteUrl;
 /// The page for a repository's deploy keys, with advice.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Page {
-    /// Its address; `None` if the host is unknown.
+    /// The page's URL; `None` if the host is unknown.
     pub(super) url: Option<String>,
     /// The instructions for the page.
     pub(super) advice: &'static str,
@@ -48,7 +48,7 @@ pub(super) fn page(repository: &RemoteUrl) -> Page {
             "Azure DevOps takes RSA keys only: make one with `ssh-keygen -t rsa -b 3072 -m PEM -N '' -f FILE` and put FILE \
              into the Secret under key",
         ),
-        _ => at(None, "add it to the repository as a deploy key that may only read, not to an account"),
+        _ => at(None, "add it to the repository as a read-only deploy key, not to a user account"),
     }
 }
 

@@ -1,7 +1,8 @@
 //! The facts that `mainstay dev` passes to other commands of this machine, in an extension of the kubeconfig's context:
-//! the directory that it follows, and the file of its log.
+//! the directory that `mainstay dev` follows, and the file of its log.
 //!
-//! Invariant: only the kubeconfig is believed, which may run programs of this user anyway, never the cluster.
+//! Invariant: these facts are read only from the kubeconfig, never from the cluster. The kubeconfig is trusted, because
+//! it may run programs of this user anyway.
 
 use std::path::PathBuf;
 
@@ -15,22 +16,23 @@ const EXTENSION: &str = "mainstay-dev";
 /// A running `mainstay dev`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct DevRun {
-    /// The local repository that it follows.
+    /// The local repository that `mainstay dev` follows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) repository: Option<PathBuf>,
-    /// The log of its agent.
+    /// The log file of the agent in `mainstay dev`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) log: Option<PathBuf>,
 }
 
 impl DevRun {
-    /// Reads it from the kubeconfig. By default, nothing is known.
+    /// Reads the facts from the kubeconfig. Without the extension, all facts are unknown.
     pub(super) fn of(origin: &Origin) -> Self {
         let extension = origin.extension(EXTENSION);
         extension.and_then(|value| serde_json::from_value(value).ok()).unwrap_or_default()
     }
 
-    /// Adds it to the kubeconfig of the embedded cluster, whose only context is its last map. Other lines stay.
+    /// Adds the facts to the kubeconfig of the embedded cluster. Its only context is the last map in the file.
+    /// Other lines stay.
     #[cfg(feature = "dev")]
     pub(super) fn add(&self, kubeconfig: &str) -> String {
         let extensions = serde_json::json!([{ "name": EXTENSION, "extension": self }]);

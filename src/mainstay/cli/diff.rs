@@ -93,7 +93,8 @@ fn text(sync: &GitSync, now: Timestamp) -> String {
     text
 }
 
-/// Returns one object: `-` is in the cluster, `+` in the repository, as in `kubectl diff`.
+/// Returns the lines for one object: `-` is the value in the cluster and `+` the value in the repository, as in
+/// `kubectl diff`.
 fn hunk(drifted: &Drifted, now: Timestamp) -> String {
     let mut lines = vec![format!("{}, {}", drifted.object, drift::circumstances(drifted, now))];
     if drifted.is_absent() {

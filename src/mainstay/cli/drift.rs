@@ -7,7 +7,7 @@ use mainstay_api::GitSyncStatus;
 use mainstay_api::git_sync::{DriftReason, Drifted, UNKNOWN};
 use mainstay_object::printable;
 
-/// Returns the number of drifted objects, to follow other counts.
+/// Returns the number of drifted objects as a suffix for a list of other counts.
 pub(super) fn count(status: &GitSyncStatus) -> String {
     if status.drifted_objects == 0 { String::new() } else { format!(", {} drifted", status.drifted_objects) }
 }
@@ -27,7 +27,7 @@ pub(super) fn row(drifted: &Drifted, now: Timestamp) -> String {
     lines.collect::<Vec<_>>().join("\n      ")
 }
 
-/// Returns how long an object has drifted, its author, why it was not reverted, and the next attempt.
+/// Returns how long an object has drifted, who changed it, why it was not reverted, and when the next attempt is.
 pub(super) fn circumstances(drifted: &Drifted, now: Timestamp) -> String {
     let since = ago(now.duration_since(drifted.since.0).as_secs());
     let who = if drifted.who == UNKNOWN { String::new() } else { format!(", by {}", drifted.who) };

@@ -4,7 +4,7 @@ use std::{io, path::PathBuf};
 
 use super::get::resource::counterpart_hint;
 
-/// A failed attempt of a command; the cause is its source.
+/// A failed attempt of a command. The error source is the cause.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
     #[error("could not start the runtime")]
@@ -33,7 +33,7 @@ pub(super) enum Error {
         #[source]
         cause: io::Error,
     },
-    #[error("the registry is not guarded")]
+    #[error("could not start the guard of the registry")]
     Guard(#[from] mainstay_function::registry::guard::ServeError),
     #[error("{place} has no objects of {tool}")]
     NothingToConvert { place: String, tool: &'static str },
@@ -53,11 +53,11 @@ pub(super) enum Error {
     NotInstalled { kind: String },
     #[error("the cluster serves no kind named {0}")]
     UnknownKind(String),
-    #[error("kind and name are needed, not {:?}", format!("{kind}{}", name.as_ref().map(|name| format!(" {name}")).unwrap_or_default()))]
+    #[error("expected a kind and a name, not {:?}", format!("{kind}{}", name.as_ref().map(|name| format!(" {name}")).unwrap_or_default()))]
     NotAnObject { kind: String, name: Option<String> },
-    #[error("{what} is no GitSync, and only GitSyncs are suspended")]
+    #[error("{what} is not a GitSync, and only GitSyncs can be suspended")]
     NotAGitSync { what: String },
-    #[error("no pod of the agent has begun in the namespace {namespace}")]
+    #[error("no pod of the agent has started in the namespace {namespace}")]
     NoAgentPod { namespace: String },
     #[error("the agent of `mainstay dev` has no pod: its log is in the terminal of `mainstay dev`")]
     AgentOfDev,
@@ -103,12 +103,13 @@ pub(super) enum Error {
     #[error("could not compute the changes")]
     NoPreview(#[from] mainstay_gitsync::NoPreview),
     #[error(
-        "GitRepository {repository} is a path of the agent's machine, as with `mainstay dev DIR`; it is not read at the word of a cluster"
+        "GitRepository {repository} is a local path of the agent's machine, as with `mainstay dev DIR`; this command \
+         does not read it"
     )]
     PathOfAgent { repository: String },
     #[error("the files of {repository} are in the agent and in its registry; this command reads neither")]
     PreviewArtifact { repository: String },
-    #[error("a comment shows what a work tree or a revision would change")]
+    #[error("--output markdown shows the changes of a work tree or a revision")]
     NoComment,
     #[error("could not read the manifests")]
     Manifests(#[source] mainstay_git::Error),
@@ -130,7 +131,7 @@ pub(super) enum Error {
     InstalledElsewhere { here: String, there: String },
     #[error("nothing was changed: not confirmed")]
     NotConfirmed,
-    #[error("events are not delivered any more")]
+    #[error("the delivery of events stopped")]
     Eventing(#[from] mainstay_eventing::Error),
     #[error("the console has no certificate")]
     Console(#[from] mainstay_console::CertificateError),
@@ -162,14 +163,15 @@ pub(super) enum Error {
 }
 
 impl Error {
-    /// Returns the hint.
+    /// Returns a hint about how to fix the error, if there is one.
     pub(super) fn hint(&self) -> Option<String> {
         match self {
             Self::LocalDirectory(error) => error.hint(),
-            Self::NotInstalled { .. } => Some("install it: mainstay install --git-url URL | kubectl apply -f -; or the definitions alone: mainstay crd | kubectl apply -f -".into()),
+            Self::NotInstalled { .. } => Some("install it: mainstay install --git-url URL | kubectl apply -f -; or \
+                                               only the CRDs: mainstay crd | kubectl apply -f -".into()),
             Self::NotAnObject { .. } => Some("as in: mainstay pause deploy/web, or: mainstay pause deploy web".into()),
             Self::NotAGitSync { what } => counterpart_hint(what).or_else(|| Some(format!("mainstay pause {what} stops the reverts of one object"))),
-            Self::NoAgentPod { .. } => Some("--agent-namespace NS names another one".into()),
+            Self::NoAgentPod { .. } => Some("--agent-namespace NS selects a different one".into()),
             Self::AgentOfDev => Some("RUST_LOG=info mainstay dev prints more of it".into()),
             Self::WatchSeveral => Some("as in: mainstay get gitsyncs --watch".into()),
             Self::SeveralKinds => Some("as in: mainstay get gitsyncs shop".into()),
@@ -183,7 +185,7 @@ impl Error {
             Self::NoKey { .. } => Some("is an agent running in that namespace? its Lease: kubectl get lease -A".into()),
             Self::SeveralRepositories { .. } => Some("name one: mainstay identity NAME".into()),
             Self::NotKeyed { .. } => Some("its spec.auth needs `type: key` and the name of a Secret".into()),
-            Self::NotOurKey { .. } => Some("put another one into the Secret yourself".into()),
+            Self::NotOurKey { .. } => Some("put a new key into the Secret yourself".into()),
             Self::InstalledElsewhere { there, .. } => Some(format!("-n {there}")),
             Self::PathOfAgent { .. } => Some(
                 "name the directory yourself: `mainstay diff NAME --path DIR` for its work tree, or `mainstay diff NAME --revision main \
@@ -199,7 +201,8 @@ impl Error {
             Self::Install { .. } => Some("mainstay install --help".into()),
             Self::NotAnswered { .. } => Some("is an agent running? its Lease: kubectl get lease -A".into()),
             Self::Cluster(error) if matches!(*error.cause, mainstay_cluster::Cause::Configuration(_)) => {
-                Some("--kubeconfig FILE or KUBECONFIG=FILE names the cluster, and --context NAME one of several".into())
+                Some("select the cluster with --kubeconfig FILE or KUBECONFIG=FILE, and one of its contexts with \
+                      --context NAME".into())
             }
             Self::Function(error) => error.hint().map(str::to_owned),
             #[cfg(feature = "dev")]

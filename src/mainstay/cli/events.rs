@@ -1,6 +1,6 @@
 //! `mainstay events`: prints the Events of GitSyncs and their managed objects, newest last.
 //!
-//! Not here: the Events of children of these objects, which `kubectl events` shows.
+//! Not here: the Events of children of managed objects, which `kubectl events` shows.
 
 mod event;
 
@@ -37,7 +37,7 @@ use mainstay_object::failure::chain;
 
 /// Maximum number of Events that are read per namespace.
 const MOST: usize = 5000;
-/// Maximum number of namespaces that are read one by one. Beyond it, all namespaces are read at once.
+/// Maximum number of namespaces that are read one by one. For more namespaces, one request reads all namespaces.
 const NAMESPACES: usize = 5;
 /// Minimum time between reads of the managed objects.
 const REFRESH: Duration = Duration::from_secs(5);
@@ -79,7 +79,7 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
         let all = cluster.list(&events, within).take(MOST + 1);
         let read: Vec<Value> = all.try_collect().await?;
         if read.len() > MOST {
-            output::note(&format!("there are more than {MOST} Events; only the first {MOST} were looked at\n"));
+            output::note(&format!("there are more than {MOST} Events; only the first {MOST} were checked\n"));
         }
         found.extend(
             read.iter()
@@ -144,7 +144,7 @@ impl Wanted {
     }
 }
 
-/// Events about managed objects, as an Event about their GitSync repeats them.
+/// Events about managed objects, because an Event about their GitSync repeats each of them.
 #[derive(Debug, Default)]
 struct Repeatable(HashSet<(String, String)>);
 
@@ -158,7 +158,7 @@ impl Repeatable {
         }
     }
 
-    /// Returns whether an Event about a GitSync repeats an added one.
+    /// Returns whether an Event about a GitSync repeats an Event that was added.
     fn has(&self, event: &SeenEvent) -> bool {
         event.is_about_a_git_sync() && self.0.contains(&(event.reason.clone(), event.message.clone()))
     }
@@ -190,7 +190,7 @@ impl Subjects {
         Ok(Self { kind, selection, keys, read_at: Instant::now() })
     }
 
-    /// Returns the namespaces of their Events. Events about cluster-scoped objects are in `default`.
+    /// Returns the namespaces of the objects' Events. Events about cluster-scoped objects are in `default`.
     fn namespaces(&self) -> Vec<Selection> {
         let of = |key: &Key| key.namespace.as_deref().unwrap_or("default").to_owned();
         let names: BTreeSet<String> = self.keys.iter().map(of).collect();
@@ -206,7 +206,7 @@ impl Subjects {
             return Ok(self);
         }
         match Self::read(cluster, Arc::clone(&self.kind), self.selection.clone()).await {
-            // It was deleted; its last Events may still arrive.
+            // The GitSync was deleted, but its last Events may still arrive.
             Err(Error::NoSync { .. } | Error::Missing { .. }) => Ok(self),
             read => read,
         }

@@ -10,7 +10,7 @@ use super::{
 /// The exit code of a command that was carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Exit {
-    /// No differences.
+    /// There are no differences.
     Fine = 0,
     /// There are differences, or an object is not in sync.
     Differs = 1,
@@ -36,7 +36,7 @@ fn text(error: &Error) -> String {
     let mut next = error.source();
     while let Some(cause) = next {
         let cause_text = cause.to_string();
-        // Some libraries repeat the cause in their own text.
+        // Some libraries repeat the cause in their own message.
         if !text.trim_end().ends_with(&cause_text) {
             text.push_str(&format!("{:1$}{cause_text}\n", "", depth * 2));
             depth += 1;

@@ -25,10 +25,10 @@ pub(super) struct Arguments {
 /// A reason of a condition or an Event.
 struct Explanation {
     reason: String,
-    /// Kinds whose conditions have it, or `Event`.
+    /// The kinds whose conditions have this reason, or `Event`.
     of: &'static str,
     meaning: &'static str,
-    /// Empty if nothing needs to be done.
+    /// The remedy; empty if nothing needs to be done.
     remedy: &'static str,
 }
 
@@ -84,7 +84,7 @@ fn all() -> Vec<Explanation> {
         remedy: reason.remedy(),
     });
     let mut all: Vec<_> = others.chain(functions).chain(events).collect();
-    // Reasons of the same kinds are together, in the order of the first one.
+    // Groups the reasons of the same kinds. The groups are in the order of their first reason.
     let order = all.iter().map(|one| one.of).collect::<Vec<_>>();
     all.sort_by_key(|one| order.iter().position(|of| *of == one.of));
     all
@@ -95,7 +95,7 @@ fn known(text: &str) -> Result<String, String> {
     let found = all().into_iter().find(|one| one.reason.eq_ignore_ascii_case(text));
     found
         .map(|one| one.reason)
-        .ok_or_else(|| "it is no reason of a condition or an Event; `mainstay explain` lists them".to_owned())
+        .ok_or_else(|| "it is not the reason of a condition or an Event; `mainstay explain` lists them".to_owned())
 }
 
 pub(super) fn run(arguments: &Arguments) -> Result<Exit, Error> {

@@ -29,7 +29,7 @@ pub(super) struct Exposure {
 }
 
 impl Exposure {
-    /// Returns the issuers as URLs.
+    /// Returns the allowed issuers as URLs.
     #[cfg(feature = "dev")]
     pub(super) fn issuers(&self) -> Vec<String> {
         self.issuers.iter().map(ToString::to_string).collect()

@@ -1,4 +1,4 @@
-//! `--watch`: prints GitSyncs, and again whenever one of them changes.
+//! `--watch`: prints GitSyncs, and prints them again whenever one of them changes.
 //!
 //! Invariant: only complete states are printed. After a lost connection, the next output follows a complete list.
 
@@ -18,8 +18,8 @@ use mainstay_object::failure::chain;
 /// The watched GitSyncs, by namespace and name.
 pub(super) type Syncs = BTreeMap<String, GitSync>;
 
-/// Calls `changed` with the GitSyncs of the selection, and again after each change of one, until Ctrl-C or until it
-/// breaks.
+/// Calls `changed` with the GitSyncs of the selection, and again after each change of a GitSync. Ends at Ctrl-C, or
+/// when `changed` returns `Break`.
 pub(super) async fn follow(
     cluster: &Cluster,
     kind: &Arc<Kind>,
@@ -46,7 +46,7 @@ pub(super) async fn follow(
 struct State {
     known: Syncs,
     shown: Shown<Name>,
-    /// The list being read.
+    /// The GitSyncs of a list that is not complete yet.
     listed: BTreeMap<Name, GitSync>,
     /// Whether a state was printed.
     is_shown: bool,
@@ -90,7 +90,7 @@ fn differ(before: &Syncs, after: &Syncs) -> bool {
         || after.iter().any(|(name, sync)| before.get(name).is_none_or(|old| differs(old, sync)))
 }
 
-/// Returns whether relevant fields differ, not only versions and managers.
+/// Returns whether relevant fields differ, not only resource versions and field managers.
 fn differs(before: &GitSync, after: &GitSync) -> bool {
     before.spec != after.spec
         || before.status != after.status
@@ -123,7 +123,7 @@ mod tests {
         same["metadata"]["resourceVersion"] = json!("9");
         assert!(!takes(WatchEvent::Applied(same)), "nothing of it has changed");
         assert!(!takes(WatchEvent::Resumed));
-        // The connection was lost.
+        // The connection was lost, so a new list begins.
         assert!(!takes(WatchEvent::Begin) && !takes(WatchEvent::Initial(sync("a", "1"))));
         assert!(!takes(WatchEvent::Initial(sync("b", "2"))));
         assert!(!takes(WatchEvent::Synced("2".into())), "all is as before");

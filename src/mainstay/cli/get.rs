@@ -1,6 +1,6 @@
 //! `mainstay get`: prints Mainstay's resources like `kubectl get`.
 //!
-//! The tables are those of the API server, so that both programs print the same columns.
+//! The API server formats the tables, so that both programs print the same columns.
 //!
 //! Not here: other kinds, custom columns and Go templates, which `kubectl get` supports.
 
@@ -85,7 +85,7 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
     missing.map_or(Ok(Exit::Fine), |what| Err(Error::Missing { what }))
 }
 
-/// Prints tables or names. Returns an object that does not exist, if any.
+/// Prints tables or names. Returns the message for an object that does not exist, if there is one.
 async fn tables(queries: &[Query<'_>], layout: Layout) -> Result<Option<String>, Error> {
     let (mut texts, mut missing) = (Vec::new(), None);
     for query in queries {
@@ -105,7 +105,8 @@ async fn tables(queries: &[Query<'_>], layout: Layout) -> Result<Option<String>,
     Ok(missing)
 }
 
-/// Prints whole objects: a named one, or a List. Returns an object that does not exist, if any.
+/// Prints whole objects: a single named object, or a List. Returns the message for an object that does not exist, if
+/// there is one.
 async fn documents(queries: &[Query<'_>], form: &Form) -> Result<Option<String>, Error> {
     let (mut items, mut missing) = (Vec::new(), None);
     for query in queries {

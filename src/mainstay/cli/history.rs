@@ -59,7 +59,7 @@ fn rows(syncs: &[GitSync]) -> Vec<Row<'_>> {
     rows
 }
 
-/// Returns `namespace/name`.
+/// Returns the name of a GitSync as `namespace/name`.
 fn name(sync: &GitSync) -> String {
     let part = |text: &Option<String>| text.clone().unwrap_or_default();
     format!("{}/{}", part(&sync.metadata.namespace), part(&sync.metadata.name))

@@ -1,7 +1,7 @@
 //! `mainstay identity`: prints the public half of a GitRepository's SSH key, and where to add it.
 //!
-//! Invariant: no part of the private half is printed. The public half is computed from it, so it belongs to the key
-//! in use.
+//! Invariant: no part of the private half is printed. The public half is computed from the private half, so it belongs
+//! to the key in use.
 //!
 //! Not here: creating keys. The agent does that, in a Secret without a key.
 
@@ -27,7 +27,7 @@ use mainstay_api::{GitRepository, Span, git_repository::AuthType, names};
 use mainstay_cluster::{Cluster, Kind, Part, Scope, Selection};
 use mainstay_git::{PublicHalf, RemoteUrl};
 
-/// Interval for reading the Secret until the agent has added a key.
+/// Interval at which the Secret is read until the agent has added a key.
 const POLL_INTERVAL: Duration = Duration::from_millis(300);
 
 /// Arguments of `identity`.
@@ -65,7 +65,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
     let search = Search { cluster, arguments: &arguments };
     let mut found = search.wait_for_key(None).await?;
     if arguments.regenerate {
-        // Not part of the wait: the user may take time to confirm.
+        // The confirmation is not part of the wait, because the user may take time to confirm.
         let old = search.replace(&found).await?;
         found = search.wait_for_key(Some(&old)).await?;
     }
@@ -100,7 +100,7 @@ impl Search<'_> {
     /// Waits for a key other than `old`, at most for the time of `--wait`.
     async fn wait_for_key(&self, old: Option<&str>) -> Result<FoundKey, Error> {
         let wait = self.arguments.wait.0;
-        // After a timeout, the error names the last missing part.
+        // After a timeout, the error contains the last missing part.
         let mut missing = String::new();
         let progress = Progress::begin();
         progress.say("waiting for the agent to make the key");
@@ -132,8 +132,7 @@ impl Search<'_> {
         }
     }
 
-    /// Removes the key from the Secret, so that the agent creates another one. Returns the public half of the old
-    /// key.
+    /// Removes the key from the Secret, so that the agent creates a new key. Returns the public half of the old key.
     async fn replace(&self, found: &FoundKey) -> Result<String, Error> {
         let FoundKey { keyed, secret, half } = found;
         let namespace = &self.arguments.connection.namespace;
@@ -153,7 +152,7 @@ impl Search<'_> {
     }
 }
 
-/// Returns the GitRepository, or a text about the missing part.
+/// Returns the GitRepository, or a message about the missing part.
 async fn find_repository(
     cluster: &Cluster,
     namespace: &str,
@@ -194,7 +193,7 @@ fn without_key(namespace: &str, keyed: &KeyedRepository, secret: &Value) -> Stri
     format!("{what}, and the agent makes one only if the Secret has the label {}={}", names::GENERATE, names::SSH_KEY)
 }
 
-/// Asks for confirmation on the terminal; `false` without one.
+/// Asks for confirmation on the terminal. Returns `false` without a terminal.
 pub(super) fn confirm(prompt: &str) -> bool {
     if !std::io::stdin().is_terminal() {
         return false;
@@ -229,7 +228,7 @@ fn secrets() -> Kind {
 pub(super) fn data_of(secret: &Value) -> Result<BTreeMap<String, ByteString>, Error> {
     match &secret["data"] {
         Value::Null => Ok(BTreeMap::new()),
-        // The error names a position, never a value.
+        // The error of the parser is replaced, because it may quote a value.
         data => serde_json::from_value(data.clone())
             .map_err(|_| Error::NotBase64 { what: format!("Secret {}", secret["metadata"]["name"]) }),
     }

@@ -1,18 +1,18 @@
-//! Shortens ids of commits and trees in texts for users, to the length that Git hosts show.
+//! Shortens ids of commits and trees in messages for users, to the length that Git hosts show.
 
 pub(super) use mainstay_api::{SHORT_ID as ID, short_id as short};
 
-/// Returns whether a text is the whole id of a Git object.
+/// Returns whether a string is the whole id of a Git object.
 pub(super) fn is_id(text: &str) -> bool {
     matches!(text.len(), 40 | 64) && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// Returns whether a text is the short form of an id.
+/// Returns whether a string is the short form of an id.
 pub(super) fn is_short(text: &str) -> bool {
     text.len() == ID && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// Shortens every id in the text, except after `=`: those are values in a command to copy.
+/// Shortens every id in a message, except after `=`, because an id there is a value in a command to copy.
 pub(super) fn shortened(text: &str) -> String {
     let mut shortened = String::with_capacity(text.len());
     for word in text.split_inclusive(|c: char| !c.is_ascii_alphanumeric()) {
@@ -26,7 +26,7 @@ pub(super) fn shortened(text: &str) -> String {
 }
 
 /// Removes a commit from the message `applied commit …` if it is shown elsewhere, whole or in its short form. Other
-/// messages keep theirs.
+/// messages keep their commit.
 pub(super) fn without(text: &str, commit: &str) -> String {
     let rest = text.strip_prefix("applied commit ").and_then(|rest| {
         let end = rest.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(rest.len());

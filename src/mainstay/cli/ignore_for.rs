@@ -1,9 +1,10 @@
-//! `mainstay ignore-for`: prints the rule of `spec.ignore` that keeps changes of other clients to an object.
+//! `mainstay ignore-for`: prints the rule of `spec.ignore` that exempts changes of other clients to an object from
+//! reverts.
 //!
-//! The changes are those in the status of the GitSync: remaining drift, and the last reverts. Existing rules precede
+//! The changes are read from the status of the GitSync: remaining drift, and the last reverts. Existing rules precede
 //! the new one, so the output can be passed to `kubectl patch --type merge` unchanged.
 //!
-//! Invariant: no value of the object is printed; it may be a Secret.
+//! Invariant: no value of the object is printed, because the object may be a Secret.
 
 mod field;
 
@@ -18,11 +19,11 @@ use mainstay_object::{Key, Object, Place, Pointer, printable};
 #[derive(Debug)]
 struct Change {
     field: String,
-    /// The author and the outcome.
+    /// Who changed the field, and whether the change was reverted.
     how: String,
 }
 
-/// The output.
+/// The output of the command.
 #[derive(Debug, Default)]
 struct Suggestion {
     /// The new rule; `None` if there is nothing to ignore.
@@ -78,7 +79,7 @@ fn changes(sync: &GitSync, key: &Key) -> Vec<Change> {
     all
 }
 
-/// Returns the rule that ignores these changes, with notes.
+/// Returns the rule that ignores these changes, and notes about it.
 fn suggest(sync: &GitSync, key: &Key, live: Option<&Value>, changes: &[Change]) -> Suggestion {
     let mut suggestion = Suggestion::default();
     let known = live.and_then(|live| Object::from_value(live, Place::file("")).ok());
@@ -110,7 +111,7 @@ fn covers(ignored: &Ignored, pointer: &Pointer) -> bool {
 
 fn allowed(pointer: &Pointer) -> Result<(), String> {
     let rule = IgnoreRule { paths: vec![pointer.to_string()], target: None };
-    // The message omits the place, because this rule is in no file yet.
+    // The message omits the location, because this rule is in no file yet.
     let why = |wrong: String| wrong.split_once("): ").map_or(wrong.clone(), |(_, why)| why.to_owned());
     IgnoreRules::parse(&[rule]).map(drop).map_err(|wrong| format!("it cannot be ignored: {}", why(wrong)))
 }
@@ -126,7 +127,7 @@ fn target(key: &Key) -> PatchTarget {
     }
 }
 
-/// Returns a regular expression that matches exactly this text. Most names need no escaping.
+/// Returns a regular expression that matches exactly this string. Most names need no escaping.
 fn exactly(text: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | ':');
     text.chars().map(|c| if is_plain(c) || !c.is_ascii() { c.to_string() } else { format!("\\{c}") }).collect()
@@ -177,7 +178,7 @@ mod tests {
             "spec.c (order): changed by kubectl, reverted at 2030-01-01T00:00:00Z; the order of a list cannot be ignored, but the \
              whole list can",
             "metadata.labels[mainstay.dev/sync]: reverted at 2030-01-01T00:00:00Z; it cannot be ignored: it is Mainstay's own",
-            "(object): reverted at 2030-01-01T00:00:00Z; it is no field",
+            "(object): reverted at 2030-01-01T00:00:00Z; it is not a field",
         ];
         let paths = json!(["/spec/replicas", "/metadata/annotations/a.b~1c"]);
         check(json!({ "status": status() }), live(), json!({ "paths": paths, "target": target }), &notes);

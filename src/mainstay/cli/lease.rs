@@ -1,4 +1,4 @@
-//! The agent's Lease: the leader, and its namespace.
+//! The agent's Lease: its namespace, and the leading agent.
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -15,7 +15,7 @@ pub(super) fn kind() -> Kind {
 /// The agent's Lease.
 #[derive(Debug)]
 pub(super) struct Lease {
-    /// Its namespace.
+    /// The Lease's namespace.
     pub(super) namespace: String,
     /// The leading agent, if any.
     pub(super) holder: Option<String>,

@@ -1,11 +1,11 @@
-//! The default identity of this process in the Lease. It is stable across restarts, so that a restarted agent
-//! continues at once, and unique among running processes.
+//! The default identity of this process in the Lease. The identity is stable across restarts, so that a restarted agent
+//! continues immediately. It is unique among running processes.
 //!
 //! The identity is stored in the data directory, in a file that is locked while the process lives. A process that
 //! cannot get the lock, or has no such file, uses a random identity.
 //!
-//! Invariant: no two running processes have the same identity: the operating system grants the lock to one of them,
-//! and releases it at its end.
+//! Invariant: no two running processes have the same identity: the operating system grants the lock to one of them, and
+//! releases the lock when the process ends.
 
 use std::{
     fs::{self, File},
@@ -21,7 +21,7 @@ const FILE: &str = "identity";
 /// Maximum length of a stored identity, in bytes.
 const LONGEST: u64 = 200;
 
-/// An identity, reserved while this is held.
+/// An identity. It is reserved while this value exists.
 #[derive(Debug)]
 pub(super) struct LeaseIdentity {
     name: String,
@@ -63,7 +63,7 @@ fn random_identity() -> String {
     format!("{}_{:08x}", if host.is_empty() { "mainstay" } else { host }, fastrand::u32(..))
 }
 
-/// Returns the identity in the directory (`new` if there is none), and its lock.
+/// Returns the identity in the directory (or stores `new` if there is none), and its lock.
 fn stored(data: &Path, new: &str) -> io::Result<(String, File)> {
     fs::create_dir_all(data)?;
     let mut file = File::options().read(true).write(true).create(true).truncate(false).open(data.join(FILE))?;
@@ -71,7 +71,7 @@ fn stored(data: &Path, new: &str) -> io::Result<(String, File)> {
     let mut name = String::new();
     (&mut file).take(LONGEST).read_to_string(&mut name)?;
     let host = new.rsplit_once('_').map_or(new, |(host, _)| host);
-    // A directory that was copied to another host contains the identity of the first one.
+    // A directory that was copied to another host contains the identity of the original host.
     if name.rsplit_once('_').is_none_or(|(of, random)| of != host || random.is_empty()) {
         file.set_len(0)?;
         file.rewind()?;

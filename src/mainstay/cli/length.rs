@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use mainstay_api::{NotADuration, Span};
 
-/// Parses a length. A shorter one would end before it has an effect.
+/// Parses a length of at least one second. A shorter pause would end before it has an effect.
 pub(super) fn at_least_a_second(text: &str) -> Result<Span, String> {
     let span: Span = text.parse().map_err(|error: NotADuration| error.to_string())?;
     if span.0 < Duration::from_secs(1) { Err("at least 1s".to_owned()) } else { Ok(span) }

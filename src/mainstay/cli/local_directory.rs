@@ -1,10 +1,10 @@
 //! `.mainstay`, the directory for local work in the current directory, and its content.
 //!
-//! A checkout or an archive may contain such a directory. Links in it could redirect writes and removals, and files
-//! in it would be trusted. So directories are opened one below the other without following links.
+//! A checkout or an archive may contain such a directory. Links in it could redirect writes and removals, and files in
+//! it would be trusted. So each directory is opened relative to its parent, without following links.
 //!
 //! Invariant: a link, a directory of another user and files tracked by Git are refused before anything is written.
-//! Invariant: no other file names the directory, so every command opens it here.
+//! Invariant: no other file contains the directory's name, so every command opens the directory with this module.
 //!
 //! Not here: access relative to a descriptor in libraries. libgit2 and the embedded cluster use paths. Since the
 //! directories belong to this user, other users cannot replace them.
@@ -25,7 +25,7 @@ const NAME: &str = ".mainstay";
 pub(super) const KUBECONFIG: &str = ".mainstay/kubeconfig";
 /// Demonstration repository of `mainstay dev`.
 pub(super) const DEMONSTRATION: &str = ".mainstay/demo";
-/// Data of `mainstay agent` and of `mainstay eventing` outside of a cluster.
+/// Directories with the data of `mainstay agent` and of `mainstay eventing` outside of a cluster.
 pub(super) const AGENT: &str = ".mainstay/agent";
 pub(super) const EVENTING: &str = ".mainstay/eventing";
 
@@ -61,7 +61,7 @@ impl Error {
     }
 }
 
-/// A directory opened without following a link: `.mainstay`, or one below it.
+/// A directory opened without following a link: `.mainstay`, or a directory below it.
 #[derive(Debug)]
 pub(super) struct LocalDirectory {
     path: PathBuf,
@@ -82,30 +82,30 @@ impl LocalDirectory {
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
         let open = openat(CWD, folder, flags, Mode::empty()).map_err(|error| used(&path, error))?;
         let opened = enter(&open, NAME, path)?;
-        // Pods have files with Secrets and tokens there, which Git must not track.
+        // The directory contains files of pods with Secrets and tokens, which Git must not track.
         opened.write(".gitignore", "*\n")?;
         Ok(opened)
     }
 
-    /// Returns its path.
+    /// Returns the path of the directory.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Opens or creates a directory below it.
+    /// Opens or creates a subdirectory.
     pub(super) fn directory(&self, name: &str) -> Result<Self, Error> {
         enter(&self.open, name, self.path.join(name))
     }
 
-    /// Opens a directory below it, and empties it.
+    /// Opens a subdirectory, and empties it.
     pub(super) fn empty_directory(&self, name: &str) -> Result<Self, Error> {
         let old = self.directory(name)?;
-        // This does not follow links below it.
+        // This does not follow links in the directory.
         fs::remove_dir_all(old.path()).map_err(|cause| Error::Use(old.path, cause))?;
         self.directory(name)
     }
 
-    /// Opens a directory like [`Self::directory`], without links anywhere below it.
+    /// Opens or creates a subdirectory like [`Self::directory`]. Refuses links anywhere below it.
     pub(super) fn plain_directory(&self, name: &str) -> Result<Self, Error> {
         let found = self.directory(name)?;
         let own = found.open.try_clone().map_err(|cause| Error::Use(found.path.clone(), cause))?;
@@ -113,7 +113,7 @@ impl LocalDirectory {
         Ok(found)
     }
 
-    /// Returns the path of a file in it. An existing entry must be a regular file.
+    /// Returns the path of a file in the directory. An existing entry must be a regular file.
     pub(super) fn file(&self, name: &str) -> Result<PathBuf, Error> {
         let path = self.path.join(name);
         match self.kind(name, &path)? {
@@ -123,7 +123,7 @@ impl LocalDirectory {
         }
     }
 
-    /// Writes a file.
+    /// Writes a file in the directory.
     pub(super) fn write(&self, name: &str, text: &str) -> Result<(), Error> {
         let (mut file, path) = self.create(name, OFlags::TRUNC)?;
         file.write_all(text.as_bytes()).map_err(|cause| Error::Use(path, cause))
@@ -151,7 +151,7 @@ impl LocalDirectory {
     }
 }
 
-/// Checks a path argument. If it contains `.mainstay`, no link and no file tracked by Git may be involved. Nothing is
+/// Checks a path argument. If the path contains `.mainstay`, links and files that Git tracks are refused. Nothing is
 /// created.
 pub(super) fn check(path: &Path) -> Result<(), Error> {
     let all: Vec<Component<'_>> = path.components().collect();
@@ -178,7 +178,7 @@ fn used(path: &Path, error: Errno) -> Error {
     Error::Use(path.to_owned(), error.into())
 }
 
-/// Returns the type of an entry, without following it; `None` if it does not exist.
+/// Returns the type of an entry, without following a link; `None` if the entry does not exist.
 fn kind(folder: &OwnedFd, name: &str) -> Result<Option<FileType>, Errno> {
     match statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(found) => Ok(Some(FileType::from_raw_mode(found.st_mode))),
@@ -187,7 +187,7 @@ fn kind(folder: &OwnedFd, name: &str) -> Result<Option<FileType>, Errno> {
     }
 }
 
-/// Opens or creates a directory of this user, without access for others.
+/// Opens or creates a directory that belongs to this user and that other users cannot access.
 fn enter(folder: &OwnedFd, name: &str, path: PathBuf) -> Result<LocalDirectory, Error> {
     let failed = |error| used(&path, error);
     match kind(folder, name).map_err(failed)? {
@@ -237,8 +237,8 @@ fn refuse_links(folder: OwnedFd, path: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Refuses a directory in the index of the surrounding repository. A repository that libgit2 cannot open, for example
-/// another user's, is ignored; links are still refused.
+/// Refuses a directory in the index of the surrounding repository. A repository that libgit2 cannot open, such as a
+/// repository of another user, is ignored; links are still refused.
 fn refuse_tracked(parent: &Path, path: &Path) -> Result<(), Error> {
     let folder = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
     let Ok(repository) = git2::Repository::discover(folder) else { return Ok(()) };
@@ -246,7 +246,7 @@ fn refuse_tracked(parent: &Path, path: &Path) -> Result<(), Error> {
     let Ok(folder) = fs::canonicalize(folder) else { return Ok(()) };
     let Ok(inside) = folder.strip_prefix(&root) else { return Ok(()) };
     let Ok(index) = repository.index() else { return Ok(()) };
-    // File systems may ignore case.
+    // The comparison ignores case, because some file systems do.
     let wanted = inside.join(NAME).as_os_str().as_encoded_bytes().to_ascii_lowercase();
     let is_it = |entry: git2::IndexEntry| {
         let name = entry.path.to_ascii_lowercase();
@@ -274,7 +274,7 @@ mod tests {
         assert_eq!(fs::read_dir(room.empty_directory("cluster").unwrap().path()).unwrap().count(), 0);
     }
 
-    /// Tests each way in which a checkout could lead outside of the directory.
+    /// Tests each way in which a checkout could point outside of the directory.
     #[test]
     fn links_are_refused_and_what_they_lead_to_stays() {
         type Way = fn(&LocalDirectory) -> Result<(), Error>;

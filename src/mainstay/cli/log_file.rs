@@ -1,4 +1,4 @@
-//! The log file of `mainstay dev`: written by its agent, and read by `mainstay logs`.
+//! The log file of `mainstay dev`: written by the agent in that process, and read by `mainstay logs`.
 //!
 //! Invariant: the file has at most 16 MiB. A full file is emptied.
 
@@ -15,12 +15,12 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::io::{AsyncBufReadExt as _, AsyncSeekExt as _, BufReader};
 
-/// Maximum size, in bytes.
+/// Maximum size of the file, in bytes.
 const LARGEST: u64 = 16 << 20;
-/// Time between two looks for new lines.
+/// Time between two checks for new lines.
 const BETWEEN: Duration = Duration::from_millis(200);
 
-/// A writer to a file that is named later. Until then, nothing is written.
+/// A writer to a file whose path is set later. Until then, nothing is written.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LogFile(Arc<Mutex<Option<Written>>>);
 
@@ -31,7 +31,7 @@ struct Written {
 }
 
 impl LogFile {
-    /// Writes to a new file from now on.
+    /// Creates a file, and writes all further log lines to it.
     #[cfg_attr(not(feature = "dev"), expect(dead_code, reason = "only `dev` has a log file"))]
     pub(super) fn begin(&self, path: &Path) -> io::Result<()> {
         let file = File::create(path)?;
@@ -90,7 +90,7 @@ async fn next(path: PathBuf, reader: Option<Reader>, follow: bool) -> io::Result
             return Ok((!line.is_empty()).then(|| (std::mem::take(&mut line), Some((reader, String::new())))));
         }
         tokio::time::sleep(BETWEEN).await;
-        // A full file is emptied.
+        // The writer has emptied a full file.
         if reader.get_ref().metadata().await?.len() < reader.stream_position().await? {
             reader.seek(SeekFrom::Start(0)).await?;
             line.clear();

@@ -1,8 +1,8 @@
 //! Logs: written to standard error, filtered by `RUST_LOG`.
 //!
 //! Invariant: the Kubernetes client logs only at ERROR, because lower levels contain whole responses, which may be
-//! Secrets. Its messages about failed requests are dropped, because callers report failures. Messages of the SSH
-//! client, which contain text of servers, are dropped, too.
+//! Secrets. The client's messages about failed requests are dropped, because callers report failures. Messages of the
+//! SSH client, which contain strings from servers, are dropped, too.
 
 use std::io::IsTerminal as _;
 
@@ -29,7 +29,7 @@ pub(super) fn start(format: Format, default: &str) {
     start_with(format, default, None);
 }
 
-/// Starts logging for users, and to a file at INFO or, if it is set, by `RUST_LOG`.
+/// Starts logging for users, and logging to a file. The filter for the file is `RUST_LOG`, or INFO if that is not set.
 #[cfg(feature = "dev")]
 pub(super) fn start_with_file(default: &str) -> LogFile {
     let file = LogFile::default();
@@ -55,6 +55,6 @@ fn start_with(format: Format, default: &str, file: Option<LogFile>) {
         lines.with_filter(safe.clone().and(filter("info")))
     });
     let registry = tracing_subscriber::registry().with(lines.with_filter(safe.and(filter(default))));
-    // Fails only if logging was started before; it then continues.
+    // This fails only if logging was started before. In that case, the earlier logging continues.
     let _ = registry.with(in_file).try_init();
 }

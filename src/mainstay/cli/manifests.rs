@@ -1,4 +1,4 @@
-//! `mainstay manifests`: prints which files of a directory the agent would read, and why not the others.
+//! `mainstay manifests`: prints which files of a directory the agent would read, and why the agent skips the others.
 
 use std::fs;
 use std::io;
@@ -31,7 +31,7 @@ enum Form {
     Json,
 }
 
-/// Prints the use of each file. The exit code is 1 if one has a problem.
+/// Prints the use of each file. The exit code is 1 if a file has a problem.
 pub(super) fn run(arguments: &Arguments) -> Result<Exit, Error> {
     let reports = reports(&arguments.path)?;
     let has_problems = reports.iter().any(|report| matches!(report.state, FileState::Problems(_)));
@@ -51,14 +51,15 @@ fn unread(path: &Path) -> impl FnOnce(io::Error) -> Error {
     move |cause| Error::ReadFile { path, cause }
 }
 
-/// Returns the root of the repository around a directory, or the directory itself; and the directory.
+/// Returns the root of the repository around a directory, or the directory itself if there is none, and the canonical
+/// directory.
 fn root_of(path: &Path) -> Result<(PathBuf, PathBuf), Error> {
     let directory = fs::canonicalize(path).map_err(unread(path))?;
     let root = directory.ancestors().find(|above| above.join(".git").exists()).unwrap_or(&directory).to_owned();
     Ok((root, directory))
 }
 
-/// Returns a base and its overlays that would be built side by side.
+/// Returns the choices if a base and its overlays would be built side by side.
 fn overlays(path: &Path, reports: &[FileReport]) -> Result<Option<Overlays>, Error> {
     let (root, directory) = root_of(path)?;
     let built = reports.iter().filter(|report| matches!(report.state, FileState::Built));
@@ -124,7 +125,7 @@ fn entry(root: &Path, path: &Path) -> io::Result<Option<Entry>> {
         return Ok(None);
     };
     let path = relative(root, path);
-    // The id is not used for caching.
+    // The id may be arbitrary, because it is not used for caching.
     let id: BlobId = "0".repeat(40).parse().expect("40 digits are an id");
     Ok(Some(Entry { path, id, size: metadata.len(), kind, executable: false, flaw: None }))
 }

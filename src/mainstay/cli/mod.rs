@@ -145,7 +145,7 @@ enum Command {
     Tree(tree::Arguments),
     /// Open a web page of this machine: all GitSyncs and Functions, what is wrong, and who changed what
     Ui(ui::Arguments),
-    /// Serve the web page to all users of a cluster, each with the rights of their own token
+    /// Serve the web page to all users of a cluster, each with the permissions of their own token
     Console(console::Arguments),
     /// Show the origin and the state of an object, and the next action of the agent on it
     Trace(object_name::ObjectArguments),
@@ -183,7 +183,7 @@ enum Command {
     /// Try Mainstay in an embedded cluster that follows a repository of yours or a demonstration
     #[cfg(feature = "dev")]
     Dev(dev::Arguments),
-    /// Measure the agent and print one table; exit code 1 if a promise is missed
+    /// Benchmark the agent and print the results as a table; exit code 1 if a target is missed
     #[cfg(feature = "dev")]
     Bench(bench::Arguments),
 }
@@ -193,8 +193,8 @@ const CLUSTER_FLAGS: &str = "\
 Commands that connect to a cluster accept these flags of kubectl, before or after the command: --kubeconfig, --context,
 --cluster, --user, --as, --as-group, --request-timeout, --namespace.";
 
-/// Size of the pool for blocking calls: at least twice the maximum for all remotes. So files, packs and the name
-/// lookup of the API server always get a thread. Idle threads end.
+/// Size of the pool for blocking calls: at least twice the maximum for all remotes. So accesses to files and packs and
+/// lookups of the API server's name always get a thread. Idle threads end.
 const BLOCKING_THREADS: usize = 128;
 const _: () = assert!(BLOCKING_THREADS >= 2 * mainstay_git::MAX_THREADS);
 
@@ -245,7 +245,7 @@ const COUNTERPARTS: [(&str, &str); 7] = [
     ("rollback", "git revert, and mainstay sync"),
 ];
 
-/// Adds the equivalent of another tool's command to the error.
+/// Adds the equivalent of a command of another tool to the error.
 fn with_counterpart(mut error: clap::Error) -> clap::Error {
     let unknown = match error.get(ContextKind::InvalidSubcommand) {
         Some(ContextValue::String(word)) => word.as_str(),
@@ -259,7 +259,7 @@ fn with_counterpart(mut error: clap::Error) -> clap::Error {
     error
 }
 
-/// Parses the arguments. `sync function` alone is about the GitSync of that name.
+/// Parses the arguments. `sync function` without a name refers to the GitSync with the name `function`.
 fn parse(words: &[OsString]) -> Result<Arguments, clap::Error> {
     let Some(in_order) = function::words::in_order(words) else { return parse_words(words) };
     let meant = parse_words(&in_order);

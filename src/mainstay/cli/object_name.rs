@@ -19,7 +19,7 @@ pub(super) struct ObjectArguments {
 }
 
 impl ObjectArguments {
-    /// Returns kind and name.
+    /// Returns the kind and the name.
     pub(super) fn kind_and_name(&self) -> Result<(&str, &str), Error> {
         let both = kind_and_name(&self.kind, self.name.as_deref());
         both.ok_or_else(|| Error::NotAnObject { kind: self.kind.clone(), name: self.name.clone() })

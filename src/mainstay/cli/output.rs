@@ -1,7 +1,7 @@
 //! Standard output: text for users, and the same content as JSON or YAML.
 //!
-//! Invariant: texts from repositories and servers cannot control the terminal. Control characters are escaped; in
-//! JSON and YAML, the escapes are those of the format.
+//! Invariant: strings from repositories and servers cannot control the terminal. Control characters are escaped. JSON
+//! and YAML use the escapes of their format.
 
 use std::{
     io::{self, Write},
@@ -52,7 +52,7 @@ impl OutputArgument {
         print(&self.render(Position::Only, facts, text)?)
     }
 
-    /// Writes one result of several.
+    /// Writes one of several results.
     pub(super) fn print_next(
         self,
         facts: &impl Serialize,
@@ -93,8 +93,8 @@ enum Position {
     InStream,
 }
 
-/// Returns YAML. It supports escapes only in double quotes; if one is needed, the document is JSON, which is valid
-/// YAML.
+/// Returns YAML. YAML supports escapes only in double quotes. If an escape is needed, the document is JSON, which is
+/// valid YAML.
 pub(super) fn yaml(facts: &impl Serialize) -> Result<String, Error> {
     let text = serde_yaml::to_string(facts).map_err(Error::WriteYaml)?;
     if !text.contains(|c| is_unprintable(c) && c != '\n') {
@@ -139,12 +139,12 @@ pub(super) fn print(text: &str) -> Result<(), Error> {
     write(text).map(drop)
 }
 
-/// Writes a line of a stream. Breaks if the pipe is closed.
+/// Writes a line of a stream. Returns `Break` if the pipe is closed.
 pub(super) fn print_line(line: &str) -> Result<ControlFlow<()>, Error> {
     write(&format!("{line}\n"))
 }
 
-/// Writes `text`. Breaks if the pipe is closed.
+/// Writes `text`. Returns `Break` if the pipe is closed.
 pub(super) fn write(text: &str) -> Result<ControlFlow<()>, Error> {
     let mut out = io::stdout().lock();
     let text = written(text, style::is_on(Stream::Out), escape);

@@ -1,6 +1,7 @@
-//! Detects a base and its overlays below one directory. All of them would be built, with the same objects.
+//! Detects a base and its overlays below one directory. Without a choice, base and overlays would all be built and
+//! would contain the same objects.
 //!
-//! Not here: directories that are named by a link or are in another repository.
+//! Not here: directories that a link refers to, or that are in another repository.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,12 +18,12 @@ const SHOWN: usize = 20;
 /// File names of kustomizations.
 const NAMES: [&str; 3] = ["kustomization.yaml", "kustomization.yml", "Kustomization"];
 
-/// Returns whether the file of a path defines a kustomization.
+/// Returns whether the file at a path defines a kustomization.
 pub(super) fn is_kustomization(path: &str) -> bool {
     NAMES.contains(&path.rsplit('/').next().unwrap_or_default())
 }
 
-/// The directories to choose from. Those on which no other one is built come first.
+/// The directories to choose from. Directories on which no other directory builds come first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Overlays {
     base_dir: String,
@@ -30,10 +31,10 @@ pub(super) struct Overlays {
 }
 
 impl Overlays {
-    /// Returns how to choose without a terminal.
+    /// Returns a hint about how to choose a directory without a terminal.
     pub(super) fn hint(&self) -> String {
         let first = self.choices.first().map(String::as_str).unwrap_or_default();
-        format!("--base-dir {first} follows this one; --base-dir {} follows all of them", self.base_dir)
+        format!("--base-dir {first} applies only this directory; --base-dir {} applies all of them", self.base_dir)
     }
 }
 
@@ -45,14 +46,14 @@ impl fmt::Display for Overlays {
         let base_dir = printable(&self.base_dir);
         write!(
             f,
-            "{base_dir} holds kustomizations that build on one another: {}{more}; name one of them",
+            "{base_dir} contains kustomizations that build on one another: {}{more}; select one of them",
             named.join(", ")
         )
     }
 }
 
-/// Returns the choices if kustomizations below a directory build on one another; `None` if all can be built side by
-/// side, or if the directory itself is a kustomization. `files` has the kustomization files by path.
+/// Returns the choices if kustomizations below a directory build on one another; `None` if all of them can be built
+/// side by side, or if the directory itself is a kustomization. `files` contains the kustomization files by path.
 pub(super) fn among(base_dir: &str, files: &BTreeMap<String, Vec<u8>>) -> Option<Overlays> {
     let directories: BTreeMap<&str, Value> = files
         .iter()
@@ -102,7 +103,7 @@ fn resolved(directory: &str, path: &str) -> Option<String> {
     Some(parts.join("/"))
 }
 
-/// Asks on the terminal; `None` without a terminal or an answer.
+/// Asks the user on the terminal. Returns `None` without a terminal or without an answer.
 pub(super) fn ask(overlays: &Overlays) -> Option<String> {
     if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
         return None;
@@ -187,8 +188,11 @@ mod tests {
         }
         assert_eq!(
             overlays.to_string(),
-            "/ holds kustomizations that build on one another: /overlays/dev, /base; name one of them"
+            "/ contains kustomizations that build on one another: /overlays/dev, /base; select one of them"
         );
-        assert_eq!(overlays.hint(), "--base-dir /overlays/dev follows this one; --base-dir / follows all of them");
+        assert_eq!(
+            overlays.hint(),
+            "--base-dir /overlays/dev applies only this directory; --base-dir / applies all of them"
+        );
     }
 }

@@ -72,7 +72,7 @@ pub(super) async fn resume(arguments: &ResumeArguments) -> Result<Exit, Error> {
     Ok(Exit::Fine)
 }
 
-/// The object, located but not read.
+/// The object, whose kind, namespace and name are known, but which was not read.
 struct FoundObject {
     cluster: Cluster,
     kind: Arc<Kind>,
@@ -93,13 +93,13 @@ impl FoundObject {
         self.kind.key(Some(&self.namespace), &self.name)
     }
 
-    /// Returns the arguments that name the object.
+    /// Returns the arguments that specify the object in a command.
     fn command_arguments(&self) -> String {
         let namespace = if self.kind.namespaced { format!(" -n {}", self.namespace) } else { String::new() };
         format!("{} {}{namespace}", self.kind.resource, self.name)
     }
 
-    /// Patches the two annotations. Returns the live object.
+    /// Patches the two pause annotations. Returns the live object.
     async fn annotate(&self, patch: &Value) -> Result<Value, Error> {
         let answer = self.cluster.patch_merge(&self.kind, Some(&self.namespace), &self.name, Part::Main, patch).await;
         match answer {

@@ -1,4 +1,4 @@
-//! Shows on one line of a terminal what a command waits for. Prints nothing if standard error is no terminal.
+//! Shows on one line of a terminal what a command waits for. Prints nothing if standard error is not a terminal.
 //!
 //! Invariant: the line is erased before any other output, and when the command ends.
 
@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use super::table::{cut, width_of_notes};
 use mainstay_object::printable;
 
-/// Interval for updating the elapsed time.
+/// Interval at which the elapsed time is updated.
 const TICK: Duration = Duration::from_secs(1);
 /// Moves to the start of the line and erases it.
 const ERASE: &str = "\r\u{1b}[K";
@@ -65,7 +65,7 @@ impl Line {
         let text = self.text.lock();
         if !text.is_empty() {
             let text = format!("{} s  {text}", self.began.elapsed().as_secs());
-            // Some terminals wrap a line that fills the width.
+            // The text is shorter than the line, because some terminals wrap a line that fills the width.
             let width = width_of_notes().map_or(79, |width| width.saturating_sub(1));
             write(&format!("{ERASE}{}", cut(&text, width)));
         }
@@ -78,7 +78,7 @@ impl Drop for Line {
     }
 }
 
-/// Write errors are ignored.
+/// Writes to standard error. Errors are ignored.
 fn write(text: &str) {
     let mut error = io::stderr().lock();
     let _ = error.write_all(text.as_bytes()).and_then(|()| error.flush());

@@ -1,9 +1,9 @@
-//! `mainstay registry`: commands for containers of the registry's pod. `sweep` runs as an init container, `guard`
-//! beside the registry.
+//! `mainstay registry`: commands for containers of the registry's pod. `sweep` runs in an init container, and `guard`
+//! in a container beside the registry.
 //!
-//! Invariant: `sweep` always exits with 0, because the registry starts after it. Problems are in its report.
-//! Invariant: without a fresh policy for this pod, `sweep` deletes nothing.
-//! Invariant: a sweep begins at most once. The successor of a deleted pod may start while that pod still serves.
+//! Invariant: `sweep` always exits with 0, because the registry starts only after a success. Problems are in the
+//! report. Invariant: without a fresh policy for this pod, `sweep` deletes nothing. Invariant: a sweep begins at most
+//! once. This matters because the successor of a deleted pod may start while that pod still serves requests.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use mainstay_function::registry::storage::Storage;
 use mainstay_object::failure::chain;
 use mainstay_object::printable;
 
-/// The file in the storage that names the last sweep.
+/// The file in the storage with the ID of the last sweep.
 const BEGUN: &str = ".mainstay-sweep";
 /// Maximum length of a problem in bytes, so that the whole report fits into a termination message.
 const MAX_PROBLEM: usize = 2000;
@@ -97,7 +97,7 @@ async fn sweep(sweep: Sweep) -> Result<Exit, Error> {
         Some(Report { policy: id, problem: Some(panicked.to_string()), ..Report::default() })
     });
     let Some(mut report) = report else {
-        output::print("no sweep was asked for\n")?;
+        output::print("no removal of unused images was requested\n")?;
         return Ok(Exit::Fine);
     };
     if let Some(problem) = &mut report.problem {
@@ -107,7 +107,7 @@ async fn sweep(sweep: Sweep) -> Result<Exit, Error> {
         );
         *problem = text;
     }
-    // The garbage collection also frees blobs of earlier sweeps.
+    // The marker requests garbage collection, which also frees blobs of earlier sweeps.
     if (report.manifests > 0 || report.bytes.is_some_and(|bytes| bytes > 0))
         && let Err(cause) = std::fs::write(&marker, "")
     {
@@ -122,7 +122,7 @@ async fn sweep(sweep: Sweep) -> Result<Exit, Error> {
     Ok(Exit::Fine)
 }
 
-/// Sweeps. Returns `None` if no sweep was requested.
+/// Performs the sweep. Returns `None` if no sweep was requested.
 fn perform(sweep: &Sweep) -> Option<Report> {
     let failed =
         |refusal: String| Some(Report { policy: sweep.id.clone(), problem: Some(refusal), ..Report::default() });
@@ -140,7 +140,7 @@ fn perform(sweep: &Sweep) -> Option<Report> {
     };
     let begun = sweep.storage.join(BEGUN);
     if read(&begun).is_ok_and(|id| id == sweep.id) {
-        return failed("it was begun before, by an earlier pod".to_owned());
+        return failed("an earlier pod already started it".to_owned());
     }
     match std::fs::write(&begun, &sweep.id) {
         // A full volume accepts no pushes, so the sweep is safe and has to free space.
@@ -154,7 +154,7 @@ fn perform(sweep: &Sweep) -> Option<Report> {
 fn read(path: &Path) -> std::io::Result<String> {
     use std::io::Read as _;
     let mut text = String::new();
-    // The limit is above the maximum size of a ConfigMap.
+    // The read is limited. The limit is above the maximum size of a ConfigMap.
     std::fs::File::open(path)?.take(2 << 20).read_to_string(&mut text)?;
     Ok(text)
 }

@@ -1,7 +1,7 @@
 //! Decides from the status of a GitSync whether a requested sync has ended. `mainstay sync` waits for this decision.
 //!
-//! Invariant: a sync succeeded only if Ready is True for the current generation and for the last commit read. An old
-//! commit that stays applied while the repository is unreachable is no success.
+//! Invariant: a sync succeeded only if Ready is True for the current generation and for the last commit read. It is not
+//! a success if an old commit stays applied while the repository is unreachable.
 
 use jiff::Timestamp;
 
@@ -15,16 +15,16 @@ use mainstay_api::{
 pub(super) enum Wait {
     /// Waits until the objects are healthy.
     UntilHealthy,
-    /// Waits until the commit is applied, with any health of the objects.
+    /// Waits until the commit is applied, regardless of the health of the objects.
     UntilApplied,
 }
 
 /// The progress of a requested sync.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Settled {
-    /// The agent has not answered the request yet.
+    /// The agent has not handled the request yet.
     Unanswered,
-    /// The agent has answered, and the GitSync may still become Ready.
+    /// The agent has handled the request, and the GitSync may still become Ready.
     Waiting,
     /// The commit is applied and Ready. With `UntilApplied`, Progressing is enough.
     Succeeded,
@@ -41,7 +41,7 @@ pub(super) fn settled(sync: &GitSync, token: &str, wait: Wait, now: Timestamp) -
         |status: &&GitSyncStatus| status.last_handled_request.as_deref().is_some_and(|at| answers(at, token));
     let Some(status) = sync.status.as_ref().filter(is_answered) else { return Settled::Unanswered };
     if status.observed_generation < sync.metadata.generation {
-        // The spec has changed since.
+        // The spec has changed since that reconcile.
         return Settled::Waiting;
     }
     if status.frozen.is_some() {
@@ -53,14 +53,14 @@ pub(super) fn settled(sync: &GitSync, token: &str, wait: Wait, now: Timestamp) -
     match ready.status.as_str() {
         "True" if is_current && !is_out_of_reach(status) => Settled::Succeeded,
         "True" | "False" => Settled::Failed,
-        // Unknown can also mean that the repository has not answered for long.
+        // Unknown can also mean that the repository has not responded for a long time.
         _ if ready.reason != Reason::Progressing.as_str() => Settled::Failed,
         _ if wait == Wait::UntilApplied => Settled::Succeeded,
         _ => Settled::Waiting,
     }
 }
 
-/// Returns whether a handled request answers the request with `token`: it is the same or a later one.
+/// Returns whether a handled request covers the request with `token`: it is the same request or a later one.
 fn answers(handled: &str, token: &str) -> bool {
     let time = |text: &str| text.parse::<Timestamp>().ok();
     handled == token || time(handled).zip(time(token)).is_some_and(|(handled, token)| handled > token)
@@ -79,7 +79,7 @@ mod tests {
 
     const TOKEN: &str = "2030-01-01T00:00:00Z";
 
-    /// A GitSync with an answered request, Ready at its commit; `change` is merged over it.
+    /// Checks a GitSync with a handled request that is Ready at its commit, after `change` is merged over it.
     fn check(change: Value, wait: Wait, expected: &Settled) {
         let mut sync = json!({
             "apiVersion": "mainstay.dev/v1alpha1", "kind": "GitSync",
@@ -119,7 +119,7 @@ mod tests {
         let mut held = with("Unknown", "Progressing", "True", "Progressing");
         held["status"]["frozen"] = json!({ "commit": "c3", "by": "a window" });
         check(held, Wait::UntilApplied, &Settled::Failed);
-        // Another client requested a sync meanwhile.
+        // Another client has requested a sync in the meantime.
         check(json!({ "status": { "lastHandledRequest": "2030-01-01T00:00:00.5Z" } }), wait, &Settled::Succeeded);
         check(json!({ "status": { "lastHandledRequest": "2029-12-31T23:59:59Z" } }), wait, &Settled::Unanswered);
         check(json!({ "spec": { "suspend": true } }), wait, &Settled::Failed);

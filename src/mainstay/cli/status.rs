@@ -88,7 +88,7 @@ impl StatusCommand<'_> {
         for sync in syncs {
             items.push(overview::facts(sync, of(sync), is_in_sync(sync, now), now)?);
         }
-        // With a name, the result is one object; otherwise a list of any length.
+        // With a name, the result is one object. Otherwise, the result is a list of any length.
         let facts = match &items[..] {
             [one] if self.arguments.name.is_some() => one.clone(),
             _ => overview::list(items),
@@ -147,7 +147,7 @@ fn describe(
     row("commit", commits(&status, output));
     if let Some(config) = &spec.kube_config {
         let id = status.cluster.as_deref().map(|id| format!(", {id}")).unwrap_or_default();
-        row("cluster", format!("another one, by Secret {}{}", config.secret_ref.name, printable(&id)));
+        row("cluster", format!("remote cluster, from Secret {}{}", config.secret_ref.name, printable(&id)));
     }
     row("objects", format!("{}{}", counts(&status), drift::count(&status)));
     row("reverted", times(status.reverted));
@@ -176,7 +176,7 @@ fn describe(
         let ago = ago(now.duration_since(one.when.0).as_secs());
         format!("{ago} ago {}: {}", one.object, one.fields.join(", "))
     });
-    text.push_str(&section("Deleted and created again, newest first", status.replaced, replaced));
+    text.push_str(&section("Replaced, newest first", status.replaced, replaced));
     text.push_str(&section("Paused", status.paused_objects, status.paused.iter().map(paused)));
     text.push_str(&section("Held back from deletion", status.held_objects, status.held.iter().cloned()));
     let terminating = status.terminating.iter().map(|one| deleting(one, now));
@@ -184,13 +184,13 @@ fn describe(
     text
 }
 
-/// Returns Ready and the conditions that say more, with their names.
+/// Returns Ready and the conditions that add information to it, with their names.
 fn shown_conditions(status: &GitSyncStatus) -> Vec<(String, String)> {
     let mut rows = Vec::new();
     let ready = conditions::status(&status.conditions, conditions::Type::Ready).map(|ready| ready.message.clone());
     for condition in &status.conditions {
         // A condition with the same message as Ready is not repeated. Prevented exists only if the spec enables
-        // prevention. False matters, too, because manual changes are not refused then.
+        // prevention. Its status False is shown too, because it means that manual changes are not refused.
         let is_telling = if condition.type_ == "Prevented" {
             condition.status != "Unknown"
         } else {
@@ -217,7 +217,7 @@ fn paused(pause: &Pause) -> String {
 /// Returns the newest commit of the branch, if it is not applied.
 fn waiting<'a>(sync: &GitSync, repository: Option<&'a GitRepository>) -> Option<&'a str> {
     let revision = repository?.status.as_ref()?.revision.as_deref()?;
-    // The status only has the branch of HEAD.
+    // The status contains only the branch of HEAD.
     let (branch, commit) = revision.rsplit_once("@sha1:")?;
     let applied = sync.status.as_ref().and_then(|status| status.applied_commit.as_deref());
     let followed = sync.spec.followed_reference();
@@ -247,7 +247,7 @@ fn commits(status: &GitSyncStatus, output: OutputArgument) -> String {
 }
 
 fn failures(status: &GitSyncStatus) -> String {
-    // Absent objects are listed as drift.
+    // Absent objects are not counted here, because they are listed as drift.
     let absent = status.drifted.iter().filter(|drifted| drifted.is_absent()).count();
     let count = status.failed + (status.objects - status.healthy) - i64::try_from(absent).unwrap_or(0);
     section("Failing", count, status.failures.iter().map(|f| format!("{}: {}: {}", f.object, f.reason, f.message)))
@@ -274,7 +274,7 @@ fn reverts(status: &GitSyncStatus, now: jiff::Timestamp) -> String {
     )
 }
 
-/// Formats a list and its total count. The status lists only the first items.
+/// Formats a list and its total count. The count may exceed the list, because the status lists only the first items.
 fn section(title: &str, count: i64, rows: impl Iterator<Item = String>) -> String {
     let rows: Vec<String> = rows.map(|row| format!("    {row}\n")).collect();
     let shown = i64::try_from(rows.len()).unwrap_or(i64::MAX);
@@ -297,7 +297,7 @@ mod tests {
     use mainstay_api::GitRepositoryStatus;
     use serde_json::json;
 
-    /// 2030-01-01T00:00:00Z.
+    /// The time 2030-01-01T00:00:00Z.
     const NOW: jiff::Timestamp = jiff::Timestamp::constant(1_893_456_000, 0);
 
     fn sync(status: serde_json::Value) -> GitSync {
@@ -382,7 +382,7 @@ GitSync apps/shop
   Reverted, newest first, 1 of 2:
     5 min ago, 4 ms after kubectl-edit changed Deployment.apps shop/web: .spec.replicas
       .spec.replicas: 5 → 2
-  Deleted and created again, newest first, 1 of 11:
+  Replaced, newest first, 1 of 11:
     2 min ago Job.batch shop/migrate: spec.template
   Paused:
     ConfigMap shop/web until 2030-01-01T00:30:00Z

@@ -5,7 +5,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Error;
 
-/// Returns a token that the first SIGINT or SIGTERM cancels. The second one exits the process at once.
+/// Returns a token that the first SIGINT or SIGTERM cancels. The second signal exits the process immediately.
 pub(super) fn on_signal() -> Result<CancellationToken, Error> {
     let mut interrupts = signal(SignalKind::interrupt()).map_err(Error::Signals)?;
     let mut terminations = signal(SignalKind::terminate()).map_err(Error::Signals)?;

@@ -1,9 +1,9 @@
 //! Colours in output for people: whether to use them, and where they begin and end.
 //!
-//! A painted text contains marks. `written` replaces them with escape sequences, and escapes all other text.
+//! A painted string contains marks. `written` replaces the marks with escape sequences, and escapes everything else.
 //!
-//! Invariant: text from a repository or a server cannot forge a mark, because it would have to guess the number of
-//! this process.
+//! Invariant: a string from a repository or a server cannot forge a mark, because its author would have to guess the
+//! random number of this process.
 
 use std::{
     io::{self, IsTerminal as _},
@@ -42,7 +42,7 @@ pub(super) enum Stream {
     Error,
 }
 
-/// The choice of the command line.
+/// The value that was chosen on the command line.
 static CHOSEN: OnceLock<Color> = OnceLock::new();
 /// The beginning of every mark.
 static MARK: OnceLock<String> = OnceLock::new();
@@ -70,9 +70,9 @@ impl Style {
     }
 }
 
-/// Sets the choice for the process.
+/// Sets the chosen value for the process.
 pub(super) fn choose(color: Color) {
-    // The command line is parsed only once.
+    // A second call would fail, but the command line is parsed only once.
     let _ = CHOSEN.set(color);
 }
 
@@ -94,7 +94,7 @@ pub(super) fn given<'a>(words: impl Iterator<Item = &'a str>) -> Color {
 }
 
 impl Color {
-    /// Returns the choice for clap.
+    /// Returns the corresponding value for clap.
     pub(super) fn of_clap(self) -> clap::ColorChoice {
         match self {
             Self::Auto => clap::ColorChoice::Auto,
@@ -103,7 +103,7 @@ impl Color {
         }
     }
 
-    /// Returns whether output has colours, given a terminal or not and these environment variables.
+    /// Returns whether output has colours, if the stream is a terminal or not, and with these environment variables.
     fn is_on(self, is_terminal: bool, no_color: Option<&str>, term: Option<&str>) -> bool {
         match self {
             Self::Always => true,
@@ -128,13 +128,13 @@ fn mark() -> &'static str {
     MARK.get_or_init(|| format!("\u{1}{:016x}", fastrand::u64(..)))
 }
 
-/// Paints a text.
+/// Paints a string.
 pub(super) fn paint(style: Style, text: &str) -> String {
     let mark = mark();
     format!("{mark}{}{text}{mark}{PLAIN}", style.letter())
 }
 
-/// Escapes a text, and replaces its marks with escape sequences or removes them.
+/// Escapes a string, and replaces its marks with escape sequences or removes them.
 pub(super) fn written(text: &str, with_colors: bool, escape: impl Fn(&str) -> String) -> String {
     let mut parts = text.split(mark());
     let mut written = escape(parts.next().unwrap_or_default());

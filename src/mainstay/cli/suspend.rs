@@ -34,7 +34,7 @@ pub(super) struct Arguments {
     connection: WideConnection,
 }
 
-/// The words that choose GitSyncs.
+/// The arguments that select GitSyncs.
 #[derive(clap::Args, Debug)]
 pub(super) struct Choice {
     /// Name of the GitSync: shop, gitsync/shop or gitsync shop
@@ -45,7 +45,7 @@ pub(super) struct Choice {
     all: bool,
 }
 
-/// The object or objects that the arguments name.
+/// The object or objects that the arguments specify.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Chosen<'a> {
     /// The GitSync with this name.
@@ -63,7 +63,7 @@ impl Choice {
     }
 }
 
-/// Parses arguments: nothing, `shop`, `gitsync/shop`, `gitsync shop`, `deploy/web`, or `deploy web`.
+/// Parses the arguments: none, `shop`, `gitsync/shop`, `gitsync shop`, `deploy/web`, or `deploy web`.
 pub(super) fn chosen(words: &[String]) -> Result<Chosen<'_>, Error> {
     let (first, second) = match words {
         [] => return Ok(Chosen::All),

@@ -1,9 +1,9 @@
-//! `mainstay sync`: requests a sync, waits until its objects are healthy, and prints the result.
+//! `mainstay sync`: requests a sync, waits until the objects of the GitSync are healthy, and prints the result.
 //!
 //! Invariant: the command sends all requests before it waits for a GitSync.
 //!
-//! Not here: the sync itself. An annotation requests it and the status has the result; `settled` decides about its
-//! end.
+//! Not here: the sync itself. An annotation requests the sync, and the status contains its result. `settled` decides
+//! whether the sync has ended.
 
 use std::{
     fmt::Write as _,
@@ -34,7 +34,7 @@ use mainstay_cluster::reflector::{Delta, Name, Shown, name_of};
 use mainstay_cluster::{Cluster, Kind, Part, Selection, WatchEvent};
 use mainstay_object::counted;
 
-/// The limit of a longer timeout.
+/// The maximum timeout; longer timeouts are reduced to it.
 const FOR_EVER: Duration = Duration::from_secs(10 * 365 * 86_400);
 
 /// Arguments of `sync`.
@@ -98,13 +98,13 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
                     print(before, &after, end)?;
                 }
             }
-            // The results of the other GitSyncs are printed all the same.
+            // The results of the other GitSyncs are printed nevertheless.
             Err(error) => failed = failed.or(Some(error)),
         }
     }
     progress.clear();
     if !arguments.output.is_text() {
-        // With a name, the result is one object; otherwise a list of any length.
+        // With a name, the result is one object. Otherwise, the result is a list of any length.
         let facts = match &items[..] {
             [one] if arguments.name.is_some() => one.clone(),
             _ => json!({ "items": items }),
@@ -116,9 +116,10 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
 
 /// The note if no agent holds a Lease.
 const NO_AGENT: &str =
-    "no agent runs in this cluster: a sync is answered once one runs; `mainstay check` shows the problem\n";
+    "no agent is running in this cluster; the request is performed once one runs; `mainstay check` shows the problem\n";
 
-/// Returns whether an agent holds its Lease. Without permission to read Leases, this is true, so no note is printed.
+/// Returns whether an agent holds its Lease. Returns true without permission to read Leases, so that no note is
+/// printed.
 async fn an_agent_works(cluster: &Cluster) -> bool {
     let leases = Arc::new(lease::kind());
     let found: Result<Vec<Value>, _> = cluster.list(&leases, Selection::named(None, names::LEASE)).try_collect().await;
@@ -148,7 +149,7 @@ enum End {
     Succeeded,
     /// The sync failed, and waiting does not help.
     Failed,
-    /// The agent has answered, but the objects were not healthy in time.
+    /// The agent has handled the request, but the objects were not healthy in time.
     TimedOut(Duration),
 }
 
@@ -178,7 +179,8 @@ impl Asked<'_> {
     }
 }
 
-/// The annotation that overrides a window for a commit. Without a user, an earlier annotation is removed.
+/// The annotation that overrides a window for a commit. Without a user, the value is null, so an earlier annotation is
+/// removed.
 fn override_by(commit: &str, user: Option<String>) -> Value {
     user.map_or(Value::Null, |user| json!(format!("{commit} {user}")))
 }
@@ -218,7 +220,7 @@ impl Request {
         Ok(Self { what, token, events, shown: Shown::default(), last: None, progress })
     }
 
-    /// Waits until the sync has ended, or until `deadline`. The error names `timeout`.
+    /// Waits until the sync has ended, or until `deadline`. The error message contains `timeout`.
     async fn end(&mut self, wait: Wait, deadline: Instant, timeout: Duration) -> Result<(GitSync, End), Error> {
         if let Ok(ended) = tokio::time::timeout_at(deadline.into(), self.settled(wait)).await {
             return ended;
@@ -330,7 +332,7 @@ fn texts(before: &GitSync, after: &GitSync, end: End) -> (String, String) {
     for failure in &status.failures {
         let _ = writeln!(shown, "  {}: {}: {}", failure.object, failure.reason, failure.message);
     }
-    // The status lists only some failures, but counts all.
+    // The status lists only some failures, but counts all failures.
     let unnamed =
         status.failed + (status.objects - status.healthy) - i64::try_from(status.failures.len()).unwrap_or(i64::MAX);
     if unnamed > 0 && !status.failures.is_empty() {

@@ -1,4 +1,4 @@
-//! Functions of commands for GitSyncs.
+//! Functions for GitSyncs that several commands use.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use mainstay_object::Key;
 /// Reads the GitSyncs of a selection.
 ///
 /// # Errors
-/// If there are none.
+/// Fails if there are no such GitSyncs.
 pub(super) async fn select(cluster: &Cluster, kind: &Arc<Kind>, selection: &Selection) -> Result<Vec<GitSync>, Error> {
     let values: Vec<Value> = cluster.list(kind, selection.clone()).try_collect().await?;
     if values.is_empty() {
@@ -25,13 +25,13 @@ pub(super) async fn select(cluster: &Cluster, kind: &Arc<Kind>, selection: &Sele
     values.into_iter().map(understand).collect()
 }
 
-/// Returns the health rules of a GitSync, or none if they are invalid. The agent goes on with its last valid rules
-/// then.
+/// Returns the health rules of a GitSync, or none if they are invalid. In that case the agent continues with its last
+/// valid rules.
 pub(super) fn health_rules(sync: &GitSync) -> HealthRules {
     HealthRules::parse(&sync.spec.health_check_exprs).unwrap_or_default()
 }
 
-/// Returns the error about an empty selection.
+/// Returns the error for a selection without GitSyncs.
 fn none(selection: &Selection) -> Error {
     match (selection.namespace(), selection.name()) {
         (Some(namespace), Some(name)) => Error::Missing { what: format!("GitSync {namespace}/{name}") },
@@ -45,14 +45,14 @@ pub(super) async fn read(cluster: &Cluster, kind: &Arc<Kind>, namespace: &str, n
     understand(found.ok_or_else(|| Error::Missing { what: format!("GitSync {namespace}/{name}") })?)
 }
 
-/// Returns a condition's message without the commit and the failures, which have their own lines, and with short IDs.
-/// `None` if the rest is empty.
+/// Returns a condition's message without the commit and the failures, which are shown on their own lines, and with
+/// short IDs. Returns `None` if nothing else remains.
 pub(super) fn rest(message: &str, status: &GitSyncStatus) -> Option<String> {
     let first = status.failures.iter().filter_map(|failure| message.find(&failure.object)).min();
     let said = match first.map(|first| &message[..first]) {
         None => message,
         Some(before) if before.trim_end().ends_with(':') => before,
-        // The lines of the objects have the text about them.
+        // The lines of the objects contain the messages about them.
         Some(before) => before.rfind(';').map_or("", |end| &before[..end]),
     };
     let said = said.trim_end_matches([' ', ':', ';']);
@@ -61,7 +61,7 @@ pub(super) fn rest(message: &str, status: &GitSyncStatus) -> Option<String> {
     (!said.is_empty() && said != "applied").then_some(said)
 }
 
-/// Deserializes an object of the API server.
+/// Deserializes an object from the API server.
 pub(super) fn understand<T: DeserializeOwned>(value: Value) -> Result<T, Error> {
     let what = format!("{} {}", value["kind"], value["metadata"]["name"]).replace('"', "");
     serde_json::from_value(value).map_err(|cause| Error::Understand { what, cause })
@@ -79,7 +79,7 @@ pub(super) fn name(sync: &GitSync) -> String {
     format!("GitSync {}/{}", part(&sync.metadata.namespace), part(&sync.metadata.name))
 }
 
-/// Returns the address of a repository. An address may contain a password, which a parsed address omits.
+/// Returns the URL of a repository. A URL may contain a password, which a parsed URL omits.
 pub(super) fn address(repository: &GitRepository) -> Option<String> {
     RemoteUrl::parse(&repository.spec.url).ok().map(|url| url.to_string())
 }

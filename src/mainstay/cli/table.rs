@@ -1,7 +1,7 @@
 //! Tables for people: columns as wide as their longest cell, within the width of the terminal.
 //!
-//! Invariant: names and short cells are not cut. A table that does not fit without that is wider than the terminal.
-//! Invariant: without a terminal no cell is cut, because a program may read the output.
+//! Invariant: names and short cells are not cut. If a table does not fit without such cuts, it is wider than the
+//! terminal. Invariant: without a terminal no cell is cut, because a program may read the output.
 
 use std::io;
 
@@ -9,13 +9,13 @@ use rustix::termios::tcgetwinsize;
 
 use super::style::{Style, paint};
 
-/// Width of a terminal with unknown width.
+/// Assumed width of a terminal whose width is unknown.
 const WIDTH: usize = 80;
 /// Spaces between two columns, as in kubectl.
 const GAP: usize = 3;
 /// Maximum width of a column other than the last if cells have to be cut.
 const WIDEST: usize = 40;
-/// Width up to which a column is not cut: that of a short commit id.
+/// Width up to which a column is not cut: the width of a short commit ID.
 const UNCUT: usize = 12;
 
 /// Returns the terminal width of standard output; `None` without a terminal.
@@ -36,7 +36,7 @@ fn columns(stream: impl io::IsTerminal + std::os::fd::AsFd) -> Option<usize> {
     Some(size.filter(|columns| *columns > 0).unwrap_or(WIDTH))
 }
 
-/// Rows under a heading.
+/// A table: rows under a heading.
 pub(super) struct Table {
     rows: Vec<Vec<String>>,
 }
@@ -52,7 +52,7 @@ impl Table {
         self.rows.push(cells.iter().map(|cell| mainstay_object::printable(&first_line(cell)).into_owned()).collect());
     }
 
-    /// Returns the lines. With `width`, cells are cut until the lines fit, if possible.
+    /// Returns the lines of the table. With `width`, cells are cut until the lines fit, if possible.
     pub(super) fn render(&self, width: Option<usize>) -> String {
         let titles = self.rows.first().map(Vec::as_slice).unwrap_or_default();
         let columns = titles.len();
@@ -67,7 +67,7 @@ impl Table {
             for other in others.iter_mut().skip(names) {
                 *other = (*other).min(WIDEST);
             }
-            // The last column has the remaining width. If that is too little, the widest other columns shrink.
+            // The last column gets the remaining width. If that is too little, the widest of the other columns shrink.
             let least = (*last).min(WIDEST / 2);
             while sum(others) + least > width {
                 let Some(widest) = others.iter_mut().skip(names).max().filter(|widest| **widest > UNCUT) else { break };
@@ -105,7 +105,7 @@ fn style(title: &str, cell: &str) -> Option<Style> {
     }
 }
 
-/// Returns the first line; `…` stands for the others.
+/// Returns the first line; `…` stands for the other lines.
 fn first_line(text: &str) -> String {
     match text.split_once('\n') {
         Some((first, rest)) if !rest.trim().is_empty() => format!("{first}…"),
@@ -114,7 +114,7 @@ fn first_line(text: &str) -> String {
     }
 }
 
-/// Cuts a text to at most `width` characters.
+/// Cuts a string to at most `width` characters.
 pub(super) fn cut(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();

@@ -4,7 +4,7 @@
 //! The command reads only the cluster: the object, the inventories and the status of its GitSync. It does not contact
 //! the agent.
 //!
-//! Invariant: no value of the object is printed; it may be a Secret.
+//! Invariant: no value of the object is printed, because the object may be a Secret.
 
 mod next;
 pub(super) mod origin;

@@ -1,9 +1,10 @@
-//! `mainstay tree`: GitSyncs, their managed objects, and the children of those, each with its health.
+//! `mainstay tree`: GitSyncs, their managed objects, and the children of these objects, each with its health.
 //!
-//! Invariant: the number of objects to read is limited, and a note names the omitted ones.
+//! Invariant: the number of objects to read is limited, and a note reports the omitted objects.
 //!
-//! Not here: children of kinds that neither Kubernetes' controllers nor the agent create.
+//! Not here: children of kinds that neither the controllers of Kubernetes nor the agent create.
 
+mod live;
 mod objects;
 mod render;
 
@@ -54,7 +55,7 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
     Ok(if trees.iter().all(objects::Node::is_healthy) { Exit::Fine } else { Exit::Differs })
 }
 
-/// Returns the tree of one GitSync, and notes about what is missing in it.
+/// Returns the tree of one GitSync, and notes about missing parts of the tree.
 pub(super) async fn of(cluster: &Cluster, sync: &GitSync) -> Result<(Node, Vec<String>), Error> {
     let mut forest = Forest::new(cluster, true);
     let root = forest.tree(sync).await?;

@@ -1,6 +1,6 @@
 //! `mainstay ui`: the web page, on a port of this machine.
 //!
-//! Invariant: the link is printed before anything else is, and opens one session.
+//! Invariant: the link is printed before anything else is, and can open only one session.
 //!
 //! Not here: the pages, and their security (`mainstay_console`).
 
@@ -64,7 +64,7 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
     Ok(Exit::Fine)
 }
 
-/// Starts the user's browser. Returns whether that worked.
+/// Starts the user's browser. Returns whether the start succeeded.
 fn open(link: &str) -> bool {
     let program = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
     let mut command = std::process::Command::new(program);

@@ -1,14 +1,13 @@
 //! `mainstay uninstall`: removes the agent from a cluster; the objects that it has applied stay.
 //!
-//! Invariant: no object from a repository is deleted.
-//! Invariant: no object waits for the deleted agent. Finalizers are removed with the GitSyncs, and no policy keeps
-//! refusing changes.
-//! Invariant: a namespace or a definition that is still in use stays, and a message names it.
+//! Invariant: no object from a repository is deleted. Invariant: no object waits for the deleted agent. Finalizers are
+//! removed with the GitSyncs, and no policy keeps refusing changes. Invariant: a namespace or a CRD that is still in
+//! use stays, and a message reports it.
 //!
 //! The order matters. GitSyncs are deleted while an agent can still remove labels and ownership from their objects.
-//! Then the agent is stopped. Its roles, definitions and namespace are last.
+//! Then the agent is stopped. The agent's roles, the CRDs and the namespace are deleted last.
 //!
-//! Not here: Functions. They serve without an agent, and their definition stays as long as there are any.
+//! Not here: Functions. Functions serve requests without an agent, and their CRD stays as long as there are Functions.
 
 mod conversion;
 mod namespace;
@@ -30,16 +29,16 @@ use super::{Error, Exit, connection::HomeConnection, identity::confirm, lease, o
 use mainstay_api::{Span, names};
 use mainstay_cluster::{Cluster, Guard, Kind, Part, Propagation, Removal, Scope, Selection};
 
-/// Interval for checking a deletion.
+/// Interval at which a deletion is checked.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// Maximum number of requests to a busy server for one list.
 const TRIES: usize = 20;
-/// Maximum number of further reads of an object that changes between the read and its deletion.
+/// Maximum number of further reads of an object that changes between a read and its deletion.
 const LOOKS_AGAIN: usize = 5;
 /// The label on all objects that `mainstay install` prints.
 const LABEL: (&str, &str) = ("app.kubernetes.io/name", "mainstay");
-/// Kinds and names of the installed cluster-wide objects. The webhooks come first, because they no longer have an
-/// endpoint.
+/// Kinds and names of the installed cluster-wide objects. The webhooks come first, because the webhooks no longer have
+/// an endpoint.
 const CLUSTER_OBJECTS: &[(&str, &str, &str, &str)] = &[
     (WEBHOOKS, "ValidatingWebhookConfiguration", "validatingwebhookconfigurations", names::ADMISSION),
     (WEBHOOKS, "MutatingWebhookConfiguration", "mutatingwebhookconfigurations", names::ADMISSION),
@@ -124,7 +123,7 @@ fn plan(namespace: &str, installed: &Installed) -> String {
     text
 }
 
-/// Returns the message that the registry stays for this many Functions.
+/// Returns the message that the registry stays, because this many Functions use it.
 fn stays(functions: usize) -> String {
     format!(
         "logins of registries, and the registry {} if there is one, stay: Functions exist ({functions}) whose images may be in it\n",
@@ -159,7 +158,7 @@ impl Uninstall<'_> {
     /// Checks that the agent is installed in this namespace.
     ///
     /// # Errors
-    /// If it is installed in another one, where it would go on without its roles.
+    /// Fails if the agent is installed in a different namespace, where it would continue without its roles.
     async fn check_namespace(&self) -> Result<(), Error> {
         let deployments = Arc::new(Kind::fixed("apps/v1", "Deployment", "deployments", Scope::Namespaced));
         let ours = Selection::labelled(LABEL.0, LABEL.1);
@@ -185,14 +184,14 @@ impl Uninstall<'_> {
         self.delete_syncs(installed.is_led).await?;
         self.end_conversion().await?;
         self.stop_agent().await?;
-        // From here on, no agent removes finalizers or creates policies.
+        // From now on, no agent removes finalizers or creates policies.
         self.delete_policies().await?;
         self.delete_syncs(false).await?;
         self.delete_keys_and_repositories().await?;
         self.delete_registry(installed.functions).await?;
         for (api_version, kind, plural, name) in NAMESPACED_OBJECTS {
             let kind = Kind::fixed(api_version, kind, plural, Scope::Namespaced);
-            // The agent creates its Lease without our label.
+            // The agent creates its Lease without Mainstay's label.
             let may_go = |meta: &ObjectMeta| is_ours(meta) || *name == names::LEASE;
             self.delete(&kind, Some(self.namespace), name, may_go).await?;
         }
@@ -205,8 +204,8 @@ impl Uninstall<'_> {
         self.delete_namespace().await
     }
 
-    /// Lists the metadata of the selected objects. Retries if the server is busy; a server answers with 429 after a
-    /// change of a definition, too.
+    /// Lists the metadata of the selected objects. Retries if the server is busy. A server returns 429 also after a
+    /// change of a CRD.
     async fn list(&self, kind: &Arc<Kind>, selection: Selection) -> Result<Vec<ObjectMeta>, Error> {
         let mut left = TRIES;
         loop {
@@ -223,20 +222,20 @@ impl Uninstall<'_> {
         }
     }
 
-    /// Lists the GitSyncs of all namespaces; none if the kind is not served.
+    /// Lists the GitSyncs of all namespaces; an empty list if the kind is not served.
     async fn syncs(&self) -> Result<Vec<ObjectMeta>, Error> {
         let Some(kind) = self.cluster.kind("mainstay.dev/v1alpha1", "GitSync").await? else { return Ok(Vec::new()) };
         self.list(&kind, Selection::default()).await
     }
 
-    /// Deletes all GitSyncs and keeps their objects. With an agent, waits until it has released them.
+    /// Deletes all GitSyncs and keeps their objects. If an agent leads, waits until it has released these objects.
     async fn delete_syncs(&self, is_led: bool) -> Result<(), Error> {
         let Some(kind) = self.cluster.kind("mainstay.dev/v1alpha1", "GitSync").await? else { return Ok(()) };
         let labels: BTreeSet<Arc<str>> = self.syncs().await?.iter().map(label).collect();
         let held = if is_led { self.kinds_held(&labels).await? } else { Vec::new() };
         let began = Instant::now();
         loop {
-            // A GitSync that another GitSync applies is created again until that one is deleted.
+            // A GitSync that another GitSync applies is recreated until the other GitSync is deleted.
             let syncs = self.syncs().await?;
             if syncs.is_empty() && !self.holds_any(&held, &labels).await? {
                 break;
@@ -274,7 +273,7 @@ impl Uninstall<'_> {
         let held = finalizers.iter().any(|finalizer| *finalizer == names::FINALIZER);
         let mut metadata = json!({});
         if prunes_on_deletion(sync) {
-            // With this annotation, its objects would be deleted, too.
+            // With this annotation, the objects of the GitSync would be deleted, too.
             metadata["annotations"] = json!({names::ON_DELETE: null});
         }
         if held && without_agent {
@@ -283,7 +282,8 @@ impl Uninstall<'_> {
         }
         let uid = sync.uid.as_deref();
         if metadata != json!({}) {
-            // Another GitSync of the same name has another UID, and the API server refuses to change a UID.
+            // The UID guards against a new GitSync of the same name: it has a different UID, and the API server refuses
+            // to change a UID.
             metadata["uid"] = json!(uid);
             let patched =
                 self.cluster.patch_merge(kind, namespace, name, Part::Main, &json!({"metadata": metadata})).await;
@@ -293,7 +293,7 @@ impl Uninstall<'_> {
             }
         }
         if sync.deletion_timestamp.is_none() {
-            // A GitSync with this annotation is not deleted: its objects would be deleted, too.
+            // A GitSync with this annotation is not deleted, because its objects would be deleted, too.
             let may_go = |meta: &ObjectMeta| meta.uid.as_deref() == uid && !prunes_on_deletion(meta);
             self.delete(kind, namespace, name, may_go).await?;
         }
@@ -317,7 +317,7 @@ impl Uninstall<'_> {
         for kind in kinds {
             let all = self.cluster.list_metadata(kind, Selection::with_label(names::SYNC_LABEL));
             let all: Vec<ObjectMeta> = match all.try_collect().await {
-                // The kind was deleted meanwhile.
+                // The kind was deleted in the meantime.
                 Err(error) if error.is_not_found() => continue,
                 all => all?,
             };
@@ -339,7 +339,7 @@ impl Uninstall<'_> {
         self.list(&maps, selection).await
     }
 
-    /// Deletes the Deployment and waits until its pods are gone.
+    /// Deletes the Deployment and waits until the agent's pods are gone.
     async fn stop_agent(&self) -> Result<(), Error> {
         let deployments = Kind::fixed("apps/v1", "Deployment", "deployments", Scope::Namespaced);
         self.delete(&deployments, Some(self.namespace), "mainstay", is_ours).await?;
@@ -357,8 +357,8 @@ impl Uninstall<'_> {
         Ok(())
     }
 
-    /// Deletes the generated keys, and the GitRepositories of `mainstay install`. Keeps both if there are Functions
-    /// in the namespace, since these may use them.
+    /// Deletes the generated keys, and the GitRepositories of `mainstay install`. Keeps keys and GitRepositories if
+    /// there are Functions in the namespace, because the Functions may use them.
     async fn delete_keys_and_repositories(&self) -> Result<(), Error> {
         let group = "serverless.kyma-project.io/v1alpha1";
         if let Some(functions) = self.cluster.kind(group, "Function").await? {
@@ -389,7 +389,7 @@ impl Uninstall<'_> {
         Ok(())
     }
 
-    /// Deletes the agent's policies against manual changes, and their bindings first.
+    /// Deletes the agent's policies against manual changes. The bindings of the policies are deleted first.
     async fn delete_policies(&self) -> Result<(), Error> {
         for kind in ["ValidatingAdmissionPolicyBinding", "ValidatingAdmissionPolicy"] {
             let Some(kind) = self.cluster.kind(WEBHOOKS, kind).await? else { continue };
@@ -401,7 +401,7 @@ impl Uninstall<'_> {
         Ok(())
     }
 
-    /// Deletes our definitions without objects.
+    /// Deletes Mainstay's CRDs that have no objects.
     async fn delete_definitions(&self) -> Result<(), Error> {
         let (version, kind) = ("apiextensions.k8s.io/v1", "CustomResourceDefinition");
         let definitions = Kind::fixed(version, kind, "customresourcedefinitions", Scope::Cluster);
@@ -436,7 +436,7 @@ impl Uninstall<'_> {
     }
 
     /// Deletes an object if it exists and `may_go` accepts it, and prints a message. Reads the object again if it
-    /// changes meanwhile.
+    /// changes in the meantime.
     async fn delete(
         &self,
         kind: &Kind,
@@ -490,7 +490,7 @@ fn was_written_by(meta: &ObjectMeta, manager: &str) -> bool {
     meta.managed_fields.iter().flatten().any(|entry| entry.manager.as_deref() == Some(manager))
 }
 
-/// Returns whether the agent wrote an inventory. A label alone is easily copied.
+/// Returns whether the agent wrote an inventory. The label alone does not suffice, because labels are easily copied.
 fn is_inventory(meta: &ObjectMeta) -> bool {
     let is_labelled = meta.labels.iter().flatten().any(|(key, _)| key == names::INVENTORY_LABEL);
     is_labelled && was_written_by(meta, names::AGENT_MANAGER)
@@ -525,8 +525,9 @@ mod tests {
         );
     }
 
-    /// Deletes an object of a fake server. Each deletion except the last is a conflict, and the object then has its
-    /// next state in `found`. Returns the success and the preconditions of all deletions.
+    /// Deletes an object of a fake server. `found` contains the successive states of the object: each deletion except
+    /// the last one results in a conflict, and the object then has the next state. Returns whether the object was
+    /// deleted, and the preconditions of all deletions.
     async fn deletions(found: &[Value], may_go: fn(&ObjectMeta) -> bool) -> (bool, Vec<Value>) {
         let asked = Arc::new(Mutex::new((0, Vec::new())));
         let (received, found) = (Arc::clone(&asked), found.to_vec());
@@ -571,7 +572,7 @@ mod tests {
         let (first, touched) = (found("1", "1", ours.clone()), found("1", "2", ours));
         let both = vec![preconditions("1", "1"), preconditions("1", "2")];
         assert_eq!(deletions(&[first.clone(), touched], is_ours).await, (true, both));
-        // Another client deleted it and created it again.
+        // Another client deleted and recreated the object.
         let theirs = found("2", "2", json!({}));
         assert_eq!(deletions(&[first.clone(), theirs], is_ours).await, (true, vec![preconditions("1", "1")]));
         // The retries are limited.

@@ -1,9 +1,9 @@
-//! Commits a work tree, as it is saved, to a private repository.
+//! Commits the saved state of a work tree to a private repository.
 //!
 //! Invariant: nothing is written to the user's work tree or repository: no object, no index, no reference.
 //! Invariant: files that Git ignores are not committed.
 //!
-//! Not here: filters of `.gitattributes` that are programs. A file in Git LFS is the file itself.
+//! Not here: filters of `.gitattributes` that are programs. A file in Git LFS is committed as the file itself.
 
 use std::{
     collections::BTreeSet,
@@ -13,9 +13,9 @@ use std::{
 
 use git2::{IndexAddOption, Oid, Repository};
 
-/// Maximum size of a file in bytes. The agent refuses larger objects, so larger files are left out.
+/// Maximum size of a file in bytes. The agent refuses larger objects, so larger files are excluded.
 const LARGEST: u64 = 64 << 20;
-/// The branch if the user has no repository, or its HEAD is a commit.
+/// The branch if the user has no repository, or if the HEAD of the repository is a commit.
 const BRANCH: &str = "refs/heads/main";
 
 /// The reason for a failed commit of the work tree.
@@ -31,13 +31,13 @@ pub(super) enum Error {
 pub(super) struct WorkTree {
     pub(super) root: PathBuf,
     pub(super) repository: Repository,
-    /// Files over the size limit. One warning is logged for each.
+    /// Files over the size limit. One warning is logged for each file.
     too_large: BTreeSet<Vec<u8>>,
 }
 
 impl WorkTree {
     /// Creates a repository at `directory`, and commits the work tree to the current branch. If there is a repository
-    /// at `root`, its branches and tags are copied first. Replaces the directory of an earlier run.
+    /// at `root`, the branches and tags of that repository are copied first. Replaces the directory of an earlier run.
     pub(super) fn new(root: &Path, directory: &Path) -> Result<Self, Error> {
         let write = |cause| Error::Write(directory.to_owned(), cause);
         match fs::remove_dir_all(directory) {
@@ -53,12 +53,13 @@ impl WorkTree {
             share(theirs, directory).map_err(write)?;
         }
         let repository = Repository::open(directory).map_err(read)?;
-        // `set_workdir` only changes this process. A configured work tree would need a `.git` file.
+        // `set_workdir` changes only the state of this process. A work tree in the configuration would need a `.git`
+        // file.
         repository.set_workdir(root, false).map_err(read)?;
         let branch = theirs.as_ref().map_or_else(|| Ok(BRANCH.to_owned()), |theirs| copy(theirs, &repository));
         repository.set_head(&branch.map_err(read)?).map_err(read)?;
         if let Ok(head) = repository.head().and_then(|head| head.peel_to_tree()) {
-            // The index starts with HEAD, because Git tracks some files that its rules ignore.
+            // Starts the index from HEAD, so that files that are tracked and match an ignore rule stay tracked.
             let read_tree =
                 repository.index().and_then(|mut index| index.read_tree(&head).and_then(|()| index.write()));
             read_tree.map_err(read)?;
@@ -97,7 +98,7 @@ impl WorkTree {
         commit.map(Some).map_err(read)
     }
 
-    /// Returns the full name of the branch with the commit.
+    /// Returns the full name of the branch to which the work tree is committed.
     pub(super) fn branch(&self) -> String {
         let head = self.repository.head().ok();
         head.and_then(|head| head.name().ok().map(str::to_owned)).unwrap_or_else(|| BRANCH.to_owned())

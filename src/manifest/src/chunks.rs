@@ -10,7 +10,7 @@ pub(super) struct Chunk<'t> {
     /// Number of the document, from 1.
     pub(super) number: usize,
     pub(super) lines_before: u32,
-    /// The position of text after the separator. Such a chunk is not read.
+    /// The position of text after the separator on the same line. A chunk with such text is not read.
     pub(super) bad_separator: Option<Mark>,
 }
 
@@ -36,7 +36,7 @@ pub(super) fn chunks(text: &str) -> impl Iterator<Item = Chunk<'_>> {
         }
         let text = without_version(&here[..end]);
         let blank = text.lines().all(is_blank);
-        // Text before the first separator counts only if it is a document.
+        // The part before the first separator counts only if it is a document.
         if number > 0 || !blank {
             number += 1;
         }
@@ -46,13 +46,13 @@ pub(super) fn chunks(text: &str) -> impl Iterator<Item = Chunk<'_>> {
     })
 }
 
-/// Returns whether a line contains only a comment or the YAML version, which has no effect.
+/// Returns whether a line contains only a comment or the `%YAML` directive. Both have no effect.
 fn is_blank(line: &str) -> bool {
     let line = line.trim_start();
     line.is_empty() || line.starts_with('#') || line.starts_with("%YAML 1.")
 }
 
-/// Removes the version of the next document, which follows the end (`...`) of this one.
+/// Removes the `%YAML` directive of the next document after the end (`...`) of the current one.
 fn without_version(text: &str) -> &str {
     if !text.contains("\n%YAML 1.") {
         return text;

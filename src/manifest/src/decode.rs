@@ -1,10 +1,10 @@
 //! Decodes the files of a commit into desired objects and problems.
 //!
 //! Invariant: objects are ordered by path, document and item, so equal trees give equal results.
-//! Invariant: all problems are reported, up to a limit; a problem never hides an object of another file. Only a
+//! Invariant: all problems are reported, up to a limit, and a problem never hides an object of another file. Only a
 //! commit that takes too long is not read to its end.
 //!
-//! Blocks while it reads. One document at a time is in memory.
+//! Decoding blocks the thread. One document at a time is in memory.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as Slot;
@@ -32,11 +32,11 @@ const MAX_CHART: u64 = 64 * 1024;
 /// The decoded content of a commit.
 #[derive(Debug, Default)]
 pub struct Decoded {
-    /// The desired objects, normalised unless they are encrypted. Not to be used if there is a problem.
+    /// The desired objects, normalised unless they are encrypted. They must not be used if there is a problem.
     pub objects: Vec<Arc<Object>>,
-    /// Their encrypted files, needed for decryption.
+    /// The encrypted files of the objects, needed for decryption.
     pub sealed: Vec<Arc<Sealed>>,
-    /// All problems.
+    /// All problems of the commit.
     pub problems: Vec<Problem>,
     /// Files of kustomizations. Their directories are built, not read.
     pub kustomizations: Vec<String>,
@@ -47,8 +47,8 @@ pub struct Decoded {
     pub left_out: Option<String>,
 }
 
-/// Decodes a listing. Its paths are relative to the repository's root, and below the base directory except for ignore
-/// files.
+/// Decodes a listing. All of its paths are relative to the repository's root. They are below the base directory, except
+/// for those of ignore files.
 ///
 /// # Errors
 /// If a file cannot be read. Invalid content is a problem.
@@ -62,7 +62,7 @@ pub fn decode<C: AsRef<[u8]>>(
     let mut decoded = Decoded::default();
     let deadline = Deadline::new(limits);
     let mut ignored = ignore_rules(listing, base_dir, read, deadline, &mut decoded.problems)?;
-    // `.git` and `..` are not hidden but invalid names, which only a rule can ignore.
+    // `.git` and `..` are not hidden but invalid names, so only a rule can ignore them.
     let mut leaves_out = |entry: &Entry| match entry.flaw {
         Some(PathFlaw::Reserved) => matches!(ignored.why(&entry.path), Some(Why::Rule { .. })),
         _ => ignored.leaves_out(&entry.path),
@@ -207,7 +207,7 @@ impl<C: AsRef<[u8]>> Files<'_, C> {
     }
 }
 
-/// Returns why all manifests of a listing are ignored; `None` if it has no manifests.
+/// Returns the reason that all manifests of a listing are ignored; `None` if the listing has no manifests.
 fn left_out(listing: &[Entry], ignored: &Ignored) -> Option<String> {
     let manifests = listing.iter().filter(|entry| reads(&entry.path) && !is_ignore_file(&entry.path));
     let mut by_rules = manifests.filter_map(|entry| match ignored.why(&entry.path)? {
@@ -222,7 +222,8 @@ fn left_out(listing: &[Entry], ignored: &Ignored) -> Option<String> {
     })
 }
 
-/// Verifies a file with encrypted objects, and returns it for decryption. Its flaws are added to the file's problems.
+/// Verifies a file with encrypted objects, and returns the file for decryption. Its errors are added to the problems of
+/// the file.
 fn sealed(path: &Arc<str>, content: &[u8], found: &mut file::Read, limits: &Limits) -> Vec<Arc<Sealed>> {
     let Some(keys) = limits.decryption.keys() else { return Vec::new() };
     if !found.problems.is_empty() || !found.objects.iter().any(|object| encrypted_content(object).is_some()) {
@@ -234,13 +235,13 @@ fn sealed(path: &Arc<str>, content: &[u8], found: &mut file::Read, limits: &Limi
     })
 }
 
-/// Decodes the output of a kustomization. Each object gets the place of its original file.
+/// Decodes the output of a kustomization. Each object gets the location of its original file.
 pub fn decode_rendered(origins: &Origins, documents: &[u8], limits: &Limits) -> Decoded {
     let file::Read { objects, problems, .. } = file::read_printed(origins, documents, limits);
     Decoded { objects, problems, ..Decoded::default() }
 }
 
-/// Decodes the output of a chart. Templates are not recognised in it. Places are positions in the output.
+/// Decodes the output of a chart. Templates are not recognized in the output. Locations are positions in the output.
 pub(crate) fn decode_manifests(file: &str, documents: &[u8], limits: &Limits) -> Decoded {
     let file::Read { objects, problems, .. } =
         file::read_manifests(&file.into(), documents, limits.documents, limits, &mut Names::default());
@@ -264,7 +265,7 @@ pub fn not_ignored<C: AsRef<[u8]>>(
     Ok(listing)
 }
 
-/// Returns a problem for every object that is defined twice. It names both places.
+/// Returns a problem for every object that is defined twice. The problem names both locations.
 pub fn duplicates<'o>(objects: impl Iterator<Item = (&'o Key, &'o Object)>) -> Vec<Problem> {
     let mut first: HashMap<&Key, &Object> = HashMap::new();
     let mut problems = Vec::new();
@@ -316,8 +317,8 @@ pub(super) fn ignore_rules<C: AsRef<[u8]>>(
     Ok(ignored)
 }
 
-/// Returns whether the content of a `Chart.yaml` makes its directory a chart. A file with a fault is judged by its lines, so
-/// that Helm reports the fault.
+/// Returns whether the content of a `Chart.yaml` makes its directory a chart. A file with a syntax error is judged by
+/// its lines, so that Helm reports the error.
 fn is_chart(content: &[u8], limits: &Limits) -> bool {
     let Ok(text) = std::str::from_utf8(content) else { return false };
     let has_line =
@@ -353,7 +354,7 @@ fn charts<C: AsRef<[u8]>>(
     Ok(Directories::of(found.into_iter()))
 }
 
-/// Returns the problem that the objects up to this file exceed their memory.
+/// Returns the problem that all objects up to the end of this file exceed the memory for objects.
 pub fn too_many(path: &Arc<str>, bytes: usize) -> Problem {
     let what = format!(
         "the objects up to this file take {} of memory, more than the agent has left for this namespace",
@@ -368,7 +369,7 @@ fn takes_too_long(entry: &Entry) -> Problem {
     Problem::new(Place::file(&*entry.path), "timed out while reading the files, at this one", Some(hint))
 }
 
-/// Returns the problem and remedy for an entry that is not a file; `None` if it is not relevant.
+/// Returns the problem and remedy for an entry that is not a file; `None` if the entry is a file or not relevant.
 fn not_a_file<C: AsRef<[u8]>>(
     entry: &Entry,
     listing: &[&Entry],
@@ -381,7 +382,7 @@ fn not_a_file<C: AsRef<[u8]>>(
         EntryKind::Symlink => links::flaw(&entry.path, read(entry)?.as_ref(), listing),
         EntryKind::Submodule => Some((
             "the submodule is not fetched",
-            "let the GitRepository say `submodules: true` and name it in .gitmodules, or name it in .mainstayignore",
+            "set `submodules: true` in the GitRepository and name it in .gitmodules, or name it in .mainstayignore",
         )),
     })
 }

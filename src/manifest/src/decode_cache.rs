@@ -13,24 +13,24 @@ use crate::sops::{KeyId, Sealed};
 use mainstay_git::BlobId;
 use mainstay_object::Object;
 
-/// The files, and how many there were when the unused ones were dropped last.
+/// The files, and the number of files that remained when unused files were last dropped.
 #[derive(Debug, Default)]
 struct Files {
     by_id: HashMap<(BlobId, Arc<str>, Form, Reading), Cached>,
     used: usize,
 }
 
-/// If the cache has at most this many files, unused ones are dropped at once.
+/// If the cache has fewer files, unused files are dropped after every commit.
 const FEW: usize = 64;
 
 /// How a file was read. Encrypted files are cached per set of keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Reading {
-    /// Not encrypted: the result is the same for all consumers.
+    /// Not encrypted. The result is the same for all consumers.
     Plain,
     /// Unverified, although it may be encrypted with SOPS.
     Unverified,
-    /// Verified with these keys, if it is encrypted.
+    /// Verified with these keys, in case the file is encrypted.
     Verified(KeyId),
 }
 
@@ -40,7 +40,7 @@ struct Cached {
     sealed: Vec<Arc<Sealed>>,
 }
 
-/// The objects of a file, and the encrypted file for decrypting them.
+/// The objects of a file, and the encrypted file if the objects must be decrypted.
 pub(super) type Found = (Vec<Arc<Object>>, Vec<Arc<Sealed>>);
 
 /// The cache, shared by all GitSyncs.
@@ -58,7 +58,7 @@ impl DecodeCache {
         Some((objects, cached.sealed.clone()))
     }
 
-    /// Adds a file that decoded to these objects without a problem.
+    /// Adds a file that was decoded into these objects without a problem.
     pub(super) fn insert(&self, id: BlobId, path: &Arc<str>, form: Form, reading: Reading, found: Found) {
         let (objects, sealed) = found;
         if objects.is_empty() {
@@ -68,8 +68,8 @@ impl DecodeCache {
         self.0.lock().by_id.insert((id, Arc::clone(path), form, reading), Cached { objects, sealed });
     }
 
-    /// Drops files whose objects no longer exist, once the number of files has doubled. A check of all files with each commit
-    /// would cost more than the commit. Returns the number of checked files.
+    /// Drops files whose objects no longer exist, once the number of files has doubled. Checking all files with each
+    /// commit would cost more than the commit. Returns the number of checked files.
     pub(super) fn drop_unused(&self) -> usize {
         let mut files = self.0.lock();
         let looked_at = files.by_id.len();

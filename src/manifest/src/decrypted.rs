@@ -1,7 +1,7 @@
-//! Decrypts SOPS-encrypted objects in memory, after all other changes.
+//! Decrypts SOPS-encrypted objects in memory, after all other changes to the objects.
 //!
 //! Invariant: an object is decrypted only with the data key of a verified file of the commit, and only if that file
-//! contains its kind. So no tool can move a value of a Secret into an object that is shown.
+//! contains an object of the same kind. So no tool can move a value of a Secret into an object that is shown.
 //! Invariant: decrypted objects are confidential, whatever their kind.
 
 use std::collections::HashMap;
@@ -18,18 +18,18 @@ use super::tokens::Mark;
 use crate::sops::Sealed;
 use mainstay_object::{Flaw, Names, Object, path_text};
 
-/// The objects of a commit, decrypted.
+/// The objects of a commit after decryption.
 #[derive(Debug, Default)]
 pub struct Decrypted {
-    /// All objects, in order.
+    /// All objects, in order. Encrypted objects are included in decrypted form.
     pub objects: Vec<Arc<Object>>,
     /// Problems of objects that cannot be decrypted.
     pub problems: Vec<Problem>,
-    /// The encrypted objects in encrypted form.
+    /// The encrypted objects, in encrypted form.
     pub encrypted: Vec<Arc<Object>>,
 }
 
-/// Decrypts objects with the files that they come from.
+/// Decrypts objects with the encrypted files from which the objects come.
 pub fn decrypted(all: Vec<Arc<Object>>, files: &[Arc<Sealed>], limits: &Limits) -> Decrypted {
     let by_mac: HashMap<&str, &Sealed> = files.iter().map(|file| (file.mac(), &**file)).collect();
     let (mut found, deadline) = (Decrypted::default(), Deadline::new(limits));
@@ -66,7 +66,7 @@ fn problem(object: &Object, Flaw { path, what, hint }: Flaw) -> Problem {
     Problem::new(object.place.clone(), format!("{}: {at}{what}", object.key), hint)
 }
 
-/// Decrypts an object; empty if it is ignored.
+/// Decrypts an object; `None` if the decrypted object is ignored.
 fn one(
     object: &Object,
     map: Map<String, Value>,
@@ -76,16 +76,15 @@ fn one(
 ) -> Result<Option<Arc<Object>>, Vec<Flaw>> {
     let flaw = |what: &str, hint| Err(vec![Flaw::new(vec![], what, Some(hint))]);
     let Some(file) = mac_in(&map).and_then(|mac| by_mac.get(mac)) else {
-        let what =
-            "it has the metadata of a file that SOPS encrypted, and none of the files that were read is that one";
+        let what = "its SOPS metadata match none of the encrypted files in the commit";
         return flaw(what, "name the encrypted file itself among the resources, and leave its field `sops` as it is");
     };
     if !file.holds(&object.api_version, &object.key.kind) {
-        let what = "its kind differs from the encrypted one, so the values are not decrypted into it";
+        let what = "its kind differs from the kind in the encrypted file, so its values cannot be decrypted";
         return flaw(what, "encrypt the manifest of the object itself");
     }
     let mut value = Value::Object(map);
-    // Patches may have added values of other files.
+    // Patches may have added values from other files.
     let others = files
         .iter()
         .map(|other| &**other)

@@ -1,4 +1,4 @@
-//! How documents that are encrypted with SOPS are handled.
+//! The handling of documents that are encrypted with SOPS.
 //!
 //! Not here: verification and decryption (`verified`, `decrypted`).
 
@@ -6,16 +6,16 @@ use std::sync::Arc;
 
 use crate::sops::{KeyId, Keys};
 
-/// How documents that are encrypted with SOPS are handled.
+/// The handling of documents that are encrypted with SOPS.
 #[derive(Clone, Debug, Default)]
 pub enum Decryption {
-    /// They are problems.
+    /// Encrypted documents are problems.
     #[default]
     NotConfigured,
-    /// Their files are verified with these keys. They become encrypted objects, and are decrypted after all other
-    /// changes.
+    /// The files of encrypted documents are verified with these keys. The documents become encrypted objects, which are
+    /// decrypted after all other changes.
     Keys(Arc<Keys>),
-    /// They are part of a chart's output, and therefore problems.
+    /// The documents are output of a chart, so encrypted documents are problems.
     InChart,
 }
 

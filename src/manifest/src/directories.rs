@@ -1,10 +1,10 @@
-//! Directories that are used as a whole: kustomizations and Helm charts.
+//! Directories that are rendered as a whole: kustomizations and Helm charts.
 
 use std::collections::HashSet;
 
 use super::ignore::parent;
 
-/// Such directories, each with its defining file.
+/// Directories that contain a kustomization or a chart, each with the file that defines it.
 #[derive(Default)]
 pub(super) struct Directories {
     files: Vec<String>,
@@ -12,7 +12,7 @@ pub(super) struct Directories {
 }
 
 impl Directories {
-    /// Returns the outermost directories of these files.
+    /// Returns the outermost directories of these defining files.
     pub(super) fn of<'p>(files: impl Iterator<Item = &'p str>) -> Self {
         let mut all: Vec<&str> = files.collect();
         all.sort_unstable_by_key(|path| parent(path));
@@ -26,7 +26,7 @@ impl Directories {
         outermost
     }
 
-    /// Returns whether a path is in or below one of them.
+    /// Returns whether a path is in or below one of the directories.
     pub(super) fn contains(&self, path: &str) -> bool {
         let mut directory = parent(path);
         loop {
@@ -40,7 +40,7 @@ impl Directories {
         }
     }
 
-    /// Returns their defining files.
+    /// Returns the defining files of the directories.
     pub(super) fn files(&self) -> impl Iterator<Item = &str> {
         self.files.iter().map(String::as_str)
     }

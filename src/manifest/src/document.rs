@@ -1,5 +1,5 @@
-//! Converts the value of a document into objects: unpacks lists, skips ignored objects, and normalises and validates
-//! the rest.
+//! Converts the value of a document into objects. Lists are unpacked, ignored objects are skipped, and the other
+//! objects are normalised and validated.
 
 use std::sync::Arc;
 
@@ -22,26 +22,26 @@ const NOT_A_MANIFEST: Option<&str> = Some("if it is not a manifest, name it in .
 pub(super) struct At<'d> {
     pub(super) file: &'d Arc<str>,
     pub(super) document: u32,
-    /// The start of its value.
+    /// The start of the document's value.
     pub(super) mark: Mark,
     /// The starts of a list's items.
     pub(super) items: &'d [Mark],
     pub(super) form: Form,
     pub(super) decryption: &'d Decryption,
-    /// The origins of objects in a tool's output, whose lines are not those of a file.
+    /// The origins of objects in a tool's output. The lines of the output are not those of a file.
     pub(super) origins: Option<&'d Origins>,
 }
 
-/// Maximum number of flaws of one document: a list can have a million items.
+/// Maximum number of errors of one document. A list can have a million items.
 const MAX_FLAWS: usize = 1000;
 
 /// The content of a document.
 #[derive(Default)]
 pub(super) struct DocumentContent {
     pub(super) objects: Vec<Arc<Object>>,
-    /// The flaws, by path in the document.
+    /// The errors, by path in the document.
     pub(super) flaws: Vec<Flaw>,
-    /// For a tool's output: place and name of the object with the flaws.
+    /// For a tool's output, the location and name of the object with the errors.
     pub(super) printed: Option<(Place, Option<String>)>,
 }
 
@@ -101,11 +101,11 @@ fn add(
     object(map, at, mark, Reading::Normalised, path, names, found);
 }
 
-/// Whether an object has its final form.
+/// Whether an object is normalised.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reading {
     Normalised,
-    /// Encrypted. Folding `stringData` would hide the encrypted values.
+    /// The object is encrypted and stays unchanged. Folding `stringData` would hide the encrypted values.
     AsItStands,
 }
 
@@ -128,7 +128,7 @@ fn object(
             built_by: None,
         },
     };
-    // Folding `stringData` would hide its expressions.
+    // Folding `stringData` would hide the expressions in it.
     let is_final = at.form == Form::Final || !map.iter().any(|(_, value)| holds_expressions(value));
     let mut flaws = if is_final && reading == Reading::Normalised { normalise(&mut map) } else { Vec::new() };
     let value = Value::Object(map);
@@ -147,7 +147,7 @@ fn object(
     }
 }
 
-/// Returns whether any of its strings or keys contains a `$`.
+/// Returns whether any string or key in the value contains a `$`.
 pub(super) fn holds_expressions(value: &Value) -> bool {
     match value {
         Value::String(text) => text.contains('$'),
@@ -157,14 +157,14 @@ pub(super) fn holds_expressions(value: &Value) -> bool {
     }
 }
 
-/// Returns whether Flux's annotation excludes it.
+/// Returns whether Flux's annotation excludes the object.
 fn left_out(map: &Map<String, Value>) -> bool {
     let annotations = map.get("metadata").and_then(|metadata| metadata.get("annotations"));
     annotations.and_then(|annotations| annotations.get(names::FLUX_IGNORE)).and_then(Value::as_str) == Some("true")
 }
 
-/// Returns whether it is a Secret of `mainstay install` whose content the agent generates. The live Secret and the
-/// output of `mainstay install` are exempt from reconciliation; the agent owns it even if a repository contains it.
+/// Returns whether the object is a Secret in the output of `mainstay install`, whose content the agent generates. The
+/// agent owns the live Secret, which is exempt from reconciliation even if a repository contains the manifest.
 fn asks_for_contents(map: &Map<String, Value>) -> bool {
     let inside = |field: &str, name: &str| map.get("metadata")?.get(field)?.get(name)?.as_str();
     let is_secret =
@@ -174,7 +174,7 @@ fn asks_for_contents(map: &Map<String, Value>) -> bool {
     is_secret && holds_nothing && is_kept && inside("labels", names::GENERATE).is_some()
 }
 
-/// Returns the items of a list: its kind ends in `List`, and it has `items` and no name.
+/// Returns the items of a list. The kind of a list ends in `List`, and a list has `items` and no name.
 fn take_items(map: &mut Map<String, Value>) -> Option<Vec<Value>> {
     let kind = map.get("kind")?.as_str()?;
     if !kind.ends_with("List") || map.get("metadata").is_some_and(|metadata| metadata.get("name").is_some()) {

@@ -1,4 +1,4 @@
-//! Recognizes documents that are encrypted with SOPS, and reasons why one cannot be decrypted.
+//! Recognizes documents that are encrypted with SOPS, and the reasons that a document cannot be decrypted.
 //!
 //! Invariant: no encrypted value reaches an applied object, because it would be useless there.
 //!
@@ -19,7 +19,7 @@ const SOPS_HINT: &str =
     "name a Secret with the private key in the GitSync: spec.decryption: {provider: sops, secretRef: {name: …}}";
 const IN_CHART: &str = "it is encrypted with SOPS, which is not decrypted in charts";
 const IN_CHART_HINT: &str = "take it out of the chart: encrypted manifests and kustomizations are decrypted";
-/// How to encrypt so that the identity stays readable.
+/// Instructions for encryption that keeps the identity readable.
 const SELECT: &str = "encrypt with --encrypted-regex '^(data|stringData)$', or with that encrypted_regex in .sops.yaml";
 const WHOLE_FILE: &str = "encrypt the manifest of the object itself, and name it among the resources";
 /// The fields that identify an object.
@@ -29,18 +29,19 @@ const IDENTITY: [(&str, &[&str]); 4] =
 /// The encryption state of a document.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// No part is encrypted.
+    /// No part of the document is encrypted.
     Plain,
-    /// Encrypted. It is kept in this form until decryption.
+    /// The document is encrypted, and stays so until all other changes are made.
     Encrypted,
 }
 
-/// Returns the state of a document, or its flaw.
+/// Returns the state of a document, or the error that makes it unusable.
 pub(super) fn state(map: &Map<String, Value>, decryption: &Decryption) -> Result<State, Flaw> {
     let flaw = |what: &str, hint| Err(Flaw::new(vec![], what, Some(hint)));
     let api_version = map.get("apiVersion").and_then(Value::as_str);
     let is_sealed = mac_in(map).is_some();
-    // Other kinds may have a field for the SOPS metadata, and a controller that decrypts them.
+    // Kinds that Kubernetes does not define may have a field for the SOPS metadata, and a controller that decrypts
+    // them.
     let is_refused_by_the_server = is_sealed && api_version.is_none_or(is_of_kubernetes);
     match decryption {
         Decryption::NotConfigured if is_refused_by_the_server => flaw(SOPS, SOPS_HINT),
@@ -50,7 +51,7 @@ pub(super) fn state(map: &Map<String, Value>, decryption: &Decryption) -> Result
                 return Ok(State::Plain);
             }
             let what = format!("it is encrypted with SOPS, and {FLUX_DECRYPT} says not to decrypt it");
-            flaw(&what, "remove that label or annotation: Kubernetes has no place for what SOPS adds to objects")
+            flaw(&what, "remove that label or annotation: Kubernetes has no fields for the metadata of SOPS")
         }
         Decryption::Keys(_) if is_sealed => can_be_kept(map).map(|()| State::Encrypted),
         Decryption::Keys(_) => unsealed(map).map_or(Ok(State::Plain), Err),
@@ -79,7 +80,7 @@ pub(super) fn sealed_content(object: &Object) -> Option<Map<String, Value>> {
     mac_in(&map).is_some().then_some(map)
 }
 
-/// Returns the content of an object that is kept in encrypted form.
+/// Returns the content of an object that stays encrypted until all other changes are made.
 pub(super) fn encrypted_content(object: &Object) -> Option<Map<String, Value>> {
     sealed_content(object).filter(|map| !is_disabled(map))
 }
@@ -105,7 +106,7 @@ pub fn encrypted_values(object: &Object) -> Vec<String> {
     values
 }
 
-/// Returns whether a file contains a wanted encrypted value.
+/// Returns whether a file contains an encrypted value for which `is_wanted` is true.
 pub fn holds_any<'t>(file: &'t str, is_wanted: impl Fn(&'t str) -> bool) -> bool {
     file.match_indices(MARKER).any(|(at, _)| {
         let rest = &file[at..];
@@ -113,13 +114,13 @@ pub fn holds_any<'t>(file: &'t str, is_wanted: impl Fn(&'t str) -> bool) -> bool
     })
 }
 
-/// Returns the MAC of a document's file.
+/// Returns the MAC in the SOPS metadata of a document. The MAC identifies the encrypted file.
 pub(super) fn mac_in(map: &Map<String, Value>) -> Option<&str> {
     map.get("sops")?.get("mac")?.as_str()
 }
 
-/// Returns whether Kubernetes defines this apiVersion. Its objects have no field for the SOPS metadata; others, such
-/// as `SopsSecret`, may have one.
+/// Returns whether Kubernetes defines this apiVersion. Objects of Kubernetes have no field for the SOPS metadata;
+/// objects of other groups, such as `SopsSecret`, may have one.
 fn is_of_kubernetes(api_version: &str) -> bool {
     let (group, _) = split_api_version(api_version);
     !group.contains('.') || group.ends_with(".k8s.io")
@@ -146,7 +147,7 @@ fn can_be_kept(map: &Map<String, Value>) -> Result<(), Flaw> {
     }
     let text = |key: &str| map.get(key).and_then(Value::as_str);
     if text("apiVersion").is_none() && text("kind").is_none() {
-        let what = "it is encrypted with SOPS, and no manifest: it has neither apiVersion nor kind";
+        let what = "it is encrypted with SOPS, and it is not a manifest: it has neither apiVersion nor kind";
         return Err(Flaw::new(vec![], what, Some("if it is none, name it in .mainstayignore")));
     }
     if text("kind").is_some_and(|kind| kind.ends_with("List")) && map.get("items").is_some_and(Value::is_array) {
@@ -156,7 +157,7 @@ fn can_be_kept(map: &Map<String, Value>) -> Result<(), Flaw> {
     Ok(())
 }
 
-/// Returns the flaw of encrypted values in a document without a MAC, which cannot be verified.
+/// Returns the error for encrypted values in a document without a MAC. Such values cannot be verified.
 fn unsealed(map: &Map<String, Value>) -> Option<Flaw> {
     if let Some(path) = first_value(map) {
         let what = if map.get("sops").is_some() {
@@ -182,7 +183,7 @@ fn first_value(map: &Map<String, Value>) -> Option<Vec<Step>> {
     })
 }
 
-/// Returns the path to the first such value, in reverse.
+/// Returns the path to the first SOPS-encrypted value in `value`, in reverse.
 fn found_in(value: &Value, step: Step) -> Option<Vec<Step>> {
     let mut path = match value {
         Value::String(text) => text.starts_with(MARKER).then(Vec::new),
@@ -194,7 +195,7 @@ fn found_in(value: &Value, step: Step) -> Option<Vec<Step>> {
     Some(path)
 }
 
-/// Returns the key of a Secret whose value is a whole encrypted file, as generators of kustomizations create it.
+/// Returns the key of a Secret whose value is a whole encrypted file. Generators of kustomizations create such Secrets.
 fn whole_file(map: &Map<String, Value>) -> Option<String> {
     let text = |key: &str| map.get(key).and_then(Value::as_str).unwrap_or_default();
     if text("kind") != "Secret" || !split_api_version(text("apiVersion")).0.is_empty() {

@@ -1,10 +1,10 @@
 //! Reads the bytes of a file into objects and problems, with one document at a time in memory.
 //!
-//! Invariant: a broken document does not hide problems of other documents. A file that is broken as a whole (too
-//! large, not UTF-8) is one problem.
+//! Invariant: an invalid document does not hide problems of other documents. A file that cannot be split into documents
+//! (too large, or not UTF-8) is one problem.
 //!
-//! As in `kubectl`, lines that begin with `---` separate documents. A file that begins with `{` is a sequence of JSON
-//! documents, or else YAML.
+//! As in `kubectl`, lines that begin with `---` separate documents. A file that begins with `{` is read as a sequence
+//! of JSON documents, and as YAML if that fails.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use super::render::Origins;
 use super::tokens::{Fault, Mark, Yaml};
 use mainstay_object::{Flaw, Names, Object, Place, Step};
 
-/// Maximum number of flaws per document whose exact position is looked up.
+/// Maximum number of errors per document whose exact position is determined.
 const MAX_LOOKUPS: usize = 50;
 
 /// The content of a file.
@@ -31,7 +31,7 @@ pub(super) struct Read {
     pub(super) documents: usize,
 }
 
-/// Reads a file, at most `documents` documents of it.
+/// Reads at most `documents` documents of a file.
 pub(super) fn read(path: &Arc<str>, bytes: &[u8], documents: usize, limits: &Limits, names: &mut Names) -> Read {
     let mut read = read_manifests(path, bytes, documents, limits, names);
     if !read.problems.is_empty()
@@ -42,7 +42,7 @@ pub(super) fn read(path: &Arc<str>, bytes: &[u8], documents: usize, limits: &Lim
     read
 }
 
-/// Reads a file without guessing what a file is that is not a manifest.
+/// Reads a file as manifests. Files of other formats are not recognized.
 pub(super) fn read_manifests(
     path: &Arc<str>,
     bytes: &[u8],
@@ -53,7 +53,7 @@ pub(super) fn read_manifests(
     read_text(path, bytes, documents, limits, names, None)
 }
 
-/// Reads the output of a tool. Its lines are not those of a file, so problems name the input files.
+/// Reads the output of a tool. The lines of the output are not those of a file, so problems name the input files.
 pub(super) fn read_printed(origins: &Origins, bytes: &[u8], limits: &Limits) -> Read {
     let names = &mut Names::default();
     read_text(origins.shown(), bytes, limits.documents, limits, names, Some(origins))
@@ -103,7 +103,7 @@ struct Reader<'r> {
     read: Read,
 }
 
-/// Whether to continue with the file.
+/// Whether to continue reading the file.
 #[derive(PartialEq, Eq)]
 enum Next {
     Document,
@@ -191,7 +191,7 @@ impl Reader<'_> {
         self.document(loaded, &here, |path| locate(&mut tokens(), path))
     }
 
-    /// Reads the text as JSON documents. Returns false if it is not JSON and may be YAML.
+    /// Reads the text as JSON documents. Returns false if the text is not JSON and may be YAML.
     fn json(&mut self, text: &str, only: bool) -> bool {
         let mut tokens = Json::new(text, self.limits.document);
         let mut number = 0;
@@ -232,7 +232,7 @@ impl Reader<'_> {
         for fault in faults {
             self.problem(here.number, here.lines_before, fault);
         }
-        // Memory is reserved because the objects' JSON exists together with the value.
+        // Memory is reserved because the JSON of the objects exists together with the value.
         let reserve = cost.min(3 * here.bytes + aliased);
         let mut found = DocumentContent::default();
         if !cut_short && self.budget.take(reserve).is_ok() {
@@ -268,8 +268,8 @@ impl Reader<'_> {
         if out_of_time || self.read.problems.len() >= self.limits.problems { Next::Stop } else { Next::Document }
     }
 
-    /// Reports the flaws of a document's value. Locating a path reads the document again, so only the first flaws are
-    /// located; the others point to the item of the list, or to the document.
+    /// Reports the errors of a document's value. Determining the position of a path reads the document again, so only
+    /// the first errors get an exact position. The other errors point to the item of the list, or to the document.
     fn flaws(
         &mut self,
         flaws: Vec<Flaw>,
@@ -290,7 +290,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Reports the flaws of an object in a tool's output. Each one names its field.
+    /// Reports the errors of an object in a tool's output. Each error names its field.
     fn flaws_of_printed(&mut self, flaws: Vec<Flaw>, place: &Place, name: Option<&str>) {
         for Flaw { what, hint, .. } in flaws {
             let what = name.map_or_else(|| what.clone(), |name| format!("{name}: {what}"));
@@ -309,7 +309,7 @@ impl Reader<'_> {
     }
 }
 
-/// Returns the problem that the files up to this one exceed the number of documents.
+/// Returns the problem that all files up to this one contain more than `most` documents.
 pub(super) fn too_many_documents(path: &Arc<str>, most: usize) -> Problem {
     let what = format!("there are more than {most} documents");
     Problem::new(Place::file(Arc::clone(path)), what, Some("split the repository"))

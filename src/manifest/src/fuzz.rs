@@ -1,4 +1,4 @@
-//! Fuzz targets for parsers of untrusted input. Each accepts any bytes, ends soon, does not panic, and checks an
+//! Fuzz targets for parsers of untrusted input. Each target accepts any bytes, ends soon, does not panic, and checks an
 //! invariant.
 
 use std::slice;
@@ -12,15 +12,15 @@ use super::{DecodeCache, decode, report};
 use mainstay_git::{BlobId, Entry, EntryKind};
 use mainstay_object::{Names, Object, is_unprintable};
 
-/// Maximum number of documents per file.
+/// Maximum number of documents of a file.
 const DOCUMENTS: usize = 100;
 /// Maximum depth of directories. Deeper files are not listed.
 const DEPTH: usize = 100;
 /// Prefix of a line that ends a file and names the next one.
 const FILE: &str = "#file:";
 
-/// Reads a file as YAML and as JSON. Its problems can be displayed, the number of documents is bounded, and each
-/// object equals the one that its own JSON describes. The same bytes are read as several files of a repository.
+/// Reads the bytes as YAML and as JSON. Problems can be displayed, the number of documents is bounded, and each object
+/// equals the one that its own JSON describes. The same bytes are read as several files of a repository.
 pub fn manifest(bytes: &[u8]) {
     for path in ["a.yaml", "a.json"] {
         let read =
@@ -44,7 +44,7 @@ pub fn chart_index(bytes: &[u8]) {
     }
 }
 
-/// Checks that cached and fresh files decode alike, and that each file is reported at most once.
+/// Checks that cached and fresh files are decoded into equal results, and that each file is reported at most once.
 fn repository(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     if !text.contains(FILE) {
@@ -72,7 +72,7 @@ fn repository(bytes: &[u8]) {
     assert!(reports.is_ok_and(|reports| reports.len() <= entries.len()), "a file is told about once");
 }
 
-/// Returns a file whose id is its number.
+/// Returns a file whose blob id is this number.
 fn entry(number: usize, path: &str, text: &str) -> Option<Entry> {
     let parts = path.trim().split('/').filter(|part| !matches!(*part, "" | "." | "..")).take(DEPTH);
     let path = parts.collect::<Vec<_>>().join("/");
@@ -81,7 +81,8 @@ fn entry(number: usize, path: &str, text: &str) -> Option<Entry> {
     is_text.then_some(Entry { path, id, size: text.len() as u64, kind: EntryKind::File, executable: false, flaw: None })
 }
 
-/// Parses a `.mainstayignore`, after a line with a path. Both answers about this path must agree.
+/// Parses a `.mainstayignore`. Its rules follow a line with a path, and both functions must agree on whether the path
+/// is ignored.
 pub fn ignore(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let (path, rules) = text.split_once('\n').unwrap_or(("apps/web.yaml", &text));

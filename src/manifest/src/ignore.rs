@@ -1,7 +1,7 @@
-//! Applies `.mainstayignore` files, with the syntax and rules of gitignore. Hidden files and directories (names that
+//! Applies `.mainstayignore` files, with the syntax and rules of gitignore. Hidden files and directories (whose names
 //! begin with a dot) are ignored, unless a rule includes them (`!.deploy/`).
 //!
-//! Invariant: a file in a deeper directory takes precedence, but nothing inside an ignored directory can be included
+//! Invariant: a rule in a deeper directory takes precedence, but a file in an ignored directory cannot be included
 //! again.
 
 use std::collections::HashMap;
@@ -15,19 +15,19 @@ use super::Problem;
 use mainstay_api::names;
 use mainstay_object::{Place, printable};
 
-/// Maximum bytes and lines of one ignore file. Patterns are compiled, so they cost more than their text.
+/// Maximum bytes and lines of one ignore file. Compiled patterns take more memory than their text.
 const MAX_BYTES: usize = 24 * 1024;
 const MAX_LINES: usize = 2000;
-/// Approximate maximum memory of a compiled pattern, per byte, and of a file with patterns, in bytes.
+/// Approximate maximum memory of a compiled pattern per byte of its text, and of a file with patterns, both in bytes.
 const PATTERN_BYTES: usize = 256;
 const FILE_BYTES: usize = 8 << 10;
-/// Maximum memory of all rules of a commit, in bytes. The same file may be in thousands of directories.
+/// Maximum memory of all rules of a commit, in bytes. The same ignore file may be in thousands of directories.
 const MEMORY: usize = 8 << 20;
 
-/// The rules of ignore files, and hidden names.
+/// The rules of ignore files, and the handling of hidden names.
 #[derive(Default)]
 pub(super) struct Ignored {
-    /// Rules by directory, such as `apps/web`; the root is empty.
+    /// Rules by directory, such as `apps/web`. The root is the empty string.
     rules: HashMap<String, Gitignore>,
     /// Cached results for directories.
     directories: HashMap<String, bool>,
@@ -37,7 +37,7 @@ pub(super) struct Ignored {
     memory: usize,
 }
 
-/// Why a file is ignored.
+/// The reason that a file is ignored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Why {
     /// A rule, with its file and line.
@@ -52,7 +52,7 @@ impl Ignored {
         Self { base_dir: base_dir.to_owned(), ..Self::default() }
     }
 
-    /// Adds the rules of one file. Returns its problems.
+    /// Adds the rules of one file. Returns the problems of the file.
     pub(super) fn add(&mut self, path: &str, bytes: &[u8]) -> Vec<Problem> {
         let problem = |line: usize, what: &str| {
             let line = u32::try_from(line).unwrap_or(u32::MAX);
@@ -68,7 +68,7 @@ impl Ignored {
         }
         self.memory += FILE_BYTES + PATTERN_BYTES * patterns.map(str::len).sum::<usize>();
         if self.memory > MEMORY {
-            let hint = Some("write fewer rules, in a directory above, where each counts once");
+            let hint = Some("write fewer rules, in a parent directory");
             let what = "the rules of the ignore files up to this one take too much memory";
             return vec![Problem::new(Place::file(path), what, hint)];
         }
@@ -96,7 +96,7 @@ impl Ignored {
         may_be && (self.leaves_out_directory(parent(path)) || self.decided(path, false).is_some())
     }
 
-    /// Returns why a file is ignored; `None` if it is not.
+    /// Returns the reason that a file is ignored; `None` if it is not ignored.
     pub(super) fn why(&self, path: &str) -> Option<Why> {
         let directories = path.match_indices('/').map(|(end, _)| (&path[..end], true));
         directories.chain([(path, false)]).find_map(|(path, directory)| self.decided(path, directory))
@@ -122,7 +122,8 @@ impl Ignored {
         out
     }
 
-    /// Returns why the path itself is ignored. The nearest matching rule decides, or else its name.
+    /// Returns the reason that this path itself is ignored. The nearest matching rule decides. Without one, the name of
+    /// the path decides.
     fn decided(&self, path: &str, directory: bool) -> Option<Why> {
         let mut above = path;
         while !above.is_empty() {
@@ -214,8 +215,8 @@ mod tests {
             (ignored.rules.len(), problems)
         };
         assert_eq!(added(&few, "# comments cost nothing\n\n", 500), (500, vec![]));
-        let expected = "d1/.mainstayignore: the rules of the ignore files up to this one take too much memory (write fewer rules, \
-                        in a directory above, where each counts once)";
+        let expected = "d1/.mainstayignore: the rules of the ignore files up to this one take too much memory (write \
+                        fewer rules, in a parent directory)";
         assert_eq!(added(&many, "", 1000), (1, vec![expected.to_owned()]));
     }
 

@@ -1,6 +1,6 @@
 //! Tokens of a sequence of JSON documents.
 //!
-//! Invariant: columns count bytes of the line, from 1.
+//! Invariant: columns count the bytes of a line, from 1.
 
 use std::borrow::Cow;
 
@@ -39,7 +39,7 @@ pub(super) struct Json<'t> {
     start: usize,
     longest: usize,
     expect: Expect,
-    /// For each open list or map: true for a map.
+    /// For each open list or map, whether it is a map.
     open: Vec<bool>,
     begun: bool,
 }

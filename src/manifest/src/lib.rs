@@ -1,18 +1,18 @@
 //! Decodes the files of a Git commit into desired objects, each with its file, document and line.
 //!
 //! [`decode`] reads YAML and JSON manifests as `kubectl` does. It skips files matched by `.mainstayignore`, hidden
-//! files and files of other tools, and returns all problems at once. [`DecodeCache`] caches decoded files by their
-//! blob id. [`report()`] tells how each file is used. [`chart_versions`] reads the index of a chart repository.
+//! files and files of other tools, and returns all problems together. [`DecodeCache`] caches decoded files by their
+//! blob id. [`report()`] shows how each file is used.
 //!
 //! [`render`] builds kustomizations and renders charts with the official tools. [`sops`] decrypts files.
 //!
 //! Invariant: no input causes a panic or exceeds the [`Limits`].
 //! Invariant: no problem quotes a value, only keys and positions, because any file may contain a Secret.
 //!
-//! SOPS-encrypted files are verified if the [`Limits`] contain keys, and stay encrypted until all other changes are
-//! made ([`decrypted()`]).
+//! SOPS-encrypted files are verified if the [`Limits`] contain keys. Their objects stay encrypted until all other
+//! changes are made ([`decrypted()`]).
 //!
-//! Not here: whether a kind exists (the plan asks the server), and building kustomizations and charts (`render`).
+//! Not here: whether a kind exists (the plan asks the API server), and building kustomizations and charts (`render`).
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods))]
 
 mod chart_index;

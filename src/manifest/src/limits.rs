@@ -6,17 +6,17 @@ use std::time::Duration;
 use super::decryption::Decryption;
 use mainstay_object::Object;
 
-/// How objects are decoded.
+/// The form in which objects are decoded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Form {
-    /// In the form in which they are applied.
+    /// The form in which objects are applied.
     #[default]
     Final,
-    /// Objects with expressions keep the form of the file. They are decoded again after substitution.
+    /// Objects with expressions keep the form of the file. These objects are decoded again after substitution.
     WithExpressions,
 }
 
-/// The limits. A commit that exceeds one gets a problem that names it.
+/// The limits. The problem of a commit that exceeds a limit names the limit.
 #[derive(Clone)]
 pub struct Limits {
     /// Maximum size of a document, in bytes.
@@ -27,28 +27,29 @@ pub struct Limits {
     pub depth: usize,
     /// Maximum number of documents in all files.
     pub documents: usize,
-    /// Maximum time for all files, because they occupy a thread.
+    /// Maximum time for all files of a commit, because decoding occupies a thread.
     pub time: Duration,
     /// Maximum time for one file, as measured by `clock`.
     pub file_time: Duration,
     /// Maximum memory for one file, in bytes: its text, its objects, and the current document.
     pub file_memory: usize,
-    /// Maximum number of listed problems. Further ones are only counted.
+    /// Maximum number of listed problems. Further problems are only counted.
     pub problems: usize,
-    /// Returns whether all objects may take this many bytes of memory. Called as they grow.
+    /// Returns whether all objects of the commit may take this many bytes of memory. The function is called repeatedly
+    /// while the objects are decoded.
     pub admit: Arc<dyn Fn(usize) -> bool + Send + Sync>,
-    /// Returns the CPU time of the current thread, so that a busy machine does not affect the result. It is a
-    /// parameter because deciding code has no clock.
+    /// Returns the CPU time of the current thread, so that a busy machine does not affect the result. The clock is a
+    /// parameter because code that decides has no clock.
     pub clock: Arc<dyn Fn() -> Duration + Send + Sync>,
-    /// How objects are decoded.
+    /// The form in which objects are decoded.
     pub form: Form,
-    /// How SOPS-encrypted documents are handled. By default, they are problems.
+    /// The handling of SOPS-encrypted documents. By default, such documents are problems.
     pub decryption: Decryption,
 }
 
 impl Limits {
     /// Returns the agent's limits: 3 MiB per document, 16 MiB per file, depth 100, 100 000 documents, 5 min for all
-    /// files, 2 s and 40 MiB for one file.
+    /// files, and 2 s and 40 MiB for one file.
     pub fn new(clock: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
         Self {
             document: 3 << 20,
@@ -84,7 +85,8 @@ impl std::fmt::Debug for Limits {
 
 /// Approximate memory of an object besides its content, including its state after an apply, in bytes.
 const OBJECT_BYTES: usize = 1024;
-/// How often it is asked whether there may be more objects, in bytes: of a small commit each time, so that it takes what it needs.
+/// Steps in which memory for objects is requested, in bytes: of a small commit, and of a larger one. With the small
+/// step, a small commit requests only the memory that it needs.
 const ADMITTED: [usize; 2] = [2 << 10, 256 << 10];
 
 /// The memory of all objects of a commit.
@@ -128,7 +130,7 @@ pub(super) struct Deadline<'l> {
 }
 
 impl<'l> Deadline<'l> {
-    /// Starts the time now.
+    /// Starts the time of the commit now.
     pub(super) fn new(limits: &'l Limits) -> Self {
         Self { limits, until: (limits.clock)().saturating_add(limits.time) }
     }
@@ -138,7 +140,7 @@ impl<'l> Deadline<'l> {
     }
 }
 
-/// Memory as text: `3 MiB`.
+/// Formats memory: `3 MiB`.
 pub(super) fn size(bytes: usize) -> String {
     if bytes < 1 << 20 {
         format!("{} KiB", bytes.div_ceil(1 << 10))
@@ -147,7 +149,7 @@ pub(super) fn size(bytes: usize) -> String {
     }
 }
 
-/// A size limit as text: `larger than 3 MiB`.
+/// Formats a size limit: `larger than 3 MiB`.
 pub(super) fn larger_than(bytes: usize) -> String {
     match bytes >> 20 {
         0 => format!("larger than {bytes} bytes"),
@@ -163,7 +165,7 @@ pub(super) struct Budget<'l> {
     steps: u32,
 }
 
-/// A file's time or memory is exhausted.
+/// The time or memory of a file is exhausted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Spent {
     Time,
@@ -190,7 +192,7 @@ impl<'l> Budget<'l> {
         self.limits
     }
 
-    /// Counts a small step. The clock is read every few hundred steps.
+    /// Counts a small step. The clock is read only every few hundred steps.
     pub(super) fn step(&mut self) -> Result<(), Spent> {
         self.steps = self.steps.wrapping_add(1);
         if self.steps.is_multiple_of(256) { self.look_at_clock() } else { Ok(()) }
@@ -200,7 +202,7 @@ impl<'l> Budget<'l> {
         if (self.limits.clock)() > self.until { Err(Spent::Time) } else { Ok(()) }
     }
 
-    /// Takes memory; [`Budget::give_back`] returns it.
+    /// Takes memory, which [`Budget::give_back`] returns.
     pub(super) fn take(&mut self, bytes: usize) -> Result<(), Spent> {
         self.memory = self.memory.checked_sub(bytes).ok_or(Spent::Memory)?;
         Ok(())

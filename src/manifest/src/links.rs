@@ -1,9 +1,9 @@
-//! Symbolic links among the files of a commit. They are not followed, and those that would be read as manifests are
-//! problems.
+//! Symbolic links among the files of a commit. The links are not followed, and a link that would be read as a manifest
+//! is a problem.
 //!
-//! Invariant: no link hides a manifest. A link that may lead to a directory is a problem.
+//! Invariant: no link hides a manifest. A link that may point to a directory is a problem.
 //!
-//! Not here: links in kustomizations and charts. Their closures check them.
+//! Not here: links in kustomizations and charts, which are checked with the other inputs.
 
 use mainstay_git::Entry;
 
@@ -16,14 +16,14 @@ pub(super) const LONGEST: u64 = 4096;
 pub(super) const NOT_FOLLOWED: (&str, &str) =
     ("symbolic links are not followed", "put the files themselves there, or name it in .mainstayignore");
 
-/// Returns the problem and remedy of a link without a manifest's name; `None` if no manifest is behind it.
+/// Returns the problem and remedy of a link whose name is not that of a manifest; `None` if the link hides no manifest.
 pub(super) fn flaw(path: &str, target: &[u8], listing: &[&Entry]) -> Option<(&'static str, &'static str)> {
     let Ok(target) = std::str::from_utf8(target) else { return Some(NOT_FOLLOWED) };
     let Some(target) = resolved(parent(path), target) else { return Some(NOT_FOLLOWED) };
     let is_file = listing.iter().any(|entry| entry.path == target);
     let below = format!("{target}/");
     let is_directory = target.is_empty() || listing.iter().any(|entry| entry.path.starts_with(&below));
-    // A target outside of the listing counts as a file if it has a file's name.
+    // A target outside of the listing counts as a file if its name looks like that of a file.
     let is_named_like_a_file = target.rsplit('/').next().is_some_and(|name| name.trim_start_matches('.').contains('.'));
     let is_harmless = !is_directory && (is_file || is_named_like_a_file);
     (!is_harmless).then_some(NOT_FOLLOWED)

@@ -1,8 +1,8 @@
 //! Builds values from the tokens of documents, and finds the positions of paths in them.
 //!
-//! Invariant: depth, time and memory stay within the budget. An alias counts like the value that it refers to.
-//! Invariant: a merge (`<<`) takes effect at its position, as in `kubectl`: it overrides keys above it and is
-//! overridden by keys below it. Among several sources, the first wins.
+//! Invariant: depth, time and memory stay within the budget. An alias counts as much as the value that it refers to.
+//! Invariant: a merge (`<<`) takes effect at its position, as in `kubectl`: its keys override those above it and are
+//! overridden by those below it. Among several sources, the first one takes precedence.
 
 use std::collections::HashMap;
 use std::mem;
@@ -15,12 +15,12 @@ use mainstay_object::Step;
 
 /// Memory of a value, including the spare capacity of a growing list.
 const VALUE: usize = 3 * size_of::<Value>();
-/// Memory of an anchor, here and in the parser, besides its value.
+/// Memory of an anchor in the loader and in the parser, besides its value.
 const ANCHOR: usize = 256;
-/// Memory of a map with a few entries, and of each further entry.
+/// Memory of a map with a few entries, and memory of each further entry.
 const MAP: usize = 640;
 const ENTRY: usize = 64;
-/// Maximum number of faults of one document before reading stops.
+/// Maximum number of errors of one document before reading stops.
 const MAX_FAULTS: usize = 50;
 
 /// A loaded document, as far as it could be read.
@@ -30,17 +30,17 @@ pub(super) struct Loaded {
     pub(super) value: Value,
     /// The start of the document.
     pub(super) mark: Mark,
-    /// The starts of the items in its top-level `items`.
+    /// The starts of the items in the top-level `items` of the document.
     pub(super) items: Vec<Mark>,
-    /// All faults.
+    /// All errors.
     pub(super) faults: Vec<Fault>,
-    /// Its memory, to be returned when the value is dropped.
+    /// Memory of the value, to be returned to the budget when the value is dropped.
     pub(super) cost: usize,
-    /// The part of the memory that aliases take.
+    /// The part of `cost` that aliases take.
     pub(super) aliased: usize,
-    /// Whether reading stopped before its end.
+    /// Whether reading stopped before the end of the document.
     pub(super) cut_short: bool,
-    /// Whether the file's time is exhausted.
+    /// Whether the time of the file is exhausted.
     pub(super) out_of_time: bool,
 }
 
@@ -55,12 +55,14 @@ struct Loader<'b, 'l, T> {
     budget: &'b mut Budget<'l>,
     anchors: HashMap<usize, Anchored>,
     loaded: Loaded,
-    /// Number of tokens so far. It identifies maps when the first position of a key is looked up.
+    /// Number of tokens so far. The number of its first token identifies a map when the first position of a duplicate
+    /// key is looked up.
     read: usize,
     duplicates: Vec<(usize, String, Mark)>,
 }
 
-/// Loads one document. `again` restarts its tokens; it is called only after a fault.
+/// Loads one document. `again` returns new tokens from the start of the document, and is called only for duplicate
+/// keys.
 pub(super) fn load<'t, T: Tokens<'t>>(tokens: &mut T, again: impl Fn() -> T, budget: &mut Budget<'_>) -> Loaded {
     let before = budget.left();
     let mut loader =
@@ -129,7 +131,7 @@ impl<'t, T: Tokens<'t>> Loader<'_, '_, T> {
         }
     }
 
-    /// Returns the value that begins with this token, its memory, and its depth.
+    /// Returns the value that begins with this token, the memory of the value, and its depth.
     fn node(&mut self, token: Token<'t>, mark: Mark, depth: usize) -> Result<Node, Fault> {
         self.budget.step().map_err(|spent| self.spent(spent, mark))?;
         let (node, anchor) = match token {
@@ -199,7 +201,7 @@ impl<'t, T: Tokens<'t>> Loader<'_, '_, T> {
         self.spend(MAP, mark)?;
         let number = self.read;
         let (mut map, mut cost, mut height) = (Map::new(), MAP, 0);
-        // Keys from a merge, which may be defined again.
+        // Keys from a merge. The map may define these keys again.
         let mut merged: Option<Vec<String>> = None;
         loop {
             let (token, mark) = self.next()?;
@@ -233,7 +235,7 @@ impl<'t, T: Tokens<'t>> Loader<'_, '_, T> {
         }
     }
 
-    /// Returns the text of a key; `None` after a fault.
+    /// Returns the string of a key; `None` after an error.
     fn key(&mut self, token: Token<'t>, mark: Mark, depth: usize) -> Result<Option<String>, Fault> {
         let key = match token {
             Token::Scalar { value: Ok(scalar), anchor, .. } => {
@@ -269,7 +271,7 @@ impl<'t, T: Tokens<'t>> Loader<'_, '_, T> {
             Value::Array(sources) => sources,
             source => vec![source],
         };
-        // The first source takes precedence over later ones, and all over keys above.
+        // The first source takes precedence over later ones, and all sources take precedence over the keys above.
         for source in sources.into_iter().rev() {
             let Value::Object(mut source) = source else {
                 self.note(Fault::new(mark, "a merge (`<<`) needs a map, or a list of maps"));
@@ -288,7 +290,8 @@ impl<'t, T: Tokens<'t>> Loader<'_, '_, T> {
     }
 }
 
-/// Returns the position of a path: that of its last key or item, or of the nearest parent in the text.
+/// Returns the position of a path: the position of its last key or item, or of the nearest parent that the text
+/// contains.
 pub(super) fn locate<'t>(tokens: &mut impl Tokens<'t>, path: &[Step]) -> Option<Mark> {
     let (mut token, mut best) = tokens.next().ok()??;
     for step in path {
@@ -346,7 +349,7 @@ fn skip<'t>(tokens: &mut impl Tokens<'t>, token: &Token<'t>) -> Option<()> {
     Some(())
 }
 
-/// Returns the first position of a key in the map that begins with token number `map`.
+/// Returns the first position of a key in the map whose first token has the number `map`.
 fn first_key<'t>(tokens: &mut impl Tokens<'t>, map: usize, wanted: &str) -> Option<Mark> {
     for _ in 0..=map {
         tokens.next().ok()??;

@@ -1,7 +1,7 @@
-//! Normalises a document, so that every field can be owned and compared with the live object.
+//! Normalises a document, so that all of its fields can be owned and compared with the live object.
 //!
-//! Secret `stringData` is folded into `data`. Fields that the server sets are removed, and so are empty placeholders
-//! of fields that the cluster fills in. If this is impossible, the flaw names the field, not its value.
+//! Secret `stringData` is folded into `data`. Fields that the server sets are removed, and so are empty placeholders of
+//! fields that the cluster fills in. If a field cannot be normalised, the error names the field, not its value.
 //!
 //! Not here: `status`, whose removal needs discovery ([`mainstay_object::strip_status`]).
 
@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use mainstay_api::names;
 use mainstay_object::{Flaw, Step, path_text, split_api_version};
 
-/// As in Kubernetes: padding is required, trailing bits are ignored.
+/// As in Kubernetes, padding is required and trailing bits are ignored.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &STANDARD,
     GeneralPurposeConfig::new()
@@ -21,7 +21,7 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
         .with_decode_padding_mode(DecodePaddingMode::RequireCanonical),
 );
 
-/// Maximum number of reported entries of one map.
+/// Maximum number of invalid entries that are reported for one map.
 const MAX_ENTRIES: usize = 50;
 
 /// Metadata that the server sets.
@@ -40,7 +40,7 @@ const SERVER_METADATA: &[&str] = &[
 const TEMPLATES: &[&str] =
     &["/spec/template/metadata", "/spec/jobTemplate/metadata", "/spec/jobTemplate/spec/template/metadata"];
 
-/// Normalises the object in place. Returns its flaws.
+/// Normalises the object in place. Returns the errors.
 pub(super) fn normalise(object: &mut Map<String, Value>) -> Vec<Flaw> {
     let mut flaws = Vec::new();
     let text = |field: &str| object.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -82,7 +82,7 @@ fn metadata(object: &mut Map<String, Value>, flaws: &mut Vec<Flaw>) {
             metadata.remove(field);
         }
     }
-    // The agent sets the first label itself and relies on the second one.
+    // The agent sets the label of the GitSync itself, and reserves the label of inventories.
     if let Some(Value::Object(labels)) = metadata.get_mut("labels") {
         labels.remove(names::SYNC_LABEL);
         if labels.contains_key(names::INVENTORY_LABEL) {
@@ -97,12 +97,12 @@ fn metadata(object: &mut Map<String, Value>, flaws: &mut Vec<Flaw>) {
                 flaws.push(reserved("annotations", name, hint));
             }
         }
-        // A value that is not a string is reported elsewhere.
+        // A value that is not a string is reported by a different check.
         let replace = annotations.get(names::REPLACE).and_then(Value::as_str);
         if replace.is_some_and(|value| ![names::ENABLED, names::DISABLED].contains(&value)) {
             let path = ["metadata", "annotations", names::REPLACE].map(|step| Step::Key(step.into())).to_vec();
             let what = format!("{} is neither enabled nor disabled", path_text(&path));
-            let hint = Some("enabled lets the object be deleted and created again when an immutable field changed");
+            let hint = Some("enabled allows the replacement of the object when an immutable field changes");
             flaws.push(Flaw::new(path, what, hint));
         }
     }

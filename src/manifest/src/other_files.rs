@@ -1,4 +1,4 @@
-//! Recognizes YAML and JSON files of other tools by name. They are skipped in any directory.
+//! Recognizes YAML and JSON files of other tools by name. Such files are skipped in any directory.
 //!
 //! Invariant: a file that may be a manifest, because it contains apiVersion and kind, is read.
 
@@ -74,13 +74,13 @@ const PATTERNS: &[(&str, &str)] = &[
     ("taskfile.", ".yml"),
 ];
 
-/// Returns whether a file belongs to another tool, by its name.
+/// Returns whether a file belongs to another tool, judging by its name.
 pub(super) fn is_of_another_tool(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or_default().to_ascii_lowercase();
     NAMES.contains(&&*name) || PATTERNS.iter().any(|(begin, end)| name.starts_with(begin) && name.ends_with(end))
 }
 
-/// Returns whether a file with such a name may still be a manifest, without decoding it.
+/// Returns whether a file with the name of another tool's file may still be a manifest. The file is not decoded.
 pub(super) fn may_be_manifest(content: &[u8]) -> bool {
     let has = |word: &[u8]| content.windows(word.len()).any(|bytes| bytes == word);
     has(b"apiVersion") && has(b"kind")

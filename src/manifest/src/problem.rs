@@ -7,16 +7,16 @@ use mainstay_object::Place;
 /// A problem that the user must fix in the repository.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// The place.
+    /// The location in the repository.
     pub place: Place,
-    /// The problem. It quotes keys, never values.
+    /// The description. It quotes keys, never values.
     pub what: String,
     /// The remedy.
     pub hint: Option<String>,
 }
 
 impl Problem {
-    /// Returns a problem at a place.
+    /// Returns a problem at a location.
     pub fn new(place: Place, what: impl Into<String>, hint: Option<&str>) -> Self {
         Self { place, what: what.into(), hint: hint.map(str::to_owned) }
     }

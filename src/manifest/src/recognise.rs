@@ -1,8 +1,7 @@
-//! Recognizes files that are not manifests, and gives one problem with the right remedy instead of many misleading
-//! ones.
+//! Recognizes files that are not manifests, and replaces many misleading problems of such a file by one problem with
+//! the right remedy.
 //!
-//! Invariant: a file without problems is never refused here. Conflict markers and templates may be data of a
-//! ConfigMap.
+//! Invariant: a file without problems is never refused here. Conflict markers and templates may be data of a ConfigMap.
 //! Invariant: no content of a file is shown.
 
 use std::collections::HashSet;
@@ -17,7 +16,7 @@ use mainstay_object::{Flaw, Place};
 
 /// File name of a Helm chart.
 const CHART: &str = "Chart.yaml";
-/// First lines of pointers to Git LFS, or to its predecessors.
+/// First lines of Git LFS pointers, and of pointers of its predecessors.
 const POINTERS: [&[u8]; 3] = [
     b"version https://git-lfs.github.com/spec/v1",
     b"version https://hawser.github.com/spec/v1",
@@ -25,7 +24,7 @@ const POINTERS: [&[u8]; 3] = [
 ];
 /// Maximum size of a pointer, in bytes.
 const POINTER_BYTES: usize = 1024;
-/// The problem of a document without identification.
+/// The problem of a document without apiVersion and kind.
 pub(super) const NEITHER: &str = "the document has neither apiVersion nor kind";
 const LEAVE_OUT: &str = "name it in .mainstayignore";
 const KEPT_OUT: &str = "take it out of the repository: it may hold credentials";
@@ -60,11 +59,11 @@ const MARKUP: &[(&str, &str, &str)] = &[
     ("<?xml", "it is XML", LEAVE_OUT),
 ];
 
-/// Keys of documents that are not manifests.
+/// Keys of documents that are not manifests, with the name of the format.
 const DOCUMENTS: &[(&[&str], &str)] = &[
     (&["openapi", "paths"], "an OpenAPI description"),
     (&["swagger", "paths"], "an OpenAPI description"),
-    // The key `on` is a boolean in YAML 1.1.
+    // YAML 1.1 reads the key `on` as the boolean `true`.
     (&["true", "jobs"], "a workflow of GitHub Actions"),
     (&["on", "jobs"], "a workflow of GitHub Actions"),
     (&["AWSTemplateFormatVersion"], "a CloudFormation template"),
@@ -72,7 +71,7 @@ const DOCUMENTS: &[(&[&str], &str)] = &[
     (&["releases", "repositories"], "a helmfile"),
 ];
 
-/// Groups of tool configurations that look like objects but have no name.
+/// API groups of tool configurations. Such a configuration looks like an object but has no name.
 const TOOLS: &[(&str, &str)] = &[
     ("kind.x-k8s.io", "the configuration of kind"),
     ("k3d.io", "the configuration of k3d"),
@@ -81,7 +80,7 @@ const TOOLS: &[(&str, &str)] = &[
     ("kubelet.config.k8s.io", "the configuration of a kubelet"),
     ("apiserver.config.k8s.io", "the configuration of an API server"),
     ("audit.k8s.io", "the configuration of an API server"),
-    ("kustomize.config.k8s.io", "a kustomization, which has another name: kustomization.yaml"),
+    ("kustomize.config.k8s.io", "a kustomization, which must be named kustomization.yaml"),
 ];
 
 /// Returns whether a path is that of a `Chart.yaml`.
@@ -89,8 +88,8 @@ pub(super) fn may_be_chart(path: &str) -> bool {
     path.rsplit('/').next() == Some(CHART)
 }
 
-/// Returns whether a file with that name makes its directory a Helm chart, by the keys that it `has`. A manifest, which has a
-/// kind, does not.
+/// Returns whether a `Chart.yaml` makes its directory a Helm chart, judging by the keys that the file `has`. A file
+/// with a kind is a manifest and does not.
 pub(super) fn is_chart(has: impl Fn(&str) -> bool) -> bool {
     has("name") && has("version") && !has("kind")
 }
@@ -100,7 +99,7 @@ pub(crate) fn is_in_lfs(content: &[u8]) -> bool {
     pointer(content).is_some()
 }
 
-/// Returns the remedy for a pointer to Git LFS; `None` for another file.
+/// Returns the remedy for a pointer to Git LFS; `None` if the content is not such a pointer.
 pub(super) fn pointer(content: &[u8]) -> Option<&'static str> {
     if content.len() > POINTER_BYTES || !POINTERS.iter().any(|version| content.starts_with(version)) {
         return None;
@@ -109,13 +108,14 @@ pub(super) fn pointer(content: &[u8]) -> Option<&'static str> {
     let has = |key: &str| text.lines().any(|line| line.starts_with(key));
     let is_whole = has("oid sha256:") && has("size ") && !text.contains('\r') && content.starts_with(POINTERS[0]);
     Some(if is_whole {
-        "let the GitRepository say `spec.lfs: true`"
+        "set `spec.lfs: true` in the GitRepository"
     } else {
         "the pointer is not as Git LFS writes it: add the file again"
     })
 }
 
-/// Recognizes a document without apiVersion or kind, or with both but not applicable; `None` if it may be a manifest.
+/// Recognizes a document that lacks apiVersion or kind, or that has both but cannot be applied; `None` if the document
+/// may be a manifest.
 pub(super) fn document(map: &Map<String, Value>) -> Option<Flaw> {
     let flaw = |what: String, hint| Some(Flaw::new(vec![], what, Some(hint)));
     let text = |key| map.get(key).and_then(Value::as_str);
@@ -148,7 +148,7 @@ fn without_kind(map: &Map<String, Value>) -> Option<&'static str> {
     schema.contains("//json-schema.org/").then_some("a JSON Schema")
 }
 
-/// Recognizes a file with these problems, if it cannot be corrected as a manifest.
+/// Recognizes the format of a file with these problems; `None` if the problems can be fixed in the manifest.
 pub(super) fn file(path: &Arc<str>, bytes: &[u8], problems: &[Problem]) -> Option<Problem> {
     let whole = |what: &str, hint: &str| Some(Problem::new(Place::file(Arc::clone(path)), what, Some(hint)));
     if let Some((_, what, hint)) = BEGINNINGS.iter().find(|(beginning, ..)| bytes.starts_with(beginning)) {
@@ -189,8 +189,8 @@ pub(super) fn file(path: &Arc<str>, bytes: &[u8], problems: &[Problem]) -> Optio
         .then(|| Problem::new(Place::file(Arc::clone(path)), "it is the values of a Helm chart", Some(LEAVE_OUT)))
 }
 
-/// Returns the line of the first conflict marker. The whole conflict must be present; a marker at the start of a line
-/// is not YAML.
+/// Returns the line of the first conflict marker, if all markers of the conflict are present. A marker at the start of
+/// a line is not valid YAML.
 fn conflict(text: &str) -> Option<u32> {
     let numbered = || text.lines().zip(1u32..);
     let (_, line) = numbered().find(|(line, _)| line.starts_with("<<<<<<< "))?;
@@ -210,7 +210,7 @@ fn template(path: &str, text: &str, problems: &[Problem]) -> Option<u32> {
     let mut numbered = text.lines().zip(1u32..);
     let found =
         numbered.find(|(line, number)| lines.contains(number) && opens(line) && (is_helm || is_instruction(line)));
-    // Otherwise, the template may be part of an invalid value.
+    // A template may also be part of an invalid value.
     found
         .or_else(|| {
             let is_below = is_helm && parent(path).split('/').any(|directory| directory == "templates");
@@ -219,7 +219,7 @@ fn template(path: &str, text: &str, problems: &[Problem]) -> Option<u32> {
         .map(|(_, number)| number)
 }
 
-/// Returns whether a line, or its value, is a template action. In quotes it would be data.
+/// Returns whether a line, or the value in it, is an unquoted template action. A quoted action would be data.
 fn is_instruction(line: &str) -> bool {
     let line = line.trim_start().trim_start_matches("- ");
     let value = line.split_once(": ").map_or("", |(_, value)| value.trim_start());

@@ -1,4 +1,4 @@
-//! Reports how each file of a listing is used, or why it is not.
+//! Reports how each file of a listing is used, or why it is ignored.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -11,24 +11,24 @@ use mainstay_git::{Entry, EntryKind};
 /// A file and its use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileReport {
-    /// Its path from the root of the repository.
+    /// The path from the root of the repository.
     pub path: String,
-    /// Its use.
+    /// The use of the file.
     pub state: FileState,
 }
 
 /// The use of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FileState {
-    /// It is decoded into this many objects.
+    /// The file is decoded into this many objects.
     Read(usize),
-    /// It defines a kustomization, which is built.
+    /// The file defines a kustomization, which is built.
     Built,
-    /// It defines a Helm chart, which is rendered.
+    /// The file defines a Helm chart, which is rendered.
     Rendered,
-    /// It is ignored, with the reason.
+    /// The file is ignored, with the reason.
     LeftOut(String),
-    /// It is invalid, and so the commit is not applied.
+    /// The file is invalid, so the commit is not applied.
     Problems(Vec<Problem>),
 }
 
@@ -79,7 +79,7 @@ pub fn report<C: AsRef<[u8]>>(
         } else if let Some(whole) = wholes().find(|file| is_within(path, file)) {
             FileState::LeftOut(format!("it is part of {whole}"))
         } else if entry.kind == EntryKind::Symlink {
-            FileState::LeftOut("it is a symbolic link, and no manifest".to_owned())
+            FileState::LeftOut("it is a symbolic link, not a manifest".to_owned())
         } else if other_files::is_of_another_tool(path) {
             FileState::LeftOut("it is a file of another tool".to_owned())
         } else {

@@ -13,16 +13,16 @@ pub(super) enum Scalar<'a> {
     Null,
     Bool(bool),
     Int(i64),
-    /// An integer beyond `i64`.
+    /// An integer that does not fit into `i64`.
     Large(u64),
     Float(f64),
     Text(Cow<'a, str>),
 }
 
-/// Why a scalar is invalid.
+/// The reason that a scalar is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unusable {
-    /// Infinite or not a number, which JSON does not support.
+    /// Infinite or not a number. JSON does not support such values.
     NotFinite,
     /// The text does not match its tag.
     Tag,
@@ -40,12 +40,12 @@ impl Unusable {
     }
 }
 
-/// The part of a scalar that decides on its type.
+/// The part of a scalar that determines its type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TypedBy<'t> {
-    /// Its text: it is plain and has no tag.
+    /// The scalar's text, because the scalar is plain and has no tag.
     Text,
-    /// Its quotes.
+    /// The scalar's quotes.
     Quotes,
     /// The suffix of a `tag:yaml.org,2002:` tag.
     Tag(&'t str),
@@ -89,7 +89,7 @@ fn resolve_plain(text: Cow<'_, str>) -> Scalar<'_> {
         ".nan" | ".NaN" | ".NAN" => return Scalar::Float(f64::NAN),
         _ => {}
     }
-    // A text longer than any useful float is a string. The limit keeps parsing linear.
+    // A string longer than any useful float is not parsed as a number. The limit keeps parsing linear.
     if text.len() > 512 || !text.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '+' | '-' | '.')) {
         return Scalar::Text(text);
     }
@@ -168,8 +168,8 @@ fn is_float(text: &str) -> bool {
 }
 
 impl Scalar<'_> {
-    /// Converts the scalar to a value. A whole number that fits becomes an integer in any notation, because
-    /// Kubernetes' integer fields refuse `1000.0`.
+    /// Converts the scalar to a value. A whole number that fits into an integer becomes an integer in any notation,
+    /// because integer fields of Kubernetes refuse `1000.0`.
     pub(super) fn into_value(self) -> Result<Value, Unusable> {
         Ok(match self {
             Self::Null => Value::Null,

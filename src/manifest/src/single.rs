@@ -1,4 +1,4 @@
-//! Reads the documents of other texts than manifests into values, as `kubectl` does: within the limits, and strictly.
+//! Reads the documents of texts that are not manifests into values, strictly, as `kubectl` does, and within the limits.
 
 use serde_json::{Map, Value};
 
@@ -8,13 +8,14 @@ use super::limits::{Budget, Limits, larger_than};
 use super::load::load;
 use super::tokens::Yaml;
 
-/// The line, from 1, or 0 if unknown, and the fault of a text. It may quote keys.
+/// The error of a text: the line, from 1 (0 if the line is unknown), and the description. The description may quote
+/// keys.
 pub(crate) type TextFault = (u32, String);
 
 /// Returns the values of all documents with content.
 ///
 /// # Errors
-/// The first fault.
+/// The first error.
 pub(crate) fn read_documents(text: &str, limits: &Limits) -> Result<Vec<Value>, TextFault> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut budget = Budget::new(limits, text.len());
@@ -40,16 +41,16 @@ pub(crate) fn read_documents(text: &str, limits: &Limits) -> Result<Vec<Value>, 
     Ok(all)
 }
 
-/// Returns the fields of the only document; empty without a document.
+/// Returns the fields of the only document. Without a document, they are empty.
 ///
 /// # Errors
-/// The first fault.
+/// The first error.
 pub(crate) fn read_fields(text: &str, limits: &Limits) -> Result<Map<String, Value>, TextFault> {
     let mut documents = read_documents(text, limits)?.into_iter().filter(|document| !document.is_null());
     match (documents.next(), documents.next()) {
         (None, _) => Ok(Map::new()),
         (Some(Value::Object(fields)), None) => Ok(fields),
-        (Some(_), None) => Err((0, "it is no map".to_owned())),
+        (Some(_), None) => Err((0, "it is not a map".to_owned())),
         (Some(_), Some(_)) => Err((0, "it has more than one document".to_owned())),
     }
 }
@@ -78,7 +79,7 @@ mod tests {
     fn a_problem_has_its_line() {
         let wrong = |text: &str| fields(text).unwrap_err();
         assert_eq!(wrong("a: 1\n---\nb: 1\n"), (0, "it has more than one document".to_owned()));
-        assert_eq!(wrong("- a\n"), (0, "it is no map".to_owned()));
+        assert_eq!(wrong("- a\n"), (0, "it is not a map".to_owned()));
         assert_eq!(wrong("# x\n---\na: [\n").0, 3);
         assert_eq!(wrong("a: 1\nb: 2\na: 3\n").0, 3);
         assert_eq!(wrong("a: 1\n--- b\n").0, 2);

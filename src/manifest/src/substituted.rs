@@ -1,7 +1,7 @@
 //! Reads the text of an object after substitution, within the limits and with all checks of a document.
 //!
-//! Invariant: the result is one object, an ignored object, or a fault. Several documents, or a list, are faults: the
-//! user did not write them.
+//! Invariant: the result is one object, an ignored object, or an error. Several documents and lists are errors, because
+//! the user did not write them.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use super::load::load;
 use super::tokens::{Mark, Yaml};
 use mainstay_object::{Names, Object, Place};
 
-/// Parses a text as a map. The error may quote keys.
+/// Parses a text as a map. Errors may quote keys.
 pub fn read_value(text: &str, limits: &Limits) -> Result<Map<String, Value>, String> {
     if text.len() > limits.document {
         return Err(format!("it is {}", larger_than(limits.document)));
@@ -32,11 +32,11 @@ pub fn read_value(text: &str, limits: &Limits) -> Result<Map<String, Value>, Str
     match (loaded.faults.into_iter().next(), loaded.value) {
         (Some(fault), _) => Err(fault.what),
         (None, Value::Object(map)) => Ok(map),
-        (None, _) => Err("it is no map".to_owned()),
+        (None, _) => Err("it is not a map".to_owned()),
     }
 }
 
-/// Decodes the object in a map like any other; `None` if it is ignored. The errors may quote keys.
+/// Decodes the object in a map like any other; `None` if the object is ignored. Errors may quote keys.
 pub fn read_object(map: Map<String, Value>, place: &Place) -> Result<Option<Arc<Object>>, Vec<String>> {
     let mark = Mark { line: place.line, column: place.column };
     let (form, decryption) = (Form::Final, &Decryption::NotConfigured);

@@ -1,4 +1,4 @@
-//! Tests of decoded objects and of problems.
+//! Tests of decoded objects, and of problems.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +13,7 @@ mod encrypted;
 mod left_out;
 mod recognise;
 
-/// Limits with a stopped clock: a slow machine must not affect the results.
+/// Limits with a stopped clock, so that a slow machine does not affect the results.
 fn limits() -> Limits {
     Limits::new(|| Duration::ZERO)
 }
@@ -46,7 +46,7 @@ fn decode_files(files: &[(&str, &str)]) -> Decoded {
     decode_bytes(&files, &DecodeCache::default(), &limits())
 }
 
-/// Returns objects with their places, then problems, one per line.
+/// Returns objects with their locations, followed by problems, one per line.
 fn shown(decoded: &Decoded) -> String {
     let objects = decoded.objects.iter().map(|object| format!("{} @ {}", object.key, object.place));
     objects.chain(decoded.problems.iter().map(ToString::to_string)).collect::<Vec<_>>().join("\n")
@@ -252,7 +252,7 @@ fn kustomizations_are_named_and_links_and_submodules_are_not_followed() {
         shown(&decoded),
         "\
 c: symbolic links are not followed (put the files themselves there, or name it in .mainstayignore)
-e: the submodule is not fetched (let the GitRepository say `submodules: true` and name it in .gitmodules, or name it in .mainstayignore)"
+e: the submodule is not fetched (set `submodules: true` in the GitRepository and name it in .gitmodules, or name it in .mainstayignore)"
     );
 }
 

@@ -1,6 +1,6 @@
 //! A document as a sequence of tokens, the same for YAML and JSON.
 //!
-//! Invariant: no text of a fault comes from the document. A fault states the problem and its position.
+//! Invariant: no text of an error comes from the document. An error states the problem and its position.
 
 use std::borrow::Cow;
 
@@ -15,7 +15,7 @@ pub(super) struct Mark {
     pub(super) column: u32,
 }
 
-/// A fault at a position.
+/// An error at a position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Fault {
     pub(super) mark: Mark,
@@ -33,14 +33,14 @@ impl Fault {
     }
 }
 
-/// A token of a document. `anchor` is the number to which an alias refers; 0 means none.
+/// A token of a document. `anchor` is the number by which aliases refer to the value; 0 means none.
 #[derive(Debug, PartialEq)]
 pub(super) enum Token<'t> {
-    /// A scalar, or why it is invalid.
+    /// A scalar, or the reason that it is invalid.
     Scalar {
         value: Result<Scalar<'t>, Unusable>,
         anchor: usize,
-        /// Whether it is `<<`, which requests a merge if it is a key.
+        /// Whether the scalar is `<<`. As a key, it requests a merge.
         merge: bool,
     },
     List {
@@ -54,7 +54,7 @@ pub(super) enum Token<'t> {
     Alias(usize),
 }
 
-/// The tokens of one document; `None` at its end.
+/// The tokens of one document. The end of the document is `None`.
 pub(super) trait Tokens<'t> {
     fn next(&mut self) -> Result<Option<(Token<'t>, Mark)>, Fault>;
 }
@@ -69,7 +69,7 @@ impl<'t> Yaml<'t> {
     pub(super) fn new(text: &'t str, depth: usize) -> Self {
         let mut options = Options::default();
         options.set_emit_comments(false);
-        // The limit of `Loader` is lower, and its message names the limit.
+        // The limit of `Loader` is lower, and the message of `Loader` names it.
         options.flow_nesting_limit = depth + 10;
         options.block_nesting_limit = depth + 10;
         Self { parser: Parser::new_from_str_with_options(text, options), ended: false }
@@ -138,7 +138,7 @@ fn scan_fault(kind: &ErrorKind, mark: Mark) -> Fault {
         ErrorKind::RecursionLimitExceeded => Fault::new(mark, "the document is nested too deeply"),
         ErrorKind::ExpectedDocumentStart => Fault::new(mark, "invalid YAML: there is no document after a directive")
             .with_hint("remove the line that begins with `%`"),
-        // Only these messages of the parser repeat a part of the document.
+        // Only these messages of the parser can quote a part of the document.
         ErrorKind::UnexpectedCharacter { .. } => Fault::new(mark, "invalid YAML: unexpected character"),
         ErrorKind::Custom(_) | ErrorKind::InputIo { .. } | ErrorKind::InputDecoding { .. } => {
             Fault::new(mark, "invalid YAML")

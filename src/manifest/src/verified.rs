@@ -1,4 +1,4 @@
-//! Verifies a SOPS-encrypted file, for decrypting its documents.
+//! Verifies a SOPS-encrypted file, so that its documents can be decrypted.
 //!
 //! Invariant: no part of a changed file is decrypted.
 
@@ -17,7 +17,7 @@ use mainstay_object::{Place, Step};
 /// Verifies a file. The result is empty if the file is not encrypted.
 ///
 /// # Errors
-/// The problems with their places.
+/// The problems with their locations.
 pub fn verified(
     path: &Arc<str>,
     content: &[u8],

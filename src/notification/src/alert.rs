@@ -10,7 +10,7 @@ use mainstay_api::alert::EventSeverity;
 
 /// Maximum memory of the compiled expressions of a list, in bytes.
 const COMPILED: usize = 128 << 10;
-/// Kinds that have messages.
+/// Kinds about which there are messages.
 const KINDS: [&str; 7] = ["GitSync", "Function", "GitRepository", "OCIRepository", "HelmChart", "Receiver", "APIRule"];
 const ALL: &str = "*";
 
@@ -23,20 +23,20 @@ pub struct Selection {
     excluded: RegexSet,
     metadata: BTreeMap<String, String>,
     name: String,
-    /// Why some sources send nothing; empty if all may.
+    /// Why some sources never match a message; empty if all may match.
     pub without_effect: Vec<String>,
 }
 
 #[derive(Clone, Debug)]
 struct Source {
     kind: &'static str,
-    /// `None`: all objects.
+    /// Name of the objects; `None` for all objects.
     name: Option<String>,
     namespace: String,
     labels: BTreeMap<String, String>,
 }
 
-/// Returns our kind for the kind of a source.
+/// Returns Mainstay's kind for the kind of a source.
 fn kind_of(kind: &str) -> Option<&'static str> {
     if matches!(kind, "Kustomization" | "HelmRelease") {
         return Some("GitSync");
@@ -45,7 +45,8 @@ fn kind_of(kind: &str) -> Option<&'static str> {
 }
 
 impl Selection {
-    /// Reads an Alert of this namespace and name. `may_cross`: it may select objects of other namespaces.
+    /// Reads the spec of an Alert with this namespace and name. `may_cross` allows it to select objects of other
+    /// namespaces.
     ///
     /// # Errors
     /// All problems of the spec.
@@ -102,7 +103,7 @@ impl Selection {
         })
     }
 
-    /// Returns the notice with the fields of the Alert, if severity and text are selected.
+    /// Returns the notice with the fields of the Alert, if the Alert selects its severity and text.
     pub fn select(&self, notice: &Notice) -> Option<Notice> {
         let is_severe = self.severity == EventSeverity::Info || notice.severity == Severity::Error;
         let is_included = || self.included.as_ref().is_none_or(|list| list.is_match(&notice.message));
@@ -114,11 +115,11 @@ impl Selection {
     }
 }
 
-/// Names the expressions that are invalid, or the list if it is too large as a whole.
+/// Returns the problem of an invalid list: the invalid expression, or that the list as a whole is too large.
 fn invalid(list: &[String], field: &str) -> String {
     let wrong = list.iter().position(|one| RegexSetBuilder::new([one]).size_limit(COMPILED).build().is_err());
     match wrong {
-        Some(at) => format!("spec.{field}[{at}]: is no regular expression in RE2's syntax, or needs more than 128 KiB"),
+        Some(at) => format!("spec.{field}[{at}]: is not a regular expression (RE2 syntax), or needs more than 128 KiB"),
         None => format!("spec.{field}: needs more than 128 KiB; shorten the expressions"),
     }
 }
@@ -173,7 +174,7 @@ mod tests {
         assert!(read(spec("a"), true).unwrap().has("GitSync", "other", "x", &BTreeMap::new()));
         let problems = read(spec("("), false).unwrap_err();
         assert!(problems[0].starts_with("spec.eventSources[0].namespace: an Alert of this namespace"), "{problems:?}");
-        assert!(problems[1].starts_with("spec.inclusionList[0]: is no regular expression"), "{problems:?}");
+        assert!(problems[1].starts_with("spec.inclusionList[0]: is not a regular expression"), "{problems:?}");
         let problems = read(spec(&"(a{1000}){1000}".repeat(2)), true).unwrap_err();
         assert!(problems[0].contains("128 KiB"), "{problems:?}");
     }

@@ -1,13 +1,15 @@
 //! Messages for chats, incident services and Git hosts.
 //!
-//! A [`Notice`] is a message of the agent with what a receiver must know. A [`Selection`] is a valid Alert: it selects
-//! notices. A [`Queue`] belongs to one Provider: it sums up storms, drops repetitions and tries again. A [`Target`] is a
-//! valid Provider: it turns a notice into a [`Request`], and an answer into an [`Outcome`].
+//! A [`Notice`] is a message of the agent with everything that a receiver needs to know. A [`Selection`] is a valid
+//! Alert, which selects notices. A [`Queue`] belongs to one Provider. It sums up notices beyond the budget, drops
+//! repetitions, and retries. A [`Target`] is a valid Provider. It turns a notice into a [`Request`], and a response
+//! into an [`Outcome`].
 //!
 //! Invariant: everything here is pure. Time is an argument.
-//! Invariant: no text of this crate holds a value of a Secret. A [`Request`] does not show its address and its headers.
+//! Invariant: no message of this crate contains a value of a Secret. The `Debug` output of a [`Request`] contains
+//! neither its address nor its headers.
 //!
-//! Not here: watches, Secrets and connections. They are in the agent.
+//! Not here: watches, Secrets and connections, which are in the agent.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods))]
 
 mod alert;

@@ -1,4 +1,4 @@
-//! A message of the agent with what a receiver must know.
+//! A message of the agent with everything that a receiver needs to know.
 
 use std::collections::BTreeMap;
 
@@ -38,11 +38,11 @@ pub enum Priority {
 /// The state of a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommitState {
-    /// It is held back.
+    /// The commit is held back.
     Pending,
-    /// It is applied.
+    /// The commit is applied.
     Success,
-    /// It is not applied in full.
+    /// The commit is not applied in full.
     Failure,
 }
 
@@ -53,17 +53,17 @@ pub struct Notice {
     pub kind: String,
     /// `apiVersion` of the resource.
     pub api_version: String,
-    /// Its namespace.
+    /// Namespace of the resource.
     pub namespace: String,
-    /// Its name.
+    /// Name of the resource.
     pub name: String,
-    /// Its uid, if known.
+    /// UID of the resource, if known.
     pub uid: Option<String>,
     /// The managed object that the message is about, if there is one.
     pub object: Option<String>,
     /// The severity.
     pub severity: Severity,
-    /// The order in which it is sent.
+    /// The priority, which determines the order of sending.
     pub priority: Priority,
     /// The reason as one word.
     pub reason: String,
@@ -75,7 +75,7 @@ pub struct Notice {
     pub commit: Option<(String, CommitState)>,
     /// Facts such as `revision`, `who` and `fields`.
     pub details: BTreeMap<String, String>,
-    /// Fields of the Alert.
+    /// Fields that the Alert adds.
     pub metadata: BTreeMap<String, String>,
     /// Messages with equal keys are repetitions.
     pub key: String,
@@ -87,13 +87,13 @@ impl Notice {
         format!("{}/{}.{}", self.kind.to_lowercase(), self.name, self.namespace)
     }
 
-    /// Returns what keeps its order: the managed object, or the resource.
+    /// Returns the topic, within which notices keep their order: the managed object, or the resource.
     pub(crate) fn topic(&self) -> String {
         let object = self.object.as_deref().unwrap_or_default();
         format!("{}/{}/{}/{object}", self.kind, self.namespace, self.name)
     }
 
-    /// Returns details and metadata. A detail wins, so no Alert disguises the commit.
+    /// Returns details and metadata. A detail takes precedence, so that no Alert can replace the commit.
     pub(crate) fn fields(&self) -> BTreeMap<&str, &str> {
         let all = self.metadata.iter().chain(&self.details);
         all.map(|(name, value)| (name.as_str(), value.as_str())).collect()
@@ -119,7 +119,7 @@ impl Notice {
         hex::encode(&digest.finalize()[..16])
     }
 
-    /// Returns the approximate memory, in bytes.
+    /// Returns the approximate memory of the notice, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         let texts =
             [&self.kind, &self.api_version, &self.namespace, &self.name, &self.reason, &self.message, &self.key];

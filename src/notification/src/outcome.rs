@@ -9,46 +9,47 @@ use crate::provider_type::ProviderType;
 /// The outcome of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The service took the notice.
+    /// The service accepted the notice.
     Delivered,
-    /// The service did not take it now.
+    /// The service did not accept the notice, but may accept it later.
     Retry {
         /// The cause.
         why: String,
-        /// The delay that the service asks for.
+        /// The delay that the service requests.
         after: Option<Duration>,
     },
-    /// The service does not take this notice at all.
+    /// The service will never accept this notice.
     Refused(String),
 }
 
 impl Outcome {
-    /// Judges an answer.
+    /// Returns the outcome for a response.
     pub fn of(kind: ProviderType, status: u16, after: Option<Duration>, body: &[u8]) -> Self {
         let retry = |why: String| Self::Retry { why, after };
         match status {
             200..=299 => match error_of(kind, body) {
                 None => Self::Delivered,
-                // `invalid_blocks`, `msg_too_long` and the like are about the message.
+                // `invalid_blocks`, `msg_too_long` and similar errors are about the message.
                 Some(error) if error.starts_with("msg_") || error.starts_with("invalid_b") => {
                     Self::Refused(format!("the service answers {error}"))
                 }
                 Some(error) => retry(format!("the service answers {error}")),
             },
-            // These statuses blame the message. A message of the same form was or will be accepted.
+            // These statuses mean that the message is invalid. Other messages may still be accepted.
             400 | 413 | 422 => Self::Refused(format!("the service refuses the message (status {status})")),
             401 | 403 => retry(format!("the service refuses the credentials (status {status}); correct the Secret")),
             404 | 410 => retry(format!("the address does not exist at the service (status {status}); correct it")),
             300..=399 => {
                 retry(format!("the service redirects (status {status}), which is not followed; correct the address"))
             }
-            429 => retry("the service takes no more messages for now (status 429)".to_owned()),
+            429 => retry("the service limits the rate of messages (status 429)".to_owned()),
             _ => retry(format!("the service answers with status {status}")),
         }
     }
 }
 
-/// Slack answers 200 in any case, and says in the body whether it took the message. Returns the error as one word.
+/// Slack responds with 200 in any case; the body says whether Slack accepted the message. Returns the error in the body
+/// as one word.
 fn error_of(kind: ProviderType, body: &[u8]) -> Option<String> {
     if kind != ProviderType::Slack {
         return None;

@@ -5,9 +5,9 @@ use crate::notice::{Notice, Severity};
 /// A supported type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProviderType {
-    /// Any server: the event as JSON.
+    /// Any server, which receives the event as JSON.
     Generic,
-    /// The same, signed.
+    /// Same as `Generic`, with a signature.
     GenericHmac,
     /// Slack, by a webhook or with a token.
     Slack,
@@ -87,12 +87,12 @@ impl ProviderType {
         WORDS.iter().map(|(_, word)| *word)
     }
 
-    /// Returns whether it reports the state of commits only.
+    /// Returns whether the type reports only the state of commits.
     pub(crate) const fn is_commit_status(self) -> bool {
         matches!(self, P::Github | P::Gitlab | P::Gitea | P::Bitbucket | P::AzureDevops)
     }
 
-    /// Returns whether it takes a notice.
+    /// Returns whether the type can send a notice.
     pub fn takes(self, notice: &Notice) -> bool {
         match self {
             _ if self.is_commit_status() => notice.commit.is_some(),
@@ -101,7 +101,7 @@ impl ProviderType {
         }
     }
 
-    /// Returns the address that is used if none is given.
+    /// Returns the default address of the type, if it has one.
     pub(crate) const fn default_address(self) -> Option<&'static str> {
         match self {
             P::Telegram => Some("https://api.telegram.org"),
@@ -112,7 +112,7 @@ impl ProviderType {
         }
     }
 
-    /// Returns whether `spec.channel` is required, with its meaning.
+    /// Returns the meaning of `spec.channel` if the type requires it.
     pub(crate) const fn channel(self) -> Option<&'static str> {
         match self {
             P::Telegram => Some("the id of the chat"),

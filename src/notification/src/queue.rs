@@ -1,10 +1,11 @@
 //! The notices that wait for one Provider.
 //!
 //! Invariant: at most `per_minute` notices are sent in any minute, failures first. Routine notices beyond half of the
-//! budget are counted, and one notice sums them up.
+//! budget are only counted, and one notice sums them up.
 //! Invariant: the order of notices about one object is kept.
-//! Invariant: memory is bounded in bytes. A notice that does not fit is counted.
-//! Invariant: a repetition within five minutes is dropped. A state that changed meanwhile is no repetition.
+//! Invariant: memory is bounded in bytes. A notice that does not fit is only counted.
+//! Invariant: a notice that repeats an earlier one within five minutes is dropped. If the state changed in between, it
+//! is not a repetition.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
@@ -13,22 +14,23 @@ use crate::notice::{Notice, Priority, Severity};
 use crate::outcome::Outcome;
 
 const MINUTE: Duration = Duration::from_secs(60);
-/// Time in which a repetition is dropped.
+/// Time within which a repetition is dropped.
 const REPEATED: Duration = Duration::from_secs(300);
-/// Time in which a notice is tried again.
+/// Time for which a notice is retried.
 const TRIED: Duration = Duration::from_secs(3600);
 /// Delays between attempts: the first one, doubled up to the last one.
 const FIRST: Duration = Duration::from_secs(1);
 const LAST: Duration = Duration::from_secs(60);
 /// Maximum memory of all waiting notices, in bytes.
 const BYTES: usize = 256 << 10;
-/// Number of budgets of failures, and of states, that wait. A later one is counted, since it would be late by minutes.
+/// Number of minutes' budgets of failures, and of states, that may wait. A further notice would be minutes late, so it
+/// is only counted.
 const MINUTES: usize = 4;
 /// Maximum number of known keys.
 const KEYS: usize = 2048;
-/// Maximum number of reasons that a sum names.
+/// Maximum number of reasons that a summary lists.
 const REASONS: usize = 8;
-/// The budget of a Provider that names none.
+/// The budget of a Provider that does not set one.
 const PER_MINUTE: u32 = 20;
 
 /// The next step.
@@ -61,13 +63,13 @@ struct More {
 #[derive(Debug)]
 pub struct Queue {
     per_minute: usize,
-    /// By priority.
+    /// Waiting notices by priority.
     waiting: [VecDeque<Item>; 3],
     bytes: usize,
     in_flight: Option<Item>,
     /// Times and priorities of the notices of the last minute.
     sent: VecDeque<(Duration, Priority)>,
-    /// Keys with their time and topic.
+    /// Keys of recent notices, with their time and topic.
     recent: HashMap<String, (Duration, String)>,
     more: Option<Box<More>>,
     failures: u32,
@@ -96,7 +98,7 @@ impl Queue {
         self.per_minute = per_minute.unwrap_or(PER_MINUTE).max(2) as usize;
     }
 
-    /// Ends the wait after failures, because the settings changed.
+    /// Ends the wait after failures, because the settings of the Provider changed.
     pub fn retry_now(&mut self) {
         (self.failures, self.retry_at) = (0, Duration::ZERO);
     }
@@ -124,7 +126,7 @@ impl Queue {
         self.shed(now);
     }
 
-    /// Returns what is due.
+    /// Returns the next step.
     pub fn next(&mut self, now: Duration) -> Next {
         if self.in_flight.is_some() {
             return Next::Idle;
@@ -156,7 +158,7 @@ impl Queue {
         Next::Send(Box::new(notice))
     }
 
-    /// Takes the outcome of the notice in flight.
+    /// Handles the outcome of the notice in flight.
     pub fn settle(&mut self, outcome: &Outcome, now: Duration) {
         let Some(item) = self.in_flight.take() else { return };
         match outcome {
@@ -180,7 +182,7 @@ impl Queue {
         *self = Self { per_minute: self.per_minute, ..Self::default() };
     }
 
-    /// Maximum number of notices of a priority in a minute. The rest is reserved for higher ones.
+    /// Maximum number of notices of a priority in a minute. The rest of the budget is reserved for higher priorities.
     fn cap(&self, priority: Priority) -> usize {
         match priority {
             Priority::Failure => self.per_minute,
@@ -199,8 +201,8 @@ impl Queue {
         }
     }
 
-    /// Returns whether a notice repeats an earlier one, and records it. A new state of a resource makes its other states
-    /// unknown again.
+    /// Returns whether a notice repeats an earlier one, and records it. When a resource has a new state, notices about
+    /// its other states no longer count as repetitions.
     fn is_repeated(&mut self, notice: &Notice, now: Duration) -> bool {
         let topic = notice.topic();
         if notice.object.is_none() {
@@ -219,7 +221,7 @@ impl Queue {
         false
     }
 
-    /// Moves earlier notices about an object before its failure.
+    /// Moves waiting notices about an object before the failure of the object, to keep their order.
     fn promote(&mut self, topic: &str) {
         for priority in [Priority::State, Priority::Routine] {
             let of = &mut self.waiting[at(priority)];
@@ -233,7 +235,7 @@ impl Queue {
         }
     }
 
-    /// Counts the notices that were tried for an hour.
+    /// Removes notices that were retried for an hour, and counts them.
     fn give_up(&mut self, now: Duration) {
         for priority in [Priority::Failure, Priority::State, Priority::Routine] {
             while self.waiting[at(priority)].front().is_some_and(|item| item.offered + TRIED <= now) {
@@ -244,7 +246,8 @@ impl Queue {
         }
     }
 
-    /// Counts notices until the others fit: of the least important ones the oldest first.
+    /// Removes notices until the others fit into memory, and counts the removed ones. The least important notices are
+    /// removed first, and among these the oldest.
     fn shed(&mut self, now: Duration) {
         while self.bytes > BYTES {
             let Some(item) = self.waiting.iter_mut().rev().find_map(VecDeque::pop_front) else { break };
@@ -268,7 +271,7 @@ impl Queue {
         }
     }
 
-    /// Adds the notice with the sum once it is due, and no earlier than the receiver answers again.
+    /// Adds the summary once it is due, but not before the receiver responds again.
     fn sum_up(&mut self, now: Duration) {
         if self.failures > 0 || self.more.as_ref().is_none_or(|more| more.since + MINUTE > now) {
             return;

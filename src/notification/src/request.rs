@@ -6,11 +6,11 @@ use http::{HeaderName, HeaderValue, Method, Request as HttpRequest};
 use mainstay_object::Secret;
 use serde_json::Value;
 
-/// The name by which services know the sender.
+/// The sender's name in messages to services.
 pub(crate) const REPORTER: &str = "mainstay";
 const AGENT: &str = concat!("mainstay/", env!("CARGO_PKG_VERSION"));
 
-/// A request. Neither its address nor its headers are shown.
+/// A request. `Debug` shows neither its address nor its headers.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Request {
     pub(crate) method: Method,
@@ -26,7 +26,7 @@ impl fmt::Debug for Request {
 }
 
 impl Request {
-    /// A POST of JSON.
+    /// Returns a POST request with JSON.
     pub(crate) fn post(url: impl Into<String>, body: &Value) -> Self {
         let headers = vec![("content-type".to_owned(), Secret::new("application/json".to_owned()))];
         let body = body.to_string().into_bytes();

@@ -15,13 +15,13 @@ use mainstay_object::Secret;
 const LONGEST: usize = 8 << 10;
 const TIMEOUT: Duration = Duration::from_secs(15);
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(60);
-/// Headers that only the client sets.
+/// Headers that only the HTTP client may set.
 const RESERVED: [&str; 5] = ["host", "content-length", "transfer-encoding", "connection", "upgrade"];
 
 /// A valid Provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// Its type.
+    /// Type of the Provider.
     pub kind: ProviderType,
     /// Maximum time of a request.
     pub timeout: Duration,
@@ -34,10 +34,10 @@ pub struct Target {
 }
 
 impl Target {
-    /// Reads a Provider and the data of the Secret that its `secretRef` names.
+    /// Reads a Provider and the data of the Secret in its `secretRef`.
     ///
     /// # Errors
-    /// All problems, without values.
+    /// All problems, without values of the Secret.
     pub fn new(spec: &ProviderSpec, secret: Option<&BTreeMap<String, ByteString>>) -> Result<Self, Vec<String>> {
         let mut problems = Vec::new();
         let Some(kind) = ProviderType::parse(&spec.kind) else {
@@ -50,7 +50,7 @@ impl Target {
             let text =
                 text.filter(|text| text.len() <= LONGEST && (key == "headers" || !text.contains(char::is_control)));
             if text.is_none() {
-                problems.push(format!("{key} of the Secret: is no line of text of at most 8 KiB"));
+                problems.push(format!("{key} of the Secret: must be one line of at most 8 KiB"));
             }
             text.filter(|text| !text.is_empty()).map(str::to_owned)
         };
@@ -69,7 +69,7 @@ impl Target {
         }
         let timeout = spec.timeout.map_or(TIMEOUT, |span| span.0);
         if timeout.is_zero() || timeout > LONGEST_TIMEOUT {
-            problems.push("spec.timeout: is between 1ms and 60s".to_owned());
+            problems.push("spec.timeout: must be between 1ms and 60s".to_owned());
         }
         let Some(address) = address.filter(|_| problems.is_empty()) else { return Err(problems) };
         Ok(Self {
@@ -84,7 +84,7 @@ impl Target {
         })
     }
 
-    /// Returns the host of the address, which may be shown.
+    /// Returns the host of the address. Unlike the rest of the address, it may be shown.
     pub fn host(&self) -> &str {
         self.address.expose().host_str().unwrap_or_default()
     }
@@ -121,16 +121,16 @@ fn address_of(kind: ProviderType, address: Option<&str>, problems: &mut Vec<Stri
     };
     let url = Url::parse(address).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
     let Some(url) = url.filter(|url| url.host_str().is_some_and(|host| !host.is_empty())) else {
-        problems.push("spec.address: is no URL with http or https".to_owned());
+        problems.push("spec.address: must be an http or https URL".to_owned());
         return None;
     };
-    // A DSN of Sentry has its key there.
+    // In a DSN of Sentry, the user name is the key.
     let has_login = !url.username().is_empty() || url.password().is_some();
     if has_login && kind != ProviderType::Sentry {
         problems.push("spec.address: credentials belong into the Secret, not into the address".to_owned());
     }
     if kind == ProviderType::Sentry && url.username().is_empty() {
-        problems.push("spec.address: is no DSN of Sentry, such as https://KEY@HOST/PROJECT".to_owned());
+        problems.push("spec.address: must be a Sentry DSN, such as https://KEY@HOST/PROJECT".to_owned());
     }
     Some(url)
 }
@@ -138,13 +138,13 @@ fn address_of(kind: ProviderType, address: Option<&str>, problems: &mut Vec<Stri
 /// Reads a map of headers.
 fn headers_of(text: &str, problems: &mut Vec<String>) -> Vec<(String, Secret<String>)> {
     let Ok(map) = serde_yaml::from_str::<BTreeMap<String, String>>(text) else {
-        problems.push("headers of the Secret: is no map of texts in YAML".to_owned());
+        problems.push("headers of the Secret: must be a YAML map of strings".to_owned());
         return Vec::new();
     };
     for name in map.keys() {
         let known = HeaderName::try_from(name.as_str()).ok();
         if known.is_none_or(|name| RESERVED.contains(&name.as_str())) {
-            // The name may be part of a value that was pasted into the wrong place.
+            // The name is not shown, because it may be a part of a value that was pasted into the wrong field.
             problems.push("headers of the Secret: a name is invalid, or the client sets this header itself".to_owned());
         }
     }
@@ -182,7 +182,11 @@ mod tests {
         for (spec, secret, expected) in [
             (json!({"type": "nats"}), vec![], "spec.type: \"nats\" is not supported; use one of generic,"),
             (json!({"type": "generic"}), vec![], "spec.address: is missing"),
-            (json!({"type": "generic", "address": "ftp://canary"}), vec![], "spec.address: is no URL"),
+            (
+                json!({"type": "generic", "address": "ftp://canary"}),
+                vec![],
+                "spec.address: must be an http or https URL",
+            ),
             (
                 json!({"type": "generic", "address": "https://u:canary@host"}),
                 vec![],
@@ -190,14 +194,18 @@ mod tests {
             ),
             (json!({"type": "telegram", "channel": "1"}), vec![], "spec.secretRef: telegram needs a Secret"),
             (json!({"type": "telegram"}), vec![("token", "canary")], "spec.channel: is missing; telegram needs the id"),
-            (json!({"type": "sentry", "address": "https://host/1"}), vec![], "spec.address: is no DSN"),
+            (json!({"type": "sentry", "address": "https://host/1"}), vec![], "spec.address: must be a Sentry DSN"),
             (json!({"type": "generic", "address": "https://h", "proxy": "canary"}), vec![], "spec.proxy: is not"),
-            (json!({"type": "generic", "address": "https://h", "timeout": "2m"}), vec![], "spec.timeout: is between"),
+            (
+                json!({"type": "generic", "address": "https://h", "timeout": "2m"}),
+                vec![],
+                "spec.timeout: must be between",
+            ),
             (json!({"type": "generic", "address": "https://h"}), vec![("headers", "Host: canary")], "headers of the"),
             (
                 json!({"type": "generic", "address": "https://h"}),
                 vec![("headers", "[canary]")],
-                "headers of the Secret: is",
+                "headers of the Secret: must be",
             ),
             (
                 json!({"type": "generic", "address": "https://h"}),
@@ -207,7 +215,7 @@ mod tests {
             (
                 json!({"type": "generic", "address": "https://h"}),
                 vec![("token", "a\ncanary")],
-                "token of the Secret: is no",
+                "token of the Secret: must be one line",
             ),
         ] {
             let problems = read(spec.clone(), &secret).unwrap_err();

@@ -1,6 +1,6 @@
 //! Decides whether a value in a server's message may be a secret, by the path of its field and by its form.
 //!
-//! Invariant: long or multi-field values, which cannot be classified, count as secret.
+//! Invariant: a value that is long or consists of several fields cannot be classified, and counts as secret.
 //!
 //! Not here: Secrets themselves. No value of a Secret is shown.
 
@@ -8,7 +8,7 @@
 const MAX_VALUE: usize = 120;
 /// Minimum length of a run of letters and digits that counts as a key or token rather than a name.
 const RUN: usize = 20;
-/// Words in a field's name, or a parent's, that mark its content as secret.
+/// Words in the name of a field, or of one of its parents, that mark the content as secret.
 const WORDS: &[&str] = &[
     "password",
     "passwd",
@@ -25,13 +25,13 @@ const WORDS: &[&str] = &[
     "access-key",
     "bearer",
 ];
-/// Words that mark only the field itself, or the name of an environment variable.
+/// Words that mark a field as secret only in its own name, or in the name of an environment variable.
 const LAST_WORDS: &[&str] = &["secret", "token", "auth", "dsn", "cert", "pem", "signature", "connectionstring"];
 /// Prefixes of tokens.
 const TOKENS: &[&str] =
     &["ghp_", "gho_", "ghs_", "github_pat_", "glpat-", "xox", "eyj", "sk-", "akia", "hvs.", "basic ", "bearer "];
 
-/// Returns whether a value, as a server writes it, may be a secret in the field with this path.
+/// Returns whether a value, in the form in which a server writes it, may be a secret in the field with this path.
 pub(super) fn may_be_secret(path: &str, value: &str) -> bool {
     let value = value.trim();
     if value.is_empty() || value.len() > MAX_VALUE {
@@ -72,7 +72,7 @@ fn is_secret_value(value: &str) -> bool {
         || value.split(|c: char| !c.is_ascii_alphanumeric() && !matches!(c, '+' | '/' | '_')).any(is_random)
 }
 
-/// Returns whether a run is random: long, with letters of both cases and digits.
+/// Returns whether a run of characters looks random: it is long, with letters of both cases and digits.
 fn is_random(run: &str) -> bool {
     let has = |is: fn(&u8) -> bool| run.as_bytes().iter().any(is);
     run.len() >= RUN && has(u8::is_ascii_lowercase) && has(u8::is_ascii_uppercase) && has(u8::is_ascii_digit)

@@ -1,10 +1,10 @@
 //! Standard cron expressions: computes times from five fields in a time zone.
 //!
-//! The fields have the meaning of Vixie's cron and of CronJobs. Sunday is 0 or 7. If both the day of the month and
-//! the day of the week are restricted, a day that matches either counts. The `cron` crate differs: six fields, days
-//! of the week from 1, and both must match. It is used here for local times without a zone. A time that the clock
-//! skips in spring moves forward by the skipped time (02:30 becomes 03:30). A time that occurs twice in autumn counts
-//! the first time.
+//! The fields have the meaning of Vixie's cron and of CronJobs. Sunday is 0 or 7. If both the day of the month and the
+//! day of the week are restricted, a day matches if either does. The `cron` crate differs: it has six fields, days of
+//! the week from 1, and both must match. It is used here for local times without a zone. A time that the clock skips in
+//! spring moves forward by the skipped time (02:30 becomes 03:30). If a time occurs twice in autumn, only the first one
+//! counts.
 //!
 //! Not here: seconds, years, `L`, `W`, `#`, `?`, `@every` and `TZ=` prefixes.
 
@@ -37,7 +37,7 @@ const WEEKDAY: Field = Field { name: "day of the week", first: 0, last: 7, names
 /// A cron expression in a time zone.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cron {
-    /// One schedule, or two if either counts.
+    /// One schedule, or two if a time needs to match only one of them.
     schedules: Vec<cron::Schedule>,
     zone: TimeZone,
 }
@@ -64,7 +64,7 @@ impl Cron {
             return Err("set the time zone in the field timeZone, not in the expression".to_owned());
         }
         if expanded.starts_with('@') {
-            return Err("of the names with @ there are @hourly, @daily, @weekly, @monthly and @yearly".to_owned());
+            return Err("the supported names with @ are @hourly, @daily, @weekly, @monthly and @yearly".to_owned());
         }
         let fields = expanded.split_ascii_whitespace().collect::<Vec<_>>();
         let [minute, hour, day, month, weekday] = fields.as_slice() else {
@@ -88,7 +88,7 @@ impl Cron {
         };
         let cron = Self { schedules, zone };
         if cron.next(Timestamp::UNIX_EPOCH).is_none() {
-            return Err("no day is like that".to_owned());
+            return Err("no day matches".to_owned());
         }
         Ok(cron)
     }
@@ -111,7 +111,7 @@ impl Cron {
         self.schedules.iter().filter_map(of).max()
     }
 
-    /// Returns how far from `now` local times may be out of order: a skipped hour maps two local times to one
+    /// Returns how far from `now` local times may be out of order, because a skipped hour maps two local times to one
     /// instant, and a repeated hour goes back. Zero unless the offset changes.
     fn slack(&self, now: Timestamp) -> SignedDuration {
         let around = SignedDuration::from_hours(3);
@@ -120,7 +120,7 @@ impl Cron {
         if changes { around } else { SignedDuration::ZERO }
     }
 
-    /// Returns the local time of an instant, as the crate expects it: as if it were UTC.
+    /// Returns the local time of an instant in the form that the crate expects: as if it were UTC.
     fn clock(&self, at: Timestamp) -> chrono::DateTime<chrono::Utc> {
         let shown = self.zone.to_datetime(at).to_zoned(TimeZone::UTC);
         let seconds = shown.map_or(at, |shown| shown.timestamp()).as_second();
@@ -227,7 +227,7 @@ mod tests {
             either.iter().map(|day| &day[..14]).collect::<Vec<_>>(),
             ["Mon 2026-11-30", "Tue 2026-12-01", "Mon 2026-12-07"]
         );
-        // With a step on the star, both fields must match, as in Vixie's cron.
+        // If a star has a step, both fields must match, as in Vixie's cron.
         let both = after("0 0 */2 * mon", "UTC", "2026-11-01T00:00:00Z", 2);
         assert_eq!(both, ["Mon 2026-11-09 00:00:00 +0000", "Mon 2026-11-23 00:00:00 +0000"]);
     }
@@ -281,7 +281,7 @@ mod tests {
         assert_eq!(refused("0 0 * 13 *"), "month: \"13\" in \"13\" is not one of 1 to 12 or jan to dec");
         assert_eq!(refused("0 0 * * 5#2"), "day of the week: \"5#2\" in \"5#2\" is not one of 0 to 7 or sun to sat");
         assert_eq!(refused("*/0 * * * *"), "minute: the step \"0\" in \"*/0\" is not a number from 1 on");
-        assert_eq!(refused("0 0 31 2 *"), "no day is like that");
+        assert_eq!(refused("0 0 31 2 *"), "no day matches");
         assert_eq!(refused("TZ=UTC 0 0 * * *"), "set the time zone in the field timeZone, not in the expression");
         for hostile in [
             "",

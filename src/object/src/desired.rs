@@ -22,17 +22,17 @@ const DEPTH: usize = 110;
 /// A desired object.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Object {
-    /// Its key. The namespace is that of the manifest; `None` if it has none.
+    /// Key of the object. The namespace is that of the manifest; `None` if the manifest has none.
     pub key: Key,
     /// `apiVersion`, such as `apps/v1`.
     pub api_version: Arc<str>,
-    /// Its place in the repository.
+    /// Location in the repository.
     pub place: Place,
     /// Digest of the content.
     pub digest: Digest,
-    /// Whether it contains values of a Secret, or decrypted values. Not needed for Secrets themselves.
+    /// Whether the object contains values of a Secret, or decrypted values. Not set for Secrets themselves.
     from_secret: bool,
-    /// Strings whose type changed by substituting variables.
+    /// Strings whose type changed when variables were substituted.
     retyped: Option<Arc<[Retyped]>>,
     json: Box<[u8]>,
 }
@@ -55,7 +55,7 @@ pub enum Step {
     Item(usize),
 }
 
-/// Why a value is not a valid object. It names fields, never values.
+/// Why a value is not a valid object. Contains names of fields, never values.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what}")]
 pub struct Flaw {
@@ -68,7 +68,7 @@ pub struct Flaw {
 }
 
 impl Flaw {
-    /// Returns a flaw at a path.
+    /// Returns the error for the value at a path.
     pub fn new(path: Vec<Step>, what: impl Into<String>, hint: Option<&'static str>) -> Self {
         Self { path, what: what.into(), hint }
     }
@@ -81,7 +81,7 @@ const QUOTE: Option<&str> = Some("put the value in quotes");
 const ADD_FIELD: Option<&str> = Some("every manifest needs apiVersion, kind and metadata.name");
 
 impl Object {
-    /// Parses the object in a value. The error lists all of its flaws.
+    /// Parses the object in a value. The error lists all invalid values.
     pub fn from_value(value: &Value, place: Place) -> Result<Self, Vec<Flaw>> {
         Self::sharing_names(value, place, &mut Names::default())
     }
@@ -128,13 +128,13 @@ impl Object {
         })
     }
 
-    /// Marks that the object contains values of a Secret, or decrypted values.
+    /// Marks the object as one that contains values of a Secret, or decrypted values.
     #[must_use]
     pub fn from_secret(self) -> Self {
         Self { from_secret: true, ..self }
     }
 
-    /// Adds the strings whose type changed by substituting variables.
+    /// Adds the strings whose type changed when variables were substituted.
     #[must_use]
     pub fn with_retyped(self, retyped: Vec<Retyped>) -> Self {
         Self { retyped: (!retyped.is_empty()).then(|| retyped.into()), ..self }
@@ -150,7 +150,7 @@ impl Object {
         self.from_secret
     }
 
-    /// Returns whether its content must not be shown: it is a Secret, or contains values of one.
+    /// Returns whether the object's content must not be shown: it is a Secret, or contains values of one.
     pub fn is_confidential(&self) -> bool {
         self.from_secret || self.key.is("", "Secret")
     }
@@ -171,21 +171,21 @@ impl Object {
     }
 }
 
-/// Shows only key and place, because the content may be secret.
+/// Formats only key and location, because the content may be secret.
 impl std::fmt::Debug for Object {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Object({} at {}, {})", self.key, self.place, self.digest)
     }
 }
 
-/// Removes `status` from a value, for kinds with a status subresource. An apply ignores it.
+/// Removes `status` from a value, for kinds with a status subresource, where an apply ignores it.
 pub fn strip_status(value: &mut Value) {
     if let Value::Object(map) = value {
         map.remove("status");
     }
 }
 
-/// Returns a path in the users' notation: `metadata.labels["app/x"]`, `items[3].kind`.
+/// Returns a path in the notation of users: `metadata.labels["app/x"]`, `items[3].kind`.
 pub fn path_text(path: &[Step]) -> String {
     let mut text = String::new();
     for step in path {
@@ -231,7 +231,7 @@ fn required<'v>(
     None
 }
 
-/// Returns name and namespace, after checking the types of the metadata.
+/// Checks the types of the metadata, and returns name and namespace.
 fn metadata<'v>(
     map: &'v Map<String, Value>,
     identifiers: Identifiers,
@@ -307,7 +307,8 @@ fn type_name(value: &Value) -> &'static str {
     }
 }
 
-/// Returns whether the text is `group/version` or `version` with characters of DNS names. It becomes part of a URL.
+/// Returns whether the text is `group/version` or `version` with characters of DNS names, because it becomes part of a
+/// URL.
 fn well_formed_api_version(text: &str) -> bool {
     let word = |text: &str| {
         !text.is_empty()

@@ -5,14 +5,14 @@ use std::str::FromStr;
 
 use sha2::{Digest as _, Sha256};
 
-/// The first half of a SHA-256. It excludes accidental collisions, and halves the size in an inventory. Shown and
-/// parsed as 32 hexadecimal digits.
+/// The first half of a SHA-256. Half is enough to exclude accidental collisions, and saves space in inventories.
+/// Displayed and parsed as 32 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Digest([u8; 16]);
 
 /// A text that is not 32 hexadecimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a digest is 32 hexadecimal digits")]
+#[error("a digest must have 32 hexadecimal digits")]
 pub struct ParseDigestError;
 
 impl Digest {

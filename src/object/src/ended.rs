@@ -9,9 +9,9 @@ use super::Key;
 /// How an object ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// It succeeded.
+    /// The object succeeded.
     Succeeded,
-    /// It failed and is not retried.
+    /// The object failed and is not retried.
     Failed,
 }
 
@@ -31,7 +31,7 @@ pub fn ended(key: &Key, live: &Value) -> Option<Ended> {
             (false, false) => None,
         };
     }
-    // A Pod that restarts always but ended was evicted or lost its node. It must be reverted.
+    // A Pod with the policy `Always` that ended was evicted or lost its node, so it must be reverted.
     let policy = live.pointer("/spec/restartPolicy").and_then(Value::as_str);
     let is_to_end = matches!(policy, Some("Never" | "OnFailure"));
     if !key.is("", "Pod") || !is_to_end || live.pointer("/metadata/deletionTimestamp").is_some() {

@@ -5,7 +5,7 @@ use jiff::{Timestamp, tz::TimeZone};
 
 use crate::cron::Cron;
 
-/// Times around which schedules are checked, in seconds since 1970.
+/// Times near which schedules are checked, in seconds since 1970.
 const MOMENTS: [i64; 3] = [0, 951_782_400, 4_102_444_799];
 
 /// Parses a cron expression in UTC, and checks that its times are in order.

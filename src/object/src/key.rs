@@ -1,13 +1,14 @@
 //! The identity of an object.
 //!
-//! Invariant: a key has no version: `apps/v1` and `apps/v1beta1` with one name are one object.
+//! Invariant: a key has no version, so an object of `apps/v1` and one of `apps/v1beta1` with the same name are the same
+//! object.
 
 use std::collections::HashSet;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// The identity of an object. Pointer-sized, because many tables hold it while the object is managed.
+/// The identity of an object. It has the size of a pointer, because many tables store it while the object is managed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key(Arc<Identity>);
 
@@ -45,7 +46,7 @@ impl Key {
         Identity { namespace, ..Identity::clone(self) }.into()
     }
 
-    /// Returns whether it has this group and kind.
+    /// Returns whether the key has this group and kind.
     pub fn is(&self, group: &str, kind: &str) -> bool {
         &*self.kind == kind && &*self.group == group
     }

@@ -2,7 +2,7 @@
 //!
 //! - [`Key`]: identity without a version: two versions of one kind are one object
 //! - [`Owner`]: the resource for which an object is managed
-//! - [`Place`]: file, document, line and column
+//! - [`Place`]: location in the repository: file, document, line and column
 //! - [`printable`]: the displayed form of a name or path; [`counted`]: a count with its noun
 //! - [`Object`]: a desired object, stored once as compact JSON
 //! - [`Digest`]: half a SHA-256
@@ -11,11 +11,11 @@
 //! - [`Secret`]: a value that is not shown
 //! - [`names`]: names that may become part of a URL or a host
 //! - [`syntax`]: the syntax of names and labels; [`Selector`]: a label selector
-//! - [`Pointer`]: a JSON pointer, the place of a field
+//! - [`Pointer`]: a JSON pointer, the path of a field
 //! - [`Mask`]: hides secret values in two states of an object
 //! - [`redact_server_text`]: removes values from a server's message
 //! - [`expression`]: expressions (CEL) that users write for health and dependencies, at a bounded cost
-//! - [`egress`]: the addresses that a target taken from an object may lead to
+//! - [`egress`]: the addresses to which connections are allowed if the target comes from an object
 //! - [`failure`]: the class of a failure, and the backoff of retries
 //! - [`cron`](mod@cron): cron expressions in a time zone
 //!

@@ -1,8 +1,8 @@
-//! Hides secret values in two states of an object for display. A change of a secret is visible, its value is not.
+//! Hides secret values in two states of an object for display. A change of a secret is visible, but not its value.
 //!
 //! Invariant: a confidential object keeps only `apiVersion`, `kind`, `type`, name and namespace.
-//! Invariant: any other object loses every value that is or contains a known value of a Secret. It also loses the
-//! annotation in which `kubectl apply` keeps a copy of the object.
+//! Invariant: in any other object, every value is hidden that is or contains a known value of a Secret. The annotation
+//! in which `kubectl apply` keeps a copy of the object is hidden, too.
 //! Invariant: a replacement reveals only whether the value is the same on both sides.
 //!
 //! Not here: which objects are confidential, and the origin of known values.
@@ -11,10 +11,10 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-/// The annotation with the copy that `kubectl apply` keeps.
+/// The annotation with the copy of the object that `kubectl apply` keeps.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
-/// Minimum length, in bytes, of a known value that is also found within other values. A shorter one would match
-/// everywhere.
+/// Minimum length, in bytes, of a known value that is also searched for inside of other values. A shorter value would
+/// match almost everywhere.
 const FOUND_WITHIN: usize = 4;
 /// Replacements: for a single or unchanged value, and for the two sides of a changed one.
 const MASKED: &str = "(masked)";

@@ -1,4 +1,4 @@
-//! The order of applying, which depends on kinds, never on file names.
+//! The order in which objects are applied. It depends on kinds, never on file names.
 //!
 //! Invariant: pruning uses exactly the reverse order.
 
@@ -13,11 +13,11 @@ pub struct Stage {
     /// 1 Namespaces and CustomResourceDefinitions; 2 cluster-scoped definitions; 3 configuration, identity and limits;
     /// 4 workloads and custom resources; 5 webhook configurations, admission policies, APIServices.
     pub number: u8,
-    /// 0, or 1 for objects that need an object of rank 0 which they name (bindings).
+    /// 1 for objects that need objects of rank 0 which they reference (bindings), otherwise 0.
     pub rank: u8,
 }
 
-/// All kinds except workloads and custom resources: group, kind, stage, rank.
+/// All kinds that do not belong to stage 4 by default: group, kind, stage, rank.
 const ORDER: &[(&str, &str, u8, u8)] = &[
     ("", "Namespace", 1, 0),
     ("apiextensions.k8s.io", "CustomResourceDefinition", 1, 0),

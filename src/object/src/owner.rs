@@ -11,22 +11,22 @@ use super::Key;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NamespacedName(Arc<str>);
 
-/// The resource for which objects are managed, and that messages concern.
+/// The resource for which objects are managed, or which messages concern.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub enum Owner {
-    /// A GitSync. It manages the objects of its commit.
+    /// A GitSync, which manages the objects of its commit.
     #[serde(rename = "sync")]
     GitSync(NamespacedName),
-    /// A Function. It manages its children.
+    /// A Function, which manages its children.
     #[serde(rename = "function")]
     Function(NamespacedName),
-    /// A Receiver. It manages no objects.
+    /// A Receiver, which manages no objects.
     #[serde(rename = "receiver")]
     Receiver(NamespacedName),
-    /// A GitRepository. It manages no objects.
+    /// A GitRepository, which manages no objects.
     #[serde(rename = "repository")]
     GitRepository(NamespacedName),
-    /// An APIRule. Its routes are in no store.
+    /// An APIRule, whose routes are in no store.
     #[serde(rename = "apirule")]
     ApiRule(NamespacedName),
     /// An OCIRepository. It manages no objects.
@@ -99,7 +99,7 @@ impl Owner {
         Self::HelmChart(NamespacedName::new(namespace, name))
     }
 
-    /// Returns its namespace and name.
+    /// Returns the namespace and name of the resource.
     pub fn resource(&self) -> &NamespacedName {
         match self {
             Self::GitSync(name)
@@ -140,7 +140,7 @@ impl Serialize for NamespacedName {
 }
 
 impl fmt::Display for Owner {
-    /// Writes `namespace/name` for a GitSync, and the kind before it for others, as in `function namespace/name`.
+    /// Formats a GitSync as `namespace/name`, and other resources with their kind, as in `function namespace/name`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::GitSync(name) => write!(f, "{name}"),

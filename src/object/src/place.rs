@@ -1,11 +1,11 @@
-//! A position in a repository.
+//! The location of an object in a repository.
 
 use std::fmt;
 use std::sync::Arc;
 
 use super::printable;
 
-/// A position in a file of the repository.
+/// A location in a file of the repository.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
     /// Path of the file, relative to the repository's root.
@@ -16,13 +16,13 @@ pub struct Place {
     pub line: u32,
     /// Column in characters, from 1; 0 for the whole line.
     pub column: u32,
-    /// The other file whose tool built the object from `file`, if any, with the patches for the object. Fields may come
-    /// from any of them.
+    /// If a tool built the object from `file`: the file of the kustomization or chart, with the patches for the object.
+    /// Fields of the object may come from any of these files.
     pub built_by: Option<Arc<str>>,
 }
 
 impl Place {
-    /// Returns the place of a whole file.
+    /// Returns the location of a whole file.
     pub fn file(file: impl Into<Arc<str>>) -> Self {
         Self { file: file.into(), document: 0, line: 0, column: 0, built_by: None }
     }
@@ -37,7 +37,7 @@ impl Place {
         Some(self.document).filter(|document| *document > 0)
     }
 
-    /// Returns the form for lists of places: `apps/web.yaml:14 (document 2)`.
+    /// Returns the short form for lists: `apps/web.yaml:14 (document 2)`.
     pub fn short(&self) -> String {
         let mut text = printable(&self.file).into_owned();
         if self.line > 0 {
@@ -48,7 +48,7 @@ impl Place {
 }
 
 impl Place {
-    /// Returns `, built by FILE` if a tool built the object; otherwise an empty text.
+    /// Returns `, built by FILE` if a tool built the object; otherwise an empty string.
     pub fn builder(&self) -> String {
         self.built_by.as_ref().map(|builder| format!(", built by {}", printable(builder))).unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! JSON pointers (RFC 6901): the place of a field in a document.
+//! JSON pointers (RFC 6901): the path of a field in a document.
 //!
 //! Invariant: no combination of pointer and document causes a panic.
 
@@ -27,10 +27,10 @@ impl Pointer {
             return Err("it names the whole object; name a field, such as /spec/replicas");
         }
         let Some(text) = text.strip_prefix('/') else {
-            return Err("a JSON pointer begins with `/`, such as /spec/replicas");
+            return Err("a JSON pointer must begin with `/`, such as /spec/replicas");
         };
         text.split('/').map(unescaped).collect::<Option<Box<[_]>>>().map(Self).ok_or(
-            "`~` is followed by 0 or 1 in a JSON pointer: a `/` in a name is written `~1`, and a `~` is written `~0`",
+            "`~` must be followed by 0 or 1 in a JSON pointer: write `~1` for a `/` in a name, and `~0` for a `~`",
         )
     }
 
@@ -40,17 +40,17 @@ impl Pointer {
         (!tokens.is_empty()).then_some(Self(tokens))
     }
 
-    /// Returns the names of fields and the list indexes.
+    /// Returns the tokens: names of fields and list indexes.
     pub fn tokens(&self) -> &[Box<str>] {
         &self.0
     }
 
-    /// Returns whether it points to the field at this path or to a parent of it.
+    /// Returns whether the pointer refers to the field at this path or to a parent of it.
     pub fn covers(&self, path: &[&str]) -> bool {
         self.0.len() <= path.len() && self.0.iter().zip(path).all(|(own, other)| **own == **other)
     }
 
-    /// Compares by position in a document: parents precede their content, and lower list indexes come first.
+    /// Compares by position in a document: parents precede their content, and lower list indexes precede higher ones.
     pub fn by_place(&self, other: &Self) -> Ordering {
         let number = |token: &str| index(token, usize::MAX);
         let one_by_one = self.0.iter().zip(&*other.0).map(|(own, other)| match (number(own), number(other)) {
@@ -89,7 +89,7 @@ pub fn index(token: &str, length: usize) -> Option<usize> {
     token.parse().ok().filter(|index| is_plain && *index < length)
 }
 
-/// Returns the child of a value that a token names.
+/// Returns the child of a value at a token.
 pub fn child<'v>(value: &'v Value, token: &str) -> Option<&'v Value> {
     match value {
         Value::Object(fields) => fields.get(token),
@@ -110,12 +110,12 @@ pub fn child_mut<'v>(value: &'v mut Value, token: &str) -> Option<&'v mut Value>
     }
 }
 
-/// Returns the value at this place.
+/// Returns the value at this path.
 pub fn find<'v>(value: &'v Value, tokens: &[Box<str>]) -> Option<&'v Value> {
     tokens.iter().try_fold(value, |value, token| child(value, token))
 }
 
-/// Removes and returns the value at this place.
+/// Removes and returns the value at this path.
 pub fn take(value: &mut Value, tokens: &[Box<str>]) -> Option<Value> {
     let (last, before) = tokens.split_last()?;
     match before.iter().try_fold(value, |value, token| child_mut(value, token))? {
@@ -125,8 +125,8 @@ pub fn take(value: &mut Value, tokens: &[Box<str>]) -> Option<Value> {
     }
 }
 
-/// Sets the value at this place to that of `other`. If it is absent there, it is removed; missing parents change
-/// nothing.
+/// Sets the value at this path to that of `other`. If `other` has none, the value is removed. Without the parents of
+/// the path, nothing changes.
 pub fn follow(value: &mut Value, other: &Value, tokens: &[Box<str>]) {
     let Some((first, inside)) = tokens.split_first() else { return };
     if !inside.is_empty() {
@@ -172,10 +172,10 @@ mod tests {
     fn says_what_is_wrong() {
         for (text, expected) in [
             ("", "it names the whole object"),
-            ("spec", "a JSON pointer begins with"),
-            ("/a~", "`~` is followed by"),
-            ("/a~2", "`~` is followed by"),
-            ("/ä~ä", "`~` is followed by"),
+            ("spec", "a JSON pointer must begin with"),
+            ("/a~", "`~` must be followed by"),
+            ("/a~2", "`~` must be followed by"),
+            ("/ä~ä", "`~` must be followed by"),
             (&format!("/{}", "a".repeat(1024)), "it is longer"),
         ] {
             let wrong = Pointer::parse(text).unwrap_err();

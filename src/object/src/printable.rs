@@ -1,4 +1,4 @@
-//! Escapes names and paths from repositories, so that they stay on their line and cannot deceive.
+//! Escapes names and paths from repositories, so that they stay on one line and cannot mislead a reader.
 
 use std::borrow::Cow;
 

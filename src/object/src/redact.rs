@@ -1,10 +1,10 @@
 //! Removes possible secrets from a server's message.
 //!
-//! Invariant: no text about a Secret is passed on, except for names of unknown fields. From other texts, each value
-//! that [may be secret](super::confidential) is removed, and at most [`MAX_SHOWN`] bytes in one line remain.
-//! Invariant: the message of an admission webhook or policy is withheld, because it may contain values of the object
-//! in any form. Its name is passed on. Messages of Mainstay's own webhooks are passed on; they are the same as in
-//! conditions.
+//! Invariant: of a text about a Secret, only names of unknown fields are passed on. From other texts, each value that
+//! [may be secret](super::confidential) is removed, and at most [`MAX_SHOWN`] bytes remain, in one line.
+//! Invariant: the message of an admission webhook or policy is withheld, because it may contain values of the object in
+//! any form. The name of the webhook or policy is passed on. Messages of Mainstay's own webhooks are passed on;
+//! conditions contain the same messages.
 
 use super::Key;
 use super::confidential::may_be_secret;
@@ -12,13 +12,13 @@ use super::is_unprintable;
 
 /// Maximum bytes of a server's message that remain.
 const MAX_SHOWN: usize = 512;
-/// Maximum bytes of a server's message that are scanned: its values can be whole pod templates.
+/// Maximum bytes of a server's message that are scanned, because its values can be whole pod templates.
 const MAX_SCANNED: usize = 64 * 1024;
 /// Replaces a text about a Secret.
 const WITHHELD: &str = "(the server's text is withheld: it may quote the Secret)";
 /// Replaces the message of an admission webhook or policy.
 const ADMISSION_WITHHELD: &str = "(its text is withheld: it may quote values of the object)";
-/// Separators of API servers around the name of an admission webhook or policy and its message.
+/// Strings of API servers before and after the name of an admission webhook or policy. The message follows.
 const ADMISSION: &[(&str, &str)] =
     &[("admission webhook \"", " denied the request: "), ("AdmissionPolicy '", " denied request: ")];
 /// Mainstay's own webhooks, and the group of their objects.
@@ -29,17 +29,16 @@ const OWN_WEBHOOKS: [&str; 2] = [
 const OWN_GROUP: &str = "serverless.kyma-project.io";
 /// Replaces a value.
 const CUT: &str = "…";
-/// Texts of API servers before a value.
+/// Strings with which API servers introduce a value.
 const MARKERS: &[&str] =
     &["Invalid value: ", "Unsupported value: ", "Duplicate value: ", "Not found: ", "{Value:", "Value:\""];
 
-/// Returns a server's message about an object, without possible secrets and without the object's name at the
-/// beginning.
+/// Returns a server's message about an object, without possible secrets and without the object's name at the beginning.
 pub fn redact_server_text(key: &Key, text: &str) -> String {
     redact_field_text(key, "", text)
 }
 
-/// Returns the same for a message about one field, which the server names separately.
+/// Same as `redact_server_text`, for a message about one field, which the server reports separately.
 pub fn redact_field_text(key: &Key, field: &str, text: &str) -> String {
     let text = truncated(text, MAX_SCANNED);
     if key.is("", "Secret") {
@@ -54,19 +53,19 @@ pub fn redact_field_text(key: &Key, field: &str, text: &str) -> String {
     }
 }
 
-/// Returns the replacement of a server's message about a confidential object that is not a Secret.
+/// Returns the replacement for a server's message about a confidential object that is not a Secret.
 pub fn withhold_server_text(text: &str) -> &'static str {
     if text.is_empty() { "" } else { WITHHELD }
 }
 
-/// Returns a field's path without the content of its brackets, except for indexes. List items are named by their
-/// values.
+/// Returns a field's path without the content of its brackets, except for indexes, because list items are identified by
+/// their values.
 pub fn without_item_names(path: &str) -> String {
     let mut shown = String::with_capacity(path.len());
     let mut rest = path;
     while let Some(at) = rest.find('[') {
         shown.push_str(&rest[..at]);
-        // A quoted key may contain brackets. An unclosed one takes the rest of the text.
+        // A quoted key may contain brackets. A bracket without an end takes the rest of the text.
         let (item, after) = rest[at + 1..].split_at(value_length(&rest[at + 1..], Some(']')));
         let is_number = item.strip_suffix(']').is_some_and(|item| item.bytes().all(|byte| byte.is_ascii_digit()));
         shown.push('[');
@@ -77,18 +76,18 @@ pub fn without_item_names(path: &str) -> String {
     shown
 }
 
-/// Returns the beginning of a denial, with the name of the admission webhook or policy and without its message;
-/// `None` if the text is not a denial.
+/// Returns the beginning of a denial, with the name of the admission webhook or policy but without its message; `None`
+/// if the text is not a denial.
 pub fn admission(text: &str) -> Option<&str> {
     ADMISSION.iter().find_map(|(who, denied)| {
         let named = text.find(who)? + who.len();
-        // The length limit keeps other text from being taken for a name.
+        // The length limit prevents that other text is mistaken for a name.
         let end = named + text[named..].find(denied)?;
         (end - named <= MAX_SHOWN).then_some(text[..end + denied.len()].trim_end())
     })
 }
 
-/// Adds to a withheld admission message how its reader can see it; `None` if nothing is withheld.
+/// Adds a remedy to a withheld admission message: how to see the message. Returns `None` if nothing is withheld.
 pub fn with_remedy(text: &str, remedy: &str) -> Option<String> {
     let shown = text.strip_suffix(ADMISSION_WITHHELD)?;
     Some(format!("{shown}{}; {remedy})", ADMISSION_WITHHELD.trim_end_matches(')')))
@@ -106,20 +105,20 @@ fn line(text: &str) -> String {
     if short.len() < line.len() { format!("{short}{CUT}") } else { line }
 }
 
-/// Splits the errors for fields of an applied document; `None` if the message has another form.
+/// Splits the field errors of an applied document; `None` if the message has a different form.
 fn typed_errors(text: &str) -> Option<impl Iterator<Item = &str>> {
     let (_, errors) = text.strip_prefix("failed to create typed ")?.split_once("): ")?;
     let errors = errors.strip_prefix("errors:\n").unwrap_or(errors);
     Some(errors.trim_start().trim_start_matches('.').split("\n  ."))
 }
 
-/// Redacts one of these errors: `data.n: expected string, got 5`.
+/// Redacts one field error: `data.n: expected string, got 5`.
 fn typed_error(key: &Key, error: &str) -> String {
     let Some((before, value)) = error.split_once(", got &").filter(|(before, _)| before.contains(": expected ")) else {
         return with_values(key, "", error);
     };
     let value = value.trim_end();
-    // The text between the first and the last bracket.
+    // The value is the text between the first and the last bracket.
     let value = value.split_once('{').and_then(|(_, value)| value.strip_suffix('}')).unwrap_or(value);
     let value = value.strip_prefix("Value:").unwrap_or(value);
     format!("{before}, got {}", go_value(key, before, value))
@@ -153,8 +152,7 @@ fn unknown_fields(text: &str) -> Option<String> {
     errors.iter().all(is_unknown).then(|| errors.join("; "))
 }
 
-/// Removes the object's name, which is shown beside the message: `Deployment.apps "web" is invalid: [a, b]` becomes
-/// `a, b`.
+/// Removes the object's name, which is displayed separately: `Deployment.apps "web" is invalid: [a, b]` becomes `a, b`.
 fn without_name<'t>(key: &Key, text: &'t str) -> &'t str {
     let beginning = truncated(text, MAX_SHOWN);
     for words in [" is invalid: ", " is forbidden: ", ": "] {
@@ -175,12 +173,12 @@ fn without_name<'t>(key: &Key, text: &'t str) -> &'t str {
     }
 }
 
-/// Returns the message with only those values that may be shown.
+/// Returns the message without the values that must not be shown.
 fn with_values(key: &Key, field: &str, text: &str) -> String {
     let mut kept = String::new();
     let mut rest = text;
     while let Some((at, marker)) = next_marker(rest) {
-        // The path of the value is in the text since the previous value.
+        // The path of the value is in the text that follows the previous value.
         let path = format!("{field}.{}", rest[..at].trim_end_matches([' ', ':']));
         kept.push_str(&rest[..at + marker.len()]);
         rest = &rest[at + marker.len()..];
@@ -209,7 +207,7 @@ fn truncated(text: &str, most: usize) -> &str {
     &text[..end]
 }
 
-/// Finds the first marker; the longer one wins at the same position.
+/// Finds the first marker. The longer of two markers at the same position is returned.
 fn next_marker(text: &str) -> Option<(usize, &'static &'static str)> {
     MARKERS
         .iter()
@@ -217,8 +215,8 @@ fn next_marker(text: &str) -> Option<(usize, &'static &'static str)> {
         .min_by_key(|(at, marker)| (*at, usize::MAX - marker.len()))
 }
 
-/// Returns the length of the value at the start of `text`: to its closing quote, its last closing bracket, or the `:
-/// ` or `, ` after a bare word. A value without an end takes everything.
+/// Returns the length of the value at the start of `text`: up to its closing quote, its last closing bracket, or the `:
+/// ` or `, ` that follows an unquoted word. A value without an end takes all of the text.
 fn value_length(text: &str, open: Option<char>) -> usize {
     let mut closers: Vec<char> = Vec::new();
     let mut quote = None;
@@ -262,7 +260,7 @@ fn value_length(text: &str, open: Option<char>) -> usize {
     text.len()
 }
 
-/// Returns whether the text after a closed value is not part of it.
+/// Returns whether the text that follows a closed value no longer belongs to it.
 fn ends_value(rest: &str) -> bool {
     rest.is_empty() || rest.starts_with([':', ',', ']', '\n', ' '])
 }

@@ -1,5 +1,5 @@
-//! Strings whose type changed because YAML parses the substituted text differently: `"${SHA:0:6}"` becomes the number
-//! 8.3e202.
+//! Strings whose type changed because YAML parses the string after substitution as a different type: `"${SHA:0:6}"`
+//! becomes the number 8.3e202.
 //!
 //! Invariant: names of variables are shown, values are not.
 
@@ -7,17 +7,17 @@ use super::printable;
 
 /// Maximum number of fields in a hint.
 const NAMED: usize = 3;
-/// Texts by which API servers and the manifest parser require a string.
+/// Phrases with which API servers and the manifest parser require a string.
 const WANTED: [&str; 4] = ["expected string", "of type string", "be a string", "not a string"];
 
-/// A string that became a value of another type.
+/// A string that became a value of a different type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Retyped {
     /// Path of the field, such as `metadata.labels.sha`.
     pub field: String,
     /// The string in the manifest, such as `${SHA:0:6}`.
     pub written: String,
-    /// Its current type, such as `a number`.
+    /// Type of the field after substitution, such as `a number`.
     pub is_now: &'static str,
 }
 

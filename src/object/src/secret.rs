@@ -1,6 +1,6 @@
 //! Values that must not be shown.
 //!
-//! Invariant: `Debug` and `Display` of a [`Secret`] show nothing of it. Reading it requires `expose`.
+//! Invariant: `Debug` and `Display` of a [`Secret`] reveal nothing of the value. Only `expose` returns it.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ impl<T> Secret<T> {
         Self(value)
     }
 
-    /// Returns the value, for the code that sends it.
+    /// Returns the value, for code that sends it.
     pub fn expose(&self) -> &T {
         &self.0
     }

@@ -40,7 +40,7 @@ impl Selector {
         parts(text)?.into_iter().map(|part| requirement(part.trim())).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Returns whether it selects an object with these labels.
+    /// Returns whether the selector matches an object with these labels.
     pub fn selects(&self, labels: Option<&Map<String, Value>>) -> bool {
         self.0.iter().all(|requirement| {
             let value = labels.and_then(|labels| labels.get(&requirement.key)).and_then(Value::as_str);
@@ -53,7 +53,7 @@ impl Selector {
         })
     }
 
-    /// Returns whether it selects everything.
+    /// Returns whether the selector matches every object.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -5,7 +5,7 @@
 use super::is_unprintable;
 use mainstay_api::conditions::cut;
 
-/// Maximum bytes of a user's text that a message repeats.
+/// Maximum bytes of a user's string that a message repeats.
 const SHOWN: usize = 200;
 const NAME_PART: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an \
      alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is \
@@ -26,7 +26,7 @@ const ENV: &str = "a valid environment variable name must consist of alphabetic 
 /// Maximum length of a name, a label value, and the name part of a label key.
 const MAX_LENGTH: usize = 63;
 
-/// Returns the part of a user's text that a message repeats.
+/// Returns the part of a user's string that a message repeats.
 pub fn shown(text: &str) -> String {
     let short = cut(text, SHOWN);
     let clean: String = short.chars().map(|c| if is_unprintable(c) { '\u{fffd}' } else { c }).collect();

@@ -1,4 +1,4 @@
-//! The agent's admission webhooks by address, because an API server outside of the cluster reaches no Service.
+//! The agent's admission webhooks at a URL, because the agent of a test runs outside of the cluster and has no Service.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -25,7 +25,7 @@ const GROUP: &str = "admissionregistration.k8s.io/v1";
 /// Name of the webhooks' objects.
 pub const NAME: &str = "mainstay-admission";
 
-/// Returns the configurations of `manifests/` with webhooks at this address.
+/// Returns the webhook configurations of `manifests/`, with URLs at this address.
 pub fn configurations(address: SocketAddr) -> Vec<Value> {
     let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../manifests/webhooks.yaml")).unwrap();
     let all = serde_yaml::Deserializer::from_str(&text).map(|document| Value::deserialize(document).unwrap());
@@ -41,7 +41,7 @@ fn resource(object: &Value) -> String {
     format!("{}s", object["kind"].as_str().unwrap().to_lowercase())
 }
 
-/// A client of the webhooks. It trusts the CA bundle that API servers get.
+/// A client of the webhooks. The client trusts the CA bundle that API servers receive.
 #[derive(Clone, Debug)]
 pub struct WebhookClient {
     address: SocketAddr,
@@ -49,7 +49,8 @@ pub struct WebhookClient {
 }
 
 impl WebhookClient {
-    /// Returns a client with this certificate, if any; `None` while the configurations have no CA bundle.
+    /// Returns a client, with this client certificate if one is given; `None` while the configurations have no CA
+    /// bundle.
     pub fn new(world: &World, address: SocketAddr, certificate: Option<&Pair>) -> Option<Self> {
         let all = world.webhook_configurations();
         let bundle = all.first()?["webhooks"][0]["clientConfig"]["caBundle"].as_str()?;
@@ -73,7 +74,7 @@ impl WebhookClient {
         connector.connect(self.address.ip().into(), stream).await.ok()
     }
 
-    /// Sends a request. Returns status and text of the response; empty if there is none.
+    /// Sends a request. Returns status and body of the response; empty without a response.
     pub async fn send(&self, method: &str, path: &str, head: &str, body: &[u8]) -> String {
         let Some(mut stream) = self.connect().await else { return String::new() };
         let request = format!("{method} {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{head}\r\n");
@@ -131,7 +132,7 @@ impl World {
         all.map(|object| (*object).clone()).collect()
     }
 
-    /// Waits until API servers trust the webhooks and get answers.
+    /// Waits until API servers trust the webhooks and receive responses.
     pub async fn admitting(&self) {
         let trusted = |w: &Self| {
             let all = w.webhook_configurations();
@@ -139,7 +140,7 @@ impl World {
             webhooks.all(|webhook| webhook["clientConfig"]["caBundle"].as_str().is_some_and(|pem| !pem.is_empty()))
         };
         self.until_or("the webhooks are trusted", trusted, || format!("{:#?}", self.webhook_configurations())).await;
-        // A real server reads the configuration a little later, and the agent its certificate.
+        // A real API server reads the configuration a little later, and the agent reads its certificate a little later.
         let invalid = json!({
             "apiVersion": API, "kind": "Function",
             "metadata": {"name": "probe", "namespace": NAMESPACE}, "spec": {"source": " "},

@@ -55,7 +55,7 @@ impl Job {
             .env("HOME", self.path("tmp"))
             .env("MAINSTAY_PACKAGE_REGISTRY", self.path("package-registry"))
             .env("MAINSTAY_TERMINATION_LOG", self.path("message"))
-            // These variables name the CA of a proxy that intercepts TLS.
+            // These variables contain the CA of a proxy that intercepts TLS.
             .envs(
                 ["NODE_EXTRA_CA_CERTS", "PIP_CERT"]
                     .into_iter()
@@ -133,7 +133,7 @@ impl Job {
         text
     }
 
-    /// Lists everything below a directory: kinds, modes, contents.
+    /// Lists all entries below a directory with their kinds, modes and contents.
     pub fn listing(&self, name: &str) -> BTreeMap<String, String> {
         let mut found = BTreeMap::new();
         let root = self.path(name);
@@ -162,7 +162,7 @@ impl Job {
     }
 }
 
-/// A repository with a server.
+/// A Git repository with a server for it.
 pub struct Origin {
     pub remote: Remote,
     pub server: GitServer,

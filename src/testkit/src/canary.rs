@@ -8,7 +8,7 @@ const SERVERLESS: &str = "serverless.kyma-project.io/v1alpha1";
 /// panics of the agent. A world with secrets needs `listen`, or its metrics are not checked.
 #[expect(clippy::print_stderr, reason = "what a panic says is looked through by other canaries")]
 pub async fn nothing_is_shown(world: &mut World, words: &[&str]) {
-    // The agent writes Events last.
+    // Waits for Events, because the agent writes them last.
     world.until("there are Events to look through", |w| !w.server.objects("v1", "events", None).is_empty()).await;
     let mut shown: Vec<String> = world.requests().into_iter().map(|(asked, _)| asked).collect();
     let kinds = [

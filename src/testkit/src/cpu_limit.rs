@@ -10,11 +10,11 @@ const FIRST: &str = "/sys/fs/cgroup/cpu";
 /// Period of the limit in microseconds.
 const PERIOD: u64 = 100_000;
 
-/// A process with a CPU limit. The limit ends when this is dropped.
+/// A process with a CPU limit. The limit is removed when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct CpuLimit {
     process: u32,
-    /// The cgroup that was created for it; `None` if it already had one.
+    /// The cgroup that was created for the process; `None` if the process already had a cgroup.
     made: Option<PathBuf>,
 }
 
@@ -25,7 +25,7 @@ impl CpuLimit {
         Self::in_its_cgroup(process, quota).or_else(|| Self::in_a_new_one(process, quota).ok())
     }
 
-    /// Uses version 2. A process is in one cgroup there, which may already limit its memory.
+    /// Uses cgroup version 2. There, a process is in only one cgroup, which may already limit its memory.
     fn in_its_cgroup(process: u32, quota: u64) -> Option<Self> {
         let cgroups = fs::read_to_string(format!("/proc/{process}/cgroup")).ok()?;
         let path = cgroups.lines().find_map(|line| line.strip_prefix("0::/"))?;

@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_mins(1);
 /// Locks the debuggers' ports, which all tests on this machine share.
 pub fn ports() -> File {
     let path = std::env::temp_dir().join("mainstay-tests-debug-ports");
-    // Another user's file cannot be written, but it can be opened and locked.
+    // A file of another user cannot be written, but it can be opened and locked.
     let file = File::open(&path).or_else(|_| File::create(&path)).unwrap();
     file.lock().unwrap();
     file
@@ -36,7 +36,7 @@ fn connect(address: &str) -> BufReader<TcpStream> {
     BufReader::new(stream)
 }
 
-/// Reads the head of a message as text.
+/// Reads the head of a message as a string.
 fn head(stream: &mut BufReader<TcpStream>) -> String {
     let mut text = String::new();
     while !text.ends_with("\r\n\r\n") {
@@ -64,7 +64,7 @@ pub struct Inspector {
 }
 
 impl Inspector {
-    /// Attaches to the first program at an address. It must be stopped at `place`.
+    /// Attaches to the first program at an address. The program must be stopped at `place`.
     pub fn attach(address: &str, place: &Path) -> Self {
         let mut stream = connect(address);
         let ask = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: {address}\r\n");
@@ -86,7 +86,7 @@ impl Inspector {
         self.last += 1;
         let text = json!({"id": self.last, "method": method, "params": params}).to_string();
         let length = u16::try_from(text.len()).unwrap();
-        // One text frame with two bytes of length. The mask of zeros leaves the text unchanged.
+        // One text frame with two bytes of length. A mask of zeros does not change the text.
         let mut frame = vec![0x81, 0xfe];
         frame.extend(length.to_be_bytes());
         frame.extend([0; 4]);
@@ -98,7 +98,7 @@ impl Inspector {
         answer["result"].clone()
     }
 
-    /// Returns the next event of this name.
+    /// Returns the next event with this name.
     pub fn event(&mut self, name: &str) -> Value {
         self.until(|message| message["method"] == name)["params"].take()
     }
@@ -155,7 +155,7 @@ impl Adapter {
         self.answer(request)
     }
 
-    /// Returns the next event of this name.
+    /// Returns the next event with this name.
     pub fn event(&mut self, name: &str) -> Value {
         self.until(|message| message["type"] == "event" && message["event"] == name)["body"].take()
     }

@@ -1,5 +1,5 @@
-//! CRDs of other projects. An external cluster gets those that `.ci/real` extracted from the projects' Go modules, the
-//! embedded one its built-in ones.
+//! CRDs of other projects. An external cluster gets the CRDs that `.ci/real` extracted from the projects' Go modules.
+//! The embedded cluster gets its built-in CRDs.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -17,7 +17,7 @@ use super::world::World;
 const DIRECTORY: &str = "MAINSTAY_TEST_DEFINITIONS";
 const DEFINITIONS: (&str, &str) = ("apiextensions.k8s.io/v1", "customresourcedefinitions");
 
-/// Returns a definition by its name from a stream of documents.
+/// Returns a CRD by its name from a stream of documents.
 pub fn of_stream(name: &str, documents: &str) -> Value {
     let all = serde_yaml::Deserializer::from_str(documents).map(|one| Value::deserialize(one).unwrap());
     let found = all.into_iter().find(|one| one["metadata"]["name"] == name);
@@ -45,14 +45,14 @@ fn read() -> BTreeMap<String, Value> {
     all
 }
 
-/// Returns the project's own CRD for an external cluster, or the one in these documents for the embedded cluster.
+/// Returns the project's own CRD for an external cluster, or the CRD in these documents for the embedded cluster.
 pub fn definition(name: &str, embedded: &str) -> Value {
     let own = if External::is_named() { of_project(name) } else { None };
     own.unwrap_or_else(|| of_stream(name, embedded))
 }
 
 impl World {
-    /// Creates a definition.
+    /// Creates a CRD.
     pub fn define(&self, definition: Value) {
         match &self.server {
             TestServer::External(external) => external.define(definition),
@@ -60,7 +60,7 @@ impl World {
         }
     }
 
-    /// Deletes a definition.
+    /// Deletes a CRD.
     pub fn undefine(&self, name: &str) {
         match &self.server {
             TestServer::External(external) => external.undefine(name),
@@ -71,7 +71,7 @@ impl World {
         }
     }
 
-    /// Creates these definitions, and deletes others from earlier tests.
+    /// Creates these CRDs, and deletes other CRDs from earlier tests.
     pub fn define_only(&self, definitions: Vec<Value>) {
         if let TestServer::External(external) = &self.server {
             let names: Vec<&str> = definitions.iter().map(|one| one["metadata"]["name"].as_str().unwrap()).collect();

@@ -23,9 +23,9 @@ pub struct Dev {
     lines: Receiver<String>,
     pub home: PathBuf,
     pub kubeconfig: String,
-    /// Address of its gateway.
+    /// Address of the embedded cluster's gateway.
     pub gateway: String,
-    /// Directory of its files, if it is not the default.
+    /// Directory of the files of `mainstay dev`, if it is not the default directory.
     pub directory: Option<String>,
 }
 
@@ -50,7 +50,7 @@ impl Dev {
             .unwrap();
         let out = BufReader::new(child.stdout.take().unwrap());
         let (sender, lines) = channel();
-        // The thread ends with the child, or when the receiver is dropped.
+        // The thread ends when the child exits, or when the receiver is dropped.
         std::thread::spawn(move || out.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
         let mut dev = Self {
             child,
@@ -68,23 +68,23 @@ impl Dev {
         dev
     }
 
-    /// Limits its memory. Returns whether the kernel enforces the limit.
+    /// Limits the memory of the process. Returns whether the kernel enforces the limit.
     pub fn limit_memory(&mut self, mib: u64) -> bool {
         self.limit = MemoryLimit::set(self.child.id(), mib);
         self.limit.is_some()
     }
 
-    /// Returns its peak resident memory in MiB, corrected to the size of the release program.
+    /// Returns the peak resident memory of the process in MiB, corrected to the size of the release program.
     pub fn peak_mib(&self) -> u64 {
         limited_process::peak_mib(self.child.id())
     }
 
-    /// Returns how it ended, if it has.
+    /// Returns the exit status, if the process has ended.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().unwrap()
     }
 
-    /// Returns the next message of this sort. Skips earlier ones.
+    /// Returns the next message of this type. Skips messages of other types.
     pub fn event(&self, event: &str) -> Value {
         loop {
             let line = self.lines.recv_timeout(PATIENCE).unwrap_or_else(|error| panic!("no `{event}`: {error}"));
@@ -100,7 +100,7 @@ impl Dev {
         self.try_kubectl(arguments).unwrap_or_else(|error| panic!("kubectl {arguments:?}: {error}"))
     }
 
-    /// Runs kubectl. Returns its output, or its error output.
+    /// Runs kubectl. Returns its standard output, or its standard error if it fails.
     pub fn try_kubectl(&self, arguments: &[&str]) -> Result<String, String> {
         let output = crate::isolated("kubectl")
             .args(arguments)
@@ -125,7 +125,7 @@ impl Dev {
             .unwrap()
     }
 
-    /// Sends Ctrl-C and returns how it ended.
+    /// Sends Ctrl-C and returns the exit status.
     pub fn interrupt(mut self) -> ExitStatus {
         let id = self.child.id().to_string();
         assert!(crate::isolated("kill").args(["-INT", &id]).status().unwrap().success());
@@ -133,7 +133,7 @@ impl Dev {
     }
 }
 
-/// Runs git in a directory as a user. It must succeed.
+/// Runs git in a directory with the identity of a user. The command must succeed.
 pub fn git(directory: &Path, arguments: &[&str]) {
     let status = crate::isolated("git")
         .args(["-c", "user.name=A Person", "-c", "user.email=person@example.org"])

@@ -11,7 +11,7 @@ use tokio::process::Child;
 /// User name and password of registries with authentication.
 pub const USER: &str = "builder";
 pub const PASSWORD: &str = "sesame-5f2";
-/// The same in Apache's password file format: bcrypt with few rounds.
+/// User name and password in Apache's password file format: bcrypt with few rounds.
 const HTPASSWD: &str = "builder:$2b$04$tSTRDEot/N2HJd5rGnQqiuTsd0I4HEZw35z8aANhHsJYkuEdLKbMu\n";
 /// Mounts a private file system of `$1` bytes at `$2`, which ends with the process, and runs the remaining arguments
 /// there.
@@ -26,13 +26,13 @@ pub enum Served {
     Safely,
 }
 
-/// Docker's registry. It ends when this is dropped.
+/// Docker's registry. The process is killed when this value is dropped.
 pub struct DockerRegistry {
     address: SocketAddr,
-    /// Its CA certificate in PEM format.
+    /// The registry's CA certificate in PEM format.
     authority: String,
     directory: tempfile::TempDir,
-    /// The size of its own volume in bytes, if it has one.
+    /// The size in bytes of the registry's own volume, if it has one.
     volume: Option<u64>,
     process: Child,
 }
@@ -43,7 +43,7 @@ impl DockerRegistry {
         Self::listening(served, htpasswd, SocketAddr::from(([127, 0, 0, 1], 0)), None, true).await
     }
 
-    /// Serves plain HTTP without authentication. `deletes` allows requests that delete images.
+    /// Serves plain HTTP without authentication. With `deletes`, requests that delete images are allowed.
     pub async fn deleting(deletes: bool) -> Self {
         Self::listening(Served::Plainly, None, SocketAddr::from(([127, 0, 0, 1], 0)), None, deletes).await
     }
@@ -97,17 +97,17 @@ impl DockerRegistry {
         self.directory.path().join("authorities").display().to_string()
     }
 
-    /// Returns the directory of its images.
+    /// Returns the directory of the registry's images.
     pub fn images(&self) -> PathBuf {
         let images = self.directory.path().join("images");
         match self.process.id().filter(|_| self.volume.is_some()) {
-            // Its mount is visible only in its own namespace.
+            // The mount of the volume is visible only in the mount namespace of the registry's process.
             Some(id) => PathBuf::from(format!("/proc/{id}/root{}", images.display())),
             None => images,
         }
     }
 
-    /// Fills its own volume so that this many bytes remain.
+    /// Fills the registry's volume so that this many bytes remain.
     pub fn leave(&self, bytes: u64) {
         use std::io::Write as _;
         let ballast = self.images().join("ballast");
@@ -124,12 +124,12 @@ impl DockerRegistry {
         file.set_len(written.saturating_sub(bytes)).unwrap();
     }
 
-    /// Frees the space again.
+    /// Frees the space on the volume again.
     pub fn make_room(&self) {
         std::fs::remove_file(self.images().join("ballast")).unwrap();
     }
 
-    /// Kills it with SIGKILL.
+    /// Kills the registry with SIGKILL.
     pub async fn kill(&mut self) {
         self.process.kill().await.unwrap();
     }
@@ -144,7 +144,7 @@ impl DockerRegistry {
         self.restart().await;
     }
 
-    /// Starts it again after [`kill`](Self::kill), with the same address and images.
+    /// Starts the registry again after [`kill`](Self::kill), with the same address and images.
     pub async fn restart(&mut self) {
         (self.process, _) = serve(self.directory.path(), self.address, self.volume).await;
     }
@@ -184,7 +184,7 @@ async fn serve(directory: &Path, address: SocketAddr, volume: Option<u64>) -> (C
         panic!("docker-registry ended (a volume of its own needs user namespaces): {said:#?}");
     };
     let address = tokio::time::timeout(Duration::from_secs(60), listening).await.expect("it listens in time");
-    // Reads on, so that the process does not block on a full pipe.
+    // Reads further lines, so that the process does not block on a full pipe.
     tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
     (process, address)
 }

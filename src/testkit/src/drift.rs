@@ -1,4 +1,4 @@
-//! Helpers for tests of drift: a synced world, and waiting for reverts.
+//! Helpers for tests of drift: a world with applied objects, and waiting for reverts.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::world::{NAMESPACE, World, config_map};
 /// Returns a world with a commit of these files, applied by a GitSync `demo`.
 pub async fn synced(files: &[(&str, String)]) -> World {
     let mut world = World::new().await;
-    // `fence` changes this object, to wait until all earlier events are handled.
+    // `fence` changes this object in order to wait until all earlier events are handled.
     world.remote.file("fence.yaml", config_map("fence", "1"));
     for (path, content) in files {
         world.remote.file(path, content);
@@ -21,7 +21,7 @@ pub async fn synced(files: &[(&str, String)]) -> World {
     world
 }
 
-/// Returns the next message about a revert of an object. Skips others.
+/// Returns the next message about a revert of an object. Skips other messages.
 pub async fn next_revert(world: &mut World, name: &str) -> Message {
     let revert = async {
         loop {

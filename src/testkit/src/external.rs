@@ -1,8 +1,8 @@
 //! An external cluster: a real API server. The tests use only their own names and namespaces there.
 //!
 //! Invariant: only objects that the tests created are deleted. These objects are in namespaces with the prefix
-//! [`NAMESPACE`], or have such a name or API group themselves. A cluster on which Mainstay is in use is refused.
-//! Invariant: one world exists at a time, because an agent watches the whole cluster.
+//! [`NAMESPACE`], or have a name or API group with this prefix themselves. A cluster on which Mainstay is in use is
+//! refused. Invariant: only one world exists at a time, because an agent watches the whole cluster.
 //!
 //! Objects that stay for the next run have the label [`SCAFFOLDING`]: Mainstay's and other projects' CRDs, the agent's
 //! ServiceAccount with its roles, and the two namespaces.
@@ -40,7 +40,7 @@ pub const KUBECONFIG: &str = "MAINSTAY_TEST_KUBECONFIG";
 const AGENT_NAMESPACE: &str = "mainstay-system";
 /// Label of objects that stay for the next run.
 pub const SCAFFOLDING: &str = "mainstay.dev/tests";
-/// Label value of other projects' CRDs.
+/// Value of that label for CRDs of other projects.
 const FOREIGN: &str = "foreign";
 /// Annotation with the digest of a CRD's source.
 const SOURCE: &str = "mainstay.dev/tests-source";
@@ -60,12 +60,12 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Polling interval.
 const LOOK_EVERY: Duration = Duration::from_millis(25);
 /// Interval at which an API server refreshes its policies (`policyRefreshInterval` of k8s.io/apiserver). A deleted
-/// policy stays in effect until then.
+/// policy stays in effect until the next refresh.
 const POLICIES_ARE_READ_EVERY: Duration = Duration::from_secs(1);
 
 const DEFINITIONS: (&str, &str) = ("apiextensions.k8s.io/v1", "customresourcedefinitions");
 
-/// The permit for the only world.
+/// The permit to use the cluster, which only one world can have.
 pub type Turn = OwnedSemaphorePermit;
 
 /// The external cluster.
@@ -82,7 +82,8 @@ struct Connection {
 }
 
 impl External {
-    /// Returns the cluster of `MAINSTAY_TEST_KUBECONFIG`, once no other test uses it; `None` without that variable.
+    /// Waits until no other test uses the cluster of `MAINSTAY_TEST_KUBECONFIG`, and returns it; `None` without that
+    /// variable.
     pub async fn from_environment() -> Option<(Self, Turn)> {
         static CONNECTION: OnceLock<Connection> = OnceLock::new();
         let path = std::env::var_os(KUBECONFIG)?;
@@ -93,7 +94,7 @@ impl External {
         Some((external, turn))
     }
 
-    /// Whether the variable is set.
+    /// Whether [`KUBECONFIG`] is set.
     pub fn is_named() -> bool {
         std::env::var_os(KUBECONFIG).is_some()
     }
@@ -127,7 +128,7 @@ impl External {
         self.wait(async |api| api.list(&path, api_version).await).into_iter().map(Arc::new).collect()
     }
 
-    /// Returns every later state of the objects of a kind.
+    /// Returns a receiver of every later state of the objects of a kind.
     pub fn changes(self, api_version: &str, resource: &str) -> UnboundedReceiver<Value> {
         let path = path_of(api_version, resource, "", "", "");
         let (send, receive) = unbounded_channel();
@@ -147,7 +148,7 @@ impl External {
         receive
     }
 
-    /// Simulates how containers of an image end, if the simulated kubelet of `tests/real` runs.
+    /// Simulates how containers of an image end, if the simulated kubelet of `tests/real` is running.
     pub fn simulate(self, image: &str, container: &str, simulation: &devcluster::Simulation) {
         let entry = json!({
             "namespace": NAMESPACE, "image": image, "container": container, "exitCode": simulation.exit_code,
@@ -158,21 +159,21 @@ impl External {
             "apiVersion": "v1", "kind": "ConfigMap", "data": {container: entry.to_string()},
             "metadata": {"name": OUTCOMES, "namespace": "kube-system", "labels": {"devcluster.dev/outcomes": ""}},
         });
-        // Each container has its own manager, so the entries of others stay.
+        // Each container has its own field manager, so the entries of other containers stay.
         let apply = Call::new("v1", "configmaps", "kube-system", OUTCOMES, Action::Patch(Form::Apply, map));
         let applied = self.call(&format!("test-{container}"), apply);
         applied.unwrap_or_else(|status| panic!("apply configmaps kube-system/{OUTCOMES}: {status:?}"));
     }
 
-    /// Creates or replaces a CRD. All of its versions are served as the definition says.
+    /// Creates or replaces a CRD. The CRD's versions are served as specified.
     ///
-    /// It stays for other tests, because the garbage collector of a real cluster discovers a kind only within half a
-    /// minute.
+    /// The CRD stays for other tests, because the garbage collector of a real cluster discovers a kind only within half
+    /// a minute.
     pub fn define(self, definition: Value) {
         self.wait(async move |api| api.define_foreign(definition).await);
     }
 
-    /// Deletes a CRD of tests, and waits until it is not served any more.
+    /// Deletes a CRD of tests, and waits until its kind is no longer served.
     pub fn undefine(self, name: &str) {
         self.wait(async |api| api.undefine_foreign(&[name.to_owned()]).await);
     }
@@ -203,7 +204,7 @@ impl External {
         config.to_string()
     }
 
-    /// Runs work on the connection's own runtime and waits for it.
+    /// Runs a future on the connection's own runtime and waits for it.
     fn wait<T: Send>(self, work: impl AsyncFnOnce(&Api) -> T + Send) -> T {
         on(&self.0.runtime, || work(&self.0.admin))
     }
@@ -227,7 +228,7 @@ impl Connection {
     }
 }
 
-/// Runs work on a runtime in a separate thread, because a thread of a runtime must not block on another one.
+/// Runs a future on a runtime in a separate thread, because a thread of a runtime must not block on another one.
 fn on<T: Send, F: Future<Output = T>>(runtime: &Runtime, work: impl FnOnce() -> F + Send) -> T {
     let done = std::thread::scope(|scope| scope.spawn(|| runtime.block_on(work())).join());
     done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -246,7 +247,7 @@ impl Api {
         let began = Instant::now();
         loop {
             let answer = self.ask_once(method.clone(), path, kind, body.clone()).await;
-            // The kind was defined recently, or the server is overloaded.
+            // The server returns 429 if the kind was defined recently, or if the server is overloaded.
             let later = matches!(&answer, Err(status) if status.code == 429);
             if !later || began.elapsed() > PATIENCE {
                 return answer;
@@ -318,7 +319,7 @@ impl Api {
         }
     }
 
-    /// Returns the objects of a collection, in the form of a GET.
+    /// Returns the objects of a collection, in the form of a response to GET.
     async fn list(&self, path: &str, version: &str) -> Vec<Value> {
         let Some(mut list) = self.get(path).await else { return Vec::new() };
         let kind = list["kind"].as_str().and_then(|kind| kind.strip_suffix("List")).unwrap_or_default().to_owned();
@@ -349,8 +350,8 @@ impl Api {
         }
     }
 
-    /// Creates the namespaces and the agent's ServiceAccount with its roles, and returns its token. Refuses a cluster
-    /// in use.
+    /// Creates the namespaces and the agent's ServiceAccount with its roles, and returns its token. Fails if Mainstay
+    /// is in use on the cluster.
     async fn prepare(&self) -> String {
         for definition in mainstay_api::definitions() {
             let name = definition.metadata.name.clone().unwrap();
@@ -392,7 +393,7 @@ impl Api {
 
     async fn define_foreign(&self, mut definition: Value) {
         let name = definition["metadata"]["name"].as_str().unwrap().to_owned();
-        // The conversion webhook does not exist here.
+        // The conversion is removed, because the conversion webhook does not exist here.
         definition["spec"].as_object_mut().unwrap().remove("conversion");
         let source = Digest::of(definition["spec"].to_string().as_bytes()).to_string();
         let path = path_of(DEFINITIONS.0, DEFINITIONS.1, "", &name, "");
@@ -417,7 +418,7 @@ impl Api {
         }
     }
 
-    /// Deletes other projects' CRDs, and waits until their kinds are not served any more.
+    /// Deletes other projects' CRDs, and waits until their kinds are no longer served.
     async fn undefine_foreign(&self, names: &[String]) {
         let paths: Vec<String> = names.iter().map(|name| path_of(DEFINITIONS.0, DEFINITIONS.1, "", name, "")).collect();
         for path in &paths {
@@ -462,14 +463,14 @@ impl Api {
 
     /// Deletes the objects of tests.
     async fn clean(&self) {
-        // Webhooks of an ended agent. Only those of tests have the label.
+        // Deletes webhooks of an ended agent. Only webhooks of tests have the label.
         for resource in ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"] {
             let path = path_of("admissionregistration.k8s.io/v1", resource, "", super::admission::NAME, "");
             if self.get(&path).await.is_some_and(|live| !live["metadata"]["labels"][SCAFFOLDING].is_null()) {
                 let _ = self.ask(Method::DELETE, &path, "application/json", Vec::new()).await;
             }
         }
-        // Policies of the tests' GitSyncs. They would refuse the deletion of the applied objects.
+        // Deletes policies of the tests' GitSyncs, because they would refuse the deletion of the applied objects.
         let mut refuses = false;
         for resource in ["validatingadmissionpolicybindings", "validatingadmissionpolicies"] {
             let collection = path_of("admissionregistration.k8s.io/v1", resource, "", "", "");
@@ -483,7 +484,7 @@ impl Api {
             }
         }
         if refuses {
-            // The next test's policies have the same names, and the old ones must not be in effect any more.
+            // The next test's policies have the same names, and the old policies must no longer be in effect.
             tokio::time::sleep(2 * POLICIES_ARE_READ_EVERY).await;
         }
         for resource in ["clusterrolebindings", "clusterroles"] {
@@ -544,7 +545,7 @@ impl Api {
         kinds
     }
 
-    /// Deletes everything in a namespace, including objects with finalizers.
+    /// Deletes all objects in a namespace, including objects with finalizers.
     async fn empty(&self, namespace: &str, kinds: &[(String, String)]) {
         let began = Instant::now();
         loop {
@@ -558,11 +559,11 @@ impl Api {
         }
     }
 
-    /// Deletes the objects of a kind, and returns those that existed.
+    /// Deletes the objects of a kind, and returns the names of the objects that existed.
     async fn discard(&self, namespace: &str, version: &str, resource: &str) -> Vec<String> {
         let collection = path_of(version, resource, namespace, "", "");
         let mut found = self.list(&collection, version).await;
-        // The cluster creates these again in every namespace.
+        // The cluster recreates these objects in every namespace.
         found.retain(|object| {
             let name = object["metadata"]["name"].as_str().unwrap();
             !matches!((resource, name), ("configmaps", "kube-root-ca.crt") | ("serviceaccounts", "default"))
@@ -570,7 +571,7 @@ impl Api {
         let mut left = Vec::new();
         for object in found {
             let path = format!("{collection}/{}", object["metadata"]["name"].as_str().unwrap());
-            // The next round handles conflicts and objects that are gone.
+            // Errors are ignored: the next round handles conflicts, and other objects may already be deleted.
             if object["metadata"]["finalizers"].is_array() {
                 let patch = json!({"metadata": {"finalizers": null}}).to_string();
                 let _ = self.ask(Method::PATCH, &path, "application/merge-patch+json", patch.into()).await;
@@ -584,14 +585,14 @@ impl Api {
         left
     }
 
-    /// Deletes an empty namespace, except the one that all tests share.
+    /// Deletes an empty namespace, except the namespace that all tests share.
     async fn remove(&self, namespace: &str) {
         if namespace == NAMESPACE {
             return;
         }
         let path = path_of("v1", "namespaces", "", namespace, "");
         let _ = self.ask(Method::DELETE, &path, "application/json", Vec::new()).await;
-        // The namespace controller would wait 5 s. The namespace is empty, so it is finalized here.
+        // The namespace controller would wait 5 s. The namespace is empty, so its finalizer is removed here.
         let whole = json!({
             "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}, "spec": {"finalizers": []},
         });
@@ -607,7 +608,7 @@ fn state(line: &[u8]) -> Value {
     event["object"].take()
 }
 
-/// Whether tests created a namespace.
+/// Whether the name of a namespace is one that tests use.
 fn is_test_name(namespace: &str) -> bool {
     namespace.strip_prefix(NAMESPACE).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
 }

@@ -10,7 +10,7 @@ const FLUX: &str = "kustomize.toolkit.fluxcd.io/v1";
 const ARGO: &str = "argoproj.io/v1alpha1";
 const HELM: &str = "helm.toolkit.fluxcd.io/v2";
 
-/// The kinds. They accept any fields.
+/// The kinds of these objects. Their schemas accept any fields.
 const KINDS: [(&str, &str, &str); 3] = [
     (FLUX, "Kustomization", "kustomizations"),
     (ARGO, "Application", "applications"),
@@ -51,12 +51,13 @@ fn listing(name: &str, ids: &[String]) -> Value {
            "spec": {"prune": true, "interval": "10m"}, "status": {"inventory": {"entries": entries}}})
 }
 
-/// Creates a Kustomization with these IDs in its inventory.
+/// Creates a Kustomization of Flux with these IDs in its inventory.
 pub fn kustomization(world: &World, name: &str, ids: &[String]) {
     world.write_as("flux", calls("flux", "", Action::Create(listing(name, ids))));
 }
 
-/// Waits until a Kustomization is being deleted. Removes the finalizer of a suspended one, like its controller.
+/// Waits until a Kustomization is being deleted. If the Kustomization is suspended, removes its finalizer, like the
+/// controller does.
 pub async fn suspended_goes(world: &World, name: &str) {
     let live = |w: &World| w.get(FLUX, "kustomizations", name);
     let is_deleted = |w: &World| live(w).is_none_or(|live| live["metadata"]["deletionTimestamp"].is_string());
@@ -94,12 +95,12 @@ fn secret(name: &str) -> String {
     format!("sh.helm.release.v1.{name}.v1")
 }
 
-/// Creates an object of a tool that lists ConfigMaps: `flux`, `argo`, `helm-release` or `helm`.
+/// Creates an object of a tool, which lists these ConfigMaps as managed: `flux`, `argo`, `helm-release` or `helm`.
 pub fn keeper(world: &World, tool: &str, name: &str, lists: &[&str]) {
     world.write_as(tool, calls(tool, "", Action::Create(object(tool, name, lists))));
 }
 
-/// Removes the finalizers of such an object, like the controller of a suspended one.
+/// Removes the finalizers of such an object and deletes it, as the controller of a suspended object does.
 pub fn without_finalizers(world: &World, tool: &str, name: &str) {
     let name = if tool == "helm" { secret(name) } else { name.to_owned() };
     let free = Action::Patch(Form::Merge, json!({"metadata": {"finalizers": null}}));

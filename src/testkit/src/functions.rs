@@ -62,7 +62,7 @@ impl World {
         world
     }
 
-    /// Returns a world whose builds succeed at once, with a registry for its namespace. The agent does not run yet.
+    /// Returns a world whose builds succeed immediately, with a registry for its namespace. The agent does not run yet.
     pub async fn with_functions() -> Self {
         Self::new().await.for_functions()
     }
@@ -78,12 +78,12 @@ impl World {
         self
     }
 
-    /// Makes builds succeed at once, with a digest that depends on their inputs.
+    /// Makes builds succeed immediately, with a digest that depends on their inputs.
     pub fn builds_succeed(&self) {
         self.builds_end("push", 0, r#"{"digest":"{digest}","reused":false,"seconds":0.1}"#, Duration::ZERO);
     }
 
-    /// Makes builds wait until they are changed.
+    /// Makes builds wait until the test changes their outcome.
     pub fn builds_wait(&self) {
         self.builds_end("push", 0, "", Duration::from_secs(86_400));
     }
@@ -152,18 +152,18 @@ impl World {
         condition_of(&self.function_status(name), condition)
     }
 
-    /// Waits until a Function's condition begins with a text.
+    /// Waits until a Function's condition begins with a string.
     pub async fn says(&self, name: &str, condition: &str, beginning: &str) {
         let what = format!("{condition} of {name} to begin with {beginning:?}");
         self.until_function(&what, |w| w.said(name, condition).starts_with(beginning)).await;
     }
 
-    /// Waits until a Function runs its newest generation.
+    /// Waits until a Function runs with its newest generation.
     pub async fn runs(&self, name: &str) {
         self.until_function(&format!("{name} to run"), |w| w.is_running(name)).await;
     }
 
-    /// Whether a Function runs its newest generation, and no rollout is in progress.
+    /// Whether a Function runs with its newest generation, and no rollout is in progress.
     pub fn is_running(&self, name: &str) -> bool {
         let Some(function) = self.function_now(name) else { return false };
         let generation = &function["metadata"]["generation"];
@@ -202,11 +202,10 @@ impl World {
         self.child(function, kind)["metadata"]["name"].as_str().unwrap().to_owned()
     }
 
-    /// Waits for these reasons in a Function's messages since the last call, in order.
+    /// Waits until the Function's messages since the last call have these reasons, in this order.
     ///
     /// On an external cluster, controllers may be done before the agent sees the waiting state. There, a reason that
     /// only reports waiting may be missing.
-    /// that something is awaited may be missing.
     pub async fn told(&mut self, function: &str, expected: &[&str]) {
         let owner = Owner::function(NAMESPACE, function);
         let embedded = matches!(self.server, TestServer::Embedded(_));
@@ -243,7 +242,7 @@ impl World {
     }
 
     /// Waits until the server received no requests for a while in which this thread was scheduled. On an overloaded
-    /// machine, elapsed time alone proves nothing. Late wake-ups do not count, within limits.
+    /// machine, elapsed time alone proves nothing. Times with a late wake-up are not counted, within limits.
     pub async fn quiet(&self) {
         const TURNS: u32 = 6;
         const TURN: Duration = Duration::from_millis(50);
@@ -263,9 +262,9 @@ impl World {
         }
     }
 
-    /// Checks that no requests except the Lease's are sent and no watch starts during `traffic` and three seconds after
-    /// it. First waits for two seconds without requests. `counted` are the requests of this world's agent, or of all
-    /// processes.
+    /// Checks that no watch starts and no requests are sent, except for the Lease, during `traffic` and for three
+    /// seconds afterwards. First waits for two seconds without requests. `counted` contains the requests of this
+    /// world's agent, or of all processes.
     pub async fn is_silent_while(&self, counted: &FaultInjection, traffic: impl AsyncFnOnce()) {
         let asked = || -> Vec<(String, u64)> {
             let counts = counted.counts().into_iter().filter(|count| !count.resource.starts_with("leases"));
@@ -323,12 +322,12 @@ impl World {
         builds
     }
 
-    /// Creates a Git Function of a directory in the world's repository.
+    /// Creates a Git Function for a directory in the world's repository.
     pub fn git_function(&self, name: &str, base_dir: &str) {
         self.git_function_of("repo", name, base_dir);
     }
 
-    /// Creates a Git Function of a directory in another GitRepository.
+    /// Creates a Git Function for a directory in another GitRepository.
     pub fn git_function_of(&self, repository: &str, name: &str, base_dir: &str) {
         self.function(
             name,

@@ -29,26 +29,26 @@ type Answer = UnsyncBoxBody<Bytes, kube::Error>;
 /// The settings for requests of a world's agents.
 #[derive(Clone, Debug)]
 pub struct Gate {
-    /// Remaining writes before the gate closes; `None`: no limit.
+    /// Remaining writes before the gate closes; with `None`, there is no limit.
     left: Arc<Mutex<Option<u64>>>,
     shut: Arc<watch::Sender<bool>>,
     /// The recorded requests, if recording is on.
     heard: Arc<Mutex<Option<Vec<Heard>>>>,
     levers: Arc<FaultInjection>,
-    /// The token that every request uses; `None`: the administrator's.
+    /// The token that every request uses; `None` for the administrator's credentials.
     token: Arc<Mutex<Option<String>>>,
-    /// A text in responses, and its replacement.
+    /// A string in responses, and its replacement.
     replaced: Arc<Mutex<Option<(String, String)>>>,
-    /// Requests that were answered with 401 or 403.
+    /// Requests that resulted in 401 or 403.
     forbidden: Arc<Mutex<Vec<String>>>,
-    /// Verb, resource and name of requests at which the caller panics, once each. An empty name matches all.
+    /// Verb, resource and name of requests at which the caller panics once. An empty name matches all.
     panics: Arc<Mutex<Vec<[String; 3]>>>,
     interferences: Arc<Mutex<Vec<Interference>>>,
 }
 
-/// An action of someone else immediately before a request.
+/// An action of another client immediately before a request.
 struct Interference {
-    /// Verb, resource and name. An empty name matches all.
+    /// Verb, resource and name of the request. An empty name matches all.
     asked: [String; 3],
     act: Arc<dyn Fn() + Send + Sync>,
     times: u32,
@@ -63,7 +63,7 @@ impl fmt::Debug for Interference {
 /// A request, and the received part of its response.
 #[derive(Clone, Debug)]
 pub struct Heard {
-    /// For example `GET /api/v1/pods?watch=true`.
+    /// Method and path, for example `GET /api/v1/pods?watch=true`.
     pub asked: String,
     /// The body of the request.
     pub sent: Bytes,
@@ -94,7 +94,7 @@ impl Default for Gate {
 }
 
 impl Gate {
-    /// Closes the gate after this many writes. The response to the last one is lost.
+    /// Closes the gate after this many writes. The response to the last write is lost.
     pub fn shut_after(&self, writes: u64) {
         *self.left.lock() = Some(writes);
         self.shut.send_replace(false);
@@ -121,14 +121,14 @@ impl Gate {
         *self.token.lock() = Some(token.to_owned());
     }
 
-    /// In later responses, replaces this text as a value by 200 nested levels. Parsers refuse this depth, servers allow
-    /// it.
+    /// In later responses, replaces this string value by a value with 200 nested levels. Parsers refuse this depth, but
+    /// servers allow it.
     pub fn deepen(&self, text: &str) {
         let deep = format!("{}1{}", "{\"a\":".repeat(200), "}".repeat(200));
         *self.replaced.lock() = Some((format!("\"{text}\""), deep));
     }
 
-    /// In later responses, replaces this text as a value by another one, so that the agent never sees it.
+    /// In later responses, replaces this string value by a different one, so that the agent never receives it.
     pub fn hide(&self, text: &str) {
         *self.replaced.lock() = Some((format!("\"{text}\""), "\"Hidden\"".to_owned()));
     }
@@ -142,7 +142,7 @@ impl Gate {
         answer.map(|body| body.map_frame(move |frame| frame.map_data(&replace)).boxed_unsync())
     }
 
-    /// Makes the task panic that sends the next such request. An empty name matches all.
+    /// Makes the task that sends the next such request panic. An empty name matches all.
     pub fn panic_at(&self, verb: &str, resource: &str, name: &str) {
         self.panics.lock().push([verb, resource, name].map(str::to_owned));
     }
@@ -152,14 +152,14 @@ impl Gate {
         self.panics.lock().is_empty()
     }
 
-    /// Runs an action immediately before such requests, this many times: after the agent read the state and before it
-    /// acts. An empty name matches all.
+    /// Runs an action immediately before the next `times` such requests: after the agent has read the state and before
+    /// it acts. An empty name matches all.
     pub fn before(&self, [verb, resource, name]: [&str; 3], times: u32, act: impl Fn() + Send + Sync + 'static) {
         let asked = [verb, resource, name].map(str::to_owned);
         self.interferences.lock().push(Interference { asked, act: Arc::new(act), times });
     }
 
-    /// Returns how many actions before requests remain.
+    /// Returns the number of actions before requests that remain.
     pub fn interferences_left(&self) -> u32 {
         self.interferences.lock().iter().map(|one| one.times).sum()
     }
@@ -182,7 +182,7 @@ impl Gate {
         panic!("injected at {} {resource}", asked.verb);
     }
 
-    /// Returns the requests that were answered with 401 or 403.
+    /// Returns the requests that resulted in 401 or 403.
     pub fn forbidden(&self) -> Vec<String> {
         self.forbidden.lock().clone()
     }
@@ -207,7 +207,8 @@ impl Gate {
         self.heard.lock().is_some()
     }
 
-    /// Returns the buffer for recording the response to a request with this body.
+    /// Records a request with this body, if recording is on. Returns the buffer for the response to a request with this
+    /// body.
     fn hear(&self, request: &Request<Body>, sent: Bytes) -> Option<Arc<Mutex<Vec<u8>>>> {
         let mut heard = self.heard.lock();
         let asked = format!("{} {}", request.method(), request.uri().path_and_query()?);
@@ -217,7 +218,7 @@ impl Gate {
         Some(answer)
     }
 
-    /// Whether a request gets a response. Counts writes. `None`: the request is not executed.
+    /// Whether a request gets a response. Counts writes. Returns `None` if the request must not be executed.
     fn pass(&self, writes: bool) -> Option<bool> {
         let mut left = self.left.lock();
         match left.as_mut() {
@@ -231,7 +232,7 @@ impl Gate {
     }
 }
 
-/// Closes a gate when the last allowed write is done, or its caller stops waiting.
+/// Closes a gate when the last allowed write is done, or when the caller of that write stops waiting.
 struct Shuts(Gate);
 
 impl Drop for Shuts {
@@ -278,7 +279,7 @@ impl Gated {
         tokio::time::sleep(met.delay()).await;
         let Fault { code: 1.., after, .. } = met else { return self.perform(request).await };
         if after {
-            // The request takes effect, only its response is lost.
+            // The request takes effect, and only its response is lost.
             self.perform(request).await?;
         }
         Ok(fault::answer(&asked, &met).map(|body| body.map_err(|never| match never {}).boxed_unsync()))
@@ -365,7 +366,8 @@ const TOGETHER: u64 = 8;
 /// Number of writes between scenarios on an external cluster, where they run in sequence and take seconds.
 const STRIDE: u64 = 4;
 
-/// Runs a scenario that is cut off after the first write, the second, and so on, until it completes.
+/// Runs a scenario several times: it is cut off after the first write, then after the second write, and so on, until it
+/// completes.
 pub async fn after_every_write<F: Future<Output = bool>>(scenario: impl Fn(u64) -> F, at_least: u64) {
     let (together, stride) = if External::is_named() { (1, STRIDE) } else { (TOGETHER, 1) };
     let mut writes = 1;

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A running daemon. It ends when this is dropped.
+/// A running daemon. The daemon is killed when this value is dropped.
 pub struct GitDaemon {
     process: Child,
     port: u16,
@@ -41,7 +41,7 @@ impl GitDaemon {
         daemon
     }
 
-    /// `git://127.0.0.1:<port>/<name>`
+    /// Returns the URL of a repository: `git://127.0.0.1:<port>/<name>`.
     pub fn url(&self, name: &str) -> String {
         format!("git://127.0.0.1:{}/{name}", self.port)
     }

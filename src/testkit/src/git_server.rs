@@ -21,32 +21,32 @@ use tokio::io::AsyncWriteExt as _;
 
 use super::{large_files, tls::TlsListener};
 
-/// A fault of the server.
+/// An injected fault of the server.
 #[derive(Clone, Debug)]
 pub enum Fault {
-    /// Never answers.
+    /// The server never responds.
     Stall,
-    /// Answers the headers at once, then one byte of the real body per interval.
+    /// The server sends the headers immediately, then one byte of the real body per interval.
     Drip(Duration),
-    /// Answers this status, with the request's credentials in the body.
+    /// The server responds with this status, with the request's credentials in the body.
     Status(u16),
-    /// Answers 429 with this `Retry-After` in seconds.
+    /// The server responds with 429 and this `Retry-After` in seconds.
     RetryAfter(u64),
-    /// Redirects to the same path under this address, unless the request came there.
+    /// The server redirects to the same path at this base URL, unless the request was sent there.
     Redirect(String),
-    /// Answers with a web page.
+    /// The server responds with a web page.
     Html,
-    /// Answers with this body and the expected content type.
+    /// The server responds with this body and the expected content type.
     Answer(Vec<u8>),
-    /// Answers with the first part, then repeats the second part until the client stops.
+    /// The server sends the first part, then repeats the second part until the client stops.
     Endless(Vec<u8>, Vec<u8>),
-    /// Ends the real response after this many bytes.
+    /// The server cuts the real response after this many bytes.
     Truncate(usize),
-    /// Changes some bytes of the real response. The seed determines which.
+    /// The server changes some bytes of the real response. The seed determines these bytes.
     Scramble(u64),
 }
 
-/// The requests for a [`Fault`].
+/// The requests that a [`Fault`] affects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum On {
     /// All requests.
@@ -76,7 +76,7 @@ pub struct Counts {
 
 #[derive(Default)]
 struct Levers {
-    /// Accepted values of `Authorization`; `None`: all.
+    /// Accepted values of `Authorization`; `None` accepts all requests.
     authorization: Option<Vec<String>>,
     faults: Vec<(On, Fault)>,
     only_version_zero: bool,
@@ -90,7 +90,7 @@ struct Shared {
     levers: Mutex<Levers>,
 }
 
-/// A running server. It ends when this is dropped.
+/// A running server. The server stops when this value is dropped.
 pub struct GitServer {
     scheme: &'static str,
     address: SocketAddr,
@@ -109,32 +109,37 @@ impl GitServer {
     pub async fn start(root: &Path) -> Self {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        Self::serve(root, "http", address, listener)
+        Self::serve(root, "http", address, listener, Router::new())
     }
 
     /// Serves over TLS.
     pub async fn start_tls(root: &Path, identity: rustls::ServerConfig) -> Self {
-        let listener = TlsListener::bind(identity).await;
-        let address = axum::serve::Listener::local_addr(&listener).unwrap();
-        Self::serve(root, "https", address, listener)
+        Self::start_tls_with(root, identity, Router::new()).await
     }
 
-    fn serve<L>(root: &Path, scheme: &'static str, address: SocketAddr, listener: L) -> Self
+    /// Serves over TLS, beside other paths.
+    pub async fn start_tls_with(root: &Path, identity: rustls::ServerConfig, others: Router) -> Self {
+        let listener = TlsListener::bind(identity).await;
+        let address = axum::serve::Listener::local_addr(&listener).unwrap();
+        Self::serve(root, "https", address, listener, others)
+    }
+
+    fn serve<L>(root: &Path, scheme: &'static str, address: SocketAddr, listener: L, others: Router) -> Self
     where
         L: axum::serve::Listener<Addr = SocketAddr>,
     {
         let shared = Arc::new(Shared { root: root.to_owned(), levers: Mutex::default() });
-        let router = Router::new().fallback(answer).with_state(Arc::clone(&shared));
+        let router = others.fallback_service(Router::new().fallback(answer).with_state(Arc::clone(&shared)));
         let serving = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
         Self { scheme, address, shared, serving }
     }
 
-    /// `http://127.0.0.1:<port>`, or `https://…`
+    /// Returns the base URL: `http://127.0.0.1:<port>`, or `https://…`.
     pub fn base(&self) -> String {
         format!("{}://{}", self.scheme, self.address)
     }
 
-    /// Returns the address of a repository in the root.
+    /// Returns the URL of a repository in the root.
     pub fn url(&self, name: &str) -> String {
         format!("{}/{name}", self.base())
     }
@@ -154,12 +159,12 @@ impl GitServer {
         self.levers().authorization = Some(values.iter().map(|value| (*value).to_owned()).collect());
     }
 
-    /// Requires no authorization any more.
+    /// No longer requires authorization.
     pub fn let_everyone_in(&self) {
         self.levers().authorization = None;
     }
 
-    /// Adds a fault for these requests, besides those for others.
+    /// Adds a fault for these requests. Faults for other requests stay.
     pub fn fail(&self, on: On, fault: Fault) {
         let mut levers = self.levers();
         levers.faults.retain(|(faulty, _)| *faulty != on);
@@ -171,7 +176,7 @@ impl GitServer {
         self.levers().faults.clear();
     }
 
-    /// Limits the server to version 0 of the protocol.
+    /// Limits the server to version 0 of the Git protocol.
     pub fn speak_version_zero(&self) {
         self.levers().only_version_zero = true;
     }
@@ -186,12 +191,12 @@ impl GitServer {
         self.levers().arrivals.clone()
     }
 
-    /// Stores a file in Git LFS under this SHA-256.
+    /// Stores a file in Git LFS with this SHA-256.
     pub fn keep(&self, oid: &str, content: &[u8]) {
         self.levers().large.files.insert(oid.to_owned(), content.to_vec());
     }
 
-    /// Sets the base address for downloads of Git LFS.
+    /// Sets the base URL for downloads of Git LFS.
     pub fn keep_at(&self, base: &str) {
         self.levers().large.elsewhere = Some(base.to_owned());
     }
@@ -366,7 +371,7 @@ async fn backend(
     let mut child = command.spawn().expect("`git` is installed (apt-get install git)");
     let mut stdin = child.stdin.take().unwrap();
     let write = async move {
-        // A server that refuses early does not read its input.
+        // A server that refuses early does not read its input, so the write may fail.
         let _ = stdin.write_all(&body).await;
         drop(stdin);
     };

@@ -1,8 +1,8 @@
-//! Files of expected text.
+//! Files with expected output.
 
 use std::path::Path;
 
-/// Compares with a file under `tests/golden/`; `UPDATE_GOLDEN=1` rewrites it.
+/// Compares a string with a file below `tests/golden/`; `UPDATE_GOLDEN=1` rewrites it.
 pub fn check_golden(name: &str, actual: &str) {
     let path = Path::new(crate::ROOT).join("tests/golden").join(name);
     if std::env::var_os("UPDATE_GOLDEN").is_some() {

@@ -10,13 +10,13 @@ use mainstay_function::registry::Deadlines;
 
 use super::registry::{PASSWORD, USER};
 
-/// A workspace and a registry Secret, as mounted.
+/// A workspace and a registry Secret, as they are mounted in the container.
 pub struct Build {
     pub directory: tempfile::TempDir,
 }
 
 impl Build {
-    /// Returns a function with one dependency.
+    /// Returns the inputs for a function with one dependency.
     pub fn new() -> Self {
         let build = Self { directory: tempfile::tempdir().unwrap() };
         build.write("workspace/src/handler.js", "module.exports = { main: () => 'hello' }");
@@ -28,7 +28,7 @@ impl Build {
         build
     }
 
-    /// Sets the Secret's registry, with user name and password.
+    /// Sets the registry in the Secret, with user name and password.
     pub fn registry(self, host: &str) -> Self {
         self.write("registry/registryAddress", host);
         self.write("registry/username", USER);
@@ -70,7 +70,7 @@ impl Build {
     }
 }
 
-/// Returns the outcome of a push: `digest`, `digest reused`, or the reason and the message.
+/// Returns the outcome of a push: the digest, the digest with `reused`, or the reason and the message of the failure.
 pub async fn outcome(request: &Request) -> String {
     match push(request).await {
         Ok(report) if report.reused => format!("{} reused", report.digest),

@@ -1,5 +1,5 @@
 //! The parts of Knative Serving that Functions depend on: its CRDs, and simulated controllers. An external cluster has
-//! Knative's own CRDs, and with [`RUNS`] its own controllers.
+//! Knative's own CRDs, and with [`RUNS`] also Knative's own controllers.
 //!
 //! The schemas here contain only the fields for tests, with the defaults of Knative's admission. The simulated
 //! controllers write the states of a Knative Service in order, its Configuration, Revisions and Route, and the Service
@@ -24,7 +24,7 @@ const CONFIGURATIONS: (&str, &str) = ("serving.knative.dev/v1", "configurations"
 /// Knative's Revisions.
 pub const REVISIONS: (&str, &str) = ("serving.knative.dev/v1", "revisions");
 const SERVICES: (&str, &str) = ("v1", "services");
-/// Environment variable: Knative's webhook and controllers run in the external cluster.
+/// Environment variable that is set if Knative's webhook and controllers run in the external cluster.
 const RUNS: &str = "MAINSTAY_TEST_KNATIVE";
 /// Environment variable of a Function whose Revision fails.
 pub const BREAKS: &str = "BREAKS";
@@ -68,7 +68,7 @@ impl World {
         world
     }
 
-    /// Installs Knative's CRDs.
+    /// Installs Knative's CRDs, unless Knative itself runs.
     pub fn knative_is_installed(&self) {
         if is_real() {
             return;
@@ -80,7 +80,7 @@ impl World {
         }
     }
 
-    /// Runs Knative's controllers from now on. They also handle existing objects.
+    /// Runs Knative's controllers from now on. The controllers also handle existing objects.
     pub fn knative_runs(&self) {
         if is_real() {
             return;
@@ -95,7 +95,7 @@ impl World {
         }
         tokio::spawn(async move {
             loop {
-                // Other objects matter only if Knative owns them.
+                // Changes of other objects matter only if Knative owns the objects.
                 let mut changed = tokio::select! {
                     services = of_knative.next() => services,
                     routes = routes.next() => routes,
@@ -116,7 +116,7 @@ fn is_of_route(service: &Value) -> bool {
 
 struct Controller {
     server: TestServer,
-    /// By UID: the template and its number.
+    /// The template of each Knative Service and its number, by the UID of the Service.
     revisions: HashMap<String, (Value, u32)>,
 }
 
@@ -206,7 +206,7 @@ impl Controller {
         self.put(CONFIGURATIONS, json!({"kind": "Configuration", "metadata": metadata, "spec": spec}))
     }
 
-    /// Writes the Revision of this name.
+    /// Writes the Revision with this name.
     fn revision(&self, configuration: &Value, name: &str, number: u32) {
         let mut metadata = owned_by(name, configuration);
         metadata["labels"] = json!({
@@ -266,7 +266,7 @@ impl Controller {
         self.call(Call::new(version, resource, NAMESPACE, name, patch).on("status"));
     }
 
-    /// Whether the Route owns the Service of this name. Creates the Service if it is missing.
+    /// Whether the Route owns the Service with this name. Creates the Service if it is missing.
     fn has_address(&self, live: &Value, name: &str, route: &Value) -> bool {
         let uid = &route["metadata"]["uid"];
         if let Some(service) = self.server.object(SERVICES.0, SERVICES.1, NAMESPACE, name) {
@@ -295,7 +295,7 @@ fn owned_by(name: &str, owner: &Value) -> Value {
     }]})
 }
 
-/// Returns the condition of routes that serve.
+/// Returns the condition RoutesReady if it is True.
 fn routes(status: &Value) -> Option<(&'static str, &'static str, &'static str)> {
     let all = status["conditions"].as_array()?;
     all.iter().any(|c| c["type"] == "RoutesReady" && c["status"] == "True").then_some(("True", "", ""))
@@ -304,7 +304,7 @@ fn routes(status: &Value) -> Option<(&'static str, &'static str, &'static str)> 
 /// Sets ConfigurationsReady and RoutesReady, and Ready to the worse of them.
 fn set(status: &mut Value, configurations: (&str, &str, &str), routes: (&str, &str, &str)) {
     let rank = |(status, ..): &(&str, &str, &str)| ["False", "Unknown", "True"].iter().position(|s| s == status);
-    // With equal rank, the condition of the routes counts.
+    // With equal rank, the condition of the routes is used.
     let ready = if rank(&configurations) < rank(&routes) { configurations } else { routes };
     let all = [("ConfigurationsReady", configurations), ("Ready", ready), ("RoutesReady", routes)];
     let all = all.map(|(kind, (status, reason, message))| {

@@ -1,4 +1,4 @@
-//! `kubectl`.
+//! The command `kubectl`.
 
 use std::{
     fs,
@@ -15,7 +15,7 @@ pub struct Kubectl {
     home: tempfile::TempDir,
     kubeconfig: PathBuf,
     namespace: &'static str,
-    /// The user, if it is not the administrator.
+    /// The user, unless kubectl runs as the administrator.
     user: Option<&'static str>,
 }
 
@@ -44,47 +44,47 @@ impl Kubectl {
         Self { user: Some(user), ..Self::of_world(server, namespace).await }
     }
 
-    /// Creates a file with this content.
+    /// Creates a file with this content, and returns its path.
     pub fn file(&self, name: &str, content: &str) -> String {
         let path = self.home.path().join(name);
         fs::write(&path, content).unwrap();
         path.display().to_string()
     }
 
-    /// Runs it. It must succeed.
+    /// Runs kubectl, which must succeed.
     pub async fn run(&self, arguments: &[&str]) -> String {
         self.edit(arguments, "true").await
     }
 
-    /// Runs it. It must fail. Returns its error output.
+    /// Runs kubectl, which must fail. Returns its standard error.
     pub async fn refused(&self, arguments: &[&str]) -> String {
         let (succeeded, _, error) = self.output(arguments, "true").await;
         assert!(!succeeded, "kubectl {arguments:?}");
         error
     }
 
-    /// Runs it. It must find differences.
+    /// Runs kubectl, which must find differences.
     pub async fn differences(&self, arguments: &[&str]) -> String {
         let (succeeded, text, error) = self.output(arguments, "true").await;
         assert!(!succeeded && !text.is_empty(), "kubectl {arguments:?}: {error}");
         text
     }
 
-    /// Runs it with an editor. It must succeed.
+    /// Runs kubectl with an editor. The command must succeed.
     pub async fn edit(&self, arguments: &[&str], editor: &str) -> String {
         let (succeeded, text, error) = self.output(arguments, editor).await;
         assert!(succeeded, "kubectl {arguments:?}: {error}");
         text
     }
 
-    /// Runs it with an editor. It must fail. Returns its error output.
+    /// Runs kubectl with an editor. The command must fail. Returns its standard error.
     pub async fn edit_refused(&self, arguments: &[&str], editor: &str) -> String {
         let (succeeded, _, error) = self.output(arguments, editor).await;
         assert!(!succeeded, "kubectl {arguments:?}");
         error
     }
 
-    /// Returns exit code and output of a shell command that can use `mainstay` too.
+    /// Returns exit code and output of a shell command that can use kubectl and `mainstay`.
     pub async fn shell(&self, line: &str, directory: &Path) -> (i32, String) {
         let program = crate::program::executable().parent().unwrap();
         let path = std::env::var_os("PATH").unwrap_or_default();

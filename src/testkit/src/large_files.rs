@@ -1,4 +1,4 @@
-//! Files in Git LFS: pointers as git-lfs writes them, and a server with fault injection. It implements
+//! Files in Git LFS: pointers as git-lfs writes them, and a server with fault injection. The server implements
 //! <https://github.com/git-lfs/git-lfs/blob/main/docs/api/batch.md>.
 
 use std::{collections::HashMap, convert::Infallible};
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 pub struct LargeFile {
     /// The content in the commit.
     pub pointer: String,
-    /// SHA-256 of its content, the server's key.
+    /// SHA-256 of the content, which is the file's key on the server.
     pub oid: String,
 }
 
@@ -30,20 +30,20 @@ impl LargeFile {
     }
 }
 
-/// A fault of the server.
+/// An injected fault of the server.
 #[derive(Clone, Debug)]
 pub enum Fault {
-    /// Answers each batch with this.
+    /// The server responds to each batch with this value.
     Batch(Value),
-    /// Answers endless batches.
+    /// The server sends endless responses to batches.
     EndlessBatch,
-    /// Sends endless files.
+    /// The server sends endless files.
     EndlessFile,
-    /// Does not answer requests for files.
+    /// The server does not respond to requests for files.
     StalledFile,
-    /// Answers requests for files with this status and a text.
+    /// The server responds to requests for files with this status and a string.
     FileStatus(u16),
-    /// Redirects requests for files.
+    /// The server redirects requests for files to this URL.
     FileRedirect(String),
 }
 
@@ -54,7 +54,7 @@ pub struct Store {
     pub files: HashMap<String, Vec<u8>>,
     /// Numbers of batches and downloads.
     pub requests: (usize, usize),
-    /// Base address of downloads, if another server has them.
+    /// Base URL of downloads, if a different server has the files.
     pub elsewhere: Option<String>,
     pub fault: Option<Fault>,
 }
@@ -62,7 +62,7 @@ pub struct Store {
 const JSON: &str = "application/vnd.git-lfs+json";
 
 impl Store {
-    /// Answers a request; `None`: never.
+    /// Returns the response to a request; `None` if the server never responds.
     pub fn answer(&mut self, head: &Parts, body: &[u8]) -> Option<Response<Body>> {
         let Some((repository, oid)) = head.uri.path().split_once("/info/lfs/objects/") else {
             return Some(reply(404, "text/plain", Vec::new()));

@@ -54,5 +54,5 @@ pub mod world;
 
 pub use process::{isolated, isolated_async};
 
-/// The repository's root.
+/// The root directory of the repository.
 pub const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");

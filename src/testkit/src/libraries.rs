@@ -10,7 +10,7 @@ use mainstay_function::runtimes::libraries;
 
 static PLACE: LazyLock<PathBuf> = LazyLock::new(|| {
     let place = libraries::place(std::env::var_os(libraries::VARIABLE).map(PathBuf::from));
-    // Each test is a process: the first one fetches, the others wait.
+    // Each test is a process: the first process fetches the packages, and the others wait.
     fs::create_dir_all(&place).unwrap();
     let lock = File::create(place.join(".tests.lock")).unwrap();
     lock.lock().unwrap();
@@ -19,7 +19,7 @@ static PLACE: LazyLock<PathBuf> = LazyLock::new(|| {
     place
 });
 
-/// Returns their directory.
+/// Returns the directory of the packages.
 pub fn place() -> &'static str {
     PLACE.to_str().unwrap()
 }

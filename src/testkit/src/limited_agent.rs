@@ -16,23 +16,23 @@ use super::{
 /// The agent's memory limit in `manifests/deployment.yaml`, in MiB.
 pub const POD_MIB: u64 = 160;
 
-/// A running agent. It ends when this is dropped.
+/// A running agent. The agent is killed when this value is dropped.
 pub struct LimitedAgent {
     process: LimitedProcess,
     cpu: Option<CpuLimit>,
     directory: tempfile::TempDir,
-    /// Address of its health and metrics endpoints.
+    /// Address of the agent's health and metrics endpoints.
     pub listen: SocketAddr,
     _serving: devcluster::Serving,
 }
 
 impl LimitedAgent {
-    /// Starts it with the environment of the Deployment. GitSyncs of these namespaces have all permissions.
+    /// Starts the agent with the environment of the Deployment. GitSyncs of these namespaces have all permissions.
     pub async fn start(world: &World, trusted: &[&str]) -> Self {
         Self::start_with(world, trusted, &[]).await
     }
 
-    /// Starts it with further arguments.
+    /// Starts the agent with further arguments.
     pub async fn start_with(world: &World, trusted: &[&str], arguments: &[String]) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let server = world.server.embedded();
@@ -72,18 +72,18 @@ impl LimitedAgent {
         tokio::time::timeout(Duration::from_secs(60), ready).await.unwrap_or_else(|_| panic!("{}", self.log()));
     }
 
-    /// Whether the kernel enforces its memory limit.
+    /// Whether the kernel enforces the agent's memory limit.
     pub fn is_limited(&self) -> bool {
         self.process.is_limited()
     }
 
-    /// Limits its CPU. Returns whether this machine allows it.
+    /// Limits the agent's CPU. Returns whether this machine allows it.
     pub fn limit_cpu(&mut self, millicores: u64) -> bool {
         self.cpu = CpuLimit::set(self.process.id(), millicores);
         self.cpu.is_some()
     }
 
-    /// Returns its CPU time.
+    /// Returns the agent's CPU time.
     pub fn cpu_time(&self) -> Duration {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.process.id())).unwrap_or_default();
         let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
@@ -92,31 +92,31 @@ impl LimitedAgent {
         Duration::from_millis(ticks.sum::<u64>() * 10)
     }
 
-    /// Checks that it is running.
+    /// Checks that the agent is running.
     pub fn assert_alive(&mut self, during: &str) {
         if let Some(ended) = self.process.ended() {
             panic!("the agent ended ({ended}) during: {during}\n{}", self.log());
         }
     }
 
-    /// Returns the end of its log.
+    /// Returns the end of the agent's log.
     pub fn log(&self) -> String {
         let log = fs::read(self.directory.path().join("log")).unwrap_or_default();
         String::from_utf8_lossy(&log[log.len().saturating_sub(8000)..]).into_owned()
     }
 
-    /// Whether it has logged this text since its start.
+    /// Whether the agent has logged this string since its start.
     pub fn has_logged(&self, text: &str) -> bool {
         let log = fs::read(self.directory.path().join("log")).unwrap_or_default();
         String::from_utf8_lossy(&log).contains(text)
     }
 
-    /// Returns its peak resident memory in MiB, corrected to the size of the release program.
+    /// Returns the agent's peak resident memory in MiB, corrected to the size of the release program.
     pub fn peak_mib(&self) -> u64 {
         self.process.peak_mib()
     }
 
-    /// Returns its anonymous memory in MiB, which can only be swapped out.
+    /// Returns the agent's anonymous memory in MiB, which the kernel can only swap out.
     pub fn own_mib(&self) -> u64 {
         self.process.own_mib()
     }

@@ -10,10 +10,10 @@ use super::memory_limit::MemoryLimit;
 /// Resident memory of the release program's own code, in MiB. The test program is larger.
 const PROGRAM_MIB: u64 = 24;
 
-/// A running process. It ends when this is dropped.
+/// A running process. The process is killed when this value is dropped.
 pub struct LimitedProcess {
     child: Child,
-    /// `None` if this machine allows no cgroup.
+    /// The limit; `None` if this machine allows no cgroup.
     limit: Option<MemoryLimit>,
 }
 
@@ -34,17 +34,17 @@ impl LimitedProcess {
         self.limit.is_some()
     }
 
-    /// Returns how it ended, if it has.
+    /// Returns the exit status, if the process has ended.
     pub fn ended(&mut self) -> Option<std::process::ExitStatus> {
         self.child.try_wait().unwrap()
     }
 
-    /// Returns its peak resident memory in MiB, corrected to the size of the release program.
+    /// Returns the peak resident memory of the process in MiB, corrected to the size of the release program.
     pub fn peak_mib(&self) -> u64 {
         peak_mib(self.id())
     }
 
-    /// Returns its anonymous memory in MiB, which can only be swapped out.
+    /// Returns the anonymous memory of the process in MiB, which the kernel can only swap out.
     pub fn own_mib(&self) -> u64 {
         status(self.id(), "RssAnon:")
     }

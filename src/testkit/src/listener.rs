@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::world::World;
 
-/// Returns status and body of a path of the listener, or the error.
+/// Requests a path of the listener. Returns status and body of the response, or the error.
 pub async fn page(world: &World, path: &str) -> Result<(u16, String), reqwest::Error> {
     // An error means that a provider is installed already.
     let _ = rustls::crypto::ring::default_provider().install_default();
@@ -13,7 +13,7 @@ pub async fn page(world: &World, path: &str) -> Result<(u16, String), reqwest::E
     Ok((answer.status().as_u16(), answer.text().await?))
 }
 
-/// Returns the metrics; empty while the agent does not listen.
+/// Returns the agent's metrics; empty while the agent does not listen.
 pub async fn metrics(world: &World) -> String {
     page(world, "/metrics").await.map(|(_, text)| text).unwrap_or_default()
 }

@@ -33,7 +33,7 @@ pub fn keep() {
     });
 }
 
-/// Returns the recorded text.
+/// Returns the recorded logs and messages.
 pub fn text() -> String {
     String::from_utf8_lossy(&LOGGED.lock()).into_owned()
 }

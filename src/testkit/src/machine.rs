@@ -1,4 +1,4 @@
-//! Functions in a [`World`] that real processes build and serve, with a real registry.
+//! Functions in a [`World`] that real processes build and serve, with a running registry.
 
 use std::{io::Read as _, path::Path, time::Duration};
 
@@ -21,7 +21,7 @@ const BUILDER: &str = "builder:tests";
 pub const REGISTRY_PASSWORD: &str = "open-sesame-of-the-registry";
 /// Timeout of builds on a busy machine.
 const PATIENCE: Duration = Duration::from_mins(4);
-/// Timeout of a Function's answer.
+/// Timeout of a Function's response.
 const ANSWER: Duration = Duration::from_secs(10);
 /// Polling interval for changes without events.
 const LOOK_EVERY: Duration = Duration::from_millis(25);
@@ -48,7 +48,7 @@ impl Machine {
         self.serving.address().to_string()
     }
 
-    /// Returns the running processes of its pods.
+    /// Returns the running processes of the node's pods.
     pub fn processes(&self) -> Vec<String> {
         let node = self.node();
         carriers(&node)
@@ -72,12 +72,12 @@ impl World {
         Self::with_node(|_| {}).await
     }
 
-    /// Returns such a world with other node options.
+    /// Returns such a world with changed node options.
     pub async fn with_node(change: impl FnOnce(&mut NodeOptions)) -> Self {
         Self::with_node_and(change, |_| {}).await
     }
 
-    /// Returns such a world with other options of node and cluster.
+    /// Returns such a world with changed options of node and cluster.
     pub async fn with_node_and(
         change: impl FnOnce(&mut NodeOptions),
         change_cluster: impl FnOnce(&mut Options),
@@ -108,7 +108,7 @@ impl World {
         world
     }
 
-    /// Returns the node and registry of its pods.
+    /// Returns the node and registry of the world's pods.
     pub fn machine(&self) -> &Machine {
         self.machine.as_ref().unwrap()
     }
@@ -145,12 +145,12 @@ impl World {
         }
     }
 
-    /// Waits until a Function answers with this status and body.
+    /// Waits until a Function responds with this status and body.
     pub async fn answers(&self, name: &str, expected: &str) {
         self.answers_in(NAMESPACE, name, expected).await;
     }
 
-    /// Waits until a Function in another namespace answers with this status and body.
+    /// Waits until a Function in another namespace responds with this status and body.
     pub async fn answers_in(&self, namespace: &str, name: &str, expected: &str) {
         let mut last = String::new();
         let answered = async {
@@ -173,8 +173,8 @@ impl World {
         self.create("v1", "secrets", NAMESPACE, secret);
     }
 
-    /// Returns where a secret text appears: in objects that are not Secrets, in logs since [`logs::keep`], in files of
-    /// pods, and in images.
+    /// Returns where a secret string appears: in objects that are not Secrets, in logs since [`logs::keep`], in files
+    /// of pods, and in images.
     pub fn whereabouts(&self, text: &str) -> Vec<String> {
         let words = [text.to_owned(), BASE64_STANDARD.encode(text)];
         let has = |bytes: &[u8]| {
@@ -206,7 +206,7 @@ impl World {
                 } else if kind.is_file() {
                     let bytes = std::fs::read(entry.path()).unwrap_or_default();
                     let mut plain = Vec::new();
-                    // Uncompressed files fail here. Their bytes were searched already.
+                    // This fails for uncompressed files, whose bytes are searched as they are.
                     let _ = flate2::read::MultiGzDecoder::new(&*bytes).read_to_end(&mut plain);
                     if has(&bytes) || has(&plain) {
                         found.push(entry.path().display().to_string());

@@ -4,7 +4,7 @@ use std::fs;
 
 use axum::{Router, body::Body, extract::Request, http::Response};
 
-/// Serves `@our/thing` 1.2.0 to clients with the token, until the test ends. Returns the address.
+/// Serves `@our/thing` 1.2.0 to clients with the token, until the test ends. Returns the URL.
 pub async fn serve(token: &'static str) -> String {
     let room = tempfile::tempdir().unwrap();
     fs::create_dir(room.path().join("package")).unwrap();

@@ -49,7 +49,7 @@ pub async fn two_directories() -> World {
     world
 }
 
-/// Waits until no object has Mainstay's label any more.
+/// Waits until no object has Mainstay's label any longer.
 pub async fn are_released(world: &World) {
     let labelled = |w: &World| {
         let kinds = [("v1", "configmaps"), ("apps/v1", "deployments"), ("v1", "namespaces")];

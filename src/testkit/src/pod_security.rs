@@ -1,6 +1,6 @@
 //! The Pod Security standard `restricted`, field by field, as the Kubernetes documentation lists it (v1.34).
 //!
-//! A violation has the name of its control. For Windows, only host processes are checked.
+//! A violation is represented by the name of its control. For Windows, only host processes are checked.
 
 use serde_json::Value;
 
@@ -64,7 +64,7 @@ pub fn broken_controls(metadata: &Value, spec: &Value) -> Vec<String> {
         for hook in ["postStart", "preStop"].map(|hook| &container["lifecycle"][hook]) {
             wrong("probe hosts", host(hook));
         }
-        // The container's field overrides the pod's.
+        // The field of a container overrides the field of the pod.
         let first = |field: &str| if own[field].is_null() { pod[field].clone() } else { own[field].clone() };
         wrong("run as non-root", first("runAsNonRoot") != true);
         let profile = first("seccompProfile")["type"].as_str().map(str::to_owned);
@@ -91,7 +91,7 @@ fn host(hook: &Value) -> bool {
     ["httpGet", "tcpSocket"].iter().any(|kind| !hook[kind]["host"].as_str().unwrap_or_default().is_empty())
 }
 
-/// Returns containers of all three sorts.
+/// Returns containers of all three types.
 pub fn containers(spec: &Value) -> impl Iterator<Item = &Value> {
     ["initContainers", "containers", "ephemeralContainers"]
         .into_iter()

@@ -1,5 +1,5 @@
-//! Child processes of tests. They read only programs from this machine: no user's home or configuration, no locale, no
-//! time zone, no proxy, no kubeconfig.
+//! Child processes of tests. Child processes use only the programs of this machine: no user's home or configuration, no
+//! locale, no time zone, no proxy, no kubeconfig.
 //!
 //! Invariant: every child process of a test starts here; `tests/tidy` checks that.
 
@@ -11,7 +11,7 @@ use std::{
     sync::LazyLock,
 };
 
-/// The home of child processes, and the pipe that keeps it.
+/// The home of child processes, and the pipe whose end removes it.
 static HOME: LazyLock<(PathBuf, ChildStdin)> = LazyLock::new(|| {
     let home = tempfile::Builder::new().prefix("mainstay-tests-home-").tempdir().unwrap().keep();
     // Statics are not dropped, so a shell removes the directory when this process closes the pipe.
@@ -25,11 +25,11 @@ static HOME: LazyLock<(PathBuf, ChildStdin)> = LazyLock::new(|| {
 /// Variables that are passed on.
 const PASSED_ON: [&str; 2] = ["PATH", "TMPDIR"];
 
-/// Disables the machine's Git configuration. Configuration of npm and pip stays, because it names package mirrors and
-/// CAs.
+/// Disables the machine's Git configuration. Configuration of npm and pip stays, because it contains package mirrors
+/// and CAs.
 const NO_CONFIGURATION: [(&str, &str); 2] = [("GIT_CONFIG_NOSYSTEM", "1"), ("GIT_ATTR_NOSYSTEM", "1")];
 
-/// Returns a home without configuration. All child processes of this test process share it.
+/// Returns a home directory without configuration. All child processes of this test process share it.
 pub fn home() -> &'static Path {
     &HOME.0
 }

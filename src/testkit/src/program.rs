@@ -12,7 +12,8 @@ use serde_json::Value;
 
 use super::world::{NAMESPACE, World};
 
-/// Returns the path of the program under test. Cargo names it for tests; otherwise it is beside their directory.
+/// Returns the path of the program under test. Cargo sets the path for tests. Otherwise, the program is beside the
+/// directory of the tests.
 ///
 /// # Panics
 ///
@@ -30,7 +31,7 @@ pub fn executable() -> &'static Path {
     &PATH
 }
 
-/// Access of the program to the cluster of a world, as the administrator. The server ends when this is dropped.
+/// Access of the program to the cluster of a world, as the administrator. The server stops when this value is dropped.
 pub struct Program {
     home: tempfile::TempDir,
     _serving: Option<devcluster::Serving>,
@@ -64,7 +65,7 @@ impl Program {
         (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
     }
 
-    /// Returns the output of a command on its own terminal.
+    /// Returns the output of a command that runs on its own terminal.
     pub async fn run_on_terminal(&self, arguments: &[&str]) -> String {
         let plain = self.command(arguments);
         let quote = |part: &std::ffi::OsStr| format!("'{}'", part.to_str().unwrap());
@@ -98,7 +99,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// Returns the next line that contains this text.
+    /// Returns the next line that contains this string.
     pub async fn line(&mut self, text: &str) -> String {
         let (mut lines, text) = (self.lines.take().unwrap(), text.to_owned());
         let (lines, line) = tokio::task::spawn_blocking(move || {
@@ -115,7 +116,7 @@ impl Running {
         line
     }
 
-    /// Returns its exit code after Ctrl-C.
+    /// Sends Ctrl-C and returns the exit code.
     pub async fn interrupt(mut self) -> i32 {
         crate::isolated("kill").args(["-INT", &self.child.id().to_string()]).status().unwrap();
         let ended = tokio::task::spawn_blocking(move || self.child.wait().unwrap());

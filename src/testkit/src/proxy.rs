@@ -8,7 +8,7 @@ use std::{
 
 use tempfile::TempDir;
 
-/// A running proxy. It ends when this is dropped.
+/// A running proxy. The proxy is killed when this value is dropped.
 pub struct Proxy {
     process: Child,
     address: String,
@@ -22,7 +22,7 @@ impl Drop for Proxy {
     }
 }
 
-/// Returns a port of loopback that was free just now.
+/// Returns a port on loopback that was free at the time of the call.
 fn port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
@@ -62,7 +62,7 @@ impl Proxy {
         Self { process, address, room }
     }
 
-    /// Returns its address, as in a Secret.
+    /// Returns the proxy's URL, as in a Secret.
     pub fn address(&self) -> &str {
         &self.address
     }

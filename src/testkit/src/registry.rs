@@ -1,4 +1,4 @@
-//! A server in front of a registry, with fault injection.
+//! A proxy server in front of a registry, with fault injection.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,26 +14,26 @@ use parking_lot::Mutex;
 
 pub use super::docker_registry::{DockerRegistry, PASSWORD, Served, USER};
 
-/// A fault of the server, instead of forwarding to the registry.
+/// An injected fault, which replaces or changes the response of the registry.
 #[derive(Clone, Debug)]
 pub enum Fault {
-    /// Answers this status, with the request's credentials in the body.
+    /// The server responds with this status, with the request's credentials in the body.
     Status(u16),
-    /// Answers this status with a code of the specification.
+    /// The server responds with this status and a code of the specification.
     Code(u16, &'static str),
-    /// Redirects to the same path and query under this address.
+    /// The server redirects to the same path and query at this base URL.
     Redirect(String),
-    /// Answers 200 with this body.
+    /// The server responds with 200 and this body.
     Answer(String),
-    /// Sends another body of the same length.
+    /// The server sends a different body of the same length.
     OtherBytes,
-    /// Names another digest.
+    /// The server returns a different digest in the header.
     OtherDigest,
-    /// Requires a token from this token server.
+    /// The server requires a token from this token server.
     TokenFrom(String),
-    /// Sends one byte of the real response per interval.
+    /// The server sends one byte of the real response per interval.
     Drip(Duration),
-    /// Never answers.
+    /// The server never responds.
     Stall,
 }
 
@@ -46,7 +46,7 @@ pub struct Seen {
 
 #[derive(Default)]
 struct Levers {
-    /// Method, part of the path, fault, remaining times.
+    /// Each fault with the method and a part of the path of affected requests, and the remaining number of requests.
     faults: Vec<(Method, &'static str, Fault, usize)>,
     bearer: bool,
     seen: Vec<Seen>,
@@ -58,7 +58,7 @@ struct Shared {
     client: reqwest::Client,
 }
 
-/// A server in front of a registry. It ends when this is dropped.
+/// A server in front of a registry. The server stops when this value is dropped.
 pub struct Front {
     address: SocketAddr,
     shared: Arc<Shared>,
@@ -93,7 +93,7 @@ impl Front {
         self.address.to_string()
     }
 
-    /// Requires tokens of this server from now on. They need user name and password.
+    /// Requires tokens of this server from now on. A client obtains tokens with user name and password.
     pub fn want_tokens(&self) {
         self.levers().bearer = true;
     }

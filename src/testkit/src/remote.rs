@@ -38,7 +38,7 @@ impl Remote {
     pub fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let mut options = git2::RepositoryInitOptions::new();
-        // Without the template in the user's configuration.
+        // The repository is created without the template in the user's configuration.
         options.bare(true).initial_head("main").external_template(false);
         let repository = Repository::init_opts(directory.path().join(NAME), &options).unwrap();
         Self { directory, repository, branch: "main".into(), files: BTreeMap::new(), commits: 0 }
@@ -102,7 +102,7 @@ impl Remote {
         self
     }
 
-    /// Removes everything from the next commit.
+    /// Removes all files from the next commit.
     pub fn clear(&mut self) -> &mut Self {
         self.files.clear();
         self
@@ -166,14 +166,14 @@ impl Remote {
         String::from_utf8(object.data().to_vec()).unwrap()
     }
 
-    /// Points the current branch to a commit with these bytes.
+    /// Stores a commit with these bytes, and points the current branch to it.
     pub fn stored(&mut self, raw: &str) -> String {
         let id = self.repository.odb().unwrap().write(ObjectType::Commit, raw.as_bytes()).unwrap();
         self.repository.reference(&self.full_name(), id, true, "stored").unwrap();
         id.to_string()
     }
 
-    /// Points a tag to the target of another one.
+    /// Points a tag to the target of another tag.
     pub fn copy_tag(&mut self, from: &str, to: &str) -> &mut Self {
         let target = self.repository.find_reference(&format!("refs/tags/{from}")).unwrap().target().unwrap();
         self.repository.reference(&format!("refs/tags/{to}"), target, true, "tag").unwrap();
@@ -190,7 +190,8 @@ impl Remote {
         self
     }
 
-    /// Points the current branch to another commit, like a force push. The files follow.
+    /// Points the current branch to another commit, like a force push. The files for the next commit become those of
+    /// that commit.
     pub fn force(&mut self, commit: &str) -> &mut Self {
         let id = Oid::from_str(commit).unwrap();
         self.repository.reference(&self.full_name(), id, true, "force").unwrap();
@@ -198,7 +199,7 @@ impl Remote {
         self
     }
 
-    /// Switches to another branch: an existing one, or a new one from here.
+    /// Switches to another branch: an existing one, or a new one from the current commit.
     pub fn branch(&mut self, name: &str) -> &mut Self {
         let here = self.tip();
         name.clone_into(&mut self.branch);
@@ -288,8 +289,8 @@ impl Remote {
         self
     }
 
-    /// Commits the next commit's files and one more entry of this name in the root, without any check. No client would
-    /// write such a commit. Returns the commit ID.
+    /// Commits the files for the next commit and one more entry with this name in the root, without any check. No
+    /// client would write such a commit. Returns the commit ID.
     pub fn forged(&mut self, name: impl AsRef<[u8]>) -> String {
         self.forged_as("100644", name)
     }
@@ -327,7 +328,7 @@ impl Remote {
         self.stored(&format!("tree {tree}\n{parent}author {person}\ncommitter {person}\n\nforged\n"))
     }
 
-    /// Writes an object file whose content does not match its ID.
+    /// Writes an object with this ID whose content does not match the ID.
     pub fn lie(&self, id: Oid, kind: &str, content: &[u8]) {
         let id = id.to_string();
         let path = self.path().join("objects").join(&id[..2]).join(&id[2..]);
@@ -349,7 +350,7 @@ impl Remote {
         pack.to_vec()
     }
 
-    /// Points a reference to an object, whatever it pointed to.
+    /// Points a reference to an object, regardless of its earlier target.
     pub fn refer(&self, name: &str, id: Oid) {
         self.repository.reference(name, id, true, "refer").unwrap();
     }
@@ -413,7 +414,7 @@ fn tree_items(entries: &[(&str, &[u8], Oid)]) -> Vec<u8> {
     entries.iter().flat_map(item).collect()
 }
 
-/// Returns a signature. Different times give commits with equal files different IDs.
+/// Returns a signature. With different times, commits with equal files have different IDs.
 fn person(seconds: i64) -> Signature<'static> {
     Signature::new("Somebody", "somebody@example.org", &Time::new(1_700_000_000 + seconds, 0)).unwrap()
 }

@@ -1,5 +1,5 @@
-//! The cluster of a world: embedded in this process, or the external one of `MAINSTAY_TEST_KUBECONFIG`. Both have the
-//! same interface.
+//! The cluster of a world: embedded in this process, or the external cluster of `MAINSTAY_TEST_KUBECONFIG`. Both have
+//! the same interface.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use super::external::External;
 /// Maximum number of attempts of a write that meets conflicts.
 const TRIES: usize = 100;
 
-/// A cluster. Clones are the same cluster.
+/// A cluster. Clones refer to the same cluster.
 #[derive(Clone)]
 pub enum TestServer {
     /// Embedded in this process.
@@ -39,8 +39,8 @@ impl TestServer {
         }
     }
 
-    /// Returns a client for an agent: with all permissions on the embedded cluster, with the manifest's permissions
-    /// elsewhere.
+    /// Returns a client for an agent: with all permissions on the embedded cluster, and with the permissions in
+    /// `manifests/` on an external cluster.
     pub fn agent_client(&self, namespace: &str) -> kube::Client {
         match self {
             Self::Embedded(server) => kube::Client::new(server.client_service(), namespace),
@@ -56,7 +56,8 @@ impl TestServer {
         }
     }
 
-    /// Sends a request as a field manager. Retries after a conflict with another write, unless the call has a version.
+    /// Sends a request as a field manager. Retries after a conflict with another write, unless the call contains a
+    /// resource version.
     pub fn call(&self, who: &Caller, call: Call) -> Result<Value, Status> {
         retried(call, |call| match self {
             Self::Embedded(server) => server.call(who, call),
@@ -76,14 +77,14 @@ impl TestServer {
         })
     }
 
-    /// Sends a request as a field manager. It must succeed.
+    /// Sends a request as a field manager. The request must succeed.
     #[track_caller]
     pub fn must_call(&self, manager: &str, call: Call) -> Value {
         let what = described(&call);
         self.call(&Caller::new(manager), call).unwrap_or_else(|status| panic!("{what}: {}", answered(&status)))
     }
 
-    /// Reads an object, changes it and replaces it. Starts again after a conflict.
+    /// Reads an object, changes it and replaces it. Repeats all steps after a conflict.
     #[track_caller]
     pub fn rewrite(
         &self,
@@ -130,13 +131,13 @@ impl TestServer {
     }
 }
 
-/// Whether another write came first.
+/// Whether a request failed because another write came first.
 fn is_conflict(status: &Status) -> bool {
     status.code == 409 && status.reason == "Conflict"
 }
 
-/// Sends a call until there is no conflict. A call with a version, and an apply, are sent once: their conflict is the
-/// result.
+/// Sends a call until there is no conflict. A call with a resource version, and an apply, are sent only once, and a
+/// conflict is returned.
 fn retried(call: Call, send: impl Fn(Call) -> Result<Value, Status>) -> Result<Value, Status> {
     let names_a_version = match &call.action {
         Action::Get | Action::Patch(Form::Apply, _) => true,
@@ -155,7 +156,7 @@ fn retried(call: Call, send: impl Fn(Call) -> Result<Value, Status>) -> Result<V
     send(call)
 }
 
-/// Returns for example `patch configmaps mainstay-tests/a`.
+/// Describes a call, for example `patch configmaps mainstay-tests/a`.
 fn described(call: &Call) -> String {
     let (verb, name) = match &call.action {
         Action::Get => ("get", &*call.name),
@@ -168,13 +169,13 @@ fn described(call: &Call) -> String {
     format!("{verb} {}{slash}{} {}/{name}", call.resource, call.subresource, call.namespace)
 }
 
-/// Returns `409 Conflict: <message>`.
+/// Describes an error response, such as `409 Conflict: <message>`.
 fn answered(status: &Status) -> String {
     format!("{} {}: {}", status.code, status.reason, status.message)
 }
 
 impl TestServer {
-    /// Returns every later state of the objects of a kind, in all namespaces.
+    /// Subscribes to every later state of the objects of a kind, in all namespaces.
     pub fn changes(&self, api_version: &str, resource: &str) -> Changes {
         match self {
             Self::Embedded(server) => {
@@ -186,11 +187,11 @@ impl TestServer {
     }
 }
 
-/// The later states of the objects of a kind. For a deleted object, the last state.
+/// The later states of the objects of a kind. A deleted object is represented by its last state.
 pub enum Changes {
-    /// From the event log.
+    /// The states come from the event log.
     Embedded { events: Subscription, storage: String },
-    /// From a watch.
+    /// The states come from a watch.
     External(UnboundedReceiver<Value>),
 }
 

@@ -35,7 +35,7 @@ pub struct Shell {
 }
 
 impl Shell {
-    /// Returns a shell for the embedded cluster, or the one of `MAINSTAY_TEST_KUBECONFIG`.
+    /// Returns a shell for the embedded cluster, or for the cluster of `MAINSTAY_TEST_KUBECONFIG`.
     pub async fn new(home: &'static str, others: &'static [&'static str]) -> Self {
         let Some(path) = std::env::var_os("MAINSTAY_TEST_KUBECONFIG") else {
             return Self::embedded(home).await;
@@ -45,7 +45,7 @@ impl Shell {
         let shell = Self { room, cluster: None, home, others };
         let found = shell.command("mainstay crd | kubectl get --ignore-not-found -o name -f -").output().unwrap();
         if !found.status.success() || !found.stdout.is_empty() {
-            // This cluster's objects do not belong to the test, so `drop` must not delete them.
+            // The objects in this cluster do not belong to the test, so `drop` must not delete them.
             std::mem::forget(shell);
             panic!("this cluster has Mainstay already, or does not answer: the tests want one without");
         }
@@ -120,7 +120,7 @@ impl Shell {
         }
     }
 
-    /// Makes builds of Functions succeed at once, with a digest that depends on their inputs.
+    /// Makes builds of Functions succeed immediately, with a digest that depends on their inputs.
     pub async fn builds_succeed(&self) {
         let deployment = self.object(&format!("deployment mainstay -n {}", self.home)).await;
         let image = deployment["spec"]["template"]["spec"]["containers"][0]["image"].as_str().unwrap();
@@ -160,7 +160,7 @@ impl Shell {
         let deployment = self.object(&format!("deployment mainstay -n {}", self.home)).await;
         let container = &deployment["spec"]["template"]["spec"]["containers"][0];
         let mut arguments: Vec<String> = serde_json::from_value(container["args"].clone()).unwrap();
-        // These arguments apply only inside of a pod.
+        // These arguments are removed, because they apply only inside of a pod.
         let own = ["--listen", "--receive", "--admit", "--data"];
         arguments.retain(|argument| !own.iter().any(|flag| argument.starts_with(flag)));
         let mut command = crate::isolated(crate::program::executable());
@@ -170,7 +170,7 @@ impl Shell {
             .arg(self.path(name))
             .env_clear()
             .env("HOME", self.room.path());
-        // Only literal values are passed on, because others refer to the pod.
+        // Only literal values are passed on, because other values refer to the pod.
         let variables = container["env"].as_array().unwrap().iter();
         command.envs(variables.filter_map(|variable| Some((variable["name"].as_str()?, variable["value"].as_str()?))));
         let log = fs::File::create(self.path(&format!("{name}.log"))).unwrap();
@@ -210,7 +210,7 @@ fn bash(room: &Path) -> Command {
     command
 }
 
-/// A running agent. It is killed when this is dropped.
+/// A running agent. The agent is killed when this value is dropped.
 pub struct Agent(Child);
 
 impl Drop for Agent {
@@ -221,7 +221,8 @@ impl Drop for Agent {
     }
 }
 
-/// A session of a shell: exports and the working directory last for later commands. Its children end with it.
+/// A session of a shell: exports and the working directory stay in effect for later commands. All child processes are
+/// killed when the session is dropped.
 pub struct Session {
     child: tokio::process::Child,
     codes: tokio::io::Lines<BufReader<tokio::process::ChildStdout>>,

@@ -1,4 +1,4 @@
-//! Keys for signing commits with `ssh-keygen` and `gpg`, whose signatures are the reference.
+//! Keys for signing commits with `ssh-keygen` and `gpg`. The signatures of these tools are the reference for tests.
 
 use std::{
     fs,
@@ -32,23 +32,23 @@ impl SshKey {
         self.room.path().join("key")
     }
 
-    /// Returns the line with its public key.
+    /// Returns the line with the public key.
     pub fn public(&self) -> String {
         fs::read_to_string(self.path().with_extension("pub")).unwrap().trim().to_owned()
     }
 
-    /// Returns its fingerprint, `SHA256:…`.
+    /// Returns the key's fingerprint, `SHA256:…`.
     pub fn fingerprint(&self) -> String {
         let shown = run(crate::isolated("ssh-keygen").args(["-l", "-E", "sha256", "-f"]).arg(self.path()), b"");
         shown.split(' ').nth(1).unwrap().to_owned()
     }
 
-    /// Returns its signature for Git.
+    /// Returns a signature by the key for Git.
     pub fn sign(&self, payload: &str) -> String {
         self.sign_for("git", payload)
     }
 
-    /// Returns its signature for this namespace.
+    /// Returns a signature by the key for this namespace of SSH signatures.
     pub fn sign_for(&self, namespace: &str, payload: &str) -> String {
         let mut command = crate::isolated("ssh-keygen");
         command.args(["-q", "-Y", "sign", "-n", namespace, "-f"]).arg(self.path());
@@ -63,7 +63,7 @@ pub struct Gpg {
 
 impl Drop for Gpg {
     fn drop(&mut self) {
-        // Ends the agent that gpg started.
+        // Stops the agent that gpg started.
         let _ = crate::isolated("gpgconf").arg("--homedir").arg(self.home.path()).args(["--kill", "all"]).status();
     }
 }
@@ -93,7 +93,7 @@ impl Gpg {
         BASE64_STANDARD.decode(lines.collect::<String>()).unwrap()
     }
 
-    /// Returns packets in the armour of a signature, without a checksum.
+    /// Returns these packets in the armour of a signature, without a checksum.
     pub fn armored(packets: &[u8]) -> String {
         let encoded = BASE64_STANDARD.encode(packets);
         let lines: Vec<_> = encoded.as_bytes().chunks(64).map(|line| std::str::from_utf8(line).unwrap()).collect();
@@ -108,7 +108,7 @@ impl Gpg {
         run(command.args(arguments), input)
     }
 
-    /// Returns the fingerprints of its keys, the primary one first.
+    /// Returns the fingerprints of the keys, the primary key first.
     pub fn fingerprints(&self) -> Vec<String> {
         let listed = self.run(&["--with-colons", "--list-keys"], b"");
         let lines = listed.lines().filter_map(|line| line.strip_prefix("fpr:")?.split(':').nth(8));
@@ -125,7 +125,7 @@ impl Gpg {
         self.sign_with(&[], payload)
     }
 
-    /// Returns a detached signature with these options.
+    /// Returns a detached signature with these options of gpg.
     pub fn sign_with(&self, options: &[&str], payload: &str) -> String {
         let sign = ["--armor", "--detach-sign"];
         self.run(&[options, &sign[..]].concat(), payload.as_bytes())

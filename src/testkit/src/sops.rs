@@ -1,4 +1,4 @@
-//! The official `sops` with age and OpenPGP keys. It encrypts, and its decryption is the reference.
+//! The official `sops` with age and OpenPGP keys. `sops` encrypts files for tests, and its decryption is the reference.
 
 use std::{fs, path::Path, process::Command};
 
@@ -55,7 +55,7 @@ impl Sops {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// Encrypts a text as a file of that name.
+    /// Encrypts a string as the content of a file with this name.
     pub fn encrypt(&self, name: &str, text: &str, arguments: &[&str]) -> String {
         fs::write(self.room.path().join(name), text).unwrap();
         self.run("sops", &[&["--encrypt"], arguments, &[name]].concat())
@@ -104,7 +104,7 @@ impl Sops {
 
 impl Drop for Sops {
     fn drop(&mut self) {
-        // Ends the agent that gpg started.
+        // Stops the agent that gpg started.
         let _ = self.command("gpgconf").args(["--kill", "all"]).status();
     }
 }

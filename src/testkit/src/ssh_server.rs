@@ -1,8 +1,8 @@
 //! A Git server over SSH on loopback: OpenSSH's `sshd`, one process per connection, as the current user, with fault
 //! injection.
 //!
-//! Invariant: users and groups come from the server's own files, through `nss_wrapper`. The machine may have a user
-//! `git`, or another shell.
+//! Invariant: users and groups come from the server's own files, through `nss_wrapper`. So it does not matter whether
+//! the machine has a user `git` or a different shell.
 
 use std::{
     fs::{self, File},
@@ -20,14 +20,14 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 
-/// A fault of the server.
+/// An injected fault of the server.
 #[derive(Clone, Debug)]
 pub enum Fault {
-    /// Ends the connection after this many bytes.
+    /// The server closes the connection after this many bytes.
     CutAfter(usize),
-    /// Sends nothing more after this many bytes, and keeps the connection.
+    /// The server sends nothing more after this many bytes, and keeps the connection open.
     StallAfter(usize),
-    /// Sends this without reading, and keeps the connection.
+    /// The server sends these bytes without reading, and keeps the connection open.
     Say(Vec<u8>),
 }
 
@@ -45,7 +45,7 @@ struct Shared {
     restarts: tokio::sync::watch::Sender<usize>,
 }
 
-/// A running server. It ends when this is dropped.
+/// A running server. The server stops when this value is dropped.
 pub struct SshServer {
     address: SocketAddr,
     root: PathBuf,
@@ -65,7 +65,7 @@ impl SshServer {
         Self::on(root, "127.0.0.1:0").await
     }
 
-    /// Serves on port 22, at an unused address of loopback.
+    /// Serves on port 22, at an unused loopback address.
     pub async fn start_on_port_22(root: &Path) -> Self {
         let unique = std::process::id() % 250;
         for last in 1..250 {
@@ -99,7 +99,7 @@ impl SshServer {
         fs::write(self.path("group"), format!("root:x:0:\nsshd:x:65534:\n{USER}:x:{}:\n", room.gid())).unwrap();
     }
 
-    /// Returns its address of loopback.
+    /// Returns the server's loopback address.
     pub fn ip(&self) -> std::net::IpAddr {
         self.address.ip()
     }
@@ -136,7 +136,7 @@ impl SshServer {
         self.shared.room.path().join(name)
     }
 
-    /// Ends all connections, like a restart of the machine.
+    /// Closes all connections, like a restart of the machine.
     pub fn restart(&self) {
         self.shared.restarts.send_modify(|count| *count += 1);
     }
@@ -144,7 +144,7 @@ impl SshServer {
     fn configure(&self, more: &str) {
         self.restart();
         let room = self.shared.room.path().display();
-        // A home without configuration for Git or the shell.
+        // The home directory contains no configuration for Git or the shell.
         let config = format!(
             "SetEnv HOME={room} GIT_CONFIG_NOSYSTEM=1\nUsePAM no\nStrictModes no\nAuthorizedKeysFile {room}/authorized_keys\nPasswordAuthentication no\n\
              KbdInteractiveAuthentication no\nPermitRootLogin yes\nLogLevel VERBOSE\n{more}\n"
@@ -152,7 +152,7 @@ impl SshServer {
         fs::write(self.path("config"), config).unwrap();
     }
 
-    /// Limits the server to version 0 of the protocol.
+    /// Limits the server to version 0 of the Git protocol.
     pub fn speak_version_zero(&self) {
         self.configure("");
     }
@@ -211,7 +211,7 @@ impl SshServer {
 
     /// Accepts only a password from now on.
     pub fn want_a_password(&self) {
-        // The first value of a setting counts.
+        // The existing values are replaced, because the first value of a setting takes precedence.
         self.restart();
         let config = fs::read_to_string(self.path("config")).unwrap();
         let config = config.replace("PasswordAuthentication no", "PasswordAuthentication yes\nPubkeyAuthentication no");
@@ -236,7 +236,7 @@ impl SshServer {
         fs::write(self.path("authorized_keys"), lines).unwrap();
     }
 
-    /// Accepts no key any more.
+    /// No longer accepts any key.
     pub fn authorize_nobody(&self) {
         self.restart();
         fs::write(self.path("authorized_keys"), "").unwrap();
@@ -253,7 +253,7 @@ impl SshServer {
         format!("{USER}@{}:{name}", self.address.ip())
     }
 
-    /// Returns its port.
+    /// Returns the server's port.
     pub fn port(&self) -> u16 {
         self.address.port()
     }
@@ -269,7 +269,7 @@ impl SshServer {
         std::mem::take(&mut self.shared.levers.lock().connections)
     }
 
-    /// Returns the number of ended connections.
+    /// Returns the number of closed connections.
     pub fn ended(&self) -> usize {
         self.shared.levers.lock().ended
     }
@@ -279,13 +279,13 @@ impl SshServer {
         fs::read_to_string(self.path("log")).unwrap_or_default()
     }
 
-    /// Returns the bytes sent to clients since the last call, as on the wire.
+    /// Returns the number of bytes that were sent to clients since the last call, including the SSH protocol.
     pub fn take_bytes(&self) -> usize {
         std::mem::take(&mut self.shared.levers.lock().bytes_out)
     }
 }
 
-/// The user name for logins as the current user.
+/// The user name with which clients log in as the current user.
 pub const USER: &str = "tester";
 
 /// The library of Debian's package libnss-wrapper.
@@ -298,7 +298,7 @@ fn check_nss_wrapper() {
     assert!(said.is_empty(), "`nss_wrapper` is installed (apt-get install libnss-wrapper): {said}");
 }
 
-/// Creates a key pair with `ssh-keygen` in the files `path` and `path` with `.pub`.
+/// Creates a key pair with `ssh-keygen` in the file `path` and in the same path with the suffix `.pub`.
 pub fn generate(path: &Path, kind: &str, more: &[&str]) {
     let mut command = crate::isolated("ssh-keygen");
     command.args(["-q", "-t", kind, "-C", "test", "-f"]).arg(path).args(more);
@@ -335,7 +335,7 @@ async fn serve(shared: &Shared, mut stream: TcpStream) {
     };
     if let Some(Fault::Say(words)) = &fault {
         let _ = stream.write_all(words).await;
-        // Keeps the connection until the client closes it.
+        // Keeps the connection open until the client closes it.
         let _ = tokio::io::copy(&mut stream, &mut tokio::io::sink()).await;
         return;
     }

@@ -30,12 +30,12 @@ impl PrivateCa {
         Self { issuer: rcgen::Issuer::new(parameters, key), certificate }
     }
 
-    /// Returns its certificate in PEM format.
+    /// Returns the CA's certificate in PEM format.
     pub fn pem(&self) -> String {
         self.certificate.pem()
     }
 
-    /// Returns a store that trusts it.
+    /// Returns a certificate store that trusts the CA.
     pub fn store(&self) -> RootCertStore {
         let mut store = RootCertStore::empty();
         store.add(self.certificate.der().clone()).unwrap();

@@ -20,7 +20,7 @@ pub fn listening() -> Receive {
     receive
 }
 
-/// Returns the body of a push event of GitHub.
+/// Returns the body of GitHub's push event.
 pub fn push(repository: &str, reference: &str) -> String {
     json!({"ref": reference, "repository": {"clone_url": repository, "default_branch": "main"}}).to_string()
 }
@@ -53,7 +53,7 @@ impl World {
         self.get(RECEIVERS.0, RECEIVERS.1, name).map(|receiver| receiver["status"].clone()).unwrap_or_default()
     }
 
-    /// Waits until the condition Ready of a Receiver begins with a text.
+    /// Waits until the condition Ready of a Receiver begins with a string.
     pub async fn receiver_is(&self, name: &str, beginning: &str) {
         let ready = |w: &Self| condition_of(&w.receiver_status(name), "Ready");
         self.until_or(&format!("receiver {name}: {beginning}"), |w| ready(w).starts_with(beginning), || ready(self))
@@ -66,8 +66,8 @@ impl World {
         self.receiver_status(name)["url"].as_str().unwrap().to_owned()
     }
 
-    /// Returns the number of the agent's lookups. First waits until each GitRepository has a status: without a
-    /// consumer, the agent looks it up three seconds after its creation.
+    /// Returns the number of the agent's lookups. First waits until each GitRepository has a status: the agent looks up
+    /// a GitRepository without a consumer three seconds after its creation.
     pub async fn lookups(&self) -> u64 {
         let kind = ("serverless.kyma-project.io/v1alpha1", "gitrepositories");
         let has_status = |r: &Value| r["status"]["observedGeneration"] == r["metadata"]["generation"];
@@ -81,7 +81,7 @@ impl World {
     }
 }
 
-/// Sends a request. Returns status and text of the response.
+/// Sends a request. Returns status and body of the response.
 pub async fn send(request: reqwest::RequestBuilder) -> (u16, String) {
     let answer = request.send().await.unwrap();
     (answer.status().as_u16(), answer.text().await.unwrap().trim_end().to_owned())
@@ -94,7 +94,7 @@ pub fn client() -> reqwest::Client {
     reqwest::Client::builder().no_proxy().build().unwrap()
 }
 
-/// Delivers a push event like GitHub.
+/// Delivers a push event as GitHub does.
 pub async fn deliver(url: &str, token: &str, body: &str) -> (u16, String) {
     let request = client().post(url).header("X-GitHub-Event", "push").header("Content-Type", "application/json");
     send(request.header("X-Hub-Signature-256", signature(token, body)).body(body.to_owned())).await

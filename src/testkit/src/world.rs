@@ -11,7 +11,7 @@
 //! ```
 //!
 //! The cluster is embedded in this process, or the external one of `MAINSTAY_TEST_KUBECONFIG`. Waiting uses the event
-//! log of the embedded cluster, and polling elsewhere.
+//! log of the embedded cluster, or polling on an external cluster.
 
 use std::{
     net::SocketAddr,
@@ -56,15 +56,15 @@ const LOOK_EVERY: Duration = Duration::from_millis(25);
 pub struct World {
     /// The cluster.
     pub server: TestServer,
-    /// The exclusive use of an external cluster.
+    /// The permit for the exclusive use of an external cluster.
     turn: Option<Turn>,
     /// The repository.
     pub remote: Remote,
-    /// The agent's messages from its start.
+    /// The agent's messages since its start.
     pub messages: broadcast::Receiver<Message>,
     emitter: Emitter,
     nudge: Nudge,
-    /// Interval in which the agent audits each object once; by default never.
+    /// Interval at which the agent audits each object; by default never.
     pub audit: Duration,
     /// Memory limit of the agent, in bytes.
     pub memory: usize,
@@ -72,7 +72,7 @@ pub struct World {
     pub renderer: Option<std::path::PathBuf>,
     mirrors: tempfile::TempDir,
     agent: Option<Agent>,
-    /// The agent's deadlines for Git.
+    /// The agent's timeouts for Git.
     pub deadlines: mainstay_git::Deadlines,
     /// Hosts that the agent resolves without DNS.
     pub hosts: std::collections::HashMap<String, std::net::IpAddr>,
@@ -88,7 +88,7 @@ pub struct World {
     pub exposure: mainstay_exposure::Settings,
     /// The components that the agent runs.
     pub components: mainstay::Components,
-    /// How long the agent's work may make no progress.
+    /// Maximum time for which the agent's work may make no progress.
     pub stuck_after: Duration,
     /// The address of the agent's health endpoint.
     pub listen: Option<SocketAddr>,
@@ -96,17 +96,17 @@ pub struct World {
     pub receive: Option<agent::Receive>,
     /// The agent's admission webhooks.
     pub admit: Option<agent::Admit>,
-    /// Whether agents run in pods that are named like their identity.
+    /// Whether agents run in pods whose names equal the agents' identities.
     pub in_pods: bool,
     /// Limits for clients of the agent.
     pub clients: Limits,
     /// The gate for the agent's requests.
     pub gate: Gate,
-    /// Replaces the client between the gate and the cluster.
+    /// Wraps the client between the gate and the cluster.
     pub wire: Option<Wire>,
     /// Timeout of waits.
     pub patience: Duration,
-    /// The node of its pods, if they are real processes.
+    /// The node of the world's pods, if the pods are real processes.
     pub machine: Option<Machine>,
     asked: AtomicU64,
 }
@@ -121,10 +121,10 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// Kills it between two of its steps, like SIGKILL.
+    /// Kills the agent between two of its steps, like SIGKILL.
     pub async fn kill(self) {
         self.task.abort();
-        // The task may have failed before; it has ended in either case.
+        // An error is ignored: the task was aborted or has failed before, and has ended in both cases.
         let _ = self.task.await;
     }
 }
@@ -154,7 +154,7 @@ fn converted(object: &mut Value, to: &str) {
 }
 
 impl World {
-    /// Returns a cluster with Mainstay's CRDs and a GitRepository `repo`. The agent does not run yet.
+    /// Returns a world with Mainstay's CRDs and a GitRepository `repo`. The agent does not run yet.
     pub async fn new() -> Self {
         match External::from_environment().await {
             None => Self::of(EmbeddedCluster::new(Options { converter: Some(converted), ..Options::default() })),
@@ -167,7 +167,7 @@ impl World {
         }
     }
 
-    /// Returns a world on its own embedded cluster. Needs a runtime for its controllers.
+    /// Returns a world on its own embedded cluster. This needs a runtime for the cluster's controllers.
     pub fn of(server: EmbeddedCluster) -> Self {
         server.start_controllers();
         let world = Self::over(TestServer::Embedded(server));
@@ -205,7 +205,7 @@ impl World {
             components: mainstay::Components::default(),
             exposure: mainstay_exposure::Settings {
                 default_domain: mainstay_object::names::DomainName::parse("kyma.local").ok(),
-                // Many tests name a backend of their own, which is no pod.
+                // Many tests use their own backend, which is not a pod.
                 written_endpoints: vec!["*".to_owned()],
                 ..Default::default()
             },
@@ -238,7 +238,7 @@ impl World {
         );
     }
 
-    /// Creates a GitSync of the repository; `spec` is merged over the defaults.
+    /// Creates a GitSync for the repository; `spec` is merged over the defaults.
     pub fn sync(&self, name: &str, spec: Value) {
         let mut whole = json!({"gitRepository": "repo", "interval": "1h"});
         json_patch::merge(&mut whole, &spec);
@@ -320,7 +320,8 @@ impl World {
         self.ready("demo").await;
     }
 
-    /// Waits for a condition. If the gate closes first, kills the agent and starts another one. Returns whether it did.
+    /// Waits for a condition. If the gate closes first, kills the agent and starts a new one. Returns whether this
+    /// happened.
     pub async fn cut_off_or(&mut self, wait: impl AsyncFn(&Self)) -> bool {
         let gate = self.gate.clone();
         let shut = tokio::select! {
@@ -336,7 +337,7 @@ impl World {
         shut
     }
 
-    /// Detaches the running agent, so that another one can be started beside it.
+    /// Detaches the running agent, so that another agent can be started beside it.
     pub fn detach(&mut self) -> Agent {
         self.agent.take().unwrap()
     }
@@ -370,13 +371,13 @@ impl World {
         self.server.call(&Caller::new(manager), call)
     }
 
-    /// Sends a request as a field manager. It must succeed.
+    /// Sends a request as a field manager. The request must succeed.
     #[track_caller]
     pub fn write_as(&self, manager: &str, call: Call) -> Value {
         self.server.must_call(manager, call)
     }
 
-    /// Creates the Lease of an agent, as in a cluster. Agents of worlds have none otherwise.
+    /// Creates the Lease of an agent, as it exists in a cluster. Otherwise, agents of worlds have no Lease.
     pub fn hold_lease(&self) {
         let spec = json!({
             "holderIdentity": "one", "leaseDurationSeconds": 3600, "renewTime": "2099-01-01T00:00:00.000000Z",
@@ -404,7 +405,7 @@ impl World {
         let mut object = json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": name, "namespace": NAMESPACE}});
         json_patch::merge(&mut object, &patch);
         let call = |name, action| Call::new("v1", resource, NAMESPACE, name, action);
-        // Another client may create or delete it between the two requests.
+        // Another client may create or delete the object between the two requests.
         loop {
             match self.try_as("kubectl-edit", call(name, Action::Patch(Form::Merge, patch.clone()))) {
                 Ok(_) => return,
@@ -477,7 +478,7 @@ impl World {
         let reached = async {
             while !wanted(self) {
                 match &mut events {
-                    // Most conditions follow from an event of the cluster. Others are polled.
+                    // Most conditions change with an event of the cluster. The others are polled.
                     Some(events) => drop(tokio::time::timeout(LOOK_EVERY, events.next()).await),
                     None => tokio::time::sleep(LOOK_EVERY).await,
                 }
@@ -500,14 +501,14 @@ impl World {
         .await;
     }
 
-    /// Commits the staged files, requests a sync, and waits until it is applied.
+    /// Commits the staged files, requests a sync, and waits until the commit is applied.
     pub async fn commit(&mut self, sync: &str, message: &str) {
         self.remote.commit(message);
         self.ask(sync).await;
         self.ready(sync).await;
     }
 
-    /// Commits the staged files, requests a sync, and waits until it is handled. Returns the commit.
+    /// Commits the staged files, requests a sync, and waits until the commit is handled. Returns the commit.
     pub async fn try_commit(&mut self, sync: &str, message: &str) -> String {
         let commit = self.remote.commit(message);
         self.ask(sync).await;
@@ -564,13 +565,13 @@ impl World {
         names.filter(|name| !name.starts_with("mainstay-inventory-") && name != "kube-root-ca.crt").collect()
     }
 
-    /// Waits until a condition of a GitSync begins with a text.
+    /// Waits until a condition of a GitSync begins with a string.
     pub async fn condition_is(&self, sync: &str, kind: &str, beginning: &str) {
         let what = format!("{kind} of {sync} to begin with {beginning:?}");
         self.until(&what, |w| w.condition(sync, kind).starts_with(beginning)).await;
     }
 
-    /// Makes the next matching requests fail. `verb` and `resource` are as in [`Fault`]; empty matches all.
+    /// Makes the next matching requests fail. `verb` and `resource` are as in [`Fault`]; an empty string matches all.
     pub fn fail_next(&self, verb: &str, resource: &str, name: &str, code: u16, times: u32) {
         self.levers().fail_next(Fault {
             verb: verb.into(),
@@ -588,7 +589,7 @@ impl World {
     }
 
     /// Returns the counts of requests by `<verb> <resource>`, without watches, the Lease, and statuses of
-    /// GitRepositories, whose writes are independent of tests.
+    /// GitRepositories, which are written independently of tests.
     pub fn requests(&self) -> Vec<(String, u64)> {
         let counts = self.levers().counts();
         let counts = counts.iter().filter(|c| c.verb != "watch" && !c.resource.starts_with("leases"));
@@ -608,10 +609,10 @@ pub fn condition_of(status: &Value, kind: &str) -> String {
     )
 }
 
-/// Returns an address without a listener, with a port outside of the range for outgoing connections.
+/// Returns an address at which no process listens. The port is outside of the range for outgoing connections.
 pub fn free_address() -> SocketAddr {
     static TAKEN: AtomicU32 = AtomicU32::new(0);
-    // Several test processes run concurrently.
+    // The start depends on the process, because several test processes run concurrently.
     let first = std::process::id().wrapping_mul(97);
     loop {
         let number = first.wrapping_add(TAKEN.fetch_add(1, Ordering::Relaxed)) % 9000;
@@ -622,7 +623,7 @@ pub fn free_address() -> SocketAddr {
     }
 }
 
-/// Returns a GitSync document for the GitRepository `repo`. Its objects are deleted with it.
+/// Returns a GitSync document for the GitRepository `repo`. Its objects are deleted together with it.
 pub fn git_sync(name: &str, base_dir: &str) -> String {
     json!({
         "apiVersion": "mainstay.dev/v1alpha1", "kind": "GitSync",
@@ -632,12 +633,12 @@ pub fn git_sync(name: &str, base_dir: &str) -> String {
     .to_string()
 }
 
-/// A ConfigMap document with `data.key`.
+/// Returns a ConfigMap document with `data.key`.
 pub fn config_map(name: &str, value: &str) -> String {
     format!("apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {name}\ndata:\n  key: \"{value}\"\n")
 }
 
-/// A Deployment document with one container.
+/// Returns a Deployment document with one container.
 pub fn deployment(name: &str, image: &str, replicas: u32) -> String {
     format!(
         "apiVersion: apps/v1\nkind: Deployment\nmetadata:\n  name: {name}\nspec:\n  replicas: {replicas}\n  selector:\n    \
@@ -647,7 +648,7 @@ pub fn deployment(name: &str, image: &str, replicas: u32) -> String {
     )
 }
 
-/// A CustomResourceDefinition of widgets.
+/// Returns a CRD of widgets.
 pub fn definition() -> String {
     json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -664,7 +665,7 @@ pub fn definition() -> String {
     .to_string()
 }
 
-/// A definition of widgets that takes any field, so that a status can be written to them.
+/// Returns a CRD of widgets that accepts any field, so that a status can be written to them.
 pub fn open_definition() -> String {
     let mut definition: Value = serde_json::from_str(&definition()).unwrap();
     let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});

@@ -17,7 +17,7 @@ const CALLS: &[&str] = &["get", "list", "watch", "create"];
 /// The image whose programs are those of this machine.
 const HOST: &str = "host";
 
-/// A server that prints each request, and answers with it, with a hostile text, or with a long one.
+/// A server that prints each request, and answers with the request, a hostile string or a long string.
 const SERVER: &str = r"
 import http.server, json, os
 class Answer(http.server.BaseHTTPRequestHandler):
@@ -114,13 +114,14 @@ async fn a_function_is_called_through_the_api_server_and_its_log_follows() {
     tab.open(&format!("{URL}/function/{NAMESPACE}/greeter")).await;
     tab.click("a.button", "Call").await;
     call(&tab, "POST", "/hello?a=1", "a body").await;
-    for text in ["Answer: 200", "\"path\": \"/hello?a=1\"", "\"body\": \"a body\"", "\"type\": \"application/json\""] {
+    for text in ["Response: 200", "\"path\": \"/hello?a=1\"", "\"body\": \"a body\"", "\"type\": \"application/json\""]
+    {
         tab.shows(text).await;
     }
     looks_right(&tab, "answer").await;
     log.shows("called by POST /hello?a=1 a body").await;
     call(&tab, "GET", "/teapot", "").await;
-    tab.shows("Answer: 418").await;
+    tab.shows("Response: 418").await;
     call(&tab, "GET", "/hostile", "").await;
     tab.shows("text/html").await;
     call(&tab, "GET", "/long", "").await;
@@ -171,7 +172,7 @@ async fn a_call_leads_to_the_service_of_its_function_and_needs_the_rights_of_the
         tab.shows("Path: ").await;
         assert_eq!(tab.value("Boolean(document.getElementById('answer'))").await, false, "{path}");
     }
-    // A forged form has no more rights than the user.
+    // A forged form has no more permissions than the user.
     let send = |fields: &str| {
         let fetch = format!(
             "fetch(location.pathname, {{method: 'POST', body: new URLSearchParams({fields})}}).then(async (answer) => \
@@ -191,7 +192,7 @@ async fn a_call_leads_to_the_service_of_its_function_and_needs_the_rights_of_the
     stranger.open(&page("greeter")).await;
     stranger.shows("403 Forbidden").await;
     let stream = format!("/events?kind=Function&namespace={NAMESPACE}&name=greeter&pod=greeter-1&container=function");
-    // The stream goes on after the end of its log, for the changes of the page.
+    // The stream continues after the end of its log, for the changes of the page.
     let first = format!(
         "fetch('{stream}').then(async (answer) => {{ const reader = answer.body.getReader(); let text = answer.status + ' '; \
          for (;;) {{ const {{ done, value }} = await reader.read(); if (value) text += new TextDecoder().decode(value); \

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
-/// A condition that does not hold by then never holds.
+/// Deadline of a condition.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 type Answers = Arc<Mutex<HashMap<u64, oneshot::Sender<Value>>>>;
@@ -44,7 +44,7 @@ impl Drop for Chromium {
 }
 
 impl Chromium {
-    /// Starts a browser that reaches this host, whose certificate it does not check, at an address of this machine.
+    /// Starts a browser that connects to `address` for `host`, and does not check the certificate of `host`.
     pub(super) async fn start(host: &str, address: &str) -> Arc<Self> {
         let home = tempfile::tempdir().unwrap();
         let pipe = |name: &str| home.path().join(name);
@@ -107,7 +107,7 @@ impl Chromium {
         }
     }
 
-    /// Opens a tab with cookies of its own.
+    /// Opens a tab with its own cookies.
     pub(super) async fn tab(self: &Arc<Self>) -> Tab {
         let call = async |method, parameters| self.call(None, method, parameters).await.unwrap();
         let context = call("Target.createBrowserContext", json!({})).await["browserContextId"].take();
@@ -134,7 +134,7 @@ fn read(messages: File, answers: &Mutex<HashMap<u64, oneshot::Sender<Value>>>, c
     loop {
         let mut bytes = Vec::new();
         if messages.read_until(0, &mut bytes).unwrap_or(0) == 0 {
-            // Those who wait learn it.
+            // Dropping the senders ends all pending calls.
             answers.lock().clear();
             return;
         }
@@ -148,7 +148,7 @@ fn read(messages: File, answers: &Mutex<HashMap<u64, oneshot::Sender<Value>>>, c
         }
         let is_complaint = match message["method"].as_str().unwrap_or_default() {
             "Runtime.exceptionThrown" | "Page.javascriptDialogOpening" => true,
-            // The status of an answer is no fault of a page.
+            // The status of a response is not an error of a page.
             "Log.entryAdded" => message["params"]["entry"]["source"] != "network",
             _ => false,
         };
@@ -178,7 +178,7 @@ impl Tab {
         self.try_value(expression).await.unwrap()
     }
 
-    /// Waits until an expression is true. A page that is left meanwhile is no failure.
+    /// Waits until an expression is true. Navigation in the meantime is not a failure.
     pub(super) async fn until(&self, expression: &str) {
         let polled = format!(
             "new Promise((done) => {{ const look = () => ({expression}) ? done(true) : setTimeout(look, 20); look(); }})"
@@ -188,19 +188,19 @@ impl Tab {
                 tokio::task::yield_now().await;
             }
         };
-        // Sooner than the promise, so that the page is shown.
+        // This timeout is shorter than the promise's timeout, so that the failure shows the page.
         if tokio::time::timeout(PATIENCE / 2, holds).await.is_err() {
             let page = self.try_value("location.href + ': ' + document.body.innerText").await;
             panic!("{expression} never held at {page:?}; {:?}", self.chromium.complaints());
         }
     }
 
-    /// Waits until the page shows a text.
+    /// Waits until the page shows a string.
     pub(super) async fn shows(&self, text: &str) {
         self.until(&format!("document.body && document.body.innerText.includes({})", json!(text))).await;
     }
 
-    /// Opens an address, and waits until its page is there.
+    /// Opens an address, and waits until its page is loaded.
     pub(super) async fn open(&self, url: &str) {
         self.value("window.isOld = true").await;
         let opened = self.call("Page.navigate", json!({"url": url})).await.unwrap();
@@ -255,13 +255,16 @@ impl Tab {
         self.value(found).await
     }
 
-    /// Writes a picture of the whole page.
-    pub(super) async fn picture(&self, path: &Path) {
+    /// Writes a picture of the page down to this height, as PNG or WebP.
+    pub(super) async fn picture(&self, path: &Path, height: u32) {
         use base64::prelude::{BASE64_STANDARD, Engine as _};
-        let size = "({width: document.documentElement.clientWidth, height: Math.min(document.documentElement.scrollHeight, 4000)})";
-        let mut clip = self.value(size).await;
+        let size = format!(
+            "({{width: document.documentElement.clientWidth, height: Math.min(document.documentElement.scrollHeight, {height})}})"
+        );
+        let mut clip = self.value(&size).await;
         json_patch::merge(&mut clip, &json!({"x": 0, "y": 0, "scale": 1}));
-        let parameters = json!({"format": "png", "captureBeyondViewport": true, "clip": clip});
+        let format = if path.extension().is_some_and(|end| end == "webp") { "webp" } else { "png" };
+        let parameters = json!({"format": format, "quality": 35, "captureBeyondViewport": true, "clip": clip});
         let picture = self.call("Page.captureScreenshot", parameters).await.unwrap();
         std::fs::write(path, BASE64_STANDARD.decode(picture["data"].as_str().unwrap()).unwrap()).unwrap();
     }

@@ -1,9 +1,12 @@
-//! `mainstay console`: users of a cluster sign in with their tokens, and each has the rights of the own one.
+//! `mainstay console`: users of a cluster sign in with their tokens, and each has the permissions of that token.
 
 mod calls;
 mod chromium;
+mod fleet;
 mod objects;
 mod pages;
+mod pictures;
+mod trees;
 mod users;
 
 use devcluster::fault_injection::Fault;
@@ -42,7 +45,7 @@ async fn each_user_sees_and_changes_with_the_rights_of_the_own_token() {
     assert_eq!(console.get(&format!("/gitsync/{NAMESPACE}/demo"), &reader).await.code, 403);
     assert_eq!(console.get("/gitsync/elsewhere/veiled", &writer).await.code, 403);
 
-    // A form of one user is not taken from the other, and the reader's own changes nothing.
+    // A form of one user is refused from the other user, and the reader's own form changes nothing.
     let question = console.get(&format!("/act?{}", action("demo")), &writer).await;
     let csrf = question.field("csrf");
     let post = async |cookie: &str, csrf: &str| {
@@ -102,7 +105,7 @@ async fn a_session_begins_with_a_token_that_the_api_server_accepts() {
     assert!(!cookie.contains(&token));
     assert_eq!(console.get("/", &signed_in.cookie()).await.code, 200);
 
-    // A cookie that somebody else has set does not become a session.
+    // A cookie that an attacker has set does not become a session.
     let planted = "__Host-mainstay=00112233";
     let again = console.post("/sign-in", planted, &[("token", &token)]).await;
     assert!(again.code == 303 && again.cookie() != planted && again.cookie() != signed_in.cookie());
@@ -151,7 +154,7 @@ async fn a_session_ends_with_its_token_and_by_its_button() {
     let mut stream = console.request(Method::GET, "/events").header("cookie", &second).send().await.unwrap();
     assert!(stream.chunk().await.unwrap().is_some());
     users.world.delete("v1", "serviceaccounts", "reader");
-    // The page that meets the refusal is the one that asks for another token.
+    // The page whose request is refused asks for a new token.
     let page = console.get(&format!("/gitsync/{NAMESPACE}/demo"), &second).await;
     assert!(page.code == 401 && page.text.contains("name=\"token\""), "{}", page.text);
     assert_eq!(console.get("/", &second).await.code, 401);
@@ -191,13 +194,13 @@ async fn a_proxy_sends_the_token_of_the_user_with_each_request() {
         assert_eq!(console.get(path, "").await.code, 401, "{path}");
         assert_eq!(get(path, "opaque").await.code, 401, "{path}");
     }
-    // The form of the other way in does not exist.
+    // The sign-in form does not exist in this mode.
     assert_eq!(console.post("/sign-in", "", &[("token", &writer)]).await.code, 401);
     let page = get("/", &writer).await;
     assert!(page.text.contains("demo") && !page.text.contains("Sign out"), "{}", page.text);
     assert!(page.headers.get("set-cookie").is_none());
     assert!(!get("/", &reader).await.text.contains("demo"));
-    // The proxy has another token of the same user meanwhile.
+    // In the meantime, the proxy sends a different token of the same user.
     let question = get(&format!("/act?{}", action("demo")), &writer).await;
     let post = async |token: &str, csrf: &str| {
         let form = format!("{}&csrf={csrf}", action("demo"));

@@ -70,7 +70,7 @@ async fn an_object_shows_its_origin_its_difference_and_the_owners_of_its_fields(
     tab.shows("None. Each field that the manifest sets has the value of the repository.").await;
     assert_eq!(tab.value("window.isSame").await, true, "it was not loaded again");
 
-    // A child leads to its manager, and an object that is gone has a page, too.
+    // A child links to its manager, and a deleted object has a page, too.
     let pods = desk.users.world.server.objects("v1", "pods", None);
     tab.open(&page("Pod", "", pods[0]["metadata"]["name"].as_str().unwrap())).await;
     tab.until("document.querySelector('h1')?.innerText.startsWith('Pod web')").await;

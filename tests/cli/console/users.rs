@@ -12,7 +12,7 @@ use crate::page_answer::Answer;
 
 /// The origin of the tests, whose pages are encrypted by a proxy.
 pub(super) const URL: &str = "https://console.example.com";
-const RBAC: &str = "rbac.authorization.k8s.io/v1";
+pub(super) const RBAC: &str = "rbac.authorization.k8s.io/v1";
 
 /// A cluster that authorises requests.
 pub(super) struct Users {
@@ -32,7 +32,7 @@ impl Users {
         Self { world, program }
     }
 
-    /// Grants what `system:basic-user` grants on other clusters: every user may ask for the own name.
+    /// Grants what `system:basic-user` grants on other clusters: every user may request their own name.
     pub(super) fn let_all_ask_who_they_are(&self) {
         let (group, name) = ("rbac.authorization.k8s.io", "asks-who-it-is");
         let rules =
@@ -47,13 +47,13 @@ impl Users {
         self.world.create(RBAC, "clusterrolebindings", "", binding);
     }
 
-    /// Makes a namespace.
+    /// Creates a namespace.
     pub(super) fn namespace(&self, name: &str) {
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
         self.world.create("v1", "namespaces", "", namespace);
     }
 
-    /// Makes a ServiceAccount, which may do this with objects of Mainstay in its namespace. Returns its token.
+    /// Creates a ServiceAccount with these verbs on Mainstay's objects in its namespace. Returns its token.
     pub(super) fn account(&self, namespace: &str, name: &str, verbs: &[&str]) -> String {
         let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}});
         self.world.create("v1", "serviceaccounts", namespace, account);
@@ -77,7 +77,7 @@ impl Users {
         self.world.write_as("test", call)["status"]["token"].as_str().unwrap().to_owned()
     }
 
-    /// Makes a GitSync in a namespace.
+    /// Creates a GitSync in a namespace.
     pub(super) fn sync(&self, namespace: &str, name: &str) {
         let sync = json!({
             "apiVersion": "mainstay.dev/v1alpha1", "kind": "GitSync", "metadata": {"name": name},

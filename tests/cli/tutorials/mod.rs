@@ -37,9 +37,9 @@ const REFUSALS: &[&str] = &["Error from server", "error: "];
 /// The cluster that a tutorial uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cluster {
-    /// The README starts and stops it.
+    /// The README starts and stops the cluster.
     OfReadme,
-    /// The tutorial starts and stops it.
+    /// The tutorial starts and stops the cluster.
     Own,
 }
 
@@ -53,7 +53,7 @@ struct Step {
     expected: Option<String>,
 }
 
-/// Returns the commands of the `sh` blocks. A `text` block after one is the output of its last command.
+/// Returns the commands of the `sh` blocks. A `text` block after an `sh` block is the output of its last command.
 fn steps(markdown: &str) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
     let mut spoken = true;
@@ -68,7 +68,7 @@ fn steps(markdown: &str) -> Vec<Step> {
                 steps.last_mut().unwrap().expected = Some(block.text);
                 spoken = true;
             }
-            // Only for the reader.
+            // The block is only for the reader.
             _ => spoken = true,
         }
     }
@@ -80,7 +80,7 @@ impl Step {
     fn is_as_written(&self, printed: &str, code: i32) -> bool {
         let Some(expected) = &self.expected else { return code == 0 };
         let refused = REFUSALS.iter().any(|refusal| expected.starts_with(refusal));
-        // The reader sees the refusal, and the shell goes on.
+        // The reader sees the refusal, and the shell continues.
         let is_forgiven = self.command.ends_with("|| true");
         expected::is(expected, printed) && (is_forgiven || (code == 0) != refused)
     }
@@ -90,7 +90,7 @@ fn looks(command: &str) -> bool {
     LOOKS.iter().any(|looks| command.starts_with(looks)) && !CHANGES.iter().any(|changes| command.contains(changes))
 }
 
-/// Runs a command. A read-only one is repeated until it succeeds as expected.
+/// Runs a command. A read-only command is repeated until it succeeds as expected.
 async fn take(session: &mut Session, step: &Step, log: &Path) {
     let Step { command, expected } = step;
     let began = Instant::now();

@@ -38,7 +38,7 @@ pub(super) struct Provided {
 }
 
 impl Need {
-    /// Starts the servers. Files are written to `room`, the reader's home.
+    /// Starts the servers. Files are written to the directory `room`, the reader's home.
     pub(super) async fn provide(self, room: &Path) -> Provided {
         let provided = |variables, servers| Provided { variables, _servers: servers };
         match self {

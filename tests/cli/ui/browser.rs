@@ -61,7 +61,7 @@ impl Browser {
         self.send(self.request(Method::GET, path)).await
     }
 
-    /// Reads a page until it holds.
+    /// Reads a page until `holds` accepts it.
     pub(super) async fn until(&self, path: &str, holds: impl Fn(&Answer) -> bool) -> Answer {
         loop {
             let answer = self.get(path).await;

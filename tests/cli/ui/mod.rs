@@ -15,7 +15,7 @@ use mainstay_testkit::{
 
 const SYNCS: (&str, &str) = ("mainstay.dev/v1alpha1", "gitsyncs");
 const FUNCTIONS: (&str, &str) = ("serverless.kyma-project.io/v1alpha1", "functions");
-/// A text that would begin a script, and leave an attribute.
+/// A string that would start a script or end an attribute.
 const HOSTILE: &str = "\"'><script>alert(1)</script><img src=x onerror=alert(1)>";
 
 fn set_status(world: &World, (api_version, resource): (&str, &str), name: &str, status: &Value) {
@@ -29,7 +29,7 @@ fn condition(kind: &str, status: &str, reason: &str, message: &str) -> Value {
     })
 }
 
-/// A GitSync whose status has something of each list.
+/// A GitSync whose status has an entry in each list.
 fn troubled(world: &World, name: &str, text: &str) {
     world.sync(name, json!({}));
     let when = "2026-01-01T00:00:00Z";
@@ -180,7 +180,7 @@ async fn each_page_shows_what_its_object_says() {
     world.set_secret("key", json!({"password": "hunter2-canary"}));
     world.edit("v1", "configmaps", "a", json!({"data": {"key": "by hand"}}));
     world.condition_is("demo", "Drifted", "True").await;
-    // An agent would write the status of the other one.
+    // A running agent would overwrite the status of the other GitSync.
     world.stop().await;
     troubled(&world, "other", "a text");
     let program = Program::of(&world).await;
@@ -305,7 +305,7 @@ async fn two_users_see_and_change_what_their_rights_permit() {
     let refused = alice.post(&alice.form(&action, "").await).await;
     assert!(refused.code == 409 && refused.text.contains("Nothing was changed"), "{}", refused.text);
     assert!(world.get(SYNCS.0, SYNCS.1, "demo").unwrap()["spec"]["suspend"] != true);
-    // The cookie of one is no session of the other.
+    // The cookie of one console is not a session of the other console.
     let foreign = alice.client.get(format!("{}/", admin.base)).header("cookie", &alice.cookie);
     assert_eq!(alice.send(foreign).await.code, 401);
 }

@@ -48,7 +48,7 @@ fn bytes(before: &str, bytes: &[u8], after: &str) -> Vec<u8> {
 /// Sends a request and reads the whole response.
 async fn answer(address: SocketAddr, request: &[u8]) -> String {
     let mut stream = TcpStream::connect(address).await.unwrap();
-    // The server may refuse it before it is sent completely.
+    // The server may refuse the request before it is sent completely.
     let _ = stream.write_all(request).await;
     let mut answer = Vec::new();
     let read = timeout(PATIENCE, stream.read_to_end(&mut answer)).await;
@@ -113,8 +113,8 @@ async fn requests_that_break_http_or_its_limits_are_refused() {
             (413, "at most 65536 bytes", [head("/publish", &endless), long.clone().into_bytes()].concat()),
             (413, "at most 65536 bytes", chunk(&format!("{:x}\r\n{long}\r\n0\r\n\r\n", long.len()))),
             (413, "request_body_too_large", request("/mock/v1/events", "", &long)),
-            (400, "the body did not come", chunk("zz\r\nx\r\n0\r\n\r\n")),
-            (400, "the body did not come", chunk("ffffffffffffffffff\r\nx\r\n0\r\n\r\n")),
+            (400, "the body could not be read", chunk("zz\r\nx\r\n0\r\n\r\n")),
+            (400, "the body could not be read", chunk("ffffffffffffffffff\r\nx\r\n0\r\n\r\n")),
             (431, "", http(format!("ce-subject: {}", "x".repeat(20_000)).as_bytes())),
             (431, "", http(many.trim_end().as_bytes())),
             (400, "", http(b"ce subject: a")),
@@ -156,9 +156,9 @@ async fn headers_that_are_no_attributes_are_refused() {
                 "datacontenttype: the value has control characters",
                 binary("ce-datacontenttype: a/b%0D%0Ax:%201\r\n"),
             ),
-            (400, "datacontenttype: the value is printable ASCII", binary("ce-datacontenttype: a/%C3%A9\r\n")),
-            (400, "content-type: the value is printable ASCII", raw(b"content-type: text/\xff")),
-            (400, "traceparent: the value is printable ASCII", binary("ce-traceparent: 00%C3%A9\r\n")),
+            (400, "datacontenttype: the value must be printable ASCII", binary("ce-datacontenttype: a/%C3%A9\r\n")),
+            (400, "content-type: the value must be printable ASCII", raw(b"content-type: text/\xff")),
+            (400, "traceparent: the value must be printable ASCII", binary("ce-traceparent: 00%C3%A9\r\n")),
             (400, "data: the name of an attribute", binary("ce-data: other\r\n")),
             (400, "x-y: the name of an attribute", binary("ce-x-y: 1\r\n")),
             (400, "the attributes of an event", binary(&format!("ce-subject: {}\r\n", "%C3%A9".repeat(2100)))),
@@ -274,7 +274,7 @@ async fn bodies_that_never_end_exclude_no_client_and_cost_little() {
     for mut stream in lingering {
         let mut answer = String::new();
         timeout(PATIENCE, stream.read_to_string(&mut answer)).await.unwrap().unwrap();
-        assert!(answer.starts_with("HTTP/1.1 400 ") && answer.contains("the body did not come"), "{answer}");
+        assert!(answer.starts_with("HTTP/1.1 400 ") && answer.contains("the body could not be read"), "{answer}");
     }
     let most = peak(events.process.as_ref().unwrap());
     // The clients sent 12 MB in total.

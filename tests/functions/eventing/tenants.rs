@@ -10,7 +10,7 @@ impl Events {
         let mut events = Self::stopped().await;
         events.arguments = arguments.iter().map(|one| (*one).to_owned()).collect();
         events.sink.start().await;
-        // Another cluster has the namespace of the last world.
+        // A cluster other than the embedded one still has the namespace of the last world.
         let namespace = json!({"metadata": {"name": OTHER}});
         let _ = events.world.try_as("test", Call::new("v1", "namespaces", "", "", Action::Create(namespace)));
         events
@@ -56,7 +56,7 @@ impl Events {
     fn token_of(&self, namespace: &str, audiences: Value) -> String {
         let account = json!({"metadata": {"name": "publisher"}});
         let create = Call::new("v1", "serviceaccounts", namespace, "", Action::Create(account));
-        // It may be there already.
+        // The account may exist already.
         let _ = self.world.try_as("test", create);
         let spec = json!({"audiences": audiences});
         let wanted = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec});

@@ -212,7 +212,7 @@ async fn a_service_whose_endpoints_somebody_wrote_is_exposed_by_the_operators_wo
         world.quiet().await;
         assert_eq!(made(&world, kinds), BTreeSet::new());
 
-        // With a selector, its endpoints are pods.
+        // With a selector, the endpoints of the Service are pods.
         world.delete("v1", "services", "my-function");
         let metadata = json!({"name": "my-function", "namespace": NAMESPACE});
         let spec = json!({"selector": {"app": "web"}, "ports": [{"port": 80}]});

@@ -52,7 +52,7 @@ async fn proxies_check_tokens_with_istio_alone() {
     let open = || path("/open", &["GET"], "noop", json!({}));
     let closed = || path("/closed", &["GET"], "jwt", jwt.clone());
     world.api_rule(with_rules(json!([open(), closed()])));
-    // The route needs proxies that check, and pods.
+    // The route needs proxies that check tokens, and pods.
     let routed = |w: &World| {
         let routes = w.all(SERVICES).pop();
         routes.map_or(0, |route| route["spec"]["http"].as_array().unwrap().len())
@@ -60,7 +60,7 @@ async fn proxies_check_tokens_with_istio_alone() {
     let why = "False AuthNotSupported: .spec.rules[1] is not routed: Istio without Oathkeeper cannot check what it asks for (jwt): ";
     world.rule_is("ERROR OK ERROR", &format!("{why}pods of this namespace get no proxy of Istio")).await;
     label_namespace(&world, json!({"istio-injection": "enabled"}));
-    world.rule_is("ERROR OK ERROR", &format!("{why}its Service is not there, or selects no pods")).await;
+    world.rule_is("ERROR OK ERROR", &format!("{why}its Service does not exist, or selects no pods")).await;
     assert_eq!((routed(&world), world.all(POLICIES).len()), (1, 0));
     world.gate.record();
     select(&world, "a");
@@ -100,8 +100,8 @@ async fn proxies_check_tokens_with_istio_alone() {
 
     // An open path might match the same requests.
     world.change_rule(json!({"rules": [path("/.*", &["GET"], "noop", json!({})), closed()]}));
-    let meets = "False AuthNotSupported: .spec.rules[0] is not routed: it may lead to the same requests as .spec.rules[1], which \
-                 asks for a token";
+    let meets = "False AuthNotSupported: .spec.rules[0] is not routed: it may match the same requests as \
+                 .spec.rules[1], which asks for a token";
     world.rule_is("ERROR OK ERROR", meets).await;
     world.change_rule(json!({"rules": [open(), closed()]}));
     world.rule_is(SERVED.0, SERVED.1).await;
@@ -150,7 +150,7 @@ async fn a_path_whose_policy_is_away_is_not_routed_until_it_is_back() {
     world.rule_is(SERVED.0, SERVED.1).await;
     assert_eq!((routed(&world), world.all(POLICIES).len()), (2, 1));
 
-    // It is deleted repeatedly, so reverts are delayed.
+    // The policy is deleted repeatedly, so reverts are delayed.
     let mut was_held = false;
     for _ in 0..30 {
         world.until("it is there", |w| w.all(POLICIES).len() == 1).await;
@@ -177,7 +177,7 @@ async fn a_service_that_may_not_be_read_is_asked_for_a_few_times_in_a_minute() {
     refuse(&world, "get", "services", 500);
     world.start();
     let jwt = json!({"trusted_issuers": ["https://issuer.example.com"]});
-    // Before the first request, because its response may be observed late.
+    // The time is taken before the first request, because the response may be observed late.
     let began = Instant::now();
     world.api_rule(with_rules(json!([path("/closed", &["GET"], "jwt", jwt)])));
     let asked = |w: &World| w.requests().iter().find(|(what, _)| what == "get services").map_or(0, |(_, count)| *count);

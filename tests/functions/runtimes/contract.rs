@@ -9,7 +9,7 @@ const HELLO: [(&str, &str); 2] = [
     ("python312", "def main(event, context):\n    return 'Hello World!'\n"),
 ];
 
-/// One function per language whose answer depends on the path: `/throws`, `/data`, and so on.
+/// One function per language whose response depends on the path: `/throws`, `/data`, and so on.
 const MANY: [(&str, &str); 2] = [
     (
         "nodejs22",
@@ -209,7 +209,7 @@ fn the_time_of_the_first_call_begins_after_the_modules_that_it_needs_are_loaded(
         const end = Date.now() + (name === './express' ? 4000 : 0);\nwhile (Date.now() < end);\nreturn load.call(this, name, ...rest) };\n\
         exports.main = () => 'fine';";
     let python = "def main(event, context): return 'fine'";
-    // It is not Bottle, so the server imports its own afterwards.
+    // This module is not Bottle, so the server imports its own Bottle afterwards.
     let slow = "import time\ntime.sleep(4)\n";
     for (runtime, files) in [
         ("nodejs22", vec![("handler.js", node)]),

@@ -1,4 +1,4 @@
-//! Streamed answers of Python functions, and slow clients.
+//! Streamed responses of Python functions, and slow clients.
 
 use std::{
     io::{Read, Write},

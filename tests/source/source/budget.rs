@@ -1,4 +1,4 @@
-//! All mirrors share a budget. The least recently used ones are evicted.
+//! All mirrors share a budget. The least recently used mirrors are evicted.
 
 use std::fs::File;
 use std::time::SystemTime;

@@ -70,7 +70,7 @@ fn charts() -> Origin {
     origin
 }
 
-/// Normalises an object for comparison: removes hooks, and encodes texts of Secrets.
+/// Normalises an object for comparison: removes hooks, and encodes strings of Secrets.
 fn normalised(mut object: Value) -> Option<(String, String)> {
     if object.is_null() || object["metadata"]["annotations"].get(HOOK).is_some() {
         return None;
@@ -99,7 +99,7 @@ fn judged(origin: &Origin, chart: &str, more: &[&str]) -> BTreeMap<String, Strin
     arguments.extend(["--api-versions", "networking.k8s.io/v1/Ingress", "--include-crds"]);
     arguments.extend(more);
     let printed = run("helm", &arguments);
-    // The last line of a document may end a text that includes the newline.
+    // The last line of a document may end a string that includes the newline.
     let documents = printed.split("\n---\n").map(|text| serde_yaml::from_str::<Value>(&format!("{text}\n")).unwrap());
     documents.filter_map(normalised).collect()
 }
@@ -165,7 +165,7 @@ async fn a_chart_is_rendered_only_if_something_that_it_reads_has_changed() {
     origin.file("charts/operator/values.yaml", "serviceAccount: {create: false}\n").commit("read");
     let rendered = renderer.render(file, &options, &cluster(), Some(key)).await;
     assert_eq!(made(file, rendered, Hooks::Refuse).len(), 1);
-    // This chart uses them.
+    // This chart uses the cluster's capabilities.
     let file = "charts/shop/Chart.yaml";
     let key = renderer.render(file, &options, &cluster(), None).await.outputs.unwrap().unwrap().1;
     assert!(renderer.render(file, &options, &cluster(), Some(key)).await.outputs.is_none());
@@ -226,11 +226,10 @@ async fn a_chart_that_renders_differently_each_time_is_refused_with_the_object()
     ] {
         chart(&mut origin, &map(random), "key: hush\nrandom: '{{ randNumeric 9 | quote }}'\n");
         let said = said(&renderer, &Options::default()).await;
-        let why =
-            "app/templates/map.yaml: each time that the chart is rendered, this comes out differently: ConfigMap a (";
+        let why = "app/templates/map.yaml: each rendering of the chart gives different values: ConfigMap a (";
         assert!(said.starts_with(why) && !said.contains("hush"), "{random}: {said}");
     }
-    // These give the same result each time. There is neither a cluster nor a network.
+    // These functions give the same result each time. There is neither a cluster nor a network.
     for (same, expected) in [
         ("{{ lookup \"v1\" \"Secret\" \"shop\" \"a\" | toJson | quote }}", r#""key":"{}""#),
         ("{{ getHostByName \"localhost\" | quote }}", r#""key":"""#),
@@ -255,8 +254,8 @@ async fn hostile_charts_end_in_a_problem_within_their_bounds() {
     let long = format!("{}{{{{ range until 40000 }}}}# {}\n{{{{ end }}}}", map("x"), "x".repeat(1000));
     let bomb = "{{ $x := \"xxxxxxxxxxxxxxxx\" }}{{ range until 40 }}{{ $x = print $x $x }}{{ end }}";
     for (template, expected) in [
-        (endless, "templates include each other without end"),
-        (&long, "it makes more than 16 MiB of documents"),
+        (endless, "templates include each other recursively"),
+        (&long, "its output is larger than 16 MiB"),
         (bomb, "the tool used more memory than it may"),
         ("{{ range untilStep 0 2000000000 1 }}{{ end }}", "the tool used more memory than it may"),
         ("{{ env \"HOME\" }}", "app/templates/map.yaml, line 1: Helm has no function env"),
@@ -266,7 +265,7 @@ async fn hostile_charts_end_in_a_problem_within_their_bounds() {
         ),
         ("{{ fail .Values.key }}", "app/templates/map.yaml, line 1, column 4: the chart refuses the values (set"),
         ("{{ .Values.none.key }}", "it uses a value that is not there: .Values.none.key"),
-        ("a: {{ .Values.key", "app/templates/map.yaml, line 1: the template is not as Helm wants it"),
+        ("a: {{ .Values.key", "app/templates/map.yaml, line 1: the template is not valid for Helm"),
         ("a: b: {{ .Values.key }}", "app/templates/map.yaml: its output is not valid YAML"),
         (
             "kind: ConfigMap\nmetadata: {name: a, name: b}\napiVersion: v1\ndata: {a: hush}\n",
@@ -304,7 +303,7 @@ async fn paths_out_of_the_chart_are_refused_before_the_tool_runs() {
     for (file, expected) in [
         ("--post-renderer=/bin/sh", "names --post-renderer=/bin/sh, which is not there"),
         ("../../../etc/passwd", "names ../../../etc/passwd, which is not in the repository"),
-        ("https://u:hush@example.com/v.yaml", "names something of another host"),
+        ("https://u:hush@example.com/v.yaml", "references a remote"),
         ("../list.yaml", "list.yaml: it is not a map of values"),
         ("../bad values,--post-renderer=x.yaml", r#""key":"named""#),
     ] {
@@ -314,7 +313,7 @@ async fn paths_out_of_the_chart_are_refused_before_the_tool_runs() {
     for release in ["--debug", "-f", "A", "a/b", ""] {
         let options = Options { release_name: Some(release.to_owned()), ..Options::default() };
         let said = said(&renderer, &options).await;
-        assert!(said.contains("is no name of a release"), "{release}: {said}");
+        assert!(said.contains("is not a valid name of a release"), "{release}: {said}");
     }
     // Dependencies are not downloaded, and messages do not contain their addresses.
     let dependencies = "dependencies:\n- {name: db, version: 1.x, repository: \"https://u:hush@example.com\"}\n";
@@ -327,7 +326,7 @@ async fn paths_out_of_the_chart_are_refused_before_the_tool_runs() {
     origin.file("app/values.schema.json", schema).commit("a schema");
     let refused = said(&renderer, &Options::default()).await;
     assert!(
-        refused.starts_with("app/values.schema.json: the schema refers to another one") && !refused.contains("hush"),
+        refused.starts_with("app/values.schema.json: the schema refers to another schema") && !refused.contains("hush"),
         "{refused}"
     );
     origin.file("app/values.schema.json", "{\"properties\": {\"key\": {\"type\": \"integer\"}}}").commit("a schema");

@@ -40,7 +40,7 @@ async fn a_git_daemon_is_read_directly_and_through_a_proxy() {
     assert_eq!(sync(&bench.source, &through, "main").await.unwrap().commit, second.commit);
 }
 
-/// Forwards connections to the daemon, and ends each after this many bytes of its answers.
+/// Forwards connections to the daemon, and ends each after this many bytes of its responses.
 async fn cutting(daemon: &GitDaemon, after: Arc<AtomicUsize>) -> String {
     let to = daemon.url("").trim_start_matches("git://").trim_end_matches('/').to_owned();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -55,7 +55,8 @@ async fn cutting(daemon: &GitDaemon, after: Arc<AtomicUsize>) -> String {
                     _ = tokio::io::copy(&mut from_client, &mut to_daemon) => {}
                     _ = tokio::io::copy(&mut answers, &mut to_client) => {}
                 }
-                // Reads on until the client closes: an early close would reset the connection and lose the sent bytes.
+                // Continues to read until the client closes: an early close would reset the connection and lose the
+                // sent bytes.
                 let _ = to_client.shutdown().await;
                 let _ = tokio::io::copy(&mut from_client, &mut tokio::io::sink()).await;
             });
@@ -81,7 +82,7 @@ async fn a_truncated_answer_of_a_git_daemon_is_an_error_wherever_it_ends() {
         assert_eq!(error.class(), Class::Unavailable, "after {bytes}: {}", chain(&error));
         texts.insert(error.fault().to_string());
     }
-    let expected = "the server violates the Git protocol: the answer ends in the middle of a packet";
+    let expected = "the server violates the Git protocol: the response ends in the middle of a packet";
     assert!(texts.contains(expected), "{texts:?}");
     after.store(usize::MAX >> 1, Ordering::SeqCst);
     assert!(bench.source.fetch(&remote, &found).await.is_ok());

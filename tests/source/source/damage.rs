@@ -81,7 +81,7 @@ async fn a_directory_that_the_remote_damaged_is_fetched_once() {
         let commit = origin.forged_as(mode, "x");
         let pack = origin.pack_without("");
         let bench = Bench::new(origin).await;
-        // Git itself refuses to send some of them.
+        // Git itself refuses to send some of these modes.
         bench.server.fail(On::Packs, band(&pack));
         for attempt in 0..4 {
             let snapshot = bench.sync("main").await.unwrap();
@@ -89,7 +89,7 @@ async fn a_directory_that_the_remote_damaged_is_fetched_once() {
             let text = chain(&error);
             assert_eq!(error.class(), Class::Invalid, "{mode}: {text}");
             let expected = format!(
-                "read / of commit {commit}: the repository itself is damaged (a directory that does not read); `git fsck` finds \
+                "read / of commit {commit}: the repository itself is damaged (an invalid directory); `git fsck` finds \
                  it, and a new commit without it is applied"
             );
             assert_eq!(text, expected, "{mode}");
@@ -110,7 +110,7 @@ async fn a_file_that_the_server_leaves_out_is_not_asked_for_at_each_attempt() {
         let error = snapshot.entries(&BaseDir::root()).unwrap_err();
         let text = chain(&error);
         assert_eq!(error.class(), Class::Unavailable, "{text}");
-        assert!(text.contains("the server left something of the commit out (a file is missing)"), "{text}");
+        assert!(text.contains("the server omitted objects of the commit (a file is missing)"), "{text}");
         assert_eq!(bench.server.take_counts().packs, usize::from(attempt == 0), "a clone for each attempt");
     }
 }

@@ -31,7 +31,7 @@ async fn on_small_disk(directory: &Path) {
     let mut bench = Bench::new(small()).await;
     let source = Source::new(settings(directory));
     drop(sync(&source, &bench.remote(), "main").await.unwrap());
-    // Both do not fit, although the budget allows it. The unused first one is evicted.
+    // The volume cannot hold both mirrors, although the budget allows both. The unused first mirror is evicted.
     for _ in 0..2 {
         let mut half = Origin::new();
         half.file("noise", budget::noise(1300 << 10)).commit("half of the volume");
@@ -39,7 +39,7 @@ async fn on_small_disk(directory: &Path) {
         drop(sync(&source, &anonymous(&server.url(NAME)), "main").await.unwrap());
         assert_eq!(server.take_counts().packs, 1);
     }
-    // Too large for the received pack, for the indexed one, or for its index.
+    // Each size exceeds the volume: the received pack, the indexed pack or its index does not fit.
     for (round, kibibytes) in [4000, 2900, 2600, 2000, 1600].into_iter().enumerate() {
         let mut large = Origin::new();
         large.file("noise", budget::noise(kibibytes << 10)).commit("large");
@@ -48,7 +48,7 @@ async fn on_small_disk(directory: &Path) {
         let error = sync(&source, &remote, "main").await.unwrap_err();
         let text = chain(&error);
         assert_eq!(error.class(), Class::Unavailable, "{kibibytes} KiB: {text}");
-        assert!(text.contains("the volume of the mirrors is full; give it more room"), "{kibibytes} KiB: {text}");
+        assert!(text.contains("the volume of the mirrors is full; enlarge it"), "{kibibytes} KiB: {text}");
         assert_eq!(server.take_counts().packs, 1, "{kibibytes} KiB: it is asked for once");
         bench.origin.file("a.yaml", format!("a: {}\n", round + 2)).commit("next");
         let snapshot = sync(&source, &bench.remote(), "main").await.unwrap();

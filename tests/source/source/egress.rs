@@ -40,7 +40,7 @@ impl Inside {
         Self { address, connections }
     }
 
-    /// Returns its host in URLs: its address in every form, and a name that resolves to it.
+    /// Returns the listener's host in URLs: the address in every form, and a name that resolves to the address.
     fn hosts(&self) -> Vec<String> {
         let port = self.address.port();
         ["127.0.0.2", "2130706434", "0x7f.2", "[::ffff:127.0.0.2]", "inside.example"]
@@ -48,7 +48,7 @@ impl Inside {
             .to_vec()
     }
 
-    /// Returns only the plain address and the name, for places without URL syntax.
+    /// Returns only the plain address and the name, for fields without URL syntax.
     fn plain_hosts(&self) -> [String; 2] {
         let port = self.address.port();
         ["127.0.0.2", "inside.example"].map(|host| format!("{host}:{port}"))

@@ -62,7 +62,7 @@ async fn history_is_not_fetched() {
     for version in ["2", "0"] {
         if version == "0" {
             bench.server.speak_version_zero();
-            // Another source has no state of the first one.
+            // Another source has no state of the first source.
             let mirrors = tempfile::tempdir().unwrap();
             let source = Source::new(settings(mirrors.path()));
             sync(&source, &bench.remote(), "main").await.unwrap();

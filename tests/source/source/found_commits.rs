@@ -17,7 +17,7 @@ fn follow(source: &Source, name: &str, remote: &Remote) -> PushReceiver {
     receiver
 }
 
-/// Whether it is notified of a commit that it does not know.
+/// Whether the receiver is notified of a commit other than `known`.
 fn is_woken(receiver: &PushReceiver, known: &Snapshot) -> bool {
     receiver.take().is_some_and(|due: LookupDue| !due.is_known(Some(known.commit)))
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::{Router, extract::State, http::StatusCode};
+use axum::{Router, extract::State, http::StatusCode, routing::any};
 use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD, Engine as _};
 use jiff::{Timestamp, ToSpan as _};
 use parking_lot::Mutex;
@@ -11,7 +11,6 @@ use serde_json::{Value, json};
 
 use super::tls::{TlsBench, remote};
 use super::*;
-use mainstay_testkit::tls::TlsListener;
 
 /// The state of the API, and the requests to it.
 struct Api {
@@ -74,13 +73,11 @@ async fn give(State(api): State<Shared>, request: axum::extract::Request) -> (St
 
 #[tokio::test]
 async fn a_github_app_opens_its_repositories_with_tokens_that_are_kept_until_shortly_before_they_end() {
-    let bench = TlsBench::new(|ca| ca.server("127.0.0.1")).await;
     let (pem, public) = key();
     let api = Arc::new(Mutex::new(Api { public, seconds: 3600, tokens: 0, lookups: 0 }));
-    let listener = TlsListener::bind(bench.ca.server("127.0.0.1")).await;
-    let base = format!("https://{}/api/v3", axum::serve::Listener::local_addr(&listener).unwrap());
-    let router = Router::new().fallback(give).with_state(Arc::clone(&api));
-    let serving = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+    let tokens_of_app = Router::new().route("/api/v3/{*path}", any(give)).with_state(Arc::clone(&api));
+    let bench = TlsBench::beside(|ca| ca.server("127.0.0.1"), tokens_of_app).await;
+    let base = format!("{}/api/v3", bench.server.base());
     let ca = bench.ca.pem();
     let named = |field: &str, key: &str, installation: &str| {
         let data = [("githubAppID", "17"), (field, installation), ("githubAppPrivateKey", key)];
@@ -100,9 +97,22 @@ async fn a_github_app_opens_its_repositories_with_tokens_that_are_kept_until_sho
         error.fault().to_string()
     };
 
+    // The API is at another port of the host, where the token must not go.
+    let other = GitServer::start_tls(Path::new("/nowhere"), bench.ca.server("127.0.0.1")).await;
+    let elsewhere = [
+        ("githubAppID", "17"),
+        ("githubAppInstallationID", "29"),
+        ("githubAppPrivateKey", &pem),
+        ("githubAppBaseURL", &base),
+        ("ca.crt", &ca),
+    ];
+    let error = sync(&bench.source, &remote(&other.url(NAME), &elsewhere).unwrap(), "main").await.unwrap_err();
+    assert!(error.fault().to_string().contains("is not the API of the repository's host"), "{error:?}");
+    assert_eq!((tokens(), other.take_counts().requests), (0, 0));
+
     let said = refused(&data(&key().0, "29")).await;
     assert!(
-        said.starts_with("127.0.0.1 gives no token for the GitHub App: it does not accept the key (401)"),
+        said.starts_with("127.0.0.1 did not issue a token for the GitHub App: it does not accept the key (401)"),
         "{said}"
     );
     let said = refused(&data(&pem, "30")).await;
@@ -113,7 +123,7 @@ async fn a_github_app_opens_its_repositories_with_tokens_that_are_kept_until_sho
     sync(&bench.source, &good, "main").await.unwrap();
     sync(&bench.source, &good, "main").await.unwrap();
     assert_eq!(tokens(), 1, "the token is kept");
-    // The token is revoked. The next attempt gets another one.
+    // The token is revoked. The next attempt gets another token.
     allow(2);
     assert!(refused(&good).await.contains("it does not accept the credentials"));
     api.lock().seconds = 299;
@@ -134,6 +144,5 @@ async fn a_github_app_opens_its_repositories_with_tokens_that_are_kept_until_sho
     let said = refused(&of_owner("nobody")).await;
     assert!(said.contains("it has no installation of the App for this owner (404)"), "{said}");
     let said = refused(&of_owner("odd")).await;
-    assert!(said.contains("its answer has no installation"), "{said}");
-    serving.abort();
+    assert!(said.contains("its response has no installation"), "{said}");
 }

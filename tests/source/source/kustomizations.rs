@@ -79,8 +79,8 @@ async fn documented_kustomizations_are_built_as_by_kubectl() {
     are_built_as_kubectl_does(&mut origin, &kustomizations).await;
 }
 
-/// Real manifests that a developer may have beside the repository. A directory without a kustomization becomes the
-/// resources of one.
+/// Real manifests that a developer may have beside the repository. The files of a directory without a kustomization
+/// become the resources of a new kustomization.
 #[tokio::test]
 async fn real_manifests_are_built_as_kubectl_does() {
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data");

@@ -163,11 +163,11 @@ async fn faults_of_a_large_file_server_are_named_failures() {
     };
     failure(Class::Unavailable, "the server does not have the file; push it again").await;
     bench.server.keep(&oid, "b: 1\n".repeat(100).as_bytes());
-    failure(Class::Unavailable, "the server sent another file than the pointer names").await;
+    failure(Class::Unavailable, "the server sent a different file than the pointer specifies").await;
     bench.server.keep(&oid, &large.as_bytes()[..499]);
-    failure(Class::Unavailable, "the server sent another file than the pointer names").await;
+    failure(Class::Unavailable, "the server sent a different file than the pointer specifies").await;
     bench.server.keep(&oid, large.repeat(2).as_bytes());
-    failure(Class::Unavailable, "the server sent another file than the pointer names").await;
+    failure(Class::Unavailable, "the server sent a different file than the pointer specifies").await;
     for (fault, class, words) in [
         (Fault::Status(500), Class::Unavailable, "the server answered 500"),
         (Fault::Status(401), Class::Denied, "the server answered 401"),
@@ -187,14 +187,14 @@ async fn faults_of_a_large_file_server_are_named_failures() {
     let other = serde_json::json!({"objects": [{"oid": other, "actions": {"download": {"href": elsewhere.base()}}}]});
     let no_header = "the server wants headers to be sent that no request has";
     for (fault, class, words) in [
-        (Large::Batch(other), Class::Unavailable, "the server does not say where the file is"),
+        (Large::Batch(other), Class::Unavailable, "the response of the LFS server does not list the file"),
         (
             Large::Batch(serde_json::json!({"message": "canary"})),
             Class::Unavailable,
-            "the answer of the server does not read",
+            "the server returned an invalid response",
         ),
         (Large::Batch(action("http://169.254.169.254/", serde_json::json!({}))), Class::Unavailable, "link-local"),
-        (Large::Batch(action("gopher://canary/", serde_json::json!({}))), Class::Unavailable, "something else"),
+        (Large::Batch(action("gopher://canary/", serde_json::json!({}))), Class::Unavailable, "a different scheme"),
         (
             Large::Batch(action(&bench.server.base(), serde_json::json!({"a b": "canary"}))),
             Class::Unavailable,
@@ -205,9 +205,9 @@ async fn faults_of_a_large_file_server_are_named_failures() {
             Class::Unavailable,
             no_header,
         ),
-        (Large::EndlessBatch, Class::Invalid, "the server's answer in bytes is larger than the limit of 524288"),
-        (Large::EndlessFile, Class::Unavailable, "the server sent another file than the pointer names"),
-        (Large::StalledFile, Class::Unavailable, "timed out after 2 s while waiting for an answer"),
+        (Large::EndlessBatch, Class::Invalid, "the server's response in bytes is larger than the limit of 524288"),
+        (Large::EndlessFile, Class::Unavailable, "the server sent a different file than the pointer specifies"),
+        (Large::StalledFile, Class::Unavailable, "timed out after 2 s while waiting for a response"),
         (Large::FileStatus(401), Class::Denied, "the server answered 401"),
         (Large::FileStatus(404), Class::Unavailable, "the server does not have the file; push it again"),
         (Large::FileStatus(503), Class::Unavailable, "the server answered 503"),
@@ -411,7 +411,7 @@ async fn the_ssh_server_of_a_repository_says_where_the_files_are() {
     }
     for script in ["echo canary", "true", "echo '{\"href\": \"file:///canary\"}'"] {
         answer(script);
-        failure("the answer of git-lfs-authenticate cannot be read").await;
+        failure("the response of git-lfs-authenticate cannot be read").await;
     }
     let said = |authorization: &str| {
         let href = format!("{}/info/lfs", files.url(NAME));
@@ -421,7 +421,7 @@ async fn the_ssh_server_of_a_repository_says_where_the_files_are() {
     answer(&said("RemoteAuth wrong canary"));
     failure("the server answered 401").await;
     answer("while true; do echo '                                                                '; done");
-    failure("the server's answer in bytes is larger than the limit of 524288").await;
+    failure("the server's response in bytes is larger than the limit of 524288").await;
     answer(&said("RemoteAuth canary"));
     assert_eq!(got(&bench.source, &remote).await.unwrap()["a.yaml"], "a: 1\n");
     assert_eq!(files.take_large_requests(), (1, 1));

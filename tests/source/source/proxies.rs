@@ -21,7 +21,7 @@ pub(super) fn through_address(address: &str, mut remote: Remote, login: &[(&str,
     Ok(remote)
 }
 
-const DENIED: &str = "the proxy wants a user name and password that it accepts";
+const DENIED: &str = "the proxy requires a valid user name and password";
 
 /// Checks that the remote is reached only through the proxy.
 async fn check(source: &Source, mut proxy: Proxy, remote: &Remote, wrong_login: &str) {
@@ -44,7 +44,7 @@ async fn check(source: &Source, mut proxy: Proxy, remote: &Remote, wrong_login: 
     assert!(said.starts_with(wrong_login), "{said}");
     assert_eq!(attempt(&proxy, &[]).await, (Some(Class::Denied), denied));
     proxy.stop();
-    // Another identity has its own connections. A kept one would hide that the proxy is gone.
+    // Another identity has its own connections. A kept connection would hide that the proxy is gone.
     let (class, said) = attempt(&proxy, &[LOGIN[0], ("password", "an0ther")]).await;
     let shown = proxy.address().replace("socks5:", "socks5h:");
     assert_eq!(class, Some(Class::Unavailable), "{said}");

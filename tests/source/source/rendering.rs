@@ -21,8 +21,8 @@ async fn a_kustomization_is_built_only_if_something_that_it_reads_has_changed() 
     let tool = tools.path().join("kustomize");
     // Fails without the directory of the base.
     let script = "cd \"$3/../base\" && read -r line < map.yaml && echo \"$line\"";
-    // Another process writes it. A file that this process has open for writing could be inherited by a child and then
-    // not be executable.
+    // Another process writes the tool. A file that this process has open for writing could be inherited by a child and
+    // then not be executable.
     let mut writer = mainstay_testkit::isolated("/bin/sh");
     writer.args(["-c", "printf '#!/bin/sh\\n%s\\n' \"$1\" > \"$2\" && chmod 755 \"$2\"", "write", script]).arg(&tool);
     assert!(writer.status().unwrap().success());

@@ -155,12 +155,12 @@ async fn reports_an_invalid_key() {
         assert_eq!(outcome, expected);
     };
     let unreadable = |why: &str| format!("Invalid: the private key under key of the Secret cannot be read: {why}");
-    let no_key = "it is no private key in the form of OpenSSH, PEM or PKCS#8 (it begins with `-----BEGIN`)";
+    let no_key = "it must be a private key in OpenSSH, PEM or PKCS#8 format (which begins with `-----BEGIN`)";
     check(&[("key", "hunter2")], &unreadable(no_key)).await;
     let damaged = "it is damaged; copy the whole file, with its first and last line";
     check(&[("key", &good[..good.len() / 2])], &unreadable(damaged)).await;
     let public = fs::read_to_string(bench.room.path().join("good.pub")).unwrap();
-    let half = "it is the public half; the private one is in the file without `.pub`";
+    let half = "it is the public key; the private key is in the file without `.pub`";
     check(&[("key", &public)], &unreadable(half)).await;
     let absent = "Invalid: the private key is encrypted: put its passphrase into the Secret under password";
     check(&[("key", &locked)], absent).await;
@@ -168,7 +168,7 @@ async fn reports_an_invalid_key() {
     let wrong = "Invalid: the passphrase under password of the Secret does not open the private key";
     check(&[("key", &locked), ("password", "wrong")], wrong).await;
     let small = bench.key("small", "rsa", &["-b", "1024"]);
-    check(&[("key", &small)], &unreadable("an RSA key has 2048 to 8192 bits; make an ed25519 key")).await;
+    check(&[("key", &small)], &unreadable("an RSA key must have 2048 to 8192 bits; generate an ed25519 key")).await;
     assert_eq!(bench.server.take_connections(), 0, "nobody is asked with a key that does not read");
 
     bench.server.authorize_nobody();
@@ -188,9 +188,8 @@ async fn a_server_that_wants_more_than_the_key_is_reported_as_such() {
     let key = bench.key("key", "ed25519", &[]);
     bench.server.want_two_keys();
     let expected = format!(
-        "Denied: the server accepts the key {}, and wants one more proof besides (publickey), which only a person \
-         could \
-         give: let the key alone be enough for this repository",
+        "Denied: the server accepts the key {}, but requires a second factor (publickey): allow the key alone for this \
+         repository",
         bench.fingerprint("key"),
     );
     assert_eq!(bench.outcome(&bench.remote(&[("key", &key)])).await, expected);

@@ -42,8 +42,8 @@ async fn a_certificate_is_accepted_for_its_name_as_long_as_it_is_valid() {
         let expected = format!("Denied: the certificate of {host} is not accepted: {why} (its key is {presented})");
         assert_eq!(attempt(&trusted).await, expected);
     };
-    refused(&["-h", "-n", "git.corp"], "it is for other names").await;
-    refused(&["-h"], "it is for other names").await;
+    refused(&["-h", "-n", "git.corp"], "it is valid for other names only").await;
+    refused(&["-h"], "it is valid for other names only").await;
     refused(&["-h", "-n", "127.0.0.1", "-V", "20200101:20210101"], "it has expired").await;
     let later = ["-h", "-n", "127.0.0.1", "-V", "20990101:21000101"];
     refused(&later, "it is not valid yet; compare the clocks of both sides").await;

@@ -7,7 +7,7 @@ use mainstay_git::ResolvedRef;
 use super::{hostile::band, ssh::SshBench, *};
 use mainstay_testkit::ssh_server::Fault;
 
-/// Maximum size of the messages that follow the answer, and of differences between connections, in bytes.
+/// Maximum size of the messages that follow the response, and of differences between connections, in bytes.
 const TRAILING: usize = 600;
 
 /// Returns a bench with short deadlines, and a valid remote.
@@ -36,7 +36,7 @@ async fn a_connection_that_is_cut_anywhere_ends_in_an_error_and_the_next_one_is_
     let mut texts = std::collections::BTreeSet::new();
     for after in [0, 1, 10, 45, 500, 1200, 1800, 2200, 2400, 2600, 2800, 3000, 3200] {
         bench.server.fail(Fault::CutAfter(after));
-        // The last messages follow the answer. Their sizes, and those of the padding, differ each time.
+        // The last messages follow the response. Their sizes, and those of the padding, differ each time.
         let error = match bench.source.lookup(&remote, &main, NOW).await {
             Err(error) => error,
             Ok(_) if after + TRAILING > whole => break,
@@ -60,7 +60,7 @@ async fn a_server_that_falls_silent_anywhere_is_left_by_its_deadline() {
         let error = bench.source.lookup(&remote, &main, NOW).await.unwrap_err();
         assert_eq!(error.class(), Class::Unavailable, "after {after}: {}", chain(&error));
         let text = error.fault().to_string();
-        assert!(text.contains("timed out after 1.5 s") || text.contains("stopped answering"), "after {after}: {text}");
+        assert!(text.contains("timed out after 1.5 s") || text.contains("stopped responding"), "after {after}: {text}");
     }
 }
 
@@ -166,7 +166,7 @@ async fn text_beside_a_pack_is_bounded_over_ssh_too() {
     let cases = [
         (format!("printf '000dpackfile\\n'; while cat '{progress}'; do :; done"), "text beside the pack"),
         ("yes >&2".to_owned(), "error text over SSH"),
-        // Even with parts of a pack in between.
+        // The same with parts of a pack in between.
         (format!("printf '000dpackfile\\n'; while cat '{pack}'; do cat '{progress}' >&2; done"), "error text over SSH"),
     ];
     for (script, what) in cases {
@@ -205,7 +205,7 @@ async fn a_connection_that_is_cut_during_a_pack_ends_in_an_error() {
     for after in [6_000, 20_000, 100_000, 190_000] {
         bench.server.fail(Fault::CutAfter(after));
         let error = bench.source.fetch(&remote, &found).await.unwrap_err();
-        let expected = "the server ended the connection in the middle of an answer";
+        let expected = "the server ended the connection in the middle of a response";
         assert_eq!((error.class(), &*error.fault().to_string()), (Class::Unavailable, expected), "after {after}");
     }
     bench.server.fail(None);
@@ -221,7 +221,7 @@ async fn a_server_that_falls_silent_during_a_pack_is_left_by_its_deadline() {
         let error = bench.source.fetch(&remote, &found).await.unwrap_err();
         let (class, text) = (error.class(), error.fault().to_string());
         // Keepalive requests of the client are not answered either.
-        let is_named = text.contains("timed out after 4 s") || text.contains("in the middle of an answer");
+        let is_named = text.contains("timed out after 4 s") || text.contains("in the middle of a response");
         assert!(class == Class::Unavailable && is_named, "after {after}: {text}");
     }
     bench.server.fail(None);
@@ -236,15 +236,15 @@ async fn a_truncated_pack_is_refused_over_ssh() {
     for length in [3, 12, 30, 1000, pack.len() - 20, pack.len() - 1] {
         let bands: Vec<u8> = pack[..length].chunks(60_000).flat_map(|part| band(1, part)).collect();
         let answer = [b"000dpackfile\n", &*bands, b"0000"].concat();
-        // The server ends in the middle of a packet, as if it were complete.
+        // The response ends in the middle of a packet, although the server ends without an error.
         let cut = answer[..answer.len() - 6].to_vec();
-        cases.extend([(answer, "damaged pack"), (cut, "the answer ends in the middle of a packet")]);
+        cases.extend([(answer, "damaged pack"), (cut, "the response ends in the middle of a packet")]);
     }
     for nothing in [&b"000dpackfile\n0000"[..], b"000dpackfile\n"] {
         cases.push((nothing.to_vec(), "without the commit"));
     }
     for (number, (answer, expected)) in cases.into_iter().enumerate() {
-        // A new commit, because the third failure of one is not retried.
+        // A new commit is needed: after three failures, the same commit is not fetched again for an hour.
         bench.origin.commit(&format!("commit {number}"));
         fs::write(bench.path("cut"), &answer).unwrap();
         let found = answer_fetches(&bench, &remote, &format!("exec cat '{}'", bench.path("cut").display())).await;

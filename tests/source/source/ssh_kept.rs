@@ -160,7 +160,7 @@ async fn a_lookup_among_20000_references_receives_little_over_ssh_too() {
     let key = bench.key("key", "ed25519", &[]);
     let remote = bench.remote(&[("key", &key)]);
     bench.origin.packed_tags(20_000);
-    // The first one includes the handshake.
+    // The first lookup includes the handshake.
     for reference in ["main", "tag-12345", "refs/tags/tag-00007"] {
         let reference = Reference::parse(reference).unwrap();
         bench.server.take_bytes();

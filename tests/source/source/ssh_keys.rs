@@ -104,7 +104,8 @@ async fn a_second_key_in_the_text_is_never_opened_in_place_of_the_first() {
     let bench = SshBench::new().await;
     let heavy = [bcrypt(&bench), pem(ENCRYPTED, "", &scrypt(1 << 30)), pem(ENCRYPTED, "", &pbkdf2(u32::MAX))];
     for heavy in heavy {
-        // Inside of the first block, whose headers claim the legacy encryption; and after it.
+        // The expensive block is inside of the first block, whose headers claim the legacy encryption; then it is after
+        // the first block.
         check(&bench, &format!("-----BEGIN RSA PRIVATE KEY-----\n{LEGACY}\n\n{heavy}"), DAMAGED).await;
         let small = pem("RSA PRIVATE KEY", &format!("{LEGACY}\n\n"), b"0123456789abcdef");
         check(&bench, &format!("{small}{heavy}"), ALONE).await;
@@ -119,7 +120,7 @@ async fn text_around_a_key_is_refused() {
     let good = bench.key("good", "ed25519", &[]);
     check(&bench, &format!("a line\n{good}"), ALONE).await;
     check(&bench, &format!("{good}a line\n"), ALONE).await;
-    // Before the block is the head of a cheap key whose content is the expensive one.
+    // Before the block is the head of a cheap key whose content is the expensive key.
     let costly = pbkdf2(u32::MAX);
     let whole = |padding: usize| {
         let mut outer = pkcs8_with(&["-iter", "2048"], |_| {});
@@ -131,7 +132,7 @@ async fn text_around_a_key_is_refused() {
     let text = format!("{head}\n{}", pem(ENCRYPTED, "", &costly));
     assert_eq!(der(&text), outer, "both together are one cheap key");
     check(&bench, &text, ALONE).await;
-    // YAML and editors may add whitespace around it.
+    // YAML and editors may add whitespace around the key.
     let remote = bench.remote(&[("key", &format!("\n \t\r\n{}\n\n", good.replace('\n', "  \r\n")))]);
     assert_eq!(bench.outcome(&remote).await, "good");
 }

@@ -157,15 +157,19 @@ async fn credentials_go_to_submodules_on_the_same_server_only() {
 async fn forbidden_submodules_are_named_failures() {
     let gitmodules = |address: &str| format!("[submodule \"x\"]\n\tpath = x\n\turl = {address}\n");
     let cases = [
-        ("--upload-pack=evil", Class::Invalid, "neither the path nor the address of a submodule begins with `-`"),
-        ("../../../../etc", Class::Invalid, "leads above the host of its repository"),
-        ("/etc", Class::Invalid, "a submodule has the address of a Git server, and no local path"),
-        ("file:///etc", Class::Invalid, "a submodule has the address of a Git server, and no local path"),
-        ("ext::sh -c id", Class::Invalid, "an address has the form"),
+        ("--upload-pack=evil", Class::Invalid, "the path and the URL of a submodule must not begin with `-`"),
+        ("../../../../etc", Class::Invalid, "points outside the host of its repository"),
+        ("/etc", Class::Invalid, "the URL of a submodule must be that of a Git server, not a local path"),
+        ("file:///etc", Class::Invalid, "the URL of a submodule must be that of a Git server, not a local path"),
+        ("ext::sh -c id", Class::Invalid, "the URL must have the form"),
         ("http://169.254.169.254/latest", Class::Invalid, "link-local addresses are not connected to"),
-        ("http://me:secret@127.0.0.1/x", Class::Invalid, "the address of a submodule holds no user name or password"),
+        (
+            "http://me:secret@127.0.0.1/x",
+            Class::Invalid,
+            "the URL of a submodule must not contain a user name or password",
+        ),
         ("../missing.git", Class::Invalid, "the server has no repository there (404)"),
-        ("./", Class::Invalid, "leads above the host"),
+        ("./", Class::Invalid, "points outside the host"),
         ("../repo.git", Class::Invalid, "the repository has no such commit on any branch that can be fetched"),
     ];
     for (address, class, expected) in cases {

@@ -1,5 +1,6 @@
 //! Repositories behind TLS: private CAs, client certificates, tokens, and messages for failed handshakes.
 
+use axum::Router;
 use k8s_openapi::ByteString;
 use mainstay_api::git_repository::{AuthType, RepositoryAuth};
 use mainstay_git::access;
@@ -37,8 +38,13 @@ pub(super) fn remote(url: &str, data: &[(&str, &str)]) -> Result<Remote, Error> 
 
 impl TlsBench {
     pub(super) async fn new(config: impl FnOnce(&PrivateCa) -> ServerConfig) -> Self {
+        Self::beside(config, Router::new()).await
+    }
+
+    /// Serves the repository beside other paths.
+    pub(super) async fn beside(config: impl FnOnce(&PrivateCa) -> ServerConfig, others: Router) -> Self {
         let (ca, origin) = (PrivateCa::new(), small());
-        let server = GitServer::start_tls(origin.root(), config(&ca)).await;
+        let server = GitServer::start_tls_with(origin.root(), config(&ca), others).await;
         let mirrors = tempfile::tempdir().unwrap();
         Self { source: Source::new(settings(mirrors.path())), ca, origin, server, mirrors }
     }
@@ -102,7 +108,7 @@ async fn a_bearer_token_and_a_client_certificate_do_not_follow_a_redirect_to_ano
         [("ca.crt", &*ca), ("tls.crt", &*pair.certificate), ("tls.key", &*pair.key), ("bearerToken", "s3cret-token")];
     let (class, said) = bench.refused(&data).await;
     assert_eq!(class, Class::Denied);
-    assert!(said.starts_with("TLS: the server wants a client certificate"), "{said}");
+    assert!(said.starts_with("TLS: the server requires a valid client certificate"), "{said}");
     assert_eq!(other.take_counts().requests, 0);
     let open = GitServer::start_tls(bench.origin.root(), bench.ca.server("127.0.0.1")).await;
     bench.server.fail(On::Advertisement, Fault::Redirect(open.base()));
@@ -115,7 +121,7 @@ async fn a_bearer_token_and_a_client_certificate_do_not_follow_a_redirect_to_ano
 async fn a_client_certificate_opens_a_repository() {
     let bench = TlsBench::new(|ca| ca.server_for_clients("127.0.0.1")).await;
     let (ca, good, foreign) = (bench.ca.pem(), bench.ca.issue("robot"), PrivateCa::new().issue("robot"));
-    let wants = "TLS: the server wants a client certificate that it accepts";
+    let wants = "TLS: the server requires a valid client certificate";
     let (class, said) = bench.refused(&[("ca.crt", &ca), ("username", "robot"), ("password", "x")]).await;
     assert!(class == Class::Denied && said.starts_with(wants), "{said}");
     let with =
@@ -134,7 +140,7 @@ async fn reports_why_a_handshake_failed() {
     let (class, said) = other_name.refused(&[("ca.crt", &other_name.ca.pem())]).await;
     assert_eq!(class, Class::Denied);
     assert!(
-        said.starts_with("TLS: the server's certificate is for another name (") && said.contains("git.example.org"),
+        said.starts_with("TLS: the server's certificate is for a different name (") && said.contains("git.example.org"),
         "{said}"
     );
 

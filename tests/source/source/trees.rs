@@ -127,12 +127,12 @@ async fn a_tree_that_its_commit_names_and_that_has_another_id_is_missing() {
     bench.server.fail(On::Packs, Fault::Answer(answer));
     let snapshot = bench.sync("main").await.unwrap();
     let error = snapshot.entries(&BaseDir::root()).unwrap_err();
-    let left_out = format!("the server left something of the commit out (object {said} is missing)");
+    let left_out = format!("the server omitted objects of the commit (object {said} is missing)");
     let (class, text) = (error.class(), error.fault().to_string());
     assert!(class == Class::Unavailable && text.starts_with(&left_out), "{class:?} {text}");
 }
 
-/// Returns a pack with two objects that are deltas of each other, or with one that is a delta of itself.
+/// Returns a pack of such objects: each object is a delta of the next object, and the last is a delta of the first.
 fn cyclic_pack(ids: &[Oid]) -> Vec<u8> {
     let count = u32::try_from(ids.len()).unwrap();
     let mut pack = [&b"PACK"[..], &2_u32.to_be_bytes(), &count.to_be_bytes()].concat();
@@ -159,7 +159,7 @@ async fn a_pack_of_differences_from_each_other_is_refused() {
         let (class, text) = bench.failure("main").await;
         assert!(class == Class::Unavailable && text.contains("damaged pack"), "{length}: {text}");
     }
-    // A new commit, because the third failure of one is not retried.
+    // A new commit is needed: after three failures, the same commit is not fetched again for an hour.
     bench.origin.commit("next");
     bench.server.heal();
     bench.sync("main").await.unwrap();

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Formats the next watch event: `begin`, `initial a=1`, `synced`, `applied a=2`, `deleted a`, `trouble 503`.
+/// Formats the next watch event: `begin`, `initial a=1`, `synced`, `applied a=2`, `deleted a=2`, `failed 503`, ….
 async fn word(events: &mut BoxStream<'static, WatchEvent>) -> String {
     let shown = |object: &Value| {
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
@@ -21,7 +21,7 @@ async fn word(events: &mut BoxStream<'static, WatchEvent>) -> String {
     }
 }
 
-/// Returns the next events, except for trouble.
+/// Returns the next events, without failures and resumptions.
 async fn words(events: &mut BoxStream<'static, WatchEvent>, count: usize) -> Vec<String> {
     let mut words = Vec::new();
     while words.len() < count {
@@ -157,7 +157,7 @@ async fn expired_history_is_listed_again() {
     apply(&cluster, "a", "2").await;
     server.store().compact();
     assert_eq!(words(&mut events, 3).await, ["begin", "initial a=2", "synced"]);
-    // The same, as an error response instead of an event.
+    // The server reports the expired history as an error response instead of an event.
     let gone = Fault { verb: "watch".to_owned(), code: 410, ..Fault::default() };
     server.faults().fail_next(gone);
     server.store().end_watches(None);

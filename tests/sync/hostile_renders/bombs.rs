@@ -7,7 +7,7 @@ use flate2::{Compress, Compression, FlushCompress};
 use super::*;
 
 const FILE: &str = "app/kustomization.yaml";
-/// Maximum delay that one of them may cause for others.
+/// Maximum delay that an attack may cause for other GitSyncs.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Returns gigabytes of zeros after `head`, compressed to 3 MiB as one MiB repeated. `begin` precedes the compressed
@@ -32,7 +32,7 @@ type Case<'c> = (&'c [(&'c str, &'c [u8])], &'c str, &'c str);
 /// The object id of a file of 3 GiB of zeros.
 const ZEROS: &str = "1077662767e8de998abc7dbe3649b8df9a2baf72";
 
-/// Writes that file into the repository.
+/// Writes the file of zeros into the repository.
 fn write_zeros(world: &World) {
     let head = format!("blob {}\0", 3u64 << 30);
     let mut whole = gigabytes(3, &[0x78, 0x01], head.as_bytes());
@@ -101,7 +101,7 @@ async fn template_bombs() {
     for (text, expected) in [
         (
             "{{ define \"a\" }}{{ include \"a\" . }}{{ end }}{{ include \"a\" . }}",
-            "templates include each other without end",
+            "templates include each other recursively",
         ),
         ("{{ range untilStep 0 2000000000 1 }}{{ end }}", "the tool used more memory than it may"),
         ("{{ $x := repeat 1000000000 \"hush-hush\" }}{{ $x }}", "the tool "),
@@ -160,7 +160,7 @@ async fn bombs_of_kustomizations() {
         attacked.refuses(&[(FILE, kustomization.as_bytes()), ("app/a.yaml", resource.as_bytes())], &[expected]).await;
         assert!(begun.elapsed() < PATIENCE, "{:?}", begun.elapsed());
     }
-    // The same as manifests, which no tool reads.
+    // The same documents are now manifests, which no tool reads.
     for resource in [&bomb, &deep] {
         attacked.refuses(&[("app/a.yaml", resource.as_bytes())], &["app/a.yaml, document 1, line "]).await;
     }
@@ -169,7 +169,7 @@ async fn bombs_of_kustomizations() {
     attacked
         .refuses(
             &[(FILE, b"resources: [../base]\n"), ("base/kustomization.yaml", b"resources: [../app]\n")],
-            &["names itself in a circle"],
+            &["refers to itself in a cycle"],
         )
         .await;
 }
@@ -179,8 +179,7 @@ async fn endless_output() {
     let mut attacked = Attacked::new().await;
     let lines = format!("{{{{ range until 20000 }}}}# {}\n{{{{ end }}}}", "x".repeat(1000));
     let gigabyte = "{{ range until 1024 }}# {{ repeat 1048576 \"x\" }}\n{{ end }}";
-    for (text, expected) in [(lines.as_str(), "it makes more than 16 MiB of documents"), (gigabyte, "app/Chart.yaml: ")]
-    {
+    for (text, expected) in [(lines.as_str(), "its output is larger than 16 MiB"), (gigabyte, "app/Chart.yaml: ")] {
         let begun = Instant::now();
         attacked.refuses(&[CHART, ("app/templates/a.yaml", text.as_bytes())], &[expected]).await;
         assert!(begun.elapsed() < PATIENCE, "{:?}", begun.elapsed());
@@ -190,7 +189,7 @@ async fn endless_output() {
     attacked
         .refuses(
             &[(FILE, twice), ("app/large.txt", large.as_bytes())],
-            &["app/kustomization.yaml: it makes more than 16 MiB of documents"],
+            &["app/kustomization.yaml: its output is larger than 16 MiB"],
         )
         .await;
 }

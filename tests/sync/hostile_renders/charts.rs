@@ -44,8 +44,7 @@ async fn lookup_and_chance() {
         "genCA \"hush-hush\" 1 | toJson | b64enc",
     ] {
         let text = template(&format!("\"{{{{ {function} }}}}\""));
-        let expected =
-            "app/templates/a.yaml: each time that the chart is rendered, this comes out differently: ConfigMap made";
+        let expected = "app/templates/a.yaml: each rendering of the chart gives different values: ConfigMap made";
         attacked.refuses(&[CHART, ("app/templates/a.yaml", &text)], &[expected]).await;
     }
 }
@@ -90,7 +89,7 @@ async fn packed_charts() {
             &["app/charts/db7.tgz: the packed charts are larger than 64 MiB together"],
         )
         .await;
-    // Archives that would be unpacked elsewhere.
+    // Archives that would be unpacked outside of the chart.
     for path in ["../../../etc/evil", "db/../../evil", "db\\..\\..\\evil", "db/templates/../../../evil"] {
         let archive = packed(&[DATABASE, (path, b"hush-hush")]);
         let said =
@@ -118,7 +117,7 @@ async fn schemas() {
     let schema = format!("{{\"properties\": {{\"a\": {{\"$ref\": \"{own}\"}}}}}}");
     let text = template("one");
     let chart: [(&str, &[u8]); 3] = [CHART, ("app/templates/a.yaml", &text), ("app/values.yaml", b"a: 1\n")];
-    let refers = "app/values.schema.json: the schema refers to another one, which is not fetched";
+    let refers = "app/values.schema.json: the schema refers to another schema, which is not fetched";
     let unreadable = "app/values.schema.json: the schema is not JSON, or is nested too deeply";
     for (schema, expected) in [
         (schema.clone(), refers),
@@ -133,7 +132,7 @@ async fn schemas() {
     let archive = packed(&[DATABASE, ("db/values.schema.json", schema.as_bytes())]);
     let outer = packed(&[DATABASE, ("db\\charts\\db.tgz", &archive)]);
     for (path, archive) in [("app/charts/db.tgz", &archive), ("app/charts/out.tgz", &outer)] {
-        let expected = format!("{path}: a schema in the packed chart is not JSON, or refers to another one");
+        let expected = format!("{path}: a schema in the packed chart is not JSON, or refers to another schema");
         attacked.refuses(&[&chart[..], &[(path, archive)]].concat(), &[&expected]).await;
     }
     let unpacked = [
@@ -141,6 +140,6 @@ async fn schemas() {
         &[("app/charts/db/Chart.yaml", DATABASE.1), ("app/charts/db/values.schema.json", schema.as_bytes())],
     ]
     .concat();
-    attacked.refuses(&unpacked, &["app/charts/db/values.schema.json: the schema refers to another one"]).await;
+    attacked.refuses(&unpacked, &["app/charts/db/values.schema.json: the schema refers to another schema"]).await;
     assert!(listener.accept().is_err(), "somebody asked");
 }

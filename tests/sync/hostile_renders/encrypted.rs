@@ -72,7 +72,7 @@ async fn sops_files() {
     use_keys(&attacked.world, &other.identity);
     let plugin = intact.replace(&key.recipient, "age1yubikey1qwerty");
     attacked
-        .refuses(&[(FILE, plugin.as_bytes())], &["encrypted to age1yubikey1qwerty (of a plug-in of age, none is run)"])
+        .refuses(&[(FILE, plugin.as_bytes())], &["encrypted to age1yubikey1qwerty (for an age plug-in, not supported)"])
         .await;
     let said = attacked.refuses(&[(FILE, intact.replace(&key.recipient, "hush-hush\\\"").as_bytes())], &[FILE]).await;
     assert!(!said.contains("hush"), "{said}");

@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 
 use super::*;
 
-const ELSEWHERE: &str = "it names something of another host, which is not fetched";
+const ELSEWHERE: &str = "it references a remote resource, which is not fetched";
 const FILE: &str = "app/kustomization.yaml";
 
 /// A listener on this machine that must not receive a connection.
@@ -57,13 +57,13 @@ async fn remote_bases() {
     // Each form is reported with its line.
     let lines = forms.iter().map(|form| format!("- '{form}'\n")).collect::<Vec<_>>().concat();
     let said = attacked.refuses(&[(FILE, format!("resources:\n{lines}").as_bytes())], &[]).await;
-    // In the other case, some are not remote, such as `Git@`. All of them are reported or missing files.
+    // With changed letter case, some forms are not remote, such as `Git@`. Each form is reported or is a missing file.
     let told = said.matches(ELSEWHERE).count();
     assert!(told >= 20 || said.contains("and ") && said.contains(" more"), "{told}: {said}");
     for number in 0..18 {
         assert!(said.contains(&format!("{FILE}, line {}: {ELSEWHERE}", number + 2)), "{number}: {said}");
     }
-    // In every field.
+    // Remote resources are refused in every field.
     let fields = [
         "bases: ['@']",
         "components: ['@']",
@@ -87,14 +87,14 @@ async fn remote_bases() {
     attacked.refuses(&[(FILE, charts.as_bytes())], &[&format!("{FILE}, line 1: it inflates Helm charts")]).await;
 }
 
-/// Each of these would be followed by the tool itself, on a machine with a network.
+/// On a machine with a network, the tool itself would follow each of these remote bases.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn remote_bases_in_disguise() {
     let mut attacked = Attacked::new().await;
     let listening = Listening::new();
     let own = listening.address();
     let binary = STANDARD.encode(&own);
-    let spelled = "which is spelled otherwise";
+    let spelled = "which is misspelled";
     let cases = [
         (format!("Resources: ['{own}']\n"), spelled),
         (format!("re\u{17f}ources: ['{own}']\n"), spelled),
@@ -104,7 +104,7 @@ async fn remote_bases_in_disguise() {
         (format!("configMapGenerator: [{{name: a, File\u{17f}: ['a={own}']}}]\n"), spelled),
         (format!("<<: {{resources: ['{own}']}}\n"), ELSEWHERE),
         (format!("resources: [!!binary {binary}]\n"), ELSEWHERE),
-        (format!("resources: [!!bin%61ry {binary}]\n"), "a tag that is written with escapes"),
+        (format!("resources: [!!bin%61ry {binary}]\n"), "a YAML tag in escaped"),
         (format!("# a\u{85}resources: ['{own}']\n"), "a line break that not all readers of YAML know"),
         (format!("resources: [kept.yaml]\n# a\u{2028}resources: ['{own}']\n"), "a line break that not all"),
         (format!("resources: [kept.yaml]\nresources: ['{own}']\n"), "the key \"resources\" is defined twice"),
@@ -128,7 +128,7 @@ async fn remote_bases_in_disguise() {
         let said = attacked.refuses(&[(FILE, text.as_bytes())], &[FILE, expected]).await;
         assert_eq!(said.lines().count(), 1, "{said}");
     }
-    // The same in a base of a base.
+    // Remote resources in a base of a base are refused, too.
     attacked
         .refuses(
             &[

@@ -1,4 +1,4 @@
-//! Names that look like options, and paths that lead out of the repository.
+//! Names that look like options, and paths that point outside of the repository.
 
 use super::*;
 
@@ -39,7 +39,7 @@ async fn argument_injection() {
         )
         .await;
     attacked.applies("without").await;
-    // Values of the GitSync that look like options: refused, or never used as one.
+    // Values of the GitSync that look like options are refused, or never used as an option.
     let options: [(Value, &str); 12] = [
         (json!({"reference": "--upload-pack=touch x"}), "reference"),
         (json!({"reference": "main\n--x"}), "reference"),
@@ -47,8 +47,8 @@ async fn argument_injection() {
         (json!({"baseDir": "--help"}), "--help"),
         (json!({"baseDir": "/app\n--x"}), "is not a directory"),
         (json!({"targetNamespace": "--kubeconfig=x"}), ""),
-        (json!({"namePrefix": "--x\n"}), "spec.namePrefix is no part of a name"),
-        (json!({"overrideNamespace": "-n x"}), "spec.overrideNamespace is no namespace"),
+        (json!({"namePrefix": "--x\n"}), "spec.namePrefix cannot be part of a name"),
+        (json!({"overrideNamespace": "-n x"}), "spec.overrideNamespace is not a valid namespace"),
         (json!({"components": ["--network"]}), "spec.components[0]: it names --network, which is not there"),
         (json!({"images": [{"name": "(", "newTag": "1"}], "patches": [{"patch": "--x"}]}), ""),
         (json!({"render": {"helm": {"releaseName": "--post-renderer=sh"}}}), ""),
@@ -177,9 +177,9 @@ async fn git_directories_and_names_that_clash() {
     let chart = attacked.world.remote.blob(CHART.1);
     let hooks = attacked.world.remote.tree_of(&[("100755", b"post-checkout", config)]);
     for (name, reason) in [
-        (".git", "no repository may hold this name"),
-        (".GIT", "no repository may hold this name"),
-        ("..", "no repository may hold this name"),
+        (".git", "the name is reserved by Git"),
+        (".GIT", "the name is reserved by Git"),
+        ("..", "the name is reserved by Git"),
         ("a\\b\u{1}", "the name is not plain UTF-8 text"),
     ] {
         let git = attacked.world.remote.tree_of(&[("100644", b"config", config), ("40000", b"hooks", hooks)]);

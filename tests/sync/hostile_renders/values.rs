@@ -16,7 +16,7 @@ async fn substitution() {
     attacked.stage(&[("app/kept.yaml", map.as_bytes())]);
     attacked.world.commit("demo", "a variable").await;
     let before = attacked.world.get("v1", "configmaps", "kept").unwrap();
-    // A value that stays a string is set as one, and adds nothing else.
+    // A value that remains a string is set as a string, and adds nothing else.
     for (value, expected) in [
         ("a\nb", "ab"),
         ("a\r\nb\r", "ab"),

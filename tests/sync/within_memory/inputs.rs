@@ -15,7 +15,9 @@ use serde_json::{Value, json};
 use tokio::{io::AsyncWriteExt as _, net::TcpStream, task::JoinSet};
 
 use super::{Envelope, HOSTILE, follow, lease::packs_beside_the_lease, packs, ready, repository};
+use crate::artifacts::{CONTENT, Pushed, packed};
 use mainstay_testkit::{
+    docker_registry::Served,
     git_server::{Fault, GitServer, On},
     limited_agent::LimitedAgent,
     remote::{NAME, Remote},
@@ -41,7 +43,7 @@ fn half_sent_heads(agent: &LimitedAgent) -> JoinSet<()> {
     clients
 }
 
-/// Returns a server's answer with this pack, instead of the requested one.
+/// Returns a server's response with this pack, instead of the requested one.
 pub(super) fn answer(pack: &[u8]) -> Vec<u8> {
     let mut answer = b"000dpackfile\n".to_vec();
     for piece in pack.chunks(60_000) {
@@ -81,7 +83,7 @@ fn packs_are_named(world: &World) -> bool {
 /// Adds files that need many times their size while they are parsed: `count` GitSyncs with one file each.
 fn large_files(world: &World, count: usize) -> Remote {
     let mut remote = Remote::new();
-    // None of it is an object, so that parsing all of it is useless.
+    // The file contains no object, so that parsing it is useless.
     let document = format!("a:\n{}", "- 1\n".repeat(700_000));
     for number in 0..count {
         let text = format!("---\n{document}---\n{document}---\n{document}---\n{document}---\n{document}# {number}\n");
@@ -101,6 +103,36 @@ fn files_are_named(world: &World) -> bool {
     (0..FILES).all(|number| {
         let ready = ready(world, HOSTILE, &format!("file-{number}"));
         ready.contains("ManifestInvalid") && ready.contains(&format!("{number}/large.yaml"))
+    })
+}
+
+/// Adds an artifact of 60 MiB that cannot be compressed for each of several OCIRepositories, and GitSyncs that follow
+/// them.
+async fn large_artifacts(world: &World) -> Pushed {
+    let pushed = Pushed::start(Served::Plainly).await;
+    let mut random = fastrand::Rng::with_seed(7);
+    let files: Vec<Vec<u8>> =
+        (0..4).map(|_| std::iter::repeat_with(|| random.u8(..)).take(15 << 20).collect()).collect();
+    let named: Vec<_> = ["a.bin", "b.bin", "c.bin", "d.bin"].into_iter().zip(files.iter().map(Vec::as_slice)).collect();
+    pushed.push("latest", &[(CONTENT, &packed(&named))]).await;
+    for number in 0..ARTIFACTS {
+        let (version, name) = ("mainstay.dev/v1alpha1", format!("artifact-{number}"));
+        let object = |kind: &str, spec: Value| json!({"apiVersion": version, "kind": kind, "metadata": {"name": name, "namespace": HOSTILE}, "spec": spec});
+        let spec = json!({"url": pushed.url(), "insecure": true, "interval": "1h"});
+        world.create(version, "ocirepositories", HOSTILE, object("OCIRepository", spec));
+        let spec = json!({"sourceRef": {"kind": "OCIRepository", "name": name}, "interval": "1h"});
+        world.create(version, "gitsyncs", HOSTILE, object("GitSync", spec));
+    }
+    pushed
+}
+
+const ARTIFACTS: usize = 4;
+
+fn artifacts_are_read(world: &World) -> bool {
+    (0..ARTIFACTS).all(|number| {
+        let name = format!("artifact-{number}");
+        let live = world.server.object("mainstay.dev/v1alpha1", "ocirepositories", HOSTILE, &name);
+        live.is_some_and(|live| condition_of(&live["status"], "Ready").starts_with("True"))
     })
 }
 
@@ -184,7 +216,7 @@ fn functions_are_answered(world: &World) -> bool {
 
 const RESOURCES: usize = 200;
 
-/// Adds GitSyncs with maximal relevant annotations, and GitRepositories with other ones.
+/// Adds GitSyncs with maximal relevant annotations, and GitRepositories with maximal irrelevant annotations.
 fn fat_resources(world: &World) {
     let text = "a".repeat(250 << 10);
     repository(world, HOSTILE, "long", &format!("https://example.org/{}", &text[..100 << 10]));
@@ -293,8 +325,7 @@ fn inventory_is_named(_: &World, agent: &LimitedAgent) -> bool {
     agent.has_logged("forged")
 }
 
-/// One test runs all of them in sequence. Each uses the whole machine for a while, and waiting tests would block
-/// others.
+/// One test runs all inputs in sequence. Each uses the whole machine for a while, and waiting tests would block others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_input_alone_nor_all_together_leave_the_envelope() {
     Box::pin(packs_beside_the_lease()).await;
@@ -304,6 +335,7 @@ async fn no_input_alone_nor_all_together_leave_the_envelope() {
     Box::pin(more_objects_than_can_be_kept()).await;
     Box::pin(a_commit_that_waits_for_memory()).await;
     Box::pin(very_many_files_far_down()).await;
+    Box::pin(artifacts_of_large_files()).await;
     Box::pin(functions_with_very_much_source()).await;
     Box::pin(resources_that_are_fat_themselves()).await;
     Box::pin(lists_of_fat_objects()).await;
@@ -366,6 +398,13 @@ async fn very_many_files_far_down() {
     envelope.judge("99 000 paths of 4 KiB");
 }
 
+async fn artifacts_of_large_files() {
+    let mut envelope = Envelope::new().await;
+    let _pushed = large_artifacts(&envelope.world).await;
+    envelope.during("artifacts", A_WHILE, |world, _| artifacts_are_read(world)).await;
+    envelope.judge("artifacts of four files of 15 MiB");
+}
+
 async fn functions_with_very_much_source() {
     let mut envelope = Envelope::new().await;
     functions(&envelope.world);
@@ -394,7 +433,7 @@ async fn a_forged_inventory() {
     envelope.judge("an inventory of 64 shards");
 }
 
-/// All inputs at once. The one that fills the budget of kept objects comes last, so that the others have started.
+/// All inputs together. The input that fills the budget of kept objects comes last, so that the others have started.
 async fn all_of_it_together() {
     let mut forged = None;
     let mut envelope = Envelope::after(|world| forged = Some(forged_inventory(world))).await;
@@ -405,9 +444,9 @@ async fn all_of_it_together() {
     functions(world);
     let named = |world: &World, agent: &LimitedAgent| {
         let at_once = packs_are_named(world) && files_are_named(world) && paths_are_named(world);
-        // The GitSync whose objects do not fit holds no room, so the Functions may all fit.
+        // The GitSync whose objects do not fit holds no memory, so the Functions may all fit.
         let kept = objects_are_named(world) && functions_are_answered(world);
-        // Its three objects may have arrived when their namespace had no memory left.
+        // The GitSync `lists` may be refused if its objects arrived when their namespace had no memory left.
         let lists = lists_are_read(world) || ready(world, HOSTILE, "lists").contains("MiB");
         at_once && kept && lists && inventory_is_named(world, agent)
     };

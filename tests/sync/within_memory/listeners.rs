@@ -48,7 +48,7 @@ pub(super) fn tiny(before: &str, after: &str, size: usize) -> Vec<Vec<u8>> {
     all
 }
 
-/// Sends bytes to a port. Returns the first line of the answer.
+/// Sends bytes to a port. Returns the first line of the response.
 pub(super) async fn tell(address: SocketAddr, head: &str, body: &[u8]) -> String {
     let Ok(mut stream) = TcpStream::connect(address).await else { return String::new() };
     let _ = stream.write_all(head.as_bytes()).await;
@@ -180,7 +180,7 @@ async fn listeners_of_the_agent_hold_their_bounds_against_the_smallest_values() 
     let path = receive.split_once(&hooks.to_string()).unwrap().1.to_owned();
     let deliveries = tiny(r#"{"ref": "refs/heads/main", "commits":"#, "}", 3 * MIB);
     let begun = Instant::now();
-    // Each alone: the whole body is read and validated.
+    // Each body is first sent alone. The whole body is read and validated.
     for (path, body) in reviews() {
         let answer = webhooks.post(path, &body).await;
         agent.assert_alive(path);
@@ -192,7 +192,7 @@ async fn listeners_of_the_agent_hold_their_bounds_against_the_smallest_values() 
         assert!(answer.starts_with("HTTP/1.1 400 ") || answer.starts_with("HTTP/1.1 200 "), "a Receiver: {answer}");
     }
     let alone = agent.peak_mib();
-    // All of them together, beside endless senders.
+    // All reviews and deliveries together, beside endless senders.
     let _slow = slow_senders_to(&agent, (hooks, &path), &webhooks);
     let mut asked = JoinSet::new();
     for (path, body) in reviews() {

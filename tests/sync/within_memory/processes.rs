@@ -86,7 +86,7 @@ fn events() -> Vec<(String, Vec<u8>)> {
     all
 }
 
-/// Sends bodies in single bytes, without their end, on very many connections at once.
+/// Sends bodies in single bytes, without their end, on very many connections simultaneously.
 fn single_byte_senders(address: SocketAddr, paths: &[&str], connections: usize) -> JoinSet<()> {
     let mut all = JoinSet::new();
     let body: Arc<[u8]> = single_bytes(EVENT - 1).into();
@@ -161,12 +161,12 @@ async fn the_publisher_of_events_holds_its_bounds_against_the_smallest_values() 
 const KEY: &str = "key-of-the-logins-of-namespaces";
 /// Namespaces with a login.
 const TEAMS: [&str; 3] = ["team-a", "team-b", "team-c"];
-/// Bytes of a body that a sender offers. Together they are many times the limit.
+/// Bytes of a body that each sender offers. All bodies together are many times the limit.
 const MOST: usize = 16 << 20;
-/// Connections of each namespace. This is the share of one.
+/// Connections of each namespace: the maximum share of one namespace.
 const SHARE: usize = 48;
 
-/// A guard in front of a registry that takes no body and ends no answer.
+/// A guard in front of a registry that reads no body and ends no response.
 struct Guarded {
     process: LimitedProcess,
     address: SocketAddr,
@@ -224,7 +224,7 @@ impl Guarded {
     }
 }
 
-/// Answers `/v2/` of a registry. It reads no body of an upload and ends no answer with a blob.
+/// Answers `/v2/` of a registry. The registry reads no body of an upload and ends no response with a blob.
 async fn serve_slowly(listener: TcpListener) {
     let mut all = JoinSet::new();
     while let Ok((mut stream, _)) = listener.accept().await {
@@ -245,7 +245,7 @@ async fn serve_slowly(listener: TcpListener) {
     }
 }
 
-/// Sends these bytes again and again, until the other side takes no more of them for a while, or has taken [`MOST`].
+/// Sends these bytes again and again, until the other side reads no more of them for a while, or has read [`MOST`].
 async fn send<S: AsyncWrite + Unpin>(stream: &mut S, bytes: &[u8]) {
     for _ in 0..MOST / bytes.len() {
         if !matches!(timeout(Duration::from_secs(3), stream.write_all(bytes)).await, Ok(Ok(()))) {
@@ -264,8 +264,8 @@ fn login_of(namespace: &str) -> String {
     format!("Host: registry\r\nAuthorization: Basic {login}\r\n")
 }
 
-/// Sends a body without end, or receives an answer without end. The registry does not read the body, and this client does
-/// not read the answer. Returns the open connection.
+/// Sends an endless body, or receives an endless response. The registry does not read the body, and this client does
+/// not read the response. Returns the open connection.
 async fn endless(mut stream: TlsStream<TcpStream>, namespace: &str, number: usize) -> TlsStream<TcpStream> {
     let (login, name) = (login_of(namespace), format!("{namespace}_fn"));
     let head = match number % 3 {

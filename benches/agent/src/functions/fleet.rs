@@ -41,7 +41,7 @@ const BUILDER: &str = "mainstay-bench/builder";
 const REGISTRY: &str = "registry.example:5000";
 /// Termination message of the build's last container.
 const REPORT: &str = r#"{"digest":"{digest}","seconds":0.1}"#;
-/// Promised time until all are created and ready.
+/// Target time until all Functions are created and ready.
 const PROMISED: Duration = Duration::from_secs(60);
 
 struct Fleet {

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{Error, servers};
 use crate::{api::Runtime, commit};
 
-/// Promised maximum memory of the agent in MiB.
+/// Target for the maximum memory of the agent, in MiB.
 pub(super) const MEMORY: f64 = 80.0;
 /// Name of the GitRepository.
 pub(super) const REPOSITORY: &str = "load";
@@ -62,7 +62,7 @@ impl Load {
         Ok(load)
     }
 
-    /// Returns the name of a Function, which is that of its directory, too.
+    /// Returns the name of a Function and of its directory.
     pub(super) fn name(number: usize) -> String {
         format!("function-{number:04}")
     }

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::api::Runtime;
 
-/// Requests per second for which latency is promised.
+/// Requests per second at which latency has a target.
 const PACE: u32 = 50;
 /// Name of the Python Function.
 const PYTHON: &str = "hello-python";
@@ -57,7 +57,7 @@ async fn latency(pipeline: &mut Pipeline, name: &str, runtime: Runtime, promised
     pipeline.stand.row(mark, situation, wall, |_| vec![target]).await
 }
 
-/// The pod is compared directly with other servers, one hop each. Its Service is measured, too.
+/// Compares the pod directly with other servers, one hop each. The pod's Service is measured, too.
 async fn node_throughput(pipeline: &Pipeline, plain: &Server, express: &Server) -> Result<Row, Error> {
     let (pod, service) = (pipeline.pod(builds::INLINE).await?, pipeline.service(builds::INLINE).await?);
     let mark = pipeline.stand.mark().await?;

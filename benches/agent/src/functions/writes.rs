@@ -18,7 +18,7 @@ use crate::api::Function;
 
 /// Number of sequential writes.
 const WRITES: usize = 1000;
-/// Promised maximum latency of the webhooks at p99.
+/// Target for the maximum latency of the webhooks at p99.
 const PROMISED: Duration = Duration::from_millis(5);
 
 /// Measures the latency of writes.
@@ -52,7 +52,7 @@ pub(super) async fn asked(stand: &Stand, before: &Latencies) -> Result<Row, Erro
     stand.row(mark, situation, wall, |_| vec![Target::new("≤ 5 ms more at p99", held)]).await
 }
 
-/// Waits until the webhooks refuse an invalid Function. Before that it is admitted.
+/// Waits until the webhooks refuse an invalid Function. Until then, the Function is admitted.
 async fn until_denied(stand: &Stand) -> Result<(), Error> {
     let api = Api::<Function>::namespaced(stand.client.clone(), NAMESPACE);
     let how = PatchParams::apply(MANAGER).dry_run();

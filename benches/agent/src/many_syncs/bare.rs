@@ -1,4 +1,4 @@
-//! The same objects by a bare client, which is the limit that the agent is compared with.
+//! Applies the same objects by a bare client: the limit that the agent is compared with.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ use super::{
 
 /// Number of connections, as many as the agent's.
 const CONNECTIONS: usize = 32;
-/// Namespace of its objects.
+/// Namespace of the client's objects.
 const NAMESPACE: &str = "mainstay-bench-bare";
 const MANAGER: &str = "bare-client";
 

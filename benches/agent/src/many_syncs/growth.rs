@@ -9,7 +9,7 @@ use super::{
     world::World,
 };
 
-/// Promised growth of time, CPU and memory beyond that of the number of GitSyncs.
+/// Target for the growth of time, CPU and memory, relative to the growth of the number of GitSyncs.
 const PROMISED: f64 = 1.05;
 
 /// Measures the first sync and an upgrade for each number.
@@ -34,7 +34,7 @@ pub(super) async fn all(product: &Product, place: &Place, counts: &[u32]) -> Res
     Ok(rows)
 }
 
-/// Compares a row with that of fewer GitSyncs. `times` is the ratio of the numbers.
+/// Compares a row with the row of fewer GitSyncs. `times` is the ratio of the numbers.
 fn targets(times: f64, old: &Timed, new: &Timed) -> [Target; 3] {
     let most = times * PROMISED;
     let target = |what: &str, old: f64, new: f64| {

@@ -91,7 +91,7 @@ impl Load {
         json!({ "gitRepository": repository, "reference": "main", "baseDir": base_dir, "render": render })
     }
 
-    /// Returns the committed `data.revision` of its ConfigMap.
+    /// Returns the committed `data.revision` of a GitSync's ConfigMap.
     pub(super) fn revision(&self, number: usize) -> String {
         self.revisions[number].to_string()
     }

@@ -27,7 +27,7 @@ use crate::commit;
 const OBJECTS: usize = 300;
 /// Number of measurements per commit.
 const TIMES: u32 = 9;
-/// Promised maximum ratio of a render to the tool alone.
+/// Target for the maximum ratio of a render to the tool alone.
 const PROMISED: f64 = 1.3;
 /// Names of the repository, its directories and the GitSyncs.
 const REPOSITORY: &str = "rendered";
@@ -148,7 +148,7 @@ fn name_of(group: &str, number: usize) -> String {
     format!("{group}-{number:03}")
 }
 
-/// Writes all objects. The first one has this revision.
+/// Writes all objects. The first object has this revision.
 fn write(directory: &Path, group: &str, revision: u32) -> Result<(), Error> {
     let mut text = String::new();
     for number in 0..OBJECTS {

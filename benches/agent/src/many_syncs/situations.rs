@@ -1,4 +1,4 @@
-//! Many GitSyncs: creation, idling, a restart, and a commit to one of them.
+//! Many GitSyncs: creation, idling, a restart, and a commit to one GitSync.
 
 use std::time::{Duration, Instant};
 
@@ -17,15 +17,15 @@ use super::{
 
 /// Number of commits that are pushed in a row.
 const COMMITS: usize = 40;
-/// Promised time until 1 000 GitSyncs are created and Ready, and until a commit that changes all of them is applied.
+/// Target time until 1 000 GitSyncs are created and Ready, and until a commit that changes all of them is applied.
 const PROMISED: Duration = Duration::from_secs(20);
 const PROMISED_UPGRADE: Duration = Duration::from_secs(16);
-/// The same if each renders a chart.
+/// Target time if each GitSync renders a chart.
 const PROMISED_CHARTS: Duration = Duration::from_secs(60);
-/// Promised ratio to a bare client that applies the same objects.
+/// Target for the ratio to a bare client that applies the same objects.
 const TIMES_BARE: u32 = 2;
 
-/// Promised time until all GitSyncs adopt a commit that one has found.
+/// Target time until all GitSyncs adopt a commit that one has found.
 const FOUND: Duration = Duration::from_secs(2);
 
 /// Measures all situations.
@@ -47,7 +47,7 @@ pub(super) async fn all(world: &mut World, idle_seconds: u64) -> Result<Vec<Row>
     Ok(rows)
 }
 
-/// A row and the time that it is about.
+/// A row and its measured time.
 pub(super) struct Timed {
     pub row: Row,
     pub took: Duration,
@@ -117,14 +117,14 @@ pub(super) async fn upgraded(world: &mut World) -> Result<Timed, Error> {
     Ok(Timed { row: world.stand.row(mark, situation, duration(took), targets).await?, took })
 }
 
-/// The promised time is for 1 000 GitSyncs, and in proportion for more.
+/// The target time is for 1 000 GitSyncs, and in proportion for more.
 fn in_time(took: Duration, promised: Duration, count: usize) -> Target {
     let promised = promised.mul_f64((count as f64 / 1000.0).max(1.0));
     Target::new(format!("≤ {}", duration(promised)), took <= promised)
 }
 
-/// Compares with the bare client on another cluster. The embedded server answers so fast that the agent's own work, which
-/// the bare client does not do, takes most of the time. So do renderings.
+/// Compares with the bare client on another cluster. The embedded server answers so fast that most of the time is spent
+/// on the agent's own work, which the bare client does not do. The same holds for renderings.
 fn times_bare(world: &World, took: Duration, bare: Duration) -> Vec<Target> {
     let is_compared = world.stand.server.is_none() && world.load.form() == Form::Manifests;
     let target = || Target::new(format!("≤ {TIMES_BARE} × the bare client"), took <= bare * TIMES_BARE);
@@ -192,7 +192,7 @@ async fn commit(world: &mut World) -> Result<Row, Error> {
 
 /// One GitSync looks up the commit. The others reuse its lookup and only update their status.
 async fn unrelated(world: &mut World) -> Result<Row, Error> {
-    // Before that, some would first report the previous commit.
+    // Earlier, some GitSyncs would first report the previous commit.
     world.stand.until_silent().await?;
     let count = world.load.len();
     let (mark, asked) = (world.stand.mark().await?, world.git.counts());

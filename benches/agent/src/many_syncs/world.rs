@@ -30,7 +30,7 @@ use crate::{
     api::{GitRepository, GitSync, REQUESTED_AT, SYNC_LABEL},
 };
 
-/// Promised maximum memory of the agent in MiB: the limit of its container.
+/// Target for the maximum memory of the agent, in MiB: the limit of its container.
 const MEMORY: f64 = 160.0;
 /// Maximum memory of renderer and tool together in MiB: the limit of their container.
 pub(super) const RENDERER_MEMORY: u64 = 512;

@@ -9,11 +9,11 @@ pub(super) const NAMESPACE: &str = "default";
 
 /// A measured Function.
 pub(super) struct Case {
-    /// Part of its name.
+    /// Part of the Function's name.
     pub name: &'static str,
     /// Display name.
     pub title: &'static str,
-    /// Promised time until it runs on two idle cores.
+    /// Target time until the Function runs on two idle cores.
     pub promised: Duration,
     spec: Value,
 }
@@ -34,7 +34,7 @@ fn case(name: &'static str, title: &'static str, seconds: u64, spec: Value) -> C
     Case { name, title, promised: Duration::from_secs(seconds), spec }
 }
 
-/// Returns all cases. The Git one requires a repository.
+/// Returns all cases. The Git case requires a repository.
 pub(super) fn all(repository: Option<&str>) -> Vec<Case> {
     let modules = r#"{"type": "module", "dependencies": {"nanoid": "5.1.6", "lodash-es": "4.17.21"}}"#;
     let imports = "import { nanoid } from 'nanoid';\nimport { chunk } from 'lodash-es';\nexport const main = () => chunk([nanoid()], 1);\n";

@@ -34,11 +34,11 @@ use super::{Error, api::Function, observer::Observer, progress, stand};
 /// Interval of polling for the remains of a Function.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// The table, and whether every promise was held.
+/// The table, and whether every target was met.
 pub(super) struct Measured {
     /// A Markdown table with a column per Function.
     pub table: String,
-    /// Whether each Function ran within its promised time.
+    /// Whether each Function ran within its target time.
     pub held: bool,
 }
 

@@ -36,7 +36,7 @@ impl Timeline {
         *known = length.min(*known);
     }
 
-    /// Whether the Function ran within the promised time.
+    /// Whether the Function ran within the target time.
     pub(super) fn held(&self, promised: Duration) -> bool {
         self.steps.get(steps::RUNNING).is_some_and(|length| *length <= promised)
     }

@@ -1,4 +1,4 @@
-//! The situations in order, with their promises.
+//! The situations in order, with their targets.
 
 use std::time::{Duration, Instant};
 
@@ -28,7 +28,7 @@ const COMMITS: u32 = 20;
 const LOOKUPS: u64 = 5;
 /// Number of reported pushes.
 const PUSHES: u32 = 50;
-/// Poll interval that excludes polls.
+/// Poll interval longer than the benchmark, so that no poll occurs.
 const NEVER: &str = "1h";
 
 /// Measures all situations: half of the remotes are polled over HTTP, then the other half over SSH in addition.

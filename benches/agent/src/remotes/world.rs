@@ -25,7 +25,7 @@ use crate::{
     api::{GitRepository, GitSync, REQUESTED_AT, Receiver, SYNC_LABEL},
 };
 
-/// Promised maximum memory of the agent in MiB.
+/// Target for the maximum memory of the agent, in MiB.
 const MEMORY: f64 = 64.0;
 /// Name of the Secret with the SSH key.
 const SECRET: &str = "ssh";
@@ -51,7 +51,7 @@ pub(super) enum Over {
 }
 
 impl Over {
-    /// Returns its display name.
+    /// Returns the display name of the transport.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Http => "HTTP",

@@ -27,7 +27,7 @@ const DELETED: usize = 500;
 const STAYING: usize = 600;
 /// Number of successive commits.
 const COMMITS: usize = 30;
-/// Promised latency of an Event.
+/// Target for the latency of an Event.
 const PROMISED: Duration = Duration::from_secs(2);
 
 /// Measures the latency in a separate repository.

@@ -1,4 +1,4 @@
-//! The situations in order, with their promises.
+//! The situations in order, with their targets.
 
 use std::time::{Duration, Instant};
 

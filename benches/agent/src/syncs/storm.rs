@@ -1,5 +1,5 @@
 //! Storms of edits: the time until they are reverted, compared with plain applies on as many connections, and the
-//! latency of a single edit of another owner meanwhile.
+//! latency of single edits of another owner during the storms.
 
 use std::{
     fmt::Write as _,
@@ -34,9 +34,9 @@ const IN_FLIGHT: usize = 32;
 /// Number of storms that are compared with plain applies, and the pause between two.
 const BURSTS: usize = 5;
 const BETWEEN: Duration = Duration::from_secs(6);
-/// Number of objects edited then. None is edited often enough for a revert backoff.
+/// Number of objects edited in these storms. No object is edited often enough for a revert backoff.
 pub(super) const EDITED: usize = BURSTS * BURST;
-/// Number of storms during the single edits. It yields some hundred edits, so that p99 is not the slowest.
+/// Number of storms during the single edits. They leave time for some hundred edits, so that p99 is not the slowest.
 const STORMS: usize = 40;
 /// Maximum number of edits per object in the storms. More would cause a revert backoff.
 const STORMS_EACH: usize = 3;
@@ -46,8 +46,8 @@ const EDITS_EACH: usize = 4;
 /// Committed revision of the other owner's objects.
 const REVISION: &str = "0";
 
-/// Measures storms on objects from `first` on, each after as many plain applies. They alternate, because the machine's
-/// other load varies.
+/// Measures storms on objects from `first` on, each after as many plain applies. Storms and plain applies alternate,
+/// because the machine's other load varies.
 pub(super) async fn burst(world: &mut World, first: usize) -> Result<Row, Error> {
     let count = BURST.min(world.load.len());
     let (mut plain, mut slowest, mut whole) = (Vec::new(), Vec::new(), Vec::new());
@@ -76,7 +76,7 @@ pub(super) async fn burst(world: &mut World, first: usize) -> Result<Row, Error>
     world.stand.row(mark, situation, measured, targets).await
 }
 
-/// Returns the time of the slowest revert since its edit, and of the last one since the first edit.
+/// Returns two times: of the slowest revert since its edit, and of the last revert since the first edit.
 async fn one_burst(world: &mut World, numbers: Range<usize>) -> Result<(Duration, Duration), Error> {
     let api = world.config_maps();
     world.observer.forget();
@@ -96,7 +96,7 @@ async fn one_burst(world: &mut World, numbers: Range<usize>) -> Result<(Duration
 /// Applies this many unmanaged objects on as many connections.
 async fn plain_applies(api: &Api<ConfigMap>, count: usize) -> Result<Duration, Error> {
     let mut took = Duration::ZERO;
-    // The first round creates them.
+    // The first round creates the objects.
     for revision in ["0", "1"] {
         let start = Instant::now();
         let applies = stream::iter((0..count).map(|number| plain_apply(api, number, revision)));

@@ -27,7 +27,7 @@ use crate::{
 
 /// Name of the GitRepository and the GitSync.
 const NAME: &str = "load";
-/// Promised maximum memory of the agent in MiB.
+/// Target for the maximum memory of the agent, in MiB.
 const MEMORY: f64 = 64.0;
 
 /// The environment of a benchmark.
@@ -67,7 +67,7 @@ impl World {
         self.follow(NAME, self.load.directory()).await
     }
 
-    /// The same for another repository.
+    /// Creates GitRepository and GitSync of another repository. Returns the time when the GitSync existed.
     pub(super) async fn follow(&self, name: &str, directory: &Path) -> Result<Instant, Error> {
         let url = directory.display().to_string();
         let repository = json!({
@@ -88,7 +88,7 @@ impl World {
         self.request_of(NAME).await
     }
 
-    /// The same for another GitSync.
+    /// Requests a sync of another GitSync. Returns the time of the response and the token.
     pub(super) async fn request_of(&self, name: &str) -> Result<(Instant, String), Error> {
         let token = jiff::Timestamp::now().to_string();
         let patch = json!({ "metadata": { "annotations": { REQUESTED_AT: token } } });

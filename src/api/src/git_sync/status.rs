@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::schemas::{ConditionSchema, TimeSchema};
 
-/// Observed state of a GitSync. Commits, conditions, failures, remaining drift and first reverts are written at once, changes
-/// of counters at most once per 5 s.
+/// Observed state of a GitSync. Commits, conditions, failures, remaining drift and first reverts are written
+/// immediately, changes of counters at most once per 5 s.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GitSyncStatus {
@@ -70,7 +70,7 @@ pub struct GitSyncStatus {
     /// The last 10 reverts, newest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub last_reverts: Vec<Revert>,
-    /// Number of objects that were deleted to be created again, because of an immutable field.
+    /// Number of objects that were replaced because of an immutable field.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub replaced: i64,
     /// The last 10 of them, newest first.
@@ -178,7 +178,7 @@ pub struct Revert {
     pub latency_ms: i64,
 }
 
-/// One object that was deleted to be created again.
+/// One object that was replaced.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Replacement {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SubstituteSource {
-    /// `ConfigMap` or `Secret`. A text with a value of a Secret is treated like a Secret: none of its values is shown.
+    /// `ConfigMap` or `Secret`. An object with a value of a Secret is treated like a Secret: none of its values is shown.
     pub kind: SubstituteSourceKind,
     /// Its name.
     #[schemars(length(min = 1, max = 253))]

@@ -1,6 +1,6 @@
 //! The state of a connection: whether a request is in flight, and its deadline.
 //!
-//! Invariant: a connection waits for a request, or is busy until the last byte of the answer is written.
+//! Invariant: a connection either waits for a request, or is busy until the last byte of the response is written.
 
 use std::io;
 use std::pin::Pin;
@@ -24,7 +24,7 @@ pub(super) struct Connection {
 }
 
 struct State {
-    /// Its entry among the silent connections; `None` while a request is in flight.
+    /// The entry of the connection among the idle ones; `None` while a request is in flight.
     entry: Option<Entry>,
     is_busy: bool,
     deadline: Instant,
@@ -47,7 +47,7 @@ impl Connection {
         drop(state.entry.take());
     }
 
-    /// Records that the answer is written or was cancelled.
+    /// Records that the response is written or was cancelled.
     fn answered(&self) {
         if let Some(kept) = self.limits.kept {
             let mut state = self.state.lock();
@@ -57,8 +57,8 @@ impl Connection {
         }
     }
 
-    /// Records that the last answer is written, and that the client may still be sending. The connection gives way to
-    /// new clients.
+    /// Records that the last response is written, and that the client may still be sending. The connection may be
+    /// replaced by a new client.
     pub(super) fn drains(&self) {
         let mut state = self.state.lock();
         state.is_busy = false;
@@ -70,7 +70,7 @@ impl Connection {
         self.state.lock().is_busy
     }
 
-    /// The deadline by the current state.
+    /// The deadline in the current state.
     fn until(&self) -> Instant {
         let state = self.state.lock();
         let idle = self.limits.idle.filter(|_| state.is_busy).map(|idle| state.moved + idle);
@@ -93,7 +93,7 @@ impl Connection {
     }
 }
 
-/// A stream that reports its progress to the connection.
+/// A stream that reports its progress to its connection.
 pub(super) struct Moving<S> {
     pub(super) stream: S,
     pub(super) connection: Arc<Connection>,
@@ -146,7 +146,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Moving<S> {
     }
 }
 
-/// The body of an answer. The connection is busy until the body is dropped.
+/// The body of a response. The connection is busy until the body is dropped.
 pub(super) struct Answered<B> {
     body: Pin<Box<B>>,
     connection: Arc<Connection>,

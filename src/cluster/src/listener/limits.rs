@@ -9,13 +9,13 @@ pub struct Limits {
     pub connections: usize,
     /// Timeout for the head of a request; `kept` applies if it is longer.
     pub head: Duration,
-    /// Maximum time of a connection with its first request, and of each further request.
+    /// Maximum time of a connection including its first request, and of each further request.
     pub whole: Duration,
-    /// Time that a connection is kept for another request; `None` closes it after one.
+    /// Time for which a connection is kept open for another request; `None` closes it after one.
     pub kept: Option<Duration>,
     /// Timeout without a byte in either direction during a request; `None` for no such timeout.
     pub idle: Option<Duration>,
-    /// Time for requests in flight to end after the stop.
+    /// Time that requests in flight have after the stop.
     pub farewell: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! Connections that wait for a request. A new client may replace the one that has waited longest.
+//! Idle connections, which wait for a request. A new client may replace the one that has waited longest.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 #[derive(Default)]
 pub(super) struct Silent {
     pub(super) connections: Mutex<BTreeMap<u64, CancellationToken>>,
-    /// The number of the next connection.
+    /// The number for the next connection.
     entered: AtomicU64,
     /// Fires when a connection is added.
     pub(super) another: Notify,

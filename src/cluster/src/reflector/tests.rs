@@ -21,7 +21,7 @@ fn error() -> Error {
     Error { attempt: Attempt::Watch, subject: Box::new(Target::Cluster), cause }
 }
 
-/// `bad` does not parse, and `foreign` is irrelevant.
+/// An object with the value `bad` cannot be parsed, and `foreign` is irrelevant.
 fn read(live: &Value) -> Result<Option<String>, String> {
     match live["value"].as_str().unwrap_or_default() {
         "bad" => Err("its value is bad".to_owned()),
@@ -74,7 +74,7 @@ fn a_repeated_list_ignores_objects_of_its_first_attempt() {
         Begin,
         Initial(object("a", "1")),
         Initial(object("b", "1")),
-        // The snapshot of the list expired.
+        // The list begins again, because its snapshot expired.
         Begin,
         Initial(object("b", "1")),
     ];

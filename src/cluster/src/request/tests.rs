@@ -1,4 +1,4 @@
-//! Requests on the wire for each verb, and the results of their answers.
+//! Requests on the wire for each verb, and the results of their responses.
 
 use futures::{FutureExt, StreamExt};
 use serde_json::json;

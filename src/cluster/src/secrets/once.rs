@@ -51,7 +51,7 @@ impl Known {
         read(cluster, Holder::Secret, namespace, name).await.for_use(used_for, Ok(stated(name)))
     }
 
-    /// Returns the content of a Secret if its name and its metadata permit this use. References of other objects are
+    /// Returns the content of a Secret if its name and its metadata permit this use. References from other objects are
     /// not checked.
     pub fn of(secret: &Value, used_for: Purpose) -> Self {
         let name = secret.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
@@ -59,7 +59,7 @@ impl Known {
     }
 }
 
-/// The purposes of a Secret by its name.
+/// Returns the purposes that a Secret has because of its name.
 fn stated(name: &str) -> Purposes {
     by_name(name).into_iter().chain(DEFAULT_NAMES.contains(&name).then_some(Purpose::ImageRegistry)).collect()
 }
@@ -72,7 +72,7 @@ async fn read(cluster: &Cluster, holder: Holder, namespace: &str, name: &str) ->
     match cluster.get(&kind, Some(namespace), name).await {
         Ok(Some(live)) => Known::Data(contents_of(holder, &live)),
         Ok(None) => Known::Absent,
-        // The permissions that the agent needs for a watch do not matter here.
+        // The error does not mention the permissions for a watch, because a single read does not need them.
         Err(error) => Known::Unreadable { class: Class::Unavailable, why: chain(&error) },
     }
 }

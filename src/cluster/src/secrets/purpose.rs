@@ -1,7 +1,7 @@
 //! The purposes of Secrets, and the uses that they exclude.
 //!
-//! Invariant: a Secret with a purpose is never used where its values can be seen by others: in code, in variables, or
-//! at an address that another user chooses.
+//! Invariant: a Secret with a purpose is never used where its values become visible to others: in code, in variables,
+//! or at an address that another user chooses.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,14 +14,15 @@ const BOOTSTRAP_TOKENS: &str = "bootstrap-token-";
 /// Annotation of each Secret with a ServiceAccount token.
 const SERVICE_ACCOUNT: &str = "kubernetes.io/service-account.name";
 
-/// The purpose of a Secret. If two purposes exclude each other, the later one in this list wins.
+/// The purpose of a Secret, in ascending rank. Some uses are excluded only by purposes of a higher rank. If several
+/// purposes exclude a use, the one with the highest rank is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Purpose {
     /// Environment variables or files of a Function's code.
     Code,
     /// Public keys that verify commits of a GitRepository.
     SignatureKeys,
-    /// The repository that a Function brings along.
+    /// The credentials of the repository that a Function defines itself.
     FunctionRepository,
     /// The credentials of a GitRepository.
     Repository,
@@ -45,13 +46,13 @@ pub enum Purpose {
     Decryption,
     /// The kubeconfig of a GitSync.
     KubeConfig,
-    /// An SSH key that the agent created, by its label.
+    /// An SSH key that the agent created; identified by its label.
     GeneratedKey,
-    /// A Secret that the agent copies to all namespaces, by its label.
+    /// A Secret that the agent copies to all namespaces; identified by its label.
     AllNamespaces,
-    /// The token of a ServiceAccount, by its annotation.
+    /// The token of a ServiceAccount; identified by its annotation.
     ServiceAccount,
-    /// A token with which nodes join the cluster, by its name.
+    /// A token with which nodes join the cluster; identified by its name.
     BootstrapToken,
 }
 
@@ -87,26 +88,26 @@ impl Purpose {
     const fn is_excluded_by(self, other: Self) -> bool {
         use Purpose as P;
         match self {
-            // Code ranks last: it reserves no Secret.
+            // Code ranks last: every other purpose excludes it.
             P::Code => true,
-            // Public keys are neither shown nor sent.
+            // Public keys may be used from any Secret, because the values are neither shown nor sent.
             P::SignatureKeys => false,
-            // Sent to the address in an object. Generated keys sign there but are not sent.
+            // The values are sent to the address in an object. Generated keys sign there but are not sent.
             P::FunctionRepository | P::Repository => {
                 !matches!(other, P::SignatureKeys | P::FunctionRepository | P::Repository | P::GeneratedKey)
             }
-            // Written into objects.
+            // The values are written into objects.
             P::Values => !matches!(other, P::SignatureKeys | P::FunctionRepository | P::Values),
-            // Configured by the operator and copied to all namespaces.
+            // The operator configures these Secrets, and they are copied to all namespaces.
             P::BuilderImage | P::PackageRegistry | P::ImageRegistry => {
                 !matches!(other, P::BuilderImage | P::PackageRegistry | P::ImageRegistry | P::AllNamespaces)
                     && other.outranks(self)
             }
-            // Sent to an address that the author of the Provider chooses.
+            // The values are sent to an address that the author of the Provider chooses.
             P::Provider => !matches!(other, P::SignatureKeys | P::Provider),
-            // Sent to an address that the author of the OCIRepository or HelmChart chooses.
+            // The values are sent to an address that the author of the OCIRepository chooses.
             P::Artifact => !matches!(other, P::SignatureKeys | P::Artifact),
-            // Sent to an address in the Secret, or not at all.
+            // The values are sent to an address in the Secret, or not at all.
             P::Proxy
             | P::Receiver
             | P::Decryption
@@ -123,7 +124,8 @@ impl Purpose {
     }
 }
 
-/// Returns the purpose that excludes a use, if there is one. If there are several, the highest in rank.
+/// Returns the purpose that excludes a use, if there is one. If there are several, returns the one with the highest
+/// rank.
 pub fn excluding(purposes: &Purposes, used_for: Purpose) -> Option<Purpose> {
     purposes.iter().rev().copied().find(|purpose| used_for.is_excluded_by(*purpose))
 }
@@ -139,7 +141,7 @@ pub fn by_metadata(secret: &ObjectMeta) -> Option<Purpose> {
     stated(|name| get(&secret.labels, name), |name| get(&secret.annotations, name))
 }
 
-/// Like `by_metadata`, for JSON.
+/// Same as `by_metadata`, for JSON.
 pub(super) fn by_object(secret: &serde_json::Value) -> Option<Purpose> {
     let map = |path: &str| secret.pointer(path).and_then(serde_json::Value::as_object);
     let (labels, annotations) = (map("/metadata/labels"), map("/metadata/annotations"));

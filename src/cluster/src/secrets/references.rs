@@ -1,4 +1,5 @@
-//! The Secrets that each kind of object refers to, with their purposes. A new field with a Secret must be added here.
+//! The Secrets that each kind of object references, with their purposes. A new field that references a Secret must be
+//! added here.
 
 use super::Purpose;
 use mainstay_api::FunctionSpec;
@@ -14,7 +15,7 @@ const LONGEST_NAME: usize = 253;
 /// Names of Secrets with their purposes.
 type References = Vec<(String, Purpose)>;
 
-/// An object that refers to Secrets of its namespace.
+/// An object that references Secrets of its namespace.
 pub trait SecretReferences {
     /// Returns the names of the Secrets, each with its purpose.
     fn secret_references(&self) -> References;
@@ -45,7 +46,7 @@ impl SecretReferences for ReceiverSpec {
 }
 
 impl SecretReferences for ProviderSpec {
-    /// Certificates may hold a private key, so they are listed, too.
+    /// Secrets with certificates may contain a private key, so they are listed, too.
     fn secret_references(&self) -> References {
         let all = [&self.secret_ref, &self.cert_secret_ref, &self.proxy_secret_ref];
         references(all.into_iter().flatten().map(|secret| (&*secret.name, Purpose::Provider)))
@@ -53,6 +54,7 @@ impl SecretReferences for ProviderSpec {
 }
 
 impl SecretReferences for OciRepositorySpec {
+    /// Secrets with certificates may contain a private key, so they are listed, too.
     fn secret_references(&self) -> References {
         of_artifact([&self.secret_ref, &self.cert_secret_ref], self.proxy_secret_ref.as_ref())
     }
@@ -71,7 +73,7 @@ fn of_artifact(sent: [&Option<OciSecretRef>; 2], proxy: Option<&OciSecretRef>) -
 }
 
 impl SecretReferences for FunctionSpec {
-    /// Secrets of the code are not listed, because code gets only Secrets without a purpose.
+    /// Secrets for the code are not listed, because code gets only Secrets without a purpose.
     fn secret_references(&self) -> References {
         references(self.own_secret().map(|name| (name, Purpose::FunctionRepository)))
     }

@@ -1,6 +1,6 @@
-//! The register of purposes: all Secrets that objects refer to, with their purposes.
+//! The register of purposes: all Secrets that objects reference, with their purposes.
 //!
-//! Invariant: before all objects of a kind are listed, no Secret counts as free of the purposes from that kind.
+//! Invariant: until all objects of a kind are listed, every Secret may have the purposes that this kind assigns.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use super::purpose::{Purpose, Purposes, by_name};
 
-/// A kind of objects that refer to Secrets.
+/// A kind of objects that reference Secrets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Referrer {
     /// GitRepositories.
@@ -72,7 +72,7 @@ struct Inner {
 #[derive(Debug, Default)]
 struct Namespace {
     objects: BTreeMap<Object, Vec<(String, Purpose)>>,
-    /// Number of references by Secret and purpose.
+    /// Number of references, by Secret and purpose.
     secrets: BTreeMap<String, BTreeMap<Purpose, usize>>,
     changed: watch::Sender<u64>,
 }
@@ -165,7 +165,7 @@ impl Register {
         self.0.lock().namespaces.entry(namespace.to_owned()).or_default().changed.subscribe()
     }
 
-    /// Returns a kind whose objects are not listed yet.
+    /// Returns a kind whose objects are not listed yet, if there is one.
     pub(super) fn unlisted(&self) -> Option<Referrer> {
         let inner = self.0.lock();
         Referrer::ALL.into_iter().find(|referrer| !inner.listed.contains(referrer))
@@ -200,7 +200,7 @@ impl Register {
 /// Returns the kinds whose references may exclude this use.
 const fn referrers_that_exclude(used_for: Purpose) -> &'static [Referrer] {
     match used_for {
-        // The repository of a Function excludes a Provider and an artifact, too.
+        // A Provider and an OCIRepository also exclude the repository of a Function.
         Purpose::Code | Purpose::Provider | Purpose::Artifact => &Referrer::ALL,
         Purpose::FunctionRepository | Purpose::Repository | Purpose::Values | Purpose::Proxy => &[
             Referrer::GitRepository,

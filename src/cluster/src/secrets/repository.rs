@@ -11,7 +11,7 @@ pub struct RepositorySecrets {
     verify: Option<Followed>,
 }
 
-/// The states of the Secrets; `None` for a Secret without a reference.
+/// The states of the Secrets; `None` for a Secret that the repository does not reference.
 #[derive(Clone, Debug)]
 pub struct RepositoryData {
     /// The credentials.
@@ -24,7 +24,7 @@ pub struct RepositoryData {
 
 impl RepositorySecrets {
     /// Follows the Secrets of this repository instead of the previous ones, and returns their states. `of` is the
-    /// purpose of its credentials.
+    /// purpose of the repository's credentials.
     pub async fn of(
         &mut self,
         secrets: &Secrets,

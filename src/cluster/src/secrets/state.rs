@@ -31,9 +31,9 @@ pub(super) enum Holder {
 /// The content of a Secret.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Contents {
-    /// Its `type`, such as `Opaque`.
+    /// The `type` of the Secret, such as `Opaque`.
     pub kind: String,
-    /// Its data.
+    /// The data of the Secret.
     pub data: SecretData,
     /// The purpose in its metadata.
     pub purpose: Option<Purpose>,
@@ -81,7 +81,7 @@ impl Known {
         }
     }
 
-    /// Whether the state is final for now: it is known, or a permission is missing.
+    /// Whether the state can be used now: it is known, or a permission is missing.
     pub fn is_settled(&self) -> bool {
         match self {
             Self::Nothing => false,
@@ -90,7 +90,8 @@ impl Known {
         }
     }
 
-    /// Returns why there is no data, as the end of a sentence that begins with the name; `None` if there is data.
+    /// Returns why there is no data; `None` if there is data. The reason completes a sentence that begins with the
+    /// name.
     pub fn problem(&self) -> Option<(Class, String)> {
         match self {
             Self::Data(_) => None,
@@ -112,8 +113,8 @@ impl Known {
         }
     }
 
-    /// Withholds the content if another purpose excludes this use. `Err` stands for unknown purposes: this kind is not
-    /// listed yet.
+    /// Withholds the content if a different purpose of the Secret excludes this use. An `Err` in `purposes` means that
+    /// they are unknown, because this kind is not listed yet.
     pub(super) fn for_use(self, used_for: Purpose, purposes: Result<Purposes, Referrer>) -> Self {
         let Self::Data(contents) = &self else { return self };
         let mut purposes = match purposes {
@@ -131,7 +132,7 @@ impl Known {
         }
     }
 
-    /// Whether followers with the state `old` must be woken. Another text of the same failure does not count.
+    /// Whether followers with the state `old` must be woken. A different message of the same failure is no reason.
     pub(super) fn differs_from(&self, old: &Self) -> bool {
         match (self, old) {
             (Self::Unreadable { class, .. }, Self::Unreadable { class: before, .. }) => class != before,
@@ -140,7 +141,7 @@ impl Known {
     }
 }
 
-/// Does not show the data.
+/// Formats the state without the data.
 impl fmt::Debug for Known {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -158,7 +159,7 @@ pub(super) struct State {
     holder: Holder,
     name: String,
     cache: Cache<Arc<Contents>>,
-    /// The class and the cause of a failed first list.
+    /// The class and the cause if the first list failed.
     trouble: Option<(Class, String)>,
 }
 
@@ -235,7 +236,7 @@ pub(super) fn contents_of(holder: Holder, live: &Value) -> Arc<Contents> {
 }
 
 /// Replaces each value by a digest, salted with the UID of the Secret. Only readers of the Secret know the UID, so
-/// other users cannot find short values by trial.
+/// other users cannot guess short values from their digests.
 fn digests(live: &Value, data: SecretData) -> SecretData {
     let uid = live.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
     let digest = |value: ByteString| {

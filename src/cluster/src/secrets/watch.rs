@@ -38,7 +38,7 @@ pub struct Followed {
     name: String,
     known: watch::Receiver<Known>,
     taken: Known,
-    /// The use of its values; `None` for a ConfigMap.
+    /// The purpose for which the values are used; `None` for a ConfigMap.
     used_for: Option<Purpose>,
     register: Arc<Register>,
     #[expect(dead_code, reason = "the Secret is watched for as long as somebody holds it")]
@@ -59,7 +59,7 @@ struct Named {
     name: String,
 }
 
-/// The state of a name that is watched in all namespaces, once it has a follower.
+/// The state of a name that is watched in all namespaces. The watch begins with the first follower.
 struct Everywhere {
     begun: bool,
     account: State,
@@ -79,7 +79,7 @@ impl std::fmt::Debug for Everywhere {
     }
 }
 
-/// A Secret with the state that its followers share.
+/// A Secret, with the state that is shared by its followers.
 #[derive(Debug)]
 struct Entry {
     known: watch::Sender<Known>,
@@ -97,8 +97,7 @@ impl Entry {
     }
 }
 
-/// The subject of a watch to start. A newer watch replaces one of the same object that has not started: its followers
-/// are gone.
+/// The subject of a watch to start. A newer watch replaces a waiting one of the same object, whose followers are gone.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Begun {
     One(Named),
@@ -193,7 +192,7 @@ impl Secrets {
         self.followed((namespace, name), entry, Some(used_for))
     }
 
-    /// Follows changes of a Secret of a Function's code. The data has digests instead of values.
+    /// Follows changes of a Secret that a Function's code uses. The data contains digests instead of values.
     pub fn follow_digests(&self, namespace: &str, name: &str) -> Followed {
         let entry = self.follow_one(&mut self.inner.lock().single, Holder::Digests, namespace, name);
         self.followed((namespace, name), entry, Some(Purpose::Code))
@@ -280,7 +279,7 @@ impl Secrets {
 
     async fn watch_everywhere(self: Arc<Self>, mut events: BoxStream<'static, WatchEvent>, name: String) {
         while let Some(event) = events.next().await {
-            // Dropped after the lock, because these may be the last references to their entries.
+            // The entries are dropped after the lock is released, because these may be the last references to them.
             let mut affected = Vec::new();
             let mut inner = self.inner.lock();
             let Some(Everywhere { account, entries, .. }) = inner.everywhere.get_mut(&name) else { return };
@@ -318,14 +317,15 @@ async fn watch_one(
     }
 }
 
-/// Wakes the followers. Called without the lock, because these may be the last references to the entries.
+/// Wakes the followers. Must be called without the lock, because these may be the last references to the entries.
 fn wake(entries: &[Arc<Entry>]) {
     for entry in entries {
         entry.known.send_modify(|_| {});
     }
 }
 
-/// Adds an entry. Drops entries without followers before the map grows, so the cost is proportional to the additions.
+/// Adds an entry. Before the map grows, entries without followers are dropped, so the cost is proportional to the
+/// additions.
 fn remember<K: Eq + Hash>(entries: &mut HashMap<K, Weak<Entry>>, key: K, entry: &Arc<Entry>) {
     if entries.len() == entries.capacity() {
         entries.retain(|_, entry| entry.strong_count() > 0);
@@ -334,7 +334,7 @@ fn remember<K: Eq + Hash>(entries: &mut HashMap<K, Weak<Entry>>, key: K, entry: 
 }
 
 impl Followed {
-    /// Returns namespace and name.
+    /// Returns the namespace and the name of the followed object.
     pub fn of(&self) -> (&str, &str) {
         (&self.namespace, &self.name)
     }
@@ -357,7 +357,7 @@ impl Followed {
         &self.taken
     }
 
-    /// Waits at most 10 s for the first state and returns it. [`Followed::changed`] waits for the next one.
+    /// Waits at most 10 s for the first state and returns it. [`Followed::changed`] waits for the next state.
     pub async fn known(&mut self) -> Known {
         let settled = async {
             // The sender lives as long as this follower.
@@ -373,7 +373,7 @@ impl Followed {
         let _ = self.known.changed().await;
     }
 
-    /// Waits for a change of any of them; for ever if there are none.
+    /// Waits for a change of any of the followed objects. Waits forever if there are none.
     pub async fn any_changed(followed: impl Iterator<Item = &mut Self>) {
         let waits = followed.map(|one| Box::pin(one.changed())).collect::<Vec<_>>();
         if waits.is_empty() {

@@ -1,10 +1,10 @@
 //! Handles failures of a watch: the fallback from a streaming list to a paginated one, and the backoff.
 //!
 //! Some servers offer streaming lists (`sendInitialEvents`) that do not work: an API server with an old etcd always
-//! answers 500, and a proxy may hold the stream back. LIST and WATCH work everywhere.
+//! responds with 500, and a proxy may buffer the stream. LIST and WATCH work everywhere.
 //!
-//! Invariant: a kind counts as not streamable only after a paginated list succeeded where the streaming list had
-//! failed.
+//! Invariant: a kind is recorded as not streamable only after its streaming list failed and its paginated list
+//! succeeded.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::kind::Kind;
 use crate::refusal::Refusal;
 use mainstay_object::failure::Backoff;
 
-/// Kinds with failed streaming lists. They are listed in pages.
+/// Kinds whose streaming lists failed. They are listed in pages.
 #[derive(Default)]
 pub(crate) struct Unstreamed(Mutex<BTreeSet<Arc<str>>>);
 
@@ -34,13 +34,13 @@ impl Unstreamed {
     }
 }
 
-/// Whether a paginated list may succeed after this failure of a streaming one: the server refused it or was silent. A
-/// broken connection says nothing about streaming lists.
+/// Whether a paginated list may succeed after this failure of a streaming list: the server refused it, or sent no data.
+/// A broken connection is no sign of a problem with streaming lists.
 pub(super) fn may_list_instead(error: &Error) -> bool {
     matches!(&*error.cause, Cause::Refused(_) | Cause::TimedOut(_))
 }
 
-/// Whether the server is overloaded, so that no other request is sent before its `Retry-After`.
+/// Whether the server is overloaded. No other request is sent before its `Retry-After`.
 pub(super) fn is_busy(refusal: &Refusal) -> bool {
     refusal.code == 429 || (refusal.code == 503 && refusal.retry_after.is_some())
 }
@@ -51,8 +51,9 @@ const MIN_UNSERVED: Duration = Duration::from_secs(5);
 /// Maximum `Retry-After` that is respected.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(300);
 
-/// The delay after this many consecutive failures: the backoff, or the `Retry-After` if it is longer. `chance` (0 to
-/// 1) takes off up to half of the backoff, so that the watches of a restarted server do not all return at once.
+/// The delay after this many consecutive failures: the backoff with jitter, or the `Retry-After` if it is longer.
+/// `chance` (0 to 1) selects the jitter, which subtracts up to half of the backoff, so that the watches of a restarted
+/// server do not all reconnect simultaneously.
 pub(super) fn delay(failures: u32, refusal: Option<&Refusal>, chance: f64) -> Duration {
     let least = match refusal.map(|refusal| refusal.code) {
         Some(401 | 403 | 404) => MIN_UNSERVED,

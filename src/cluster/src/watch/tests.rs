@@ -223,7 +223,7 @@ async fn is_listed_and_watched(events: &mut Events, server: &mut Server) {
     assert_eq!(resumed.parameter("sendInitialEvents"), None);
 }
 
-/// Expects a paginated list for another watch of this kind, and a streaming list for another kind.
+/// Expects a paginated list for a second watch of this kind, and a streaming list for a different kind.
 async fn is_remembered_for_this_kind(cluster: &Cluster, server: &mut Server) {
     let config_maps = Arc::new(kind("v1", "ConfigMap", "configmaps", true));
     let mut same = cluster.watch(&config_maps, Selection::default());
@@ -257,7 +257,7 @@ async fn a_streaming_list_that_ends_in_an_error_is_listed_instead() {
         pipe.event("ADDED", &object("a", 3));
         assert_eq!(word(&mut events).await, "initial a");
         pipe.event("ERROR", &status(code, "InternalError"));
-        // Events before the error do not count.
+        // Events that precede the error do not matter.
         assert_eq!(word(&mut events).await, "begin");
         is_listed_and_watched(&mut events, &mut server).await;
         is_remembered_for_this_kind(&cluster, &mut server).await;
@@ -266,7 +266,7 @@ async fn a_streaming_list_that_ends_in_an_error_is_listed_instead() {
 
 #[tokio::test(start_paused = true)]
 async fn a_streaming_list_that_hangs_is_listed_instead() {
-    // Without headers.
+    // The server sends no headers.
     let (cluster, mut events, mut server) = watch();
     assert_eq!(word(&mut events).await, "begin");
     let before = Instant::now();
@@ -275,7 +275,7 @@ async fn a_streaming_list_that_hangs_is_listed_instead() {
     assert!(before.elapsed() <= Duration::from_secs(15), "{:?}", before.elapsed());
     is_remembered_for_this_kind(&cluster, &mut server).await;
     drop(hangs);
-    // Without the end of the initial events.
+    // The server does not send the end of the initial events.
     let (cluster, mut events, mut server) = watch();
     assert_eq!(word(&mut events).await, "begin");
     let pipe = asked(&mut events, &mut server).await.stream();
@@ -337,7 +337,7 @@ async fn reports_a_missing_permission_and_retries() {
     let (_cluster, mut events, mut server) = watch();
     assert_eq!(word(&mut events).await, "begin");
     for code in [403, 404] {
-        // The streaming list and the list.
+        // The server rejects the streaming list and the paginated list.
         for _ in 0..2 {
             asked(&mut events, &mut server).await.json(code, &status(code, "No")).await;
         }

@@ -1,4 +1,4 @@
-//! The page that asks before an action, and the one that says what came of it.
+//! The page that asks before an action, and the page that shows the result.
 
 use maud::{Markup, html};
 
@@ -19,7 +19,7 @@ pub(crate) struct Confirmation<'c> {
     pub(crate) asked: &'c Asked,
     pub(crate) right: &'c Right,
     pub(crate) csrf: &'c str,
-    /// Objects that are deleted, and how many more there are.
+    /// Objects whose deletion is to be approved; `more` is the number of further objects.
     pub(crate) held: &'c [String],
     pub(crate) more: i64,
     /// The problem of the input.

@@ -1,4 +1,4 @@
-//! The form that calls a Function, and its answer.
+//! The form that calls a Function, and the response.
 
 use maud::{Markup, html};
 
@@ -6,7 +6,7 @@ use crate::address;
 use crate::call::{LONGEST, METHODS, Shown, Written};
 use mainstay_object::Key;
 
-/// The methods that the user may call, or why there are none.
+/// The methods that the user may call, or the reason why there are none.
 pub(crate) type Methods = Result<Vec<&'static str>, String>;
 
 /// Contents of the page.
@@ -15,7 +15,7 @@ pub(crate) struct CallPage<'p> {
     pub(crate) methods: &'p Methods,
     pub(crate) csrf: &'p str,
     pub(crate) written: &'p Written,
-    /// The answer, or why there is none. `None` before a call.
+    /// The response, or the reason why there is none. `None` before a call.
     pub(crate) answer: Option<&'p Result<Shown, String>>,
 }
 
@@ -27,7 +27,7 @@ pub(crate) fn call(page: &CallPage<'_>) -> Markup {
     html! {
         nav aria-label="Place" { a href="/" { "Fleet" } " / " (namespace) " / " a href=(here) { (key.name) } }
         h1 { "Call the Function " (key.name) }
-        p { "The API server forwards the call to the Service of the Function, with your rights." }
+        p { "The API server forwards the call to the Service of the Function, with your permissions." }
         @match methods {
             Err(why) => p.note { (why) },
             Ok(methods) => (form(page, methods)),
@@ -70,14 +70,14 @@ fn answer_of(answer: &Shown) -> Markup {
     };
     html! {
         section aria-labelledby="answer" {
-            h2 #answer { "Answer: " span.state.(class) { (answer.status) } }
+            h2 #answer { "Response: " span.state.(class) { (answer.status) } }
             @if let Some(refusal) = &answer.refusal {
-                p.note { "This answer has the form of the API server's own errors: " (refusal) }
+                p.note { "This response has the format of the API server's own errors: " (refusal) }
             }
             @match &answer.body {
                 Ok(body) if body.is_empty() => p.quiet { "The body is empty." },
-                Ok(body) => pre tabindex="0" aria-label="Body of the answer" { (body) },
-                Err(length) => p.quiet { "The body has " (length) " bytes, and is no text." },
+                Ok(body) => pre tabindex="0" aria-label="Body of the response" { (body) },
+                Err(length) => p.quiet { "The body has " (length) " bytes, and is not UTF-8." },
             }
             @if answer.is_cut { p.note { "The body is longer. Only its first " (LONGEST >> 10) " KiB were read." } }
             h3 { "Headers" }

@@ -15,7 +15,7 @@ pub(crate) struct Fleet<'f> {
     pub(crate) filter: &'f Filter,
     /// Kinds that cannot be shown, with the reason.
     pub(crate) notes: &'f [String],
-    /// The token of the form that selects a namespace, for a user who may not list those of all.
+    /// The token of the form that selects a namespace, for a user who may not list the objects of all namespaces.
     pub(crate) within: Option<&'f String>,
     pub(crate) now: Timestamp,
 }

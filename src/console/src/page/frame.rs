@@ -5,7 +5,7 @@ use maud::{DOCTYPE, Markup, html};
 /// The user of a page.
 #[derive(Clone, Copy)]
 pub(crate) struct Visitor<'p> {
-    /// The name, as the API server knows it.
+    /// The user's name, as reported by the API server.
     pub(crate) user: &'p str,
     /// The token of forms.
     pub(crate) csrf: &'p str,
@@ -17,7 +17,7 @@ pub(crate) struct Page<'p> {
     pub(crate) title: &'p str,
     /// The user; `None` without a session.
     pub(crate) visitor: Option<Visitor<'p>>,
-    /// The address of the stream that says when to read the page again.
+    /// The URL of the stream that reports when the page has to be read again.
     pub(crate) live: Option<String>,
     pub(crate) body: Markup,
 }

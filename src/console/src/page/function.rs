@@ -24,7 +24,7 @@ pub(crate) struct Pod {
 pub(crate) struct Log {
     pub(crate) pod: String,
     pub(crate) container: String,
-    /// Its last lines, or why it cannot be read.
+    /// The last lines of the log, or the reason why it cannot be read.
     pub(crate) lines: Result<String, String>,
 }
 

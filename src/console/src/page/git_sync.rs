@@ -1,11 +1,11 @@
-//! A GitSync: its commit, what it follows, what is wrong with it, and its tree.
+//! A GitSync: its commit, its source, its problems, and its tree.
 
 use jiff::Timestamp;
 use maud::{Markup, html};
 use serde_json::Value;
 
-use super::history;
 use super::parts::{self, Right};
+use super::{history, lanes};
 use crate::action::Action;
 use crate::address;
 use crate::edits::Edit;
@@ -19,7 +19,7 @@ use mainstay_object::Key;
 
 /// Maximum number of rows of a list.
 const MOST: usize = 200;
-/// Maximum number of objects of the tree.
+/// Maximum number of objects of the tree on the page.
 const OBJECTS: usize = 2000;
 
 /// Contents of the page.
@@ -48,8 +48,11 @@ pub(crate) fn git_sync(page: &GitSyncPage<'_>) -> Markup {
         (parts::actions(&possible, key, right))
         (facts(key, live))
         (problems(live))
-        section aria-labelledby="conditions" { h2 #conditions { "Conditions" } (parts::conditions(&conditions_of(live), *now)) }
         section aria-labelledby="objects" { h2 #objects { "Objects" } (tree_of(tree)) }
+        @if !edits.is_empty() {
+            section aria-labelledby="edits" { h2 #edits { "Hand edits" } (lanes::picture(*edits, *now)) }
+        }
+        section aria-labelledby="conditions" { h2 #conditions { "Conditions" } (parts::conditions(&conditions_of(live), *now)) }
         (history::history(&moments(live, events.as_deref().unwrap_or_default(), edits), *now))
         section aria-labelledby="events" { h2 #events { "Events" } (parts::events(events, *now)) }
         p { a href=(address::with_query("/object", &[("group", &key.group), ("kind", &key.kind), ("namespace", key.namespace.as_deref().unwrap_or_default()), ("name", &key.name)])) { "Origin, field managers and YAML of this GitSync" } }
@@ -147,17 +150,17 @@ fn tree_of(tree: &Result<Tree, String>) -> Markup {
     }
 }
 
+/// Returns an object with its children. The link is beside the control that shows them: a control contains no other.
 fn branch(node: &Node, depth: usize) -> Markup {
-    let line = html! {
-        (parts::mark(node.mark)) " " a href=(address::of_object(&node.key)) { (plain(&node.key.to_string(), SHORT)) }
-        " " span.quiet.text { (plain(&node.state, SHORT)) }
-    };
+    let address = address::of_object(&node.key);
+    let children = node.children.len();
     html! {
         li {
-            @if node.children.is_empty() || depth > 8 { (line) }
-            @else {
-                details open[depth == 0 && node.worst() != crate::tree::Mark::Healthy] {
-                    summary { (line) }
+            (parts::mark(node.mark)) " " a href=(address) { (plain(&node.key.to_string(), SHORT)) }
+            " " span.quiet.text { (plain(&node.state, SHORT)) }
+            @if children > 0 && depth <= 8 {
+                details data-name=(address) open[depth == 0 && node.worst() != crate::tree::Mark::Healthy] {
+                    summary.quiet { (children) @if children == 1 { " child" } @else { " children" } }
                     ul { @for child in node.children.iter().take(MOST) { (branch(child, depth + 1)) } }
                 }
             }

@@ -1,4 +1,4 @@
-//! Moments of a history as a time line: commits, hand edits, and replaced objects.
+//! Moments of a history as a time line: commits, manual changes, and replaced objects.
 
 use jiff::Timestamp;
 use maud::{Markup, html};
@@ -29,7 +29,7 @@ pub(super) fn history(moments: &[Moment<'_>], now: Timestamp) -> Markup {
                             Moment::Edit(one) => (edit(one, now, None)),
                             Moment::Replaced { when, object, fields } => {
                                 p { (parts::sign("wait", "↻", "replaced")) " " (parts::age(*when, now)) " ago" }
-                                p { (parts::named_object(object)) " was deleted and created again"
+                                p { (parts::named_object(object)) " was replaced"
                                     @if !fields.is_empty() { ", because " code { (fields) } " cannot be changed" } }
                             }
                         } }
@@ -51,11 +51,11 @@ fn commit(event: &EventRow, now: Timestamp) -> Markup {
     }
 }
 
-/// Returns a hand edit, with `of` after its object.
+/// Returns a manual change, with `of` after the name of its object.
 pub(super) fn edit(edit: &Edit, now: Timestamp, of: Option<Markup>) -> Markup {
     let (class, symbol) = if matches!(edit.end, End::Remains(_)) { ("warn", "▲") } else { ("good", "✔") };
     html! {
-        p { (parts::sign(class, symbol, &edit.end_text())) " " (parts::age(edit.when, now)) " ago by " strong { (edit.who) } }
+        p { (parts::sign(class, symbol, &edit.end_text())) ", " (parts::age(edit.when, now)) " ago by " strong { (edit.who) } }
         p { (parts::named_object(&edit.object)) @if let Some(of) = of { " of " (of) } }
         @for field in &edit.fields { (parts::change(field)) }
     }

@@ -1,4 +1,4 @@
-//! The pages. A template escapes every text; only `DOCTYPE` is written as it is.
+//! The pages. The templates escape every string, except for `DOCTYPE`.
 
 mod act;
 mod call;
@@ -8,6 +8,7 @@ mod frame;
 mod function;
 mod git_sync;
 mod history;
+mod lanes;
 mod object;
 mod origin;
 mod parts;
@@ -15,7 +16,7 @@ mod sign_in;
 
 pub(crate) use act::{Confirmation, confirmation, outcome};
 pub(crate) use call::{CallPage, Methods, call};
-pub(crate) use drift::drift;
+pub(crate) use drift::{Drift, drift};
 pub(crate) use fleet::{Fleet, fleet};
 pub(crate) use frame::{Page, Visitor, message, render};
 pub(crate) use function::{FunctionPage, Log, Pod, function};

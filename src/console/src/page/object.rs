@@ -21,7 +21,7 @@ use mainstay_object::{Health, Key, health};
 /// Contents of the page.
 pub(crate) struct ObjectPage<'p> {
     pub(crate) key: &'p Key,
-    /// `None` if a GitSync manages it and it does not exist.
+    /// The live object; `None` if a GitSync manages the object but the object does not exist.
     pub(crate) live: Option<&'p Value>,
     pub(crate) trace: &'p Result<Trace, String>,
     pub(crate) events: &'p Result<Vec<EventRow>, String>,
@@ -66,7 +66,8 @@ pub(crate) fn object(page: &ObjectPage<'_>) -> Markup {
         (facts(page))
         @match trace {
             Ok(trace) => {
-                // With a GitSync, they are about other ones, or about the steps.
+                // If the object has a GitSync, the notes concern other GitSyncs or the steps. So they are shown only if
+                // there are steps.
                 @if trace.manager.is_none() || !trace.moments.is_empty() {
                     @for note in &trace.notes { p.note { (plain(note, MESSAGE)) } }
                 }
@@ -104,7 +105,7 @@ fn facts(page: &ObjectPage<'_>) -> Markup {
     }
 }
 
-/// Returns the YAML of the repository, and of the live object.
+/// Returns the YAML in the repository, and the YAML of the live object.
 fn documents(page: &ObjectPage<'_>) -> Markup {
     let ObjectPage { key, live, trace, .. } = page;
     let part = trace.as_ref().ok().and_then(|trace| trace.manager.as_ref()?.part.as_ref());
@@ -132,7 +133,7 @@ fn documents(page: &ObjectPage<'_>) -> Markup {
     }
 }
 
-/// Returns the link to an owner reference. An owner is in the same namespace, or has none.
+/// Returns the link to an owner reference. An owner is in the same namespace, or is cluster-scoped.
 fn owner(key: &Key, one: &Value) -> Markup {
     let text = |field: &str| text_at(one, &format!("/{field}"), SHORT);
     let (api_version, kind, name) = (text("apiVersion"), text("kind"), text("name"));
@@ -141,7 +142,7 @@ fn owner(key: &Key, one: &Value) -> Markup {
     html! { a href=(address::of_object(&owner)) { (kind) " " (name) } }
 }
 
-/// Returns the link to the GitSync of a label, `NAMESPACE.NAME`. A hashed label is no link.
+/// Returns the link to the GitSync of a label, `NAMESPACE.NAME`. For a hashed label, there is no link.
 fn owner_link(label: &str) -> Markup {
     html! {
         @match label.split_once('.') {

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 use serde_json::{Value, json};
 
-use super::parts;
+use super::{lanes, parts};
 use crate::address;
 use crate::difference::{Side, difference as lines};
 use crate::edits::{Edit, End, of_status};
@@ -14,7 +14,7 @@ use crate::text::{MESSAGE, SHORT, ago, plain, short_id};
 use crate::trace::{FieldManager, Manager, Trace};
 use mainstay_object::Key;
 
-/// Number of fields that are named without a click.
+/// Number of fields that are listed without a click.
 const NAMED: usize = 5;
 
 /// Returns the agent's next action.
@@ -50,6 +50,7 @@ pub(super) fn difference(key: &Key, trace: &Trace, now: Timestamp) -> Markup {
     let name = key.to_string();
     let mut edits: Vec<Edit> = of_status(&json!({ "status": manager.status }));
     edits.retain(|edit| edit.object == plain(&name, SHORT));
+    let picture = lanes::picture(&edits, now);
     let (remaining, reverted): (Vec<_>, Vec<_>) =
         edits.into_iter().partition(|edit| matches!(edit.end, End::Remains(_)));
     html! {
@@ -63,11 +64,12 @@ pub(super) fn difference(key: &Key, trace: &Trace, now: Timestamp) -> Markup {
                 h3 { "Last reverts" }
                 @for edit in &reverted { (edit_of(edit, now, key.is("", "Secret"))) }
             }
+            (picture)
         }
     }
 }
 
-/// Returns what is known if the status names no difference of the object.
+/// Returns what is known about the object if the status lists no difference for it.
 fn no_difference(manager: &Manager) -> String {
     let at = |field: &str| manager.status.get(field);
     let differing =
@@ -84,7 +86,7 @@ fn no_difference(manager: &Manager) -> String {
     }
 }
 
-/// Returns an edit with the names of its fields, and their values unless these are hidden or shown elsewhere.
+/// Returns a change with the names of its fields, and with the values unless these are hidden or shown elsewhere.
 fn edit_of(edit: &Edit, now: Timestamp, is_short: bool) -> Markup {
     html! {
         p { "By " strong { (edit.who) } ", " (parts::age(edit.when, now)) " ago; " (edit.end_text()) }
@@ -94,7 +96,7 @@ fn edit_of(edit: &Edit, now: Timestamp, is_short: bool) -> Markup {
     }
 }
 
-/// Returns the lines that differ; `None` without any.
+/// Returns the lines that differ; `None` if there are none.
 fn changed_lines(key: &Key, manager: &Manager) -> Option<Markup> {
     let part = manager.part.as_ref()?;
     let all = lines(&yaml(key, &part.found), &yaml(key, &part.wanted));

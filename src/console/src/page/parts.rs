@@ -1,4 +1,4 @@
-//! Parts of several pages.
+//! Parts that several pages use.
 
 use jiff::Timestamp;
 use maud::{Markup, html};
@@ -8,7 +8,7 @@ use crate::address;
 use crate::edits::Field;
 use crate::row::{ConditionRow, State, remedy};
 use crate::shown::EventRow;
-use crate::text::ago;
+use crate::text::{ago, with_short_ids};
 use crate::tree::Mark;
 use mainstay_api::git_sync::WHOLE_OBJECT;
 use mainstay_object::Key;
@@ -25,7 +25,7 @@ pub(super) fn state(state: State) -> Markup {
     html! { span.state.(class) { span aria-hidden="true" { (symbol) } " " (state.word()) } }
 }
 
-/// Returns a health, as a symbol with its word for screen readers.
+/// Returns a health, as a symbol with a word for screen readers.
 pub(super) fn mark(mark: Mark) -> Markup {
     let (class, symbol, word) = match mark {
         Mark::Failed => ("bad", "✖", "failed"),
@@ -40,7 +40,7 @@ pub(super) fn sign(class: &str, symbol: &str, word: &str) -> Markup {
     html! { span.state.(class) { span aria-hidden="true" { (symbol) } " " (word) } }
 }
 
-/// Returns a time as its age, with the whole time as title.
+/// Returns a time as its age, with the full time as the tooltip.
 pub(super) fn age(time: Option<Timestamp>, now: Timestamp) -> Markup {
     html! {
         @if let Some(time) = time {
@@ -49,7 +49,7 @@ pub(super) fn age(time: Option<Timestamp>, now: Timestamp) -> Markup {
     }
 }
 
-/// Returns a link to the page of an object that a status names, or its text.
+/// Returns a link to the page of an object in a status. If the name cannot be parsed, returns it as plain text.
 pub(super) fn named_object(text: &str) -> Markup {
     html! {
         @match address::key_of(text) {
@@ -71,7 +71,7 @@ pub(super) fn advice(reason: &str) -> Markup {
     }
 }
 
-/// Returns a field of an edit with its two values.
+/// Returns a changed field with its two values.
 pub(super) fn change(field: &Field) -> Markup {
     html! {
         p.change {
@@ -81,7 +81,8 @@ pub(super) fn change(field: &Field) -> Markup {
     }
 }
 
-/// Returns the table of conditions, `Ready` first. Advice stands with the first condition of its reason.
+/// Returns the table of conditions, `Ready` first. Advice about a reason is shown only at the first condition with this
+/// reason.
 pub(super) fn conditions(all: &[ConditionRow], now: Timestamp) -> Markup {
     let mut all: Vec<&ConditionRow> = all.iter().collect();
     all.sort_by_key(|one| one.kind != "Ready");
@@ -97,7 +98,7 @@ pub(super) fn conditions(all: &[ConditionRow], now: Timestamp) -> Markup {
                             th scope="row" data-label="Condition" { (one.kind) }
                             td data-label="Status" { (one.status) }
                             td data-label="Reason" {
-                                strong { (one.reason) } " " span.text { (one.message) }
+                                strong { (one.reason) } " " span.text { (with_short_ids(&one.message)) }
                                 @if is_first(at) { (advice(&one.reason)) }
                             }
                             td data-label="Since" { (age(one.since, now)) }
@@ -132,10 +133,10 @@ pub(super) fn events(all: &Result<Vec<EventRow>, String>, now: Timestamp) -> Mar
     }
 }
 
-/// The rights of the user to change an object: allowed, or why not.
+/// The user's permission to change an object: `Ok`, or the reason why it is missing.
 pub(crate) type Right = Result<(), String>;
 
-/// Returns the buttons of actions. A button without right is greyed out with the reason.
+/// Returns the buttons of actions. Without the permission, a button is greyed out and shows the reason.
 pub(super) fn actions(actions: &[Action], key: &Key, right: &Right) -> Markup {
     html! {
         div.actions {

@@ -1,16 +1,16 @@
-//! The page that asks for a token, and the one that opens a page again.
+//! The page that asks for a token, and the page that reopens a page.
 
 use maud::{DOCTYPE, html};
 
 use super::frame::{Page, head, render};
 
-/// Returns the page that asks for a token, and leads to `next` afterwards. `better` is an address that shares its cookie
-/// with no other port of the machine.
+/// Returns the page that asks for a token, and redirects to `next` afterwards. `better` is a URL of this server that
+/// does not share its cookie with other ports of the machine.
 pub(crate) fn sign_in(next: &str, problem: &str, better: Option<&str>) -> String {
     let body = html! {
         h1 { "Sign in" }
-        p { "Sign in with a token of this cluster. You see and change what its rights permit. The token stays in the memory \
-             of this server until you sign out, or until it expires." }
+        p { "Sign in with a token of this cluster. You see and change what its permissions allow. The token stays in \
+             the memory of this server until you sign out, or until it expires." }
         p { "A ServiceAccount gets one by " code { "kubectl create token NAME --namespace NAMESPACE --duration 8h" } }
         @if let Some(better) = better {
             p.note { "Browsers send the cookie of this address to all ports of the machine. Use " a href=(better) { (better) } }
@@ -25,8 +25,8 @@ pub(crate) fn sign_in(next: &str, problem: &str, better: Option<&str>) -> String
     render(Page { title: "Sign in", visitor: None, live: None, body })
 }
 
-/// Returns a page without content that opens its own address again. A browser sends no cookie with a request that comes
-/// from another site, but with this one.
+/// Returns a page without content that opens its own URL again. A browser sends no cookie with a request from another
+/// site, but sends the cookie with this second request.
 pub(crate) fn opened_again() -> String {
     let document = html! {
         (DOCTYPE)

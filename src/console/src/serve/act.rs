@@ -1,4 +1,4 @@
-//! Asks before an action, and performs it with the rights of the user.
+//! Asks for confirmation of an action, and performs it with the permissions of the user.
 
 use axum::Extension;
 use axum::extract::Request;
@@ -25,7 +25,7 @@ pub(super) async fn confirm(Extension(session): Its, uri: Uri) -> Response {
     }
 }
 
-/// Returns the page that asks.
+/// Returns the page that asks for confirmation.
 async fn ask(session: &Session, mut asked: Asked, status: StatusCode, problem: &str) -> Response {
     let right = read::may_patch(&session.cluster, &asked.key).await;
     let (mut held, mut more) = (Vec::new(), 0);

@@ -1,4 +1,4 @@
-//! Answers with the headers that every page has.
+//! Responses with the headers of every page.
 
 use axum::body::Body;
 use axum::response::{IntoResponse as _, Response};
@@ -6,18 +6,19 @@ use http::{HeaderValue, StatusCode, header};
 
 use crate::page;
 
-/// Allows the scripts, styles and images of this server only: nothing inline, no frame, no other host.
+/// Content security policy that allows only scripts, styles and images of this server: nothing inline, no frames, no
+/// other hosts.
 const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self'; \
                       form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
-/// Adds the headers.
+/// Adds the headers of every page.
 pub(super) fn secured(mut response: Response) -> Response {
     let headers = response.headers_mut();
     for (name, value) in [
         ("content-security-policy", POLICY),
         ("x-content-type-options", "nosniff"),
         ("x-frame-options", "DENY"),
-        // With `no-referrer`, browsers send `Origin: null` with the forms of the page itself.
+        // With `no-referrer`, browsers send `Origin: null` when a form of the page itself is submitted.
         ("referrer-policy", "same-origin"),
         ("cross-origin-opener-policy", "same-origin"),
         ("cross-origin-resource-policy", "same-origin"),
@@ -29,7 +30,7 @@ pub(super) fn secured(mut response: Response) -> Response {
     response
 }
 
-/// Returns an answer of this type.
+/// Returns a response of this content type.
 pub(super) fn of_type(status: StatusCode, content_type: &'static str, body: impl Into<Body>) -> Response {
     (status, [(header::CONTENT_TYPE, content_type)], body.into()).into_response()
 }
@@ -44,7 +45,7 @@ pub(super) fn message(status: StatusCode, title: &str, text: &str) -> Response {
     page(status, page::message(title, text))
 }
 
-/// Leads to another page of this server.
+/// Redirects to another page of this server.
 pub(super) fn see_other(path: &str) -> Response {
     (StatusCode::SEE_OTHER, [(header::LOCATION, path)]).into_response()
 }

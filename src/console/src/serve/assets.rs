@@ -1,11 +1,11 @@
-//! The style, the script and the icon. They are in the program, and are the same for all.
+//! The style, the script and the icon. They are part of the program, and the same for all users.
 
 use axum::response::Response;
 use http::StatusCode;
 
 use super::answer::of_type;
 
-/// Returns the asset of a path.
+/// Returns the asset at a path.
 pub(super) fn asset(path: &str) -> Option<Response> {
     let (content_type, text) = match path {
         "/style.css" => ("text/css; charset=utf-8", include_str!("../../assets/style.css")),

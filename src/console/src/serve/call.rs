@@ -1,4 +1,4 @@
-//! Calls a Function through the API server with the rights of the user.
+//! Calls a Function through the API server with the permissions of the user.
 //!
 //! Invariant: the only target is the Service that the Function owns.
 
@@ -45,13 +45,14 @@ pub(super) async fn call(
     let answer = match (&port, written.parse()) {
         (Ok(port), Ok(wanted)) => Some(send(&session, &key, *port, wanted).await),
         (Ok(_), Err(why)) => Some(Err(why)),
-        // The page says why there is no form.
+        // The page itself explains why there is no form.
         (Err(_), _) => None,
     };
     respond(&session, &key, &methods(&session, &key, &port).await, &written, answer.as_ref())
 }
 
-/// Returns the port of the Service, or why the Function has none to call. An unreadable Function has a page of its own.
+/// Returns the port of the Service, or the reason why the Function cannot be called. If the Function cannot be read,
+/// returns a page that says so.
 async fn target(session: &Session, key: &Key) -> Result<Result<u16, String>, Response> {
     let function = not_shown(session, key, read::object(&session.cluster, key).await)?;
     let service = Key::new("", "Service", key.namespace.as_deref(), &*key.name);
@@ -66,7 +67,8 @@ async fn target(session: &Session, key: &Key) -> Result<Result<u16, String>, Res
     })
 }
 
-/// Returns the methods that the user may call. A method about which the API server does not answer is one of them.
+/// Returns the methods that the user may call. A method is included if the API server does not respond to the question
+/// about it.
 async fn methods(session: &Session, key: &Key, port: &Result<u16, String>) -> Methods {
     let port = port.as_ref().map_err(Clone::clone)?;
     let asked = METHODS.iter().map(|(method, verb)| async move {

@@ -12,7 +12,7 @@ use mainstay_cluster::certificate::certified;
 use mainstay_object::Secret;
 use mainstay_object::failure::chain;
 
-/// Interval for reading the files again. A kubelet updates them within one or two minutes.
+/// Interval at which the files are read again. A kubelet updates the files within one or two minutes.
 const READ_EVERY: Duration = Duration::from_secs(5);
 
 /// Why the server cannot use its certificate.
@@ -23,7 +23,7 @@ pub enum CertificateError {
     File {
         /// The file.
         path: PathBuf,
-        /// Cause.
+        /// The cause.
         #[source]
         cause: io::Error,
     },
@@ -50,7 +50,7 @@ impl Certificate {
     /// Reads `tls.crt` and `tls.key` of a directory.
     ///
     /// # Errors
-    /// If they cannot be read, or are not a certificate and its key.
+    /// Fails if the files cannot be read, or are not a certificate and its key.
     pub fn read(directory: &Path) -> Result<Self, CertificateError> {
         let served = Arc::new(ServedCertificate::default());
         let known = files(directory)?;
@@ -63,7 +63,7 @@ impl Certificate {
         Arc::clone(&self.config)
     }
 
-    /// Reads the files again at intervals. The certificate before stays while they cannot be used.
+    /// Reads the files again at intervals. The previous certificate stays in use while the files cannot be used.
     pub(super) async fn follow(mut self) {
         let mut problem = String::new();
         loop {
@@ -82,7 +82,10 @@ impl Certificate {
                 Err(error) => {
                     let why = chain(&error);
                     if why != problem {
-                        tracing::warn!(why, "the former certificate of the console is used");
+                        tracing::warn!(
+                            why,
+                            "could not load the new certificate of the console; the previous one stays in use"
+                        );
                     }
                     problem = why;
                 }

@@ -1,4 +1,4 @@
-//! Judges requests, finds their session, and leads them to their page.
+//! Checks requests, finds their session, and routes them to their page.
 
 use std::io;
 use std::sync::Arc;
@@ -29,10 +29,10 @@ use loopback::Listener;
 use mainstay_cluster::listener::{self, Limits};
 use mainstay_cluster::{ApiServer, Cluster};
 
-/// The path of probes. It needs no session, and says nothing about the cluster.
+/// The path of probes. It needs no session, and reveals nothing about the cluster.
 const HEALTH: &str = "/healthz";
 
-/// Limits of browsers, whose streams stay open.
+/// Returns the limits for browsers, whose streams stay open.
 fn limits(connections: usize) -> Limits {
     use std::time::Duration;
     Limits {
@@ -47,17 +47,17 @@ fn limits(connections: usize) -> Limits {
 
 /// The users of a console.
 pub enum Users {
-    /// The user of the command, by a link that opens one session.
+    /// The user of the command, who opens one session with a link.
     Own(Cluster),
-    /// Users who sign in with a token of the cluster, at these addresses.
+    /// Users who sign in with a token of the cluster, at these origins.
     Tokens(ApiServer, Vec<WebOrigin>),
-    /// Users of a proxy at these addresses, which sends their token with each request.
+    /// Users of a proxy at these origins. The proxy sends a user's token with each request.
     Proxy(ApiServer, Vec<WebOrigin>),
 }
 
 /// Settings of a console.
 pub struct Settings {
-    /// Who may use it.
+    /// The users of the console.
     pub users: Users,
     /// The namespace to show if a user may not list the objects of all namespaces.
     pub namespace: String,
@@ -74,10 +74,10 @@ pub struct Console {
 }
 
 impl Console {
-    /// Makes a server for a listener, which ends with `stop`.
+    /// Creates a server for a listener. The server runs until `stop`.
     ///
     /// # Errors
-    /// If the listener has no address, or if the system gives no random numbers.
+    /// Fails if the listener has no address, or if the system has no random numbers.
     pub fn new(settings: Settings, listener: Listener, stop: CancellationToken) -> io::Result<Self> {
         let port = listener.local_addr()?.port();
         let Settings { users, namespace, readers } = settings;
@@ -107,14 +107,14 @@ impl Console {
     /// Returns a link that opens one session.
     ///
     /// # Errors
-    /// If the system gives no random numbers.
+    /// Fails if the system has no random numbers.
     pub fn link(&self) -> io::Result<String> {
         let token = token()?;
         self.shared.sessions.lock().add_link(TokenDigest::of(&token));
         Ok(format!("{}{}{token}", WebOrigin::of_this_machine(OWN_HOST, self.port).text(), guard::OPEN))
     }
 
-    /// Answers requests until the end, encrypted if there is a certificate.
+    /// Serves requests until `stop`, over TLS if there is a certificate.
     pub async fn serve(self, certificate: Option<Certificate>) {
         let Self { shared, listener, stop, .. } = self;
         let limits = limits(if shared.gate.links == Links::Session { 64 } else { 1024 });
@@ -134,7 +134,8 @@ impl Console {
     }
 }
 
-/// Removes ended sessions, whose watches would go on otherwise. Ends one if the rows of all of them are too large.
+/// Removes expired sessions, because their watches would continue otherwise. Closes a session if the rows of all
+/// sessions are too large.
 async fn make_room(shared: Arc<Shared>) {
     let mut often = tokio::time::interval(std::time::Duration::from_secs(30));
     loop {

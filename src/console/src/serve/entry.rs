@@ -1,8 +1,9 @@
-//! Opens, finds and ends sessions: by a link, by a form with a token, or by the token that a proxy sends.
+//! Opens, finds and closes sessions. A session is opened by a link, by a form with a token, or by the token that a
+//! proxy sends.
 //!
-//! Invariant: the API server has accepted the token of a session before the session answers a request.
-//! Invariant: no token is logged, shown or written.
-//! Invariant: a session that a cookie opens has the host at which it was set.
+//! Invariant: the API server has accepted the token of a session before the session responds to a request. Invariant:
+//! no token is logged, shown or stored. Invariant: a cookie gives access to its session only at the host at which it
+//! was set.
 
 use std::sync::Arc;
 
@@ -25,14 +26,14 @@ use crate::{address, bearer};
 use mainstay_cluster::{ApiServer, Cluster};
 use mainstay_object::{Secret, printable};
 
-/// The paths of the form, and of the button that ends a session.
+/// The paths of the form, and of the button that closes a session.
 const SIGN_IN: &str = "/sign-in";
 const SIGN_OUT: &str = "/sign-out";
-/// The name of a user whom the API server does not name.
+/// The name of a user whose name the API server does not report.
 const UNKNOWN: &str = "unknown user";
 
 impl Shared {
-    /// Answers requests that open or end a session.
+    /// Responds to requests that open or close a session.
     pub(super) async fn enter(&self, path: &str, request: &mut Request, origin: &WebOrigin) -> Option<Response> {
         match &self.entry {
             Entry::Link(cluster) => {
@@ -73,7 +74,7 @@ impl Shared {
         Err(if matches!(self.entry, Entry::Form(_)) { Nobody::NoSession } else { Nobody::Refused })
     }
 
-    /// Begins a session with a token, after the API server has accepted it.
+    /// Opens a session with a token, after the API server has accepted the token.
     async fn begin(
         &self,
         server: &ApiServer,
@@ -89,7 +90,8 @@ impl Shared {
         let user = match cluster.user_name().await {
             Ok(Some(user)) => user,
             Err(error) if error.code() == Some(401) => return Err(Nobody::Refused),
-            // The server has accepted the token, and the user may not ask, or it does not know the question.
+            // The server has accepted the token, but the user may not ask for the name, or the server does not support
+            // the question.
             Err(error) if matches!(error.code(), Some(403 | 404)) => UNKNOWN.to_owned(),
             Err(error) => return Err(Nobody::Failed(said(&error))),
             Ok(None) => UNKNOWN.to_owned(),
@@ -106,7 +108,7 @@ impl Shared {
         Session::begin(cluster, user, &self.namespace, &self.readers, csrf, &self.memory, &self.stop)
     }
 
-    /// Turns a link into a session, and leads to a page without the token.
+    /// Turns a link into a session, and redirects to a URL without the token.
     async fn open(&self, cluster: &Cluster, link: &str, headers: &HeaderMap, origin: &WebOrigin) -> Response {
         if !self.sessions.lock().take_link(TokenDigest::of(link)) {
             let now = Timestamp::now();
@@ -120,14 +122,14 @@ impl Shared {
             );
         }
         let (Ok(token), Ok(csrf)) = (token(), token()) else { return no_random_numbers() };
-        // A server that does not say it, or refuses it, does not keep the page from opening.
+        // The page opens even if the server does not report the name of the user or refuses the question.
         let user = cluster.user_name().await.ok().flatten().unwrap_or_else(|| UNKNOWN.to_owned());
         let session = self.session_of(cluster, &user, csrf);
         self.sessions.lock().open(digest(&token, origin), Owner::of(&user), Arc::new(session), None, Timestamp::now());
         self.with_cookie(answer::see_other("/"), &token, origin)
     }
 
-    /// Answers the form with a token. Each success begins a new session with a new cookie.
+    /// Responds to the form with a token. Each success opens a new session with a new cookie.
     async fn sign_in(&self, server: &ApiServer, request: &mut Request, origin: &WebOrigin) -> Response {
         if request.method() != Method::POST {
             return answer::page(StatusCode::OK, page::sign_in("/", "", self.better(origin).as_deref()));
@@ -142,13 +144,13 @@ impl Shared {
         let Some(text) = bearer::token(form.get("token")) else {
             return refused(
                 StatusCode::UNPROCESSABLE_ENTITY,
-                "This is no token: paste it in one line, without quotes around it.",
+                "This is not a token: paste it in one line, without quotes around it.",
             );
         };
         let (Ok(secret), Ok(csrf)) = (token(), token()) else { return no_random_numbers() };
         match self.begin(server, text, digest(&secret, origin), |_| csrf).await {
             Ok(_) => {
-                // The session of the browser before is no longer reachable, so it ends.
+                // The browser's previous session is no longer reachable, so it is closed.
                 if let Some(before) = self.cookie(request.headers(), origin) {
                     self.sessions.lock().end(before);
                 }
@@ -177,13 +179,14 @@ impl Shared {
         self.with_cookie(answer::see_other("/"), "", origin)
     }
 
-    /// The cookie of an origin. Ports of a machine share their cookies, so a name has the port; a browser takes a cookie
-    /// with the prefix `__Host-` from this host only, and only encrypted.
+    /// Returns the name of the cookie of an origin. Ports of a machine share their cookies, so the name contains the
+    /// port. With TLS, the prefix `__Host-` is used: a browser accepts such a cookie only from this host and only over
+    /// TLS.
     fn cookie_name(&self, origin: &WebOrigin) -> String {
         if origin.is_secure() { "__Host-mainstay".to_owned() } else { format!("mainstay_ui_{}", self.port) }
     }
 
-    /// Returns the address of this server whose cookie no other port receives, if this one is not such an address.
+    /// Returns the URL of this server whose cookie no other port receives, unless `origin` itself is such a URL.
     pub(super) fn better(&self, origin: &WebOrigin) -> Option<String> {
         let better = self.gate.origins.iter().find(|other| !other.shares_cookies());
         better.filter(|_| origin.shares_cookies()).map(WebOrigin::text)
@@ -195,7 +198,7 @@ impl Shared {
         all.find_map(|header| cookie(header, &name)).map(|token| digest(token, origin))
     }
 
-    /// Sets the cookie; an empty one is removed.
+    /// Sets the cookie; an empty token removes the cookie.
     fn with_cookie(&self, mut response: Response, token: &str, origin: &WebOrigin) -> Response {
         let secure = if origin.is_secure() { "; Secure" } else { "" };
         let end = if token.is_empty() { "; Max-Age=0" } else { "" };
@@ -207,11 +210,11 @@ impl Shared {
     }
 }
 
-/// Returns the digest of a cookie, which is valid at its own origin only.
+/// Returns the digest of a cookie, which is valid only at its own origin.
 fn digest(token: &str, origin: &WebOrigin) -> TokenDigest {
     TokenDigest::of(&format!("{} {token}", origin.text()))
 }
 
 fn no_random_numbers() -> Response {
-    answer::message(StatusCode::INTERNAL_SERVER_ERROR, "No session", "The system gives no random numbers.")
+    answer::message(StatusCode::INTERNAL_SERVER_ERROR, "No session", "The system provides no random numbers.")
 }

@@ -1,6 +1,6 @@
 //! Streams the log of a Function's pod while its lines are written, as server-sent events.
 //!
-//! Invariant: the pods of the Function are read with the rights of the user before one of their logs is.
+//! Invariant: the pods of the Function are read with the permissions of the user before the log of a pod is read.
 //! Invariant: a session follows at most [`LOGS`] logs, and a stream has a bounded rate.
 
 use std::sync::Arc;
@@ -32,7 +32,7 @@ pub(super) struct Followed {
     pub(super) container: String,
 }
 
-/// Returns the messages of a log. They end with the log, or with the session.
+/// Returns the messages of a log. The stream ends with the log, or with the session.
 pub(super) fn follow(session: &Session, followed: Followed) -> impl Stream<Item = Bytes> + Send + 'static {
     let (cluster, permits, stop) = (session.cluster.clone(), Arc::clone(&session.logs), session.stop.clone());
     let messages = async move {
@@ -68,7 +68,7 @@ async fn open(
     Ok(begin.chain(messages).chain(stream::iter([ended("The log has ended.")])).boxed())
 }
 
-/// Returns lines as a message. The reason of a failure is one of them.
+/// Returns lines as one message. A failure becomes a line with its reason.
 fn message(lines: &[Result<String, Error>]) -> Bytes {
     let texts = lines.iter().map(|line| match line {
         Ok(line) => plain(line, LONGEST),
@@ -81,7 +81,7 @@ fn ended(why: &str) -> Bytes {
     event("log-end", why)
 }
 
-/// Returns a message. No line of the text begins a field or another message.
+/// Returns a message. No line of the string can begin another field or another message.
 fn event(name: &str, text: &str) -> Bytes {
     let lines: Vec<String> = text.split(['\n', '\r']).map(|line| format!("data: {line}")).collect();
     Bytes::from(format!("event: {name}\n{}\n\n", lines.join("\n")))

@@ -1,6 +1,6 @@
-//! The stream that says when a page is to be read again, and of a Function also the lines of a log.
+//! The stream that reports when a page has to be read again. For a Function, it can also deliver the lines of a log.
 //!
-//! Not here: what has changed. The browser reads the page again, with the same checks as at first.
+//! Not here: the changes themselves. The browser reads the page again, with the same checks as for the first read.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::row::FleetKind;
 
 /// Changes within this time become one message.
 const PAUSE: Duration = Duration::from_millis(200);
-/// A message without content shows that the connection lives.
+/// Interval of messages without content, which show that the connection works.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 
 /// The object that a page is about; `None` for the fleet.
@@ -32,17 +32,17 @@ type About = Option<(FleetKind, String, String)>;
 
 struct Stream {
     watched: Arc<Watched>,
-    /// The end of the session.
+    /// Cancelled at the end of the session.
     stop: CancellationToken,
     about: About,
     changes: watch::Receiver<u64>,
-    /// The version that the browser knows.
+    /// The version of the page that the browser has.
     known: String,
     is_open: bool,
 }
 
 impl Stream {
-    /// Returns the version of what the page is about.
+    /// Returns the version of the object or the fleet that the page shows.
     fn version(&mut self) -> String {
         let count = *self.changes.borrow_and_update();
         match &self.about {
@@ -90,7 +90,7 @@ pub(super) async fn events(Extension(session): Its, uri: Uri) -> Response {
         }
         _ => stream::empty().boxed(),
     };
-    // A stream does not keep its session.
+    // The session is dropped, so that the stream does not keep it alive.
     let stop = session.stop.clone();
     drop(session);
     let mut stream = Stream { watched, stop, about, changes, known: String::new(), is_open: false };

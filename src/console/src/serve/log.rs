@@ -11,13 +11,13 @@ use mainstay_api::names;
 use mainstay_cluster::{Cluster, Kind, LogOptions, Scope, Selection};
 use mainstay_object::Key;
 
-/// Maximum number of pods.
+/// Maximum number of pods on the page.
 const PODS: usize = 100;
-/// Number of lines of a log, and its maximum size in bytes.
+/// Number of lines of a log, and the maximum size of a log in bytes.
 pub(super) const LINES: u32 = 300;
 const BYTES: usize = 128 << 10;
 
-/// Reads the pods of a Function, those that serve first.
+/// Reads the pods of a Function, serving pods first.
 pub(super) async fn pods(cluster: &Cluster, key: &Key) -> Result<Vec<Pod>, String> {
     let kind = std::sync::Arc::new(Kind::fixed("v1", "Pod", "pods", Scope::Namespaced));
     let selection = Selection::labelled(names::FUNCTION_NAME, &key.name);
@@ -61,7 +61,8 @@ pub(super) async fn log(cluster: &Cluster, key: &Key, pods: &[Pod], pod: &str, c
     Some(Log { pod, container, lines })
 }
 
-/// Returns the pod and the container that are named, or the first pod and its last container. Only these pods are chosen.
+/// Returns the pod and the container with these names, or by default the first pod and its last container. No other
+/// pods can be selected.
 pub(super) fn chosen(pods: &[Pod], pod: &str, container: &str) -> Option<(String, String)> {
     let chosen = pods.iter().find(|one| one.name == pod).or_else(|| pods.iter().find(|_| pod.is_empty()))?;
     let named = chosen.containers.iter().find(|one| *one == container);
@@ -69,7 +70,7 @@ pub(super) fn chosen(pods: &[Pod], pod: &str, container: &str) -> Option<(String
     Some((chosen.name.clone(), container.clone()))
 }
 
-/// Returns the last whole lines of a text, within the maximum size.
+/// Returns the last whole lines of a string, within the maximum size.
 fn last(text: &str) -> &str {
     let mut from = text.len().saturating_sub(BYTES);
     while !text.is_char_boundary(from) {

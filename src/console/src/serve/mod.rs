@@ -1,4 +1,4 @@
-//! Answers requests: judges them, finds their session, reads the cluster, and renders a page.
+//! Responds to requests: checks them, finds their session, reads the cluster, and renders a page.
 
 mod act;
 mod answer;
@@ -16,6 +16,7 @@ mod read;
 mod row_memory;
 mod session;
 mod shared;
+mod shared_rows;
 mod watched;
 
 pub use certificate::{Certificate, CertificateError};

@@ -1,4 +1,4 @@
-//! Forms of the server's own pages, and the ones that change a session.
+//! Reads forms of the server's own pages, and performs the form that changes a session.
 
 use axum::Extension;
 use axum::extract::Request;
@@ -17,7 +17,7 @@ const FORM: usize = 64 << 10;
 /// Reads a form.
 ///
 /// # Errors
-/// The answer that says why it was not read.
+/// Fails with a response that says why the form was not read.
 pub(super) async fn form(request: &mut Request) -> Result<Query, Response> {
     let read = body::read(request.body_mut(), FORM, |_| true).await;
     let wrong = |_| answer::message(StatusCode::BAD_REQUEST, "Wrong form", "The form is too large, or did not arrive.");
@@ -28,10 +28,10 @@ impl Session {
     /// Reads a form that a page of this session has sent.
     ///
     /// # Errors
-    /// The answer that refuses it.
+    /// Fails with a response that refuses the form.
     pub(super) async fn form(&self, request: &mut Request) -> Result<Query, Response> {
         let form = form(request).await?;
-        // Digests are compared, so that the time says nothing about the token.
+        // Digests are compared, so that the duration reveals nothing about the token.
         if TokenDigest::of(form.get("csrf")) == TokenDigest::of(&self.csrf) {
             return Ok(form);
         }
@@ -40,7 +40,7 @@ impl Session {
     }
 }
 
-/// Shows the objects of another namespace to a user who may not list those of all.
+/// Shows the objects of another namespace to a user who may not list the objects of all namespaces.
 pub(super) async fn select_namespace(Extension(session): Its, mut request: Request) -> Response {
     match session.form(&mut request).await {
         Err(response) => response,

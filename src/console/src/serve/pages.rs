@@ -1,4 +1,4 @@
-//! Reads what a page shows, and renders it.
+//! Reads the data for a page, and renders the page.
 
 use axum::Extension;
 use axum::extract::Path;
@@ -13,9 +13,9 @@ use super::session::{Its, Session};
 use super::{answer, log};
 use crate::address;
 use crate::csv::csv;
-use crate::drift::{newest_first, table};
+use crate::drift::{contended, newest_first, table};
 use crate::filter::{Filter, Query, listing};
-use crate::page::{self, Fleet, FunctionPage, GitSyncPage, ObjectPage, Page};
+use crate::page::{self, Drift, Fleet, FunctionPage, GitSyncPage, ObjectPage, Page};
 use crate::row::{FleetKind, row};
 use crate::text::{MESSAGE, SHORT, plain};
 use crate::trace::Trace;
@@ -30,7 +30,7 @@ fn respond(session: &Session, title: &str, live: Option<String>, body: Markup) -
     answer::page(StatusCode::OK, page::render(Page { title, visitor: Some(session.visitor()), live, body }))
 }
 
-/// Returns a page that says why an object is not shown.
+/// Returns the object that was found, or else a page that says why it is not shown.
 pub(super) fn not_shown(session: &Session, key: &Key, found: Found) -> Result<Value, Response> {
     let (status, why) = match found {
         Found::There(live) => return Ok(live),
@@ -63,9 +63,15 @@ pub(super) async fn drift(Extension(session): Its, uri: Uri) -> Response {
     let watched = session.watched();
     watched.settled().await;
     let (rows, query) = (watched.rows(), query(&uri));
-    let edits = newest_first(rows.iter().map(AsRef::as_ref), query.get("who"));
+    let who = query.get("who");
     let notes: Vec<String> = watched.notes().into_iter().filter(|note| note.contains("GitSync")).collect();
-    let body = page::drift(&edits, query.get("who"), &notes, Timestamp::now());
+    let body = page::drift(&Drift {
+        edits: &newest_first(rows.iter().map(AsRef::as_ref), who),
+        contended: &contended(rows.iter().map(AsRef::as_ref), who),
+        who,
+        notes: &notes,
+        now: Timestamp::now(),
+    });
     respond(&session, "Drift", Some("/events".to_owned()), body)
 }
 
@@ -80,7 +86,7 @@ pub(super) async fn drift_csv(Extension(session): Its, uri: Uri) -> Response {
     response
 }
 
-/// Returns the address of the stream about one object.
+/// Returns the URL of the stream for one object.
 fn stream(kind: FleetKind, namespace: &str, name: &str) -> String {
     address::with_query("/events", &[("kind", kind.name()), ("namespace", namespace), ("name", name)])
 }

@@ -1,4 +1,4 @@
-//! Reads objects, Events and rights with the connection of a session.
+//! Reads objects, Events and permissions with the connection of a session.
 
 use futures::{StreamExt as _, TryStreamExt as _};
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ use mainstay_object::Key;
 /// Maximum number of Events of an object that are read.
 const EVENTS: usize = 500;
 
-/// An object that was found, or why it was not.
+/// An object that was found, or the reason why it was not found.
 pub(super) enum Found {
     There(Value),
     Missing(String),
@@ -69,7 +69,7 @@ pub(super) async fn may_patch(cluster: &Cluster, key: &Key) -> Right {
     }
 }
 
-/// Asks whether the user has a right.
+/// Asks whether the user has a permission.
 pub(super) async fn may(cluster: &Cluster, attributes: Value) -> Result<bool, Error> {
     let reviews =
         Kind::fixed("authorization.k8s.io/v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", Scope::Cluster);

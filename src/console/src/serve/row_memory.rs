@@ -1,25 +1,27 @@
-//! The memory of the rows of all sessions.
+//! The memory of the rows of all sessions. Equal rows of several sessions take it once from the server.
 //!
-//! Invariant: the rows of a session, and those of all sessions, have a maximum size.
+//! Invariant: the size of the rows of a session, and of the rows of all sessions, is limited.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
+use super::shared_rows::{SharedRow, SharedRows};
 use crate::row::Row;
 
-/// Maximum size of the rows of all sessions and of one, in KiB.
+/// Maximum size of the rows of all sessions and of one session, in KiB.
 const ALL: usize = 40 << 10;
 const OF_SESSION: usize = 8 << 10;
-/// After this time without memory, a further session is ended.
+/// Time for which a row waits for memory before a further session is closed.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The memory for rows. Clones share it.
+/// The memory for rows. Clones share the same memory.
 #[derive(Clone)]
 pub(super) struct RowMemory {
     free: Arc<Semaphore>,
     is_wanted: Arc<Notify>,
+    rows: SharedRows,
 }
 
 impl Default for RowMemory {
@@ -30,15 +32,15 @@ impl Default for RowMemory {
 
 impl RowMemory {
     fn of(kibibytes: usize) -> Self {
-        Self { free: Arc::new(Semaphore::new(kibibytes)), is_wanted: Arc::default() }
+        Self { free: Arc::new(Semaphore::new(kibibytes)), is_wanted: Arc::default(), rows: SharedRows::default() }
     }
 
-    /// Returns the share of a session.
+    /// Returns the memory of a new session.
     pub(super) fn share(&self) -> SessionMemory {
         SessionMemory { all: self.clone(), free: Arc::new(Semaphore::new(OF_SESSION)) }
     }
 
-    /// Waits until a row found no memory.
+    /// Waits until there is no memory for a row.
     pub(super) async fn wanted(&self) {
         self.is_wanted.notified().await;
     }
@@ -52,39 +54,66 @@ pub(super) struct SessionMemory {
 
 /// A row with its memory.
 pub(super) struct KeptRow {
-    pub(super) row: Arc<Row>,
-    _memory: [OwnedSemaphorePermit; 2],
+    shared: Arc<SharedRow>,
+    _memory: OwnedSemaphorePermit,
+}
+
+impl KeptRow {
+    /// Returns the row.
+    pub(super) fn row(&self) -> Arc<Row> {
+        Arc::clone(&self.shared.row)
+    }
+
+    /// Returns its part of the memory of the server in bytes. The sessions that keep the row have equal parts.
+    pub(super) fn part(&self) -> usize {
+        self.shared.row.bytes() / Arc::strong_count(&self.shared)
+    }
+
+    /// Returns whether it is this row.
+    pub(super) fn is(&self, row: &Arc<SharedRow>) -> bool {
+        Arc::ptr_eq(&self.shared, row)
+    }
 }
 
 impl SessionMemory {
+    /// Returns the row that other sessions have, if it is equal.
+    pub(super) fn shared(&self, row: Row) -> Arc<SharedRow> {
+        self.all.rows.share(row)
+    }
+
     /// Returns the size of the session's rows, in KiB.
-    pub(super) fn used(&self) -> usize {
+    #[cfg(test)]
+    fn used(&self) -> usize {
         OF_SESSION - self.free.available_permits()
     }
 
     /// Takes memory for a row, if the session and the server have some.
-    pub(super) fn try_keep(&self, row: &Arc<Row>) -> Option<KeptRow> {
-        let size = kibibytes(row)?;
+    pub(super) fn try_keep(&self, row: &Arc<SharedRow>) -> Option<KeptRow> {
+        let size = kibibytes(&row.row)?;
         let own = Arc::clone(&self.free).try_acquire_many_owned(size).ok()?;
-        let all = Arc::clone(&self.all.free).try_acquire_many_owned(size).ok()?;
-        Some(KeptRow { row: Arc::clone(row), _memory: [own, all] })
+        if row.memory.get().is_none() {
+            let all = Arc::clone(&self.all.free).try_acquire_many_owned(size).ok()?;
+            // Another session may have taken it meanwhile.
+            let _ = row.memory.set(all);
+        }
+        Some(KeptRow { shared: Arc::clone(row), _memory: own })
     }
 
     /// Takes memory for a row; `None` if the session has its maximum. If the server has its maximum, it waits until
     /// another session has ended.
-    pub(super) async fn keep(&self, row: Arc<Row>) -> Option<KeptRow> {
-        let size = kibibytes(&row)?;
+    pub(super) async fn keep(&self, row: Arc<SharedRow>) -> Option<KeptRow> {
+        let size = kibibytes(&row.row)?;
         let own = Arc::clone(&self.free).try_acquire_many_owned(size).ok()?;
-        loop {
+        while row.memory.get().is_none() {
             if self.all.free.available_permits() < size as usize {
                 self.all.is_wanted.notify_one();
             }
             let all = Arc::clone(&self.all.free).acquire_many_owned(size);
-            let taken = tokio::time::timeout(PATIENCE, all).await;
-            if let Ok(Ok(all)) = taken {
-                return Some(KeptRow { row, _memory: [own, all] });
+            if let Ok(Ok(all)) = tokio::time::timeout(PATIENCE, all).await {
+                let _ = row.memory.set(all);
             }
         }
+        Some(KeptRow { shared: row, _memory: own })
     }
 }
 
@@ -98,11 +127,13 @@ mod tests {
 
     use super::*;
     use crate::row::{FleetKind, row};
+    use crate::session;
 
-    fn row_of(bytes: usize) -> Arc<Row> {
+    /// A row of about this size.
+    fn row_of(name: &str, bytes: usize) -> Row {
         let labels: serde_json::Map<_, _> =
             (0..bytes / 512).map(|number| (format!("{number:04}"), "x".repeat(508).into())).collect();
-        Arc::new(row(FleetKind::GitSync, &json!({"metadata": {"name": "a", "namespace": "b", "labels": labels}})))
+        row(FleetKind::GitSync, &json!({"metadata": {"name": name, "namespace": "b", "labels": labels}}))
     }
 
     #[tokio::test]
@@ -110,12 +141,14 @@ mod tests {
         let memory = RowMemory::default();
         let (first, second) = (memory.share(), memory.share());
         let mut kept = Vec::new();
-        while let Some(row) = first.keep(row_of(40 << 10)).await {
+        while kept.len() <= 8 << 10 >> 5
+            && let Some(row) = first.keep(first.shared(row_of(&kept.len().to_string(), 40 << 10))).await
+        {
             kept.push(row);
         }
         assert!(kept.len() <= 8 << 10 >> 5 && kept.len() > 100, "{}", kept.len());
         assert!(first.used() > OF_SESSION - 64 && second.used() == 0);
-        assert!(second.keep(row_of(40 << 10)).await.is_some());
+        assert!(second.keep(second.shared(row_of("a", 40 << 10))).await.is_some());
         drop(kept);
         assert_eq!(first.used(), 0);
     }
@@ -124,12 +157,47 @@ mod tests {
     async fn a_row_waits_for_the_end_of_another_session_if_the_server_is_full() {
         let memory = RowMemory::of(64);
         let (first, second) = (memory.share(), memory.share());
-        let held = first.keep(row_of(40 << 10)).await.unwrap();
+        let held = first.keep(first.shared(row_of("a", 40 << 10))).await.unwrap();
+        let other = second.shared(row_of("b", 40 << 10));
+        assert!(second.try_keep(&other).is_none());
         let ended = async {
             memory.wanted().await;
             drop(held);
         };
-        let (kept, ()) = tokio::join!(second.keep(row_of(40 << 10)), ended);
+        let both = async { tokio::join!(second.keep(other), ended) };
+        let (kept, ()) = tokio::time::timeout(PATIENCE * 10, both).await.expect("a session is ended");
         assert!(kept.is_some() && first.used() == 0);
+    }
+
+    #[tokio::test]
+    async fn equal_rows_of_sessions_take_the_memory_of_the_server_once() {
+        let memory = RowMemory::of(64);
+        let sessions: Vec<SessionMemory> = (0..20).map(|_| memory.share()).collect();
+        let keep = |session: &SessionMemory, bytes| session.try_keep(&session.shared(row_of("a", bytes)));
+        let kept: Vec<KeptRow> = sessions.iter().map(|session| keep(session, 40 << 10).unwrap()).collect();
+        assert!(kept.iter().all(|row| row.is(&kept[0].shared)) && memory.rows.len() == 1);
+        assert!((40 << 10) / 20 <= kept[0].part() && kept[0].part() < 3 << 10, "{}", kept[0].part());
+        assert!(sessions.iter().all(|session| session.used() >= 40));
+        // Another content of the same object is another row.
+        assert!(keep(&sessions[0], 30 << 10).is_none());
+        let small = keep(&sessions[0], 1 << 10).unwrap();
+        assert!(!small.is(&kept[0].shared) && memory.rows.len() == 2);
+        drop((kept, small));
+        assert_eq!((memory.rows.len(), memory.free.available_permits()), (0, 64));
+    }
+
+    /// The memory of a session without its rows, in KiB. The buffers of its watches are as large as their largest objects.
+    const WITHOUT_ROWS: usize = 576;
+    /// The memory of the process without sessions, in KiB.
+    const WITHOUT_SESSIONS: usize = 10 << 10;
+
+    #[test]
+    fn all_sessions_with_all_rows_fit_into_the_memory_of_the_pod() {
+        let pod = include_str!("../../../../manifests/console/deployment.yaml");
+        let (_, limits) = pod.split_once("limits:").unwrap();
+        let (_, limit) = limits.split_once("memory: ").unwrap();
+        let (limit, _) = limit.split_once("Mi").unwrap();
+        let all = WITHOUT_SESSIONS + ALL + session::ALL * WITHOUT_ROWS;
+        assert!(all <= limit.parse::<usize>().unwrap() << 10, "{all} KiB of {limit} MiB");
     }
 }

@@ -17,35 +17,35 @@ use crate::readers::Readers;
 use crate::text::{SHORT, plain};
 use mainstay_cluster::Cluster;
 
-/// The API server is asked after this time whether it still accepts the token of a session.
+/// Interval after which the API server is asked whether it still accepts the token of a session.
 const CHECKED_EVERY: SignedDuration = SignedDuration::from_secs(15);
 
 /// Maximum number of logs that a session follows.
 pub(super) const LOGS: usize = 8;
 
-/// The session of a handler.
+/// The session of a request, as a handler receives it.
 pub(super) type Its = Extension<Arc<Session>>;
 
 /// A session: its connection, its user and its fleet.
 pub(super) struct Session {
     pub(super) cluster: Cluster,
     user: String,
-    /// The token of its forms.
+    /// The token of the session's forms.
     pub(super) csrf: String,
     has_sign_out: bool,
-    /// The fleet, whose watches end when it is replaced.
+    /// The fleet, whose watches stop when the fleet is replaced.
     watched: Mutex<(Arc<Watched>, DropGuard)>,
     memory: RowMemory,
     checked: Mutex<Timestamp>,
     pub(super) readers: Readers,
-    /// Limits the logs that are followed.
+    /// Limits the number of logs that are followed.
     pub(super) logs: Arc<Semaphore>,
     pub(super) stop: CancellationToken,
     _end: DropGuard,
 }
 
 impl Session {
-    /// Begins a session. Its watches end with it, or with `stop`.
+    /// Begins a session. The session's watches stop when the session is dropped, or at `stop`.
     pub(super) fn begin(
         cluster: &Cluster,
         user: &str,
@@ -75,28 +75,28 @@ impl Session {
         Self { has_sign_out, ..self }
     }
 
-    /// Returns the fleet.
+    /// Returns the current fleet.
     pub(super) fn watched(&self) -> Arc<Watched> {
         Arc::clone(&self.watched.lock().0)
     }
 
-    /// Watches this namespace instead where the user may not list all.
+    /// Watches this namespace instead, for kinds that the user may not list in all namespaces.
     pub(super) fn watch_within(&self, namespace: &str) {
         *self.watched.lock() = watch(&self.cluster, namespace, &self.memory, &self.stop);
     }
 
-    /// Returns the size of its rows, in KiB.
+    /// Returns the part of its rows in the memory of the server, in KiB.
     pub(super) fn memory(&self) -> usize {
         self.watched().memory()
     }
 
-    /// Returns the user of pages.
+    /// Returns the user, as pages show it.
     pub(super) fn visitor(&self) -> Visitor<'_> {
         Visitor { user: &self.user, csrf: &self.csrf, has_sign_out: self.has_sign_out }
     }
 
-    /// Returns whether the API server no longer accepts the token. It is asked from time to time, and after a request
-    /// that it has not answered.
+    /// Returns whether the API server no longer accepts the token. The API server is asked at intervals, and again
+    /// after a question to which it did not respond.
     pub(super) async fn is_refused(&self, now: Timestamp) -> bool {
         let is_due = {
             let mut checked = self.checked.lock();
@@ -120,9 +120,9 @@ fn watch(
     (Watched::begin(cluster, namespace, memory.share(), &stop), stop.drop_guard())
 }
 
-/// Returns a new token.
+/// Returns a new random token.
 pub(super) fn token() -> io::Result<String> {
     let mut bytes = [0_u8; 32];
-    SystemRandom::new().fill(&mut bytes).map_err(|_| io::Error::other("the system gives no random numbers"))?;
+    SystemRandom::new().fill(&mut bytes).map_err(|_| io::Error::other("the system provides no random numbers"))?;
     Ok(hex::encode(bytes))
 }

@@ -14,13 +14,14 @@ use crate::readers::Readers;
 use crate::session::Sessions;
 use mainstay_cluster::{ApiServer, Cluster};
 
-/// How users come in.
+/// How users open sessions.
 pub(super) enum Entry {
     Link(Cluster),
     Form(ApiServer),
     Proxy {
         server: ApiServer,
-        /// Makes the token of forms from the user. A proxy may send another token of the same user later.
+        /// The key from which the token of a user's forms is derived. The token depends on the user, because a proxy
+        /// may later send a different token of the same user.
         key: hmac::Key,
     },
 }
@@ -46,7 +47,7 @@ impl Entry {
     }
 }
 
-/// State of all requests. It has no answer of a cluster.
+/// The state that all requests share. It contains no data of a cluster.
 pub(super) struct Shared {
     pub(super) entry: Entry,
     pub(super) gate: Gate,

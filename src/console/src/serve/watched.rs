@@ -1,6 +1,6 @@
-//! Watches the fleet of a session with the rights of its user, so that a page costs no request to the API server.
+//! Watches the fleet of a session with the permissions of its user, so that a page needs no request to the API server.
 //!
-//! Invariant: the rows of a session are read by its connection only.
+//! Invariant: the rows of a session are read by its connection only. Equal rows of several sessions share their memory.
 //! Invariant: each row has taken memory of the session and of the server.
 
 use std::collections::{BTreeMap, HashMap};
@@ -17,9 +17,9 @@ use crate::text::{MESSAGE, plain};
 use mainstay_cluster::reflector::{Change, Name};
 use mainstay_cluster::{Cluster, Error, Selection};
 
-/// Wait before a kind that is not installed is looked for again.
+/// Delay before the next check whether a missing kind is installed.
 const AGAIN: Duration = Duration::from_secs(10);
-/// A page waits at most this long for the first lists.
+/// Maximum time that a page waits for the first lists.
 const PATIENCE: Duration = Duration::from_secs(8);
 
 /// Whether the rows of a kind are all that the user may see.
@@ -28,7 +28,7 @@ enum Phase {
     Loading,
     Complete,
     NotInstalled,
-    /// Only the objects of this namespace.
+    /// The rows contain only the objects of this namespace.
     Within(String),
     Refused(String),
 }
@@ -36,20 +36,20 @@ enum Phase {
 struct OfKind {
     phase: Phase,
     rows: HashMap<Name, KeptRow>,
-    /// Whether a row found no memory.
+    /// Whether a row is missing because there was no memory for it.
     is_cut: bool,
 }
 
 /// The fleet of a session.
 pub(super) struct Watched {
     kinds: Mutex<BTreeMap<FleetKind, OfKind>>,
-    /// Counts the changes.
+    /// The number of changes so far.
     changes: watch::Sender<u64>,
     memory: SessionMemory,
 }
 
 impl Watched {
-    /// Begins to watch, until `stop`.
+    /// Begins to watch the fleet, until `stop`.
     pub(super) fn begin(
         cluster: &Cluster,
         namespace: &str,
@@ -76,21 +76,16 @@ impl Watched {
             }
             tokio::time::sleep(AGAIN).await;
         };
-        let read = move |live: &serde_json::Value| Ok(Some(Arc::new(row(kind, live))));
         let mut whole = Phase::Complete;
-        let mut reflector = cluster.reflect(&served, Selection::default(), read);
+        let mut reflector = cluster.states(&served, Selection::default());
         loop {
             match reflector.next().await {
-                Change::Changed { name, .. } => {
-                    if let Some(row) = reflector.cache().get(&name.0, &name.1) {
-                        self.keep(kind, name, Arc::clone(row)).await;
-                    }
-                }
+                Change::Changed { name, live, .. } => self.keep(kind, name, row(kind, &live)).await,
                 Change::Gone { name, .. } => self.change(|kinds| kinds.get_mut(&kind)?.rows.remove(&name)),
                 Change::Complete { .. } | Change::Resumed => self.enter(kind, whole.clone()),
                 Change::Failed(error) if error.is_forbidden() && whole == Phase::Complete && !namespace.is_empty() => {
                     whole = Phase::Within(namespace.to_owned());
-                    reflector = cluster.reflect(&served, Selection::default().within(namespace), read);
+                    reflector = cluster.states(&served, Selection::default().within(namespace));
                 }
                 Change::Failed(error) => self.enter(kind, Phase::Refused(said(&error))),
                 Change::Unreadable { .. } => {}
@@ -99,10 +94,15 @@ impl Watched {
     }
 
     /// Replaces a row. A row without memory is not shown.
-    async fn keep(&self, kind: FleetKind, name: Name, row: Arc<Row>) {
+    async fn keep(&self, kind: FleetKind, name: Name, row: Row) {
+        let row = self.memory.shared(row);
+        let is_known = |of_kind: &OfKind| of_kind.rows.get(&name).is_some_and(|kept| kept.is(&row));
+        if self.kinds.lock().get(&kind).is_some_and(is_known) {
+            return;
+        }
         let mut kept = self.memory.try_keep(&row);
         if kept.is_none() {
-            // The row before frees its memory first.
+            // The previous row is removed first, so that its memory is free.
             self.change(|kinds| kinds.get_mut(&kind)?.rows.remove(&name));
             kept = self.memory.keep(row).await;
         }
@@ -113,9 +113,10 @@ impl Watched {
         });
     }
 
-    /// Returns the size of the rows, in KiB.
+    /// Returns the part of the rows in the memory of the server, in KiB.
     pub(super) fn memory(&self) -> usize {
-        self.memory.used()
+        let kinds = self.kinds.lock();
+        kinds.values().flat_map(|kind| kind.rows.values()).map(KeptRow::part).sum::<usize>() >> 10
     }
 
     fn change(&self, change: impl FnOnce(&mut BTreeMap<FleetKind, OfKind>) -> Option<KeptRow>) {
@@ -132,7 +133,7 @@ impl Watched {
         }
     }
 
-    /// Waits until each kind has been listed once, or cannot be.
+    /// Waits until each kind has been listed once, or cannot be listed.
     pub(super) async fn settled(&self) {
         let mut changes = self.changes.subscribe();
         let is_loading = || self.kinds.lock().values().any(|kind| kind.phase == Phase::Loading);
@@ -148,50 +149,55 @@ impl Watched {
 
     /// Returns all rows.
     pub(super) fn rows(&self) -> Vec<Arc<Row>> {
-        self.kinds.lock().values().flat_map(|kind| kind.rows.values().map(|kept| Arc::clone(&kept.row))).collect()
+        self.kinds.lock().values().flat_map(|kind| kind.rows.values().map(KeptRow::row)).collect()
     }
 
     /// Returns the row of an object.
     pub(super) fn row(&self, kind: FleetKind, namespace: &str, name: &str) -> Option<Arc<Row>> {
-        self.kinds
-            .lock()
-            .get(&kind)?
-            .rows
-            .get(&(namespace.to_owned(), name.to_owned()))
-            .map(|kept| Arc::clone(&kept.row))
+        self.kinds.lock().get(&kind)?.rows.get(&(namespace.to_owned(), name.to_owned())).map(KeptRow::row)
     }
 
     /// Returns which kinds are missing on the page, and why.
     pub(super) fn notes(&self) -> Vec<String> {
         let kinds = self.kinds.lock();
-        let note = |(kind, of_kind): (&FleetKind, &OfKind)| {
-            let kind = kind.name();
-            Some(match &of_kind.phase {
-                Phase::Complete if of_kind.is_cut => {
-                    format!("Some {kind} objects are not shown: a session keeps 8 MiB of them. Use `mainstay get`.")
-                }
-                Phase::Complete => return None,
-                Phase::Loading => format!("The list of {kind} objects is still being read."),
-                Phase::NotInstalled => format!("The kind {kind} is not installed in this cluster."),
-                Phase::Within(namespace) => format!(
-                    "{kind} objects are shown for the namespace {namespace} only: you may not list them in all \
-                     namespaces."
-                ),
-                Phase::Refused(why) => format!("{kind} objects cannot be read: {why}"),
-            })
-        };
-        kinds.iter().filter_map(note).collect()
+        let mut within: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for (kind, of_kind) in kinds.iter() {
+            if let Phase::Within(namespace) = &of_kind.phase {
+                within.entry(namespace).or_default().push(kind.name());
+            }
+        }
+        let within = within.iter().map(|(namespace, kinds)| {
+            format!(
+                "Objects of {} are shown for the namespace {namespace} only: you may not list them in all namespaces.",
+                kinds.join(", ")
+            )
+        });
+        within.chain(kinds.iter().filter_map(|(kind, of_kind)| note(*kind, of_kind))).collect()
     }
 
-    /// Returns whether a kind is shown for one namespace only, or not at all.
+    /// Returns whether a kind is shown only for one namespace, or not at all.
     pub(super) fn is_limited(&self) -> bool {
         let is_limited = |kind: &OfKind| matches!(kind.phase, Phase::Within(_) | Phase::Refused(_));
         self.kinds.lock().values().any(is_limited)
     }
 
-    /// Returns a receiver that sees each change.
+    /// Returns a receiver that is notified of each change.
     pub(super) fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
+    }
+}
+
+/// Returns why rows of a kind are missing. Rows of other namespaces have a note together.
+fn note(kind: FleetKind, of_kind: &OfKind) -> Option<String> {
+    let kind = kind.name();
+    match &of_kind.phase {
+        Phase::Complete | Phase::Within(_) if of_kind.is_cut => {
+            Some(format!("Some {kind} objects are not shown: a session keeps 8 MiB of them. Use `mainstay get`."))
+        }
+        Phase::Complete | Phase::Within(_) => None,
+        Phase::Loading => Some(format!("The list of {kind} objects is still being read.")),
+        Phase::NotInstalled => Some(format!("The kind {kind} is not installed in this cluster.")),
+        Phase::Refused(why) => Some(format!("{kind} objects cannot be read: {why}")),
     }
 }
 

@@ -1,6 +1,6 @@
 //! The certificate of a listener that requires a token. Kubernetes clients send tokens over TLS only.
 //!
-//! It is self-signed, created when the listener starts, and the CA in the kubeconfig.
+//! The certificate is self-signed, is created when the listener starts, and is the CA in the kubeconfig.
 
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use rustls::{ServerConfig, crypto::ring, pki_types::PrivateKeyDer};

@@ -2,8 +2,8 @@
 //!
 //! Invariant: both forms derive from the same type table, so they never differ.
 //!
-//! Not here: a `group` or `version` equal to that of the enclosing document. Clients would take an empty string as a
-//! value.
+//! Not here: a `group` or `version` equal to that of the enclosing document. Such fields are omitted, because clients
+//! would take an empty string as a value.
 
 use crate::kinds::table::{Kind, Subresource, Table};
 use base64::{Engine as _, engine::general_purpose::STANDARD};

@@ -20,7 +20,7 @@ const MAX_FAULTS: usize = 1_000;
 /// Maximum number of simulated images.
 const MAX_SIMULATIONS: usize = 10_000;
 
-/// An injected answer to a matching request.
+/// An injected response to a matching request.
 ///
 /// Controllers do not use HTTP and are exempt, with one exception. A fault that names both `create` and `pods` refuses
 /// the pods that controllers create, as a quota or policy does.
@@ -47,16 +47,16 @@ pub struct Fault {
     pub body: Option<Value>,
     /// Seconds for the header `Retry-After`.
     pub retry_after: Option<u32>,
-    /// Delay before the answer, in milliseconds.
+    /// Delay before the response, in milliseconds.
     pub delay_millis: u64,
     /// Number of matching requests to fail; 0: one.
     pub times: u32,
-    /// Whether the request is executed and only its answer is lost.
+    /// Whether the request is executed and only its response is lost.
     pub after: bool,
 }
 
 impl Fault {
-    /// Returns the delay before the answer.
+    /// Returns the delay before the response.
     pub fn delay(&self) -> Duration {
         Duration::from_millis(self.delay_millis)
     }
@@ -115,7 +115,7 @@ pub struct Count {
 /// The outcome of a simulated container.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Simulation {
-    /// Exit code. An init container with exit code 0 ends at once.
+    /// Exit code. An init container with exit code 0 ends immediately.
     pub exit_code: i32,
     /// Termination message. `{digest}` becomes `sha256:` and the SHA-256 of the `args`, joined by NUL.
     pub termination_message: Option<String>,

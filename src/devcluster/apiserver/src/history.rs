@@ -102,7 +102,7 @@ impl Event {
         }
     }
 
-    /// Returns the line for watches without a selector. It is serialised once.
+    /// Returns the line for watches without a selector. The line is serialised once.
     pub fn line(&self) -> Option<Bytes> {
         let change = self.change();
         let stored = self.shown(change)?;

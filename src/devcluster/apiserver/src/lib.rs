@@ -16,7 +16,7 @@
 //! ```
 //!
 //! [`route`] parses a request, and [`service`] authenticates and authorises it ([`access`]). The [`verbs`] decode it,
-//! call webhooks ([`admission`]) and write to the [`store`]. [`present`] builds the answer. Tests use
+//! call webhooks ([`admission`]) and write to the [`store`]. [`present`] builds the response. Tests use
 //! [`fault_injection`] to fail, delay and count requests, and to compact the event log.
 //!
 //! Invariant: resource versions, ownership, events and error bodies are those of a real API server. Unsupported

@@ -30,7 +30,7 @@ const OPENING: Duration = Duration::from_secs(30);
 
 /// Maximum size of a request's head and of a chunk of a body, in bytes.
 const HEAD_BYTES: usize = 64 << 10;
-/// Maximum number of concurrent connections, mostly watches. Further ones wait.
+/// Maximum number of concurrent connections, mostly watches. Further connections wait.
 const CONNECTIONS: usize = 512;
 
 /// A cluster that is being served. Dropping it closes the listener and all connections.
@@ -53,7 +53,7 @@ impl Serving {
         format!("http://{}", self.address)
     }
 
-    /// Returns a kubeconfig with this token. It uses TLS if the listener requires a token.
+    /// Returns a kubeconfig with this token. The kubeconfig uses TLS if the listener requires a token.
     pub fn kubeconfig(&self, token: Option<&str>) -> String {
         let cluster = match &self.certificate {
             None => format!("server: \"http://{}\"", self.address),
@@ -177,7 +177,7 @@ async fn accept(server: Server, listener: Listener, guard: Arc<Guard>, stopped: 
                     drop(permit);
                 });
             }
-            // File descriptors ran out, or the connection was closed at once. The listener goes on.
+            // File descriptors ran out, or the client closed the connection immediately. The listener continues.
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");
                 tokio::time::sleep(std::time::Duration::from_millis(50)).await;
@@ -188,7 +188,7 @@ async fn accept(server: Server, listener: Listener, guard: Arc<Guard>, stopped: 
 
 /// Detects TLS from the first byte of a connection and serves it.
 async fn open(server: Server, stream: TcpStream, guard: Arc<Guard>, stopped: watch::Receiver<bool>) {
-    // With Nagle's algorithm, small answers wait for acknowledgements.
+    // With Nagle's algorithm, small responses wait for acknowledgements.
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "a connection keeps delaying small packets");
     }

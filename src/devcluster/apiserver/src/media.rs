@@ -1,4 +1,4 @@
-//! The header `Accept` and the media type that an answer uses.
+//! The header `Accept` and the media type that a response uses.
 //!
 //! Clauses are ordered as a real server orders them: by `q`, then exact types before wildcards, then as sent.
 //!

@@ -1,6 +1,6 @@
 //! Fields of any object, read from its JSON.
 //!
-//! Invariant: a missing field or one of another type reads as empty. Validation comes before.
+//! Invariant: a missing field, or a field of a different type, reads as empty. Validation has checked the types before.
 
 use serde_json::{Value, json};
 

@@ -1,7 +1,8 @@
 //! OpenAPI v3 as clients read it: kinds that support field validation (`kubectl apply`), and descriptions of their
 //! fields (`kubectl explain`).
 //!
-//! Built-in kinds have the schemas and descriptions of Kubernetes 1.36. `data/openapi.json.gz` merges the answers of a
+//! Built-in kinds have the schemas and descriptions of Kubernetes 1.36. `data/openapi.json.gz` merges the responses of
+//! a
 //! real server of that version for each group and version served here:
 //! `kubectl get --raw /openapi/v3/apis/GROUP/VERSION`, then
 //! `jq -cS -s 'map(.components.schemas) | add' | gzip -9n` for all of them. A custom kind has the schema of its

@@ -16,7 +16,7 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-/// The form of an answer.
+/// The form of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// The object or list itself.
@@ -58,7 +58,7 @@ impl Route {
 }
 
 impl Form {
-    /// Parses `Accept`. The first supported clause wins; 406 if there is none.
+    /// Parses `Accept`. The first supported clause is used; 406 if there is none.
     pub fn of(accept: &str, include: &str) -> Result<Self, Status> {
         if accept.is_empty() {
             return Ok(Self::Whole);
@@ -197,7 +197,7 @@ fn whole(kind: &Kind, page: &Page) -> Bytes {
     join(&kind.list_kind, &kind.api_version, whole_metadata(kind, page), &items)
 }
 
-/// On the last page, lists of custom resources have an empty `continue`.
+/// Returns the metadata of a list. On the last page, lists of custom resources have an empty `continue`.
 fn whole_metadata(kind: &Kind, page: &Page) -> Value {
     let mut metadata = list_metadata(page);
     if kind.custom.is_some() && page.continuation.is_none() {

@@ -1,8 +1,8 @@
 //! Serves the kinds that CustomResourceDefinitions define.
 //!
-//! A definition is registered within the request that writes it. When the answer is sent, discovery lists the kind and
-//! the definition is established. As on a real server, the answer to the creation shows the definition before that, and
-//! watches receive both writes.
+//! A definition is registered within the request that writes it. When the response is sent, discovery lists the kind
+//! and the definition is established. As on a real server, the response to the creation shows the definition before it
+//! is established, and watches receive both writes.
 //!
 //! Invariant: the type table holds exactly the served versions of the established definitions in the store.
 //! Invariant: every change of a definition ends the open watches of its resource.

@@ -1,6 +1,6 @@
 //! Counts of requests in progress to each Knative Revision. The gateway counts them; the autoscaler reads them.
 //!
-//! Invariant: a request counts from its arrival until its answer has ended, also while it waits for a pod.
+//! Invariant: a request counts from its arrival until its response has ended, also while it waits for a pod.
 //!
 //! Not here: the use of these numbers.
 

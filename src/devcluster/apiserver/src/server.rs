@@ -54,7 +54,8 @@ pub struct Options {
     pub knative: bool,
     /// Answers webhooks that are configured with a Service, in this process; default none.
     pub webhook: Option<OwnWebhook>,
-    /// Why URLs of webhooks are not called, except those of [`Server::permit_webhooks`]; default none: all are called.
+    /// Reason why URLs of webhooks are not called, except those of [`Server::permit_webhooks`]. Default none: all are
+    /// called.
     pub refused_webhooks: Option<&'static str>,
     /// Network of Service addresses; default: that of a real cluster.
     pub service_network: Option<Ipv4Addr>,
@@ -185,7 +186,7 @@ impl Server {
         routes.insert((namespace.to_owned(), name.to_owned(), port), address);
     }
 
-    /// Permits webhooks with URLs of this address, also if others are refused.
+    /// Permits webhooks with URLs of this address, even if others are refused.
     pub fn permit_webhooks(&self, address: SocketAddr) {
         self.0.permitted_webhooks.write().push(address);
     }

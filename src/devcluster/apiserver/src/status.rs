@@ -1,7 +1,7 @@
 //! The error bodies of the API: `Status` objects with the exact reason, message, details and causes.
 //!
-//! Every error inside the server is a [`Status`], which the service turns into an HTTP answer. The texts are those of a
-//! real 1.36 API server.
+//! Every error inside the server is a [`Status`], which the service turns into an HTTP response. The texts are those of
+//! a real 1.36 API server.
 //!
 //! Not here: success `Status` bodies of deletions, which the delete verb builds itself.
 

@@ -60,7 +60,7 @@ impl Owner {
 /// One version of an object. Fields that readers need for every change are kept beside the bytes.
 #[derive(Debug)]
 pub struct Stored {
-    /// Its resource version.
+    /// Resource version.
     pub rv: u64,
     /// The resource version that wrote this content. Differs from `rv` only in a deletion event.
     pub written: u64,
@@ -68,7 +68,7 @@ pub struct Stored {
     pub labels: Vec<(String, String)>,
     /// UID.
     pub uid: String,
-    /// Whether it is marked for deletion.
+    /// Whether the object is marked for deletion.
     pub going: bool,
     /// Owner references.
     pub owners: Vec<Owner>,
@@ -81,7 +81,7 @@ pub struct Stored {
 #[derive(Debug, Default)]
 struct Parsed {
     value: Option<Arc<Value>>,
-    /// Whether a newer version replaced this one. Its parsed value is no longer cached.
+    /// Whether a newer version replaced this version, whose parsed value is then no longer cached.
     retired: bool,
 }
 

@@ -4,7 +4,7 @@
 //! stabilisation (`limits`). It then writes the status and Events (`outcome`).
 //!
 //! Invariant: autoscalers that select the same pods do not scale by metrics.
-//! Invariant: pods are measured once per interval. A target outside its bounds is scaled at once.
+//! Invariant: pods are measured once per interval. A target outside its bounds is scaled immediately.
 //!
 //! Not here: usage of simulated pods. Without a node there are no metrics.
 
@@ -53,7 +53,7 @@ pub(super) struct Autoscalers {
 struct Past {
     uid: String,
     history: History,
-    /// The selector of its target's pods.
+    /// The selector of the target's pods.
     selector: Option<Selector>,
     /// When the pods were last measured, and for which generation of the autoscaler.
     measured: Option<(Instant, i64)>,
@@ -84,7 +84,7 @@ impl Controller for Autoscalers {
             self.learn(&event.key, event.new.as_ref().map(|stored| stored.value()).as_deref());
             if event.change() == Change::Deleted {
                 self.past.remove(&event.key);
-                // The others may have been blocked by a shared selector.
+                // The other autoscalers may have been blocked by a shared selector.
                 for key in self.past.keys().filter(|key| key.namespace() == event.key.namespace()) {
                     queue.add(Subject { storage: AUTOSCALERS.into(), key: key.clone() });
                 }

@@ -18,7 +18,7 @@ pub(super) struct ClusterRoles;
 impl Controller for ClusterRoles {
     fn enqueue(&mut self, event: &Event, queue: &mut Queue<'_>) {
         if &*event.storage == CLUSTER_ROLES {
-            // Any ClusterRole may select any other, so one reconcile covers all.
+            // Any ClusterRole may select any other ClusterRole, so one reconcile covers all.
             queue.add(Subject { storage: event.storage.clone(), key: Key::new("", "") });
         }
     }

@@ -121,7 +121,7 @@ impl Schedule {
             Some(second) if second <= now => second.duration_since(first).as_secs().max(1),
             _ => return Some(first),
         };
-        // A schedule may have missed years of times, so the search skips most of them.
+        // The missed times may span years, so the search skips most of the missed times.
         let missed = (now.duration_since(first).as_secs() / pause - 1).max(0);
         let mut last = None;
         let mut at = first.checked_add(SignedDuration::from_secs(missed.saturating_mul(pause))).ok()?;

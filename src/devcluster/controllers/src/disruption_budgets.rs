@@ -78,7 +78,7 @@ impl Controller for DisruptionBudgets {
 struct Expected {
     pods: i64,
     healthy: i64,
-    /// Whether some pods have no controller, which a percentage cannot count.
+    /// Whether some pods have no controller. A percentage cannot count such pods.
     unmanaged: bool,
 }
 
@@ -106,7 +106,7 @@ fn part(value: &Value, whole: i64) -> i64 {
     }
 }
 
-/// Sum of the desired replicas of the pods' controllers, and whether some pods have none.
+/// Sum of the desired replicas of the pods' controllers, and whether some pods have no controller.
 fn scale_of(client: &Client, pods: &[Arc<Value>]) -> Result<(i64, bool), String> {
     let mut scales: HashMap<String, i64> = HashMap::new();
     let mut unmanaged = false;

@@ -66,7 +66,7 @@ impl Controller for Endpoints {
                 self.learn(&event.key, event.new.as_ref().map(|stored| stored.value()).as_deref());
                 queue.add(Subject::of(event));
             }
-            // Deleted with its owner or by a user.
+            // The Endpoints were deleted with their owner or by a user.
             ENDPOINTS if event.change() == Change::Deleted => {
                 queue.add(Subject { storage: SERVICES.into(), key: event.key.clone() });
             }
@@ -106,7 +106,7 @@ fn selector(service: &Value) -> Option<&Value> {
     service["spec"].get("selector").filter(|s| s.as_object().is_some_and(|s| !s.is_empty()))
 }
 
-/// Returns the selector's label with the longest value. It is probably on the fewest pods.
+/// Returns the selector's label with the longest value, which is probably on the fewest pods.
 fn rarest(service: &Value) -> Option<(&str, &str)> {
     let pairs = selector(service)?.as_object()?.iter();
     pairs.filter_map(|(label, value)| Some((label.as_str(), value.as_str()?))).max_by_key(|(_, value)| value.len())
@@ -185,7 +185,7 @@ fn publish_twin(client: &Client, service: &Value, pods: &[Arc<Value>]) {
     let Some(known) = client.get(&twin) else {
         let annotations = json!({TRIGGER: trigger(service, pods)});
         let metadata = json!({"name": name, "labels": labels, "annotations": annotations});
-        // Fails and retries as above.
+        // Fails if the namespace terminates, and is retried like the EndpointSlice above.
         let _ = client.create(CONTROLLER, ENDPOINTS, namespace, json!({"metadata": metadata, "subsets": subsets}));
         return;
     };

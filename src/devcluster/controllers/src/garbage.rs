@@ -129,7 +129,7 @@ impl Garbage {
     }
 }
 
-/// The owner references without those with these UIDs; null if none remains.
+/// Returns the owner references except those with these UIDs; null if none remains.
 fn references_without(object: &Value, uids: &[&Value]) -> Value {
     let kept: Vec<Value> = owners(object).iter().filter(|o| !uids.contains(&&o["uid"])).cloned().collect();
     if kept.is_empty() { Value::Null } else { kept.into() }

@@ -1,4 +1,4 @@
-//! Jobs: runs pods to completion and counts each one once.
+//! Jobs: runs pods to completion and counts each pod once.
 //!
 //! A finished pod is listed in `uncountedTerminatedPods`, loses its finalizer, and is then counted. A Job finishes in
 //! two steps: first the criterion (`SuccessCriteriaMet` or `FailureTarget`), then Complete or Failed when no pod is
@@ -123,7 +123,7 @@ struct Round<'a> {
     /// Finished pods with the tracking finalizer.
     succeeded: Vec<&'a Value>,
     failed: Vec<&'a Value>,
-    /// Whether `uncountedTerminatedPods` lists them, so that this reconcile counts them.
+    /// Whether `uncountedTerminatedPods` lists the finished pods, so that this reconcile counts them.
     listed: bool,
     suspended: bool,
 }

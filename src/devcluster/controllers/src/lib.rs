@@ -1,8 +1,8 @@
 //! The controllers of an embedded Kubernetes cluster, and a simulated kubelet.
 //!
-//! They cover Deployments, ReplicaSets, StatefulSets, DaemonSets, Jobs, CronJobs, autoscalers, disruption budgets,
-//! endpoints, quotas, garbage collection, namespaces, volumes, service bindings and Knative Serving, as far as a
-//! rollout needs them. [`start`] runs them on an API server of [`devcluster_apiserver`].
+//! The controllers cover Deployments, ReplicaSets, StatefulSets, DaemonSets, Jobs, CronJobs, autoscalers, disruption
+//! budgets, endpoints, quotas, garbage collection, namespaces, volumes, service bindings and Knative Serving, as far as
+//! a rollout needs them. [`start`] runs them on an API server of [`devcluster_apiserver`].
 //!
 //! One task ([`controller_set`]) reads the event log. Every controller ([`controller`]) enqueues the objects that an
 //! event concerns into the [`work_queue`]. The task then reconciles one object after the other; the writes come back as

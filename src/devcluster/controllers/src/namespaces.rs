@@ -1,4 +1,4 @@
-//! Namespaces: creates their default objects, and deletes their contents before them.
+//! Namespaces: creates their default objects, and deletes the contents of a namespace before the namespace.
 
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// Placeholder of a CA bundle. Each listener of this API server has its own self-signed certificate.
 const AUTHORITY: &str = "-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n";
 
-/// The controller of namespaces, with those that terminate.
+/// The controller of namespaces, and the namespaces that terminate.
 #[derive(Default)]
 pub(super) struct Namespaces {
     terminating: HashSet<String>,

@@ -1,12 +1,12 @@
-//! Simulated pods: a scheduler that places them, and a kubelet that writes their status without containers.
+//! Simulated pods: a scheduler that binds them, and a kubelet that writes their status without containers.
 //!
-//! A pod is placed by default on the one node, runs and is ready; one that does not restart succeeds. The annotation
-//! `devcluster.dev/outcome` of the pod simulates another outcome: `pending` (never placed), `never-ready`,
-//! `image-pull-backoff`, `crash-loop` or `exit:<code>`. [`faults`] detects pods that would fail on any node. A pod that
-//! requests more than the node has is never placed. [`SimulatedOutcome`] sets how containers end.
+//! A pod is scheduled to the only node by default, runs and is ready; a pod that does not restart succeeds. The
+//! annotation `devcluster.dev/outcome` of the pod simulates a different outcome: `pending` (never scheduled),
+//! `never-ready`, `image-pull-backoff`, `crash-loop` or `exit:<code>`. [`faults`] detects pods that would fail on any
+//! node. A pod that requests more than the node has is never scheduled. [`SimulatedOutcome`] sets how containers end.
 //!
-//! Not here: containers; init containers complete immediately. Pods that the node runs are only placed here. Pods with
-//! another `schedulerName` or with scheduling gates are not placed. Resizes and ephemeral containers are in
+//! Not here: containers; init containers complete immediately. Pods that the node runs are only scheduled here. Pods
+//! with a different `schedulerName` or with scheduling gates are not scheduled. Resizes and ephemeral containers are in
 //! [`devcluster_apiserver::kubelet::pod_parts`].
 
 mod faults;
@@ -96,8 +96,8 @@ impl Controller for Pods {
 }
 
 impl Pods {
-    /// Returns the present outcome of a pod with a simulated outcome. Its time counts from the first reconcile that
-    /// found one.
+    /// Returns the present outcome of a pod with a simulated outcome. The time of the simulation counts from the first
+    /// reconcile that found a simulated outcome.
     fn simulated(&mut self, client: &Client, subject: &Subject, pod: &Value, queue: &mut Queue<'_>) -> Option<Outcome> {
         let uid = text(pod, "/metadata/uid");
         let known = self.simulated.get(subject).filter(|(known, _, _)| known == uid);
@@ -114,7 +114,7 @@ impl Pods {
     }
 }
 
-/// Whether the scheduler should place a pod now: it is the default scheduler's, and it has no gates.
+/// Whether the scheduler should bind a pod now: the pod names the default scheduler and has no gates.
 fn is_for_scheduler(pod: &Value) -> bool {
     let gated = pod["spec"]["schedulingGates"].as_array().is_some_and(|gates| !gates.is_empty());
     text(pod, "/spec/schedulerName") == "default-scheduler" && !gated

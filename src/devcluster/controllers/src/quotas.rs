@@ -1,6 +1,6 @@
 //! ResourceQuotas: recounts the usage when objects are deleted, finish or change.
 //!
-//! Admission charges objects when it admits them ([`devcluster_apiserver::quota`]). This controller returns usage that
+//! Admission charges objects when it admits them ([`devcluster_apiserver::quota`]). This controller releases usage that
 //! is no longer needed.
 //!
 //! Invariant: a charge does not trigger a recount, because its object may not be stored yet.

@@ -16,7 +16,7 @@ use devcluster_apiserver::store::Stored;
 
 const SETS: &str = "replicasets.apps";
 const SOURCE: &str = "replicaset-controller";
-/// Maximum number of pods created by one reconcile. Their events trigger the next.
+/// Maximum number of pods created by one reconcile. Their events trigger the next reconcile.
 const BURST: usize = 500;
 /// Delay before a retry after a pod was refused.
 const RETRY: Duration = Duration::from_secs(1);
@@ -133,7 +133,7 @@ fn scale(client: &Client, set: &Value, live: &[&Value]) -> Result<(), Status> {
     Ok(())
 }
 
-/// Selects pods to delete: unplaced ones first, then unready ones, then the youngest.
+/// Selects pods to delete: unscheduled pods first, then unready ones, then the youngest.
 fn spare<'a>(live: &[&'a Value], number: usize) -> Vec<&'a Value> {
     let mut pods = live.to_vec();
     pods.sort_by_key(|pod| {

@@ -9,7 +9,7 @@ use devcluster_apiserver::object::{controller_reference, text};
 
 const REVISIONS: &str = "controllerrevisions.apps";
 
-/// Hashes a template to ten characters without vowels. Each collision yields another hash.
+/// Hashes a template to ten characters without vowels. Each collision yields a different hash.
 pub(super) fn hash(template: &Value, collisions: i64) -> String {
     const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     let digest = Sha256::digest(format!("{template}{collisions}"));

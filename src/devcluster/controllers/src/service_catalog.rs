@@ -1,7 +1,7 @@
 //! Service bindings: makes service instances ready and gives their bindings Secrets with credentials.
 //!
-//! It serves two APIs: the service catalog's, and the later one of SAP's operator. [`FIXTURES`] defines the credentials
-//! of each class and plan. No service runs behind an instance.
+//! The controller serves two APIs: that of the service catalog, and the later API of SAP's operator. [`FIXTURES`]
+//! defines the credentials of each class and plan. No service runs behind an instance.
 //!
 //! Not here: brokers, parameters, transforms of Secrets, and uses of a binding.
 

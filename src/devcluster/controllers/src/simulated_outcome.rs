@@ -31,9 +31,9 @@ struct End {
 /// The outcome of one container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Fate<'a> {
-    /// It exits with a code and a termination message.
+    /// The container exits with a code and a termination message.
     Ends(i64, Option<&'a str>),
-    /// It never starts.
+    /// The container never starts.
     Waits,
 }
 

@@ -1,4 +1,4 @@
-//! Bindings: a scheduler places a pod by one, through `pods/binding` or `bindings`.
+//! Bindings: a scheduler creates a binding to assign a pod to a node, through `pods/binding` or `bindings`.
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -7,12 +7,12 @@ use crate::accounts::token;
 use crate::connections::{core, refused, refusing};
 use crate::world::{World, claim, condition, managers};
 
-/// Creates a pod that no scheduler places.
+/// Creates a pod that no scheduler binds.
 pub(crate) async fn unplaced(w: &World, name: &str) -> Value {
     unplaced_with(w, name, json!({})).await
 }
 
-/// The same with more fields of the spec.
+/// Creates a pod that no scheduler binds, with more fields of the spec.
 pub(crate) async fn unplaced_with(w: &World, name: &str, more: Value) -> Value {
     let mut pod = json!({
         "metadata": {"name": name},
@@ -102,7 +102,7 @@ fn a_pod_of_another_scheduler_or_with_a_gate_waits() {
                 &json!("Scheduling is blocked due to non-empty scheduling gates")
             )
         );
-        // A pod that is placed later shows that the scheduler ignored the others.
+        // A pod that is scheduled later shows that the scheduler ignored the others.
         let pod = json!({"metadata": {"name": "p"}, "spec": {"terminationGracePeriodSeconds": 0, "containers": [{"name": "c", "image": "nginx:1"}]}});
         w.post(&w.path("v1", "pods"), pod).await.code(201);
         let placed = |a: &crate::world::Answer| a.body["spec"]["nodeName"].is_string();

@@ -24,7 +24,7 @@ async fn conditioned(w: &World, policy: &str, expressions: &[&str]) -> Hooks {
     hooks
 }
 
-/// Creates a ConfigMap `x` by a dry run. Returns the answer and the number of webhook calls.
+/// Creates a ConfigMap `x` by a dry run. Returns the response and the number of webhook calls.
 async fn tried(w: &World, hooks: &Hooks, data: Value) -> (Answer, usize) {
     hooks.forget();
     let answer = w.post(&w.maps("?dryRun=All"), labelled("x", data)).await;
@@ -132,7 +132,7 @@ fn conditions_can_ask_what_somebody_may_do() {
             "!authorizer.serviceAccount('default', 'nobody').group('').resource('secrets').check('list').allowed()",
             "authorizer.group('apps').resource('deployments').subresource('scale').name('d').check('get').errored() == false",
         ];
-        // The cost of each expression is high: a real server would refuse three of them in one.
+        // The cost of each expression is high: a real server would refuse three of them in one expression.
         let hooks = conditioned(w, "Fail", &expressions).await;
         let (answer, asked) = tried(w, &hooks, json!({"k": "v"})).await;
         assert_eq!((answer.code, asked), (201, 1), "{}", answer.text);

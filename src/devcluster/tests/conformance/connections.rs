@@ -168,7 +168,7 @@ fn a_webhook_for_namespaced_resources_leaves_others_alone() {
             let asked = hooks.asked_at(path);
             asked.iter().map(|a| a.request()["resource"]["resource"].as_str().unwrap().to_owned()).collect()
         };
-        // For a namespace, the selector matches its own labels.
+        // For a namespace, the selector matches the labels of the namespace itself.
         assert!(of("/v").contains(&"namespaces".to_owned()) && !of("/v").contains(&"configmaps".to_owned()));
         assert!(of("/n").contains(&"configmaps".to_owned()) && !of("/n").contains(&"namespaces".to_owned()));
     });

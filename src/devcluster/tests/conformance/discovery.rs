@@ -64,7 +64,7 @@ fn aggregated_discovery_answers_in_one_call() {
         assert_eq!(w.get_as("/apis", older).await.ok()["kind"], "APIGroupList", "an unknown version is passed over");
         let core = w.get_as("/api", accept).await.ok();
         assert_eq!(core["items"][0]["metadata"].get("name"), None);
-        // Other claims create CRDs concurrently, so the answer may change between two requests, but not every time.
+        // Other claims create CRDs concurrently, so the response may change between two requests, but not every time.
         let mut etag = answer.headers["etag"].to_str().unwrap().to_owned();
         let mut codes = Vec::new();
         while codes.last() != Some(&304) && codes.len() < 20 {

@@ -35,7 +35,7 @@ pub(crate) fn labelled(name: &str, data: Value) -> Value {
 }
 
 /// Waits until a configuration takes effect, about a second on a real server. Creates objects by a dry run until the
-/// answer or the received calls show it.
+/// response or the received calls show the effect.
 pub(crate) async fn settled(w: &World, hooks: &Hooks, done: impl Fn(&crate::world::Answer) -> bool) {
     let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
     loop {

@@ -1,8 +1,8 @@
 //! Claims about the behaviour of the Kubernetes API. Each test is a claim, and its name states it.
 //!
-//! They run over HTTP against the embedded server, or against a real cluster if `MAINSTAY_TEST_KUBECONFIG` names its
-//! kubeconfig. They describe an empty cluster of version 1.36 with a running controller manager. Every claim works in
-//! its own namespace and removes its objects.
+//! The claims run over HTTP against the embedded server, or against a real cluster if `MAINSTAY_TEST_KUBECONFIG` names
+//! its kubeconfig. They describe an empty cluster of version 1.36 with a running controller manager. Every claim works
+//! in its own namespace and removes its objects.
 //!
 //! Not here: fault injection, which a real cluster lacks (`tests/fault_injection.rs`).
 #![expect(clippy::disallowed_methods, clippy::unwrap_used, reason = "a test acts, and has failed where it cannot")]

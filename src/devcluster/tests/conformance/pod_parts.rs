@@ -20,7 +20,7 @@ fn resources(resources: Value) -> Value {
     json!({"spec": {"containers": [{"name": "c", "resources": resources}]}})
 }
 
-/// Creates a pod that no scheduler places, with an init container, requests and limits.
+/// Creates a pod that no scheduler binds, with an init container, requests and limits.
 async fn sized(w: &World, name: &str) -> Value {
     let requests = json!({"cpu": "100m", "memory": "64Mi", "ephemeral-storage": "1Gi"});
     let main = json!({"requests": requests, "limits": {"cpu": "200m", "memory": "128Mi"}});

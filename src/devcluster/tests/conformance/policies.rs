@@ -41,7 +41,7 @@ fn binding(w: &World, fields: Value) -> Value {
     json!({"metadata": {"name": format!("{}-b", w.ns)}, "spec": spec})
 }
 
-/// Creates a policy and its binding, and waits until the answer for a ConfigMap `settling` shows their effect.
+/// Creates a policy and its binding, and waits until the response for a ConfigMap `settling` shows their effect.
 async fn configure(w: &World, fields: Value, bound: Value, settling: Value, counts: impl Fn(&Answer) -> bool) {
     w.forget_later(&format!("{BINDINGS}/{}-b", w.ns));
     w.forget_later(&format!("{POLICIES}/{}", w.ns));
@@ -50,7 +50,7 @@ async fn configure(w: &World, fields: Value, bound: Value, settling: Value, coun
     until(w, settling, counts).await;
 }
 
-/// Creates a ConfigMap by a dry run until the answer is as wanted.
+/// Creates a ConfigMap by a dry run until the response is as wanted.
 async fn until(w: &World, data: Value, wanted: impl Fn(&Answer) -> bool) {
     let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
     loop {

@@ -1,6 +1,6 @@
-//! Proxying to pods: the requests that are proxied, and the answers without a pod.
+//! Proxying to pods: the requests that are proxied, and the responses without a pod.
 //!
-//! Not here: answers of pods, because a server need not reach the pods of another cluster.
+//! Not here: responses of pods, because a server need not reach the pods of another cluster.
 
 use reqwest::Method;
 use serde_json::{Value, json};

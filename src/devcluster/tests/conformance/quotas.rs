@@ -18,7 +18,7 @@ async fn used(w: &World, resource: &str, wanted: &str) {
     w.until(&w.path("v1", "resourcequotas/q"), &format!("{resource} is {wanted}"), done).await;
 }
 
-/// Repeats a request until its answer has this code, because admission observes a quota with a delay.
+/// Repeats a request until its response has this code, because admission observes a quota with a delay.
 async fn heard(code: u16, ask: impl AsyncFn() -> Answer) -> Answer {
     let deadline = tokio::time::Instant::now() + std::time::Duration::from_mins(1);
     loop {

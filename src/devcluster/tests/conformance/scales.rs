@@ -80,7 +80,7 @@ fn a_scale_is_applied_by_its_owner_and_refused_to_others() {
         let object = w.get(&path).await.ok();
         assert_eq!(fields(&object, "app", "Apply"), json!({"f:spec": {"f:replicas": {}}}));
         assert_eq!(object["spec"]["replicas"], 2);
-        // The owner may change it; another applier conflicts.
+        // The owner may change the count; another applier conflicts.
         assert_eq!(w.apply(&at, "app", scale(json!(3))).await.ok()["spec"]["replicas"], 3);
         let told = "conflict with \"app\" with subresource \"scale\"";
         let message = format!("Apply failed with 1 conflict: {told}: .spec.replicas");

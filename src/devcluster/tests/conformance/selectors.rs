@@ -1,11 +1,11 @@
-//! Messages for invalid selectors in all places that accept one.
+//! Messages for invalid selectors in all requests that accept a selector.
 
 use crate::world::claim;
 use reqwest::Method;
 use serde_json::json;
 use std::fmt::Write as _;
 
-/// Percent-encodes a text for a query.
+/// Percent-encodes a string for a query.
 fn encoded(text: &str) -> String {
     text.bytes().fold(String::new(), |mut out, byte| {
         let _ = write!(out, "%{byte:02X}");

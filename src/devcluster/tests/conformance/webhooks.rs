@@ -1,4 +1,4 @@
-//! Admission webhooks: the matching requests, the content of calls, and the effect of answers.
+//! Admission webhooks: the matching requests, the content of calls, and the effect of responses.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -109,7 +109,7 @@ fn webhooks_are_called_by_name_then_in_their_order_and_again_if_needed() {
     });
 }
 
-/// Configures a validating webhook whose answer depends on the object's `data`.
+/// Configures a validating webhook whose response depends on the object's `data`.
 async fn judged(w: &World, policy: &str) -> Hooks {
     let hooks = Hooks::start(|_, review| {
         let object = &review["request"]["object"];

@@ -1,4 +1,4 @@
-//! The environment of a claim: its namespace, requests, answers and watches.
+//! The environment of a claim: its namespace, requests, responses and watches.
 
 use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::time::Duration;
@@ -67,7 +67,7 @@ impl World {
         self.cleanup.lock().push(path.to_owned());
     }
 
-    /// Sends a request. It is retried by `Retry-After` while the server initializes the cache of a new CRD.
+    /// Sends a request, and retries it by `Retry-After` while the server initializes the cache of a new CRD.
     pub(crate) async fn send(&self, method: Method, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
         let deadline = tokio::time::Instant::now() + PATIENCE;
         loop {
@@ -302,7 +302,7 @@ pub(crate) fn timeless(value: &Value) -> Value {
     }
 }
 
-/// An answer of the API.
+/// A response of the API.
 pub(crate) struct Answer {
     /// HTTP status.
     pub(crate) code: u16,

@@ -1,4 +1,4 @@
-//! Answers and bodies in YAML.
+//! Responses and bodies in YAML.
 
 use crate::world::{Answer, World, claim};
 use reqwest::Method;
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 const YAML: &[(&str, &str)] = &[("Accept", "application/yaml")];
 
-/// Parses a YAML answer.
+/// Parses a YAML response.
 #[track_caller]
 fn read(answer: &Answer) -> Value {
     assert_eq!(answer.headers["content-type"], "application/yaml", "{}", answer.text);

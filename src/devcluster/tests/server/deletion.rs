@@ -1,4 +1,4 @@
-//! Deletion: preconditions, finalizers and answers.
+//! Deletion: preconditions, finalizers and responses.
 
 use crate::world::{MAPS, World, version};
 use serde_json::json;

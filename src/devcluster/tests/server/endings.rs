@@ -161,7 +161,7 @@ async fn a_process_that_a_killed_cluster_left_is_found_by_the_next() {
     let records = directory.path().join("node-252/processes");
     std::fs::create_dir_all(&records).unwrap();
     std::fs::write(records.join(left.id().to_string()), begun).unwrap();
-    // A process with the same PID as a dead one, but another start time.
+    // A process with the same PID as a dead process, but a different start time.
     let mut other = isolated("sleep");
     let mut other = std::os::unix::process::CommandExt::process_group(&mut other, 0).arg("1000").spawn().unwrap();
     std::fs::write(records.join(other.id().to_string()), "1").unwrap();

@@ -372,7 +372,7 @@ async fn an_object_that_could_not_be_read_back_is_not_stored() {
     let path = format!("{widgets}/x");
     let deeper = json!([{"op": "add", "path": format!("/spec/free{}/b", "/a".repeat(59)), "value": nested(60)}]);
     world.ask("PATCH", &path, "application/json-patch+json", "", deeper.to_string()).await.expect(422);
-    // Each operation copies the whole into its own deepest level.
+    // Each operation copies the whole spec into its own deepest level.
     let grow: Value = (0..400)
         .map(|n| json!({"op": "copy", "from": "/spec", "path": format!("/spec/free{}/b", "/b/free".repeat(n))}))
         .collect();

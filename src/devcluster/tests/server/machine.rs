@@ -28,12 +28,12 @@ impl Machine {
         Self::with(|_| {})
     }
 
-    /// The same with changed options of the node.
+    /// Starts a cluster with controllers and a node, with changed options of the node.
     pub(crate) fn with(change: impl FnOnce(&mut NodeOptions)) -> Self {
         Self::with_options(change, |_| {})
     }
 
-    /// The same with changed options of the cluster, too.
+    /// Starts a cluster with controllers and a node, with changed options of both.
     pub(crate) fn with_options(
         change: impl FnOnce(&mut NodeOptions),
         change_cluster: impl FnOnce(&mut Options),

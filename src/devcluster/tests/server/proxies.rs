@@ -78,7 +78,7 @@ async fn machine() -> Machine {
     machine
 }
 
-/// Waits until the proxy returns the pod's answer.
+/// Waits until the proxy returns the pod's response.
 async fn until_served(world: &World, proxy: &str) {
     let mut changes = world.server.subscribe();
     while world.get(&format!("{proxy}/")).await.code != 200 {
@@ -201,7 +201,7 @@ async fn an_answer_without_end_ends_with_its_reader() {
     stream.write_all(request.as_bytes()).unwrap();
     stream.read_exact(&mut vec![0; 1 << 20]).unwrap();
     drop(stream);
-    // The program notices it and writes its termination message.
+    // The program notices the closed connection and writes its termination message.
     let begun = std::time::Instant::now();
     loop {
         let words = glob_last_words(machine.directory.path());

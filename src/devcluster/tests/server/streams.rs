@@ -94,7 +94,7 @@ async fn a_port_leads_to_the_program_of_the_pod() {
         let answer = tokio::task::spawn_blocking(move || {
             let mut child = command.spawn().unwrap();
             let mut first = String::new();
-            // Kept open, because it writes a line per connection.
+            // Standard output is kept open, because `kubectl` writes a line per connection.
             let mut written = BufReader::new(child.stdout.take().unwrap());
             written.read_line(&mut first).unwrap();
             let port: u16 = first.split(':').nth(1).and_then(|rest| rest.split(' ').next()).unwrap().parse().unwrap();

@@ -15,7 +15,7 @@ pub(crate) struct World {
     pub(crate) server: Cluster,
 }
 
-/// An answer.
+/// A response.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) code: u16,

@@ -13,18 +13,18 @@ use tokio::sync::Notify;
 /// The names in the certificate.
 const NAMES: [&str; 2] = ["127.0.0.1", "judge.default.svc"];
 
-/// The answer of a webhook.
+/// The response of a webhook.
 #[derive(Clone, Debug)]
 pub(crate) struct Reply {
     /// HTTP status.
     pub(crate) code: u16,
     /// Body.
     pub(crate) body: String,
-    /// Delay before the answer.
+    /// Delay before the response.
     pub(crate) delay: Duration,
-    /// Notification to wait for before the answer.
+    /// Notification to wait for before the response.
     pub(crate) held: Option<Arc<Notify>>,
-    /// Whether it closes the connection.
+    /// Whether the server closes the connection after the response.
     pub(crate) closes: bool,
 }
 
@@ -55,7 +55,7 @@ pub(crate) struct Hooks {
     asked: Arc<Mutex<Vec<Asked>>>,
 }
 
-/// Returns an answer that allows the request, with more fields.
+/// Returns a response that allows the request, with more fields.
 pub(crate) fn allow(review: &Value, more: Value) -> Reply {
     let mut response = json!({"uid": review["request"]["uid"], "allowed": true});
     for (field, value) in more.as_object().into_iter().flatten() {
@@ -70,7 +70,7 @@ pub(crate) fn respond(response: &Value) -> Reply {
     Reply { code: 200, body: body.to_string(), delay: Duration::ZERO, held: None, closes: false }
 }
 
-/// Returns an answer with a JSON patch.
+/// Returns a response with a JSON patch.
 pub(crate) fn patch(review: &Value, operations: Value) -> Reply {
     allow(review, json!({"patchType": "JSONPatch", "patch": STANDARD.encode(operations.to_string())}))
 }

@@ -1,8 +1,9 @@
-//! Takes over fields of former field managers: before the first apply of an object, and after it for those that are
-//! left. Takes over aliases (fields that the server derives from a removed field) before each apply.
+//! Takes over fields of former field managers: before the first apply of an object, and after it for fields that
+//! remain. Takes over aliases (fields that the server derives from a removed field) before each apply.
 //!
 //! Invariant: `managedFields` are rewritten only at the resource version that was read.
-//! Invariant: fields that the server refuses to remove return to their former manager; the rest is applied.
+//! Invariant: fields that the server refuses to remove return to their former manager. The rest of the object is
+//! applied.
 //! Invariant: if no field is left, the takeover costs no extra request.
 //!
 //! Not here: which fields are taken over (`adoption`, `aliases`).
@@ -33,9 +34,9 @@ const NO_CONTENT: [&str; 4] = ["apiVersion", "kind", "metadata", "status"];
 /// Fields of the metadata that a preview compares.
 const METADATA: [&str; 4] = ["labels", "annotations", "finalizers", "ownerReferences"];
 
-/// Fields to remove after an apply.
+/// Fields that an apply left in the object and that a further apply removes.
 struct Left {
-    /// `managedFields` rewritten so that the next apply removes the fields.
+    /// The rewritten `managedFields`, with which the next apply removes the fields.
     entries: Value,
     /// The fields.
     fields: Fields,
@@ -61,8 +62,8 @@ impl Left {
 }
 
 impl Writer {
-    /// Takes over the fields of former managers before the first apply. Returns the new version if the step expects
-    /// one.
+    /// Takes over the fields of former managers before the first apply. Returns the new resource version if the step
+    /// expects a version.
     pub(super) async fn take_over(&self, step: &Step, body: &Value) -> Result<Option<String>, Error> {
         let Expect::Version { version, managed_fields } = &step.expect else { return Ok(None) };
         let (desired, now) = (&step.desired, self.now().to_string());
@@ -74,8 +75,9 @@ impl Writer {
         Ok(Some(version))
     }
 
-    /// Claims aliases that the apply of `body` makes stale, so that it removes them. Returns the versions before and
-    /// after. If the object changes meanwhile, they are removed after the apply.
+    /// Claims the aliases that become stale by the apply of `body`, so that this apply removes them. Returns the
+    /// versions before and after. If the object changes in the meantime, the aliases are removed after the apply
+    /// instead.
     pub(super) async fn claim_aliases(&self, desired: &Desired, body: &Value) -> Result<Option<GivenUp>, Error> {
         if !aliases::are_in(&desired.key) || !self.store().may_leave_aliases(&desired.key, body) {
             return Ok(None);
@@ -95,8 +97,8 @@ impl Writer {
         }
     }
 
-    /// Applies after the takeover, and repeats while fields are left. Returns taken fields if the server refuses to
-    /// remove them.
+    /// Applies after the takeover, and repeats while fields remain. If the server refuses to remove taken fields, their
+    /// managers get them back.
     pub(super) async fn apply_all(&self, owner: &Owner, step: &Step, body: &mut Value) -> Result<InPlace, Error> {
         let desired = &step.desired;
         let applied = self.apply(desired, body, None, Collisions::MakeWay).await;
@@ -130,7 +132,7 @@ impl Writer {
         Err(error)
     }
 
-    /// Returns fields to their former managers: those that `causes` name, or all. Returns the new version of the
+    /// Returns fields to their former managers: those at the paths in `causes`, or all. Returns the new version of the
     /// object.
     async fn give_back(&self, desired: &Desired, taken: &TakeOver, causes: &[&str]) -> Result<Option<String>, Error> {
         let Some(live) = self.read(desired).await? else { return Ok(None) };
@@ -140,7 +142,7 @@ impl Writer {
         Ok(Some(resource_version(&rewritten).to_owned()))
     }
 
-    /// Takes over fields that are left after an apply and stale aliases, then applies again.
+    /// Takes over stale aliases and the fields that remain after an apply, then applies again.
     async fn take_over_left(
         &self,
         owner: &Owner,
@@ -186,13 +188,13 @@ impl Writer {
                 }
                 (Err(error), _) => return Err(error),
             }
-            // A field that is back at once is set by the server or a webhook at each write.
+            // A field that reappears after its removal is set by the server or a webhook at each write.
             (read, with_aliases) = (None, false);
         }
         Ok(applied)
     }
 
-    /// Dry-runs the removal of fields that are left `after` a dry-run apply, and returns the object.
+    /// Dry-runs the removal of fields that remain in `after`, the result of a dry-run apply, and returns the object.
     pub(super) async fn without_left(&self, step: &Step, body: &Value, before: &Value, after: Value) -> Value {
         let desired = &step.desired;
         let Some(left) = Left::of(step, body, &after, true, "") else { return after };

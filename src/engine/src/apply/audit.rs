@@ -1,10 +1,10 @@
 //! Audits one object: compares the result of a dry-run apply with the stored state.
 //!
-//! The dry run names the resource version that the store has, so one request is enough if each change was seen. An
-//! equal answer confirms the object. After a conflict it is read, and the result is handled like a watch event.
+//! The dry run contains the stored resource version, so one request is enough if the watch showed each change. An equal
+//! response confirms the object. After a conflict, the object is read, and the result is handled like a watch event.
 //!
 //! Invariant: an audit writes nothing. The drift loop reverts or reports its findings.
-//! Invariant: a change that the watch shows meanwhile is not a finding.
+//! Invariant: a change that the watch shows during the audit is not a finding.
 //!
 //! Not here: the schedule of audits (`managed::audit`, `drift`).
 
@@ -65,7 +65,7 @@ impl Writer {
         let (namespace, name) = (desired.key.namespace.as_deref(), &*desired.key.name);
         let mut body = desired.body();
         if desired.ignored.is_some() {
-            // The live values of ignored fields may have to be sent.
+            // The apply may have to contain the live values of ignored fields.
             let Some(live) = self.cluster().get(&desired.kind, namespace, name).await? else {
                 return self.is_missed(audit, None).await;
             };
@@ -98,7 +98,8 @@ impl Writer {
         answer.map_err(|error| error.about(&audit.desired.object))
     }
 
-    /// Handles an object with another version, or a missing one: a finding if it drifted and no watch shows it.
+    /// Handles an object that has a different version or is missing. This is a finding if the object drifted and no
+    /// watch shows it.
     async fn is_missed(&self, audit: &Audit, live: Option<Value>) -> Result<Answer, Error> {
         let key = &audit.desired.key;
         let verdict = live.as_ref().map(|live| self.store().judge(key, live, self.now()));
@@ -131,8 +132,8 @@ impl Writer {
         }
     }
 
-    /// Handles an apply that would change an unchanged object, such as after a change of a webhook. If two answers
-    /// differ, as with a timestamp, no apply would settle the object, and the audit is refused.
+    /// Handles an apply that would change an unchanged object, such as after a change of a webhook. If two responses
+    /// differ, as with a timestamp, no apply would settle the object, and the audit ends as refused.
     async fn would_change(&self, audit: &Audit, body: &Value, answer: &Value) -> Result<Answer, Error> {
         let desired = &audit.desired;
         let (namespace, name) = (desired.key.namespace.as_deref(), &*desired.key.name);
@@ -147,7 +148,7 @@ impl Writer {
             return Ok(Answer::Ended(Audited::Confirmed));
         }
         let fields = differences.into_iter().map(|difference| difference.path).collect::<Vec<_>>();
-        // A timestamp may have a resolution of one second.
+        // Waits a second, because a timestamp may have a resolution of one second.
         tokio::time::sleep(SHOWN_WITHIN).await;
         let again = match self.answer_to(audit, body).await {
             Err(error) if error.is_conflict() || error.is_not_found() => return Ok(Answer::Changed),
@@ -156,7 +157,7 @@ impl Writer {
         let view = |answer: &Value| projection::digest(&desired.view(answer), &audit.known.empty_containers);
         if view(&again) != view(answer) {
             let fields = few(shown_fields(desired, fields)).join(", ");
-            let cause = format!("the answer is another one each time ({fields}), so no apply would settle it");
+            let cause = format!("every dry run returns different values ({fields}), so an apply cannot converge");
             return Ok(Answer::Ended(Audited::Refused { owner: audit.owner.clone(), cause }));
         }
         let differing = Differing { fields, changes: Vec::new(), who: UNKNOWN.to_owned() };
@@ -190,12 +191,12 @@ impl Writer {
 
 /// The outcome of an audit whose request failed.
 fn unanswered(owner: Owner, error: &Error, sent: Instant) -> Audited {
-    // A failing webhook also causes a 500 as long as it is broken.
+    // A broken webhook also causes a 500 response to each request.
     if is_overloaded(error, true) {
         return Audited::Unanswered(ServerLoad::Overloaded { sent, retry_after: error.retry_after() });
     }
     if error.code().is_none() {
-        // A connection error says nothing about the object.
+        // A connection error does not show whether the object has drifted.
         return Audited::Passed;
     }
     Audited::Refused { owner, cause: error.cause_text() }

@@ -8,11 +8,11 @@ use mainstay_object::Owner;
 /// The outcome of an audit.
 #[derive(Clone, Debug)]
 pub(crate) enum Audited {
-    /// The object is as it was last applied.
+    /// The object is in the state of its last apply.
     Confirmed,
     /// The object drifted and no watch event had shown it. The drift loop reverts or reports it.
     Different,
-    /// The server refuses the dry run or answers it differently each time.
+    /// The server rejects the dry run or gives a different response each time.
     Refused {
         /// The owner of the object.
         owner: Owner,

@@ -1,7 +1,7 @@
-//! Deletes objects, in the state that was judged or not at all.
+//! Deletes objects, but only in the state that was checked.
 //!
-//! Invariant: a deletion has the UID and the resource version of the judged object as preconditions. After a conflict
-//! the object is read and judged again, at most five times. Then the conflict is returned, and the caller retries.
+//! Invariant: a deletion has the UID and the resource version of the checked object as preconditions. After a conflict,
+//! the object is read and checked again, at most five times. Then the conflict is returned, and the caller retries.
 //!
 //! Not here: permission to delete (`managed::deletion`, `managed::replacement`, `rerun`).
 
@@ -16,7 +16,7 @@ use mainstay_object::Key;
 /// Maximum number of repeated reads after conflicts.
 const LOOKS_AGAIN: usize = 5;
 
-/// The version of an object that was judged.
+/// The version of an object that was checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Version {
     /// The UID.
@@ -27,10 +27,10 @@ pub struct Version {
 
 /// An object or its metadata, read before a deletion.
 pub trait Found: Sized + Send {
-    /// Reads it; `None` if it does not exist.
+    /// Reads the object; `None` if it does not exist.
     fn look(cluster: &Cluster, kind: &Kind, key: &Key) -> impl Future<Output = Result<Option<Self>, Error>> + Send;
 
-    /// Returns its version.
+    /// Returns the version of the object.
     fn version(&self) -> Version;
 }
 
@@ -66,16 +66,16 @@ pub enum Deleted<F, K> {
     Kept(K),
     /// The object was deleted.
     Done {
-        /// Whether it is gone or terminating.
+        /// Whether the object is gone or terminating.
         removal: Removal,
-        /// The object as it was read; `None` if the judged version was still current.
+        /// The object as it was read; `None` if the `judged` version was still current.
         found: Option<F>,
     },
 }
 
 impl Writer {
-    /// Deletes an object without an owner in the store, if `judge` permits. `judged` is a version that was permitted
-    /// already; the object is read only if it changed since.
+    /// Deletes an object without an owner in the store, if `judge` permits. `judged` is a version that `judge` already
+    /// permitted; the object is read only if it has changed since then.
     pub async fn delete_unowned<K>(
         &self,
         kind: &Kind,
@@ -87,8 +87,8 @@ impl Writer {
         self.delete_as_found(kind, key, judged, judge).await
     }
 
-    /// Deletes an object if `judge` permits. `judged` is a version that was permitted already; the object is read only
-    /// if it changed since. The caller holds the object's lock.
+    /// Deletes an object if `judge` permits. `judged` is a version that `judge` already permitted; the object is read
+    /// only if it has changed since then. The caller holds the object's lock.
     pub async fn delete_as_found<F: Found, K>(
         &self,
         kind: &Kind,
@@ -99,7 +99,7 @@ impl Writer {
         self.delete_with(kind, key, judged, judge, Propagation::Background).await
     }
 
-    /// Deletes an object after its dependents.
+    /// Deletes an object after its dependents (foreground deletion).
     pub(super) async fn delete_last<F: Found, K>(
         &self,
         kind: &Kind,

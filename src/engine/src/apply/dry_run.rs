@@ -40,7 +40,7 @@ pub enum DryRun {
         /// The object after the apply.
         after: Value,
     },
-    /// The object would be deleted and created again, which this setting allows.
+    /// The object would be replaced, which this setting allows.
     Replaced(AllowedBy),
     /// An immutable field differs, and a replacement is not allowed.
     Immutable(Error, Denied),
@@ -65,7 +65,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Returns the effect of a step on the object that was `seen`; `None` if there was none.
+    /// Returns the effect of a step on the object `seen`; `None` means that no object was seen.
     pub async fn dry_run(&self, owner: &Owner, step: &Step, seen: Option<&Value>) -> DryRun {
         let outcome = self.try_apply(owner, step, seen.cloned()).await;
         outcome.unwrap_or_else(|error| DryRun::Failed(error.about(&step.desired.object)))

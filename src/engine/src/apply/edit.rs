@@ -32,8 +32,8 @@ pub(super) struct Edit {
 }
 
 impl Edit {
-    /// Describes the differences between the live and the desired object; `None` stands for a deleted object. `over`
-    /// is the manager to name if no difference has one.
+    /// Describes the differences between the live and the desired object; `None` stands for a deleted object. `over` is
+    /// the manager to report if no difference has one.
     pub(super) fn of(desired: &Desired, differences: Option<Vec<Difference>>, over: Option<String>) -> Self {
         let fields = match &differences {
             None => vec![WHOLE_OBJECT.to_owned()],
@@ -115,7 +115,7 @@ pub(super) fn few(mut fields: Vec<String>) -> Vec<String> {
     fields
 }
 
-/// The fields of a failed revert: those that we lost to other managers, or those that the error names.
+/// The fields of a failed revert: those that other managers took from Mainstay, or those that the error reports.
 pub(super) fn fields_not_put_back(desired: &Desired, live: Option<&Value>, error: &Error) -> Vec<String> {
     let mut fields = live.map(|live| collision::lost(&desired.body_over(live), live)).unwrap_or_default();
     if fields.is_empty() {

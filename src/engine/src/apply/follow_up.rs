@@ -19,11 +19,11 @@ pub enum FollowUp {
     Watch(Arc<Kind>),
     /// List a watched kind again.
     List(KindId),
-    /// List the objects of one owner again.
+    /// List the objects of one owner.
     ListOwner(Owner),
-    /// List the objects of one owner again, for this kind and label value.
+    /// List the objects of one owner, for this kind and label value.
     ListKind(Owner, Arc<Kind>, Arc<str>),
-    /// End the watch of a kind.
+    /// Stop the watch of a kind.
     EndWatch(KindId),
     /// Watch one object by name until the token is cancelled or the object may be changed again.
     WatchByName(Arc<Kind>, Key, CancellationToken),
@@ -35,8 +35,8 @@ pub enum FollowUp {
     Learn(ServerLoad),
 }
 
-/// The subject of a follow-up. A newer follow-up replaces the waiting one for the same subject. So their number is
-/// bounded by that of the managed objects, and the writer never waits for the loop.
+/// The subject of a follow-up. A newer follow-up replaces the waiting one for the same subject. So the number of
+/// subjects is bounded by that of the managed objects, and the writer never waits for the loop.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Subject {
     Watch(KindId),
@@ -45,14 +45,14 @@ pub(super) enum Subject {
     ListKind(Owner, KindId, Arc<str>),
     EndWatch(KindId),
     WatchByName(Key),
-    /// Only the newest generation counts.
+    /// Only the newest generation is reverted.
     Revert(Key),
     LookNow(Key),
-    /// Only the last delay of an object counts.
+    /// Only the last delay of an object applies.
     LookLater(Key),
-    /// Answers under normal load.
+    /// Responses under normal load.
     Answered,
-    /// Answers under overload, by their `Retry-After`: no answer hides a longer one.
+    /// Responses under overload, by their `Retry-After`, so that none hides a response with a longer one.
     Overloaded(Option<Duration>),
 }
 
@@ -73,7 +73,7 @@ impl FollowUp {
         }
     }
 
-    /// Returns the subjects whose waiting follow-ups are obsolete. The end of a watch goes before a later start.
+    /// Returns the subjects whose waiting follow-ups become obsolete. The end of a watch is kept before a later start.
     fn obsolete(&self) -> Vec<Subject> {
         match self {
             Self::EndWatch(kind) => {

@@ -1,8 +1,8 @@
-//! Ignored fields (`spec.ignore`): releases our ownership of them before an apply omits them and after a creation.
-//! Otherwise the apply would remove them.
+//! Ignored fields (`spec.ignore`). Releases Mainstay's ownership of them after a creation, and before an apply omits
+//! them. Otherwise the apply would remove the fields.
 //!
 //! Invariant: an object without ignored fields costs no request. One with ignored fields costs a read for each apply of
-//! a commit. It costs a write if we owned one of them.
+//! a commit, and a write if Mainstay owned one of them.
 
 use std::borrow::Cow;
 
@@ -24,7 +24,7 @@ pub(super) struct GivenUp {
 
 impl Writer {
     /// Gives up ignored fields of the live object, and sets `body` to the apply for it. Without a live object, sets
-    /// `body` to the creation and returns `None`. Reads the object unless it was `seen`.
+    /// `body` to the creation and returns `None`. Reads the object unless it is in `seen`.
     pub(super) async fn settle_ignored(
         &self,
         desired: &Desired,
@@ -63,17 +63,17 @@ impl Writer {
         body
     }
 
-    /// Gives up ignored fields after an apply and returns the new object. If that fails, the next apply gives them up.
+    /// Gives up ignored fields after an apply and returns the new object. If that fails, the next apply tries again.
     pub(super) async fn give_up_applied(&self, desired: &Desired, answer: Value) -> Value {
         if desired.ignored.is_none() || desired.given_up(&answer).is_none() {
             return answer;
         }
         let given_up = self.give_up_ignored(desired, answer.clone()).await;
-        // Another object may have this name by then.
+        // In the meantime, a different object may have this name.
         given_up.ok().filter(|now| uid(now) == uid(&answer)).unwrap_or(answer)
     }
 
-    /// Gives up ignored fields that we own. Returns the object after that.
+    /// Gives up the ignored fields that Mainstay owns. Returns the object after that.
     async fn give_up_ignored(&self, desired: &Desired, mut live: Value) -> Result<Value, Error> {
         let (namespace, name) = (desired.key.namespace.as_deref(), &*desired.key.name);
         let mut attempts = 0;

@@ -1,4 +1,4 @@
-//! Server load as shown by the answer to a write or dry run.
+//! Server load as shown by the response to a write or dry run.
 
 use std::time::{Duration, Instant};
 
@@ -9,23 +9,24 @@ use mainstay_cluster::{Cause, Error};
 pub enum ServerLoad {
     /// A write succeeded.
     Answered {
-        /// When it was sent.
+        /// When the write was sent.
         sent: Instant,
         /// Reverts in flight at that time, including this one.
         in_flight: usize,
-        /// When it was answered.
+        /// When the response arrived.
         at: Instant,
     },
     /// The server is overloaded.
     Overloaded {
         /// When the first request was sent.
         sent: Instant,
-        /// The `Retry-After` of the answer.
+        /// The `Retry-After` of the response.
         retry_after: Option<Duration>,
     },
 }
 
-/// Whether a request failed because of overload. A 500 counts only the first time for an object (`again` is false).
+/// Whether a request failed because of overload. A 500 is a sign of overload only at the first failure of an object
+/// (`again` is false).
 pub(super) fn is_overloaded(error: &Error, again: bool) -> bool {
     match error.code() {
         Some(code) => code == 429 || code > 500 || (code == 500 && !again),

@@ -25,8 +25,8 @@ use mainstay_object::{Digest, Key, Owner};
 const ACCEPTED: usize = 256;
 
 impl Writer {
-    /// Sets the policy of an owner. `history` comes from its status and counts only on the first call. Returns whether
-    /// the policy changed.
+    /// Sets the policy of an owner. `history` comes from the owner's status and is used only on the first call. Returns
+    /// whether the policy changed.
     pub fn set_policy(&self, owner: &Owner, policy: Policy, history: History) -> bool {
         let is_changed = self.store().set_policy(owner, policy, history);
         if is_changed {
@@ -46,8 +46,8 @@ impl Writer {
         is_changed
     }
 
-    /// Sets the health rules of an owner. The store has no whole objects, so kinds whose health may change are listed
-    /// again.
+    /// Sets the health rules of an owner. The store does not contain whole objects, so kinds whose health may change
+    /// are listed again.
     pub fn set_health_rules(&self, owner: &Owner, rules: &Arc<HealthRules>) {
         let kinds = self.store().set_health_rules(owner, rules);
         for (kind, label) in kinds {
@@ -55,7 +55,7 @@ impl Writer {
         }
     }
 
-    /// Retries failed reverts at once.
+    /// Retries failed reverts immediately.
     fn retry_failed(&self, owner: &Owner) {
         let failed = self.store().failed_of(owner);
         for key in failed {
@@ -66,7 +66,7 @@ impl Writer {
         }
     }
 
-    /// Whether an object is created with another desired state once it is gone.
+    /// Whether an object is recreated with a different desired state once it is gone.
     pub fn has_successor(&self, key: &Key) -> bool {
         self.store().successor(key).is_some()
     }
@@ -80,8 +80,8 @@ impl Writer {
         }
     }
 
-    /// Sets the autoscalers in the manifests of an owner. Their workloads keep a replica count that leaves the
-    /// manifest.
+    /// Sets the autoscalers in the manifests of an owner. Their workloads keep the replica count when it is removed
+    /// from the manifest.
     pub fn expect_autoscalers(&self, owner: &Owner, desired: &[Arc<Desired>]) {
         self.store().expect_autoscalers(owner, desired);
     }
@@ -115,7 +115,7 @@ impl Writer {
         }
     }
 
-    /// Returns the digest of an object's stored manifest if it needs no apply: it is applied, paused or being
+    /// Returns the digest of an object's stored manifest if the object needs no apply: it is applied, paused or being
     /// reverted.
     pub fn kept_source(&self, owner: &Owner, key: &Key) -> Option<Digest> {
         let store = self.store();
@@ -150,7 +150,7 @@ impl Writer {
         self.store().get(key).is_some_and(|managed| managed.phase.pause().is_some())
     }
 
-    /// Removes an object that is gone or not ours any more.
+    /// Removes an object that is gone or no longer belongs to this owner.
     pub fn remove(&self, owner: &Owner, key: &Key) {
         self.store().remove(owner, key);
     }
@@ -179,13 +179,13 @@ impl Writer {
         self.store().memory.admit(owner, resource, expected)
     }
 
-    /// Queues an owner that did not fit into memory. Returns the limit in bytes with which it would fit after earlier
-    /// ones.
+    /// Queues an owner that did not fit into memory. Returns the limit, in bytes, with which it would fit after the
+    /// owners that are before it in the queue.
     pub fn wait_for_memory(&self, owner: &Owner, waiting: Waiting) -> usize {
         self.store().memory.wait(owner, waiting)
     }
 
-    /// Ends the wait of an owner for memory.
+    /// Removes an owner from the queue for memory.
     pub fn end_memory_wait(&self, owner: &Owner) {
         self.store().memory.end_wait(owner);
     }
@@ -202,7 +202,7 @@ impl Writer {
         self.end_idle_watches();
     }
 
-    /// Ends watches of kinds without stored objects.
+    /// Stops watches of kinds without stored objects.
     pub fn end_idle_watches(&self) {
         let mut store = self.store();
         for kind in store.end_idle_watches() {
@@ -217,8 +217,8 @@ impl Writer {
         self.store().summary(owner, clock)
     }
 
-    /// Returns objects whose revert failed at least twice, with the cause. A single failure is usually over before it
-    /// is read.
+    /// Returns objects whose revert failed at least twice, with the cause. Most single failures are over before a user
+    /// reads them.
     pub fn not_put_back(&self, owner: &Owner) -> Vec<(Key, String)> {
         let store = self.store();
         let keys = store.objects.tally(owner).into_iter().flat_map(|tally| tally.about(Topic::NotPutBack));

@@ -1,7 +1,7 @@
 //! Deletes objects that are no longer desired, and releases those that stay.
 //!
-//! Invariant: an object is deleted only in the state that [`may_delete`] or [`may_delete_child`] judged. No other write
-//! to it is in flight at that time.
+//! Invariant: an object is deleted only in the state that [`may_delete`] or [`may_delete_child`] checked. No other
+//! write to the object is in flight at that time.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -28,9 +28,9 @@ const TRIES: usize = 3;
 /// The outcome of a prune.
 #[derive(Debug)]
 pub enum Pruned {
-    /// The object is gone or no longer ours, so it leaves the inventory.
+    /// The object is gone or no longer belongs to the owner, so it is removed from the inventory.
     Gone {
-        /// Whether this prune deleted it.
+        /// Whether this prune deleted the object.
         deleted: bool,
     },
     /// The object is being deleted.
@@ -42,7 +42,7 @@ pub enum Pruned {
     },
     /// The object stays, with the reason.
     Kept(Kept),
-    /// Another owner desires the object by now, so it stays.
+    /// Another owner now desires the object, so it stays.
     Wanted,
     /// The deletion failed.
     Failed(Error),
@@ -50,8 +50,8 @@ pub enum Pruned {
 
 impl Writer {
     /// Prunes objects in reverse apply order; `done` receives each outcome. `label` is the owner's label value.
-    /// `is_wanted` is called right before each deletion, because another owner may desire the object since the plan
-    /// was made.
+    /// `is_wanted` is called right before each deletion, because another owner may have started to desire the object
+    /// after the plan was made.
     pub async fn prune(
         &self,
         label: &str,
@@ -91,7 +91,7 @@ impl Writer {
     ) -> Result<Pruned, Error> {
         // A kind that is not served any more has no objects.
         let Some(kind) = self.kind_of(key, entry).await? else { return Ok(Pruned::Gone { deleted: false }) };
-        // Another owner may desire the object since the last check, so each check asks again.
+        // Each check asks again, because another owner may have started to desire the object.
         let judge = |live: Live<'_>| match self.may_delete(key, live, label, entry, permission) {
             Deletion::Allowed if is_wanted(key) => Err(Pruned::Wanted),
             Deletion::Allowed => Ok(()),
@@ -104,7 +104,7 @@ impl Writer {
                 let meta = live.get("metadata").cloned().unwrap_or_default();
                 match serde_json::from_value::<ObjectMeta>(meta) {
                     Ok(meta) => judge(Live::Whole(&meta, live)),
-                    // Metadata that does not parse proves no ownership.
+                    // Metadata that cannot be parsed is no proof of ownership.
                     Err(_) => Err(Pruned::Kept(Kept::Unproven)),
                 }
             };
@@ -138,8 +138,8 @@ impl Writer {
     }
 
     /// Deletes a child of a Function and forgets it. The child must still have this UID; `function` is the UID of the
-    /// Function. `judged` is the version that the watch showed; the child is read only if it changed since. Returns
-    /// the reason if the child is kept.
+    /// Function. `judged` is the version that the watch showed; the child is read only if it has changed since then.
+    /// Returns the reason if the child is kept.
     pub async fn delete_child(
         &self,
         (owner, function): (&Owner, &str),
@@ -160,8 +160,8 @@ impl Writer {
         Ok(if let Deleted::Kept(why) = deleted { why } else { None })
     }
 
-    /// Releases objects: removes the label and our field ownership, and changes no other field. `done` receives each
-    /// outcome.
+    /// Releases objects: removes the label and Mainstay's field ownership, and changes no other field. `done` receives
+    /// each outcome.
     pub async fn release(
         &self,
         label: &str,

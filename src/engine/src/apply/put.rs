@@ -1,4 +1,4 @@
-//! Applies of commits and Functions: writes the desired state and keeps it from then on.
+//! Applies of commits and Functions: writes the desired state and, from then on, enforces it.
 //!
 //! Invariant: an apply of a new object never overwrites an object that another client created under that name.
 //! Invariant: every apply of a managed object goes through [`Writer::put`], [`Writer::revert`] or
@@ -28,7 +28,7 @@ use mainstay_object::{Digest, Key, Owner, is_established};
 const AT_ONCE: usize = 16;
 /// Longest wait for a CustomResourceDefinition to be established.
 const ESTABLISHED_WITHIN: Duration = Duration::from_secs(30);
-/// A resource version that no object has: the largest revision of etcd.
+/// A resource version that no object can have: the largest revision of etcd.
 const NO_VERSION: &str = "9223372036854775807";
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
@@ -48,9 +48,9 @@ pub struct Step {
 pub enum Expect {
     /// An object that is already managed for this owner.
     Ours,
-    /// No object. An existing one stays unchanged.
+    /// No object. An existing object stays unchanged.
     Absent,
-    /// An unmanaged object. The apply adopts it only at this version.
+    /// An unmanaged object. The apply adopts the object only at this version.
     Version {
         /// The resource version that was read.
         version: String,
@@ -70,9 +70,9 @@ pub enum Change {
     Unchanged,
     /// The object is paused and stays unchanged.
     Paused,
-    /// The object is being deleted. It is created again once it is gone.
+    /// The object is being deleted. It is recreated once it is gone.
     Terminating,
-    /// Another owner or client has an object of this name, or the owner is not known any more.
+    /// Another owner or client has an object of this name, or the owner is no longer known.
     Anothers,
 }
 
@@ -139,7 +139,7 @@ impl Writer {
         stream::iter(puts).buffer_unordered(AT_ONCE)
     }
 
-    /// Applies an object for its owner and stores the answer as its last apply.
+    /// Applies an object for its owner and stores the response as its last apply.
     pub async fn put(&self, owner: &Owner, step: &Step) -> Result<Put, Error> {
         self.put_or_deny(owner, step).await.map_err(|not_put| match not_put {
             NotPut::Failed(error) | NotPut::Immutable(error, _) => error,
@@ -150,7 +150,7 @@ impl Writer {
         let desired = &step.desired;
         let key = &desired.key;
         let _lock = self.lock_object(key).await;
-        // The owner was removed meanwhile.
+        // The owner was removed while this task waited for the lock.
         let Some(acting) = self.acting_for(owner) else { return Ok(Put::without(Change::Anothers)) };
         let (version, seen) = {
             let mut store = self.store();
@@ -192,8 +192,8 @@ impl Writer {
         store.set_successor(desired);
     }
 
-    /// Keeps an object that an earlier agent applied, without an apply. Returns `false` if the store already has the
-    /// object or the earlier agent applied another configuration.
+    /// Enforces an object that an earlier agent applied, without an apply. Returns `false` if the store already has the
+    /// object or the earlier agent applied a different configuration.
     pub async fn keep_applied(
         &self,
         owner: &Owner,
@@ -226,7 +226,7 @@ impl Writer {
         let mut body = if is_new { desired.whole_body() } else { desired.body() };
         let mut expected = self.take_over(step, &body).await?;
         let mut before = before.to_owned();
-        // After the takeover: the fields that it claims may include the replica count.
+        // Comes after the takeover, because the fields that the takeover claims may include the replica count.
         let is_counted = desired.sets_replicas(&body) || (!is_new && desired.is_scalable());
         let count = if is_counted { self.settle_replicas(desired, &mut body).await? } else { None };
         let ignored = if is_new { None } else { self.settle_ignored(desired, &mut body, None).await? };
@@ -296,8 +296,8 @@ impl Writer {
         }
     }
 
-    /// Creates an object by an apply. Returns `None` if one of that name exists. The server ignores the resource
-    /// version of the body for a creation. If the object exists, the server answers with a conflict.
+    /// Creates an object by an apply. Returns `None` if one of that name exists. The body has a resource version: the
+    /// server ignores it for a creation, and responds with a conflict if the object exists.
     pub(super) async fn create_now(
         &self,
         desired: &Arc<Desired>,

@@ -1,4 +1,4 @@
-//! Replacement: deletes an object whose update changes an immutable field, so that it can be created again.
+//! Replacement: deletes an object whose update changes an immutable field, so that it can be recreated.
 //!
 //! Invariant: before a deletion, dry runs prove three things. The server refuses the update of this object. Fields of
 //! other managers are not the reason. The server accepts the object as a new one.
@@ -6,8 +6,8 @@
 //! Invariant: each deletion is announced, recorded in the status of the GitSync, and counted like a revert if drift
 //! caused it.
 //!
-//! Not here: the permission to replace (`managed::replacement`), and the creation. The caller creates the object if it
-//! is gone at once, else the drift loop does when it is gone.
+//! Not here: the permission to replace (`managed::replacement`), and the creation of the new object. If the old object
+//! is gone immediately, the caller creates the new one. Otherwise the drift loop creates it later.
 
 use std::sync::Arc;
 
@@ -33,14 +33,14 @@ use mainstay_object::{Owner, printable};
 /// Maximum number of fields in the status of a replacement.
 const SHOWN: usize = 10;
 
-/// The result of a refused update.
+/// The result of handling a refused update.
 #[derive(Debug)]
 pub(super) enum Replaced {
-    /// The server refused for another reason, or the reason is unknown.
+    /// No replacement: the server refused for a different reason, or the reason is unknown.
     No,
     /// An immutable field differs, and the object may not be replaced.
     Denied(Denied),
-    /// The object is being deleted. It is created again once it is gone.
+    /// The object is being deleted. It is recreated once it is gone.
     Awaited(Terminating),
     /// The object is gone and can be created.
     Gone,
@@ -66,8 +66,8 @@ enum Trial {
 }
 
 impl Writer {
-    /// Deletes an object whose update with `body` was `refused`, if an immutable field is the reason and a replacement
-    /// is allowed. The caller holds the object's lock.
+    /// Deletes an object whose update with `body` failed with the error `refused`, if an immutable field is the reason
+    /// and a replacement is allowed. The caller holds the object's lock.
     ///
     /// # Errors
     /// A read, a permission check or the deletion failed.
@@ -85,7 +85,7 @@ impl Writer {
         }
         match self.trial(desired).await {
             Trial::AlreadyExists => {}
-            // The object was being deleted, which also makes the server refuse an update.
+            // The old object was being deleted, which also makes the server refuse an update.
             Trial::Succeeds => return Ok(Replaced::Gone),
             Trial::Fails => return Ok(Replaced::No),
         }
@@ -110,7 +110,7 @@ impl Writer {
         if let Err(error) = self.try_to_create(desired, Some(&replacement::trial_name(&desired.key))).await {
             return Ok(Replaced::Denied(Denied::CannotCreate(error.cause_text())));
         }
-        // The drift loop may find the object gone from now on.
+        // From now on, the drift loop may find the object gone.
         self.store().set_successor(desired);
         let removal = match self.delete_last(&desired.kind, &desired.key, judge).await? {
             Deleted::Absent => return Ok(Replaced::Gone),
@@ -128,11 +128,11 @@ impl Writer {
     fn unfit(&self, desired: &Desired, live: &Value, unfit: Unfit) -> Replaced {
         match unfit {
             Unfit::Denied(why) => Replaced::Denied(why),
-            // The next attempt judges the other object.
+            // The object was replaced by another client. The next attempt checks the new object.
             Unfit::Another => Replaced::No,
             Unfit::UnderWay(terminating) => {
                 if !desired.mark.is_on(live) {
-                    // The watch of its kind selects by label and does not show its deletion.
+                    // The watch of the kind selects by label, so it does not show the deletion of this object.
                     self.watch_by_name(desired);
                 }
                 Replaced::Awaited(terminating)
@@ -146,7 +146,7 @@ impl Writer {
     }
 
     /// Dry-runs the creation of an object. "Already exists" means that the object is valid and only its update is
-    /// refused. Texts and causes of refusals differ too much between servers to be compared.
+    /// refused. Messages and causes of refusals differ too much between servers to be compared.
     async fn trial(&self, desired: &Desired) -> Trial {
         match self.try_to_create(desired, None).await {
             Ok(()) => Trial::Succeeds,
@@ -155,7 +155,7 @@ impl Writer {
         }
     }
 
-    /// Dry-runs the creation of an object under its own name or another one.
+    /// Dry-runs the creation of an object under its own name or the given one.
     async fn try_to_create(&self, desired: &Desired, name: Option<&str>) -> Result<(), Error> {
         let (namespace, body) = (desired.key.namespace.as_deref(), replacement::trial(desired, name));
         let name = name.unwrap_or(&desired.key.name);
@@ -242,14 +242,14 @@ impl Writer {
     }
 }
 
-/// Whether a refusal names fields, and of an object of a GitSync. A refusal by a webhook names none. Functions replace
-/// their children themselves.
+/// Whether a refusal reports fields and concerns an object of a GitSync. A refusal by a webhook reports no fields.
+/// Functions replace their children themselves.
 fn names_fields(desired: &Desired, refused: &Error) -> bool {
     let has_causes = refused.refusal().is_some_and(|refusal| !refusal.causes.is_empty());
     refused.is_invalid() && has_causes && desired.label().is_some()
 }
 
-/// The manager of a field that is not ours, or `UNKNOWN`.
+/// The manager of a field that Mainstay does not own, or `UNKNOWN`.
 fn writer_of(live: &Value) -> String {
     let mut others = entries(live).filter(|entry| entry.manager != MANAGER && entry.subresource.is_empty());
     others.next().map_or_else(|| UNKNOWN.to_owned(), |entry| entry.manager.to_owned())

@@ -18,8 +18,8 @@ use mainstay_object::Key;
 
 impl Writer {
     /// Omits `spec.replicas` from the body of an autoscaled workload and keeps the live count. Also keeps a count that
-    /// leaves the manifest, for a later autoscaler. Scales up a workload that was scaled to 0 and would not be scaled
-    /// up by its autoscaler. Returns the versions if the count was handed over.
+    /// was removed from the manifest, for a later autoscaler. Scales up a workload that is at 0 if its autoscaler would
+    /// not. Returns the versions if the count was handed over.
     pub(super) async fn settle_replicas(&self, desired: &Desired, body: &mut Value) -> Result<Option<GivenUp>, Error> {
         self.know_autoscalers().await;
         if desired.sets_replicas(body) {
@@ -37,7 +37,7 @@ impl Writer {
         }
         let woken = self.store().woken(desired, &live);
         let owners = || fields::entries(&live).filter(|entry| fields::owns(entry.fields, &REPLICAS));
-        // This apply may take over fields of `kubectl` and former appliers, and the count would go with them.
+        // This apply may take over fields of `kubectl` and former appliers. The count would then be removed with them.
         let is_kept = owners().any(|entry| entry.manager == HANDOVER_MANAGER || entry.subresource == "scale");
         if let Some(count) = woken {
             let how = Apply::forced(HANDOVER_MANAGER);

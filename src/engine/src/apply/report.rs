@@ -51,7 +51,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Returns the edit that a revert would undo, from a dry run. Returns `None` and ends the drift if there is none.
+    /// Returns the edit that a revert would undo, from a dry run. Returns `None` and ends the drift if there is no such
+    /// edit.
     async fn unreverted_edit(&self, desired: &Arc<Desired>, live: Option<&Value>) -> Result<Option<Edit>, Error> {
         let Some(live) = live else { return Ok(Some(Edit::of(desired, None, None))) };
         let (namespace, name) = (desired.key.namespace.as_deref(), &*desired.key.name);

@@ -1,7 +1,7 @@
-//! Reruns a Job or Pod that ended: deletes it and creates it again on request.
+//! Reruns a Job or Pod that ended: deletes and recreates it on request.
 //!
-//! Invariant: an object is deleted only if it ended, is not paused, carries our label, and was provably applied by
-//! Mainstay.
+//! Invariant: an object is deleted only if it ended, is not paused, carries Mainstay's label, and was provably applied
+//! by Mainstay.
 
 use std::sync::Arc;
 
@@ -23,11 +23,11 @@ use mainstay_object::{Key, Owner, can_end};
 /// The outcome of a rerun request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rerun {
-    /// The object was created again.
+    /// The object was recreated.
     Done,
     /// The object has not ended.
     Running,
-    /// The object is not ours any more.
+    /// The object no longer belongs to the owner.
     NotOurs,
     /// The object is paused.
     Paused,
@@ -62,7 +62,7 @@ impl Writer {
         Ok(Rerun::Done)
     }
 
-    /// Deletes an ended object whose manifest asks for another run. Returns whether it is still being deleted.
+    /// Deletes an ended object whose manifest requests another run. Returns whether it is still being deleted.
     pub(super) async fn make_way_for_rerun(&self, owner: &Owner, desired: &Arc<Desired>) -> Result<bool, Error> {
         let Some(asked) = desired.rerun() else { return Ok(false) };
         let before = |live: &Value| {

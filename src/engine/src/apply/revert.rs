@@ -1,7 +1,8 @@
-//! Reverts: applies the desired state over drift, and records which fields changed, by whom and for how long.
+//! Reverts: applies the desired state over drift, and records which fields changed, which manager changed them, and for
+//! how long.
 //!
-//! Not here: the decision to revert. `managed` makes it when an event arrives. Only an object that had to be read is
-//! judged here.
+//! Not here: the decision to revert. `managed` makes it when an event arrives. Only objects that had to be read are
+//! checked here.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -187,19 +188,19 @@ impl Writer {
         match self.replace(&owner, desired, body, &refused, Occasion::Drift).await? {
             Replaced::No => Err(refused.into()),
             Replaced::Denied(why) => {
-                let advice = format!("a field differs that cannot be changed; {}", why.text(&desired.key));
+                let advice = format!("an immutable field differs; {}", why.text(&desired.key));
                 Err(NotDone { error: refused, advice: Some(advice) })
             }
             Replaced::Awaited(_) => Ok(None),
             Replaced::Gone => match self.create_anew(desired, body).await? {
                 Some((answer, answered)) => Ok(Some(InPlace { answer, answered, over: None })),
-                // Another client created an object of that name first.
+                // Another client was the first to create an object of that name.
                 None => Err(refused.into()),
             },
         }
     }
 
-    /// Creates an object again after its deletion. `body` is the refused update.
+    /// Recreates an object after its deletion. `body` is the refused update.
     async fn create_anew(&self, desired: &Arc<Desired>, body: &Value) -> Result<Option<(Value, Answered)>, Error> {
         if desired.ignored.is_none() {
             return self.create_now(desired, body).await;
@@ -208,7 +209,8 @@ impl Writer {
         self.create_now(desired, &whole).await
     }
 
-    /// Whether the live object has the state that was last applied for its owner. `false` if it cannot be read.
+    /// Whether the live object has the state that was last applied for its owner. Returns `false` if the object cannot
+    /// be read.
     pub async fn is_in_sync(&self, owner: &Owner, key: &Key) -> bool {
         let Some(desired) = self.desired(key) else { return false };
         let Some(acting) = self.acting_for(owner) else { return false };
@@ -294,7 +296,7 @@ impl Writer {
         self.notify(&owner);
     }
 
-    /// Whether a missing object stays missing, because it had ended.
+    /// Whether a missing object is not recreated, because it had ended.
     pub(super) fn stays_absent(&self, key: &Key) -> bool {
         let stays = self.store().stays_absent(key);
         if stays {
@@ -349,7 +351,7 @@ impl Writer {
         }
     }
 
-    /// Ends a write and handles the events that arrived meanwhile.
+    /// Ends a write and handles the events that arrived during the write.
     pub(super) fn finish(&self, key: &Key) {
         let next = self.store().end(key, self.now());
         self.carry_out(key, next);

@@ -1,6 +1,6 @@
 //! Server-side apply that resolves collisions with fields of other managers.
 //!
-//! Invariant: if an apply is refused in spite of rewritten `managedFields`, these are restored. The same refusal does
+//! Invariant: if an apply is refused although `managedFields` were rewritten, they are restored. The same refusal does
 //! not cause another rewrite ([`Futile`]).
 //!
 //! Not here: which fields collide (`collision`).
@@ -20,48 +20,48 @@ use crate::managed::{additions, ownership, reserved};
 use mainstay_api::names::MANAGER;
 use mainstay_cluster::{Apply, Error};
 
-/// Attempts to rewrite `managedFields` of an object that changes all the time.
+/// Maximum number of attempts to rewrite `managedFields` of an object that keeps changing.
 const WRITTEN_MEANWHILE: usize = 5;
 
 /// A successful apply.
 pub(super) struct InPlace {
     pub(super) answer: Value,
-    /// The state to store; the caller stores it.
+    /// The state for the caller to store.
     pub(super) answered: Answered,
-    /// The manager whose fields the apply replaced.
+    /// The manager whose fields the apply overwrote.
     pub(super) over: Option<String>,
 }
 
-/// How an apply treats colliding fields.
+/// The treatment of colliding fields by an apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Collisions {
-    /// It claims them, so that the next apply removes them.
+    /// The apply claims the colliding fields, so that the next apply removes them.
     MakeWay,
-    /// It leaves them.
+    /// The apply leaves the colliding fields to their managers.
     Stay,
 }
 
-/// The state of an apply with its collisions.
+/// The state of an apply that may have collisions.
 struct Way<'a> {
     desired: &'a Arc<Desired>,
     body: &'a mut Value,
     seen: Option<&'a Value>,
     collisions: Collisions,
-    /// No field is claimed before the first refusal, because an earlier attempt was futile.
+    /// Whether no field is claimed before the first refusal, because an earlier attempt was futile.
     held_back: bool,
-    /// Claiming fields after the first refusal may help.
+    /// Whether claiming fields after the first refusal may help.
     may_help: bool,
     /// The original `managedFields`, and the resource version after they were rewritten.
     before: Option<(Value, String)>,
     who: Option<String>,
-    /// The reasons of refusals.
+    /// The grounds of the refusals so far.
     grounds: Vec<Ground>,
 }
 
 impl Writer {
     /// Applies and claims colliding or reserved fields of other managers. Collisions that `seen` shows are claimed
-    /// before the apply, others after a refusal or after the answer. A resource version in `body` follows these
-    /// rewrites.
+    /// before the apply, others after a refusal or after the response. If `body` contains a resource version, it is
+    /// updated by these rewrites.
     pub(super) async fn apply(
         &self,
         desired: &Arc<Desired>,
@@ -90,7 +90,8 @@ impl Writer {
         let is_added = |live: &Value| {
             reserved::is_added_to(reserved, live) || (takes_back && additions::are_in(desired, &desired.view(live)))
         };
-        // An apply that leaves a reserved field to others succeeds without the desired result, so it is not held back.
+        // An apply over an addition to a reserved field succeeds without the desired result, so claiming is not held
+        // back.
         let is_added_to = seen.is_some_and(&is_added);
         let held_back = collisions == Collisions::MakeWay && !is_added_to && self.holds_back(desired, seen);
         let collides = |live: &&Value| !held_back && known(body, live, &self.now().to_string()).is_some();
@@ -115,7 +116,8 @@ impl Writer {
             if is_over || !(is_added(&answer) || stale_defaults::are_in(desired, way.body, &answer)) {
                 return Ok(InPlace { answer, answered, over: way.who });
             }
-            // The object is not yet as desired. If a later request fails, it is applied again because it is outdated.
+            // The object does not have the desired state yet. If a later request fails, it is applied again because it
+            // is outdated.
             self.store().answered(desired, answered);
             self.store().mark_outdated(&desired.key);
             if let Some(expected) = way.body.pointer_mut("/metadata/resourceVersion") {
@@ -126,7 +128,7 @@ impl Writer {
         }
     }
 
-    /// Applies an object once, and removes the echo of the first apply from its managers.
+    /// Applies an object once, and removes the entry `before-first-apply` if it only repeats Mainstay's fields.
     async fn apply_once(&self, desired: &Arc<Desired>, body: &Value) -> Result<Value, Error> {
         let (kind, namespace, name) = (&desired.kind, desired.key.namespace.as_deref(), &*desired.key.name);
         let answer = self.cluster().apply(kind, namespace, name, body, Apply::forced(MANAGER)).await?;
@@ -135,14 +137,14 @@ impl Writer {
         };
         let version = resource_version(&answer).to_owned();
         let answer = match self.cluster().rewrite_managed_fields(kind, namespace, name, &version, &entries).await {
-            // The object changed meanwhile; the next apply finds the entry again.
+            // The object changed in the meantime; the next apply finds the entry again.
             Err(error) if error.is_conflict() => answer,
             rewritten => rewritten?,
         };
         Ok(self.give_up_applied(desired, answer).await)
     }
 
-    /// Handles a refused apply. After the first refusal, claims the fields that the server names, and the apply is
+    /// Handles a refused apply. After the first refusal, claims the fields in the server's error, and the apply is
     /// repeated.
     ///
     /// # Errors
@@ -163,7 +165,7 @@ impl Writer {
                 stale_defaults::with(collision, Reach::Strangers, (desired, body), live, now)
             };
             way.grounds.push(ground);
-            // A failed read does not replace the refusal as the error.
+            // If the read fails, the refusal stays the error.
             if way.may_help && self.make_way(way, None, by_refusal).await.unwrap_or(false) {
                 return Ok(());
             }
@@ -171,8 +173,8 @@ impl Writer {
             way.grounds.push(ground);
         }
         if let Some((entries, version)) = &way.before {
-            // The claimed fields were not the reason, so their managers get them back. If the object changed
-            // meanwhile, the next successful apply removes them.
+            // The claimed fields were not the reason, so their managers get them back. If the object changed in the
+            // meantime, the next successful apply removes them.
             let _ = self.rewrite(way.desired, version, entries).await;
         }
         if way.may_help || way.before.is_some() {
@@ -181,7 +183,7 @@ impl Writer {
         Err(refused)
     }
 
-    /// Whether an apply claims no field before it is refused for a new reason.
+    /// Whether an apply must not claim fields before it is refused for a new reason.
     fn holds_back(&self, desired: &Desired, seen: Option<&Value>) -> bool {
         let mut store = self.store();
         let is_futile = |managed: &Managed| managed.failing.as_ref().is_some_and(|failing| failing.futile.is_some());
@@ -200,7 +202,7 @@ impl Writer {
         failing.and_then(|failing| failing.futile.as_ref()).is_some_and(|futile| futile.knows(ground))
     }
 
-    /// Records that claimed fields did not help against a refusal.
+    /// Records that claiming fields did not help against a refusal.
     fn was_futile(&self, desired: &Desired, seen: Option<&Value>, grounds: Vec<Ground>) {
         let attempted = Attempted::over(desired, seen);
         let mut store = self.store();

@@ -9,8 +9,8 @@ use mainstay_cluster::{Error, Kind, Part};
 use mainstay_object::{Key, Owner};
 
 impl Writer {
-    /// Transfers an object by a merge patch and returns it. Its owner does not keep it any more; the next apply takes
-    /// it again if it is desired.
+    /// Transfers an object by a merge patch and returns it. From then on, `owner` does not enforce the object. If
+    /// `owner` still desires the object, the next apply takes it back.
     ///
     /// # Errors
     /// A conflict, if the object changed since `found`.
@@ -30,7 +30,8 @@ impl Writer {
         Ok(answer)
     }
 
-    /// Deletes an obsolete object of another system if it still has the version `found`. Returns whether it had.
+    /// Deletes an obsolete object of another system if it still has the version `found`. Returns whether it had that
+    /// version.
     ///
     /// # Errors
     /// Any error except that the object changed or is gone.

@@ -8,7 +8,7 @@ use super::Writer;
 use crate::managed::drifted::Waiting;
 use mainstay_object::Key;
 
-/// Shorter waits are not shown.
+/// Minimum wait that is shown in the status.
 const REMARKABLE: Duration = Duration::from_secs(1);
 
 impl Writer {
@@ -24,7 +24,7 @@ impl Writer {
             match found {
                 Ok(None) => self.store().note_absent(key),
                 Ok(found) => live = found,
-                // The revert reads it again.
+                // The read failed; the revert reads the object again.
                 Err(_) => {}
             }
         }

@@ -28,12 +28,12 @@ use mainstay_object::{Key, Owner};
 const YIELD: Duration = Duration::from_millis(50);
 /// Longest time that an audit waits for reverts and applies.
 const YIELD_TO_ALL: Duration = Duration::from_secs(1);
-/// Longest wait for the first answer of a watch.
+/// Maximum time to wait for the first response of a watch.
 const ASKED_WITHIN: Duration = Duration::from_secs(10);
 /// Delay between the end of a pause and the next check of the object.
 const AFTER_PAUSE: Duration = Duration::from_millis(50);
 
-/// A message about what an owner's controller or the writer did.
+/// A message about an action of the writer or of an owner's controller.
 pub struct Announcement<'a> {
     /// The owner of the object.
     pub owner: &'a Owner,
@@ -48,9 +48,9 @@ type Announce = dyn Fn(&Announcement<'_>) + Send + Sync;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Reverts {
     in_flight: usize,
-    /// Queued reverts wait for a permit.
+    /// Whether queued reverts wait for a permit.
     some_wait: bool,
-    /// The server is overloaded until this time.
+    /// The time until which reverts pause because the server is overloaded.
     paused_until: Option<Instant>,
 }
 
@@ -71,10 +71,10 @@ struct Inner {
     locks: ObjectLocks,
     notifiers: Mutex<HashMap<Owner, Arc<Notify>>>,
     autoscalers_known: watch::Sender<bool>,
-    /// The watch of inventories has listed all ConfigMaps, or has failed.
+    /// Whether the watch of inventories has listed all ConfigMaps or has failed.
     inventories_asked: watch::Sender<bool>,
     reverts: watch::Sender<Reverts>,
-    /// Applies of commits that are in flight or wait for reverts.
+    /// Number of applies of commits that are in flight or wait for reverts.
     puts: watch::Sender<usize>,
     audits: AuditCounts,
     installation: OnceLock<Installation>,
@@ -102,7 +102,7 @@ impl Writer {
         writer
     }
 
-    /// Returns a writer for another cluster with a separate store. Both stores count against the same memory limit.
+    /// Returns a writer for a different cluster, with a separate store. Both stores share one memory limit.
     pub fn beside(
         &self,
         cluster: Cluster,
@@ -144,13 +144,14 @@ impl Writer {
     }
 
     /// Returns this writer with the permissions for an owner's objects: those of its ServiceAccount, or the agent's
-    /// own. `None` if the store does not know the owner.
+    /// own. Returns `None` if the store does not know the owner.
     pub fn acting_for(&self, owner: &Owner) -> Option<Self> {
         let account = self.store().acts_as(owner)?;
         Some(Self(Arc::clone(&self.0), self.1.acting_as(account)))
     }
 
-    /// Returns this writer for reverts: they do not wait for the requests of commits. Their own number is limited.
+    /// Returns a writer for reverts. Reverts do not queue behind the requests of commits; a separate limit bounds their
+    /// concurrency.
     pub(super) fn urgent(&self) -> Self {
         Self(Arc::clone(&self.0), self.1.urgent())
     }
@@ -175,7 +176,7 @@ impl Writer {
         &self.0.liveness
     }
 
-    /// Locks an object; each write to an object holds its lock.
+    /// Locks an object. Each write to an object holds the object's lock.
     pub(super) async fn lock_object(&self, key: &Key) -> ObjectLock<'_> {
         self.0.locks.lock(key).await
     }
@@ -260,7 +261,7 @@ impl Writer {
 
     pub(crate) fn notify(&self, owner: &Owner) {
         let notifiers = self.0.notifiers.lock();
-        // An owner that was removed has no notifier.
+        // The notifier is missing if the owner was removed.
         notifiers.get(owner).inspect(|notifier| notifier.notify_one());
     }
 
@@ -315,7 +316,7 @@ impl Writer {
         }
     }
 
-    /// Starts a watch of one object by name: without its label, the watch of its kind does not show it.
+    /// Watches one object by name, because the watch of its kind does not show it without its label.
     pub(super) fn watch_by_name(&self, desired: &Desired) {
         let over = CancellationToken::new();
         let is_new = self.store().get_mut(&desired.key).is_some_and(|mut managed| {
@@ -383,7 +384,7 @@ impl Writer {
     }
 }
 
-/// Counts an apply of a commit in flight until it is dropped.
+/// Counts an apply of a commit that is in flight, until this value is dropped.
 pub(super) struct Putting<'w>(&'w Writer);
 
 impl Drop for Putting<'_> {

@@ -1,10 +1,10 @@
 //! The audit: checks each object once in an interval by a dry run, one at a time and spread over the interval.
 //!
-//! Watches show changes of objects. The audit finds what they do not show: missed events, and changes of webhooks that
-//! would change an object.
+//! Watches show changes of objects. The audit finds differences that watches do not show: missed events, and changes of
+//! webhooks that would change an object.
 //!
-//! Invariant: at most one audit is in flight. It waits up to a second for reverts and applies, and as long as the
-//! server is overloaded.
+//! Invariant: at most one audit is in flight. Each audit waits up to a second for reverts and applies, and as long as
+//! the server is overloaded.
 //! Invariant: the schedule keeps no state per object, so a restart causes no burst.
 //!
 //! Not here: the dry run and its result (`apply`), and the order of objects (`managed::audit`).

@@ -1,5 +1,5 @@
-//! Watches one object by name. It lost our label, so the watch of its kind does not show it. It is not reverted,
-//! because it is paused, being deleted, or only reported.
+//! Watches one object by name. The object lost Mainstay's label, so the watch of its kind does not show it. It is not
+//! reverted, because it is paused, being deleted, or only reported.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use mainstay_cluster::{Kind, Selection};
 use mainstay_object::Key;
 
 impl Drift {
-    /// Watches one object until it may be reverted, is gone, or carries our label again.
+    /// Watches one object until it may be reverted, is gone, or carries Mainstay's label again.
     pub(super) async fn follow_by_name(
         self,
         kind: Arc<Kind>,
@@ -34,7 +34,7 @@ impl Drift {
                 change = reflector.next() => change,
             };
             match change {
-                // The metadata shows whether it may be reverted.
+                // The metadata shows whether the object may be reverted.
                 Change::Changed { live, .. } | Change::Unreadable { live, .. } => {
                     let untouchable = break_glass_of(&live, self.writer.now()).is_some() || is_terminating(&live);
                     let seen_otherwise = self
@@ -57,13 +57,13 @@ impl Drift {
                         continue;
                     }
                 }
-                // An object that a list lacks is handled when the list is complete.
+                // An object that is missing in a list is handled when the list is complete.
                 Change::Gone { last: None, .. } | Change::Failed(_) | Change::Resumed => continue,
             }
             break;
         }
         let resumed = self.writer.store().get_mut(&key).is_some_and(|mut managed| {
-            // The guard of this watch is not needed any more.
+            // This watch ends, so its guard is not needed any more.
             managed.followed = None;
             managed.phase.end_pause()
         });
@@ -73,12 +73,12 @@ impl Drift {
         self.look_now(&key);
     }
 
-    /// Whether the policy only reports that the object is absent.
+    /// Whether the policy is only to report the absence of the object.
     fn is_reported_absent(&self, key: &Key) -> bool {
         self.writer.store().get(key).is_some_and(Managed::is_reported_absent)
     }
 
-    /// Judges an object that may not be reverted, and notifies its owner if the drift changed.
+    /// Checks an object that may not be reverted, and notifies its owner if the drift changed.
     fn judge_followed(&self, key: &Key, live: &Value) {
         let owner = {
             let mut store = self.writer.store();

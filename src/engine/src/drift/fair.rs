@@ -1,11 +1,11 @@
 //! A fair queue of reverts, first by namespace, then by owner.
 //!
-//! Namespaces take turns, and so do the owners of a namespace. An owner may have at most three times as many reverts
-//! in flight as there are free permits. A namespace may have at most seven eighths of all permits. A revert of another
-//! owner therefore finds a permit at once, even if the reverts in flight take long.
+//! Namespaces take turns, and so do the owners of a namespace. An owner may have at most three times as many reverts in
+//! flight as there are free permits. A namespace may have at most seven eighths of all permits. A revert of another
+//! owner therefore finds a free permit immediately, even if the reverts in flight take long.
 //!
 //! Invariant: the reverts of one owner start in order.
-//! Invariant: a waiting revert starts if its namespace has a free permit.
+//! Invariant: a waiting revert starts as soon as its namespace has a free permit.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -13,12 +13,12 @@ use mainstay_object::Owner;
 
 /// Maximum number of an owner's reverts in flight for each free permit.
 const SHARE: usize = 3;
-/// One part in this many of the permits is reserved for other namespaces.
+/// The reciprocal of the part of the permits that is reserved for other namespaces.
 const FOR_OTHERS: usize = 8;
 
 #[derive(Debug)]
 pub(super) struct Fair<T> {
-    /// Waiting reverts of each owner that has any.
+    /// The waiting reverts of each owner.
     lanes: HashMap<Owner, VecDeque<T>>,
     /// The same owners by namespace, both in the order of their turns.
     order: VecDeque<(String, VecDeque<Owner>)>,
@@ -88,7 +88,7 @@ impl<T> Fair<T> {
         Some((owner, waiting))
     }
 
-    /// Returns the permit of an owner's revert.
+    /// Gives back the permit of an owner's revert.
     pub(super) fn done(&mut self, owner: &Owner) {
         let Some(taken) = self.taken.get_mut(owner) else { return };
         *taken -= 1;

@@ -1,29 +1,29 @@
 //! The limit of concurrent reverts, which adapts to the server.
 //!
-//! The limit is halved when the server is overloaded (429, 5xx) or answers half as fast as usual. It grows by one with
-//! each round of normal answers. Reverts pause for the time of a `Retry-After`.
+//! The limit is halved when the server is overloaded (429, 5xx) or responds half as fast as usual. It grows by one with
+//! each round of normal responses. After a `Retry-After`, reverts pause for that time.
 //!
 //! Latency is divided by the number of reverts in flight, because they slow each other down.
 //!
 //! Invariant: the limit stays between [`LEAST`] and [`MOST`].
-//! Invariant: an incident halves the limit once, regardless of the number of its requests.
+//! Invariant: an incident halves the limit once, regardless of how many requests it affects.
 
 use std::time::{Duration, Instant};
 
 /// Maximum number of reverts in flight.
 const MOST: usize = 32;
-/// Minimum number, so that one hanging request does not block all others.
+/// Minimum number of reverts in flight, so that one hanging request does not block all others.
 const LEAST: usize = 2;
-/// Minimum after slow answers. Below it, Mainstay is not the cause of the latency.
+/// Minimum after slow responses. With fewer reverts, Mainstay is not the cause of the latency.
 const LEAST_FOR_LATENCY: usize = 4;
 /// Longest pause after a `Retry-After`, because the server may mean a single object.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// Weights of a new answer in the averages of the usual and the recent latency.
+/// Weights of a new response in the averages of the usual and the recent latency.
 const USUAL: f64 = 1.0 / 512.0;
 const RECENT: f64 = 1.0 / 16.0;
-/// Number of answers before latency is compared.
+/// Number of responses before latency is compared.
 const FIRST: u32 = 16;
-/// The factor by which slow answers exceed the usual latency.
+/// Factor by which the latency of slow responses exceeds the usual latency.
 const TOO_SLOW: f64 = 2.0;
 
 #[derive(Clone, Debug)]
@@ -32,7 +32,7 @@ pub(super) struct Limit {
     usual: f64,
     recent: f64,
     answers: u32,
-    /// When the limit was halved last. Requests from before that time belong to the same incident.
+    /// When the limit was last halved. Requests that were sent before that time belong to the same incident.
     halved: Option<Instant>,
     paused_until: Option<Instant>,
 }
@@ -62,10 +62,11 @@ impl Limit {
         self.paused_until.and_then(|until| until.checked_duration_since(now)).filter(|pause| !pause.is_zero())
     }
 
-    /// Records a successful write; `in_flight` is the number of reverts in flight when it was sent, including it.
+    /// Records a successful write; `in_flight` is the number of reverts in flight when it was sent, including this
+    /// write.
     pub(super) fn answered(&mut self, sent: Instant, in_flight: usize, now: Instant) {
         if ((in_flight * 2) as f64) < self.allowed {
-            // Less than half of the limit was used, so this answer says nothing about it.
+            // Less than half of the limit was used, so this response does not show whether the limit is right.
             return;
         }
         let each = now.saturating_duration_since(sent).as_secs_f64() / in_flight.max(1) as f64;
@@ -97,7 +98,7 @@ impl Limit {
         if self.halved.is_none_or(|halved| sent > halved) {
             self.allowed = (self.allowed / 2.0).max(least as f64);
             self.halved = Some(now);
-            // Later answers are compared with the usual latency again.
+            // Later responses are compared with the usual latency again.
             self.recent = self.usual;
         }
     }
@@ -189,7 +190,7 @@ mod tests {
             let (in_flight, sent) = (MOST, played.now + Duration::from_nanos(1));
             played.now = sent + Duration::from_millis(32);
             for answer in 0..in_flight {
-                // Other work of the machine delays a few answers.
+                // Other work of the machine delays a few responses.
                 let late = if answer < 4 { 5 } else { 1 };
                 played.limit.answered(sent, in_flight, sent + late * Duration::from_millis(32));
             }

@@ -1,8 +1,8 @@
 //! Watches managed objects and reverts their drift.
 //!
-//! A watch event leads to a [`verdict`](crate::managed::verdict): the [`projection`](crate::managed::projection) of
-//! the live object onto our fields is compared with the digest of our last apply. The [`Writer`](crate::apply::Writer)
-//! reverts drift at once, or later if another client keeps changing the object
+//! A watch event causes a [`verdict`](crate::managed::verdict): the [`projection`](crate::managed::projection) of the
+//! live object onto Mainstay's fields is compared with the digest of the last apply. The
+//! [`Writer`](crate::apply::Writer) reverts drift immediately, or later if another client keeps changing the object
 //! ([`revert_backoff`](crate::managed::revert_backoff)).
 //!
 //! - `watch`: the watch of each kind; `run`: the loop that [runs](Drift::run) the [follow-ups](crate::apply::FollowUp);

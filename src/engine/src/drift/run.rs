@@ -58,7 +58,7 @@ impl Drift {
                 () = stop.cancelled() => return Ok(()),
                 follow_up = follow_ups.next() => running.carry_out(follow_up),
                 Some(ended) = running.tasks.join_next_with_id() => match ended {
-                    // A later timer replaced it.
+                    // A later timer replaced this one.
                     Err(error) if error.is_cancelled() => {}
                     ended => {
                         let (task, ended) = ended.map_err(Error::Task)?;
@@ -118,7 +118,7 @@ impl Running {
         pause
     }
 
-    /// Takes in the result of a task.
+    /// Handles the result of a task.
     fn end(&mut self, task: Id, ended: Ended) {
         match ended {
             Ended::Backoff(owner, key, generation) => {
@@ -178,7 +178,7 @@ impl Running {
         }
     }
 
-    /// Queues a revert for a permit once its backoff has elapsed.
+    /// Waits for the backoff of a revert, then queues it for a permit.
     fn queue_revert(&mut self, key: Key, generation: u32) {
         let writer = &self.drift.writer;
         let delay = writer.store().revert_delay(&key, writer.clock(), Instant::now());
@@ -207,6 +207,6 @@ fn learn(limit: &mut Limit, load: Option<ServerLoad>) {
         Some(ServerLoad::Overloaded { sent, retry_after }) => limit.overloaded(sent, retry_after, Instant::now()),
     }
     if limit.number() < before {
-        tracing::debug!(reverts = limit.number(), "the server is busy: fewer reverts at once");
+        tracing::debug!(reverts = limit.number(), "the server is busy: fewer concurrent reverts");
     }
 }

@@ -1,6 +1,6 @@
 //! Timers of the drift loop per object: the backoff of its revert, and the end of its pause.
 //!
-//! Invariant: an object has at most one timer of each sort, the latest one.
+//! Invariant: an object has at most one timer of each sort. A new timer replaces the old one.
 
 use std::collections::HashMap;
 use std::future::Future;

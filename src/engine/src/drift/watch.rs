@@ -26,9 +26,9 @@ pub(super) const GATHER: Duration = Duration::from_millis(100);
 const LIST_WITHIN: Duration = Duration::from_secs(60);
 /// Delay before a watch that panicked restarts.
 const PANICKED: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(120));
-/// Number of consecutive failures after which the status reports a failing watch. Most failures are over by then.
+/// Number of consecutive failures after which the status reports a failing watch. Most failures end before that.
 const REMARKABLE_FAILURES: u32 = 3;
-/// Maximum number of unmanaged objects that are noted during a list.
+/// Maximum number of unmanaged objects whose keys are stored during a list.
 const MOST_STRANGERS: usize = 20_000;
 
 /// The drift loop. Clones share their state.
@@ -91,7 +91,7 @@ impl Drift {
         }
     }
 
-    /// Lists the objects of one owner, so that events that were ignored count now.
+    /// Lists the objects of one owner, so that changes whose events were ignored are handled.
     pub(super) async fn list_owner(self, owner: Owner, stop: CancellationToken) {
         let kinds = self.writer.store().kinds_of(&owner);
         self.list_kinds(owner, kinds, stop).await;
@@ -134,17 +134,17 @@ impl Drift {
         shown.take_noting(event, |live| kind.key_of(live), |key, count| self.note(key, count))
     }
 
-    /// Returns the key of a listed object for [`Shown`] to note. Returns `None` for an unmanaged object beyond the
-    /// limit of noted keys. The limit bounds memory. An object above it that becomes managed later is only checked once
-    /// more.
+    /// Returns the key under which [`Shown`] remembers a listed object. Returns `None` for an unmanaged object beyond
+    /// the limit of remembered keys, which bounds memory. If such an object becomes managed later, it is checked one
+    /// more time.
     pub fn note(&self, key: &Key, count: usize) -> Option<Key> {
         // The key of the store shares its strings.
         let kept = self.writer.store().get(key).map(|managed| managed.desired.key.clone());
         kept.or_else(|| (count < MOST_STRANGERS).then(|| key.clone()))
     }
 
-    /// Handles an event of an owner's own watch of its children. [`note`](Self::note) selects the objects that its
-    /// lists note.
+    /// Handles an event of an owner's own watch of its children. [`note`](Self::note) selects the objects that the
+    /// lists of this watch remember.
     pub fn see_child(&self, kind: &Arc<Kind>, seen: Delta<Key>) {
         self.see(kind, Watched::ByOwner, seen);
     }
@@ -152,7 +152,7 @@ impl Drift {
     fn see(&self, kind: &Arc<Kind>, watched: Watched, seen: Delta<Key>) {
         match seen {
             Delta::Listed(key, live) | Delta::Changed(key, live) => self.see_object(kind, &key, live),
-            // An object that does not parse counts as present.
+            // An object that cannot be parsed counts as present.
             Delta::Unreadable(key, live, error) => self.writer.announce_unreadable(&key, &live, &error),
             Delta::Complete(list) => {
                 let missing = self.writer.store().missing(kind, watched, list.shown(), list.version());
@@ -188,7 +188,7 @@ impl Drift {
                 owner.inspect(|owner| self.writer.notify(owner));
                 self.writer.carry_out(key, next);
             }
-            // An object whose check panics counts as present; the loop goes on with the others.
+            // An object whose check panics counts as present; the loop continues with the others.
             Err(panicked) => {
                 tracing::error!(object = %key, why = %panicked, "a managed object is not looked at");
             }

@@ -25,7 +25,7 @@ pub struct Policy {
     pub additions: bool,
     /// Whether commits and drift are not reconciled.
     pub suspended: bool,
-    /// Whether the owner is confined to its own namespace. It takes no object from an owner that is not.
+    /// Whether the owner is confined to its own namespace. Such an owner takes no object from an unconfined one.
     pub confined: bool,
     /// The impersonated ServiceAccount; `None` stands for the agent's own permissions.
     pub acts_as: Option<ServiceAccount>,
@@ -61,16 +61,16 @@ pub(crate) struct Account {
     pub(crate) last_reverts: VecDeque<Revert>,
     pub(crate) replaced: i64,
     pub(crate) last_replacements: VecDeque<Replacement>,
-    /// Kinds whose objects may be deleted and created again.
+    /// Kinds whose objects may be replaced.
     pub(crate) replaced_kinds: ReplacedKinds,
-    /// Health rules of the owner, which override those by kind.
+    /// The owner's health rules, which override the rules by kind.
     pub(crate) health_rules: Option<Arc<HealthRules>>,
     /// Workloads that are the targets of autoscalers in the owner's manifests.
     pub(crate) scaled: HashSet<Key>,
     /// Remaining drift from the status, of objects that are not in the store yet.
     recalled: Vec<Drifted>,
-    /// Objects that are exempt from reverts, with the start of the exemption. The owner needs them to read its
-    /// repository, and cannot.
+    /// Objects that are exempt from reverts, with the start of the exemption: the owner needs them to read its
+    /// repository, and that read fails.
     pub(crate) unread: BTreeMap<Key, Timestamp>,
 }
 
@@ -92,7 +92,7 @@ impl Account {
         }
     }
 
-    /// Takes the remaining drift of an object from the status, if it was there.
+    /// Takes the remaining drift of an object that came from the status.
     pub(crate) fn recall(&mut self, key: &Key) -> Option<Drifted> {
         if self.recalled.is_empty() {
             return None;
@@ -102,8 +102,7 @@ impl Account {
         Some(self.recalled.swap_remove(at))
     }
 
-    /// Returns the verdict without a revert for an exempt object, because its change may repair access to the
-    /// repository.
+    /// Changes the verdict to revert an exempt object, because its change may repair access to the repository.
     pub(crate) fn spare(&self, key: &Key, verdict: Verdict) -> Verdict {
         if verdict == Verdict::Revert && self.unread.contains_key(key) {
             return Verdict::LeaveAlone(Reason::Unread);

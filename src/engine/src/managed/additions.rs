@@ -1,15 +1,15 @@
 //! Fields that users' tools added to an object, for owners that revert them (`spec.additions`).
 //!
-//! Server-side apply keeps the fields of other managers. Additions by these tools are moved into our entry of
-//! `managedFields`. The next apply does not name them, so it removes them. A tool is known only by the name of its
+//! Server-side apply keeps the fields of other managers. Additions by these tools are moved into Mainstay's entry in
+//! `managedFields`. The next apply omits them and therefore removes them. A tool is recognized only by the name of its
 //! field manager: a controller named `kubectl` counts as a user's tool.
 //!
-//! Invariant: fields of controllers, admission webhooks and the API server stay. So do ignored fields and writes to a
+//! Invariant: fields of controllers, admission webhooks and the API server stay, as do ignored fields and writes to a
 //! subresource (`kubectl scale`, status).
-//! Invariant: `kubectl rollout restart` is not an addition. Neither are finalizers, owner references, replicas, and
-//! labels and annotations `mainstay.dev/…`.
+//! Invariant: `kubectl rollout restart` is not an addition. The same holds for finalizers, owner references, replicas,
+//! and labels and annotations `mainstay.dev/…`.
 //!
-//! Not here: the time of an addition. Fields from before our first apply are removed too.
+//! Not here: the time of an addition. Fields from before Mainstay's first apply are removed, too.
 
 use serde_json::Value;
 
@@ -23,7 +23,7 @@ use mainstay_api::names::{ANNOTATION_PREFIX, MANAGER, RESTARTED_AT};
 /// Field managers of users' tools, besides `kubectl`.
 const TOOLS: [&str; 10] =
     ["k9s", "Lens", "OpenLens", "Freelens", "node-fetch", "dashboard", "Mozilla", "headlamp", "helm", "Helm"];
-/// Whether users' tools added fields to an object. Takes its [`Desired::view`].
+/// Whether users' tools added fields to an object, given its [`Desired::view`].
 pub(crate) fn are_in(desired: &Desired, view: &Value) -> bool {
     of(desired, view).any(|(_, added)| !added.is_empty())
 }
@@ -57,7 +57,8 @@ pub(crate) fn add_differences(known: &mut Vec<Difference>, desired: &Desired, fo
     }
 }
 
-/// Returns the entries of tools in our API version of the kind, with the additions of each. Empty if we never applied.
+/// Returns the tools' entries in Mainstay's API version of the kind, with the additions of each. Empty before
+/// Mainstay's first apply.
 fn of<'v>(desired: &'v Desired, view: &'v Value) -> impl Iterator<Item = (&'v Value, Fields)> {
     let (ours, own) = (applied_by(view, MANAGER), own_version(view));
     let entries = view.pointer("/metadata/managedFields").and_then(Value::as_array);
@@ -68,7 +69,7 @@ fn of<'v>(desired: &'v Desired, view: &'v Value) -> impl Iterator<Item = (&'v Va
         .filter_map(move |entry| Some((entry, added(desired, ours?, entry.get("fieldsV1")?.as_object()?))))
 }
 
-/// Visits each field of a field set at its deepest path. An item of a list is visited as a whole.
+/// Visits each field of a field set at its outermost path. An item of a list is visited as a whole.
 pub(super) fn outermost<'f>(fields: &'f Fields, path: &mut Vec<&'f str>, visit: &mut dyn FnMut(&[&'f str])) {
     for (key, inside) in fields.iter().filter(|(key, _)| *key != ".") {
         path.push(key);
@@ -108,7 +109,8 @@ pub(super) fn removable(fields: &Fields) -> Fields {
     part(fields, &mut Vec::new())
 }
 
-/// Returns the part of a field set that may be removed. A node is in it if all of its fields are.
+/// Returns the part of a field set that may be removed. The part contains a node itself only if all of its fields may
+/// be removed.
 fn part<'f>(fields: &'f Fields, path: &mut Vec<&'f str>) -> Fields {
     let mut all = Fields::new();
     let mut is_whole = true;

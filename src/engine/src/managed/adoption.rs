@@ -1,11 +1,14 @@
-//! Adoption: moves fields of former appliers to us, so that the next apply removes those that its manifest omits.
+//! Adoption: moves fields of former appliers to Mainstay, so that the next apply removes fields that the manifest
+//! omits.
 //!
-//! Server-side apply removes only fields that its own field manager owned. Without adoption an object keeps all fields
+//! Server-side apply removes only fields that its own field manager owned. Without adoption, an object keeps all fields
 //! that `kubectl` or another GitOps tool applied.
 //!
-//! Invariant: fields of controllers, admission webhooks and autoscalers stay theirs, as do ignored fields and writes to
-//! a subresource.
-//! Invariant: fields outside `additions::removable` are taken over only if the manifest names them.
+//! Invariant: fields of controllers, admission webhooks and autoscalers are never taken over. Neither are ignored
+//! fields and writes to a subresource.
+//! Invariant: fields outside `additions::removable` are taken over only if the manifest contains them. The same holds
+//! for the suspension of a Flux object, because an active HelmRelease or Kustomization that is deleted later deletes
+//! its objects.
 //!
 //! Not here: requests, and whether the owner of a former applier still exists.
 
@@ -34,6 +37,9 @@ pub const KNOWN_APPLIERS: [&str; 7] = [
     "Helm",
 ];
 
+/// Suffix of the API groups of Flux.
+const FLUX: &str = ".toolkit.fluxcd.io";
+
 /// The field managers whose fields are taken over.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Appliers {
@@ -56,18 +62,18 @@ enum Tools {
 pub(crate) enum Moment {
     /// Before the first apply.
     Before,
-    /// After an apply: all fields in our entry of `managedFields` are in the manifest.
+    /// After an apply: the manifest contains all fields in Mainstay's entry in `managedFields`.
     After,
 }
 
 /// A takeover of fields.
 #[derive(Clone, Debug)]
 pub(crate) struct TakeOver {
-    /// `managedFields` rewritten so that our next apply removes fields that the manifest omits.
+    /// The rewritten `managedFields`, with which Mainstay's next apply removes fields that the manifest omits.
     pub(crate) entries: Value,
     /// The fields that are taken over.
     pub(crate) taken: Fields,
-    /// Their former entries, to undo the takeover.
+    /// The former entries of the fields, to undo the takeover.
     pub(crate) moved: Vec<Moved>,
     /// The former appliers.
     pub(crate) from: Vec<String>,
@@ -110,8 +116,8 @@ impl Taken {
         what.from.extend(earlier.from.iter().filter(|one| !what.from.contains(one)).cloned().collect::<Vec<_>>());
     }
 
-    /// Returns readable paths of the fields that an apply of `body` removed; `None` if `after` is another object. Omits
-    /// fields that the server set to the same value again, such as defaults.
+    /// Returns readable paths of the fields that an apply of `body` removed; `None` if `after` has a different UID.
+    /// Omits fields that the server set to the same value again, such as defaults.
     pub(crate) fn removed(&self, body: &Value, after: &Value) -> Option<Vec<String>> {
         let unnamed = subtract(&self.what.unnamed, &named(&self.what.unnamed, body));
         (uid(&self.before) == uid(after)).then(|| paths(&changed(&unnamed, &self.before, after)))
@@ -124,8 +130,8 @@ impl Appliers {
         Self { tools: Tools::Always, named }
     }
 
-    /// Returns the appliers that an earlier version left in our object: `kubectl` if its last write was before `since`,
-    /// and `named`.
+    /// Returns the appliers that an earlier version left in a managed object: `kubectl` if its last write was before
+    /// `since`, and `named`.
     pub fn left(named: Arc<[String]>, since: Option<Timestamp>) -> Self {
         Self { tools: since.map_or(Tools::Never, Tools::Before), named }
     }
@@ -163,7 +169,7 @@ fn written(entry: &Value) -> Option<Timestamp> {
 }
 
 /// Returns the takeover that makes an apply of `body` remove omitted fields; `None` if there is no such field. Each API
-/// version needs its own takeover, because an entry holds fields of one version.
+/// version needs its own takeover, because an entry contains fields of one version.
 pub(crate) fn take_over(
     managed_fields: &Value,
     desired: &Desired,
@@ -179,7 +185,7 @@ pub(crate) fn take_over(
     std::iter::once(wanted).chain(others).find_map(|version| {
         let entries = match own {
             Some(own) if own != version && moment == Moment::Before => return None,
-            // Our fields of the other version were just applied.
+            // Mainstay's fields of the other version were just applied.
             Some(own) if own != version => entries.iter().filter(|entry| !is_own(entry)).cloned().collect(),
             _ => managed_fields.clone(),
         };
@@ -201,6 +207,9 @@ fn of_version(
 ) -> Option<TakeOver> {
     let part = |fields: &Fields| {
         let mut part = removable(fields);
+        if desired.key.group.ends_with(FLUX) {
+            part = subtract(&part, &suspension());
+        }
         add(&mut part, &named(fields, body));
         desired.leave_ignored(&mut part);
         part
@@ -212,8 +221,17 @@ fn of_version(
     }
     let mut from = moved.iter().filter_map(|one| one.entry["manager"].as_str()).map(str::to_owned).collect::<Vec<_>>();
     from.dedup();
-    let unnamed = subtract(&taken, &named(&taken, body));
+    let mut unnamed = subtract(&taken, &named(&taken, body));
+    if desired.key.is("", "Secret") {
+        // The API server merges this field into `data`, so no live object has it.
+        unnamed.remove("f:stringData");
+    }
     Some(TakeOver { entries, taken, moved, from, unnamed })
+}
+
+/// Returns the field that suspends an object of Flux.
+fn suspension() -> Fields {
+    Fields::from_iter([("f:spec".to_owned(), json!({"f:suspend": {}}))])
 }
 
 fn paths(fields: &Fields) -> Vec<String> {
@@ -242,7 +260,7 @@ fn changed(fields: &Fields, before: &Value, after: &Value) -> Fields {
     part
 }
 
-/// Returns the part of a field set that a document names.
+/// Returns the part of a field set that a document contains.
 fn named(fields: &Fields, document: &Value) -> Fields {
     let mut named_here = Fields::new();
     for (key, inside) in fields.iter().filter(|(key, _)| *key != ".") {
@@ -279,8 +297,8 @@ fn at<'v>(document: &'v Value, key: &str) -> Option<&'v Value> {
     found.filter(|value| !value.is_null())
 }
 
-/// Returns `managedFields` with fields returned to their former owners; `None` if there are none. With `causes`, the
-/// fields that a refusal names, only fields at those paths are returned.
+/// Returns `managedFields` with fields returned to their former owners; `None` if there are none. If `causes`, the
+/// field paths in a refusal, is not empty, only fields at those paths are returned.
 pub(crate) fn put_back(managed_fields: &Value, taken: &TakeOver, causes: &[&str]) -> Option<Value> {
     let causes = causes.iter().filter(|cause| !cause.is_empty()).map(|cause| names(cause)).collect::<Vec<_>>();
     let mut entries = managed_fields.as_array()?.clone();
@@ -314,12 +332,13 @@ fn is_same(entry: &Value, head: &Value) -> bool {
     ["manager", "operation", "apiVersion", "subresource"].iter().all(|name| entry.get(*name) == head.get(*name))
 }
 
-/// Returns the names of the fields along a path in a refusal, without positions and keys.
+/// Returns the names of the fields along a path in a refusal, without list positions and keys.
 fn names(path: &str) -> Vec<&str> {
     path.split('.').map(|part| part.split('[').next().unwrap_or_default()).collect()
 }
 
-/// Returns the part of a field set that `causes` name. A field without inner fields is included if a cause lies in it.
+/// Returns the part of a field set that `causes` concern. A field without inner fields is included if a cause is inside
+/// of the field.
 fn concerned<'f>(fields: &'f Fields, causes: &[Vec<&str>], path: &mut Vec<&'f str>) -> Fields {
     let mut part = Fields::new();
     for (key, inside) in fields.iter().filter(|(key, _)| *key != ".") {
@@ -348,7 +367,8 @@ fn is_named(causes: &[Vec<&str>], path: &[&str]) -> bool {
     causes.iter().any(|cause| cause.len() <= path.len() && cause.iter().zip(path).all(|(one, other)| one == other))
 }
 
-/// Returns the object after an apply that removed the fields in `taken`. Fields in `keep` have an owner and stay.
+/// Returns the object after an apply that removed the fields in `taken`. Fields in `keep` have a different owner and
+/// stay.
 pub(crate) fn without(mut object: Value, taken: &Fields, keep: &Fields) -> Value {
     remove(&mut object, taken, keep);
     object

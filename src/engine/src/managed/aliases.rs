@@ -1,10 +1,10 @@
-//! Aliases: fields that the API server derives from another field, and that outlive it.
+//! Aliases: fields that the API server derives from a different field, and that remain when that field is removed.
 //!
-//! Server-side apply removes the field that left the manifest, and the server sets it again from its alias. So both are
-//! claimed before the apply that removes them. If the stale ones are not known by then, they are claimed after it, and
-//! a second apply follows.
+//! When a field is removed from the manifest, server-side apply removes it, and the server sets it again from its
+//! alias. So both are claimed before the apply that removes them. If the stale aliases become known only after the
+//! apply, they are claimed then, and a second apply follows.
 //!
-//! Invariant: only fields without an owner are stale. Fields of a person, a controller or a manifest are not.
+//! Invariant: only fields without an owner are stale. Fields that a person, a controller or a manifest owns stay.
 //!
 //! Not here: defaults that do not depend on another field.
 
@@ -16,11 +16,11 @@ use mainstay_object::Key;
 
 /// Fields of one structure that the server derives from one another.
 struct Alias {
-    /// Group and kind of the objects, and the path of the structure in each.
+    /// Group and kind of the objects, and the path of the structure in each kind.
     places: &'static [(&'static str, &'static str, &'static [&'static str])],
-    /// The fields. A manifest that sets one of them sets all.
+    /// The alias fields. A manifest that sets one of them sets all.
     fields: &'static [&'static str],
-    /// The fields that the server derives them from. The aliases are stale once these leave.
+    /// The fields from which the server derives the aliases. When these are removed, the aliases are stale.
     follows: &'static [&'static str],
     /// Whether the values in a live structure are stale if the manifest sets none of the fields.
     is_stale: fn(&Value) -> bool,
@@ -28,9 +28,9 @@ struct Alias {
 
 /// All aliases of a Kubernetes API server.
 const ALIASES: [Alias; 2] = [
-    // Conversion copies one to the other.
+    // Conversion between API versions copies each name to the other.
     Alias { places: &PODS, fields: &SERVICE_ACCOUNT, follows: &SERVICE_ACCOUNT, is_stale: |_| true },
-    // The default contains Egress if there are rules for it. Without rules, the entry would deny all egress.
+    // The default contains Egress if the policy has egress rules. Without rules, the entry would deny all egress.
     Alias {
         places: &[("networking.k8s.io", "NetworkPolicy", &["spec"])],
         fields: &["policyTypes"],
@@ -93,7 +93,7 @@ pub(crate) fn may_leave(key: &Key, old: &Value, body: &Value) -> bool {
 }
 
 /// Returns the aliases of a live object that will be stale after an apply of `body`. The apply removes fields that only
-/// we own and that `body` omits.
+/// Mainstay owns and that `body` omits.
 pub(crate) fn stale_after(key: &Key, body: &Value, live: &Value) -> Fields {
     let is_ours = |entry: &Value| entry["manager"] == MANAGER && entry["operation"] == "Apply";
     let mut after = live.clone();

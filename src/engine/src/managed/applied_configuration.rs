@@ -1,8 +1,8 @@
 //! The last-applied configuration, as read from a live object: the document that an earlier agent applied. A new agent
 //! compares it with its own document, and skips the apply if both are equal.
 //!
-//! Invariant: equal documents need no apply, because we own the same fields, with the same values, in the same order. A
-//! value that the server stores in another form differs, so it is applied once more.
+//! Invariant: equal documents need no apply, because Mainstay owns the same fields, with the same values, in the same
+//! order. If the server stores a value in a different form, the documents differ, and the object is applied once more.
 
 use serde_json::{Map, Value};
 
@@ -11,7 +11,7 @@ use super::{ownership, projection};
 use mainstay_api::names::MANAGER;
 use mainstay_object::Digest;
 
-/// Our last apply, as read from a live object.
+/// Mainstay's last apply, as read from a live object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AppliedConfiguration {
     /// Digest of the document.
@@ -21,13 +21,14 @@ pub struct AppliedConfiguration {
 }
 
 impl AppliedConfiguration {
-    /// Reads it from `live`; `None` if we never applied, or if one of our fields is missing.
+    /// Reads the last apply from `live`; `None` if Mainstay never applied the object, or if one of Mainstay's fields is
+    /// missing.
     pub fn of(live: &Value) -> Option<Self> {
         let fields = applied_by(live, MANAGER)?;
         if ownership::without_first_apply_echo(live).is_some() {
             return None;
         }
-        // If the paths that were sent empty are not empty now, the document digest differs anyway.
+        // If a path that was sent empty is not empty now, the document digest differs anyway.
         let empty_containers = projection::empty_containers(live, live);
         Some(Self {
             document: digest(&owned_part(fields, live)?),
@@ -71,7 +72,7 @@ fn owned_part(fields: &Fields, live: &Value) -> Option<Value> {
     inside().map(field).collect::<Option<Map<_, _>>>().map(Value::Object)
 }
 
-/// Returns a container that we own without any of its content.
+/// Returns a container that Mainstay owns without any of its content.
 fn empty_container(live: &Value) -> Value {
     if live.is_array() { Value::Array(Vec::new()) } else { Value::Object(Map::new()) }
 }

@@ -11,7 +11,7 @@ pub(crate) enum ApplyState {
     /// The desired state was applied.
     Desired(LastApplied),
     /// The applied state may differ from the desired one, so the object is applied again. Causes: `desired` changed
-    /// without a new document, a pause held back a new document, or the outcome of an apply is unknown.
+    /// without a new document, a pause prevented the apply of a new document, or the outcome of an apply is unknown.
     Outdated(LastApplied),
 }
 

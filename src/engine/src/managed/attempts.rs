@@ -1,4 +1,4 @@
-//! Futile attempts to resolve a collision: they are not repeated until their circumstances change.
+//! Futile attempts to resolve a collision. They are not repeated until the circumstances change.
 //!
 //! Resolving a collision takes two writes: one claims the colliding fields, and one returns them if the apply is
 //! refused again. A permanent refusal, such as by an admission policy, would repeat both writes and wake every watcher.
@@ -15,12 +15,12 @@ use super::desired::Desired;
 use mainstay_cluster::Error;
 use mainstay_object::Digest;
 
-/// One of this many retries claims fields although that was futile before.
+/// Each retry whose number is a multiple of this claims fields again, although claiming them failed before.
 const EVERY: u32 = 8;
-/// Maximum number of stored refusals. If there are more, each further refusal counts as known.
+/// Maximum number of stored refusals. When it is reached, every further refusal counts as known.
 const MOST: usize = 8;
 
-/// The circumstances of an attempt.
+/// The circumstances of an attempt to claim fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Attempted {
     document: Digest,
@@ -40,7 +40,7 @@ fn content(live: &Value) -> Digest {
     let fields =
         live.as_object().into_iter().flatten().filter(|(name, _)| !["metadata", "status"].contains(&name.as_str()));
     let metadata = live.get("metadata").and_then(Value::as_object).into_iter().flatten();
-    // The server and our own writes change the rest of the metadata.
+    // The server and Mainstay's own writes change the rest of the metadata.
     let metadata = metadata.filter(|(name, _)| ["labels", "annotations", "uid"].contains(&name.as_str()));
     let text = fields.chain(metadata).fold(String::new(), |mut text, (name, value)| {
         let _ = write!(text, "{name}\0{value}\0");
@@ -49,7 +49,7 @@ fn content(live: &Value) -> Digest {
     Digest::of(text.as_bytes())
 }
 
-/// The stable part of a refusal. Its texts may differ each time.
+/// The part of a refusal that stays the same. Its messages may differ each time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ground {
     code: Option<u16>,
@@ -81,12 +81,12 @@ impl Futile {
         Self { attempted, grounds: Vec::new(), tries: 0 }
     }
 
-    /// Whether the record is about this attempt.
+    /// Whether the record has the same circumstances as this attempt.
     pub(crate) fn is_of(&self, attempted: &Attempted) -> bool {
         self.attempted == *attempted
     }
 
-    /// Counts a retry. Returns whether it must not claim fields, unless its refusal is new.
+    /// Counts a retry. Returns whether this retry must not claim fields, unless its refusal is new.
     pub(crate) fn holds_back(&mut self) -> bool {
         self.tries = self.tries.wrapping_add(1);
         !self.tries.is_multiple_of(EVERY)

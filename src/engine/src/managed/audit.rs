@@ -1,7 +1,7 @@
 //! The schedule of audits, and the state with which an object is compared.
 //!
-//! The hash of its identity gives each object a fixed place in the interval. Audits are thus spread evenly, restarts do
-//! not change them, and no schedule is stored.
+//! The hash of its identity gives each object a fixed time in the interval. Audits are thus spread evenly and stay at
+//! the same times after a restart, and no schedule is stored.
 //!
 //! Invariant: an object is audited once in an interval.
 //! Invariant: objects that the drift loop skips, writes or reverts are not audited.
@@ -38,7 +38,7 @@ pub(crate) struct Audit {
     pub(crate) owner: Owner,
     /// The desired state.
     pub(crate) desired: Arc<Desired>,
-    /// The last apply, with which the answer is compared.
+    /// The last apply, with which the response is compared.
     pub(crate) known: LastApplied,
 }
 
@@ -53,8 +53,8 @@ impl Schedule {
         (self.interval / PARTS).max(Duration::from_millis(1))
     }
 
-    /// Returns the time at which audits continue at `now` if they are complete until `done`. Late audits are caught up
-    /// in order, but missed whole intervals are skipped.
+    /// Returns the time from which audits continue at `now`, if all audits until `done` were made. Late audits are made
+    /// up for in order, but missed whole intervals are skipped.
     pub(crate) fn resume(self, done: Duration, now: Duration) -> Duration {
         // The clock was set back.
         let Some(late) = now.checked_sub(done) else {
@@ -70,7 +70,7 @@ impl Schedule {
         let mut hasher = DefaultHasher::new();
         key.hash(&mut hasher);
         let interval = self.interval.as_nanos();
-        // Less than the interval.
+        // The result is less than the interval.
         let place = (interval * u128::from(hasher.finish())) >> 64;
         let wait = (place + interval - from.as_nanos() % interval) % interval;
         from + Duration::from_nanos(u64::try_from(wait).unwrap_or_default())
@@ -87,8 +87,8 @@ impl Store {
         due
     }
 
-    /// Returns the state for the audit of an object. `None` if it is exempt from reverts, has known drift, is being
-    /// written or reverted, or was not seen yet.
+    /// Returns the state for the audit of an object. `None` if the object is exempt from reverts, has known drift, is
+    /// being written or reverted, or was not seen yet.
     pub(crate) fn begin_audit(&self, key: &Key) -> Option<Audit> {
         let managed = self.get(key)?;
         let account = self.accounts.get(&managed.owner)?;
@@ -105,13 +105,14 @@ impl Store {
         Some(Audit { owner, desired, known: known.clone() })
     }
 
-    /// Whether the state of an object is the same as at the start of its audit.
+    /// Whether the state of an object is still that from the start of its audit.
     pub(crate) fn is_as_audited(&self, audit: &Audit) -> bool {
         let now = self.begin_audit(&audit.desired.key);
         now.is_some_and(|now| now.known == audit.known && Arc::ptr_eq(&now.desired, &audit.desired))
     }
 
-    /// Queues an object that an apply would change although it is as it was applied. It is reverted or reported.
+    /// Queues an object that an apply would change although its fields did not change since the last apply. The object
+    /// is reverted or reported.
     pub(crate) fn enqueue_audited(&mut self, key: &Key, live: Value, at: Instant) -> Next {
         let queued = self.objects.queued();
         let Some(mut managed) = self.objects.get_mut(key) else { return Next::Nothing };

@@ -10,8 +10,8 @@ use super::store::Store;
 use mainstay_object::{Key, Owner};
 
 impl Store {
-    /// Sets or removes the autoscaler of a workload. Returns `None` if the workload needs no check. Otherwise returns
-    /// whether the applied state may differ from the desired one.
+    /// Sets or removes the autoscaler of a workload. Returns `None` if the workload needs no check, otherwise whether
+    /// the applied state may differ from the desired one.
     pub(crate) fn set_autoscaler(&mut self, workload: &Key, autoscaler: Option<Autoscaler>) -> Option<bool> {
         let old = match autoscaler {
             Some(autoscaler) => self.autoscaled.insert(workload.clone(), autoscaler),
@@ -37,8 +37,7 @@ impl Store {
         }
     }
 
-    /// Whether an apply without a count may change the live count. It may if the agent owns the count or the count is
-    /// 0.
+    /// Whether an apply without a count may change the live count: the agent owns the count, or the count is 0.
     pub(crate) fn may_lose_count(&self, key: &Key) -> bool {
         self.objects.get(key).is_none_or(|managed| {
             managed.is_at_zero

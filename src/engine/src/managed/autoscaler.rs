@@ -1,7 +1,7 @@
 //! Autoscalers: the owner of a workload's replica count.
 //!
-//! An autoscaler owns the count while it scales. It does not scale a workload that is at 0. Then the count is that of
-//! the manifest, or else the autoscaler's minimum.
+//! An autoscaler owns the count while it scales. It does not scale a workload that is at 0. The count of such a
+//! workload is that of the manifest, or else the autoscaler's minimum.
 //!
 //! Not here: the handover of the count (`apply::replicas`).
 
@@ -15,12 +15,12 @@ const SCALES_TO_ZERO: &str = "keda.sh/";
 /// The autoscaler of a workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Autoscaler {
-    /// Its minimum number of replicas.
+    /// Minimum number of replicas.
     least: i64,
 }
 
 impl Autoscaler {
-    /// Reads a HorizontalPodAutoscaler: the workload that it scales, and its minimum.
+    /// Reads a HorizontalPodAutoscaler. Returns the workload that it scales, and the autoscaler.
     pub(crate) fn read(live: &Value) -> Option<(Key, Self)> {
         let target = live.pointer("/spec/scaleTargetRef")?;
         let text = |name: &str| target.get(name).and_then(Value::as_str);
@@ -52,7 +52,7 @@ impl Autoscaler {
         Some(Key::new(group, kind, key.namespace.as_deref(), text("name")?))
     }
 
-    /// Whether it may scale to 0.
+    /// Whether the autoscaler may scale to 0.
     pub(crate) fn may_rest(self) -> bool {
         self.least == 0
     }

@@ -1,18 +1,18 @@
 //! The times at which revert backoffs may expire, so that no loop walks all objects with a backoff.
 //!
-//! Invariant: every object with a revert backoff is listed, no later than at its next change.
+//! Invariant: every object with a revert backoff is listed, with a time no later than its next change.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use mainstay_object::Key;
 
-/// Objects with a revert backoff, by the time of the loop's clock at which to check them.
+/// Objects with a revert backoff, by the time on the loop's clock at which they are checked.
 #[derive(Debug, Default)]
 pub(crate) struct BackoffExpiry(BTreeSet<(Duration, Key)>);
 
 impl BackoffExpiry {
-    /// Adds an object that is to be checked at this time of the loop's clock, in seconds.
+    /// Adds an object that must be checked at this time on the loop's clock, in seconds.
     pub(crate) fn expect(&mut self, key: &Key, at: f64) {
         let at = Duration::try_from_secs_f64(at).unwrap_or_default();
         self.0.insert((at, key.clone()));

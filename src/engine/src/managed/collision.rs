@@ -1,14 +1,15 @@
-//! Collisions: fields of other managers that the API server refuses beside ours. They are removed.
+//! Collisions: fields of other managers that the API server does not accept together with Mainstay's. They are removed.
 //!
 //! Server-side apply merges. A user may change the key of a list item, such as the port of a Service or the name of a
-//! container. Or a user replaces a field of a union by another (`value` by `valueFrom`). Our apply would then add ours
-//! beside theirs, because it removes only fields that its manager owns. So the colliding fields are moved into our
-//! entry of `managedFields`. The next apply removes them and restores ours in one change of the object.
+//! container, or replace a field of a union by a different one (`value` by `valueFrom`). Mainstay's apply removes only
+//! fields that Mainstay owns, so it would add its own fields beside the user's. So the colliding fields are moved into
+//! Mainstay's entry in `managedFields`. The next apply removes them and restores Mainstay's in one change of the
+//! object.
 //!
-//! Invariant: only fields of users' tools and of managers that update are moved. Another applier would restore its
-//! fields, and fields set by admission have no owner.
-//! Invariant: fields that do not collide stay. Collisions are known for members of unions and for our items under
-//! another key. All others are derived from a refusal by the server.
+//! Invariant: only fields of users' tools and of managers that update are moved. A manager that applies would restore
+//! its fields, and fields set by admission have no owner.
+//! Invariant: fields that do not collide stay. Two kinds of collisions are known in advance: members of unions, and
+//! Mainstay's list items under a different key. All others are derived from the server's refusal.
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value, json};
@@ -19,37 +20,37 @@ use super::projection::has_keys;
 use super::unions;
 use mainstay_api::names::{HANDOVER_MANAGER, MANAGER};
 
-/// Lists, with a field that identifies an item under another key. A server accepts one port of a name, and an image
-/// rarely runs twice in a pod.
+/// Lists, each with a field that identifies an item under a different key. A server accepts only one port of a name,
+/// and an image rarely runs twice in a pod.
 const TELLING: [(&str, &str); 3] = [("ports", "name"), ("containers", "image"), ("initContainers", "image")];
 
 /// Maximum age of a write that counts as part of the reverted edit.
 const RECENT: SignedDuration = SignedDuration::from_secs(5);
 
-/// Fields that collide with ours.
+/// Fields that collide with Mainstay's.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Collision {
-    /// `managedFields` rewritten so that our next apply removes the fields.
+    /// The rewritten `managedFields`, with which Mainstay's next apply removes the colliding fields.
     pub(crate) entries: Value,
-    /// The manager that wrote them; the latest if there are several.
+    /// The manager that wrote the fields; the latest if there are several.
     pub(crate) who: Option<String>,
 }
 
-/// Returns fields that are known to collide with our apply of `body`.
+/// Returns fields that are known to collide with the apply of `body`.
 pub(crate) fn known(body: &Value, live: &Value, now: &str) -> Option<Collision> {
-    // If we never applied, no field of ours was lost.
+    // Without an earlier apply, Mainstay had no field to lose.
     applied_by(live, MANAGER)?;
     between(body, live, &Evidence::Known, now)
 }
 
-/// Returns fields that collide with our apply of `body`, which the server refused. `causes` are the fields in the
+/// Returns fields that collide with the apply of `body`, which the server refused. `causes` are the fields in the
 /// refusal, such as `spec.ports[1].name`.
 pub(crate) fn refused(body: &Value, live: &Value, causes: &[&str], now: &str) -> Option<Collision> {
     let causes = causes.iter().filter(|cause| !cause.is_empty()).map(|cause| names(cause)).collect();
     between(body, live, &Evidence::Refused(causes), now)
 }
 
-/// Returns readable paths of `body` that we do not own in the live object.
+/// Returns readable paths of `body` that Mainstay does not own in the live object.
 pub(crate) fn lost(body: &Value, live: &Value) -> Vec<String> {
     let mut found = Vec::new();
     let ours = Ours::of(live);
@@ -72,25 +73,26 @@ fn between(body: &Value, live: &Value, evidence: &Evidence, now: &str) -> Option
 
 /// The evidence that a field collides.
 enum Evidence {
-    /// It is a member of a union with ours, or our item under another key.
+    /// The field is in a union with one of Mainstay's fields, or in Mainstay's list item under a different key.
     Known,
-    /// The server refused the apply because of these fields. An empty list stands for any field.
+    /// The server refused the apply because of these fields. An empty list means that any field may be the cause.
     Refused(Vec<Vec<String>>),
 }
 
 impl Evidence {
-    /// Whether a refusal may be about the field at `path`: it names the field, an outer or an inner one.
+    /// Whether a refusal may concern the field at `path`. This is so if the refusal reports this field, a parent of the
+    /// field or a field inside of it, or reports no field at all.
     fn concerns(causes: &[Vec<String>], path: &[&str]) -> bool {
         causes.is_empty() || causes.iter().any(|cause| cause.iter().zip(path).all(|(one, other)| one == other))
     }
 }
 
-/// Returns the names of the fields along a path in a refusal, without positions and keys.
+/// Returns the names of the fields along a path in a refusal, without list positions and keys.
 fn names(path: &str) -> Vec<String> {
     path.split('.').map(|part| part.split('[').next().unwrap_or_default().to_owned()).collect()
 }
 
-/// Our fields in a part of an object.
+/// Mainstay's fields in a part of an object.
 #[derive(Clone, Copy)]
 enum Ours<'f> {
     All,
@@ -118,7 +120,7 @@ impl<'f> Ours<'f> {
         self.at(&format!("f:{name}"))
     }
 
-    /// Returns our fields in an item of a list with keys.
+    /// Returns Mainstay's fields in an item of a list with keys.
     fn item(self, wanted: &Value) -> Self {
         let Self::Some(fields) = self else { return self };
         let key = fields.keys().find(|key| keys_of(key).is_some_and(|keys| is_item(wanted, &keys)));
@@ -159,7 +161,7 @@ pub(super) fn is_strangers(entry: &Value, api_version: &str) -> bool {
         && (entry["operation"] == "Update" || is_kubectl(manager))
 }
 
-/// Returns the fields that are in `taken` too. An empty node in `taken` stands for all of its content.
+/// Returns the fields that are in both `fields` and `taken`. An empty node in `taken` stands for all of its content.
 pub(super) fn part(fields: &Fields, taken: &Fields) -> Fields {
     let mut both = Fields::new();
     for (key, inside) in taken {
@@ -176,7 +178,7 @@ pub(super) fn part(fields: &Fields, taken: &Fields) -> Fields {
     both
 }
 
-/// Returns fields of others that collide with ours. An empty node stands for all of its content.
+/// Returns fields of other managers that collide with Mainstay's. An empty node stands for all of its content.
 fn colliding(body: &Value, live: &Value, evidence: &Evidence, now: &str) -> Fields {
     let (mut theirs, mut recent) = (Fields::new(), Fields::new());
     let since = now.parse::<Timestamp>().ok().and_then(|now| now.checked_sub(RECENT).ok());
@@ -214,7 +216,7 @@ struct Search<'a> {
     is_builtin: bool,
     /// Names of the fields on the path to this position.
     path: Vec<&'a str>,
-    /// Fields that others wrote here recently.
+    /// Fields that other managers wrote here recently.
     recent: Option<&'a Fields>,
 }
 
@@ -262,7 +264,7 @@ impl<'a> Search<'a> {
         taken
     }
 
-    /// Whether a field of another manager excludes one of the lost ones.
+    /// Whether a field of another manager excludes one of Mainstay's lost fields.
     fn excludes(&self, lost: &[&str], name: &str) -> bool {
         match self.evidence {
             Evidence::Known => self.is_builtin && lost.iter().any(|lost| unions::exclude(lost, name)),
@@ -284,7 +286,7 @@ impl<'a> Search<'a> {
                 put(&mut taken, key, self.item(key).inside(wanted, live, ours.at(key), inside));
                 continue;
             }
-            // Without ownership of the item itself, the item belongs to another manager or to admission.
+            // If the manager does not own the item itself, a different manager or admission created the item.
             if inside.contains_key(".") {
                 others.push((key, keys, live));
             }
@@ -302,9 +304,9 @@ impl<'a> Search<'a> {
         taken
     }
 
-    /// Returns the key of the added item that is our lost item under another key, if any. At least half of our other
-    /// fields must be equal. A single equal field may be chance, as with the value of a variable. Then the item must be
-    /// the only recent one, or the field must be one of [`TELLING`].
+    /// Returns the key of the added item that is Mainstay's lost item under a different key, if any. At least half of
+    /// the item's other fields must be equal. If only one field is equal, it may be a coincidence, as with the value of
+    /// a variable. Then the item must be the only recent one, or the field must be one of [`TELLING`].
     fn edited<'k>(&self, ours: &Value, others: &[(&'k String, Map<String, Value>, &Value)]) -> Option<&'k str> {
         let is_telling = |(list, field): &(&str, &str)| {
             self.path.last() == Some(list) && ours.get(field).is_some_and(|value| !value.is_null())
@@ -321,12 +323,12 @@ impl<'a> Search<'a> {
     }
 }
 
-/// Whether an apply of this value sets no field.
+/// Whether an apply of this value would set no field.
 pub(super) fn is_nothing(value: &Value) -> bool {
     value.is_null() || value.as_array().is_some_and(Vec::is_empty)
 }
 
-/// Whether we do not own all of `wanted`.
+/// Whether Mainstay does not own all of `wanted`.
 fn is_lost_in(wanted: &Value, ours: Ours<'_>) -> bool {
     let mut found = Vec::new();
     lost_in(wanted, ours, String::new(), &mut found);
@@ -356,15 +358,16 @@ pub(super) fn keys_of(key: &str) -> Option<Map<String, Value>> {
     serde_json::from_str(key.strip_prefix("k:")?).ok()
 }
 
-/// Whether an item of a document has these keys. It may omit keys with a default; only the default of `protocol` is
-/// known.
+/// Whether an item of a document has these keys. The item may omit keys with a default; only the default of `protocol`
+/// is known.
 pub(super) fn is_item(wanted: &Value, keys: &Map<String, Value>) -> bool {
     let is_default =
         |(name, value): (&String, &Value)| name != "protocol" || value == "TCP" || wanted.get(name).is_some();
     has_keys(wanted, keys) && keys.iter().all(is_default)
 }
 
-/// Returns how many fields of our item have the same value in the live item, and how many there are. Omits its keys.
+/// Returns how many fields of Mainstay's item have the same value in the live item, and how many there are. Omits the
+/// item's keys.
 fn same_fields(ours: &Value, live: &Value, keys: &Map<String, Value>) -> (usize, usize) {
     let fields = ours.as_object().into_iter().flatten().filter(|(name, _)| !keys.contains_key(*name));
     fields.fold((0, 0), |(same, all), (name, value)| {
@@ -373,7 +376,7 @@ fn same_fields(ours: &Value, live: &Value, keys: &Map<String, Value>) -> (usize,
     })
 }
 
-/// Whether a live value contains the desired one. Additional fields may be defaults.
+/// Whether a live value contains the desired one. Additional live fields may be defaults.
 pub(super) fn says(live: &Value, wanted: &Value) -> bool {
     match (live, wanted) {
         (Value::Object(live), Value::Object(wanted)) => {

@@ -1,7 +1,7 @@
 //! Decides whether a removed object may be deleted, from its state right before the deletion.
 //!
-//! Invariant: nothing is deleted without proof that we applied it. The proof is our entry in its `managedFields`, or
-//! the UID in the answer to our apply. A label is no proof, because controllers copy it.
+//! Invariant: no object is deleted without proof that Mainstay applied it. The proof is Mainstay's entry in
+//! `managedFields`, or the UID in the response to an apply. A label is no proof, because controllers copy labels.
 //!
 //! Not here: the removed objects of a commit, and the guards of a whole commit (`gitsync`).
 
@@ -19,15 +19,15 @@ use mainstay_object::Key;
 /// The reason for keeping a removed object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kept {
-    /// This annotation, with its value, keeps it.
+    /// This annotation, with its value, protects the object.
     Annotation(&'static str),
-    /// It is paused.
+    /// The object is paused.
     Paused,
-    /// It is unknown whether we created it.
+    /// It is unknown whether Mainstay created the object.
     Unproven,
-    /// It is a GitSync whose objects are deleted with it, although no guard has approved that.
+    /// The object is a GitSync whose objects are deleted with it, and no user has approved that.
     TakesObjects,
-    /// It belongs to the running Mainstay.
+    /// The object belongs to the running Mainstay.
     Installed,
 }
 
@@ -37,12 +37,12 @@ impl fmt::Display for Kept {
             Self::Annotation(annotation) => annotation,
             Self::Paused => "mainstay.dev/reconcile: disabled",
             Self::Unproven => {
-                "it carries our label, but nothing proves that Mainstay applied it (its managedFields were removed \
-                 before its UID was recorded, or another client created it), so it is not deleted; remove its label \
-                 to have Mainstay release it"
+                "it carries Mainstay's label, but nothing proves that Mainstay applied it (its managedFields were \
+                 removed before its UID was recorded, or another client created it), so it is not deleted; remove its \
+                 label to have Mainstay release it"
             }
             Self::TakesObjects => "deleting it deletes everything that it has applied (mainstay.dev/on-delete: prune)",
-            Self::Installed => "it is part of the Mainstay that runs here, which deleting it may end",
+            Self::Installed => "it is part of the running installation of Mainstay, which its deletion may stop",
         })
     }
 }
@@ -59,18 +59,18 @@ pub enum Permission {
 /// The decision about a removed object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Deletion {
-    /// It may be deleted while it stays unchanged.
+    /// The object may be deleted while it stays unchanged.
     Allowed,
-    /// It is already being deleted.
+    /// The object is already being deleted.
     UnderWay(Terminating),
-    /// It belongs to another owner now.
+    /// The object belongs to another owner now.
     NotOurs,
-    /// It is kept for this reason.
+    /// The object is kept for this reason.
     Kept(Kept),
 }
 
-/// Decides whether a removed object may be deleted. `entry` is its entry in the inventory, `label` the label of our
-/// objects.
+/// Decides whether a removed object may be deleted. `entry` is its inventory entry, and `label` is the label of the
+/// owner's objects.
 pub fn may_delete(
     key: &Key,
     meta: &ObjectMeta,
@@ -92,9 +92,9 @@ pub fn may_delete(
     if is_paused(meta, now) {
         return Deletion::Kept(Kept::Paused);
     }
-    // If no UID was recorded for an object that we created, our entry in `managedFields` proves it.
+    // Mainstay may have created the object without recording the UID. Then the entry in `managedFields` is the proof.
     if !is_noted(entry, meta.uid.as_deref().unwrap_or_default()) && !is_applied_by_us(meta) {
-        // If the inventory forgot it, it would keep our label forever without a visible reason.
+        // If the inventory dropped the object, it would keep Mainstay's label forever without a visible reason.
         return Deletion::Kept(Kept::Unproven);
     }
     if permission == Permission::Allowed {
@@ -107,8 +107,8 @@ pub fn may_delete(
 }
 
 /// Decides whether a child that its Function no longer wants may be deleted. `function` and `uid` are the UIDs of the
-/// Function and of the child. The controller reference is enough, as for the garbage collector, so copies of children
-/// are deleted too.
+/// Function and of the child. As for the garbage collector, the controller reference is enough, so copies of children
+/// are deleted, too.
 pub(crate) fn may_delete_child(meta: &ObjectMeta, function: &str, uid: &str, now: Timestamp) -> Deletion {
     let mut owners = meta.owner_references.iter().flatten();
     if meta.uid.as_deref() != Some(uid) || !owners.any(|one| one.controller == Some(true) && one.uid == function) {
@@ -127,7 +127,7 @@ pub fn deletes_objects(sync: &ObjectMeta) -> bool {
     sync.annotations.as_ref().and_then(|all| all.get(ON_DELETE)).is_some_and(|value| value == DELETE_OBJECTS)
 }
 
-/// Returns the loss that a deletion would cause and that no repository can restore.
+/// Returns the data or objects that a deletion would destroy and that no repository can restore.
 pub fn takes_much(key: &Key) -> Option<&'static str> {
     match (&*key.group, &*key.kind) {
         ("", "Namespace") => Some("deleting a Namespace deletes everything in it"),
@@ -137,8 +137,8 @@ pub fn takes_much(key: &Key) -> Option<&'static str> {
     }
 }
 
-/// Returns the annotation that protects an object from deletion. As in Flux, a label of that name counts too, in any
-/// case: an object kept by mistake is reported, but a deleted one is lost.
+/// Returns the annotation that protects an object from deletion. As in Flux, a label of that name has the same effect,
+/// in any case: an object that is kept by mistake is reported, but a deleted one is lost.
 pub(super) fn kept_by(meta: &ObjectMeta) -> Option<&'static str> {
     KEEPS.into_iter().find(|keeps| {
         let (name, value) = keeps.split_once(": ").unwrap_or((keeps, ""));
@@ -147,12 +147,12 @@ pub(super) fn kept_by(meta: &ObjectMeta) -> Option<&'static str> {
     })
 }
 
-/// Whether the inventory has this UID, from the answer to our apply.
+/// Whether the inventory has this UID, from the response to an apply.
 pub(crate) fn is_noted(entry: &Entry, uid: &str) -> bool {
     entry.uid.is_some_and(|noted| noted == uid_bytes(uid))
 }
 
-/// Whether an object has our own entry in its `managedFields`.
+/// Whether an object has Mainstay's entry in its `managedFields`.
 pub fn is_applied_by_us(meta: &ObjectMeta) -> bool {
     let mut entries = meta.managed_fields.iter().flatten();
     entries.any(|e| e.manager.as_deref() == Some(MANAGER) && e.operation.as_deref() == Some("Apply"))
@@ -164,7 +164,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns random metadata with our label, of an object with `uid`.
+    /// Returns random metadata with Mainstay's label, of an object with `uid`.
     fn any_meta(random: &mut fastrand::Rng, uid: &str) -> ObjectMeta {
         let mut meta = json!({"name": "a", "uid": uid, "labels": {SYNC_LABEL: "shop.demo"}});
         let managers = [("mainstay", "Update"), ("kubectl", "Apply"), ("mainstay", "Apply"), ("reflector", "Update")];

@@ -1,4 +1,4 @@
-//! The desired state of an object: its document, and the changes to it before an apply.
+//! The desired state of an object: its document, and how it is changed before an apply.
 //!
 //! Invariant: only the namespace and one label are added. The body changes only with the document or with its ignored
 //! fields.
@@ -20,8 +20,8 @@ use mainstay_object::{Digest, Ended, Key, Object, can_end, ended};
 pub enum Mark {
     /// [`SYNC_LABEL`] with this value. Every apply sets it, and the watch selects it.
     Label(Arc<str>),
-    /// A controller reference in the document. The owner watches the objects by a label in it, and passes the events to
-    /// the drift loop.
+    /// A controller reference in the document. The owner watches the objects by a label in the document, and passes the
+    /// events to the drift loop.
     Controller {
         /// The UID of the controller.
         uid: Arc<str>,
@@ -59,7 +59,7 @@ impl Mark {
     }
 }
 
-/// A desired object with its place in the cluster.
+/// A desired object with its identity in the cluster.
 #[derive(Clone, Debug)]
 pub struct Desired {
     /// Identity in the cluster, with the target namespace.
@@ -133,7 +133,7 @@ impl Desired {
         Cow::Owned(sent)
     }
 
-    /// Returns a live object without ignored fields and without our ownership of them.
+    /// Returns a live object without ignored fields and without Mainstay's ownership of them.
     pub fn view<'v>(&self, live: &'v Value) -> Cow<'v, Value> {
         match &self.ignored {
             Some(ignored) => Cow::Owned(ignored.view(&self.object.value(), live)),
@@ -141,7 +141,7 @@ impl Desired {
         }
     }
 
-    /// Returns `managedFields` without our ownership of ignored fields; `None` if we own none.
+    /// Returns `managedFields` without Mainstay's ownership of ignored fields; `None` if Mainstay owns none.
     pub(crate) fn given_up(&self, live: &Value) -> Option<Value> {
         self.ignored.as_ref()?.given_up(&self.object.value(), live)
     }
@@ -166,12 +166,14 @@ impl Desired {
         }
     }
 
-    /// Returns the digest of the document without ignored fields. It changes if an apply would send other content.
+    /// Returns the digest of the document without ignored fields. The digest changes if an apply would send different
+    /// content.
     pub fn source(&self) -> Digest {
         self.ignored.as_ref().map_or(self.object.digest, |ignored| ignored.source())
     }
 
-    /// Returns how a live object ended, if it did. The owner of a controlled object decides about another run.
+    /// Returns how a live object ended, if it did. Returns `None` for an object with a controller, whose owner decides
+    /// about another run.
     pub(crate) fn ended(&self, live: &Value) -> Option<Ended> {
         self.label().and_then(|_| ended(&self.key, live))
     }
@@ -201,7 +203,7 @@ pub(crate) fn without_replicas(body: &mut Value) {
     }
 }
 
-/// Gives the annotations `mainstay.dev/…` their values in `live`, or removes them: they are never reverted.
+/// Sets the annotations `mainstay.dev/…` to their values in `live`, or removes them: users' values are never reverted.
 pub(crate) fn yield_to_people(body: &mut Value, live: &Value) {
     let Some(annotations) = body.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) else { return };
     let theirs = live.pointer("/metadata/annotations");
@@ -210,7 +212,7 @@ pub(crate) fn yield_to_people(body: &mut Value, live: &Value) {
             return true;
         }
         let live = theirs.and_then(|annotations| annotations.get(name));
-        // An apply that omits a live annotation of ours would remove it.
+        // An apply that omits a live annotation that Mainstay owns would remove it.
         if let Some(live) = live {
             *value = live.clone();
         }

@@ -25,28 +25,28 @@ use mainstay_api::git_sync::{DriftReason, Drifted};
 use mainstay_object::{Digest, Key, Owner};
 
 impl Managed {
-    /// Returns the remaining drift: the object drifted and is not reverted at once.
+    /// Returns the remaining drift: the object drifted and is not reverted immediately.
     pub(crate) fn drift(&self) -> Option<&Drifted> {
         self.drift.as_ref().map(|drift| &drift.shown)
     }
 
-    /// Whether it is missing and is not created again at once.
+    /// Whether the object is missing and is not recreated immediately.
     pub(crate) fn remains_absent(&self) -> bool {
         self.drift().is_some_and(Drifted::is_absent)
     }
 
-    /// Whether its drift was only reported.
+    /// Whether the object's drift was only reported.
     pub(crate) fn is_reported(&self) -> bool {
         self.drift().is_some_and(|drift| drift.reason == DriftReason::Report)
     }
 
-    /// Whether its drift was reported in this state, without our label.
+    /// Whether the object's drift was reported in this state, which lacks Mainstay's label.
     pub(crate) fn is_reported_as(&self, live: &Value) -> bool {
         let is_known = self.drift.as_ref().is_some_and(|drift| *drift.version == *resource_version(live));
         is_known && self.is_reported() && !self.desired.mark.is_on(live)
     }
 
-    /// Whether its absence was reported.
+    /// Whether the object's absence was reported.
     pub(crate) fn is_reported_absent(&self) -> bool {
         self.is_reported() && self.remains_absent()
     }
@@ -85,8 +85,8 @@ impl Managed {
     fn remain_as(&mut self, live: &Value, reason: DriftReason, autoscaled: Option<Autoscaler>, now: Timestamp) {
         let (digest, seen) = (self.digest_of(live), Differing::of(&self.desired, live, autoscaled).bounded());
         let next_attempt = match self.drift.as_mut() {
-            // The fields come from the answer of the server. If our own comparison changes, other values may differ by
-            // now, and the drift is reported again.
+            // The fields come from the server's response. If the result of the agent's own comparison changes, other
+            // values may differ now, and the drift is reported again.
             Some(drift) if reason == DriftReason::Report && drift.known_by.is_some() && drift.digest == digest => {
                 drift.version = resource_version(live).into();
                 if drift.known_by.as_ref() != Some(&seen.fields) {
@@ -112,7 +112,7 @@ impl Managed {
     ) {
         self.is_absent = false;
         match verdict {
-            // This state is older than that of the drift.
+            // This state is older than the one in which the drift was found.
             Verdict::InSync if self.drift.as_ref().is_some_and(|drift| drift.is_newer_than(resource_version(live))) => {
             }
             Verdict::InSync | Verdict::LeaveAlone(Reason::Controlled | Reason::Ignore) => self.drift = None,
@@ -125,7 +125,7 @@ impl Managed {
                 }
             }
             Verdict::LeaveAlone(Reason::Unread) => self.remain_as(live, DriftReason::Unread, autoscaled, now),
-            // A new drift is reverted or reported at once, so only a known one is updated.
+            // A new drift is reverted or reported immediately, so only a known drift is updated.
             Verdict::Revert | Verdict::LeaveAlone(Reason::Report) => {
                 if let Some(reason) = self.drift().map(|drift| drift.reason) {
                     self.remain_as(live, reason, autoscaled, now);
@@ -143,7 +143,7 @@ pub(crate) struct Waiting {
     pub(crate) desired: Arc<Desired>,
     /// The live object, if the queue still has it.
     pub(crate) live: Option<Value>,
-    /// Whether it vanished from the watch and was not read since.
+    /// Whether the object vanished from the watch and was not read since then.
     pub(crate) is_missing: bool,
 }
 
@@ -170,7 +170,7 @@ impl Store {
     }
 
     /// Records that the drift of an object was reported and remains. Returns whether the object must be watched by
-    /// name: it lacks our label, and its owner has few such objects.
+    /// name: it lacks Mainstay's label, and its owner has few such objects.
     pub(crate) fn note_reported(
         &mut self,
         key: &Key,
@@ -206,7 +206,7 @@ impl Store {
         let Some(mut managed) = self.objects.get_mut(key) else { return };
         match live {
             None if managed.is_absent => managed.remain(Differing::absent(), None, reason, None, now),
-            // It could not be read.
+            // The object could not be read.
             None => {}
             Some(live) => managed.remain_as(live, reason, autoscaled, now),
         }

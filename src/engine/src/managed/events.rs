@@ -22,7 +22,7 @@ use mainstay_cluster::Kind;
 use mainstay_object::{Health, Key, Owner, can_end};
 
 impl Store {
-    /// Handles the live state of an object. Returns the consequence of the verdict.
+    /// Handles the live state of an object. Returns the consequence of the verdict on it.
     pub(crate) fn see(&mut self, kind: &Kind, key: &Key, live: Value, at: Instant, now: Timestamp) -> Next {
         self.note_end(kind, key, &live);
         let autoscaled = self.autoscaled.get(key).copied();
@@ -44,7 +44,7 @@ impl Store {
         let verdict = account.spare(key, managed.judge(&live, account, &account.policy, autoscaled, now));
         managed.note_drift(&verdict, &live, autoscaled, now);
         let next = match verdict {
-            // The queued state may be newer than this known one.
+            // The queued state may be newer than this state, which is already known.
             Verdict::InSync if managed.write.is_queued() && is_known => Next::Nothing,
             Verdict::InSync => {
                 managed.write.clear_pending();
@@ -86,8 +86,8 @@ impl Store {
         }
     }
 
-    /// Handles a deleted object. Returns whether it stays absent: it had ended in its desired state, or it is the
-    /// GitSync itself, which a user deleted.
+    /// Handles a deleted object. Returns whether it is not recreated: it had ended in its desired state, or it is the
+    /// owner itself, a GitSync that a user deleted.
     pub(crate) fn stays_absent(&mut self, key: &Key) -> bool {
         self.objects.get_mut(key).is_some_and(|mut managed| managed.is_owner() || managed.stays_absent())
     }
@@ -125,7 +125,7 @@ impl Store {
         managed.lose_sight(None, at, &account.policy)
     }
 
-    /// Returns the verdict on an object that was read, because its last event had no state.
+    /// Returns the verdict on an object that was read because its last event did not contain it.
     pub(crate) fn judge(&mut self, key: &Key, live: &Value, now: Timestamp) -> Verdict {
         let autoscaled = self.autoscaled.get(key).copied();
         let left = Verdict::LeaveAlone(Reason::Ignore);
@@ -145,7 +145,7 @@ impl Store {
         verdict
     }
 
-    /// Whether an object that was just read is as it was last applied for this owner. Ignores additions.
+    /// Whether an object that was just read has the state that was last applied for this owner. Ignores additions.
     pub(crate) fn is_in_sync(&mut self, owner: &Owner, key: &Key, live: &Value, now: Timestamp) -> bool {
         let autoscaled = self.autoscaled.get(key).copied();
         let Some(account) = self.accounts.get(owner) else { return false };
@@ -154,7 +154,7 @@ impl Store {
         managed.is_some_and(|mut m| m.judge(live, account, &policy, autoscaled, now) == Verdict::InSync)
     }
 
-    /// Ends a write and handles the state that was seen meanwhile, before any newer one.
+    /// Ends a write and handles the state that was seen during the write, before any newer one.
     pub(crate) fn end(&mut self, key: &Key, now: Timestamp) -> Next {
         let Some(mut managed) = self.objects.get_mut(key) else { return Next::Nothing };
         let Some(seen) = managed.write.end() else { return Next::Nothing };
@@ -194,7 +194,7 @@ impl Managed {
         let Some(last) = self.applied.last_mut() else { return Verdict::LeaveAlone(Reason::Ignore) };
         let view = self.desired.view(live);
         if last.resource_version.is_empty() {
-            // An earlier agent verified it and stored only the digest.
+            // An earlier agent verified the object and stored only the digest.
             let mut sent = self.desired.body();
             if autoscaled.is_some() {
                 without_replicas(&mut sent);
@@ -245,7 +245,7 @@ impl Managed {
                 self.reported = None;
                 self.succeeded();
             }
-            // The watch shows when it is gone.
+            // The watch shows when the object is gone.
             Verdict::AwaitDeletion => self.health = Health::Progressing("being deleted".into()),
             Verdict::Revert | Verdict::LeaveAlone(_) => {}
         }

@@ -13,18 +13,18 @@ pub(crate) const REPLICAS: [&str; 2] = ["f:spec", "f:replicas"];
 /// A field set.
 pub type Fields = Map<String, Value>;
 
-/// The used part of an entry of `metadata.managedFields`.
+/// The parts of a `metadata.managedFields` entry that Mainstay uses.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry<'a> {
     /// Field manager.
     pub manager: &'a str,
     /// `Apply` or `Update`.
     pub operation: &'a str,
-    /// Subresource of its writes; empty for the object itself.
+    /// Subresource of the manager's writes; empty for the object itself.
     pub subresource: &'a str,
-    /// Time of its last write (RFC 3339); may be empty.
+    /// Time of the manager's last write (RFC 3339); may be empty.
     pub time: &'a str,
-    /// The fields that it owns.
+    /// The fields that the manager owns.
     pub fields: &'a Fields,
 }
 
@@ -120,7 +120,7 @@ pub fn readable(path: &[&str]) -> String {
     text
 }
 
-/// Returns the readable paths of a field set. Omits structures whose fields it owns too.
+/// Returns the readable paths of a field set. Omits structures if the set also owns fields inside of them.
 pub fn paths(fields: &Fields) -> Vec<String> {
     fn walk<'f>(fields: &'f Fields, path: &mut Vec<&'f str>, found: &mut Vec<String>) {
         for (key, inside) in fields.iter().filter(|(key, _)| *key != ".") {

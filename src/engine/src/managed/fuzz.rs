@@ -23,13 +23,13 @@ use mainstay_api::DriftPolicy;
 use mainstay_cluster::{Kind, Scope};
 use mainstay_object::{Digest, Key, Object, Place, ended, health, split_api_version};
 
-/// Separates an inventory part from the places of its objects.
+/// Separates an inventory part from the source locations of its objects.
 const PLACES: &[u8] = b"\nplaces\n";
 /// A time of a request.
 const NOW: &str = "2026-01-01T00:00:00Z";
 
-/// Decodes an inventory part, plain and compressed. A decoded part is the same after it is encoded and decoded again.
-/// Its places may follow.
+/// Decodes an inventory part, plain and compressed. A decoded part must be the same after it is encoded and decoded
+/// again. Source locations may follow the part.
 pub fn inventory(bytes: &[u8]) {
     let end = bytes.windows(PLACES.len()).position(|window| window == PLACES);
     let (bytes, from) = end.map_or((bytes, &b""[..]), |end| (&bytes[..end], &bytes[end + PLACES.len()..]));
@@ -44,7 +44,7 @@ pub fn inventory(bytes: &[u8]) {
     }
 }
 
-/// Decodes places also with a valid header, which an attacker can forge.
+/// Decodes source locations also with a valid header, which an attacker can forge.
 fn places_of(keys: &[&Key], bytes: &[u8]) {
     let _ = Places::decode(bytes, keys);
     let names: String = keys.iter().map(|key| key.to_string() + "\n").collect();

@@ -1,11 +1,11 @@
-//! The expressions of a GitSync for the health of some kinds: `spec.healthCheckExprs`.
+//! The expressions of a GitSync that define the health of some kinds: `spec.healthCheckExprs`.
 //!
-//! They replace all other rules for the kind, with two exceptions. A terminating object is not healthy, nor is one that
-//! its controller has not observed. They are evaluated in the order of Flux: `inProgress`, `failed`, `current`; the
-//! first that is true decides. If none is true, the object is not healthy yet. The same holds if one has no result,
-//! such as for a missing field.
+//! The expressions replace all other rules for the kind, with two exceptions: a terminating object is not healthy, nor
+//! is one that its controller has not observed. They are evaluated in the order of Flux: `inProgress`, `failed`,
+//! `current`; the first one that is true decides. If none is true, or one has no result, such as for a missing field,
+//! the object is not healthy yet.
 //!
-//! Invariant: an object is evaluated when it is seen, so nothing is stored for that.
+//! Invariant: an object is evaluated when it is seen, so no whole object is stored for the expressions.
 //!
 //! Not here: health by kind (`object::health`).
 
@@ -32,12 +32,12 @@ struct Rule {
 #[derive(Debug, PartialEq)]
 struct Check {
     says: Says,
-    /// Its field, for messages.
+    /// Field of the spec that contains the expression, for messages.
     field: String,
     expression: Expression,
 }
 
-/// The health if an expression is true.
+/// The health of an object for which the expression is true.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Says {
     InProgress,
@@ -49,7 +49,7 @@ impl HealthRules {
     /// Parses the field of a GitSync.
     ///
     /// # Errors
-    /// The first invalid place, with the reason.
+    /// The first invalid field, with the reason.
     pub fn parse(exprs: &[HealthCheckExpr]) -> Result<Self, String> {
         let mut rules: Vec<Rule> = Vec::with_capacity(exprs.len());
         for (at, expr) in exprs.iter().enumerate() {
@@ -71,7 +71,7 @@ impl HealthRules {
             ];
             let mut checks = Vec::new();
             for (says, field, source) in asked {
-                // An empty text counts as none, as in Flux; `current` is required.
+                // An empty string counts as a missing expression, as in Flux; `current` is required.
                 let Some(source) = source.filter(|source| !source.is_empty() || says == Says::Current) else {
                     continue;
                 };
@@ -90,7 +90,7 @@ impl HealthRules {
         self.0.is_empty()
     }
 
-    /// Whether objects of this kind may have another health by the `other` rules.
+    /// Whether the `other` rules may give objects of this kind a different health.
     pub(crate) fn differs_for(&self, other: &Self, group: &str, kind: &str) -> bool {
         self.rule(group, kind) != other.rule(group, kind)
     }
@@ -107,7 +107,7 @@ impl HealthRules {
             .or_else(|| of_group().find(|rule| rule.kind.is_none()))
     }
 
-    /// Returns the health of a live object by its expressions; `None` if there are none.
+    /// Returns the health of a live object by the expressions for its kind; `None` if there are none.
     pub fn health(&self, key: &Key, live: &Value) -> Option<Health> {
         let rule = self.rule(&key.group, &key.kind)?;
         if let Some(waits) = unsettled(live) {
@@ -119,7 +119,7 @@ impl HealthRules {
                 (Ok(true), Says::InProgress) => return Some(Health::Progressing(format!("{field} is true"))),
                 (Ok(true), Says::Failed) => return Some(Health::Failed(format!("{field} is true"))),
                 (Ok(true), Says::Current) => return Some(Health::Healthy),
-                (Err(error), _) => return Some(Health::Progressing(format!("{field} has no answer: {error}"))),
+                (Err(error), _) => return Some(Health::Progressing(format!("{field} cannot be evaluated: {error}"))),
             }
         }
         let current = rule.checks.last().map_or("", |check| &*check.field);
@@ -165,7 +165,7 @@ mod tests {
         assert_eq!(said(&all, "Db", &phase("Error")), format!("failed: {place}.failed is true"));
         assert_eq!(said(&all, "Db", &phase("Other")), format!("progressing: {place}.current is not true"));
         let missing =
-            format!("progressing: {place}.inProgress has no answer: line 1, column 8: there is no field `phase`");
+            format!("progressing: {place}.inProgress cannot be evaluated: line 1, column 8: there is no field `phase`");
         assert_eq!(said(&all, "Db", &json!({"status": {}})), missing);
         let both = [expr(json!({"inProgress": "true", "failed": "true", "current": "true"}))];
         assert_eq!(said(&both, "Db", &phase("")), format!("progressing: {place}.inProgress is true"));

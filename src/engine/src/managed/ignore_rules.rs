@@ -33,7 +33,7 @@ const IDENTITY: [&str; 9] = [
     "managedFields",
 ];
 
-/// The ignored fields, with the objects that have them.
+/// The ignored fields, with the objects to which they apply.
 #[derive(Clone, Debug, Default)]
 pub struct IgnoreRules(Arc<[Rule]>);
 
@@ -63,7 +63,7 @@ impl IgnoreRules {
     /// Parses the rules.
     ///
     /// # Errors
-    /// All problems, one a line, each with its place and the remedy.
+    /// All problems, one per line, each with its field and the remedy.
     pub fn parse(rules: &[IgnoreRule]) -> Result<Self, String> {
         let mut wrong = Vec::new();
         if rules.len() > MOST {
@@ -92,7 +92,7 @@ impl IgnoreRules {
         if wrong.is_empty() { Ok(Self(rules)) } else { Err(wrong.join("\n")) }
     }
 
-    /// Returns the rules for an object with this target key; `None` if there are none.
+    /// Returns the rules whose target matches an object with this key; `None` if there are none.
     pub(super) fn which(&self, key: &Key, object: &Object) -> Option<Which> {
         let all = self.0.iter().enumerate();
         let which =
@@ -100,7 +100,7 @@ impl IgnoreRules {
         (which != 0).then_some(Which(which))
     }
 
-    /// Returns the fields of these rules without duplicates, from the back of a document to its front.
+    /// Returns the fields of these rules in reverse document order, without duplicates.
     pub(super) fn pointers(&self, Which(which): Which) -> Vec<&Pointer> {
         let some = self.0.iter().enumerate().filter(|(at, _)| which & (1 << at) != 0);
         let mut pointers = some.flat_map(|(_, rule)| &rule.pointers).collect::<Vec<_>>();
@@ -162,10 +162,10 @@ fn pointer(path: &str) -> Result<Pointer, String> {
     let pointer = Pointer::parse(path)?;
     let tokens = pointer.tokens().iter().map(|token| &**token).collect::<Vec<_>>();
     match tokens.as_slice() {
-        ["apiVersion" | "kind"] | ["apiVersion" | "kind", ..] => Err("it says which object it is".to_owned()),
-        ["metadata"] => Err("it says which object it is; name a field in it, such as /metadata/labels/team".to_owned()),
+        ["apiVersion" | "kind"] | ["apiVersion" | "kind", ..] => Err("it identifies the object".to_owned()),
+        ["metadata"] => Err("it identifies the object; name a field in it, such as /metadata/labels/team".to_owned()),
         ["metadata", field, ..] if IDENTITY.contains(field) => {
-            Err("it says which object it is, or is written by the API server".to_owned())
+            Err("it identifies the object, or is written by the API server".to_owned())
         }
         ["metadata", field @ ("labels" | "annotations")] => {
             Err(format!("it includes keys that Mainstay sets and reads; name each key, such as /metadata/{field}/team"))
@@ -197,11 +197,11 @@ mod tests {
         ]));
         let wrong = wrong.unwrap_err();
         for (line, expected) in wrong.lines().zip([
-            "spec.ignore[0].paths[1] (spec/replicas): a JSON pointer begins with `/`",
-            "spec.ignore[0].paths[2] (/a~): `~` is followed by",
-            "spec.ignore[0].paths[3] (/kind): it says which object it is",
-            "spec.ignore[0].paths[4] (/metadata): it says which object it is",
-            "spec.ignore[0].paths[5] (/metadata/name): it says which object it is",
+            "spec.ignore[0].paths[1] (spec/replicas): a JSON pointer must begin with `/`",
+            "spec.ignore[0].paths[2] (/a~): `~` must be followed by",
+            "spec.ignore[0].paths[3] (/kind): it identifies the object",
+            "spec.ignore[0].paths[4] (/metadata): it identifies the object",
+            "spec.ignore[0].paths[5] (/metadata/name): it identifies the object",
             "spec.ignore[0].paths[6] (/metadata/labels): it includes keys that Mainstay",
             "spec.ignore[0].paths[7] (/metadata/annotations/mainstay.dev~1prune): it is Mainstay's own",
             "spec.ignore[0].paths[8] (): it names the whole object",

@@ -1,15 +1,15 @@
-//! The ignored fields of one object (`spec.ignore`): the body of an apply without them, their place in a live object,
+//! The ignored fields of one object (`spec.ignore`): the body of an apply without them, their paths in a live object,
 //! and the release of their ownership.
 //!
-//! A pointer names a place in the manifest. `managedFields` show its place in a live object, because they contain the
-//! keys of lists: the first container of the manifest is the one with its name. A value that is atomic for the API
-//! server, such as the rules of an Ingress, has only one owner. An ignored field in it is sent with its live value and
-//! is not compared; we own the rest.
+//! A pointer is a path in the manifest. `managedFields` show the corresponding path in a live object, because they
+//! contain the keys of lists: the first container of the manifest is the one with its name. A value that is atomic for
+//! the API server, such as the rules of an Ingress, has only one owner. An ignored field in it is sent with its live
+//! value and is not compared; Mainstay owns the rest.
 //!
-//! Invariant: omitting a field from an apply never removes it from the object. Our ownership is released before; then
-//! the field has no owner until another manager writes it.
+//! Invariant: omitting a field from an apply never removes the field from the object. Mainstay's ownership is released
+//! before the apply. Then the field has no owner until another manager writes it.
 //! Invariant: new objects and new items of lists have the values of the manifest.
-//! Invariant: pointers to missing places of the manifest change neither the body nor its digest.
+//! Invariant: pointers to paths that the manifest lacks change neither the body nor its digest.
 
 use serde_json::Value;
 
@@ -24,29 +24,29 @@ use mainstay_object::{Digest, Key, Object, Pointer};
 /// The ignored fields of an object.
 #[derive(Clone, Debug)]
 pub struct Ignored {
-    /// Shared by many objects.
+    /// All rules, shared by many objects.
     rules: IgnoreRules,
-    /// The rules for this object.
+    /// The rules that apply to this object.
     which: Which,
     /// Digest of the manifest without the fields.
     source: Digest,
 }
 
-/// The place of an ignored field in `managedFields`.
+/// The location of an ignored field in `managedFields`.
 #[derive(Debug, PartialEq)]
 enum Place {
-    /// No manager owns a field there.
+    /// No manager owns the field.
     Nowhere,
-    /// It is in an item of a list that does not exist yet.
+    /// The field is in a list item that does not exist yet.
     InNewItem,
-    /// It is at this path.
+    /// The field is at this path.
     Field(Vec<String>),
-    /// It is in an atomic value. Holds the path of the value, and its depth in the pointer.
+    /// The field is in an atomic value, given by the path of the value and its depth in the pointer.
     Within(Vec<String>, usize),
 }
 
 impl Ignored {
-    /// Returns the fields of an object with this target key that the rules ignore, if any.
+    /// Returns the fields that the rules ignore in an object with this target key, if any.
     pub fn of(rules: &IgnoreRules, key: &Key, object: &Object) -> Option<Self> {
         let which = rules.which(key, object)?;
         let mut document = object.value();
@@ -62,12 +62,12 @@ impl Ignored {
         Some(Self { rules: rules.clone(), which, source })
     }
 
-    /// Returns the fields, from the back of the manifest to its front: removing one moves none of the others.
+    /// Returns the fields in reverse document order, so that removing one does not move the others.
     fn pointers(&self) -> Vec<&Pointer> {
         self.rules.pointers(self.which)
     }
 
-    /// Whether a field is ignored, itself or with an outer one.
+    /// Whether the field at this path, or one that contains it, is ignored.
     pub fn covers(&self, path: &[&str]) -> bool {
         self.pointers().iter().any(|ignored| ignored.covers(path))
     }
@@ -91,7 +91,7 @@ impl Ignored {
         })
     }
 
-    /// Turns the whole body into that of an apply to this live object.
+    /// Turns the whole body into that of an apply to this live object. Ignored fields are omitted.
     pub(super) fn leave_out(&self, document: &Value, live: &Value, body: &mut Value) {
         self.settle(document, live, body, |body, _, tokens| _ = take(body, tokens));
     }
@@ -108,7 +108,7 @@ impl Ignored {
         });
     }
 
-    /// Calls `leave` for each ignored field that can be omitted, with its live value.
+    /// Calls `leave` for each ignored field that can be omitted, with its location in the live object.
     fn settle(
         &self,
         document: &Value,
@@ -138,7 +138,7 @@ impl Ignored {
         drop_annotations_if_none(body, has_annotations(document));
     }
 
-    /// Returns a live object without the ignored fields and without our ownership of them.
+    /// Returns a live object without the ignored fields and without Mainstay's ownership of them.
     pub(super) fn view(&self, document: &Value, live: &Value) -> Value {
         let all = everybodys(live);
         let mut view = live.clone();
@@ -150,7 +150,7 @@ impl Ignored {
                     if let Some(value) = at_mut(&mut view, &path) {
                         take(value, &tokens[depth..]);
                     }
-                    // A manager that wrote there took the whole value from us.
+                    // A manager that wrote in the atomic value took ownership of the whole value from Mainstay.
                     if let Some(ours) = ours_mut(&mut view) {
                         insert(ours, &path);
                     }
@@ -161,7 +161,7 @@ impl Ignored {
         view
     }
 
-    /// Returns `managedFields` without our ownership of the ignored fields; `None` if we own none.
+    /// Returns `managedFields` without Mainstay's ownership of the ignored fields; `None` if Mainstay owns none.
     pub(super) fn given_up(&self, document: &Value, live: &Value) -> Option<Value> {
         let ours = applied_by(live, MANAGER)?;
         let mut left = ours.clone();
@@ -200,14 +200,14 @@ fn has_annotations(document: &Value) -> bool {
     document.pointer("/metadata/annotations").and_then(Value::as_object).is_some_and(|all| !all.is_empty())
 }
 
-/// Removes annotations that became empty, so that they are not set to an empty map.
+/// Removes the annotations if they became empty, so that they are not set to an empty map.
 fn drop_annotations_if_none(document: &mut Value, had_annotations: bool) {
     if had_annotations && !has_annotations(document) {
         document["metadata"].as_object_mut().map(|metadata| metadata.remove("annotations"));
     }
 }
 
-/// Whether the manifest has a non-empty container at this place, which we apply as a whole.
+/// Whether the manifest has a non-empty container at this path, which Mainstay applies as a whole.
 fn is_sent(document: &Value, tokens: &[Box<str>]) -> bool {
     match find(document, tokens) {
         Some(Value::Object(fields)) => !fields.is_empty(),
@@ -216,7 +216,7 @@ fn is_sent(document: &Value, tokens: &[Box<str>]) -> bool {
     }
 }
 
-/// Returns the fields that have an owner.
+/// Returns all fields that have an owner.
 fn everybodys(live: &Value) -> Fields {
     let mut all = Fields::new();
     for entry in entries(live) {
@@ -247,7 +247,7 @@ fn locate(tokens: &[Box<str>], document: &Value, fields: &Fields) -> Place {
     Place::Field(path)
 }
 
-/// Whether these tokens lead into an item of a list, not only to the item.
+/// Whether these tokens point into an item of a list, not only to the item.
 fn is_in_item(document: Option<&Value>, tokens: &[Box<str>]) -> bool {
     let Some(mut value) = document else { return false };
     for token in &tokens[..tokens.len().saturating_sub(1)] {
@@ -260,7 +260,7 @@ fn is_in_item(document: Option<&Value>, tokens: &[Box<str>]) -> bool {
     false
 }
 
-/// Returns the name of an item of a manifest's list in `managedFields`.
+/// Returns the key that `managedFields` use for an item of a manifest's list.
 fn item_key(items: &[Value], token: &str, node: &Fields) -> Option<String> {
     let item = items.get(index(token, items.len())?)?;
     let is_its = |key: &&String| match key.strip_prefix("v:") {
@@ -285,7 +285,7 @@ fn at_mut<'v>(live: &'v mut Value, path: &[String]) -> Option<&'v mut Value> {
     })
 }
 
-/// Returns our fields for a change.
+/// Returns Mainstay's fields, mutable.
 fn ours_mut(object: &mut Value) -> Option<&mut Fields> {
     let all = object.pointer_mut("/metadata/managedFields")?.as_array_mut()?;
     let is_of_object = |entry: &Value| entry.get("subresource").is_none_or(|subresource| subresource == "");
@@ -294,7 +294,7 @@ fn ours_mut(object: &mut Value) -> Option<&mut Fields> {
     all.iter_mut().find(is_ours)?.get_mut("fieldsV1")?.as_object_mut()
 }
 
-/// Removes a path, with outer nodes that become empty: an empty node would own its whole value.
+/// Removes a path, with outer nodes that become empty: an empty node would mean ownership of the whole value.
 fn remove(fields: &mut Fields, path: &[String]) {
     let Some((first, rest)) = path.split_first() else { return };
     if rest.is_empty() {
@@ -307,7 +307,7 @@ fn remove(fields: &mut Fields, path: &[String]) {
     }
 }
 
-/// Adds a path as one value.
+/// Adds a path as the owner of its whole value.
 fn insert(fields: &mut Fields, path: &[String]) {
     let Some((first, rest)) = path.split_first() else { return };
     let inside = fields.entry(first.clone()).or_insert_with(|| Value::Object(Fields::new()));

@@ -1,8 +1,8 @@
-//! The objects of the running Mainstay. No commit deletes them without permission, regardless of their owner.
+//! The objects of the running Mainstay. No commit deletes them without permission, whichever owner manages them.
 //!
-//! They carry the label of all installed objects, in the agent's namespace or without a namespace. Regardless of
-//! labels, the agent's pod identifies its workload, its ServiceAccount, and the bindings of that account. Names are no
-//! evidence, because other objects may have them.
+//! An object belongs to the installation if it carries the label of all installed objects and is in the agent's
+//! namespace or cluster-scoped. Regardless of labels, the agent's pod identifies its workload, its ServiceAccount, and
+//! the bindings of that account. Names are no evidence, because other objects may have them.
 //!
 //! Not here: reading the pod (`agent`). Deletions of Namespaces and CRDs are held for all owners (`deletion`).
 
@@ -39,7 +39,7 @@ impl Installation {
         Self { namespace: namespace.to_owned(), workload: workload_of(namespace, pod), account }
     }
 
-    /// Whether an object belongs to it, by its metadata.
+    /// Whether an object belongs to the installation, by its metadata.
     pub fn includes(&self, key: &Key, meta: &ObjectMeta) -> bool {
         let is_labelled =
             meta.labels.as_ref().and_then(|labels| labels.get(INSTALLED)).is_some_and(|v| v == INSTALLED_AS);
@@ -47,7 +47,7 @@ impl Installation {
         self.is_here(key) && (is_labelled || is_account || self.workload.as_ref() == Some(key))
     }
 
-    /// Whether the decision needs the whole object.
+    /// Whether the decision about this object needs the whole object.
     pub(crate) fn asks_for(&self, key: &Key) -> bool {
         let is_binding = key.is(RBAC, "RoleBinding") || key.is(RBAC, "ClusterRoleBinding");
         is_binding && self.account.is_some() && self.is_here(key)
@@ -61,7 +61,7 @@ impl Installation {
             .any(|one| one["kind"] == "ServiceAccount" && one["name"] == account && one["namespace"] == *self.namespace)
     }
 
-    /// Keeps an object that belongs to it, unless its deletion was permitted.
+    /// Keeps an object of the installation, unless a user permitted its deletion.
     pub(crate) fn spare(&self, deletion: Deletion, key: &Key, live: Live<'_>, permission: Permission) -> Deletion {
         let belongs = || match live {
             Live::Metadata(meta) => self.includes(key, meta),
@@ -81,7 +81,7 @@ impl Installation {
 /// The part of a live object that was read.
 #[derive(Clone, Copy, Debug)]
 pub enum Live<'a> {
-    /// Its metadata.
+    /// Only the metadata.
     Metadata(&'a ObjectMeta),
     /// The whole object.
     Whole(&'a ObjectMeta, &'a Value),

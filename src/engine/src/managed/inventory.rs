@@ -1,8 +1,8 @@
-//! The inventory of a GitSync: the objects that it manages, with the verified state of each. It is written before
-//! objects are created and shrinks only when their absence is confirmed. So nothing leaks, and nothing is deleted by
-//! guess.
+//! The inventory of a GitSync: the objects that it manages, with the verified state of each. An object is added before
+//! it is created, and removed only when its absence is confirmed. So no object is orphaned or deleted by mistake.
 //!
-//! It is stored as gzip in the `binaryData` of ConfigMaps ([`Shard`]). One holds 10 000 entries.
+//! The inventory is stored as gzip in the `binaryData` of ConfigMaps ([`Shard`]). One ConfigMap holds up to 18 000
+//! entries.
 //!
 //! Invariant: encoding is deterministic, so an unchanged shard is never written.
 //! Invariant: decoding trusts no content. Malformed, truncated or oversized content is [`Unreadable`].
@@ -22,7 +22,7 @@ use mainstay_object::{Digest, Ended, Identity, Key};
 const SHARD: usize = 18_000;
 /// Maximum size of a decompressed shard, in bytes.
 const LONGEST: u64 = 12 << 20;
-/// Maximum number of entries read from a shard. They are spread evenly, so no shard has twice its share.
+/// Maximum number of entries read from a shard. Entries are spread evenly, so no shard has twice its share.
 const MOST: usize = 2 * SHARD;
 /// Approximate memory of an entry without its name, in bytes.
 const ENTRY_BYTES: usize = 240;
@@ -37,15 +37,15 @@ const FAILED: u8 = 16;
 /// The entry of one object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Entry {
-    /// Version of its API group, as last written in Git.
+    /// Version of the API group, as last written in Git.
     pub version: Arc<str>,
-    /// UID, as 16 bytes; `None` until its first apply is answered.
+    /// UID, as 16 bytes; `None` until the server has responded to the first apply.
     pub uid: Option<[u8; 16]>,
     /// Digest of the verified projection.
     pub digest: Option<Digest>,
     /// First half of the digest of the applied document.
     pub source: Option<[u8; 8]>,
-    /// How the object ended with that document. It is not created again when it is gone.
+    /// How the object ended with that document. Such an object is not recreated when it is gone.
     pub ended: Option<Ended>,
 }
 
@@ -53,25 +53,26 @@ pub struct Entry {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Inventory(pub HashMap<Key, Entry>);
 
-/// The next written inventory of an owner.
+/// An owner's inventory as it will be written next.
 #[derive(Debug, Default)]
 pub(crate) struct Written {
     /// Shared with its readers.
     pub(crate) inventory: Arc<Inventory>,
-    /// Whether it changed since it was saved.
+    /// Whether the inventory changed since it was saved.
     pub(crate) unsaved: bool,
-    /// Whether the end of an object is not saved yet. An agent that does not know the end would run the object again.
+    /// Whether the end of an object is not saved yet. An agent that does not know about the end would run the object
+    /// again.
     pub(crate) is_urgent: bool,
 }
 
 /// The part of an inventory in one ConfigMap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shard {
-    /// Position, from 0.
+    /// Index of the shard, from 0.
     pub index: usize,
     /// Content for `binaryData`, before base64.
     pub content: Vec<u8>,
-    /// Its objects, in order.
+    /// The objects in the shard, in order.
     pub keys: Vec<Key>,
 }
 
@@ -105,12 +106,12 @@ impl Entry {
         }
     }
 
-    /// Whether `desired` was last applied and verified.
+    /// Whether `desired` was last applied and its result verified.
     pub fn is_for(&self, desired: &Desired) -> bool {
         self.is_of(&desired.source()) && *self.version == *desired.kind.version
     }
 
-    /// Whether the document with this digest was last applied and verified.
+    /// Whether the document with this digest was last applied and its result verified.
     pub fn is_of(&self, source: &Digest) -> bool {
         self.digest.is_some() && self.source.is_some_and(|s| s == source.as_bytes()[..8])
     }
@@ -139,7 +140,7 @@ pub fn uid_text(bytes: [u8; 16]) -> String {
 }
 
 impl Inventory {
-    /// Returns the shards in the order of their writes. The first shard holds their number and comes last.
+    /// Returns the shards in the order in which they are written. The first shard contains their number and comes last.
     pub fn encode(&self) -> Vec<Shard> {
         let total = self.0.len().div_ceil(SHARD).max(1);
         let mut parts = vec![BTreeMap::new(); total];
@@ -176,9 +177,9 @@ impl Inventory {
 /// A partly decoded inventory.
 #[derive(Debug, Default)]
 pub struct Parts {
-    /// By position: the number of shards, and the entries.
+    /// The number of shards, and the entries, by index of the shard.
     entries: BTreeMap<usize, (usize, Vec<(Key, Entry)>)>,
-    /// Digests of the contents, by position.
+    /// Digests of the contents, by index of the shard.
     digests: BTreeMap<usize, Digest>,
     /// Approximate memory of all shards, in bytes.
     memory: usize,
@@ -193,7 +194,8 @@ impl Parts {
     /// Adds the content of one ConfigMap.
     ///
     /// # Errors
-    /// It is unreadable, its position was added before, or all shards exceed the memory of an inventory.
+    /// The content is unreadable, a shard with its index was added before, or all shards exceed the memory of an
+    /// inventory.
     pub fn add(&mut self, content: &[u8]) -> Result<(), Unreadable> {
         let (index, of, entries) = decode_part(content)?;
         self.memory += entries.iter().map(|(key, _)| memory(key)).sum::<usize>();
@@ -208,8 +210,8 @@ impl Parts {
     /// A shard is missing or belongs to another version.
     pub fn join(mut self) -> Result<(Inventory, BTreeMap<usize, Digest>), Unreadable> {
         let total = self.entries.get(&0).map(|(of, _)| *of).ok_or(Unreadable)?;
-        // Shards beyond the total remain from a larger inventory. A shard with another total belongs to an interrupted
-        // write.
+        // Shards beyond the total remain from a larger inventory. A shard with a different total belongs to an
+        // interrupted write.
         let mut inventory = Inventory::default();
         for index in 0..total {
             let (_, entries) = self.entries.remove(&index).filter(|(of, _)| *of == total).ok_or(Unreadable)?;
@@ -242,13 +244,13 @@ fn encode_part(index: usize, total: usize, entries: &BTreeMap<&Key, &Entry>) -> 
         for text in [&key.group, &entry.version, &key.kind, key.namespace.as_ref().unwrap_or(&Arc::from("")), &key.name]
         {
             let bytes = text.as_bytes();
-            // Names in Kubernetes have at most 253 bytes. The server refused longer ones before.
+            // Names in Kubernetes have at most 253 bytes. The server rejects longer ones when the object is created.
             let length = u16::try_from(bytes.len()).unwrap_or(u16::MAX);
             plain.extend(length.to_le_bytes());
             plain.extend(&bytes[..usize::from(length)]);
         }
     }
-    // Texts compress well and digests do not, so each group is written in one run.
+    // Names compress well and digests do not, so each group is written in one run.
     for entry in entries.values() {
         let flags = u8::from(entry.uid.is_some())
             | u8::from(entry.digest.is_some()) << 1
@@ -268,7 +270,7 @@ fn encode_part(index: usize, total: usize, entries: &BTreeMap<&Key, &Entry>) -> 
     gzip.finish().unwrap_or_default()
 }
 
-/// A shard: its position, the number of shards, and its entries.
+/// A shard: its index, the number of shards, and its entries.
 type Part = (usize, usize, Vec<(Key, Entry)>);
 
 fn decode_part(content: &[u8]) -> Result<Part, Unreadable> {
@@ -332,7 +334,7 @@ fn sized<'a>(rest: &mut &'a [u8]) -> Result<&'a [u8], Unreadable> {
     take(rest, usize::from(length))
 }
 
-/// Reads a text. Texts that repeat (groups, kinds, namespaces) are stored once.
+/// Reads a string. Strings that repeat (groups, kinds, namespaces) are stored once.
 fn text(rest: &mut &[u8], known: &mut HashMap<Vec<u8>, Arc<str>>) -> Result<Arc<str>, Unreadable> {
     let bytes = sized(rest)?;
     if let Some(text) = known.get(bytes) {

@@ -1,7 +1,7 @@
 //! The names of the ConfigMaps that hold inventories, from their watch, by the label of their GitSync.
 //!
-//! Invariant: while the names are known, they include every inventory from before the watch, and every one that this
-//! agent wrote. A named ConfigMap may be gone.
+//! Invariant: known names include every inventory from before the watch, and every one that this agent wrote. A
+//! ConfigMap in the list may be gone.
 //!
 //! Not here: the owner and the content of a ConfigMap (`gitsync`).
 
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use mainstay_api::names::INVENTORY_LABEL;
 
-/// Maximum number of stored names. Any user may set the label; beyond this number no names are known.
+/// Maximum number of stored names. Any user may set the label; beyond this number, all names count as unknown.
 const MOST: usize = 100_000;
 
 /// Namespace, and value of the label.
@@ -24,17 +24,17 @@ struct Names {
     count: usize,
 }
 
-/// How far the names are known.
+/// The names that are known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Known {
     /// No list is complete yet.
     #[default]
     Not,
-    /// Known, except for changes since the watch was interrupted.
+    /// All names, except for changes since the watch was interrupted.
     Broken,
-    /// Known.
+    /// All names.
     All,
-    /// There are more than the maximum.
+    /// None, because there are more than the maximum.
     TooMany,
 }
 

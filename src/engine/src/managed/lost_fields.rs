@@ -1,7 +1,8 @@
-//! Lost fields: fields of a document that other managers took from us in a live object. A revert would restore them; no
-//! request is needed.
+//! Lost fields: fields of a document that other managers took from Mainstay in a live object. A revert would restore
+//! them. They are found without a request.
 //!
-//! Not here: changes that leave us the ownership, such as another order or an apply under our name.
+//! Not here: changes after which Mainstay still owns the field, such as a different order or an apply under Mainstay's
+//! name.
 
 use serde_json::{Map, Value};
 
@@ -10,7 +11,7 @@ use super::fields::{Fields, applied_by, readable};
 use super::projection::{Difference, has_keys, last_writer, quoted};
 use mainstay_api::names::{ANNOTATION_PREFIX, MANAGER};
 
-/// Returns the differences of `live` from `body` at paths that we do not own any more.
+/// Returns the differences of `live` from `body` at paths that Mainstay no longer owns.
 pub(super) fn lost_fields(body: &Value, live: &Value) -> Vec<Difference> {
     let mut walk = Walk { live, path: Vec::new(), found: Vec::new() };
     let ours = applied_by(live, MANAGER);
@@ -35,7 +36,7 @@ pub(super) fn lost_fields(body: &Value, live: &Value) -> Vec<Difference> {
     walk.found
 }
 
-/// A walk through a document, its live object, and our fields in that.
+/// A walk through a document, its live object, and Mainstay's fields in the live object.
 struct Walk<'v> {
     live: &'v Value,
     path: Vec<String>,
@@ -59,10 +60,11 @@ impl Walk<'_> {
         self.within(key, |walk| walk.value(wanted, parent.and_then(|parent| parent.get(name)), ours));
     }
 
-    /// Compares a value. `ours` are our fields in it: `None` for none, empty for all.
+    /// Compares a value. `ours` are the fields in it that Mainstay owns: `None` if Mainstay owns none, empty if
+    /// Mainstay owns the whole value.
     fn value(&mut self, wanted: &Value, live: Option<&Value>, ours: Option<&Fields>) {
         match (ours, wanted) {
-            // If the whole value was taken, only its changed parts are named.
+            // If the whole value was taken, only its changed parts are reported.
             (None, Value::Object(fields)) if live.is_some_and(Value::is_object) || self.is_in_metadata() => {
                 for (name, wanted) in fields {
                     self.field(name, wanted, live, None);
@@ -93,7 +95,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Labels and annotations are named one by one.
+    /// Whether the walk is in the metadata. Labels and annotations are reported one by one.
     fn is_in_metadata(&self) -> bool {
         self.path.first().is_some_and(|first| first == "f:metadata")
     }
@@ -117,7 +119,7 @@ mod tests {
 
     const THEIRS: &str = "kubectl-edit";
 
-    /// Returns a live object in which we own `ours` and another manager owns `theirs`.
+    /// Returns a live object in which Mainstay owns `ours` and another manager owns `theirs`.
     fn live(mut object: Value, ours: &Value, theirs: &Value) -> Value {
         let time = "2030-01-01T00:00:00Z";
         object["metadata"]["managedFields"] = json!([

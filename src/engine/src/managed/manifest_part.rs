@@ -1,7 +1,7 @@
-//! The part of a live object that its manifest sets: the fields that Mainstay applied, as the API server holds them. A
-//! drifted field has the value of the repository.
+//! The part of a live object that its manifest sets: the fields that Mainstay applied, as the API server stores them.
+//! For a drifted field, the value in the repository is inserted.
 //!
-//! Invariant: nothing is read but the object and the drift in the status of its GitSync.
+//! Invariant: the only inputs are the object and the drift in the status of its GitSync.
 //!
 //! Not here: fields of the manifest that a conflict kept Mainstay from applying.
 
@@ -15,11 +15,11 @@ use mainstay_api::names::MANAGER;
 /// The part of an object that its manifest sets.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ManifestPart {
-    /// The object with these fields only, and the values of the repository.
+    /// The object with these fields only, and the values in the repository.
     pub wanted: Value,
     /// The same fields with the values of the live object.
     pub found: Value,
-    /// Drifted fields whose value of the repository is not in `wanted`, because the status has no such value.
+    /// Drifted fields whose value in the repository is not in `wanted`, because the status does not contain it.
     pub unknown: Vec<String>,
 }
 
@@ -58,7 +58,7 @@ fn named_part(fields: &Fields, live: &Value) -> Value {
     object
 }
 
-/// Returns the keys of a path for people: as a field manager owns it, or made of plain names.
+/// Returns the keys along a readable path: those of a field manager that owns it, or else the plain names in the path.
 fn path_of(live: &Value, field: &str) -> Option<Vec<String>> {
     let owned = entries(live).find_map(|entry| find(entry.fields, field, &mut Vec::new()));
     let is_plain = || !field.is_empty() && !field.contains(['[', ']', '(', ' ']);
@@ -72,7 +72,7 @@ fn find<'f>(fields: &'f Fields, field: &str, path: &mut Vec<&'f str>) -> Option<
         let found = if name == field {
             Some(path.iter().map(|&key| key.to_owned()).collect())
         } else {
-            // A path begins with those of the structures around it.
+            // The path of a field begins with the paths of the structures around it.
             inside.as_object().filter(|_| field.starts_with(&name)).and_then(|inside| find(inside, field, path))
         };
         path.pop();
@@ -83,7 +83,7 @@ fn find<'f>(fields: &'f Fields, field: &str, path: &mut Vec<&'f str>) -> Option<
     None
 }
 
-/// Sets a value, and returns whether its place exists. Missing structures are made, missing items of lists are not.
+/// Sets a value, and returns whether its path exists. Missing structures are created, missing items of lists are not.
 fn set(object: &mut Value, path: &[String], value: Value) -> bool {
     let Some((key, rest)) = path.split_first() else {
         *object = value;

@@ -1,12 +1,13 @@
 //! The memory budget of owners: for their desired objects, inventories, Function sources, and their own resources.
 //!
-//! Invariant: a namespace keeps the memory that it has. Its growth leaves a part of the budget to the others, unless it
-//! stays within its share: the budget divided by the number of namespaces in use.
-//! Invariant: the objects of a new commit replace those of the old one in the budget. So a commit may change all of
-//! them; both together are within twice the budget.
+//! Invariant: a namespace keeps the memory that it has. If it grows beyond its share (the budget divided by the number
+//! of namespaces in use), it must leave a part of the budget to the others.
+//! Invariant: the objects of a new commit replace those of the old one in the budget, so a commit may change all of
+//! them. Both together take at most twice the budget.
 //! Invariant: memory is reserved for the objects of a new owner, so that later owners do not take it. An owner that
 //! needs more than the available memory reserves none.
-//! Invariant: available memory wakes waiting owners in the order of their age, as many as fit, and no others.
+//! Invariant: when memory becomes available, waiting owners are woken in the order of their age, but only as many as
+//! fit.
 //!
 //! Not here: the size of each part, and the handling of owners that do not fit.
 
@@ -41,7 +42,7 @@ pub enum Part {
 /// Bytes by part.
 type Parts = [usize; 7];
 
-/// Parts that replace one another: the objects of an owner.
+/// The parts for the objects of an owner. Only one part counts at a time.
 const OBJECTS: [Part; 3] = [Part::Objects, Part::Reading, Part::Expected];
 
 /// Returns the memory budget for a process with this memory limit, both in bytes.
@@ -59,7 +60,7 @@ pub fn memory_limit(kept: usize) -> usize {
 pub struct Waiting {
     /// Creation time of the owner: the oldest is first.
     pub since: Timestamp,
-    /// The part that it waits for.
+    /// The part that the owner waits for.
     pub part: Part,
     /// The size of the part in bytes.
     pub bytes: usize,
@@ -126,12 +127,12 @@ pub(crate) struct MemoryBudget {
 #[derive(Debug, Default)]
 struct Queue {
     owners: BTreeMap<(Timestamp, Owner), Waiting>,
-    /// A lower bound of their sizes.
+    /// A lower bound of the sizes that the owners wait for.
     least: usize,
 }
 
-/// One part in this many of the budget is left to other namespaces by a namespace beyond its share. The second value is
-/// for a namespace that is the only one.
+/// A namespace beyond its share leaves this part of the budget (as a reciprocal) to other namespaces. The second value
+/// is for a namespace that is the only one.
 const LEFT_TO_OTHERS: [usize; 2] = [4, 8];
 
 impl Default for MemoryBudget {
@@ -214,7 +215,7 @@ impl MemoryBudget {
         waiting.is_some_and(|waiting| waiting.part != Part::Resource)
     }
 
-    /// Ends the wait of an owner.
+    /// Removes an owner from the queue.
     pub(crate) fn end_wait(&mut self, owner: &Owner) {
         let Some(since) = self.since.remove(owner) else { return };
         let namespace = owner.resource().namespace();
@@ -225,8 +226,8 @@ impl MemoryBudget {
         }
     }
 
-    /// Wakes the owners that fit now, the oldest first. Each one's size is subtracted for the next. Skips a namespace
-    /// if not even its smallest owner fits.
+    /// Wakes the owners that fit now, the oldest first. The size of each is subtracted before the next. Skips a
+    /// namespace if not even its smallest owner fits.
     fn wake(&mut self) {
         let first = |queue: &Queue| queue.owners.first_key_value().map(|((_, owner), _)| owner.clone());
         let may_fit = |queue: &Queue| first(queue).is_some_and(|owner| self.has_room(&owner, 0, queue.least));
@@ -242,7 +243,8 @@ impl MemoryBudget {
         }
     }
 
-    /// Returns the minimum budget in which so many bytes fit, beside the current owners and `others`.
+    /// Returns the minimum budget in which these bytes fit, in addition to the current owners and to `others`, in
+    /// bytes.
     fn needed(&self, owner: &Owner, part: Part, bytes: usize, others: usize) -> usize {
         let (own, total, namespaces) = self.with(owner, self.replaced(owner, part), bytes.saturating_add(others));
         let left = LEFT_TO_OTHERS[usize::from(namespaces == 1)];
@@ -251,7 +253,7 @@ impl MemoryBudget {
         total.max(as_share.min(as_rest))
     }
 
-    /// Whether so many bytes of a part fit now, in place of its current ones.
+    /// Whether these bytes of a part fit now, in place of the part's current bytes.
     pub(crate) fn fits(&self, owner: &Owner, part: Part, bytes: usize) -> bool {
         let held = self.held.get(owner).copied().unwrap_or_default();
         if bytes <= held[part as usize] {
@@ -269,8 +271,8 @@ impl MemoryBudget {
         }
     }
 
-    /// Returns three numbers for `bytes` in the place of `replaced`: the bytes of the owner's namespace, the total
-    /// bytes, and the number of namespaces in use.
+    /// Returns the state if `bytes` took the place of `replaced`: the bytes of the owner's namespace, the total bytes,
+    /// and the number of namespaces in use.
     fn with(&self, owner: &Owner, replaced: usize, bytes: usize) -> (usize, usize, usize) {
         let own = self.namespaces.get(owner.resource().namespace());
         let namespaces = self.namespaces.len() + usize::from(own.is_none());
@@ -285,7 +287,7 @@ impl MemoryBudget {
         total <= self.limit && (is_within_share || total <= self.limit - self.limit / left)
     }
 
-    /// Removes all parts of an owner except its resource and its cluster, which end by themselves.
+    /// Removes all parts of an owner except its resource and its cluster, which are removed separately.
     pub(crate) fn remove_owner(&mut self, owner: &Owner) {
         for part in [Part::Objects, Part::Reading, Part::Inventory, Part::Expected] {
             self.replace(owner, part, 0);

@@ -12,23 +12,24 @@
 //! - [`IgnoreRules`]: fields left to others; `ignored`: those of one object; `additions`: additions by users' tools
 //! - `deletion`: whether a removed object may be deleted; [`installation`]: protects the running Mainstay from an
 //!   unrequested deletion
-//! - [`replacement`]: whether an immutable object may be deleted and created again
+//! - [`replacement`]: whether an immutable object may be replaced
 //! - `autoscaled`, `watched_kinds`: state that concerns all objects
 //! - [`health_rules`]: the expressions of a GitSync for the health of kinds
 //! - `applied_configuration`: the part of the last applied configuration that a live object still has
 //! - [`revert_backoff`]: how long a revert waits when an object is changed repeatedly
 //! - `audit`: the schedule of audits
-//! - `remaining`: drift that is not reverted at once; `drifted`: the objects that have it, and the event that ends it
+//! - `remaining`: drift that is not reverted immediately; `drifted`: the objects with such drift, and the event that
+//!   ends it
 //! - `lost_fields`: fields that a live object has lost
 //! - `manifest_part`: the fields of a live object that its manifest sets
 //! - `summary`: the objects in the status of an owner
 //! - [`inventory`]: the written form of the store of one GitSync; `written`: changes it together with the objects
-//! - [`places`]: the places of objects in the repository; `inventory_maps`: the ConfigMaps that hold an inventory
+//! - [`places`]: the source locations of objects in the repository; `inventory_maps`: the ConfigMaps of an inventory
 //!
 //! Invariant: an object is in the store from the start of its first apply until it is forgotten. All code ignores
 //! objects that are not in the store.
-//! Invariant: the store keeps only the identity, two digests and the health of a live object. For an object whose drift
-//! remains, it also keeps the first fields that differ.
+//! Invariant: of a live object, the store keeps only the identity, two digests and the health. For an object whose
+//! drift remains, it also keeps the first fields that differ.
 //!
 //! Not here: requests, clocks and tasks. The module holds values and decisions over values.
 

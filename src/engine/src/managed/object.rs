@@ -2,7 +2,7 @@
 //!
 //! Some fields are not part of the phase, because they change independently of it. Failures and the revert backoff
 //! outlast a pause. Drift may be reported before a later report fails. Drift remains during a pause as well as during a
-//! backoff. An object without our label is watched by name while it is paused or terminating.
+//! backoff. An object without Mainstay's label is watched by name while it is paused or terminating.
 //!
 //! Not here: the set of managed objects and their owners (`store`), and the consequences of events (`events`).
 
@@ -28,11 +28,11 @@ use super::verdict::{self, LastApplied, resource_version};
 use mainstay_api::DriftPolicy;
 use mainstay_object::{Digest, Ended, Health, Owner};
 
-/// Number of failed attempts from which on a failing revert is reported. A single failure is usually over before it is
-/// read.
+/// Number of failed attempts from which on a failing revert is reported. Most single failures are over before a user
+/// reads them.
 pub(crate) const REMARKABLE: u32 = 2;
 
-/// The watcher of an object.
+/// The task that watches an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Watched {
     /// The drift loop, by the object's label.
@@ -53,9 +53,9 @@ impl Watched {
 /// A failed revert or report.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct NotPutBack {
-    /// Whether it is a report.
+    /// Whether a report failed, not a revert.
     pub(crate) reports: bool,
-    /// The field paths.
+    /// Paths of the fields that were not reverted.
     pub(crate) fields: Vec<String>,
     /// The error of the server, redacted.
     pub(crate) cause: String,
@@ -66,7 +66,7 @@ pub(crate) struct NotPutBack {
 }
 
 impl NotPutBack {
-    /// Whether it is the same failure as `other`, which is not reported again.
+    /// Whether this is the same failure as `other` and is not reported again.
     pub(crate) fn is_the_same(&self, other: &Self) -> bool {
         let is_same_advice = self.advice == other.advice;
         is_same_advice && self.reports == other.reports && self.fields == other.fields && self.ground == other.ground
@@ -78,7 +78,7 @@ impl NotPutBack {
     }
 }
 
-/// The stored part of the server's answer to an apply.
+/// The stored part of the server's response to an apply.
 #[derive(Debug)]
 pub(crate) struct Answered {
     pub(crate) last_applied: LastApplied,
@@ -92,7 +92,7 @@ pub(crate) struct Answered {
 }
 
 impl Answered {
-    /// Reads the answer to an apply of `sent`. The owner's rules decide about health, if there are any.
+    /// Reads the response to an apply of `sent`. The owner's health rules take precedence, if there are any.
     pub(crate) fn of(desired: &Desired, answer: &Value, sent: &Value, rules: Option<&HealthRules>) -> Self {
         let (view, sent) = (desired.view(answer), desired.without_ignored(sent));
         let empty_containers = projection::empty_containers(&view, &sent);
@@ -117,7 +117,7 @@ impl Answered {
 #[derive(Debug, Default)]
 pub(crate) struct Failing {
     pub(crate) reverts: Option<FailedReverts>,
-    /// Attempts to resolve a collision that failed.
+    /// Attempts to resolve a collision that were futile.
     pub(crate) futile: Option<Futile>,
 }
 
@@ -126,7 +126,7 @@ pub(crate) struct Failing {
 pub(crate) struct FailedReverts {
     /// The last failure.
     pub(crate) failure: NotPutBack,
-    /// Their number.
+    /// Number of failures.
     pub(crate) attempts: u32,
     /// Earliest time of the next attempt.
     pub(crate) not_before: Option<Instant>,
@@ -137,7 +137,7 @@ pub(crate) struct FailedReverts {
 pub(crate) struct Damping {
     /// The backoff of the next revert.
     pub(crate) backoff: RevertBackoff,
-    /// The fields that another manager keeps changing, and that manager.
+    /// The fields that another manager keeps changing, and the name of that manager.
     pub(crate) contended: Option<(Vec<String>, String)>,
 }
 
@@ -147,29 +147,29 @@ pub(crate) struct Managed {
     pub(crate) owner: Owner,
     pub(crate) desired: Arc<Desired>,
     pub(crate) applied: ApplyState,
-    /// The desired state after the object is gone, if it differs from `desired`: its update was refused because of an
-    /// immutable field.
+    /// The desired state with which the object is recreated when it is gone, if it differs from `desired`: an update to
+    /// it was refused because of an immutable field.
     pub(crate) successor: Option<Arc<Desired>>,
     pub(crate) health: Health,
-    /// Whether it was last seen scaled to 0.
+    /// Whether the object was last seen scaled to 0.
     pub(crate) is_at_zero: bool,
-    /// How the object ended after its last apply. It is not created again when it is gone.
+    /// How the object ended after its last apply. Such an object is not recreated when it is gone.
     pub(crate) ended: Option<Ended>,
     /// The UID of an object that ended during a write, and how it ended.
     pub(crate) ended_meanwhile: Option<(Box<str>, Ended)>,
     pub(crate) phase: Phase,
-    /// Watches the object by name because it lost our label; ends when it is dropped.
+    /// Watches the object by name because it lost Mainstay's label. The watch ends when this guard is dropped.
     pub(crate) followed: Option<DropGuard>,
     pub(crate) write: Write,
-    /// Fields of former appliers that became ours and that no apply has removed yet.
+    /// Fields of former appliers that Mainstay took over and that no apply has removed yet.
     pub(crate) takeover: Option<Arc<Taken>>,
     pub(crate) failing: Option<Box<Failing>>,
     pub(crate) damping: Option<Box<Damping>>,
     /// Digest of the drift that was only reported.
     pub(crate) reported: Option<Option<Digest>>,
-    /// Drift that is not reverted at once.
+    /// Drift that is not reverted immediately.
     pub(crate) drift: Option<Box<RemainingDrift>>,
-    /// Whether it was read and did not exist.
+    /// Whether the object was read and did not exist.
     pub(crate) is_absent: bool,
 }
 
@@ -177,7 +177,7 @@ pub(crate) struct Managed {
 const UNSEEN: &str = "not seen yet";
 
 impl Managed {
-    /// Whether no watch has shown its health since the agent started.
+    /// Whether no watch has shown the health of the object since the agent started.
     pub(super) fn is_unseen(&self) -> bool {
         matches!(&self.health, Health::Progressing(why) if why == UNSEEN)
     }
@@ -205,14 +205,14 @@ impl Managed {
         }
     }
 
-    /// Whether it is gone and is created with another desired state. A commit caused this, so the drift policy does not
-    /// matter.
+    /// Whether the object is gone and is recreated with a different desired state. A commit caused this, so the drift
+    /// policy does not apply.
     pub(crate) fn is_to_succeed(&self) -> bool {
         self.successor.is_some() && self.write.pending().is_some_and(|seen| seen.live.is_none())
     }
 
-    /// Whether it is its own owner: a GitSync that manages itself. Its health is not awaited, because its condition
-    /// would wait for itself forever.
+    /// Whether the object is its own owner: a GitSync that manages itself. Its health is not awaited, because its
+    /// condition would wait for itself forever.
     pub(crate) fn is_owner(&self) -> bool {
         let key = &self.desired.key;
         key.is("mainstay.dev", "GitSync") && *key == self.owner.key()
@@ -223,7 +223,7 @@ impl Managed {
     pub(crate) fn note_end(&mut self, live: &Value) -> bool {
         let Some(ended) = self.desired.ended(live) else { return false };
         if self.write.is_in_flight() {
-            // The state may be the result of the write; then its answer shows the end too.
+            // The state may be the result of the write in flight; then the response to the write shows the end, too.
             self.ended_meanwhile = Some((verdict::uid(live).into(), ended));
         }
         let is_of_another = !self.last_uid().is_empty() && self.last_uid() != verdict::uid(live);
@@ -233,7 +233,8 @@ impl Managed {
         self.ended.replace(ended) != Some(ended)
     }
 
-    /// Handles the deleted object. Returns whether it stays absent, because it had ended in its desired state.
+    /// Handles the deletion of the object. Returns whether it is not recreated, because it had ended in its desired
+    /// state.
     pub(crate) fn stays_absent(&mut self) -> bool {
         let is_desired = !self.applied.is_outdated() && self.successor.is_none();
         let Some(ended) = self.ended.filter(|_| is_desired) else { return false };
@@ -248,17 +249,17 @@ impl Managed {
         true
     }
 
-    /// Whether it was ever applied, by this agent or an earlier one.
+    /// Whether the object was ever applied, by this agent or an earlier one.
     pub(crate) fn is_applied(&self) -> bool {
         self.applied.last().is_some()
     }
 
-    /// Whether the last apply may differ from `desired`: by an earlier agent, or by a write without an answer.
+    /// Whether the last apply may differ from `desired`: an earlier agent made it, or a later write got no response.
     pub(crate) fn may_differ_from_desired(&self) -> bool {
         self.applied.is_outdated() || self.applied.last().is_none_or(|last| last.uid.is_empty())
     }
 
-    /// Returns the UID of the live object if it is not the one that was last applied.
+    /// Returns the UID of the live object if it differs from that of the last apply.
     pub(crate) fn other_uid(&self, live: &Value) -> Option<String> {
         let uid = verdict::uid(live);
         (self.last_uid() != uid).then(|| uid.to_owned())
@@ -269,7 +270,7 @@ impl Managed {
         self.applied.last().map_or("", |last| &*last.uid)
     }
 
-    /// Whether its live states count, now or after the answer to its first write.
+    /// Whether live states of the object matter, now or after the response to its first write.
     pub(crate) fn is_expected(&self) -> bool {
         !self.phase.is_leaving() && (self.is_applied() || self.write.is_in_flight())
     }
@@ -301,7 +302,7 @@ impl Managed {
         self.failing.as_ref().and_then(|failing| failing.reverts.as_ref()).map_or(0, |reverts| reverts.attempts)
     }
 
-    /// Returns the failures for a change.
+    /// Returns the failures, mutable.
     pub(crate) fn failing(&mut self) -> &mut Failing {
         self.failing.get_or_insert_default()
     }

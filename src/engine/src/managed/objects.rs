@@ -16,31 +16,31 @@ use mainstay_object::{Health, Key, Owner};
 /// All stored objects.
 #[derive(Debug, Default)]
 pub(crate) struct Objects {
-    /// Each is behind a pointer, because a table allocates up to twice its entries.
+    /// Each object is behind a pointer, because the table may allocate twice as many entries as it has.
     by_key: HashMap<Key, Box<Managed>>,
     tallies: HashMap<Owner, Tally>,
     /// Objects whose revert or report is queued.
     queued: usize,
 }
 
-/// A topic of a status, beside the number of objects.
+/// A category of objects in a status, in addition to the number of all objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Topic {
-    /// It reports a permanent failure.
+    /// The object reports a permanent failure.
     Broken,
-    /// It is not healthy yet.
+    /// The object is not healthy yet.
     Progressing,
-    /// Its last revert or report failed.
+    /// The last revert or report of the object failed.
     Failed,
-    /// Its revert failed often enough for the condition Ready.
+    /// Reverts of the object failed often enough to affect the condition Ready.
     NotPutBack,
-    /// It is paused.
+    /// The object is paused.
     Paused,
-    /// Another manager keeps changing it.
+    /// Another manager keeps changing the object.
     Contended,
-    /// It drifted and is not reverted at once.
+    /// The object drifted and is not reverted immediately.
     Drifted,
-    /// It is missing and is not created again at once.
+    /// The object is missing and is not recreated immediately.
     Absent,
 }
 
@@ -65,7 +65,7 @@ pub(crate) struct Tally {
     pub(crate) healthy: usize,
     /// Number of objects that were reverted recently.
     pub(crate) backing_off: usize,
-    /// The objects of each topic, ordered by key.
+    /// The objects of each topic, sorted by key.
     topics: [BTreeSet<Key>; TOPICS.len()],
 }
 

@@ -1,4 +1,5 @@
-//! Transfers of field ownership in `managedFields`: from other managers to us, and the release of ours.
+//! Transfers of field ownership in `managedFields`: from other managers to Mainstay, and the release of Mainstay's
+//! ownership.
 //!
 //! Not here: the choice of fields (`adoption`, `collision`, `additions`, `reserved`).
 
@@ -15,16 +16,16 @@ pub(crate) fn is_kubectl(manager: &str) -> bool {
     manager.strip_prefix(KUBECTL).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
 }
 
-/// Fields that moved from one entry of `managedFields` to ours.
+/// Fields that moved from an entry of `managedFields` to Mainstay's entry.
 #[derive(Clone, Debug)]
 pub(crate) struct Moved {
-    /// The entry, without its fields.
+    /// The former entry, without the moved fields.
     pub(crate) entry: Value,
     /// The fields.
     pub(crate) fields: Fields,
 }
 
-/// Returns `managedFields` after moving the fields in `part` of these entries to us; `None` if there are none.
+/// Returns `managedFields` after moving the fields in `part` of these entries to Mainstay; `None` if there are none.
 pub(crate) fn moved(
     managed_fields: &Value,
     api_version: &str,
@@ -35,7 +36,7 @@ pub(crate) fn moved(
     transfer(managed_fields, api_version, now, of, part).map(|(entries, _)| entries)
 }
 
-/// Like `moved`, and returns the moved fields too.
+/// Same as `moved`, but also returns the moved fields.
 pub(crate) fn transfer(
     managed_fields: &Value,
     api_version: &str,
@@ -66,7 +67,7 @@ pub(crate) fn transfer(
     Some((claimed(entries, api_version, now, &ours), moved))
 }
 
-/// Returns `managedFields` in which we own these fields too.
+/// Returns `managedFields` in which Mainstay owns these fields, too.
 pub(crate) fn claimed(mut entries: Vec<Value>, api_version: &str, now: &str, fields: &Fields) -> Value {
     let own = entries
         .iter_mut()
@@ -81,7 +82,7 @@ pub(crate) fn claimed(mut entries: Vec<Value>, api_version: &str, now: &str, fie
     Value::Array(entries)
 }
 
-/// Returns `managedFields` in which our entry of this API version owns these fields too.
+/// Returns `managedFields` in which Mainstay's entry of this API version contains these fields, too.
 pub(crate) fn claimed_in(managed_fields: &Value, api_version: &str, more: &Fields) -> Value {
     let mut entries = managed_fields.clone();
     let is_ours = |entry: &&mut Value| {
@@ -94,8 +95,8 @@ pub(crate) fn claimed_in(managed_fields: &Value, api_version: &str, more: &Field
     entries
 }
 
-/// Returns `managedFields` without our fields in the entry `before-first-apply`; `None` if there are none. The entry
-/// appears after an object's `managedFields` were emptied, and would own our fields too forever.
+/// Returns `managedFields` without Mainstay's fields in the entry `before-first-apply`; `None` if there are none. The
+/// server adds this entry after an object's `managedFields` were emptied. It would co-own Mainstay's fields forever.
 pub(crate) fn without_first_apply_echo(object: &Value) -> Option<Value> {
     let ours = applied_by(object, MANAGER)?.clone();
     let mut entries = object.pointer("/metadata/managedFields")?.as_array()?.clone();
@@ -110,7 +111,7 @@ pub(crate) fn without_first_apply_echo(object: &Value) -> Option<Value> {
     Some(Value::Array(entries))
 }
 
-/// Returns `managedFields` without our entry. The object has no owner then, and its content does not change.
+/// Returns `managedFields` without Mainstay's entry. The object then has no owner, and its content does not change.
 pub fn released(managed_fields: &Value) -> Value {
     let entries = managed_fields.as_array().into_iter().flatten();
     let left =

@@ -9,16 +9,16 @@ const UNREADABLE: &str =
 /// The end of a pause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PauseEnd {
-    /// When a user ends it.
+    /// The pause lasts until a user ends it.
     Open,
-    /// At this time.
+    /// The pause ends at this time.
     At(Timestamp),
-    /// When a user ends it, because its time is invalid.
+    /// The time is invalid, so the pause lasts until a user ends it.
     Unreadable,
 }
 
 impl PauseEnd {
-    /// Reads the annotation.
+    /// Reads the value of the annotation.
     pub fn read(annotation: Option<&str>) -> Self {
         match annotation.map(str::parse) {
             None => Self::Open,
@@ -27,7 +27,7 @@ impl PauseEnd {
         }
     }
 
-    /// Returns the time of its end, if it has one.
+    /// Returns the time at which the pause ends, if it has one.
     pub fn time(self) -> Option<Timestamp> {
         match self {
             Self::At(time) => Some(time),
@@ -35,7 +35,7 @@ impl PauseEnd {
         }
     }
 
-    /// Returns the problem of its annotation, if there is one.
+    /// Returns the problem of the annotation, if there is one.
     pub fn problem(self) -> Option<&'static str> {
         (self == Self::Unreadable).then_some(UNREADABLE)
     }

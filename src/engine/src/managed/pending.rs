@@ -1,7 +1,7 @@
-//! The write of an object, and the seen state that waits for it.
+//! The write of an object, and the seen state that waits for this write.
 //!
 //! Invariant: a waiting state belongs to the write that will handle it.
-//! Invariant: only the newest queued revert of an object counts.
+//! Invariant: only the newest queued revert of an object is carried out.
 //! Invariant: hundreds of states may wait, so the memory of each one and of all together is limited.
 
 use std::borrow::Cow;
@@ -40,7 +40,7 @@ pub(crate) enum Next {
 #[derive(Debug)]
 pub(crate) struct Write {
     state: State,
-    /// The generation of the queued revert that counts. Earlier ones are outdated.
+    /// The generation of the newest queued revert. Reverts of earlier generations are outdated.
     generation: u32,
 }
 
@@ -97,7 +97,7 @@ impl Write {
     pub(crate) fn enqueue(&mut self, mut seen: Seen, others: usize) -> Next {
         let was_queued = self.is_queued();
         if was_queued && let Some(waiting) = self.pending() {
-            // The latency counts from the first event of a change; the newest state is compared.
+            // The latency is measured from the first event of a change, but the newest state is compared.
             seen.at = waiting.at;
             // Repeated changes of a waiting object must not increase its memory.
             let room = waiting.live.as_ref().map_or(0, |live| live.size().max(SMALL));
@@ -116,8 +116,8 @@ impl Write {
         None
     }
 
-    /// Restores the state of a failed write, unless a newer one was seen. It is handled when the write ends, even if
-    /// the object was inserted again meanwhile.
+    /// Restores the waiting state after a failed write, unless a newer state was seen. It is handled when the write
+    /// ends, even if the object was inserted again in the meantime.
     pub(crate) fn restore_pending(&mut self, seen: Box<Seen>) {
         match &mut self.state {
             State::Idle => self.state = State::InFlight(Some(seen)),
@@ -136,7 +136,7 @@ impl Write {
         self.begin_revert()
     }
 
-    /// Makes the queued revert outdated. Returns whether another one must be queued.
+    /// Makes the queued revert outdated. Returns whether a new one must be queued.
     pub(crate) fn requeue(&mut self) -> bool {
         self.generation = self.next_generation();
         if matches!(self.state, State::Queued(None)) {
@@ -160,19 +160,19 @@ impl State {
     }
 }
 
-/// A seen state of an object that waits.
+/// A state of an object that a watch showed and that waits to be handled.
 #[derive(Debug)]
 pub(crate) struct Seen {
-    /// The live object; `None` if it vanished from the watch or must be read again.
+    /// The live object; `None` if the object vanished from the watch or must be read again.
     pub(crate) live: Option<Sight>,
-    /// The resource version at which it was gone; `None` if it must be read in any case.
+    /// The resource version at which the object was gone; `None` if the object must be read in any case.
     pub(crate) gone_at: Option<Box<str>>,
     /// The time of the event.
     pub(crate) at: Instant,
 }
 
-/// A live object that waits. Small ones and the next ones are stored as values. The others are compact JSON, which is
-/// several times smaller.
+/// A live object that waits. The first ones are stored as values if they are small. The others are stored as compact
+/// JSON, which is several times smaller.
 pub(crate) enum Sight {
     Whole(Value),
     Json(Box<[u8]>),
@@ -202,7 +202,7 @@ impl Sight {
         }
     }
 
-    /// Returns it as JSON if that has at most so many bytes.
+    /// Returns the object as JSON if that has at most this many bytes.
     pub(crate) fn within(self, bytes: usize) -> Option<Self> {
         let sight = match self {
             Self::Whole(value) => Self::json(&value)?,
@@ -211,7 +211,7 @@ impl Sight {
         (sight.size() <= bytes).then_some(sight)
     }
 
-    /// Returns it in the form that is allowed while `others` objects wait, if any.
+    /// Returns the object in the form that is allowed while `others` objects wait, if any.
     pub(crate) fn beside(self, others: usize) -> Option<Self> {
         match others {
             ..WAITING_WHOLE => Some(self),
@@ -221,7 +221,7 @@ impl Sight {
         }
     }
 
-    /// Returns its size in bytes. A value counts as [`SMALL`].
+    /// Returns the size of the object in bytes. A value counts as [`SMALL`].
     pub(crate) fn size(&self) -> usize {
         match self {
             Self::Whole(_) => SMALL,
@@ -230,7 +230,7 @@ impl Sight {
     }
 }
 
-/// Whether a value takes at most `left` bytes of memory. Subtracts its size.
+/// Whether a value takes at most `left` bytes of memory. Subtracts its size from `left`.
 fn is_light(value: &Value, left: &mut usize) -> bool {
     let own = match value {
         Value::String(text) => text.len(),

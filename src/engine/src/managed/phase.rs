@@ -12,17 +12,17 @@ pub(crate) struct Pause {
 /// The phase of an object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// It is reconciled.
+    /// The object is reconciled.
     #[default]
     Kept,
-    /// It is paused.
+    /// The object is paused.
     Paused(Pause),
-    /// It left the repository and is not reverted. If it comes back, its pause still counts.
+    /// The object was removed from the repository and is not reverted. If it is added again, its pause continues.
     Leaving(Option<Pause>),
 }
 
 impl Phase {
-    /// Returns the pause, also of an object that left.
+    /// Returns the pause, also that of a removed object.
     pub(crate) fn pause(self) -> Option<Pause> {
         match self {
             Self::Kept => None,
@@ -35,7 +35,7 @@ impl Phase {
         matches!(self, Self::Leaving(_))
     }
 
-    /// Records a pause. Returns whether it or its end is new.
+    /// Records a pause. Returns whether the pause or its end is new.
     pub(crate) fn begin_pause(&mut self, until: PauseEnd) -> bool {
         let pause = Pause { until };
         let before = self.pause();
@@ -50,12 +50,12 @@ impl Phase {
         before.is_some()
     }
 
-    /// Records that the object left the repository.
+    /// Records that the object was removed from the repository.
     pub(crate) fn leave(&mut self) {
         *self = Self::Leaving(self.pause());
     }
 
-    /// Records that the object is in the repository. Returns whether it had left.
+    /// Records that the object is in the repository. Returns whether it had been removed.
     pub(crate) fn stay(&mut self) -> bool {
         let before = *self;
         *self = self.pause().map_or(Self::Kept, Self::Paused);

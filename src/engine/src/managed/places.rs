@@ -1,10 +1,12 @@
-//! The places of an inventory's objects in the repository: file, document and line.
+//! The source locations of an inventory's objects in the repository: file, document and line.
 //!
-//! One content belongs to one shard of an inventory and follows the order of its objects. It is stored as gzip. It only
-//! serves users (`mainstay trace`). If it is missing or does not match its shard, the places are unknown.
+//! Each encoded content belongs to one shard of an inventory and follows the order of the shard's objects. It is stored
+//! as gzip and used only for output (`mainstay trace`). If it is missing or does not match its shard, the locations are
+//! unknown.
 //!
 //! Invariant: decoding trusts no content. Malformed, truncated or oversized content is [`Unreadable`].
-//! Invariant: no object gets the place of another, because the content holds the digest of its keys.
+//! Invariant: no object gets the location of a different object, because the content contains the digest of the shard's
+//! keys.
 //!
 //! Not here: reads and writes of the ConfigMaps (`gitsync`).
 
@@ -26,17 +28,17 @@ const LONGEST: u64 = 16 << 20;
 /// Maximum length of a stored file path, in bytes.
 pub(super) const LONGEST_PATH: usize = 1024;
 
-/// The places of a shard's objects.
+/// The source locations of a shard's objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Places {
-    /// Their commit.
+    /// The commit of the locations.
     pub commit: String,
-    /// File, document and line of each object with a known place.
+    /// File, document and line of each object with a known location.
     pub of: HashMap<Key, Place>,
 }
 
 impl Places {
-    /// Encodes the places of a shard's objects, in its order. `None` if they are too large.
+    /// Encodes the locations of a shard's objects, in their order. `None` if they are too large.
     pub fn encode<'a>(commit: &str, objects: impl Iterator<Item = (&'a Key, Option<&'a Place>)>) -> Option<Vec<u8>> {
         let mut files: Vec<&str> = Vec::new();
         let mut numbers: HashMap<&str, u32> = HashMap::new();
@@ -75,7 +77,7 @@ impl Places {
         gzip.finish().ok().filter(|content| content.len() <= LARGEST)
     }
 
-    /// Decodes the places of a shard's objects.
+    /// Decodes the locations of a shard's objects.
     pub fn decode(content: &[u8], keys: &[&Key]) -> Result<Self, Unreadable> {
         let mut plain = Vec::new();
         GzDecoder::new(content).take(LONGEST).read_to_end(&mut plain).map_err(|_| Unreadable)?;

@@ -1,12 +1,14 @@
-//! The projection of a live object onto our fields: the values at the paths that `managedFields` assign to us. The
-//! store keeps only its digest. Two digests show whether one of our fields changed.
+//! The projection of a live object onto Mainstay's fields: the values at the paths that `managedFields` assign to
+//! Mainstay. The store keeps only the digest of the projection. Two digests show whether one of Mainstay's fields
+//! changed.
 //!
-//! Rules: a missing path has the value "absent". A path that we applied as an empty map, list or null counts only as
-//! "container or absent"; otherwise additions of others would be in it. In a union it counts as "container, or no other
-//! member". In lists with keys and in sets the relative order of our own items counts. Annotations `mainstay.dev/…`
-//! never count, because users set them on live objects.
+//! Rules: a missing path has the value "absent". A path that was applied as an empty map, list or null has only two
+//! values, "container or absent" and "something else"; otherwise additions of other managers would be in it. In a union
+//! these are "container, or no other member". In lists with keys and in sets, the relative order of Mainstay's items is
+//! part of the projection. Annotations `mainstay.dev/…` are not, because users set them on live objects.
 //!
-//! Invariant: objects that differ only in fields of others, or in server bookkeeping, have the same projection.
+//! Invariant: objects that differ only in fields of other managers, or in fields that the server maintains, have the
+//! same projection.
 
 use std::collections::HashMap;
 
@@ -22,24 +24,24 @@ use mainstay_object::Digest;
 /// Maximum length of a quoted value, in bytes.
 const LONGEST_VALUE: usize = 200;
 
-/// The value at one of our paths.
+/// The value at one of Mainstay's paths.
 #[derive(Clone, Debug, PartialEq)]
 enum Leaf {
-    /// Our value, or its absence.
+    /// The value, or its absence.
     Value(Option<Value>),
-    /// A container that we applied empty, and whether it still is a container.
+    /// A container that Mainstay applied empty, and whether it is still a container.
     Container { intact: bool },
-    /// The order of our items in a list with keys or in a set.
+    /// The order of Mainstay's items in a list with keys or in a set.
     Order(Vec<String>),
 }
 
-/// The paths that we applied as empty containers, joined with [`SEPARATOR`]; usually none.
+/// The paths that Mainstay applied as empty containers, joined with [`SEPARATOR`]; usually none.
 pub type EmptyContainers = Box<[Box<str>]>;
 
-/// Joins the keys of a path. No field name can contain it.
+/// Separates the keys of a path. No field name can contain this character.
 const SEPARATOR: &str = "\u{1f}";
 
-/// Returns the digest of our fields in `live`; `None` if we have no entry.
+/// Returns the digest of Mainstay's fields in `live`; `None` if Mainstay has no entry in `managedFields`.
 pub fn digest(live: &Value, empty_containers: &EmptyContainers) -> Option<Digest> {
     let fields = applied_by(live, MANAGER)?;
     let mut hasher = Sha256::new();
@@ -71,7 +73,7 @@ pub fn digest(live: &Value, empty_containers: &EmptyContainers) -> Option<Digest
             add(path, leaf);
         }
     });
-    // The first manager that adds to an empty container takes its path from us.
+    // The first manager that adds to an empty container takes ownership of its path from Mainstay.
     for path in empty_containers {
         let path = path.split(SEPARATOR).collect::<Vec<_>>();
         let Some((last, before)) = path.split_last() else { continue };
@@ -116,7 +118,7 @@ fn empty_containers_in<'f>(fields: &'f Fields, sent: &'f Value, path: &mut Vec<S
         Value::Array(list) => list.is_empty(),
         _ => false,
     };
-    // Another manager may have taken them from us.
+    // Another manager may have taken them from Mainstay.
     let fields_sent = sent.as_object().into_iter().flatten().map(|(name, value)| (format!("f:{name}"), value));
     let taken = fields_sent.filter(|(key, value)| is_empty(value) && !fields.contains_key(key));
     let ours = fields.iter().filter_map(|(key, _)| Some((key.clone(), child(Some(sent), key).0?)));
@@ -132,7 +134,7 @@ fn empty_containers_in<'f>(fields: &'f Fields, sent: &'f Value, path: &mut Vec<S
     }
 }
 
-/// One of our paths at which two states of an object differ.
+/// One of Mainstay's paths at which two states of an object differ.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Difference {
     /// Readable path.
@@ -141,12 +143,12 @@ pub struct Difference {
     pub found: String,
     /// The value after, in the same form.
     pub restored: String,
-    /// The last writer of the path before, according to `managedFields`.
+    /// The last writer of the path in the state before, according to `managedFields`.
     pub who: Option<String>,
 }
 
-/// Returns the differences between two states at our paths in `restored`. Includes the replica count of an autoscaled
-/// workload that was at 0 and no longer is.
+/// Returns the differences between two states at Mainstay's paths in `restored`. Includes the replica count of an
+/// autoscaled workload that was at 0 and no longer is.
 pub fn differences(found: &Value, restored: &Value, empty_containers: &EmptyContainers) -> Vec<Difference> {
     let Some(fields) = applied_by(restored, MANAGER) else { return Vec::new() };
     let collect = |value: &Value| {
@@ -172,7 +174,7 @@ pub fn differences(found: &Value, restored: &Value, empty_containers: &EmptyCont
             who: if order { None } else { last_writer(found, &keys) },
         });
     }
-    // A missing item also lacks its fields, but the item alone is reported.
+    // A missing item also lacks its fields, but only the item is reported.
     all.dedup_by(|later, earlier| {
         let inside = later.path.strip_prefix(&earlier.path);
         earlier.found == "absent" && inside.is_some_and(|rest| rest.starts_with(['.', '[']))
@@ -186,7 +188,7 @@ pub fn differences(found: &Value, restored: &Value, empty_containers: &EmptyCont
     all
 }
 
-/// Returns the manager that owns `path`, except for our own applies; the latest if there are several.
+/// Returns the manager that owns `path`, other than Mainstay's applies; the latest if there are several.
 pub(crate) fn last_writer(object: &Value, path: &[&str]) -> Option<String> {
     entries(object)
         .filter(|e| !(e.manager == MANAGER && e.operation == "Apply"))
@@ -245,7 +247,7 @@ fn walk<'f>(
 
 fn leaf(value: Option<&Value>, parent: Option<&Value>, path: &[&str], empty_containers: &EmptyContainers) -> Leaf {
     if path.last() == Some(&".") {
-        // The presence of the node itself, without the content that others add.
+        // Only the presence of the node counts, not the content that others add to it.
         return Leaf::Value(value.map(|_| Value::Bool(true)));
     }
     if !empty_containers.is_empty() && empty_containers.contains(&path.join(SEPARATOR).into_boxed_str()) {
@@ -254,7 +256,8 @@ fn leaf(value: Option<&Value>, parent: Option<&Value>, path: &[&str], empty_cont
     Leaf::Value(value.cloned())
 }
 
-/// Returns a container that we applied empty. As a member of a union it is replaced when another member exists.
+/// Returns the state of a container that Mainstay applied empty. A missing member of a union counts as replaced if
+/// another member exists.
 fn container(value: Option<&Value>, parent: Option<&Value>, key: &str) -> Leaf {
     let name = key.strip_prefix("f:").unwrap_or_default();
     let is_replaced = || {
@@ -311,7 +314,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// Returns an object with our entry over `fields`.
+    /// Returns an object with an entry of Mainstay for `fields`.
     fn object(body: Value, fields: Value) -> Value {
         let mut object = body;
         object["metadata"]["managedFields"] =

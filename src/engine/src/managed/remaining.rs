@@ -1,6 +1,6 @@
-//! Remaining drift: the differences of an object that is not reverted at once, for status and metrics.
+//! Remaining drift: the differences of an object that is not reverted immediately, for status and metrics.
 //!
-//! Drift that is only reported comes from the answer to a dry run, which is exact. A waiting or paused object is
+//! Drift that is only reported comes from the response to a dry run, which is exact. A waiting or paused object is
 //! compared with its document without a request (`lost_fields`).
 //!
 //! Invariant: values of Secrets and of confidential objects are omitted. Others are limited to [`LONGEST_CHANGES`].
@@ -14,7 +14,7 @@ use super::projection::Difference;
 use mainstay_api::git_sync::{Change, Drifted, UNKNOWN, WHOLE_OBJECT};
 use mainstay_object::{Digest, without_item_names};
 
-/// Maximum number of named fields of an object.
+/// Maximum number of reported fields of an object.
 const NAMED: usize = 10;
 /// Maximum size of the stored fields and values of an object, in bytes.
 const LONGEST_CHANGES: usize = 2 << 10;
@@ -22,15 +22,16 @@ const LONGEST_CHANGES: usize = 2 << 10;
 /// The remaining drift of one object.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct RemainingDrift {
-    /// The form for a status.
+    /// The drift in the form of a status.
     pub(crate) shown: Drifted,
-    /// Digest of our fields in the live object.
+    /// Digest of Mainstay's fields in the live object.
     pub(super) digest: Option<Digest>,
     /// The resource version of the live object; empty if unknown.
     pub(super) version: Box<str>,
-    /// The fields of our own comparison when the server reported the differences. A change in them shows a new drift.
+    /// The fields that the agent's own comparison found when the server reported the differences. A change in them
+    /// shows a new drift.
     pub(super) known_by: Option<Vec<String>>,
-    /// Whether the values come from an answer to a request with the owner's permissions, not only from the agent's
+    /// Whether the values come from a response to a request with the owner's permissions, not only from the agent's
     /// watch.
     pub(super) is_answered: bool,
 }
@@ -88,13 +89,13 @@ impl Differing {
 }
 
 impl RemainingDrift {
-    /// Returns the drift from the status of an earlier agent. It counts until the object is seen.
+    /// Returns the drift from the status of an earlier agent. It is valid until the object is seen.
     pub(crate) fn recalled(mut shown: Drifted) -> Self {
         shown.next_attempt = None;
         Self { shown, digest: None, version: Box::default(), known_by: None, is_answered: true }
     }
 
-    /// Updates the values in the fields that are known to differ.
+    /// Updates the values of the fields that are known to differ.
     pub(super) fn update_values(&mut self, seen: Differing) {
         for change in seen.changes {
             let known = self.shown.changes.iter_mut().find(|known| known.field == change.field);
@@ -106,8 +107,8 @@ impl RemainingDrift {
         }
     }
 
-    /// Returns the form for the status of an owner that acts as a ServiceAccount. The agent's watch may see values that
-    /// this account may not read.
+    /// Returns the drift in the form for the status of an owner that acts as a ServiceAccount. The agent's watch may
+    /// have seen values that this account may not read.
     pub(super) fn shown_to_account(&self) -> Drifted {
         let mut shown = self.shown.clone();
         if !self.is_answered {

@@ -1,14 +1,15 @@
-//! Decides whether an object may be deleted and created again after the server refused an update of an immutable field.
+//! Decides whether an object may be replaced after the server refused an update of an immutable field.
 //!
-//! The annotation `mainstay.dev/replace` of the manifest and `spec.replace` of the GitSync permit it. The live object,
-//! read right before its deletion, may forbid it.
+//! The annotation `mainstay.dev/replace` in the manifest and `spec.replace` of the GitSync permit a replacement. The
+//! live object, read right before its deletion, may forbid it.
 //!
-//! Invariant: objects whose deletion deletes others are never replaced. Objects with data are replaced only if the
-//! annotation permits it.
-//! Invariant: a replaced object is proven to be ours, or it has the name of an object that we applied. In the second
-//! case a user deleted ours and created another in its place. Other objects stay.
+//! Invariant: objects whose deletion deletes other objects are never replaced. Objects with data are replaced only if
+//! the annotation permits it.
+//! Invariant: a replaced object is proven to be applied by Mainstay, or has the name of an object that Mainstay
+//! applied. In the second case a user deleted Mainstay's object and created a different one in its place. Other objects
+//! stay.
 //!
-//! Not here: the proof that a field is immutable, for which the server is asked, and the deletion (`apply`).
+//! Not here: the proof that a field is immutable, which needs requests to the server, and the deletion (`apply`).
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
@@ -64,56 +65,56 @@ const SHOWN: usize = 80;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReplacedKinds(Vec<(String, String)>);
 
-/// The reason for not replacing an object with an immutable field.
+/// The reason for not replacing an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Denied {
-    /// No permission.
+    /// The manifest and the GitSync do not permit a replacement.
     Unasked,
-    /// An annotation forbids it.
+    /// An annotation forbids the replacement.
     Disabled,
-    /// Its deletion causes this loss.
+    /// The deletion of such an object always causes this loss.
     Never(&'static str),
-    /// It holds data, and its manifest does not permit the replacement.
+    /// The object contains this data, and its manifest does not permit the replacement.
     HoldsData(&'static str),
-    /// It is a claim that was grown to this size, and would have to shrink.
+    /// The object is a claim that was grown to this size, and would have to shrink.
     Grown(String),
-    /// It is paused.
+    /// The object is paused.
     Paused,
-    /// This annotation, with its value, protects it from deletion.
+    /// This annotation, with its value, protects the object from deletion.
     Kept(&'static str),
-    /// A controller owns it.
+    /// A controller owns the object.
     Controlled,
-    /// It has the label of another GitSync.
+    /// The object has the label of another GitSync.
     Anothers,
-    /// We did not apply it or an earlier object of its name.
+    /// Mainstay did not apply this object or an earlier object of its name.
     NotOurs,
-    /// Our object had ended, so it is not created again.
+    /// The object that Mainstay applied had ended, so it is not recreated.
     Ended,
-    /// The server would refuse its creation for this cause.
+    /// The server would refuse the creation of the object for this cause.
     CannotCreate(String),
 }
 
 /// The reason for not deleting a live object now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Unfit {
-    /// A guard forbids it.
+    /// A guard forbids the deletion.
     Denied(Denied),
-    /// It is already being deleted.
+    /// The object is already being deleted.
     UnderWay(Terminating),
-    /// It is not the object whose update was refused.
+    /// The object is not the one whose update was refused.
     Another,
 }
 
 /// An object to replace.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Candidate<'a> {
-    /// Its desired state.
+    /// The desired state of the object.
     pub(crate) desired: &'a Desired,
     /// The source of the permission.
     pub(crate) allowed_by: AllowedBy,
     /// Whether an object of this name was applied for its owner.
     pub(crate) was_ours: bool,
-    /// Whether that object had ended in its desired state.
+    /// Whether that earlier object had ended in its desired state.
     pub(crate) had_ended: bool,
 }
 
@@ -154,7 +155,7 @@ fn kind_of(item: &str) -> Result<(String, String), String> {
         group.split('.').all(is_label)
     };
     if !is_kind || (item.contains('.') && !is_group(group)) {
-        return Err("has to be Kind.group, such as Job.batch, or Kind in the core group, such as Service".to_owned());
+        return Err("must be Kind.group, such as Job.batch, or Kind in the core group, such as Service".to_owned());
     }
     if group.is_empty() && !CORE.contains(&kind) {
         let of = GROUPS.iter().find(|(known, _)| *known == kind);
@@ -165,11 +166,11 @@ fn kind_of(item: &str) -> Result<(String, String), String> {
     }
     let key = Key::new(group, kind, None, "");
     if let Some(why) = never(&key) {
-        return Err(format!("{why}, so objects of this kind are never deleted and created again; remove it"));
+        return Err(format!("{why}, so objects of this kind are never replaced; remove it"));
     }
     if is_claim(&key) {
         return Err(format!(
-            "it holds data, so each object has to be named by the annotation {REPLACE}: {ENABLED} in its manifest"
+            "it holds data, so each object must have the annotation {REPLACE}: {ENABLED} in its manifest"
         ));
     }
     Ok((kind.to_owned(), group.to_owned()))
@@ -200,7 +201,7 @@ fn data_of(key: &Key, object: &Value) -> Option<&'static str> {
 /// Returns the permission to replace an object, from its manifest or the kinds of its GitSync.
 ///
 /// # Errors
-/// The reason why it is not permitted.
+/// The reason why the replacement is not permitted.
 pub(crate) fn permit(desired: &Desired, kinds: &ReplacedKinds) -> Result<AllowedBy, Denied> {
     if let Some(why) = never(&desired.key) {
         return Err(Denied::Never(why));
@@ -217,14 +218,14 @@ pub(crate) fn permit(desired: &Desired, kinds: &ReplacedKinds) -> Result<Allowed
     if kinds.names(&desired.key) { Ok(AllowedBy::Spec) } else { Err(Denied::Unasked) }
 }
 
-/// Decides whether the live object may be deleted for a replacement. `is_proven`: the inventory has its UID, or it has
-/// our entry in `managedFields`.
+/// Decides whether the live object may be deleted for a replacement. `is_proven`: the inventory has its UID, or the
+/// object has Mainstay's entry in `managedFields`.
 ///
 /// # Errors
-/// The reason why not.
+/// The reason for not deleting the object.
 pub(crate) fn judge(of: &Candidate<'_>, live: &Value, is_proven: bool, now: jiff::Timestamp) -> Result<(), Unfit> {
     let denied = |why| Err(Unfit::Denied(why));
-    // Invalid metadata proves nothing.
+    // Invalid metadata is no proof.
     let Some(meta) = live.get("metadata").and_then(|meta| serde_json::from_value::<ObjectMeta>(meta.clone()).ok())
     else {
         return denied(Denied::NotOurs);
@@ -262,18 +263,18 @@ pub(crate) fn judge(of: &Candidate<'_>, live: &Value, is_proven: bool, now: jiff
     }
 }
 
-/// Protects the objects of the running Mainstay: no agent would be left to create them again.
+/// Protects the objects of the running Mainstay: no agent would be left to recreate them.
 pub(crate) fn spare(installation: &Installation, key: &Key, live: &Value) -> Result<(), Unfit> {
     let meta = live.get("metadata").cloned().unwrap_or_default();
     let belongs = |meta: &ObjectMeta| installation.includes(key, meta) || installation.is_bound_by(key, live);
     if serde_json::from_value(meta).is_ok_and(|meta| belongs(&meta)) {
-        return Err(Unfit::Denied(Denied::Never("it is part of the Mainstay that runs here")));
+        return Err(Unfit::Denied(Denied::Never("it is part of the running installation of Mainstay")));
     }
     Ok(())
 }
 
-/// Returns the body of a trial creation, under another name or under its own. Omits fields that a second object cannot
-/// have beside the first.
+/// Returns the body of a trial creation, under the given name or its own. Omits fields that a second object cannot have
+/// beside the first.
 pub(crate) fn trial(desired: &Desired, name: Option<&str>) -> Value {
     let mut body = desired.whole_body();
     if desired.key.is("", "Service")
@@ -312,8 +313,8 @@ pub(crate) fn apply_to(body: &Value, live: &Value) -> Value {
 }
 
 impl Denied {
-    /// Returns `Grown` if the refusal is about the size of a claim, else itself. The server refuses only a smaller
-    /// size, and a deletion would not help.
+    /// Returns `Grown` if the refusal is about the size of a claim, else itself. The server refuses only a size that is
+    /// smaller, and a deletion would not help.
     pub(crate) fn or_grown(self, desired: &Desired, live: &Value, refused: Option<&Refusal>) -> Self {
         let is_refused = refused.is_some_and(|refused| refused.causes.iter().any(|cause| cause.field == CLAIMED));
         let size = live.pointer("/spec/resources/requests/storage").and_then(Value::as_str);
@@ -330,51 +331,46 @@ impl Denied {
             Self::Unasked => {
                 let rerun = if can_end(key) {
                     format!(
-                        "once it has finished, another value of the annotation {RERUN} in its manifest has it created \
-                         again; or "
+                        "once it has finished, change the annotation {RERUN} in its manifest to have it recreated; or "
                     )
                 } else {
                     String::new()
                 };
                 format!(
-                    "{rerun}delete the object to have it created again, or let Mainstay do that: with `annotations: \
-                     {{{REPLACE}: {ENABLED}}}` in the metadata of its manifest, or with `replace: [{kind}]` in the \
-                     spec of the \
-                     GitSync"
+                    "{rerun}delete the object to have it recreated, or allow its replacement: `annotations: \
+                     {{{REPLACE}: {ENABLED}}}` in the metadata of its manifest, or `replace: [{kind}]` in the spec of \
+                     the GitSync"
                 )
             }
-            Self::Disabled => format!("{REPLACE}: {DISABLED} keeps it from being deleted and created again"),
-            Self::Never(why) => format!(
-                "{why}, so Mainstay never deletes it to create it again: change the manifest back, or replace it by \
-                 hand"
-            ),
+            Self::Disabled => format!("{REPLACE}: {DISABLED} prevents its replacement"),
+            Self::Never(why) => {
+                format!("{why}, so Mainstay never replaces it: change the manifest back, or replace the object by hand")
+            }
             Self::HoldsData(why) => format!(
-                "{why}, so spec.replace does not count for it: delete the object to have it created again, or let \
-                 Mainstay do that with `annotations: {{{REPLACE}: {ENABLED}}}` in the metadata of its manifest"
+                "{why}, so spec.replace does not apply to it: delete the object to have it recreated, or allow its \
+                 replacement: `annotations: {{{REPLACE}: {ENABLED}}}` in the metadata of its manifest"
             ),
             Self::Grown(size) => {
                 format!("it was grown to {size}, and a claim cannot shrink: commit the size, `{CLAIMED}: {size}`")
             }
-            Self::Paused => "it is paused, so it is not deleted and created again".to_owned(),
+            Self::Paused => "it is paused, so it is not replaced".to_owned(),
             Self::Kept(annotation) => {
-                format!("{annotation} on the live object keeps it from being deleted and created again: take that off")
+                format!("{annotation} on the live object prevents its replacement: remove the annotation")
             }
-            Self::Controlled => "a controller owns it, so it is not deleted and created again".to_owned(),
-            Self::Anothers => {
-                "it carries the label of another GitSync, so it is not deleted and created again".to_owned()
-            }
+            Self::Controlled => "a controller owns it, so it is not replaced".to_owned(),
+            Self::Anothers => "it carries the label of another GitSync, so it is not replaced".to_owned(),
             Self::NotOurs => {
                 "without proof that Mainstay applied it, it is not deleted: delete it to have it created from the \
                  repository"
                     .to_owned()
             }
             Self::Ended => {
-                "the one in the repository has finished and is not run again; another object with its name exists and \
-                 is not deleted"
+                "the object of the repository has finished and is not run again; a different object with its name \
+                 exists and is not deleted"
                     .to_owned()
             }
             Self::CannotCreate(cause) => {
-                format!("it is not deleted, because the API server would not create it again ({cause})")
+                format!("it is not deleted, because the API server would reject the new object ({cause})")
             }
         }
     }

@@ -1,12 +1,12 @@
-//! Reserved fields: fields that only the owner of an object may set. Additions by others are removed.
+//! Reserved fields: fields that only the owner of an object may set. Additions by other managers are removed.
 //!
 //! Server-side apply keeps the fields of other managers. Some owners reserve fields that change the effect of the
-//! object ([`Reserved`]). Additions in them are moved into our entry of `managedFields`. The next apply does not name
-//! them, so it removes them.
+//! object ([`Reserved`]). Additions in these fields are moved into Mainstay's entry in `managedFields`. The next apply
+//! omits them and therefore removes them.
 //!
-//! Invariant: fields without an owner stay: defaults, and fields set by admission. So do writes to a subresource, and
+//! Invariant: fields without an owner stay (defaults, and fields set by admission), as do writes to a subresource and
 //! all fields that are not reserved.
-//! Invariant: an object without additions costs a look at its `managedFields`, but no request.
+//! Invariant: for an object without additions, only its `managedFields` are checked, without a request.
 //!
 //! Not here: the list of reserved fields, which the owner sets, and the backoff after repeated additions (`drift`).
 
@@ -23,7 +23,7 @@ use mainstay_api::names::MANAGER;
 pub struct Reserved {
     /// The fields, with all of their content.
     pub fields: &'static [&'static str],
-    /// Exceptions in them, which all managers may set.
+    /// Exceptions: fields inside of `fields` that all managers may set.
     pub except: &'static [&'static str],
 }
 
@@ -63,8 +63,8 @@ pub(crate) fn with(collision: Option<Collision>, reserved: Reserved, live: &Valu
     added.or(collision)
 }
 
-/// Returns `entries` rewritten so that our next apply removes the reserved fields of other managers. `entries` are the
-/// current `managedFields` of `live`.
+/// Returns `entries` rewritten so that Mainstay's next apply removes the reserved fields of other managers. `entries`
+/// are the current `managedFields` of `live`.
 fn added(reserved: Reserved, live: &Value, entries: &Value, now: &str) -> Option<Collision> {
     let ours = ours(reserved, live)?;
     let writers = ours.others(live).filter(|entry| !ours.added(entry).is_empty());
@@ -101,14 +101,14 @@ pub(crate) fn add_differences(known: &mut Vec<Difference>, reserved: Reserved, f
     }
 }
 
-/// Our fields of an object.
+/// Mainstay's fields of an object.
 struct Ours<'v> {
     reserved: Reserved,
     fields: &'v Fields,
     api_version: &'v str,
 }
 
-/// Returns our fields; `None` if no fields are reserved, or if we never applied.
+/// Returns Mainstay's fields; `None` if no fields are reserved, or if Mainstay never applied the object.
 fn ours(reserved: Reserved, live: &Value) -> Option<Ours<'_>> {
     if reserved.fields.is_empty() {
         return None;
@@ -119,7 +119,8 @@ fn ours(reserved: Reserved, live: &Value) -> Option<Ours<'_>> {
 }
 
 impl<'v> Ours<'v> {
-    /// Returns the entries of others in our API version of the kind. Paths of another version have other meanings.
+    /// Returns the entries of other managers in Mainstay's API version of the kind. Paths of other versions have other
+    /// meanings.
     fn others(&self, live: &'v Value) -> impl Iterator<Item = &'v Value> {
         let api_version = self.api_version;
         entries(live).filter(move |entry| is_anybodys(entry) && entry["apiVersion"] == api_version)
@@ -129,7 +130,7 @@ impl<'v> Ours<'v> {
         entry.get("fieldsV1").and_then(Value::as_object).map(|fields| self.added_in(fields)).unwrap_or_default()
     }
 
-    /// Returns the reserved fields in a field set that we do not own too.
+    /// Returns the reserved fields in a field set that Mainstay does not own, too.
     fn added_in(&self, fields: &Fields) -> Fields {
         subtract(&part(self.reserved, fields, ""), self.fields)
     }
@@ -143,7 +144,7 @@ fn is_own(entry: &Value) -> bool {
     entry["manager"] == MANAGER && entry["operation"] == "Apply" && is_of_object(entry)
 }
 
-/// Whether an entry belongs to another manager. Any client may choose any manager name, so none is exempt. The
+/// Whether an entry belongs to another manager. Any client may choose any manager name, so no name is exempt. The
 /// controllers of Kubernetes write through subresources.
 fn is_anybodys(entry: &Value) -> bool {
     is_of_object(entry) && !is_own(entry)
@@ -158,7 +159,7 @@ fn part(reserved: Reserved, fields: &Fields, path: &str) -> Fields {
     let mut all = Fields::new();
     for (key, inside) in fields {
         let Some(name) = key.strip_prefix("f:") else {
-            // An item of a list, or the container itself.
+            // The key is an item of a list, or the container itself.
             match inside.as_object().filter(|inside| !inside.is_empty()) {
                 Some(inside) => put(&mut all, key, part(reserved, inside, path)),
                 None if reserved.covers(path) => _ = all.insert(key.clone(), inside.clone()),

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 const FAST_SECONDS: f64 = 60.0;
 const SLOW_SECONDS: f64 = 3600.0;
-/// Fast penalty from which reverts wait and the object is contended.
+/// Fast penalty from which on reverts wait and the object counts as contended.
 const FAST_LIMIT: f64 = 5.0;
-/// Slow penalty from which reverts wait.
+/// Slow penalty from which on reverts wait.
 const SLOW_LIMIT: f64 = 30.0;
 /// Fast penalty below which an object is no longer contended.
 const NOT_CONTENDED: f64 = 1.0;

@@ -1,8 +1,8 @@
-//! Stale defaults: members of unions that the server set and that block a field of the document. They are removed.
+//! Stale defaults: members of unions that the server set and that exclude a field of the document. They are removed.
 //!
-//! The server sets `rollingUpdate` beside `type: RollingUpdate`, and then refuses `type: Recreate` beside it. An apply
-//! removes only fields that its manager owns, and a default has no owner. So the default becomes ours first. A dry run
-//! cannot do this, so it omits the blocked fields ([`Withheld`]).
+//! The server sets `rollingUpdate` beside `type: RollingUpdate`, and then refuses to change the type to `Recreate`. An
+//! apply removes only fields that its manager owns, and a default has no owner. So Mainstay takes over the default
+//! first. A dry run cannot do this, so it omits the blocked fields ([`Withheld`]).
 //!
 //! Invariant: a field stays if it is desired, ignored, or owned by a manager that [`Reach`] excludes.
 //! Invariant: only members of `unions` are removed, and only in built-in kinds of Kubernetes.
@@ -21,7 +21,7 @@ use super::unions;
 pub(crate) enum Reach {
     /// Fields without an owner.
     Nobodys,
-    /// Also fields of other managers, because the server refused them beside ours.
+    /// Also fields of other managers, because the server refused them beside Mainstay's.
     Strangers,
 }
 
@@ -51,7 +51,7 @@ pub(crate) fn are_in(desired: &Desired, body: &Value, live: &Value) -> bool {
     !found(Reach::Nobodys, desired, body, live).is_empty()
 }
 
-/// The fields that are withheld from a dry run because stale defaults block them. They are restored in the answer.
+/// The fields that are withheld from a dry run because stale defaults block them. They are inserted into the response.
 #[derive(Debug)]
 pub(crate) struct Withheld {
     whole: Value,
@@ -72,7 +72,7 @@ impl Withheld {
         Some(Self { whole, stale })
     }
 
-    /// Replaces the stale defaults in an answer by the withheld fields.
+    /// Replaces the stale defaults in a response by the withheld fields.
     pub(crate) fn put_back(&self, answer: &mut Value) {
         at_members(&self.stale, answer, &self.whole, &mut |at, wanted, name| {
             at.remove(name);
@@ -141,7 +141,7 @@ fn put(stale: &mut Fields, key: &str, inside: Fields) {
     }
 }
 
-/// Searches a value. `all` are the owned fields in it, `kept` those that may not be moved.
+/// Searches a value. `all` are the owned fields in it, and `kept` the fields that may not be moved.
 fn inside(wanted: &Value, live: &Value, all: &Fields, kept: &Fields) -> Fields {
     match (wanted, live) {
         (Value::Object(wanted), Value::Object(live)) => structure(wanted, live, all, kept),
@@ -225,7 +225,7 @@ mod tests {
             (entry("other", "Update", &json!({"f:replicas": {}})), true, true),
             (entry("kubectl-edit", "Update", &surge), false, true),
             (entry("argocd", "Apply", &surge), false, false),
-            // It is removed without a takeover.
+            // Mainstay owns the default, so the apply removes it without a takeover.
             (entry(MANAGER, "Apply", &surge), false, false),
         ] {
             let entries = [ours.clone(), by.clone()];

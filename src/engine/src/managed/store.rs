@@ -5,9 +5,9 @@
 //!
 //! Invariant: an object is in the store from the start of its first apply until it is removed. All code ignores objects
 //! that are not in the store.
-//! Invariant: an owner that is confined to its namespace never takes an object from one that is not.
-//! Invariant: an owner that acts as a ServiceAccount takes no object that is applied for an owner of another namespace.
-//! The other owner must give it up first.
+//! Invariant: an owner that is confined to its namespace never takes an object from an unconfined owner.
+//! Invariant: an owner that acts as a ServiceAccount takes no object that is applied for an owner of a different
+//! namespace. The other owner must give the object up first.
 //! Invariant: at most one write to an object is in flight. Events during the write are handled after it.
 //!
 //! Objects and inventories are two tables because neither contains the other. A stored object has a document and one
@@ -52,7 +52,7 @@ pub struct Store {
     pub(crate) memory: SharedBudget,
     /// Workloads that an autoscaler scales.
     pub(crate) autoscaled: HashMap<Key, Autoscaler>,
-    /// The kinds that are watched by our label, with the cause if the watch fails repeatedly.
+    /// The kinds that are watched by Mainstay's label, with the cause if the watch fails repeatedly.
     pub(crate) watched: HashMap<KindId, Option<String>>,
 }
 
@@ -65,7 +65,7 @@ impl Store {
         self.objects.get_mut(key)
     }
 
-    /// Sets the policy for an owner's objects. Returns whether it changed. `history` counts only on the first call.
+    /// Sets the policy for an owner's objects. Returns whether it changed. `history` is used only on the first call.
     pub(crate) fn set_policy(&mut self, owner: &Owner, policy: Policy, history: History) -> bool {
         let Some(account) = self.accounts.get_mut(owner) else {
             self.accounts.insert(owner.clone(), Account::new(policy, history));
@@ -130,7 +130,7 @@ impl Store {
         before.into_keys().collect()
     }
 
-    /// Whether an object belongs to another owner from which this one takes no object.
+    /// Whether an object belongs to a different owner from which `owner` may not take it.
     pub(crate) fn is_outranked(&self, owner: &Owner, key: &Key) -> bool {
         let policy = |owner: &Owner| self.accounts.get(owner).map(|account| &account.policy);
         let Some(own) = policy(owner).filter(|own| own.confined) else { return false };
@@ -155,7 +155,7 @@ impl Store {
         let generation = self.objects.get(&key).map_or(0, |m| m.write.next_generation());
         let mut managed = Managed::new(owner, desired, last_applied, generation);
         if managed.is_applied() {
-            // It counts until the object is seen.
+            // This drift is valid until the object is seen.
             let recalled = self.accounts.get_mut(owner).and_then(|account| account.recall(&key));
             managed.drift = recalled.map(|shown| Box::new(RemainingDrift::recalled(shown)));
         }
@@ -174,7 +174,7 @@ impl Store {
         self.written.remove(owner);
     }
 
-    /// Records that an object left the repository, so it is not reverted any more.
+    /// Records that an object was removed from the repository, so it is not reverted any more.
     pub(crate) fn leave(&mut self, owner: &Owner, key: &Key) {
         if let Some(mut managed) = self.objects.get_mut(key).filter(|m| m.owner == *owner) {
             managed.phase.leave();

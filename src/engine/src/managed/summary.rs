@@ -1,7 +1,7 @@
-//! The summary of an owner's objects for its status: counts, and the first few of each topic by name.
+//! The summary of an owner's objects for its status: counts, and the first few objects of each category.
 //!
-//! Invariant: the time under the store's lock does not grow with the number of objects or their problems. So a status
-//! never delays reverts.
+//! Invariant: the time for which the store is locked does not grow with the number of objects or their problems. So a
+//! status never delays reverts.
 
 use std::collections::BTreeSet;
 
@@ -14,10 +14,11 @@ use super::store::Store;
 use mainstay_api::git_sync::{Drifted, Failure, Replacement, Revert};
 use mainstay_object::{Health, Key, Owner};
 
-/// Maximum number of named objects of each topic.
+/// Maximum number of objects that the status lists for each category (failed, drifted, …). The counts include the
+/// others.
 pub const SHOWN: usize = 20;
 
-/// Maximum number of expired backoffs that one summary removes. The next one removes more.
+/// Maximum number of expired backoffs that one summary removes. The next summary removes more.
 const EXPIRED_AT_ONCE: usize = 256;
 
 /// The first items of a list, with its length.
@@ -48,15 +49,15 @@ impl<T> From<Vec<T>> for Listed<T> {
 pub struct Summary {
     /// Number of applied objects in the store.
     pub objects: usize,
-    /// Number of those that are healthy.
+    /// Number of applied objects that are healthy.
     pub healthy: usize,
     /// Objects that report a permanent failure, with the reason.
     pub broken: Listed<(Key, String)>,
     /// Objects that are not healthy yet, with the reason.
     pub progressing: Listed<(Key, String)>,
-    /// Objects that drifted and are not reverted at once.
+    /// Objects that drifted and are not reverted immediately.
     pub drifted: Listed<Drifted>,
-    /// Those of them that are missing.
+    /// The drifted objects that are missing.
     pub absent: Listed<Key>,
     /// Failed reverts and reports.
     pub failures: Listed<Failure>,
@@ -68,7 +69,7 @@ pub struct Summary {
     pub contended: Listed<(Key, Vec<String>, String)>,
     /// Number of objects with a revert backoff, which were reverted recently.
     pub backing_off: usize,
-    /// Kinds of these objects that cannot be watched, with the cause.
+    /// Kinds of the owner's objects that cannot be watched, with the cause.
     pub unwatched: Vec<(String, String)>,
     /// Reverts so far.
     pub reverted: i64,
@@ -78,13 +79,13 @@ pub struct Summary {
     pub replaced: i64,
     /// The last replacements, newest first.
     pub last_replacements: Vec<Replacement>,
-    /// Objects that are exempt from reverts, with the start of the exemption. The owner needs them to read its
-    /// repository, and cannot.
+    /// Objects that are exempt from reverts, with the start of the exemption: the owner needs them to read its
+    /// repository, and that read fails.
     pub unread: Vec<(Key, Timestamp)>,
 }
 
 impl Summary {
-    /// Whether existing objects are not healthy, so that their health is awaited.
+    /// Whether existing objects are not healthy yet, so that the status waits for them.
     pub fn waits_for_health(&self) -> bool {
         self.broken.count + self.progressing.count > 0
     }
@@ -121,7 +122,7 @@ impl Store {
         summary
     }
 
-    /// Whether watches have not shown all objects of an owner yet, but will.
+    /// Whether watches have not yet shown all objects of an owner, but will do so.
     pub fn awaits_first_look(&self, owner: &Owner) -> bool {
         let Some(tally) = self.objects.tally(owner) else { return false };
         let mut progressing = tally.about(Topic::Progressing).iter();

@@ -1,12 +1,12 @@
 //! The unions of built-in kinds: fields of one structure that exclude one another.
 //!
-//! Managed fields do not show exclusions, so this table lists them. If a pair is missing, the server reveals by a
-//! refusal that another manager's field excludes ours. This costs one request. A field without an owner is removed only
-//! if it is in the table.
+//! Managed fields do not show which fields exclude each other, so this table does. If a pair is missing here, the
+//! server's refusal shows that another manager's field excludes Mainstay's. This costs one request. A field without an
+//! owner is removed only if it is in the table.
 
 use serde_json::{Map, Value};
 
-/// Whether an API version belongs to Kubernetes. In a custom resource, fields of the same names may have other
+/// Whether an API version belongs to Kubernetes. In a custom resource, fields of the same names may have different
 /// meanings.
 pub(crate) fn is_builtin(api_version: &str) -> bool {
     api_version.split_once('/').is_none_or(|(group, _)| !group.contains('.') || GROUPS.contains(&group))
@@ -44,7 +44,7 @@ enum Union {
 }
 
 /// All unions whose members may come from different writers. Lists that an apply replaces as a whole, such as the
-/// metrics of a HorizontalPodAutoscaler, are not in it.
+/// metrics of a HorizontalPodAutoscaler, are omitted.
 const UNIONS: [Union; 18] = [
     // Environment variables, and the sources of their values.
     Union::OneOf(&["value", "valueFrom"]),
@@ -115,7 +115,7 @@ const VOLUME_SOURCES: &[&str] = &[
     "vsphereVolume",
 ];
 
-/// Whether the server refuses one of two fields beside the other.
+/// Whether the server does not accept the two fields together.
 pub(crate) fn exclude(one: &str, other: &str) -> bool {
     one != other
         && UNIONS.iter().any(|union| match union {

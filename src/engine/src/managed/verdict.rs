@@ -17,7 +17,7 @@ use mainstay_object::Digest;
 /// Maximum length of a UID or a resource version in bytes. All known servers use a UUID and a number.
 const LONGEST: usize = 128;
 
-/// The last apply of an object, from the answer of the server.
+/// The last apply of an object, from the server's response.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LastApplied {
     /// UID; empty if unknown.
@@ -33,11 +33,11 @@ pub struct LastApplied {
 /// The verdict on an event.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Verdict {
-    /// Our fields did not change, or the event is already known.
+    /// Mainstay's fields did not change, or the event is already known.
     InSync,
     /// Revert the object.
     Revert,
-    /// The object is being deleted: create it again when it is gone.
+    /// The object is being deleted: recreate it when it is gone.
     AwaitDeletion,
     /// The object stays as it is.
     LeaveAlone(Reason),
@@ -48,13 +48,13 @@ pub enum Verdict {
 pub enum Reason {
     /// A pause, with its end.
     BreakGlass(PauseEnd),
-    /// A controller owns it that is not the owner here.
+    /// A controller other than the expected one owns the object.
     Controlled,
-    /// The owner needs it to read its repository, and cannot. So a change may be a repair.
+    /// The owner needs the object to read its repository, and that read fails. A change may be a repair.
     Unread,
-    /// The policy is to report.
+    /// The policy is to report drift.
     Report,
-    /// The policy is to ignore, or the owner is suspended.
+    /// The policy is to ignore drift, or the owner is suspended.
     Ignore,
 }
 
@@ -84,7 +84,7 @@ pub fn decide(verified: &LastApplied, mark: &Mark, live: &Value, policy: DriftPo
 }
 
 /// Whether the state with this resource version is the verified one or older. Numeric versions are compared as numbers.
-/// With other versions the object may be applied again without a change.
+/// With other versions, a known state may be compared again, and the object applied without a change.
 pub(crate) fn is_seen(verified: &LastApplied, version: &str) -> bool {
     if verified.resource_version.is_empty() {
         return false;
@@ -148,7 +148,7 @@ pub fn controller(live: &Value) -> Option<&str> {
         .map(|owner| owner.get("uid").and_then(Value::as_str).unwrap_or_default())
 }
 
-/// Whether the object belongs to another controller, or is a new one without the controller that we set.
+/// Whether the object belongs to a different controller, or is a new object without the controller that Mainstay sets.
 fn is_anothers(mark: &Mark, live: &Value, same_object: bool) -> bool {
     match (controller(live), mark.controller()) {
         (Some(live), ours) => Some(live) != ours,
@@ -167,7 +167,8 @@ pub fn uid(live: &Value) -> &str {
     kept(live, "/metadata/uid")
 }
 
-/// Returns a text that is stored for every object. A remote cluster may send any text, so longer ones count as missing.
+/// Returns a string that is stored for every object. A remote cluster may send any string, so a longer one counts as
+/// missing.
 fn kept<'l>(live: &'l Value, path: &str) -> &'l str {
     live.pointer(path).and_then(Value::as_str).filter(|text| text.len() <= LONGEST).unwrap_or_default()
 }

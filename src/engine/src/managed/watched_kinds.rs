@@ -1,4 +1,4 @@
-//! The kinds that are watched by our label, and the failures of their watches.
+//! The kinds that are watched by Mainstay's label, and the failures of their watches.
 //!
 //! Not here: the watches (`drift`).
 
@@ -12,7 +12,7 @@ use mainstay_cluster::{Kind, KindId};
 use mainstay_object::Owner;
 
 impl Store {
-    /// Records that the kind of an object is watched, if a label marks the object. Returns whether that is new.
+    /// Records that the kind of an object is watched, if a label marks the object. Returns whether the kind is new.
     pub(crate) fn begin_watch(&mut self, desired: &Desired) -> bool {
         let is_new = desired.label().is_some() && !self.watched.contains_key(&desired.kind.id());
         if is_new {
@@ -44,7 +44,7 @@ impl Store {
         idle
     }
 
-    /// Sets or clears the failure of a kind's watch. Returns the owners for which that is new.
+    /// Sets or clears the failure of a kind's watch. Returns the owners to which this change is new.
     pub(crate) fn set_watch_failure(&mut self, kind: &Kind, why: Option<String>) -> HashSet<Owner> {
         let id = kind.id();
         let Some(known) = self.watched.get_mut(&id) else { return HashSet::new() };

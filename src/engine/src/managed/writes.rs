@@ -1,4 +1,4 @@
-//! Writes to objects in the store: their start, their answer, and their failure.
+//! Writes to objects in the store: how they start, succeed and fail.
 //!
 //! A write is an apply for an owner (a put) or a revert. A report is a revert that only sends a dry run.
 
@@ -28,7 +28,7 @@ pub(crate) struct Begun {
     pub(crate) owner: Owner,
     /// The desired state.
     pub(crate) desired: Arc<Desired>,
-    /// The seen state, if it still counts.
+    /// The seen state, unless it is outdated.
     pub(crate) seen: Option<Seen>,
     /// Whether the drift is only reported.
     pub(crate) reports: bool,
@@ -36,7 +36,7 @@ pub(crate) struct Begun {
 
 impl Store {
     /// Begins an apply for the owner. Returns the last resource version and the waiting state, which is obsolete after
-    /// a success. A paused object returns `None` and gets the desired state after the pause.
+    /// a success. Returns `None` for a paused object, which gets the desired state after the pause.
     pub(crate) fn begin_put(&mut self, owner: &Owner, desired: &Arc<Desired>) -> Option<(String, Option<Box<Seen>>)> {
         self.hold(owner, Arc::clone(desired), LastApplied::default());
         let mut managed = self.objects.get_mut(&desired.key)?;
@@ -52,8 +52,8 @@ impl Store {
         Some((version.unwrap_or_default(), seen))
     }
 
-    /// Records a failed apply. If it may have succeeded, the object must get the written state. The state that was seen
-    /// before is restored.
+    /// Records a failed apply. If it may have succeeded (`is_unknown`), the object counts as outdated. Restores the
+    /// state that was seen before the apply.
     pub(crate) fn put_failed(&mut self, desired: &Arc<Desired>, before: Option<Box<Seen>>, is_unknown: bool) {
         let Some(mut managed) = self.objects.get_mut(&desired.key) else { return };
         if is_unknown && managed.is_applied() {
@@ -65,7 +65,7 @@ impl Store {
         }
     }
 
-    /// Records a takeover until an apply removed its fields. After a failed apply they are still ours.
+    /// Records a takeover until an apply has removed its fields. After a failed apply, Mainstay still owns them.
     pub(crate) fn begin_takeover(&mut self, key: &Key, mut taken: Taken) {
         let Some(mut managed) = self.objects.get_mut(key) else { return };
         if let Some(earlier) = managed.takeover.take() {
@@ -84,19 +84,19 @@ impl Store {
         self.objects.get_mut(key)?.takeover.take()
     }
 
-    /// Records that an object cannot be updated to `desired`, so it is created with it when it is gone.
+    /// Records that an object cannot be updated to `desired`, so it is recreated with that state when it is gone.
     pub(crate) fn set_successor(&mut self, desired: &Arc<Desired>) {
         if let Some(mut managed) = self.objects.get_mut(&desired.key).filter(|managed| managed.is_applied()) {
             managed.successor = Some(Arc::clone(desired));
         }
     }
 
-    /// Returns the desired state after an object is gone, if it differs from the last apply.
+    /// Returns the desired state with which an object is recreated, if it differs from the last apply.
     pub(crate) fn successor(&self, key: &Key) -> Option<Arc<Desired>> {
         self.objects.get(key)?.successor.clone()
     }
 
-    /// Records the answer to an apply of `desired`. Returns the owner of the object.
+    /// Records the response to an apply of `desired`. Returns the owner of the object.
     pub(crate) fn answered(&mut self, desired: &Arc<Desired>, answered: Answered) -> Option<Owner> {
         let key = &desired.key;
         let autoscaled = self.autoscaled.contains_key(key);
@@ -108,7 +108,7 @@ impl Store {
         managed.ended = answered.ended.or(meanwhile.map(|(_, ended)| ended));
         managed.health = if managed.is_owner() { Health::Healthy } else { answered.health };
         managed.succeeded();
-        // An autoscaler may have come while the count was sent, or left while it was omitted.
+        // An autoscaler may have been added while the count was sent, or removed while it was omitted.
         let is_outdated = if autoscaled { answered.sent_replicas } else { answered.left_out_replicas };
         managed.applied = if is_outdated {
             ApplyState::Outdated(answered.last_applied)
@@ -138,8 +138,8 @@ impl Store {
         }
     }
 
-    /// Writes the last apply of an object into its owner's inventory, if it has an entry. An outdated object keeps the
-    /// document of its entry, which was the applied one; its end is not recorded.
+    /// Writes the last apply of an object into its owner's inventory, if the inventory lists the object. The entry of
+    /// an outdated object keeps its document, which is the applied one, and does not record its end.
     pub(crate) fn write_down(&mut self, key: &Key) {
         let Some(managed) = self.objects.get(key) else { return };
         let Some(written) = self.written.get_mut(&managed.owner) else { return };
@@ -159,7 +159,7 @@ impl Store {
     pub(crate) fn revert_delay(&self, key: &Key, clock: f64, now: Instant) -> Option<(Owner, Duration)> {
         let managed = self.objects.get(key)?;
         let most = ceiling(&key.group, &key.kind);
-        // An object that we deleted is created again without a delay.
+        // An object that Mainstay itself deleted is recreated without a delay.
         let damping = managed.damping.as_ref().filter(|_| !managed.is_to_succeed());
         let damped = damping.map(|damping| damping.backoff.delay(clock, most));
         let not_before = managed.failing.as_ref().and_then(|failing| failing.reverts.as_ref()?.not_before);
@@ -167,8 +167,8 @@ impl Store {
         Some((managed.owner.clone(), damped.max(failed).unwrap_or_default()))
     }
 
-    /// Begins the revert or report by the owner's policy. `None` if the object is not stored, left, has a newer
-    /// generation, or has a write in flight. `seen` is `None` if the policy exempts the object by now.
+    /// Begins the revert or report by the owner's policy. Returns `None` if the object is not stored, was removed, has
+    /// a newer generation, or has a write in flight. `seen` is `None` if the policy now exempts the object.
     pub(crate) fn begin_revert(&mut self, key: &Key, generation: u32) -> Option<Begun> {
         let mut managed = self.objects.get_mut(key).filter(|m| m.write.generation() == generation)?;
         let account = self.accounts.get(&managed.owner)?;
@@ -191,8 +191,8 @@ impl Store {
     }
 
     /// Records a failed revert or report, and restores the seen state. Returns the owner and the number of attempts.
-    /// The caller sets the time of the next one. The first text of the same failure stays, because some servers vary
-    /// theirs.
+    /// The caller sets the time of the next attempt. The first message of a failure stays, because some servers vary
+    /// the message.
     pub(crate) fn revert_failed(&mut self, key: &Key, seen: Seen, failure: NotPutBack) -> Option<(Owner, u32)> {
         let mut managed = self.objects.get_mut(key)?;
         match &mut managed.failing().reverts {
@@ -209,7 +209,7 @@ impl Store {
         Some((managed.owner.clone(), managed.attempts()))
     }
 
-    /// Makes a failed revert due at once. Returns whether one is queued.
+    /// Makes a failed revert due immediately. Returns whether one is queued.
     pub(crate) fn reset_failure(&mut self, key: &Key) -> bool {
         let Some(mut managed) = self.objects.get_mut(key) else { return false };
         if let Some(failing) = &mut managed.failing {

@@ -18,7 +18,7 @@ use mainstay_object::{Key, Owner};
 pub(crate) struct Accepted {
     /// Objects that an earlier agent applied and that must be checked.
     pub(crate) expected: Vec<Arc<Desired>>,
-    /// Objects that had left and are back. They were not checked meanwhile.
+    /// Objects that had been removed and are desired again. They were not checked in between.
     pub(crate) back: Vec<Key>,
 }
 
@@ -34,7 +34,8 @@ impl Store {
             .insert(owner.clone(), Written { inventory: Arc::new(inventory), unsaved: false, is_urgent: false });
     }
 
-    /// Returns the applied objects of an owner. Omits removed ones: their changes since the removal are unknown.
+    /// Returns the applied objects of an owner. Omits removed objects, because their changes since the removal are
+    /// unknown.
     pub fn applied(&self, owner: &Owner) -> HashSet<Key> {
         let applied = self.kept_for(owner).filter(|(_, m)| m.is_applied() && !m.phase.is_leaving());
         applied.map(|(key, _)| key.clone()).collect()
@@ -53,17 +54,17 @@ impl Store {
         grew
     }
 
-    /// Accepts the desired objects of a commit. Objects that already have this state are kept in it; the others follow
-    /// with their apply.
+    /// Accepts the desired objects of a commit. Objects that already have this state are enforced from now on; the
+    /// others follow with their apply.
     pub(crate) fn accept(&mut self, owner: &Owner, desired: &[Arc<Desired>]) -> Accepted {
         let mut accepted = Accepted::default();
         let Some(inventory) = self.inventory(owner) else { return accepted };
         for desired in desired {
             let Some(entry) = inventory.0.get(&desired.key).filter(|entry| entry.is_for(desired)) else { continue };
             if let Some(mut managed) = self.get_mut(&desired.key).filter(|m| m.owner == *owner && m.is_applied()) {
-                // The place of the document may have changed, or it was decoded again.
+                // The location of the document may have changed, or the document was decoded again.
                 managed.desired = Arc::clone(desired);
-                // A replacement with the same document continues.
+                // A pending replacement with the same document continues.
                 if managed.successor.as_ref().is_some_and(|successor| successor.source() != desired.source()) {
                     managed.successor = None;
                 }
@@ -83,7 +84,7 @@ impl Store {
         accepted
     }
 
-    /// Removes an object that is gone or not ours any more, with its entry.
+    /// Removes an object that is gone or no longer belongs to this owner, with its entry.
     pub(crate) fn remove(&mut self, owner: &Owner, key: &Key) {
         if self.objects.get(key).is_some_and(|m| m.owner == *owner) {
             self.objects.remove(key);
@@ -94,7 +95,8 @@ impl Store {
         }
     }
 
-    /// Clears the entries of objects that another owner will take. An object that comes back is applied again.
+    /// Clears the entries of objects that another owner will take over. If such an object is desired again, it is
+    /// applied again.
     pub fn give_up(&mut self, owner: &Owner, keys: &[Key]) {
         let Some(written) = self.written.get_mut(owner) else { return };
         for key in keys {
@@ -123,12 +125,12 @@ impl Store {
         }
     }
 
-    /// Whether an object of an owner ended and its inventory is not saved yet. Clears this mark.
+    /// Whether an object of an owner ended and the inventory is not saved yet. Clears the urgent mark.
     pub fn take_urgent(&mut self, owner: &Owner) -> bool {
         self.written.get_mut(owner).is_some_and(|written| std::mem::take(&mut written.is_urgent) && written.unsaved)
     }
 
-    /// Restores this mark after a failed save.
+    /// Sets the urgent mark again after a failed save.
     pub fn set_urgent(&mut self, owner: &Owner) {
         if let Some(written) = self.written.get_mut(owner) {
             written.is_urgent = true;

@@ -29,8 +29,8 @@ pub struct Description {
     /// The text without subject and object. May have several lines.
     pub text: String,
     /// The key of aggregation: messages with equal subject, object, reason and key become one Kubernetes Event with a
-    /// count. Routine messages that differ only in the object are summed up under the newest text. So the key must
-    /// contain all else.
+    /// count. Routine messages that differ only in the object are summed up under the newest text. The key must
+    /// therefore contain everything else that distinguishes messages.
     pub aggregation_key: String,
 }
 
@@ -96,7 +96,7 @@ impl Message {
             Self::TakenOver { .. } | Self::NotRemoved { .. } | Self::Pruned { .. } | Self::Replaced { .. } => {
                 text.to_owned()
             }
-            // The text of NotPruned contains the newest commit, and one Event is enough.
+            // The text of NotPruned contains the newest commit, but one Event for all commits is enough.
             Self::Unreadable { .. } | Self::NotKept { .. } | Self::NotPruned { .. } | Self::Paused { .. } => {
                 String::new()
             }
@@ -158,7 +158,7 @@ mod tests {
     #[test]
     fn a_revert_names_the_fields_or_says_that_the_object_was_deleted() {
         let deleted = reverted(WHOLE_OBJECT, UNKNOWN, Vec::new());
-        assert_eq!(deleted.to_string(), "a/b: Service shop/api: created again (deleted by somebody, 2.0 ms)");
+        assert_eq!(deleted.to_string(), "a/b: Service shop/api: recreated (deleted by somebody, 2.0 ms)");
         let change = Change { field: "spec.type".into(), found: "x".into(), restored: "y".into() };
         let text = "a/b: Service shop/api: reverted spec.type (changed by kubectl, 2.0 ms)\n    spec.type: x → y";
         assert_eq!(reverted("spec.type", "kubectl", vec![change]).to_string(), text);

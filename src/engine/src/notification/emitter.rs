@@ -4,7 +4,7 @@ use tokio::sync::broadcast;
 
 use super::Message;
 
-/// Number of messages that a slow subscriber may lag behind before it misses some.
+/// Maximum number of messages by which a slow subscriber may lag behind before it misses some.
 const CAPACITY: usize = 1024;
 
 /// Emits messages to all subscribers. Clones share the subscribers.

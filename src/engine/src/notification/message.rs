@@ -12,7 +12,7 @@ use mainstay_object::Owner;
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "event", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Message {
-    /// The reference of a GitSync resolved to another commit.
+    /// The reference of a GitSync resolved to a different commit.
     CommitSeen {
         /// The GitSync.
         #[serde(flatten)]
@@ -47,7 +47,7 @@ pub enum Message {
         unchanged: usize,
         /// Objects that were deleted.
         pruned: usize,
-        /// Time from the ref lookup to the answer of the last write.
+        /// Time from the ref lookup to the response to the last write.
         millis: u64,
     },
     /// A commit without manifests under `baseDir` was applied.
@@ -98,7 +98,7 @@ pub enum Message {
         changes: Vec<Change>,
         /// Field manager that made the change, or `unknown`.
         who: String,
-        /// Time from the watch event to the answer of the write that reverted it.
+        /// Time from the watch event to the response to the write that reverted it.
         millis: f64,
     },
     /// Drift was detected and, by policy, not reverted.
@@ -125,7 +125,7 @@ pub enum Message {
         /// Field manager that made the change, or `unknown`.
         who: String,
     },
-    /// The API server refuses the dry run of an audit, or answers it differently each time.
+    /// The API server rejects the dry run of an audit, or gives a different response each time.
     AuditRefused {
         /// The owner of the object.
         #[serde(flatten)]
@@ -142,7 +142,7 @@ pub enum Message {
         subject: Owner,
         /// The object.
         object: String,
-        /// The contended field paths.
+        /// The field paths that the other client keeps writing.
         fields: Vec<String>,
         /// The other field manager.
         who: String,
@@ -181,7 +181,7 @@ pub enum Message {
         /// The error, without values.
         cause: String,
     },
-    /// An object does not parse. Other objects are not affected.
+    /// An object cannot be parsed. Other objects are not affected.
     Unreadable {
         /// The owner of the object.
         #[serde(flatten)]
@@ -192,7 +192,8 @@ pub enum Message {
         /// The error, without values.
         cause: String,
     },
-    /// The memory limit does not permit to keep a GitSync, GitRepository, Function or Receiver, or its new state.
+    /// The memory limit does not allow the agent to keep a GitSync, GitRepository, Function or Receiver, or its new
+    /// state.
     NotKept {
         /// The object.
         #[serde(flatten)]
@@ -220,14 +221,14 @@ pub enum Message {
         /// The cause, and what to do.
         why: String,
     },
-    /// An object was deleted because an immutable field changed. It is created again.
+    /// An object was deleted because an immutable field changed. It is recreated.
     Replaced {
         /// The GitSync.
         #[serde(flatten)]
         subject: Owner,
         /// The object.
         object: String,
-        /// The immutable fields, if the server names them.
+        /// The immutable fields, if the server reports them.
         fields: Vec<String>,
         /// The setting that allowed the replacement.
         allowed_by: AllowedBy,
@@ -247,9 +248,9 @@ pub enum Message {
         subject: Owner,
         /// The object.
         object: String,
-        /// The finalizers that block it.
+        /// The finalizers that block the deletion.
         finalizers: Vec<String>,
-        /// The time when its deletion should have ended, in RFC 3339.
+        /// The time when the deletion should have ended, in RFC 3339.
         since: String,
     },
     /// A GitSync was moved from or deleted in a cluster where its objects could not be released.
@@ -286,7 +287,7 @@ pub enum Message {
         /// Message of the condition.
         message: String,
     },
-    /// A Function works, but a setting of it has no effect or may be a mistake.
+    /// A Function works, but one of its settings has no effect or may be a mistake.
     Noticed {
         /// The Function.
         #[serde(flatten)]
@@ -311,7 +312,7 @@ pub enum Message {
         subject: Owner,
         /// The object.
         object: String,
-        /// Whether it is paused now.
+        /// Whether the object is paused now.
         paused: bool,
         /// The problem with the end of the pause.
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -323,13 +324,13 @@ pub enum Message {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum WhyPruned {
-    /// It is not in this commit (full id).
+    /// The object is not in this commit (full id).
     Left(String),
-    /// It is not in this commit, and `mainstay.dev/allow-prune` lifts the guards.
+    /// The object is not in this commit, and `mainstay.dev/allow-prune` lifts the guards.
     LeftAndAllowed(String),
-    /// Its GitSync is deleted together with its objects.
+    /// The GitSync of the object is deleted together with its objects.
     WithItsGitSync,
-    /// A rerun was requested after it had ended.
+    /// A rerun was requested after the object had ended.
     RunsAgain,
 }
 

@@ -5,7 +5,7 @@ use mainstay_api::git_sync::{AllowedBy, UNKNOWN, WHOLE_OBJECT};
 use mainstay_api::names::{ALLOW_PRUNE, DELETE_OBJECTS, ENABLED, ON_DELETE, REPLACE, RERUN};
 
 impl Message {
-    /// Returns the text. May have several lines.
+    /// Returns the text of the message. May have several lines.
     pub(super) fn text(&self) -> String {
         match self {
             Self::CommitSeen { commit, .. } => format!("commit {} seen", short(commit)),
@@ -74,7 +74,7 @@ fn overridden(commit: &str, window: &str, who: &str, claimed_user: Option<&str>)
 fn reverted(fields: &[String], who: &str, millis: f64) -> String {
     if fields == [WHOLE_OBJECT] {
         let who = if who == UNKNOWN { "somebody" } else { who };
-        format!("created again (deleted by {who}, {millis:.1} ms)")
+        format!("recreated (deleted by {who}, {millis:.1} ms)")
     } else {
         format!("reverted {} (changed by {who}, {millis:.1} ms)", fields.join(", "))
     }
@@ -105,7 +105,7 @@ fn replaced(fields: &[String], allowed_by: AllowedBy) -> String {
         AllowedBy::Annotation => format!("{REPLACE}: {ENABLED}"),
         AllowedBy::Spec => "spec.replace".to_owned(),
     };
-    format!("deleted to be created again: {fields} cannot be changed ({by})")
+    format!("replaced: {fields} cannot be changed ({by})")
 }
 
 fn failed(commit: Option<&str>, problems: &[String]) -> String {

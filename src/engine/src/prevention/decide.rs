@@ -11,24 +11,24 @@ use mainstay_object::Digest;
 
 /// Live objects by kind and name.
 pub(super) type AllSeen = BTreeMap<(Part, String), Seen>;
-/// Digests of the last write and of its answer, by kind and name. They differ if the server adds defaults.
+/// Digests of the last write and of the response, by kind and name. They differ if the server adds defaults.
 pub(super) type Answered = HashMap<(Part, String), (Digest, Digest)>;
 
 /// A write or deletion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Action {
-    /// Replace an object of ours.
+    /// Replace an object of Mainstay.
     Replace(Part, String),
     /// Create an object, unless one of that name exists.
     Create(Part, String),
-    /// Delete an object of ours that is not wanted.
+    /// Delete an object of Mainstay that is not desired.
     Delete(Part, String),
     /// Do nothing, because the object belongs to another client.
     LeaveAlone(Part, String),
 }
 
-/// Returns the actions in order. `wanted` are the digests of policy and binding by name. `undecided` are names whose
-/// GitSync has not been reconciled yet.
+/// Returns the actions in order. `wanted` are the digests of policy and binding by name. `undecided` are the names of
+/// GitSyncs that have not been reconciled yet.
 pub(super) fn decide(
     wanted: &BTreeMap<String, [Digest; 2]>,
     undecided: &BTreeSet<String>,

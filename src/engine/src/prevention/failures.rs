@@ -23,7 +23,7 @@ struct Failure {
 pub(super) struct Failures(HashMap<String, Failure>);
 
 impl Failures {
-    /// The number of consecutive failures, if a name fails now.
+    /// Returns the number of consecutive failures, if the name fails once more now.
     pub(super) fn next(&self, name: &str) -> u32 {
         self.0.get(name).map_or(1, |failure| failure.count + 1)
     }
@@ -54,7 +54,7 @@ impl Failures {
         self.0.get(name).is_some_and(|failure| failure.again > now)
     }
 
-    /// The time of the next retry: of [`ALL`] only, or with `each` of any name.
+    /// The time of the next retry: that of [`ALL`], or with `each` that of any name.
     pub(super) fn due(&self, each: bool) -> Option<Instant> {
         let counted = self.0.iter().filter(|(name, _)| each || *name == ALL);
         counted.map(|(_, failure)| failure.again).min()

@@ -1,7 +1,7 @@
-//! The task that keeps policies and bindings.
+//! The task that maintains policies and bindings.
 //!
-//! Both kinds are watched only while a GitSync wants prevention or an object of ours exists. A new agent lists them
-//! once to find leftovers.
+//! Both kinds are watched only while a GitSync wants prevention or an object of Mainstay exists. A new agent lists the
+//! kinds once to find leftovers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ const AGAIN: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(
 /// The prefix of user names of ServiceAccounts.
 const ACCOUNTS: &str = "system:serviceaccount:";
 
-/// Keeps policies and bindings as the GitSyncs want them until `stop`.
+/// Maintains the policies and bindings that GitSyncs demand, until `stop`.
 pub async fn keep(prevention: Arc<Prevention>, writer: Writer, stop: CancellationToken) {
     let changes = prevention.changes();
     let keeper = Keeper {
@@ -64,7 +64,7 @@ struct Keeper {
     agent: Option<String>,
     /// Desired objects by name.
     wanted: BTreeMap<String, Objects>,
-    /// Lists in progress.
+    /// Lists in progress, by kind.
     shown: [Shown<Name>; 2],
     seen: AllSeen,
     answered: Answered,
@@ -117,7 +117,7 @@ impl Keeper {
         kinds.try_into().ok()
     }
 
-    /// Keeps the objects while any is wanted or exists.
+    /// Maintains the objects while any is wanted or exists.
     async fn follow(&mut self, kinds: [Arc<Kind>; 2], changes: &mut watch::Receiver<u64>) {
         let watch = |kind| self.writer.cluster().watch(kind, Selection::with_label(PREVENTION_LABEL));
         let [mut policies, mut bindings] = [watch(&kinds[0]), watch(&kinds[1])];
@@ -147,12 +147,12 @@ impl Keeper {
             match event.and_then(|event| self.shown[part as usize].take(event, name_of)) {
                 Some(Delta::Failed(error)) => {
                     let is_forbidden = error.is_forbidden();
-                    // Without the permission to list them, the agent cannot have created any.
+                    // Without the permission to list policies and bindings, the agent cannot have created any.
                     if is_forbidden && self.prevention.protections().is_empty() {
                         tracing::debug!(why = chain(&error), "admission policies cannot be watched");
                         return;
                     }
-                    // Other failures pass; the objects count as unchanged until then.
+                    // Other failures are temporary; the objects count as unchanged until then.
                     self.unwatched[part as usize] = is_forbidden.then(|| State::Failed(error.cause_text()));
                     self.tell();
                 }
@@ -204,8 +204,8 @@ impl Keeper {
                     self.agent = Some(agent);
                 }
                 Ok(None) => {
-                    let why =
-                        "the API server does not tell the agent its user name, so the agent would be refused, too";
+                    let why = "the API server does not report the agent's user name, so it would deny the agent's \
+                               writes, too";
                     self.fail(ALL, State::Failed(why.to_owned()), None);
                     self.tell();
                 }
@@ -219,7 +219,7 @@ impl Keeper {
             let objects = match before.remove(&name) {
                 Some(known) if known.protection == protection => known,
                 _ => {
-                    // A failure of the previous policy says nothing about a new one.
+                    // A failure of the previous policy does not apply to a new one.
                     self.failures.remove(&name);
                     self.reverts.remove(&name);
                     let digests = Part::ALL.map(|part| digest(&body(part, &protection, agent)));
@@ -243,7 +243,7 @@ impl Keeper {
             | Action::Create(part, name)
             | Action::Delete(part, name)
             | Action::LeaveAlone(part, name)) = action.clone();
-            // Policy and binding share a retry.
+            // Policy and binding share one retry time.
             if self.failures.waits(&name, now) {
                 continue;
             }
@@ -260,7 +260,7 @@ impl Keeper {
             match done {
                 Ok(Done::Deleted) => {}
                 Ok(Done::Written) => self.slow(part, &name),
-                // The watch does not show an object without our label, so the retry must not depend on an event.
+                // The watch does not show an object without Mainstay's label, so the retry must not depend on an event.
                 Ok(Done::Overtaken) => self.fail(&name, State::Pending, None),
                 Ok(Done::Taken) => self.fail(&name, State::NameTaken(format!("{} {name}", part.kind())), None),
                 Err(error) => self.fail(&name, State::Failed(error.cause_text()), error.retry_after()),
@@ -295,31 +295,32 @@ impl Keeper {
         })
     }
 
-    /// The desired object.
+    /// Returns the desired object.
     fn body(&self, part: Part, name: &str) -> Option<Value> {
         Some(body(part, &self.wanted.get(name)?.protection, self.agent.as_deref()?))
     }
 
-    /// Creates an object, or replaces one of ours that the watch does not show.
+    /// Creates an object, or replaces one of Mainstay that the watch does not show.
     async fn create(&mut self, kind: &Kind, part: Part, name: &str) -> Result<Done, Error> {
         let Some(body) = self.body(part, name) else { return Ok(Done::Overtaken) };
         match self.writer.cluster().create(kind, None, name, &body, Persistence::Kept).await {
             Err(error) if error.is_already_exists() => {}
             created => return created.map(|live| self.written(part, &live)),
         }
-        // The watch does not show an object of ours that lost its label.
+        // An object of Mainstay that lost its label is not shown by the watch.
         let found = self.writer.cluster().get_metadata(kind, None, name).await?.map(|found| json!({"metadata": found}));
         match found {
             Some(found) if is_made_by_us(&found) => {
                 self.replace(kind, part, name, &found["metadata"]["resourceVersion"]).await
             }
             Some(_) => Ok(Done::Taken),
-            // It was deleted meanwhile.
+            // The object was deleted in the meantime.
             None => Ok(Done::Overtaken),
         }
     }
 
-    /// Replaces an object of ours. An apply would keep additions of others, such as further actions of a binding.
+    /// Replaces an object of Mainstay. An apply would keep additions of other clients, such as further actions of a
+    /// binding.
     async fn replace(&mut self, kind: &Kind, part: Part, name: &str, version: &Value) -> Result<Done, Error> {
         let Some(mut body) = self.body(part, name) else { return Ok(Done::Overtaken) };
         body["metadata"]["resourceVersion"] = version.clone();
@@ -329,7 +330,7 @@ impl Keeper {
         }
     }
 
-    /// Records the answer to a write.
+    /// Records the response to a write.
     fn written(&mut self, part: Part, live: &Value) -> Done {
         if let Some((name, seen)) = Seen::of(live) {
             let wanted = self.wanted.get(&name).map(|objects| objects.digests[part as usize]);
@@ -357,7 +358,7 @@ impl Keeper {
         Ok(Done::Deleted)
     }
 
-    /// Delays the next write of a GitSync's objects if one was written often.
+    /// Delays the next write of a GitSync's objects if they were written often.
     fn slow(&mut self, part: Part, name: &str) {
         let now = Instant::now();
         let wait = self.reverts.add(part, name, now);
@@ -383,9 +384,9 @@ impl Keeper {
 enum Done {
     Written,
     Deleted,
-    /// None: another client changed the object first.
+    /// No write: another client changed the object first.
     Overtaken,
-    /// None: the object belongs to another client.
+    /// No write: the object belongs to another client.
     Taken,
 }
 

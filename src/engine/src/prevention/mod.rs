@@ -1,9 +1,9 @@
-//! Prevents hand edits. A GitSync with `spec.prevent` gets a ValidatingAdmissionPolicy and a binding. With them the API
-//! server refuses changes and deletions of its objects.
+//! Prevents manual changes. A GitSync with `spec.prevent` gets a ValidatingAdmissionPolicy and a binding, with which
+//! the API server rejects changes and deletions of its objects.
 //!
-//! GitSyncs state their demands ([`Prevention`]). One task ([`keep`]) watches the objects by label, compares them with
-//! the desired ones ([`policy`], [`decide`]) and writes them. It reverts hand edits of policies, and deletes those of
-//! GitSyncs that were deleted while no agent ran.
+//! GitSyncs state their demands ([`Prevention`]). One task ([`keep`]) watches the policies and bindings by label,
+//! compares them with the desired ones ([`policy`], [`decide`]) and writes them. It reverts manual changes of policies,
+//! and deletes those of GitSyncs that were deleted while no agent ran.
 //!
 //! Policies and bindings are not managed objects of the GitSync, for three reasons. The agent writes them with its own
 //! permissions, even if the GitSync acts as a ServiceAccount or is limited to namespaces. They are deleted with the
@@ -13,7 +13,7 @@
 //! Invariant: no object of a GitSync is deleted before the demand of the GitSync is known.
 //! Invariant: an up-to-date object costs no request, and a commit changes neither policy nor binding.
 //!
-//! Not here: reverts of edits that are still possible ([`drift`](crate::drift)).
+//! Not here: reverts of changes that are still possible ([`drift`](crate::drift)).
 
 mod decide;
 mod failures;

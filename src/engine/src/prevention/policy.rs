@@ -1,17 +1,17 @@
 //! Builds the policy and the binding of a GitSync.
 //!
-//! The policy refuses edits that the drift loop would revert, and any other change by people. It permits edits that
-//! change only fields which the agent, the cluster or a pause may change. An object is ours if it has our label and
-//! our entry in `managedFields`, as in the drift loop. A label alone is no proof: users must be able to delete a copy
-//! that has it.
+//! The policy rejects changes that the drift loop would revert, and any other change by people. It permits changes to
+//! fields which the agent, the cluster or a pause may change. An object belongs to the GitSync if it has the GitSync's
+//! label and Mainstay's entry in `managedFields`, as in the drift loop. A label alone is no proof: users must be able
+//! to delete a copy that has it.
 //!
 //! Invariant: each match condition about the client evaluates to `true` or `false` for any request. Requests of the
-//! agent and of the cluster's controllers therefore pass even if another expression fails, because one false condition
-//! suffices.
-//! Invariant: texts of a spec are in expressions only as quoted strings.
+//! agent and of the cluster's controllers therefore pass even if a different expression fails, because one false
+//! condition is enough to skip the policy.
+//! Invariant: strings of a spec occur in expressions only as quoted strings.
 //! Invariant: the same GitSync gives the same two objects, with all defaults of the API server.
 //!
-//! Not here: the end of a pause. Expressions have no clock, so a pause counts until its annotation is removed, even
+//! Not here: the end of a pause. Expressions have no clock, so a pause is valid until its annotation is removed, even
 //! after `mainstay.dev/until`. The agent reverts changes that are made after that time.
 
 use std::collections::BTreeSet;
@@ -28,7 +28,7 @@ use mainstay_object::{Digest, Owner, printable};
 pub(super) const API_VERSION: &str = "admissionregistration.k8s.io/v1";
 /// Maximum length of an object's name.
 const LONGEST_NAME: usize = 253;
-/// Maximum length in bytes of a spec's text in a message.
+/// Maximum length in bytes of a string from a spec in a message.
 const LONGEST_PART: usize = 200;
 /// User names of cluster components.
 const COMPONENTS: [&str; 4] =
@@ -54,15 +54,15 @@ pub struct Protection {
     pub owner: Owner,
     /// The value of the label on its objects.
     pub label: String,
-    /// Its source with kind, namespace and name.
+    /// The source of the GitSync, with kind, namespace and name.
     pub repository: String,
-    /// The branch, tag or commit that it follows.
+    /// The branch, tag or commit that the GitSync follows.
     pub reference: String,
     /// The directory of its manifests.
     pub base_dir: String,
-    /// The user name of its impersonated ServiceAccount.
+    /// The user name of the impersonated ServiceAccount.
     pub account: Option<String>,
-    /// The namespaces in which it may have objects.
+    /// The namespaces in which the GitSync may have objects.
     pub limit: Limit,
 }
 
@@ -92,7 +92,7 @@ impl Protection {
                 "matchPolicy": "Equivalent",
                 "namespaceSelector": {},
                 "objectSelector": {"matchLabels": {SYNC_LABEL: self.label}},
-                // Subresources are not matched. They are for autoscalers, kubelets and the like.
+                // Subresources are not matched, because autoscalers, kubelets and others use them.
                 "resourceRules": [rule("*")],
             },
             "matchConditions": conditions.collect::<Value>(),
@@ -119,7 +119,8 @@ impl Protection {
                     "key": "kubernetes.io/metadata.name", "operator": "In", "values": namespaces,
                 }]},
                 "objectSelector": {},
-                // A namespace selector matches every cluster-scoped object.
+                // This rule is limited to namespaced objects, because a namespace selector matches every cluster-scoped
+                // object.
                 "resourceRules": [rule("Namespaced")],
             });
         }
@@ -134,7 +135,7 @@ impl Protection {
         })
     }
 
-    /// Match conditions. The policy judges a request only if all are true.
+    /// The match conditions. The policy evaluates a request only if all are true.
     fn conditions(&self, agent: &str) -> Vec<(&'static str, String)> {
         let own = [Some(agent), self.account.as_deref()];
         let users = list(own.into_iter().flatten().chain(COMPONENTS));
@@ -222,7 +223,7 @@ impl Protection {
         ]
     }
 
-    /// The parts of the message before and after the name of the object.
+    /// The parts of the message that precede and follow the name of the object.
     fn message(&self) -> (String, String) {
         let part = |text: &str| cut(&printable(text), LONGEST_PART).to_owned();
         let resource = self.owner.resource();
@@ -258,7 +259,7 @@ fn rule(scope: &str) -> Value {
     })
 }
 
-/// Quotes a text for an expression. CEL uses the escapes of JSON.
+/// Quotes a string for an expression. CEL uses the escapes of JSON.
 fn quoted(text: &str) -> String {
     Value::from(text).to_string()
 }
@@ -267,7 +268,7 @@ fn list<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
     Value::from_iter(texts).to_string()
 }
 
-/// An expression that tests an entry of `managedFields` for our applies.
+/// An expression that tests whether an entry of `managedFields` is from an apply of Mainstay.
 fn applied_by_us(entry: &str) -> String {
     format!("{entry}.?manager.orValue('') == {} && {entry}.?operation.orValue('') == 'Apply'", quoted(MANAGER))
 }

@@ -16,7 +16,7 @@ pub(super) struct Reverts {
 }
 
 impl Reverts {
-    /// Returns an empty table. No write may be earlier than `began`.
+    /// Returns an empty table. Times of writes must not be earlier than `began`.
     pub(super) fn new(began: Instant) -> Self {
         Self { began, backoffs: HashMap::new() }
     }
@@ -53,8 +53,8 @@ mod tests {
             writes
         };
         let (first, second) = (writes_until(Duration::from_secs(30)), writes_until(Duration::from_secs(60)));
-        // Penalties of 5 to 11 give delays of 0.25 to 10 s: about ten writes come early, the others five seconds
-        // apart.
+        // Penalties of 5 to 11 give delays of 0.25 to 10 s: about ten writes come early, the others in intervals of
+        // five seconds.
         assert!((8..=15).contains(&first), "{first}");
         assert!((3..=7).contains(&second), "{second}");
         assert_eq!(reverts.add(Part::Binding, "web", now), Duration::ZERO, "the other one");

@@ -1,6 +1,6 @@
 //! The state of a live policy or binding.
 //!
-//! Not here: its content. Only a digest is kept.
+//! Not here: the content of the object. Only a digest is kept.
 
 use serde_json::Value;
 
@@ -33,9 +33,9 @@ impl Part {
 pub(super) struct Seen {
     pub(super) uid: String,
     pub(super) resource_version: String,
-    /// The digest of its spec and label.
+    /// The digest of the object's spec and label.
     pub(super) digest: Digest,
-    /// Whether it has our label and our entry in `managedFields`.
+    /// Whether the object has Mainstay's label and Mainstay's entry in `managedFields`.
     pub(super) is_ours: bool,
     pub(super) is_terminating: bool,
 }

@@ -18,9 +18,9 @@ use mainstay_object::Owner;
 pub enum Wanted {
     /// The GitSync has not been reconciled yet.
     Unknown,
-    /// Hand edits are not prevented.
+    /// Manual changes are not prevented.
     Nothing,
-    /// Hand edits are prevented.
+    /// Manual changes are prevented.
     Prevented(Arc<Protection>),
 }
 
@@ -29,8 +29,8 @@ pub enum Wanted {
 pub enum State {
     /// The objects are not in place yet.
     Pending,
-    /// Policy and binding are in place. The user name of the agent is set if it may be that of a person, whose edits
-    /// pass then.
+    /// Policy and binding are in place. If the user name of the agent may be that of a person, it is set: changes by
+    /// that person are not prevented.
     Prevented(Option<String>),
     /// The API server does not serve the kinds.
     NotServed,
@@ -52,7 +52,7 @@ pub struct Prevention {
 #[derive(Debug, Default)]
 struct Table {
     rows: HashMap<Owner, Row>,
-    /// All existing GitSyncs were entered.
+    /// Whether all existing GitSyncs were entered.
     complete: bool,
 }
 
@@ -108,7 +108,7 @@ impl Prevention {
         Arc::clone(&self.table.lock().rows.entry(owner.clone()).or_default().notify)
     }
 
-    /// Returns the state of a GitSync's demand; `None` if it demands nothing.
+    /// Returns the state of a GitSync's demand; `None` if the GitSync demands no prevention.
     pub fn state(&self, owner: &Owner) -> Option<State> {
         let table = self.table.lock();
         let row = table.rows.get(owner)?;

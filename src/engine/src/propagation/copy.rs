@@ -1,4 +1,4 @@
-//! The content of copies, and the ownership of an object that has the name of a base in another namespace.
+//! The content of copies, and the owner of an object that has the name of a base in a different namespace.
 //!
 //! Invariant: copies get only the labels of the Serverless API, and no annotations of the base. Otherwise a tool that
 //! applied the base would claim its copies.
@@ -27,11 +27,11 @@ pub struct Propagated {
     pub(super) label: &'static str,
     /// The fields that are copied in addition to labels.
     pub(super) fields: &'static [&'static str],
-    /// The function that returns different `data` for the copy of a namespace.
+    /// Returns the `data` of a namespace's copy where it differs from the base.
     own_data: Option<OwnData>,
 }
 
-/// A function from the `data` of a Secret and a namespace to the `data` of the copy; `None` if it is the same.
+/// A function from the `data` of a Secret and a namespace to the `data` of the copy; `None` if both are the same.
 #[derive(Clone, Copy, Debug)]
 struct OwnData(fn(&Value, &str) -> Option<Value>);
 
@@ -63,10 +63,10 @@ pub(super) struct Base {
     pub(super) uid: String,
     /// The digest of the copied content.
     pub(super) digest: String,
-    /// The copy without its namespace and its different `data`.
+    /// The copy without its namespace and without `data` of its own.
     body: Value,
     own_data: Option<OwnData>,
-    /// Why it is not copied, and the label to remove from it.
+    /// Why the base is not copied, and the label to remove from it.
     pub(super) refused: Option<(&'static str, &'static str)>,
 }
 
@@ -119,18 +119,18 @@ impl Base {
 /// Returns why a labelled object is not copied, and the label to remove from it.
 fn refused(live: &Value) -> Option<(&'static str, &'static str)> {
     if matches!(live["type"].as_str(), Some("kubernetes.io/service-account-token" | "bootstrap.kubernetes.io/token")) {
-        Some(("it is a token; its copies would be invalid, or would give others the rights of the agent", CONFIG))
+        Some(("it is a token; its copies would be invalid, or would give others the permissions of the agent", CONFIG))
     } else if !live["metadata"]["labels"][GENERATE].is_null() {
         Some(("it is a key that the agent has made for a Git repository", CONFIG))
     } else if !live["metadata"]["labels"][PROPAGATED_FROM].is_null() {
-        // An agent of another namespace left it, or a user made it.
+        // An agent of a different namespace left the object, or a user created it.
         Some(("it says that it is a copy itself", PROPAGATED_FROM))
     } else {
         None
     }
 }
 
-/// The ownership of an object with the name of a base.
+/// The owner of an object with the name of a base.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Whose {
     /// A copy made by Mainstay.
@@ -141,7 +141,7 @@ pub(super) enum Whose {
     Theirs,
 }
 
-/// Returns the ownership of an object by its metadata.
+/// Returns the owner of an object by its metadata.
 pub(super) fn whose(home: &str, meta: &ObjectMeta, now: Timestamp) -> Whose {
     let label = |name: &str| meta.labels.as_ref().and_then(|labels| labels.get(name)).map(String::as_str);
     let is_theirs = label(PROPAGATED_FROM) != Some(home)
@@ -158,8 +158,8 @@ pub(super) fn whose(home: &str, meta: &ObjectMeta, now: Timestamp) -> Whose {
     }
 }
 
-/// Returns the index of our entry in `managedFields`. A creation leaves an `Update` entry, a later apply an `Apply`
-/// entry.
+/// Returns the index of Mainstay's entry in `managedFields`. A creation leaves an `Update` entry, a later apply an
+/// `Apply` entry.
 fn entry(meta: &ObjectMeta, operation: &str) -> Option<usize> {
     meta.managed_fields.iter().flatten().position(|entry| {
         entry.manager.as_deref() == Some(PROPAGATION_MANAGER) && entry.operation.as_deref() == Some(operation)
@@ -173,12 +173,12 @@ pub(super) fn version(meta: &ObjectMeta) -> Version {
     }
 }
 
-/// An object with the name of a base in another namespace.
+/// An object with the name of a base in a different namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Found {
     pub(super) version: Version,
     pub(super) whose: Whose,
-    /// The index of our `Update` entry in `managedFields` if the object was never applied.
+    /// The index of Mainstay's `Update` entry in `managedFields` if the object was never applied.
     pub(super) created: Option<usize>,
     /// The digest of the base if the copy has all of its content.
     pub(super) copy_of: Option<String>,
@@ -218,8 +218,8 @@ fn contains(live: &Value, wanted: &Value) -> bool {
     }
 }
 
-/// Returns a JSON patch that turns our `Update` entry into an `Apply` entry. Only then does an apply remove fields
-/// that the base lacks. `created` is the index of the entry in `managedFields` at this version.
+/// Returns a JSON patch that turns Mainstay's `Update` entry into an `Apply` entry. Only then does an apply remove
+/// fields that the base lacks. `created` is the index of the entry in `managedFields` at this version.
 pub(super) fn as_applied(created: usize, resource_version: &str) -> Value {
     json!([
         {"op": "replace", "path": "/metadata/resourceVersion", "value": resource_version},
@@ -231,7 +231,7 @@ pub(super) fn as_applied(created: usize, resource_version: &str) -> Value {
 mod tests {
     use super::*;
 
-    /// Different `data` per namespace for a Secret with the item `key`.
+    /// Returns `data` that differs per namespace, for a Secret with the item `key`.
     fn own_data(data: &Value, namespace: &str) -> Option<Value> {
         data.get("key")?;
         Some(json!({"password": format!("of {namespace}")}))

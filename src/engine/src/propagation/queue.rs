@@ -1,6 +1,7 @@
-//! A queue of places: which are due, being written, or waiting.
+//! A queue of places (the namespace and the name of a copy): which are due, being written, or waiting.
 //!
-//! Invariant: at most one write per place is in flight, and a bounded number per namespace and in total.
+//! Invariant: at most one write per place is in flight. The number of writes in flight is bounded per namespace and in
+//! total.
 //! Invariant: a place that fails or is changed repeatedly waits longer each time. Only time or a new desired content
 //! ends the wait.
 //!
@@ -16,11 +17,11 @@ use mainstay_object::failure::Backoff;
 
 /// Maximum number of concurrent writes.
 const AT_ONCE: usize = 8;
-/// Maximum number of concurrent writes in a namespace, because its admission may hang.
+/// Maximum number of concurrent writes in a namespace, because an admission webhook of the namespace may hang.
 const IN_A_NAMESPACE: usize = 2;
 /// Backoff after a failed write.
 const AGAIN: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(300));
-/// Longest delay of a revert of a copy that changes repeatedly.
+/// Longest delay before a copy that changes repeatedly is reverted.
 const MOST: Duration = Duration::from_secs(300);
 /// Interval at which expired revert backoffs are removed.
 const SWEEP_EVERY: Duration = Duration::from_secs(600);
@@ -36,7 +37,7 @@ pub(super) struct Queue {
     due: BTreeSet<Place>,
     running: BTreeSet<Place>,
     in_namespaces: BTreeMap<String, usize>,
-    /// The place that started last; the places after it are next.
+    /// The place whose write started last. The next search begins after it.
     last: Option<Place>,
     held: HashMap<Place, Hold>,
     /// The ends of the waits, in order.
@@ -53,7 +54,7 @@ impl Queue {
         }
     }
 
-    /// Makes a place due at once, because its desired content changed.
+    /// Makes a place due immediately, because its desired content changed.
     pub(super) fn renew(&mut self, place: Place) {
         self.release(&place);
         self.reverts.remove(&place);
@@ -244,7 +245,7 @@ mod tests {
                 shifts += u32::from(queue.written(&next, now) == Shift::Contended);
             }
         }
-        // Every six seconds at first, and less often after thirty seconds.
+        // Writes come every six seconds at first, and less often after thirty seconds.
         assert!((6..80).contains(&writes), "{writes} writes in ten minutes");
         assert_eq!(shifts, 1);
         queue.renew(a.clone());

@@ -24,11 +24,11 @@ use mainstay_api::names::{CONFIG, PROPAGATED_FROM};
 use mainstay_cluster::{Denial, Error, Event, EventType, Kind, Priority, Regarding, Scope, Selection, WatchEvent};
 use mainstay_object::failure::chain;
 
-/// Time within which the watch shows a write.
+/// Time within which the watch shows a write of the agent.
 const LAG: Duration = Duration::from_secs(1);
 /// Interval of reports while writes are in flight.
 const REPORT_EVERY: Duration = Duration::from_secs(2);
-/// Longest wait for a time of the wall clock, because the clock may be set.
+/// Longest wait for a time on the wall clock, because the clock may be changed.
 const LONGEST: Duration = Duration::from_secs(3600);
 
 #[derive(Clone, Debug)]
@@ -43,8 +43,8 @@ enum Watched {
 type Watches = SelectAll<BoxStream<'static, (Watched, WatchEvent)>>;
 type Emit = Arc<dyn Fn(Event) + Send + Sync>;
 
-/// Copies the bases of a kind from the namespace `home` until `stop`. Copies start once the `excluded` namespaces are
-/// known. `emit` receives Events about bases and must not block.
+/// Copies the bases of a kind from the namespace `home` until `stop`. No copy is made until the `excluded` namespaces
+/// are known. `emit` receives Events about bases and must not block.
 pub async fn run(
     propagated: Propagated,
     home: String,
@@ -84,7 +84,7 @@ struct Propagation {
     writer: Writer,
     emit: Emit,
     watches: Watches,
-    /// Ends the watch of each base's name. The watch of namespaces starts with the first one.
+    /// Stops the watch of each base's name when cancelled. The watch of namespaces starts with the first base.
     named: HashMap<String, CancellationToken>,
     queue: Queue,
     running: FuturesUnordered<BoxFuture<'static, Outcome>>,
@@ -92,7 +92,7 @@ struct Propagation {
     report_at: Option<Duration>,
 }
 
-/// The result of a step: the change, or `None` if there was none.
+/// The result of a step: the change, or `None` if the step changed nothing.
 type Outcome = (Place, Result<Option<&'static str>, Error>);
 
 impl Propagation {
@@ -127,7 +127,7 @@ impl Propagation {
         });
     }
 
-    /// Watches the name of each base, and namespaces from the first base on.
+    /// Watches the name of each base. Watches namespaces as soon as there is a base.
     fn watch_named(&mut self) {
         let bases: Vec<String> = self.state.copied().map(|(name, _)| name.clone()).collect();
         let gone = self.named.extract_if(|name, _| !bases.contains(name));
@@ -232,13 +232,13 @@ impl Propagation {
             }
             Err(error) => {
                 let is_unpermitted = error.refusal().is_some_and(|refusal| refusal.denial == Some(Denial::Permission));
-                let hint = if is_unpermitted { "; manifests/propagation has the rights that it takes" } else { "" };
+                let hint = if is_unpermitted { "; manifests/propagation has the required permissions" } else { "" };
                 self.tally.add_failure(place, || format!("{}{hint}", chain(&error)));
             }
         }
     }
 
-    /// Reports the writes since the last report: when none is in flight, or at the interval.
+    /// Reports the writes since the last report, as soon as no write is in flight or the interval has passed.
     fn report(&mut self) {
         if self.tally.is_empty() {
             return;
@@ -260,7 +260,7 @@ impl Propagation {
     /// Reports why a base is not copied.
     fn refuse(&self, name: &str) {
         if let Some((why, label)) = self.state.any_base(name).and_then(|base| base.refused) {
-            let note = format!("not copied to any namespace: {why}; take its label {label} off");
+            let note = format!("not copied to any namespace: {why}; remove its label {label}");
             tracing::warn!("{} {}/{name}: {note}", self.kind.kind, self.home);
             self.emit(name, note);
         }

@@ -16,7 +16,8 @@ use mainstay_api::names::{DISABLED, PROPAGATE, REGISTRY_FINALIZER};
 use mainstay_cluster::WatchEvent;
 use mainstay_cluster::reflector::{Cache, Change};
 
-/// Delay before the copies of a removed base are deleted: `kubectl replace --force` deletes and creates a base.
+/// Delay before the copies of a removed base are deleted, because `kubectl replace --force` deletes and recreates a
+/// base.
 const LINGER: SignedDuration = SignedDuration::from_secs(5);
 
 /// The place of a copy: a namespace and the name of a base.
@@ -25,11 +26,11 @@ pub(super) type Place = (String, String);
 /// The state of a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Namespace {
-    /// It gets copies, unless it is excluded.
+    /// The namespace gets copies, unless it is excluded.
     Open,
-    /// Its label opts out of copies.
+    /// The label of the namespace opts out of copies.
     OptedOut,
-    /// It is being deleted and accepts no new objects.
+    /// The namespace is being deleted and accepts no new objects.
     Terminating,
 }
 
@@ -45,7 +46,7 @@ impl Namespace {
     }
 }
 
-/// The next step of a copy. It does not contain the content, which may be large.
+/// The next step of a copy. A step does not contain the content, which may be large.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Step {
     Nothing,
@@ -60,7 +61,7 @@ pub(super) enum Step {
     /// A deletion and a creation, because an immutable field differs.
     Replace(Version),
     Delete(Version),
-    /// Removes Kyma's finalizer from a base. Without Kyma it would block the deletion of the base for ever.
+    /// Removes Kyma's finalizer from a base. Without Kyma, it would block the deletion of the base forever.
     TakeOffFinalizer(Finalizers),
 }
 
@@ -94,7 +95,7 @@ pub(super) struct Copied {
 #[derive(Debug, Default)]
 pub(super) struct Due {
     pub(super) seen: BTreeSet<Place>,
-    /// Places whose desired content changed, so that their backoff ends.
+    /// Places whose desired content changed, so that their backoff is reset.
     pub(super) renewed: BTreeSet<Place>,
 }
 
@@ -198,14 +199,14 @@ impl State {
                     let copies = self.copies.iter().map(|(place, _)| place.clone());
                     self.due.seen.extend(copies);
                 }
-                // The last known state remains.
+                // The last known state stays valid.
                 Change::Gone { .. } | Change::Unreadable { .. } | Change::Failed(_) | Change::Resumed => {}
             }
         }
         differing
     }
 
-    /// Records a base that was deleted or lost its label.
+    /// Handles a base that was deleted or lost its label.
     fn lose_base(&mut self, name: &str, now: Timestamp) {
         self.gone.retain(|_, end| *end > now);
         self.gone.insert(name.to_owned(), now + LINGER);
@@ -279,7 +280,7 @@ impl State {
         }
     }
 
-    /// Starts or ends the record of objects with the name of a base.
+    /// Starts or stops recording the objects with the name of a base.
     pub(super) fn set_watched(&mut self, name: &str, is_watched: bool) {
         if is_watched {
             self.named.insert(name.to_owned(), Cache::default());
@@ -350,7 +351,7 @@ fn unless_paused(whose: Whose, now: Timestamp, step: impl FnOnce() -> Step) -> S
     }
 }
 
-/// Returns the step for an object where a copy has to be.
+/// Returns the step for an object that exists where a copy has to be.
 fn wanted(base: &Base, found: &Found, now: Timestamp) -> Step {
     if found.copy_of.as_ref() == Some(&base.digest) {
         return Step::Nothing;

@@ -37,7 +37,7 @@ impl Tally {
     pub(super) fn take_failed(&mut self) -> Vec<(String, String)> {
         let failed = std::mem::take(&mut self.failed).into_iter();
         failed
-            .map(|(name, (count, first))| (name, format!("not copied as wanted to {count} namespaces; {first}")))
+            .map(|(name, (count, first))| (name, format!("not copied as configured to {count} namespaces; {first}")))
             .collect()
     }
 }

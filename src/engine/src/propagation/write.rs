@@ -13,7 +13,7 @@ use crate::managed::verdict::resource_version;
 use mainstay_api::names::PROPAGATION_MANAGER;
 use mainstay_cluster::{Apply, Error, Kind, Part, Persistence, Removal};
 
-/// A place, with everything that a write needs.
+/// A place of a copy, with everything that a write needs.
 pub(super) struct Write {
     pub(super) writer: Writer,
     pub(super) kind: Arc<Kind>,
@@ -23,11 +23,11 @@ pub(super) struct Write {
     pub(super) base: Option<Arc<Base>>,
 }
 
-/// Whether a deleted object is gone.
+/// Whether the object is already gone after its deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Gone {
     Already,
-    /// It is terminating.
+    /// The object is terminating.
     Soon,
 }
 
@@ -67,7 +67,7 @@ impl Write {
     async fn create(&self, base: &Base) -> Result<(), Error> {
         let (namespace, name) = self.at();
         let body = base.copy(&self.place.0);
-        // An apply would merge into an object that another client created meanwhile.
+        // An apply would merge into an object that another client created in the meantime.
         self.writer.cluster().create_as(PROPAGATION_MANAGER, &self.kind, namespace, name, &body).await?;
         Ok(())
     }
@@ -92,7 +92,7 @@ impl Write {
         Ok(Some("changed"))
     }
 
-    /// Deletes a copy, unless it belongs to another client by now.
+    /// Deletes a copy, unless it now belongs to another client.
     async fn delete(&self, version: Version) -> Result<Option<Gone>, Error> {
         let judge = |meta: &ObjectMeta| match whose(&self.home, meta, Timestamp::now()) {
             Whose::Ours if meta.deletion_timestamp.is_none() => Ok(()),

@@ -1,6 +1,6 @@
 //! Connects to NATS.
 //!
-//! Invariant: a login comes from files, so no address, log line or process list contains one.
+//! Invariant: a login comes from files, so no URL, log line or process list contains a login.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,10 +14,10 @@ const ANSWER: Duration = Duration::from_secs(10);
 const CREDENTIALS: &str = "nats.creds";
 const NAMES: [&str; 7] = [CREDENTIALS, "token", "username", "password", "ca.crt", "tls.crt", "tls.key"];
 
-/// The address of NATS, and the login.
+/// The URLs of NATS, and the login.
 #[derive(Clone, Debug)]
 pub struct Nats {
-    /// Addresses of its servers, separated by commas.
+    /// URLs of the servers, separated by commas.
     pub url: String,
     /// Directory with the credentials: `nats.creds`, or `token`, or `username` and `password`; `ca.crt`, or `tls.crt`
     /// and `tls.key`.
@@ -27,7 +27,7 @@ pub struct Nats {
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// The address is not valid.
+    /// A URL is not valid.
     #[error("--nats-url: {0}")]
     Address(String),
     /// The directory with the credentials is not valid.
@@ -35,7 +35,7 @@ pub enum ConnectError {
     Credentials {
         /// The directory.
         path: PathBuf,
-        /// What is wrong.
+        /// The problem.
         why: String,
     },
     /// A file cannot be read.
@@ -43,22 +43,22 @@ pub enum ConnectError {
     File {
         /// The file.
         path: PathBuf,
-        /// Cause.
+        /// The cause.
         #[source]
         cause: io::Error,
     },
-    /// The server does not answer, or refuses the login.
+    /// The server does not respond, or refuses the login.
     #[error("could not connect to NATS at {url}")]
     Connect {
-        /// Its addresses.
+        /// The URLs of the servers.
         url: String,
-        /// Cause.
+        /// The cause.
         #[source]
         cause: async_nats::ConnectError,
     },
 }
 
-/// Parses addresses. A login in an address is refused, since arguments are visible.
+/// Parses URLs. A login in a URL is refused, because arguments of a process are visible to other users.
 pub(super) fn addresses(url: &str) -> Result<Vec<ServerAddr>, ConnectError> {
     if url.contains('@') {
         let why = "an address must not contain a login; write it to a Secret and name that by --nats-credentials";
@@ -68,14 +68,14 @@ pub(super) fn addresses(url: &str) -> Result<Vec<ServerAddr>, ConnectError> {
         let parsed = one.trim().parse::<ServerAddr>().ok();
         let wanted = parsed.filter(|parsed| matches!(parsed.scheme(), "nats" | "tls") && !parsed.host().is_empty());
         wanted.ok_or_else(|| {
-            ConnectError::Address(format!("{one:?} is no address; write nats://HOST:4222 or tls://HOST:4222"))
+            ConnectError::Address(format!("{one:?} is not a valid address; write nats://HOST:4222 or tls://HOST:4222"))
         })
     };
     url.split(',').map(parse).collect()
 }
 
 impl Nats {
-    /// Connects, or with `is_patient` returns a client that connects as soon as a server answers.
+    /// Connects, or with `is_patient` returns a client that connects as soon as a server responds.
     pub(super) async fn connect(&self, is_patient: bool) -> Result<jetstream::Context, ConnectError> {
         // An error means that a provider is installed already.
         let _ = rustls::crypto::ring::default_provider().install_default();
@@ -90,7 +90,7 @@ impl Nats {
                 Event::Connected => tracing::info!("NATS is connected"),
                 Event::Disconnected => tracing::warn!("NATS is disconnected; events are refused until it is back"),
                 Event::ServerError(error) => tracing::warn!(%error, "NATS reports an error"),
-                Event::ClientError(error) => tracing::warn!(%error, "NATS is not reached"),
+                Event::ClientError(error) => tracing::warn!(%error, "NATS cannot be reached"),
                 _ => {}
             }
         });
@@ -113,17 +113,17 @@ fn with_credentials(mut options: ConnectOptions, directory: &Path) -> Result<Con
         return Err(wrong(&format!("there is none of {}", NAMES.join(", "))));
     }
     if has_user != has_password {
-        return Err(wrong("username and password go together"));
+        return Err(wrong("set both username and password, or neither"));
     }
     if has_certificate != has_key {
-        return Err(wrong("tls.crt and tls.key go together"));
+        return Err(wrong("set both tls.crt and tls.key, or neither"));
     }
     if [has_creds, has_token, has_user].into_iter().filter(|has| *has).count() > 1 {
         return Err(wrong("give one login: nats.creds, or token, or username and password"));
     }
     if has_creds {
         let text = read(&directory.join(CREDENTIALS))?;
-        options = options.credentials(&text).map_err(|_| wrong("nats.creds is no credentials file of NATS"))?;
+        options = options.credentials(&text).map_err(|_| wrong("nats.creds is not a NATS credentials file"))?;
     }
     if has_token {
         options = options.token(read(&directory.join("token"))?);
@@ -141,7 +141,7 @@ fn with_credentials(mut options: ConnectOptions, directory: &Path) -> Result<Con
     Ok(options)
 }
 
-/// Reads a file without the newline at its end, which editors add.
+/// Reads a file without the newline that editors add at the end.
 fn read(path: &Path) -> Result<String, ConnectError> {
     let text = std::fs::read_to_string(path);
     let text = text.map_err(|cause| ConnectError::File { path: path.to_owned(), cause })?;
@@ -184,9 +184,9 @@ mod tests {
         check(&["token", "tls.crt", "tls.key"], None);
         check(&["ca.crt"], None);
         check(&[], Some("none of nats.creds"));
-        check(&["username"], Some("go together"));
-        check(&["tls.crt"], Some("go together"));
+        check(&["username"], Some("or neither"));
+        check(&["tls.crt"], Some("or neither"));
         check(&["token", "username", "password"], Some("one login"));
-        check(&["nats.creds"], Some("no credentials file"));
+        check(&["nats.creds"], Some("not a NATS credentials file"));
     }
 }

@@ -15,19 +15,19 @@ use super::message::Unstored;
 use super::names::{self, Contents};
 use super::streams::{JetStream, Unmade};
 
-/// Why dead letters on NATS are not read or delivered again.
+/// The reason why dead letters on NATS cannot be read or delivered again.
 #[derive(Debug, thiserror::Error)]
 pub enum LettersError {
     /// There is no connection.
     #[error(transparent)]
     Connect(#[from] ConnectError),
     /// The server refuses a request.
-    #[error("NATS does not answer, or refuses a request")]
+    #[error("NATS does not respond, or rejects a request")]
     Read(#[source] Unmade),
     /// There is no such subscriber.
     #[error("there is no {0}")]
     NoSubscriber(SubscriberId),
-    /// The server does not take an event again.
+    /// The server does not accept an event for redelivery.
     #[error("could not deliver again: {0}")]
     Again(String),
 }
@@ -47,7 +47,7 @@ impl JetStream {
 /// Returns all dead letters on NATS, oldest first.
 ///
 /// # Errors
-/// Fails if the server does not answer.
+/// Fails if the server does not respond.
 pub async fn dead_letters_on(nats: &Nats) -> Result<Vec<DeadLetter>, LettersError> {
     let context = nats.connect(false).await?;
     let read = async {
@@ -69,7 +69,7 @@ pub async fn dead_letters_on(nats: &Nats) -> Result<Vec<DeadLetter>, LettersErro
 /// Delivers the dead letters of a subscriber again. Returns their number.
 ///
 /// # Errors
-/// Fails if the server does not answer, if there is no such subscriber, or if it has no room.
+/// Fails if the server does not respond, if there is no such subscriber, or if the subscriber's share is used up.
 pub async fn replay_on(nats: &Nats, to: &SubscriberId) -> Result<usize, LettersError> {
     let context = nats.connect(false).await?;
     let namespace = to.parts().1;
@@ -97,7 +97,7 @@ pub async fn replay_on(nats: &Nats, to: &SubscriberId) -> Result<usize, LettersE
     Ok(number)
 }
 
-/// Returns the dead letters with a subject, with their sequences.
+/// Returns the dead letters with this subject, each with its sequence number.
 async fn letters(stream: &Stream, subject: &str) -> Result<Vec<(u64, DeadLetter)>, Unmade> {
     let (mut all, mut from) = (Vec::new(), 1);
     loop {

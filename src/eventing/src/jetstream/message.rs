@@ -18,7 +18,7 @@ pub(super) fn headers(event: &CloudEvent) -> HeaderMap {
     headers
 }
 
-/// Returns the event of a message, or why it is none.
+/// Returns the event in a message, or the reason why the message contains no event.
 pub(super) fn event(headers: Option<&HeaderMap>, body: Bytes) -> Result<CloudEvent, String> {
     let mut found = http::HeaderMap::new();
     for (name, values) in headers.into_iter().flat_map(HeaderMap::iter) {
@@ -29,7 +29,7 @@ pub(super) fn event(headers: Option<&HeaderMap>, body: Bytes) -> Result<CloudEve
             found.append(name, value);
         }
     }
-    // The body is data, whatever its content type says.
+    // The body is parsed as plain data, whatever its content type is.
     let content = found.remove(CONTENT_TYPE);
     let event = CloudEvent::parse(&found, body).map_err(|refusal| refusal.to_string())?.event;
     Ok(match content.as_ref().and_then(|content| content.to_str().ok()) {
@@ -38,16 +38,16 @@ pub(super) fn event(headers: Option<&HeaderMap>, body: Bytes) -> Result<CloudEve
     })
 }
 
-/// An answer of the server to a message that it did not store.
+/// The reason why the server did not store a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Unstored {
     /// The stream of the namespace has reached its limits.
     Full,
-    /// Another reason. The event can be published again.
+    /// A different reason. The event can be published again.
     Other(String),
 }
 
-/// Code of the server if a stream cannot store a message; the description has the reason.
+/// Error code of the server if a stream cannot store a message. The description of the error contains the reason.
 const STORE_FAILED: u64 = 10077;
 
 /// Returns the meaning of an error of the server.
@@ -64,7 +64,7 @@ mod tests {
     #[test]
     fn an_event_is_read_as_it_was_written() {
         let data = r#"{"specversion":"1.0","id":"2","source":"s","type":"t"}"#;
-        // The second type must not make an event of the data.
+        // Even with the second content type, the data must not be parsed as an event.
         for content in ["application/json; charset=utf-8", "application/cloudevents+json"] {
             let attributes = [
                 ("id", "1 \"2\" 3%"),

@@ -1,16 +1,17 @@
 //! The store on NATS JetStream: a stream of events and a stream of dead letters for each namespace with subscribers.
 //!
-//! `names` and `message` decide the form of names and messages, `connect` connects, `streams` creates and deletes,
-//! `publish` stores events, `pull` takes them for delivery, and `letters` has the dead letters.
+//! `names` and `message` decide the form of names and messages, `connect` connects, `streams` creates and deletes
+//! streams, `publish` stores events, `pull` takes them for delivery, and `letters` handles the dead letters.
 //!
-//! An event is one message for each subscriber, on a subject of its own, and is removed with its acknowledgement. So
-//! it counts for the namespace of each subscriber that waits for it, as in the journal.
+//! An event is one message for each subscriber, on the subscriber's own subject. The acknowledgement removes the
+//! message. So an event counts for the namespace of each subscriber that waits for it, as in the journal.
 //!
-//! Invariant: an event is accepted only after the server has confirmed all of its messages.
-//! Invariant: streams have limits and refuse new events beyond them. So a namespace occupies only its share.
-//! Invariant: a message is acknowledged when its subscriber has accepted it, or when its dead letter is stored.
+//! Invariant: an event is accepted only after the server has confirmed all of its messages. Invariant: streams have
+//! limits and refuse new events beyond them, so a namespace cannot exceed its share. Invariant: a message is
+//! acknowledged when its subscriber has accepted it, or when its dead letter is stored.
 //!
-//! Not here: several processes that deliver. `streams` deletes what this process does not know.
+//! Not here: several processes that deliver. The module `streams` deletes streams and consumers that this process does
+//! not know.
 
 #[expect(clippy::disallowed_methods, reason = "it reads the credentials")]
 mod connect;

@@ -1,6 +1,7 @@
 //! Names of streams, subjects and consumers.
 //!
-//! Names of Kubernetes objects have dots but no underscores; names of streams and consumers are the other way round.
+//! Names of Kubernetes objects may contain dots but no underscores. Names of streams and consumers may contain
+//! underscores but no dots.
 
 use sha2::{Digest as _, Sha256};
 
@@ -12,7 +13,7 @@ const LETTERS: &str = "mainstay_dead-letters_";
 /// Prefixes of subjects. Namespace, kind and name of a subscriber follow.
 const EVENT: &str = "mainstay.events";
 const LETTER: &str = "mainstay.dead-letters";
-/// Maximum bytes of a consumer's name before it is shortened. The server permits 255.
+/// Maximum length of a consumer's name in bytes; longer names are shortened. The server permits 255 bytes.
 const LONGEST: usize = 200;
 
 /// The contents of a stream.
@@ -59,7 +60,7 @@ impl Contents {
         format!("{}.{namespace}.>", self.subjects())
     }
 
-    /// Returns the subscriber of a subject.
+    /// Returns the subscriber to which a subject belongs.
     pub(super) fn subscriber(self, subject: &str) -> Option<SubscriberId> {
         let rest = subject.strip_prefix(self.subjects())?.strip_prefix('.')?;
         let (namespace, rest) = rest.split_once('.')?;
@@ -75,7 +76,7 @@ pub(super) fn consumer(to: &SubscriberId) -> String {
     if plain.len() <= LONGEST {
         return plain;
     }
-    // Two underscores begin no plain name.
+    // A plain name never has two underscores after the kind, because the name of an object does not begin with a dot.
     format!("{}__{}", kind.word(), hex::encode(&Sha256::digest(name)[..16]))
 }
 

@@ -1,4 +1,4 @@
-//! Stores events: one message for each subscriber, each confirmed by the server.
+//! Stores events: one message for each subscriber. The server confirms each message.
 
 use async_nats::jetstream::context::{PublishError, PublishErrorKind};
 use async_nats::jetstream::message::PublishMessage;
@@ -16,10 +16,10 @@ use mainstay_object::failure::chain;
 /// Maximum number of unconfirmed messages of one request.
 const UNCONFIRMED: usize = 64;
 
-/// Subscribers without room, with the event that they do not get.
+/// Subscribers whose share is used up, each with the event that the subscriber does not receive.
 pub(crate) type Over = Vec<(SubscriberId, CloudEvent)>;
 
-/// The result for a subscriber.
+/// The result of storing an event for a subscriber.
 struct Stored {
     to: SubscriberId,
     event: CloudEvent,
@@ -27,9 +27,11 @@ struct Stored {
 }
 
 impl JetStream {
-    /// Stores events for their subscribers. Those without room are returned, unless no subscriber has room.
+    /// Stores events for their subscribers. Returns the subscribers whose share is used up. Fails if this is the case
+    /// for all subscribers.
     ///
-    /// After an error, some subscribers may have the event. If it is published again, they do not get it twice.
+    /// After an error, some subscribers may have the event. If the event is published again, these subscribers do not
+    /// receive it twice.
     pub(crate) async fn publish(&self, routed: &[Routed], is_replay: bool) -> Result<Over, Refused> {
         let mut storing = Vec::new();
         for Routed { event, to } in routed {
@@ -74,7 +76,7 @@ impl JetStream {
             };
             drop(existing);
             let Err(error) = confirmed else { return Ok(()) };
-            // Another program may have deleted the stream.
+            // A different program may have deleted the stream.
             if error.kind() != PublishErrorKind::StreamNotFound || !is_first {
                 return Err(refusal(&error));
             }

@@ -1,6 +1,6 @@
 //! Takes the events of a subscriber from its durable consumer.
 //!
-//! Invariant: a message at hand is confirmed as in progress until it is acknowledged or dropped. After a crash, the
+//! Invariant: a taken message is confirmed as in progress until it is acknowledged or dropped. After a crash, the
 //! server delivers it again.
 
 use std::sync::Arc;
@@ -21,15 +21,17 @@ use super::message;
 use super::names::{Contents, consumer};
 use super::streams::{JetStream, Unmade};
 
-/// Delay after which the server delivers a message again that is not confirmed.
+/// Delay after which the server delivers an unconfirmed message again.
 const CONFIRM: Duration = Duration::from_secs(15);
 /// Interval of confirmations.
 const BEAT: Duration = Duration::from_secs(5);
-/// Time that a request for messages waits. A request that a restarted server has lost ends five seconds later.
+/// Time for which a request for messages waits. A request that was lost by a restart of the server ends five seconds
+/// later.
 const REQUEST: Duration = Duration::from_secs(5);
 /// Delay after an error of the server.
 const AGAIN: Duration = Duration::from_secs(1);
-/// Maximum number of messages of a subscriber that are in progress or wait for a retry. Beyond it, new ones wait.
+/// Maximum number of messages of a subscriber that are in progress or wait for a retry. Beyond this number, new
+/// messages wait.
 const UNACKNOWLEDGED: i64 = 1000;
 
 /// Takes the events of a subscriber.
@@ -44,10 +46,10 @@ pub(crate) struct Puller {
     has_failed: bool,
 }
 
-/// A message at hand.
+/// A message that was taken for delivery.
 pub(crate) struct Held {
     acker: Arc<Acker>,
-    /// The event, or why the message is none.
+    /// The event, or the reason why the message contains no event.
     pub(crate) event: Result<CloudEvent, String>,
     pub(crate) published: Timestamp,
     _beat: AbortOnDropHandle<()>,
@@ -58,8 +60,8 @@ impl Puller {
         Self { store, of, consumer: Arc::default(), current: None, has_failed: false }
     }
 
-    /// Waits for a message. Returns its sequence, the number of earlier deliveries, and itself. At most `most`
-    /// messages are requested. No message is lost if this is dropped.
+    /// Waits for a message. Returns the sequence number of the message, the number of earlier deliveries, and the
+    /// message. At most `most` messages are requested. Cancel-safe: no message is lost if the future is dropped.
     pub(crate) async fn next(&mut self, most: usize) -> (u64, u32, Held) {
         loop {
             if self.current.is_none() {
@@ -78,7 +80,7 @@ impl Puller {
                     if !std::mem::replace(&mut self.has_failed, true) {
                         tracing::warn!(subscriber = %self.of, %error, "events are not taken from NATS for now");
                     }
-                    // The consumer may be deleted.
+                    // The consumer may have been deleted.
                     self.consumer = Arc::default();
                     self.current = None;
                 }
@@ -100,7 +102,7 @@ impl Puller {
     }
 }
 
-/// Returns a message at hand, with its sequence and the number of earlier deliveries.
+/// Returns a taken message, with its sequence number and the number of earlier deliveries.
 fn held(message: Message) -> Option<(u64, u32, Held)> {
     let (number, attempts, published) = {
         let info = message.info().ok()?;
@@ -113,7 +115,7 @@ fn held(message: Message) -> Option<(u64, u32, Held)> {
     let beat = tokio::spawn(async move {
         loop {
             tokio::time::sleep(BEAT).await;
-            // Without it, the server only delivers again.
+            // A lost confirmation only causes a further delivery.
             let _ = beating.ack_with(AckKind::Progress).await;
         }
     });
@@ -135,7 +137,7 @@ async fn create(store: &JetStream, of: &SubscriberId) -> Result<PullConsumer, Un
     };
     let created = store.0.context.create_consumer_on_stream(config, Contents::Events.stream(namespace)).await;
     if created.is_err() {
-        // Another program may have deleted the stream.
+        // A different program may have deleted the stream.
         store.forget(namespace).await;
     }
     Ok(created?)
@@ -145,13 +147,13 @@ impl Held {
     /// Removes the message from the server. A lost acknowledgement only repeats the delivery.
     pub(crate) async fn ended(&self) {
         if let Err(error) = self.acker.ack().await {
-            tracing::warn!(%error, "an event could not be ended in NATS: it is delivered again");
+            tracing::warn!(%error, "an event could not be acknowledged to NATS: it is delivered again");
         }
     }
 
-    /// Lets the server deliver the message again after a delay.
+    /// Asks the server to deliver the message again after a delay.
     pub(crate) async fn again(&self, wait: Duration) {
-        // Without it, the server delivers again earlier.
+        // If this request is lost, the server delivers the message again earlier.
         let _ = self.acker.ack_with(AckKind::Nak(Some(wait))).await;
     }
 }

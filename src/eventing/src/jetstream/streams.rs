@@ -1,7 +1,7 @@
-//! Creates the streams of a namespace, and deletes what belongs to subscribers that no longer exist.
+//! Creates the streams of a namespace, and deletes streams, consumers and messages of subscribers that no longer exist.
 //!
-//! Invariant: nothing is deleted while an event is published, and a subscriber counts as gone only then. So a stream
-//! that is deleted contains no event of a known subscriber.
+//! Invariant: nothing is deleted while an event is being published. Whether a subscriber was deleted is decided only
+//! when no event is being published. So a deleted stream contains no event of a known subscriber.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -17,43 +17,43 @@ use super::super::table::Table;
 use super::connect::{ConnectError, Nats};
 use super::names::{self, Contents};
 
-/// How long an event is remembered, so that a repeated one is not stored.
+/// How long an event is remembered, so that the same event is not stored twice.
 const MEMORY: Duration = Duration::from_secs(5 * 60);
-/// Maximum age of an event that no process could deliver, and of a dead letter. Deliveries end after 24 hours.
+/// Maximum age of an event that no process could deliver, and of a dead letter. Deliveries are given up after 24 hours.
 const AGE: Duration = Duration::from_secs(14 * 24 * 3600);
-/// Maximum number of waiting events of one subscriber, so that others of its namespace have room.
+/// Maximum number of waiting events of one subscriber, so that other subscribers of its namespace have space.
 const MOST_EVENTS: i64 = 25_000;
-/// Divisor of a namespace's share for its dead letters.
+/// A namespace's share divided by this number is the limit for its dead letters.
 const LETTERS: u64 = 4;
 
-/// The store. Clones share it.
+/// The store on JetStream. Clones share the same store.
 #[derive(Clone, Debug)]
 pub(crate) struct JetStream(pub(super) Arc<Inner>);
 
 /// The limits of the streams.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Maximum bytes of the waiting events of one namespace.
+    /// Maximum size in bytes of the waiting events of one namespace.
     pub share: u64,
-    /// Copies of each stream on servers of a cluster.
+    /// Number of copies of each stream on the servers of a NATS cluster.
     pub replicas: usize,
 }
 
-/// Context, limits, and the streams that exist.
+/// The JetStream context, the limits, and the streams that exist.
 #[derive(Debug)]
 pub(super) struct Inner {
     pub(super) context: Context,
-    /// Without limits, no stream is created.
+    /// The limits of new streams. Without limits, no stream is created.
     limits: Option<Limits>,
-    /// Namespaces whose streams exist. Publishers hold it for reading, deletion for writing.
+    /// Namespaces whose streams exist. Publishing holds the lock for reading, and deletion for writing.
     pub(super) existing: RwLock<HashSet<String>>,
 }
 
-/// An error of the client, for a message.
+/// An error of the client, to be used in a message.
 pub(super) type Unmade = async_nats::Error;
 
 impl JetStream {
-    /// Returns the store. The server need not answer yet.
+    /// Returns the store. The server need not be available yet.
     pub(crate) async fn new(nats: &Nats, limits: Limits) -> Result<Self, ConnectError> {
         let context = nats.connect(true).await?;
         Ok(Self(Arc::new(Inner { context, limits: Some(limits), existing: RwLock::default() })))
@@ -65,7 +65,7 @@ impl JetStream {
         Self(Arc::new(Inner { context, limits: None, existing }))
     }
 
-    /// Creates the streams of a namespace, or gives them the present limits.
+    /// Creates the streams of a namespace, or updates the limits of existing streams.
     pub(super) async fn create(&self, namespace: &str) -> Result<(), Unmade> {
         let mut existing = self.0.existing.write().await;
         if existing.contains(namespace) {
@@ -79,7 +79,7 @@ impl JetStream {
         Ok(())
     }
 
-    /// Forgets that the streams of a namespace exist, since the server does not know them.
+    /// Forgets that the streams of a namespace exist, because the server does not know these streams.
     pub(super) async fn forget(&self, namespace: &str) {
         self.0.existing.write().await.remove(namespace);
     }
@@ -92,7 +92,7 @@ impl JetStream {
             let of = |contents: Contents| Some((contents, contents.namespace(stream)?));
             let Some((contents, namespace)) = of(Contents::Events).or_else(|| of(Contents::Letters)) else { continue };
             let holders = self.holders(contents, stream).await?;
-            // No event is published from here on.
+            // From here on, no event is published, because the lock is held for writing.
             let mut existing = self.0.existing.write().await;
             let Some(known) = table.borrow().clone() else { return Ok(()) };
             if !known.0.keys().any(|to| to.parts().1 == namespace) {

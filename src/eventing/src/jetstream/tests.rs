@@ -1,4 +1,4 @@
-//! The store against a real server, `nats-server`, which is killed in between.
+//! Tests the store with a real server, `nats-server`, which is killed during the tests.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
@@ -28,7 +28,7 @@ struct Server {
 }
 
 impl Server {
-    /// Starts a server on a free port. Another process may take the port first; then another one is tried.
+    /// Starts a server on a free port. If another process takes the port first, a different port is tried.
     async fn start() -> Self {
         loop {
             let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
@@ -40,7 +40,7 @@ impl Server {
         }
     }
 
-    /// Waits until the server answers. Returns false if it ends before.
+    /// Waits until the server responds. Returns false if the server ends before.
     async fn is_ready(&mut self) -> bool {
         loop {
             if self.child.try_wait().unwrap().is_some() {
@@ -86,7 +86,7 @@ impl Drop for Server {
 }
 
 fn spawn(port: u16, room: &Path) -> Child {
-    // `.ci/test` builds it there.
+    // `.ci/test` builds the server at this path.
     let built = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/tools/nats-server");
     let program = if Path::new(built).is_file() { built } else { "nats-server" };
     let mut command = Command::new(program);
@@ -141,7 +141,7 @@ async fn events_outlive_kills_of_the_server_and_of_the_process_that_delivers() {
             server.restart().await;
         }
         if number == 20 {
-            // Another process delivers. The event at hand of the first one is delivered again.
+            // A second process delivers now. The event that the first process had taken is delivered again.
             let _at_hand = next(&mut source).await;
             store = server.store(64 << 20).await;
             source = store.deliverable(&to);
@@ -188,7 +188,7 @@ async fn a_namespace_that_fills_its_share_is_refused_by_name_and_leaves_room_for
     };
     assert!(matches!(refused, Refused::Share { .. }) && (10..20).contains(&kept), "{kept}: {refused}");
     assert!(refused.to_string().contains("namespace full:"), "{refused}");
-    // A shared event becomes a dead letter for the namespace without room.
+    // A shared event becomes a dead letter for the namespace whose share is used up.
     store.publish(routed(1000, &large, &[full.clone(), other.clone()]), false).await.unwrap();
     let mut source = store.deliverable(&other);
     assert_eq!(number(&store, &next(&mut source).await).await, 1000);
@@ -231,7 +231,7 @@ async fn a_deleted_subscriber_leaves_no_consumer_and_no_events() {
     assert!(events.consumer_info("trigger_stays").await.is_ok());
     assert_eq!(events.info().await.unwrap().state.messages, 1);
     assert!(context.get_stream("mainstay_events_left").await.is_err());
-    // The streams are created again for the next event.
+    // The streams are recreated for the next event.
     publish(&store, 2, &left).await;
     assert_eq!(number(&store, &next(&mut store.deliverable(&left)).await).await, 2);
 }

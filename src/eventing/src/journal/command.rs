@@ -21,14 +21,14 @@ pub(crate) enum Refused {
     Share { namespaces: BTreeSet<String> },
     #[error("the journal cannot be written")]
     Io(#[source] Arc<io::Error>),
-    #[error("it is ending")]
+    #[error("it is shutting down")]
     Ending,
     #[error("NATS did not store the event: {0}")]
     Broker(String),
 }
 
 impl Refused {
-    /// Returns the refusal of events for which no subscriber has room.
+    /// Returns the refusal of events if the shares of all their subscribers are used up.
     pub(crate) fn share<'a>(to: impl Iterator<Item = &'a SubscriberId>) -> Self {
         Self::Share { namespaces: to.map(|to| to.parts().1.to_owned()).collect() }
     }

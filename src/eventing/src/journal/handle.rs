@@ -1,4 +1,4 @@
-//! The handle of the journal. It sends commands to the writing task.
+//! The handle of the journal. The handle sends commands to the writing task.
 
 use std::io;
 use std::path::Path;
@@ -16,14 +16,14 @@ use super::index::{Queued, Which};
 use super::store::{self, Found, OpenError, Store};
 use super::writer::{WAITING, Writer, run};
 
-/// An event of the journal.
+/// An event that was read from a store.
 #[derive(Clone, Debug)]
 pub(crate) struct Kept {
     pub(crate) event: CloudEvent,
     pub(crate) published: Timestamp,
 }
 
-/// A handle of the journal. Clones share it.
+/// A handle of the journal. Clones share the same journal.
 #[derive(Clone, Debug)]
 pub(crate) struct Journal {
     commands: mpsc::Sender<Command>,
@@ -31,8 +31,8 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// Opens the journal of a directory with a maximum size in bytes. Also returns its writing task, which ends with
-    /// the last handle.
+    /// Opens the journal of a directory with a maximum size in bytes. Also returns its writing task, which ends when
+    /// the last handle is dropped.
     pub(crate) fn open(
         directory: &Path,
         budget: u64,
@@ -50,7 +50,7 @@ impl Journal {
         directory.is_dir()
     }
 
-    /// Stores events for their subscribers. They are on disk when this returns.
+    /// Stores events for their subscribers. The events are on disk when this returns.
     pub(crate) async fn publish(&self, routed: Vec<Routed>) -> Result<(), Refused> {
         self.keep(routed, false).await
     }
@@ -71,7 +71,7 @@ impl Journal {
     /// a killed process repeats only deliveries in progress.
     pub(crate) async fn ended(&self, numbers: Vec<u64>, to: &SubscriberId) {
         let (reply, written) = oneshot::channel();
-        // If the writing task has ended, the process ends soon, and the events are delivered again.
+        // If the writing task has ended, the process will end soon, and the events are delivered again.
         let _ = self.commands.send(Command::Ended { numbers, to: to.clone(), reply }).await;
         let _ = written.await;
     }
@@ -102,7 +102,7 @@ impl Journal {
         tokio::task::spawn_blocking(reading).await.map_err(io::Error::other)?
     }
 
-    /// Returns the next events of a subscriber after this number, oldest first, at most this many.
+    /// Returns the next events of a subscriber after `number`, oldest first, at most `most`.
     pub(crate) fn after(&self, to: &SubscriberId, which: Which, number: u64, most: usize) -> Vec<Queued> {
         self.shared.index.lock().after(to, which, number, most)
     }
@@ -162,12 +162,12 @@ mod tests {
             Self { journal, last: 0, task: tokio::spawn(task) }
         }
 
-        /// Returns all new waiting events as `number name attempts`.
+        /// Returns all new waiting events in the form `number name attempts`.
         fn all(&mut self) -> Vec<String> {
             let mut all = Vec::new();
             for to in self.journal.subscribers() {
                 for which in [Which::Deliverable, Which::Over] {
-                    // Two at a time, as a worker with few free slots takes them.
+                    // Two events are taken at a time, as by a worker with few free slots.
                     let mut from = self.last;
                     loop {
                         let next = self.journal.after(&to, which, from, 2);
@@ -270,7 +270,7 @@ mod tests {
         let opened = Opened::at(room.path(), 10 << 20);
         opened.journal.publish(event(0, "damaged", &["b"])).await.unwrap();
         damage(room.path(), "damaged");
-        // Six times the budget.
+        // The events written here are six times as large as the budget.
         for number in 1..=1000 {
             opened.journal.publish(event(number, &large, &["a"])).await.unwrap();
             opened.journal.ended(vec![number as u64 + 1], &id("a")).await;
@@ -293,7 +293,7 @@ mod tests {
         };
         assert!(matches!(refused, Refused::Share { .. }) && (80..95).contains(&kept), "{kept}: {refused}");
         assert_eq!(opened.all().len(), kept);
-        // One event in ten stays. Remaining events of old segments move, so that the segments can be removed.
+        // Every tenth event stays. Remaining events of old segments move, so that the segments can be removed.
         for number in (1..=kept as u64).filter(|number| number % 10 != 0) {
             opened.journal.ended(vec![number], &id(who(usize::try_from(number).unwrap() - 1))).await;
         }
@@ -319,13 +319,13 @@ mod tests {
             kept += 1;
         }
         opened.all();
-        // Other subscribers get their events. A shared event becomes a dead letter for the slow subscriber.
+        // Other subscribers still receive their events. A shared event becomes a dead letter for the slow subscriber.
         opened.journal.publish(event(1000, &large, &["fast"])).await.unwrap();
         opened.journal.publish(event(1001, &large, &["slow", "fast"])).await.unwrap();
         let over =
             [format!("{} fast 0", kept + 1), format!("{} fast 0", kept + 2), format!("{} slow {OVER}", kept + 2)];
         assert_eq!(opened.all(), over);
-        // A refused event counts as new when it is published again with enough room.
+        // A refused event counts as new when it is published again with enough space.
         let refused = opened.journal.publish(event(1002, &large, &["slow"])).await;
         assert!(matches!(refused, Err(Refused::Share { .. })));
         opened.journal.ended((1..=kept as u64).collect(), &id("slow")).await;

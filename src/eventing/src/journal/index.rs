@@ -1,4 +1,5 @@
-//! The index of events that subscribers wait for, with their places in the journal. Data stays on disk.
+//! The index of events that subscribers wait for, with the positions of their records in the journal. The data of
+//! events stays on disk.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
@@ -18,7 +19,7 @@ pub(crate) struct Queued {
     pub(crate) attempts: u32,
 }
 
-/// The place of a record.
+/// The position of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) segment: u64,
@@ -50,12 +51,12 @@ struct Segment {
 #[derive(Debug, Default)]
 struct Pending {
     held: Held,
-    /// Events to deliver, and events that exceed a share and become dead letters.
+    /// Numbers of events to deliver, and numbers of events that exceed a share and become dead letters.
     numbers: BTreeSet<u64>,
     over: BTreeSet<u64>,
 }
 
-/// Which events of a subscriber are meant.
+/// A group of events of a subscriber.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Which {
     /// Events to deliver.
@@ -71,7 +72,7 @@ pub(super) struct Index {
     segments: BTreeMap<u64, Segment>,
     /// The waiting events of each subscriber.
     waiting: HashMap<SubscriberId, Pending>,
-    /// The waiting events of each namespace; `all` is the sum.
+    /// The waiting events of each namespace; the field `all` is their sum.
     of_namespaces: HashMap<String, Held>,
     all: Held,
 }
@@ -84,7 +85,7 @@ impl Index {
         segment.written = segment.written.max(now);
     }
 
-    /// Adds an event, or moves it to another place.
+    /// Adds an event, or updates its position after its record was moved.
     pub(super) fn insert(&mut self, number: u64, entry: Entry) {
         self.remove(number);
         let length = entry.place.length as u64;
@@ -113,7 +114,7 @@ impl Index {
         }
     }
 
-    /// Removes an event of this many bytes from a subscriber's waiting events.
+    /// Removes an event of this length in bytes from a subscriber's waiting events.
     fn got(&mut self, id: &SubscriberId, number: u64, length: u64) {
         let Some(waiting) = self.waiting.get_mut(id) else { return };
         let one = Held { events: 1, bytes: length };
@@ -132,7 +133,7 @@ impl Index {
         }
     }
 
-    /// Whether a subscriber's share has room for another event, in a journal of this capacity.
+    /// Whether a subscriber's share in a journal of this capacity has space for a further event.
     pub(super) fn has_room(&self, capacity: Held, id: &SubscriberId) -> bool {
         let namespace = self.of_namespaces.get(id.parts().1).copied().unwrap_or_default();
         has_room(capacity, self.waiting(id), namespace, self.all)
@@ -147,7 +148,7 @@ impl Index {
         self.entries.get(&number)
     }
 
-    /// Records that a subscriber needs an event no longer. Returns whether this is new.
+    /// Records that a subscriber no longer needs an event. Returns whether this is new.
     pub(super) fn end(&mut self, number: u64, to: &SubscriberId) -> bool {
         let Some(entry) = self.entries.get_mut(&number) else { return false };
         let (before, length) = (entry.to.len(), entry.place.length as u64);
@@ -175,7 +176,7 @@ impl Index {
         self.waiting.keys()
     }
 
-    /// Returns the next events of a subscriber after this number, oldest first, at most this many.
+    /// Returns the next events of a subscriber after `number`, oldest first, at most `most`.
     pub(super) fn after(&self, to: &SubscriberId, which: Which, number: u64, most: usize) -> Vec<Queued> {
         let Some(pending) = self.waiting.get(to) else { return Vec::new() };
         let numbers = match which {
@@ -196,7 +197,7 @@ impl Index {
         self.entries.len()
     }
 
-    /// Returns the bytes of all segments.
+    /// Returns the total size of all segments in bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.segments.values().map(|segment| segment.bytes).sum()
     }
@@ -206,15 +207,15 @@ impl Index {
         self.entries.keys().next_back().copied().unwrap_or_default()
     }
 
-    /// Returns the oldest segment, unless it is the current one, if it has no waiting events and was last written
-    /// before `since`.
+    /// Returns the oldest segment if it contains no waiting events, was last written before `since`, and is not the
+    /// current segment.
     pub(super) fn removable(&self, current: u64, since: i64) -> Option<u64> {
         let (oldest, segment) = self.segments.first_key_value()?;
         (*oldest != current && segment.live == 0 && segment.written < since).then_some(*oldest)
     }
 
-    /// Returns the oldest segment, unless it is the current one, and its events, if less than half of its bytes are
-    /// needed.
+    /// Returns the oldest segment and its events if less than half of its bytes are needed and it is not the current
+    /// segment.
     pub(super) fn sparse(&self, current: u64) -> Option<(u64, Vec<u64>)> {
         let (oldest, segment) = self.segments.first_key_value()?;
         if *oldest == current || segment.live * 2 >= segment.bytes {
@@ -253,7 +254,7 @@ mod tests {
         let mut index = Index::default();
         index.insert(1, entry(1, &["a", "b"]));
         index.insert(2, entry(1, &["a"]));
-        // The record moves.
+        // The record of the event is moved.
         index.insert(1, entry(2, &["a", "b"]));
         assert_eq!((index.waiting(&id("a")), index.waiting(&id("b"))), (held(2, 20), held(1, 10)));
         assert_eq!((index.of_namespaces["default"], index.all), (held(3, 30), held(3, 30)));

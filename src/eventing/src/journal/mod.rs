@@ -1,15 +1,13 @@
-//! The journal: keeps every accepted event on disk until all of its subscribers have it.
+//! The journal: keeps every accepted event on disk until all of its subscribers have received it.
 //!
-//! Segments are append-only; deliveries are records too. `store` has the files, `handle` the interface, `writer` the
-//! task that writes and syncs batches, `room` removes old segments, `index` lists waiting events, and `recent` detects
-//! duplicates.
+//! Segments are append-only; deliveries are records too. `store` contains the access to files, `handle` the interface,
+//! and `writer` the task that writes and syncs batches; `room` removes old segments, `index` lists waiting events, and
+//! `recent` detects duplicates.
 //!
-//! Invariant: an event is accepted only after it is on disk.
-//! Invariant: an incomplete record at the end of a segment, after a crash, was never accepted.
-//! Invariant: size on disk and number of events are limited. At the limit, events are refused.
-//! Invariant: one subscriber occupies at most a quarter of the journal. Beyond it, an event for others too becomes a
-//! dead letter for this one.
-//! Invariant: one process writes.
+//! Invariant: an event is accepted only after it is on disk. Invariant: an incomplete record at the end of a segment,
+//! after a crash, was never accepted. Invariant: size on disk and number of events are limited. At the limit, events
+//! are refused. Invariant: one subscriber occupies at most a quarter of the journal. Beyond that, an event that is also
+//! for other subscribers becomes a dead letter for this subscriber. Invariant: only one process writes.
 
 mod command;
 #[expect(clippy::disallowed_methods, reason = "it reads the clock and files")]

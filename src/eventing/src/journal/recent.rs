@@ -8,7 +8,7 @@ use super::super::subscriber::SubscriberId;
 
 /// How long an event is remembered, in milliseconds.
 pub(super) const MEMORY: i64 = 5 * 60 * 1000;
-/// Maximum number of remembered pairs of event and subscriber. The oldest are forgotten first. Each takes about 60
+/// Maximum number of remembered pairs of event and subscriber. The oldest are forgotten first. Each pair takes about 60
 /// bytes.
 const MOST: usize = 200_000;
 

@@ -8,16 +8,16 @@ use sha2::{Digest as _, Sha256};
 
 use super::super::cloud_event::CloudEvent;
 
-/// Bytes of length, digest, and length of the head.
+/// Number of bytes for the length, the digest, and the length of the head.
 const FRAME: usize = 4 + 8 + 4;
-/// Maximum bytes of a record. The limit for events is much lower.
+/// Maximum size of a record in bytes. The limit for events is much lower.
 const LONGEST: usize = 1 << 20;
 
 /// The head of a record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "camelCase")]
 pub(super) enum Head {
-    /// An event for these subscribers. A later one with the same number replaces it.
+    /// An event for these subscribers. A later record with the same number replaces this record.
     Event {
         number: u64,
         /// Time of publication in milliseconds since 1970.
@@ -25,7 +25,7 @@ pub(super) enum Head {
         to: Vec<Recipient>,
         attributes: BTreeMap<String, String>,
     },
-    /// A subscriber has the event, or will never get it.
+    /// A subscriber has received the event, or will never receive it.
     Ended { number: u64, to: String },
     /// A delivery failed.
     Tried { number: u64, to: String, attempts: u32 },
@@ -59,7 +59,8 @@ pub(super) fn encode(head: &Head, data: &[u8], into: &mut Vec<u8>) -> Result<(),
     Ok(())
 }
 
-/// Parses the first record of these bytes: head, data and length. Returns `None` if it is incomplete or damaged.
+/// Parses the first record of these bytes: head, data and length. Returns `None` if the record is incomplete or
+/// damaged.
 pub(super) fn decode(bytes: &[u8]) -> Option<(Head, &[u8], usize)> {
     let number = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?) as usize);
     let length = number(0).filter(|length| (4..=LONGEST).contains(length))?;
@@ -73,7 +74,8 @@ pub(super) fn decode(bytes: &[u8]) -> Option<(Head, &[u8], usize)> {
     Some((serde_json::from_slice(head).ok()?, data, 12 + length))
 }
 
-/// Returns the start of the record after a damaged one, from its length; `None` if there is no valid one.
+/// Returns the start of the record after a damaged record, which is determined from the damaged record's length.
+/// Returns `None` if no valid record follows.
 pub(super) fn after_damaged(bytes: &[u8]) -> Option<usize> {
     let length = u32::from_le_bytes(bytes.get(..4)?.try_into().ok()?) as usize;
     let next = 12 + length;

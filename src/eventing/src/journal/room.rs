@@ -1,4 +1,4 @@
-//! Frees space: removes unused segments, and moves the remaining events of an old one.
+//! Frees space: removes unused segments, and moves the remaining events of an old segment.
 
 use std::io;
 
@@ -9,7 +9,7 @@ use super::store;
 use super::writer::Writer;
 
 impl Writer {
-    /// Removes unused segments, and moves the rest of an old segment if space is short.
+    /// Removes unused segments, and moves the remaining events of an old segment if space is short.
     pub(super) fn remove_old(&mut self, now: i64) {
         let is_short = self.shared.index.lock().bytes() > self.budget / 2;
         let since = if is_short { i64::MAX } else { now - MEMORY };
@@ -51,7 +51,7 @@ impl Writer {
             let file = file.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
             let event = match store::read(&file, &entry.place) {
                 Ok(event) => event,
-                // A damaged record would keep its segment and all later ones forever.
+                // Because of a damaged record, its segment and all later segments would be kept forever.
                 Err(error) if error.kind() == io::ErrorKind::InvalidData => {
                     tracing::error!(event = number, "the record of an event is damaged: it is lost");
                     let mut index = self.shared.index.lock();

@@ -13,19 +13,19 @@ use super::index::{Entry, Index, Place};
 use super::recent::{MEMORY, Recent};
 use super::record::{self, Head, Recipient};
 
-/// Size in bytes from which a new segment is started.
+/// Size in bytes from which on a new segment is started.
 const SEGMENT: u64 = 4 << 20;
 const SUFFIX: &str = "segment";
 
-/// Why a journal cannot be opened.
+/// The reason why a journal cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// A file or directory cannot be used.
     #[error("could not open the journal in {}", path.display())]
     Io {
-        /// Path.
+        /// The path.
         path: PathBuf,
-        /// Cause.
+        /// The cause.
         #[source]
         cause: io::Error,
     },
@@ -37,7 +37,7 @@ pub enum OpenError {
     },
 }
 
-/// The files of segments, for reading.
+/// The files of segments, opened for reading.
 pub(super) type Files = HashMap<u64, Arc<File>>;
 
 /// The segment that is being written.
@@ -68,7 +68,7 @@ pub(super) struct Found {
 }
 
 impl Store {
-    /// Opens the journal of a directory and reads it. Creates the directory if needed. `now` is in milliseconds since
+    /// Opens and reads the journal in a directory. Creates the directory if needed. `now` is in milliseconds since
     /// 1970.
     pub(super) fn open(directory: &Path, now: i64) -> Result<Found, OpenError> {
         let failed = |path: &Path| {
@@ -99,13 +99,13 @@ impl Store {
             if read < bytes.len() {
                 tracing::warn!(
                     segment = %path.display(), bytes = bytes.len() - read,
-                    "the end of a segment of the journal is not whole, and is left out"
+                    "the end of a journal segment is incomplete and is skipped"
                 );
             }
             index.wrote(*number, bytes.len() as u64, now);
             files.insert(*number, Arc::new(File::open(&path).map_err(failed(&path))?));
         }
-        // A new segment, so that no record follows an incomplete one.
+        // A new segment is started, so that no record follows an incomplete record.
         let number = numbers.last().map_or(1, |last| last.saturating_add(1));
         let current = Current::create(directory, number).map_err(failed(directory))?;
         files.insert(number, Arc::clone(&current.file));
@@ -124,12 +124,12 @@ impl Store {
         (self.current.number, self.current.length)
     }
 
-    /// Appends bytes. After a failure, none of them are read again.
+    /// Appends bytes. After a failure, none of these bytes are read later.
     pub(super) fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         let written = self.current.file.write_all_at(bytes, self.current.length);
         match written {
             Ok(()) => self.current.length += bytes.len() as u64,
-            // Remaining bytes are overwritten, or form an incomplete record.
+            // Bytes that remain are overwritten, or form an incomplete record.
             Err(_) => self.current.file.set_len(self.current.length)?,
         }
         written
@@ -140,7 +140,7 @@ impl Store {
         self.current.file.sync_data()
     }
 
-    /// Starts another segment if this one is full or broken. Returns its file.
+    /// Starts a new segment if the current segment is full or broken. Returns its file.
     pub(super) fn roll(&mut self, is_broken: bool) -> io::Result<Option<(u64, Arc<File>)>> {
         // An empty segment is reused, because it has no readers. A full disk therefore creates no further files.
         let is_due = self.current.length >= SEGMENT || (is_broken && self.current.length > 0);
@@ -174,8 +174,8 @@ pub(super) fn read(file: &File, place: &Place) -> io::Result<CloudEvent> {
     record::event(&bytes).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the record is damaged"))
 }
 
-/// Reads a segment. Returns the bytes of its records, and how many of these are damaged. A damaged record is followed
-/// by valid ones, unlike an incomplete end.
+/// Reads a segment. Returns the bytes of its records, and how many of these are damaged. Unlike an incomplete end, a
+/// damaged record is followed by valid records.
 fn replay(
     segment: u64,
     bytes: &[u8],

@@ -19,10 +19,10 @@ use super::store::Store;
 
 /// Capacity of the command queue. Further senders wait.
 pub(super) const WAITING: usize = 256;
-/// Maximum number of waiting events. Each takes about 200 bytes of memory.
+/// Maximum number of waiting events. Each event takes about 200 bytes of memory.
 const MOST_EVENTS: usize = 100_000;
-/// Maximum delay before records of deliveries are synced. After a crash of the machine, unsynced ones are delivered
-/// again.
+/// Maximum delay before records of deliveries are synced. After a crash of the machine, events with unsynced records
+/// are delivered again.
 const TICK: Duration = Duration::from_secs(1);
 
 /// The state of the writing task.
@@ -63,7 +63,7 @@ pub(super) async fn run(mut writer: Writer, mut commands: mpsc::Receiver<Command
             }
             writer
         };
-        // The blocking task cannot be cancelled. Its panic ends this task, and with it the process.
+        // The blocking task cannot be cancelled. A panic in it ends this task, and therefore the process.
         match tokio::task::spawn_blocking(working).await {
             Ok(same) => writer = same,
             Err(error) => {
@@ -106,7 +106,7 @@ impl Writer {
             match command {
                 Command::Publish { routed, is_replay, reply } => {
                     let from = (bytes.len(), pending.len());
-                    // At least one subscriber must have room.
+                    // If the shares of all subscribers are used up, the events are refused.
                     let is_over =
                         !routed.is_empty() && routed.iter().flat_map(|one| &one.to).all(|to| self.is_over(to));
                     let to = routed.iter().flat_map(|one| &one.to);
@@ -167,7 +167,7 @@ impl Writer {
             }
         }
         for (reply, kept, _) in replies {
-            // The caller may be gone.
+            // An error is ignored, because the caller may have been dropped.
             let _ = reply.send(kept);
         }
         for reply in ended {
@@ -176,7 +176,7 @@ impl Writer {
         self.remove_old(now);
     }
 
-    /// Adds an event to a batch, for subscribers that do not have it.
+    /// Adds an event to a batch, for subscribers that have not received it yet.
     fn add(
         &mut self,
         Routed { event, to }: Routed,
@@ -193,7 +193,7 @@ impl Writer {
         if to.is_empty() {
             return Ok(());
         }
-        // Subscribers without room get a dead letter.
+        // For subscribers whose share is used up, the event becomes a dead letter.
         let attempts = |id: &SubscriberId| if self.is_over(id) { OVER } else { 0 };
         let to: Vec<(SubscriberId, u32)> =
             to.into_iter().map(|id| (attempts(&id), id)).map(|(n, id)| (id, n)).collect();
@@ -259,7 +259,7 @@ impl Writer {
         }
     }
 
-    /// Starts another segment if needed.
+    /// Starts a new segment if needed.
     fn prepare(&mut self) {
         match self.store.roll(self.is_broken) {
             Ok(Some((number, file))) => {
@@ -267,7 +267,7 @@ impl Writer {
                 self.shared.files.lock().insert(number, file);
             }
             Ok(None) => {}
-            Err(error) => tracing::error!(%error, "the journal could not be continued"),
+            Err(error) => tracing::error!(%error, "could not open the next journal segment"),
         }
     }
 

@@ -1,9 +1,9 @@
-//! Answers a ConversionReview: converts Functions from one version to the other.
+//! Responds to a ConversionReview: converts Functions from one version to the other.
 //!
-//! Invariant: the response depends only on the request, so every valid request can be converted at any time.
-//! Invariant: metadata is returned unchanged, except labels and annotations. The API server accepts changes only there.
-//! Invariant: only one object at a time is parsed, and the response never exceeds its reserved memory. A large list
-//! takes little more than twice its size.
+//! Invariant: the response depends only on the request, so every valid request can be converted at any time. Invariant:
+//! metadata is returned unchanged, except labels and annotations. The API server accepts changes of metadata only
+//! there. Invariant: only one object at a time is parsed, and the response never exceeds its reserved memory. A large
+//! list takes little more than twice its size.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -22,13 +22,13 @@ use mainstay_object::printable;
 pub(super) const MAX_LIST: usize = 24 << 20;
 /// Bounds of a review without its objects.
 const REVIEW: Bounds = Bounds::new(MAX_LIST, MAX_LIST / 2);
-/// Bounds of one object.
+/// Bounds of one object of a review.
 const OBJECT: Bounds = Bounds::new(MAX_LIST, 200_000);
-/// Maximum number of objects. The position of each is kept in memory.
+/// Maximum number of objects. The position of each object is kept in memory.
 const MAX_OBJECTS: usize = 20_000;
 /// Bytes by which an object may grow, in addition to an eighth of the list.
 const GROWTH: usize = 256;
-/// Bytes around the objects of a response.
+/// Size in bytes of a response without its objects.
 const AROUND: usize = 4 << 10;
 const API_VERSION: &str = "apiextensions.k8s.io/v1";
 const TOO_MANY: &str = "the list has more than 20000 objects";
@@ -36,9 +36,9 @@ const TOO_MANY: &str = "the list has more than 20000 objects";
 /// Why a body is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NoReview {
-    /// It is not a ConversionReview of a known version.
+    /// The body is not a ConversionReview of a known version.
     NotAReview,
-    /// It has too many objects.
+    /// The review has too many objects.
     TooMany,
 }
 
@@ -46,7 +46,7 @@ impl NoReview {
     /// Returns the message for the client.
     pub(super) fn text(self) -> &'static str {
         match self {
-            Self::NotAReview => "could not decode body: it is no ConversionReview of apiextensions.k8s.io/v1",
+            Self::NotAReview => "could not decode body: it is not a ConversionReview of apiextensions.k8s.io/v1",
             Self::TooMany => {
                 "the list has more than 20000 objects, or too many values: ask for less at a time (kubectl --chunk-size)"
             }
@@ -72,7 +72,7 @@ struct Request<'a> {
     objects: Objects<'a>,
 }
 
-/// The objects as text, at most [`MAX_OBJECTS`].
+/// The objects as unparsed JSON, at most [`MAX_OBJECTS`].
 #[derive(Default)]
 struct Objects<'a>(Vec<&'a RawValue>);
 
@@ -253,7 +253,7 @@ mod tests {
         assert!(NoReview::TooMany.text().contains(TOO_MANY));
     }
 
-    /// `1e15` takes 18 bytes in the response.
+    /// A number such as `1e15` takes 18 bytes in the response.
     #[test]
     fn objects_that_grow_take_no_more_memory_than_was_set_aside() {
         let numbers = format!("[{}1]", "1e15,".repeat(10_000));

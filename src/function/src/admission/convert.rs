@@ -1,12 +1,12 @@
 //! Converts a Function between its two versions.
 //!
-//! The table [`PATHS`] maps fields that have another place. Fields that only `v1alpha1` has, such as `deps` of code in
-//! Git, have no effect. An annotation keeps them, so that editing one version loses no field of the other.
+//! The table [`PATHS`] maps fields whose path differs. Fields that only `v1alpha1` has, such as `deps` of code in Git,
+//! have no effect. An annotation stores these fields, so that editing one version loses no field of the other.
 //!
 //! Invariant: a round trip returns the same object, except for `null` and empty sections, which have no meaning.
-//! Invariant: the annotation has no effect. If its text is not exactly as this module writes it, it is an ordinary
-//! annotation.
-//! Invariant: everything outside of `spec` is unchanged, and so are values of the wrong type, which the schema refuses.
+//! Invariant: the annotation has no effect. An annotation whose value is not exactly as this module writes it is
+//! treated as an ordinary one. Invariant: everything outside of `spec` is unchanged, and so are values of the wrong
+//! type, which the schema refuses.
 //!
 //! Not here: the API server's reviews (`conversion_review`).
 
@@ -37,7 +37,7 @@ impl Version {
         Self::ALL.into_iter().find(|(_, name)| *name == api_version).map(|(version, _)| version)
     }
 
-    /// Returns its `apiVersion`.
+    /// Returns the `apiVersion` of this version.
     pub fn name(self) -> &'static str {
         match self {
             Self::V1alpha1 => Self::ALL[0].1,
@@ -56,20 +56,20 @@ struct Unsaid {
     /// `deps` of code in Git.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     deps: Option<String>,
-    /// These three fields belong to inline code.
+    /// This field and the next two belong to inline code.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     reference: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     base_dir: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     git_repository: Option<OwnRepository>,
-    /// The annotation of this name that existed before.
+    /// The earlier value of the annotation, if the object already had an annotation of this name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     annotation: Option<String>,
 }
 
 impl Unsaid {
-    /// Reads the annotation of a Function of this form. Returns `None` if its text is not as this module writes it.
+    /// Reads the annotation of a Function of this form. Returns `None` if its value is not as this module writes it.
     fn read(text: &str, form: Form) -> Option<Self> {
         let read: Self = serde_json::from_str(text).ok()?;
         let of_inline =
@@ -116,7 +116,7 @@ fn newer(old: &mut Map<String, Value>, annotation: &mut Annotation<'_>) -> Map<S
     }
     for (_, before, after) in rows(form) {
         let value = take(old, before);
-        // A Git source with an empty name has its own address.
+        // A Git source with an empty name has its own URL.
         if let Some(value) = value.filter(|value| form != Form::Git || *before != ["source"] || value != "") {
             put(&mut moved, after, value);
         }
@@ -202,7 +202,7 @@ fn put(into: &mut Map<String, Value>, path: &[&str], value: Value) {
     }
 }
 
-/// Removes and returns a string. Another value stays, so that the schema refuses it.
+/// Removes and returns a string. A value of a different type stays, so that the schema refuses it.
 fn text(from: &mut Map<String, Value>, field: &str) -> Option<String> {
     let text = from.get(field)?.as_str()?.to_owned();
     from.remove(field);

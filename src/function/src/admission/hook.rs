@@ -52,12 +52,12 @@ impl Hook {
         found.map(|(hook, _, label)| (hook, label))
     }
 
-    /// Whether it is needed only with Functions.
+    /// Whether the webhook is needed only with Functions.
     pub(super) fn is_of_functions(self) -> bool {
         self != Self::ValidateRepository
     }
 
-    /// Returns the webhooks that a webhook configuration or the definition of Function uses.
+    /// Returns the webhooks that a webhook configuration or the CRD of Function uses.
     pub(super) fn configured(live: &Value) -> BTreeSet<Self> {
         let webhooks = live["webhooks"].as_array().into_iter().flatten().map(|webhook| &webhook["clientConfig"]);
         let webhooks = webhooks.filter_map(Self::led_to).filter(|hook| *hook != Self::ConvertFunction);
@@ -72,7 +72,7 @@ impl Hook {
         Self::ALL.into_iter().find(|(_, of, _)| path.ends_with(of)).map(|(hook, ..)| hook)
     }
 
-    /// Decides about a write. Objects of another type are accepted, because their schema validates them.
+    /// Decides about a write. Objects of an unexpected type are accepted, because their schema validates them.
     pub(super) fn verdict(self, review: &Review<'_>, settings: &Settings) -> Result<Verdict, Unreadable> {
         let decided = match self {
             Self::DefaultFunction => review
@@ -86,7 +86,7 @@ impl Hook {
                 let old = review.old_object::<Function>();
                 validate::function(&new, old.as_ref(), review.written_in.as_deref(), settings)
             }),
-            // Conversion has its own reviews.
+            // Conversion uses ConversionReviews, not AdmissionReviews.
             Self::ConvertFunction => None,
             Self::ValidateRepository => review
                 .object::<GitRepository>()?

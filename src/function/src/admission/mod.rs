@@ -1,11 +1,11 @@
 //! Admission webhooks: validate a Function when it is written, with the same messages as its conditions.
 //!
-//! [`Admission`] answers the API server in every replica; [`registration`] manages the certificates; `validate`
+//! [`Admission`] responds to the API server in every replica; [`registration`] manages the certificates; `validate`
 //! decides.
 //!
 //! Invariant: a stopped agent never blocks the cluster. Its webhooks have `failurePolicy: Ignore`, a short timeout and
-//! narrow rules. [`function::resolve`](crate::resolve()) finds problems that they missed.
-//! Invariant: a response depends only on the request and the agent's settings.
+//! narrow rules. [`function::resolve`](crate::resolve()) finds problems that the webhooks missed. Invariant: a response
+//! depends only on the request and the agent's settings.
 //!
 //! Not here: permissions, which RBAC decides.
 

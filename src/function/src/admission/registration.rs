@@ -4,13 +4,11 @@
 //! leader: it creates and renews certificates, and writes `caBundle` into the webhook configurations.
 //!
 //! Invariant: a certificate is served only after its CA has been in `caBundle` of all configurations for
-//! [`Lifetimes::announced`], except the first one.
-//! Invariant: the Secret is updated only if it is unchanged since it was read, so two leaders do not overwrite each
-//! other.
-//! Invariant: without changes, only the watches send requests.
-//! Invariant: reverts of changes by others back off.
-//! Invariant: the definition of Function receives the CA bundle too, if its conversion uses our webhook.
-//! Invariant: only `caBundle` of existing configurations is written. Deleting a configuration disables its webhooks.
+//! [`Lifetimes::announced`], except the first certificate. Invariant: the Secret is updated only if it is unchanged
+//! since it was read, so two leaders do not overwrite each other. Invariant: without changes, only the watches send
+//! requests. Invariant: reverts of changes by other clients back off. Invariant: the CRD of Function receives the CA
+//! bundle too, if its conversion uses Mainstay's webhook. Invariant: only `caBundle` of existing configurations is
+//! written. Deleting a configuration disables its webhooks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -34,9 +32,9 @@ use mainstay_object::failure::{Backoff, chain};
 
 /// Backoff after a failed write.
 const AGAIN: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(300));
-/// Time without changes by others after which the backoff of reverts resets.
+/// Time without changes by other clients after which the backoff of reverts resets.
 const PEACE: Duration = Duration::from_secs(600);
-/// Maximum time between checks. It also covers changes of the clock.
+/// Maximum time between checks. The checks also detect changes of the clock.
 const LOOK_EVERY: Duration = Duration::from_secs(3600);
 
 const GROUP: &str = "admissionregistration.k8s.io/v1";
@@ -59,7 +57,7 @@ fn secrets() -> Arc<Kind> {
     Arc::new(Kind::fixed("v1", "Secret", "secrets", Scope::Namespaced))
 }
 
-/// The objects with a `caBundle` for API servers: both configurations, and the definition of Function.
+/// The objects with a `caBundle` for API servers: both webhook configurations, and the CRD of Function.
 fn readers(with_functions: bool) -> Vec<(Arc<Kind>, &'static str)> {
     let kind = |version, kind, plural| Arc::new(Kind::fixed(version, kind, plural, Scope::Cluster));
     let mut readers =
@@ -130,7 +128,8 @@ pub async fn lead(registration: Registration, cluster: Cluster, stop: Cancellati
         readers: vec![None; count],
         listed: vec![false; count],
     };
-    // The number of consecutive failures, and of reverts, with the time of the last revert.
+    // The number of consecutive failures, the number of reverts with the time of the last one, and whether the last
+    // wait ended with a change.
     let (mut failures, mut put_back, mut was_changed) = (0, (0, Instant::now()), false);
     loop {
         let wait = match leader.advance().await {
@@ -151,7 +150,7 @@ pub async fn lead(registration: Registration, cluster: Cluster, stop: Cancellati
                 AGAIN.delay(failures)
             }
         };
-        // After a failure, events do not cause a retry, because some of them are effects of our own writes.
+        // After a failure, events do not cause a retry, because some events are effects of the agent's own writes.
         let waiting = leader.observe(&mut changes, Instant::now() + wait, failures == 0);
         let Some(changed) = stop.run_until_cancelled(waiting).await else { return };
         was_changed = changed;
@@ -172,7 +171,7 @@ struct Leader<'a> {
     secret: Option<Option<Value>>,
     /// The state of each object of [`readers`].
     readers: Vec<Option<Reader>>,
-    /// Which of them have been listed. The CA bundle is written after all have been.
+    /// Whether each of these objects has been listed. The CA bundle is written after all have been.
     listed: Vec<bool>,
 }
 
@@ -180,7 +179,7 @@ struct Leader<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Reader {
     uid: Value,
-    /// The webhooks by name, with `clientConfig`. The name of a conversion webhook is null.
+    /// The webhooks by name, with `clientConfig`. A conversion webhook has the name null.
     clients: Vec<(Value, Value)>,
 }
 
@@ -189,7 +188,7 @@ impl Reader {
         let uid = live["metadata"]["uid"].clone();
         let webhooks = live["webhooks"].as_array().into_iter().flatten();
         let webhooks = webhooks.map(|one| (one["name"].clone(), one["clientConfig"].clone()));
-        // A conversion by another webhook is left unchanged.
+        // The configuration of a foreign conversion webhook is left unchanged.
         let conversion = Some(&live["spec"]["conversion"]["webhook"]["clientConfig"]).filter(|client| is_ours(client));
         let clients = webhooks.chain(conversion.map(|client| (Value::Null, client.clone()))).collect();
         Self { uid, clients }
@@ -207,7 +206,7 @@ impl Reader {
 }
 
 impl Leader<'_> {
-    /// Processes changes until `deadline`. Returns true if a change ended it earlier.
+    /// Processes changes until `deadline`. Returns true if a change ended the wait earlier.
     async fn observe(
         &mut self,
         changes: &mut (impl Stream<Item = (Option<usize>, Change<()>)> + Unpin),
@@ -216,7 +215,7 @@ impl Leader<'_> {
     ) -> bool {
         loop {
             let Ok(next) = timeout_at(deadline, changes.next()).await else { return false };
-            // Watches do not end.
+            // Watches do not end, so this task has nothing more to wait for.
             let Some((at, change)) = next else { return std::future::pending().await };
             if self.observe_one(at, change) && until_changed {
                 return true;
@@ -274,7 +273,7 @@ impl Leader<'_> {
         }
     }
 
-    /// Writes the Secret if it is still the known version.
+    /// Writes the Secret if its resource version is still the known one.
     async fn store(&mut self, certificates: &Certificates) -> Result<(), Error> {
         let encoded =
             certificates.write().into_iter().map(|(key, value)| (key, BASE64_STANDARD.encode(value.expose())));
@@ -292,7 +291,7 @@ impl Leader<'_> {
         Ok(())
     }
 
-    /// Writes the bundle wherever another one is set. Returns whether there was one.
+    /// Writes the bundle wherever a different bundle is set. Returns whether there was such a place.
     async fn announce(&mut self, bundle: &str) -> Result<bool, Error> {
         let mut has_written = false;
         let bundle = BASE64_STANDARD.encode(bundle);
@@ -304,7 +303,7 @@ impl Leader<'_> {
             let mut body = reader.told(&bundle);
             body["apiVersion"] = (&*kind.api_version()).into();
             body["kind"] = (&*kind.kind).into();
-            // The UID prevents that the apply creates a deleted object again.
+            // The UID prevents the apply from recreating a deleted object.
             body["metadata"] = json!({"name": name, "uid": reader.uid});
             let live = self.cluster.apply(&kind, None, name, &body, Apply::forced(ADMISSION_MANAGER)).await?;
             *reader = Reader::of(&live);
@@ -315,13 +314,14 @@ impl Leader<'_> {
     }
 }
 
-/// Whether a client configuration points to our webhook: by our Service, or by an address with our path.
+/// Whether a client configuration points to Mainstay's webhook: by Mainstay's Service, or by a URL with the path of a
+/// webhook.
 fn is_ours(client: &Value) -> bool {
     let (service, url) = (&client["service"], client["url"].as_str().unwrap_or_default());
     service["name"] == ADMISSION && service["path"] == CONVERT || url.starts_with("https://") && url.ends_with(CONVERT)
 }
 
-/// Returns the data of a Secret without keys that cannot be decoded.
+/// Returns the data of a Secret, without keys whose values cannot be decoded.
 fn data_of(secret: &Value) -> BTreeMap<String, Vec<u8>> {
     let data = secret["data"].as_object().into_iter().flatten();
     data.filter_map(|(key, value)| Some((key.clone(), BASE64_STANDARD.decode(value.as_str()?).ok()?))).collect()

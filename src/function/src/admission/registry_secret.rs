@@ -1,6 +1,6 @@
 //! Fills `.dockerconfigjson` of a registry Secret from its other keys.
 //!
-//! Invariant: only that key is written, and only if it differs. No message contains a value of the Secret.
+//! Invariant: only that key is written, and only if its value differs. No message contains a value of the Secret.
 //!
 //! Not here: the selection of Secrets. The webhook selects by the label `serverless.kyma-project.io/remote-registry`.
 
@@ -38,7 +38,7 @@ struct Metadata {
 
 const DOCKER_CONFIG: &str = ".dockerconfigjson";
 
-/// Completes a Secret.
+/// Completes a registry Secret.
 pub(super) fn secret(secret: &RegistrySecret) -> Verdict {
     if secret.metadata.deletion_timestamp.is_some() {
         return Verdict::Allowed;
@@ -64,7 +64,7 @@ pub(super) fn secret(secret: &RegistrySecret) -> Verdict {
 }
 
 /// Explains how a new Secret replaces an existing copy of the same name. The cluster is not read, so the warning is
-/// given for every Secret with such a name. The API server refuses the Secret if the copy exists.
+/// given for every new Secret with such a name. If the copy exists, the API server itself refuses the Secret.
 pub(super) fn explain_copy(secret: &RegistrySecret, settings: &Settings) -> Verdict {
     let Metadata { name, namespace, .. } = &secret.metadata;
     if !settings.secrets().contains(&&**name) {

@@ -1,8 +1,8 @@
 //! Parses an AdmissionReview and builds its response.
 //!
-//! Invariant: parsing takes memory in proportion to the size of the body. Objects stay text until a caller asks for a
-//! type, and an object beyond [`OBJECT`] is an error.
-//! Invariant: a response contains only the uid and version of the request, and the text of the decision.
+//! Invariant: parsing takes memory in proportion to the size of the body. Objects stay unparsed until a caller asks for
+//! a type, and an object beyond [`OBJECT`] is an error. Invariant: a response contains only the uid and version of the
+//! request, and the message of the decision.
 
 use bounded_json::{Bounds, Unreadable as OutOfBounds};
 use serde::Deserialize;
@@ -14,11 +14,11 @@ use mainstay_api::conditions::cut;
 
 /// Bounds of a review without its objects.
 const REVIEW: Bounds = Bounds::new(usize::MAX, 2 << 20);
-/// Bounds of an object.
+/// Bounds of an object in a review.
 const OBJECT: Bounds = Bounds::new(usize::MAX, 60_000);
-/// Maximum bytes of a uid. The API server's have 36.
+/// Maximum length of a UID in bytes. The UIDs of the API server have 36.
 pub(super) const MAX_UID: usize = 128;
-/// Maximum bytes of the text of a denial.
+/// Maximum length of the message of a denial in bytes.
 const MAX_TEXT: usize = 32 << 10;
 
 /// The needed fields of an AdmissionReview.
@@ -37,11 +37,11 @@ pub(super) struct Review<'a> {
 /// Why a body is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unreadable {
-    /// It is not an AdmissionReview of a known version.
+    /// The body is not an AdmissionReview of a known version.
     NotAReview,
-    /// It contains no object.
+    /// The review contains no object.
     NoObject,
-    /// Its object has too many values, or is nested too deeply.
+    /// The object has too many values, or is nested too deeply.
     TooManyValues,
 }
 
@@ -49,7 +49,7 @@ impl Unreadable {
     /// Returns the message for the client.
     pub(super) fn text(self) -> &'static str {
         match self {
-            Self::NotAReview => "could not decode body: it is no AdmissionReview of admission.k8s.io/v1 or v1beta1",
+            Self::NotAReview => "could not decode body: it is not an AdmissionReview of admission.k8s.io/v1 or v1beta1",
             Self::NoObject => "could not decode body: request.object is missing",
             Self::TooManyValues => "the object has more values, or is nested deeper, than is looked at",
         }
@@ -69,7 +69,7 @@ pub(super) enum Verdict {
     Denied {
         /// HTTP status code for the client.
         code: u16,
-        /// The message.
+        /// The message for the client.
         text: String,
     },
 }
@@ -124,7 +124,7 @@ impl<'a> Review<'a> {
         })
     }
 
-    /// Returns the object; `None` if it is not of this type, since the schema refuses it.
+    /// Returns the object; `None` if the object is not of this type. The schema refuses such an object.
     pub(super) fn object<T: DeserializeOwned>(&self) -> Result<Option<T>, Unreadable> {
         let object = self.object.ok_or(Unreadable::NoObject)?;
         match OBJECT.read(object.get().as_bytes()) {

@@ -1,12 +1,10 @@
 //! Serves the webhooks over HTTPS.
 //!
-//! Invariant: every replica answers, leader or not, from the request and the settings alone. No request goes to the
-//! cluster.
-//! Invariant: all bodies together take at most [`ROOM`] bytes, plus one converted list of at most [`MAX_LIST`]. One
-//! request is validated at a time. A request that waits longer than [`PATIENCE`] fails. The API server then accepts the
-//! write (`failurePolicy: Ignore`), and the reconcile validates it.
-//! Invariant: contents of requests are not logged.
-//! Invariant: a path without a configured webhook returns 404 before its body is read.
+//! Invariant: every replica, leader or not, responds to requests from the request and the settings alone. No request
+//! goes to the cluster. Invariant: all bodies together take at most [`ROOM`] bytes, plus one converted list of at most
+//! [`MAX_LIST`]. One request is validated at a time. A request that waits longer than [`PATIENCE`] fails. The API
+//! server then accepts the write (`failurePolicy: Ignore`), and the reconcile validates it. Invariant: contents of
+//! requests are not logged. Invariant: a path without a configured webhook returns 404 before its body is read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -33,7 +31,7 @@ use mainstay_cluster::listener::{self, Limits};
 use mainstay_cluster::{ServedCertificate, body};
 use mainstay_object::failure::caught_now;
 
-/// Maximum bytes of a body: two objects of etcd's maximum size, with room for escapes.
+/// Maximum bytes of a body: two objects of etcd's maximum size, with space for escapes.
 const MAX_BODY: usize = 4 << 20;
 /// Maximum bytes of all other bodies together.
 const ROOM: usize = 8 << 20;
@@ -51,7 +49,7 @@ const LIMITS: Limits = Limits {
     idle: None,
 };
 
-/// The state of the webhooks.
+/// The webhooks, and what they need to respond to requests.
 #[derive(Debug)]
 pub struct Admission {
     /// The operator's settings, once they are known.
@@ -83,8 +81,8 @@ pub struct Count {
 struct Failed(StatusCode, &'static str);
 
 impl Admission {
-    /// Returns webhooks that serve only after a certificate, settings and a configuration are set. With `authorities`,
-    /// only clients with a certificate of these CAs are served.
+    /// Returns webhooks that respond only after a certificate, settings and a configuration are set. With
+    /// `authorities`, only clients with a certificate of these CAs are served.
     pub fn new(authorities: Option<Arc<RootCertStore>>) -> Self {
         Self {
             settings: RwLock::default(),
@@ -177,10 +175,14 @@ impl Admission {
         let body = read.map_err(|_| slow)?;
         let judging = timeout(PATIENCE, self.judging.acquire()).await;
         let _judging = judging.map_err(|_| busy)?.map_err(|_| busy)?;
-        // A panic fails this request only. It is not returned as a denial.
+        // A panic fails only this request. The panic is not reported as a denial.
         let judged = caught_now(|| self.verdict(hook, &body));
         judged.unwrap_or_else(|panicked| {
-            tracing::error!(reason = "InternalError", why = panicked.to_string(), "a write was not judged");
+            tracing::error!(
+                reason = "InternalError",
+                why = panicked.to_string(),
+                "an admission review was not evaluated"
+            );
             Err(Failed(StatusCode::INTERNAL_SERVER_ERROR, "InternalError"))
         })
     }

@@ -53,7 +53,7 @@ fn owned(mut object: Value) -> Value {
     object
 }
 
-/// Returns a later state of a defaulted object: `spec` is applied now, the rest stays.
+/// Returns a later state of a defaulted object: `spec` is applied now, the other fields stay.
 fn applied_again(live: &Value, spec: Value, labels: Value) -> Value {
     let mut object = owned(function(spec, labels));
     let managed = object["metadata"]["managedFields"].clone();
@@ -84,7 +84,7 @@ fn pods(object: &Value) -> String {
     )
 }
 
-/// The examples of Kyma's documentation, with our default runtime.
+/// The examples of Kyma's documentation, with Mainstay's default runtime.
 #[test]
 fn defaults_are_those_of_kyma() {
     let build = "200m/200Mi 1100m/1100Mi";
@@ -134,10 +134,10 @@ fn a_default_follows_what_it_was_chosen_for_and_nothing_else() {
     let label = "serverless.kyma-project.io/function-resources-preset";
     let live = defaulted(&owned(function(json!({"source": "x"}), json!({}))), None);
     let build = "200m/200Mi 1100m/1100Mi";
-    // Another preset.
+    // A different preset is chosen.
     let large = applied_again(&live, json!({"source": "x"}), json!({label: "L"}));
     assert_eq!(pods(&defaulted(&large, Some(&live))), format!("nodejs22 1-1 100m/128Mi 200m/256Mi | {build}"));
-    // A limit below the defaulted request.
+    // The limit is below the defaulted request.
     let low = json!({"source": "x", "resources": {"limits": {"memory": "60Mi"}}});
     let low = defaulted(&applied_again(&live, low, json!({})), Some(&live));
     assert_eq!(pods(&low), format!("nodejs22 1-1 50m/60Mi 100m/60Mi | {build}"));
@@ -169,7 +169,7 @@ fn the_runtime_that_a_function_was_built_with_is_its_default() {
 fn an_update_that_asks_for_nothing_else_is_not_judged() {
     let settings = settings();
     let judge = |new: &Value, old: &Value| validate::function(&read(new), Some(&read(old)), None, &settings);
-    // Without field managers, as in an old release.
+    // The object has no field managers, as after a write by an old release.
     let old = function(json!({"source": " "}), json!({}));
     let mut new = defaulted(&old, Some(&old));
     new["metadata"]["labels"] = json!({"team": "a"});
@@ -184,7 +184,7 @@ fn an_update_that_asks_for_nothing_else_is_not_judged() {
     assert_eq!(judge(&new, &old), Verdict::Allowed);
 }
 
-/// Managed fields of `v1alpha2` have that version's paths.
+/// Managed fields of `v1alpha2` use the paths of that version.
 #[test]
 fn an_update_in_the_other_version_is_judged() {
     let written = |min: i64| {
@@ -201,7 +201,7 @@ fn an_update_in_the_other_version_is_judged() {
     };
     let judged = validate::function(&read(&written(5)), Some(&read(&written(1))), None, &settings());
     assert!(matches!(judged, Verdict::Denied { .. }), "{judged:?}");
-    // A value from the user stays when another preset is chosen.
+    // A value from the user stays when a different preset is chosen.
     let mut labelled = written(1);
     labelled["metadata"]["labels"] = json!({"serverless.kyma-project.io/function-resources-preset": "XL", "serverless.kyma-project.io/replicas-preset": "XL"});
     let complete = defaulted(&labelled, Some(&written(1)));

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::usage::Usage;
 
-/// Maximum number of usages of one Function. Each needs a watch of a Secret, and its variables are in every pod.
+/// Maximum number of usages of one Function. Each usage needs a watch of a Secret, and its variables are in every pod.
 pub(super) const MAX_USAGES: usize = 32;
 
 /// Namespace and name.
@@ -33,18 +33,18 @@ impl Bound {
 /// Whether a Function accepts a [`Bound`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Taken {
-    /// Its pods get the Secret.
+    /// The Function's pods get the Secret.
     Bound,
-    /// Its code must not read the Secret, for this reason.
+    /// The Function's code must not read the Secret, for this reason.
     Refused(String),
 }
 
 /// A known Function.
 #[derive(Debug, Default)]
 pub(super) struct Function {
-    /// The bindings that it read last.
+    /// The bindings that the Function's task read last.
     pub(super) bound: Vec<Bound>,
     pub(super) taken: Vec<(Bound, Taken)>,
-    /// UIDs of usages from its labels, which another controller sets.
+    /// UIDs of usages from the Function's labels, which another controller sets.
     pub(super) labels: HashSet<String>,
 }

@@ -24,7 +24,7 @@ pub struct Bindings {
     state: Mutex<State>,
     /// Whether the bindings are known.
     known: watch::Sender<bool>,
-    /// Notifies of usages to reconcile.
+    /// Fires when there are usages to reconcile.
     pub(super) changed: Notify,
 }
 
@@ -83,17 +83,18 @@ impl Bindings {
         self.state.lock().known.kind()
     }
 
-    /// Sets whether a definition exists. `kind` is the kind of usages, if it is served.
+    /// Sets whether a CRD exists. `kind` is the kind of usages, if it is served.
     pub(super) fn set_defined(&self, defined: Defined, is_there: bool, kind: Option<Arc<Kind>>) {
         self.change(|state| state.known.set_defined(defined, is_there, kind));
     }
 
-    /// Ends a list: removes the objects that it lacks.
+    /// Completes a list: removes the objects that the list lacks.
     pub(super) fn complete(&self, watched: Watched, list: &List<Name>) {
         self.change(|state| state.known.complete(watched, list));
     }
 
-    /// Records that the agent lacks the permission to list a kind. Functions continue without its bindings.
+    /// Records that the agent lacks the permission to list a kind. Functions continue without the bindings of that
+    /// kind.
     pub(super) fn denied(&self, watched: Watched) {
         let state = self.state.lock();
         if !state.known.listed.is_complete(watched) {
@@ -106,7 +107,7 @@ impl Bindings {
         self.change(|state| state.known.see(watched, live, is_there));
     }
 
-    /// Takes the usages to reconcile.
+    /// Returns the usages to reconcile, and removes them from the state.
     pub(super) fn take_dirty(&self) -> BTreeSet<Name> {
         self.state.lock().known.take_dirty()
     }

@@ -25,11 +25,11 @@ pub(super) struct Facts {
 /// The decision about a usage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Decision {
-    /// Another controller serves it.
+    /// Another controller serves the usage.
     LeftAlone,
-    /// It is left to another controller until then.
+    /// The usage is left to another controller until this time.
     LeftUntil(Timestamp),
-    /// It cannot be used.
+    /// The usage cannot be used.
     Fails(Failure),
     /// The Function gets the keys of this Secret.
     Binds(String),
@@ -43,7 +43,7 @@ pub(super) struct Failure {
 }
 
 impl Failure {
-    /// The binding does not exist.
+    /// Returns the failure for a binding that does not exist.
     pub(super) fn no_binding(namespace: &str, name: &str) -> Self {
         let detail = format!(
             "while getting ServiceBinding \"{name}\" from namespace \"{namespace}\": \
@@ -52,7 +52,7 @@ impl Failure {
         Self { reason: "ServiceBindingGetError", detail }
     }
 
-    /// The Function does not exist.
+    /// Returns the failure for a Function that does not exist.
     pub(super) fn no_function(name: &str) -> Self {
         let detail = format!(
             "while ensuring proper labels on kind {FUNCTIONS}: functions.serverless.kyma-project.io \"{name}\" not found"
@@ -60,12 +60,12 @@ impl Failure {
         Self { reason: "EnsureLabelsAppliedError", detail }
     }
 
-    /// The pods must not have the Secret.
+    /// Returns the failure for a Secret that the pods must not have.
     pub(super) fn refused(why: impl Into<String>) -> Self {
         Self { reason: "PodPresetUpsertError", detail: why.into() }
     }
 
-    /// The binding could not be made the usage's owner.
+    /// Returns the failure for a binding that could not be made the usage's owner.
     pub(super) fn no_owner(why: impl Into<String>) -> Self {
         Self { reason: "AddOwnerReferenceError", detail: why.into() }
     }

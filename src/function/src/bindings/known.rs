@@ -1,7 +1,7 @@
 //! The known usages, bindings and Functions, and the effects of a change on each other.
 //!
-//! Invariant: a Function receives no bindings until all needed objects are listed.
-//! Invariant: a Function is notified only if its bindings differ from the last ones that it read.
+//! Invariant: a Function receives no bindings until all needed objects are listed. Invariant: a Function is notified
+//! only if its bindings differ from those that it read last.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub(super) struct Known {
     dirty: BTreeSet<Name>,
     /// Functions whose bindings may have changed.
     woken: BTreeSet<Name>,
-    /// When a usage was last reconciled.
+    /// The time of the last reconcile of a usage.
     now: Timestamp,
 }
 
@@ -47,7 +47,8 @@ impl Known {
         self.look_at_users(function);
     }
 
-    /// Returns the bindings of a Function, by the names of their usages. `labels` are the usage UIDs in its labels.
+    /// Returns the bindings of a Function, by the names of their usages. `labels` are the usage UIDs in the Function's
+    /// labels.
     pub(super) fn of(&mut self, key: &Name, labels: HashSet<String>) -> Vec<Bound> {
         let was_elsewhere = self.is_elsewhere(&key.0);
         if let Some(function) = self.functions.get_mut(key) {
@@ -75,7 +76,7 @@ impl Known {
         self.kind.clone()
     }
 
-    /// Sets whether a definition exists. `kind` is the kind of usages, if it is served.
+    /// Sets whether a CRD exists. `kind` is the kind of usages, if it is served.
     pub(super) fn set_defined(&mut self, defined: Defined, is_there: bool, kind: Option<Arc<Kind>>) {
         if defined == Defined::Usages {
             self.kind = kind;
@@ -93,7 +94,7 @@ impl Known {
         self.everything_may_be_other();
     }
 
-    /// Ends a list: removes the objects that it lacks.
+    /// Completes a list: removes the objects that the list lacks.
     pub(super) fn complete(&mut self, watched: Watched, list: &List<Name>) {
         match watched {
             Watched::Usages => {
@@ -130,12 +131,12 @@ impl Known {
         !self.dirty.is_empty()
     }
 
-    /// Takes the usages to reconcile.
+    /// Returns the usages to reconcile, and removes them from the state.
     pub(super) fn take_dirty(&mut self) -> BTreeSet<Name> {
         std::mem::take(&mut self.dirty)
     }
 
-    /// Takes the Functions whose bindings changed.
+    /// Returns the Functions whose bindings changed, and removes them from the state.
     pub(super) fn take_woken(&mut self) -> BTreeSet<Name> {
         std::mem::take(&mut self.woken)
     }
@@ -184,7 +185,7 @@ impl Known {
         }
     }
 
-    /// Reconciles the usages of a Function again, without notifying the Function.
+    /// Schedules a reconcile of the usages of a Function, without notifying the Function.
     fn look_at_users(&mut self, function: &Name) {
         let of_function = self.in_namespace(&function.0).filter(|(_, usage)| usage.user == function.1);
         let names: Vec<Name> = of_function.map(|(name, _)| name.clone()).collect();
@@ -195,7 +196,7 @@ impl Known {
         self.look_at(namespace, |_| true);
     }
 
-    /// Reconciles usages of a namespace again, and notifies their Functions.
+    /// Schedules a reconcile of matching usages of a namespace, and notifies their Functions.
     fn look_at(&mut self, namespace: &str, which: impl Fn(&Usage) -> bool) {
         let all = self.in_namespace(namespace).filter(|(_, usage)| which(usage));
         let (names, users): (Vec<Name>, BTreeSet<String>) =

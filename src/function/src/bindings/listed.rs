@@ -12,17 +12,17 @@ pub(super) enum Watched {
     Bindings,
 }
 
-/// The kind of a definition.
+/// A kind whose CRD is watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Defined {
     Usages,
     Bindings,
-    /// Other controllers of usages need PodPresets.
+    /// PodPresets, which other controllers of usages need.
     PodPresets,
 }
 
 impl Defined {
-    /// Returns the name of the definition.
+    /// Returns the name of the CRD.
     pub(super) const fn definition(self) -> &'static str {
         match self {
             Self::Usages => USAGE_DEFINITION,
@@ -35,7 +35,7 @@ impl Defined {
 /// The state of all lists.
 #[derive(Debug, Default)]
 pub(super) struct Listed {
-    /// Which kinds are defined, as far as known.
+    /// Whether each kind is defined, as far as known.
     defined: HashMap<Defined, bool>,
     /// Lists that have been complete once.
     complete: HashSet<Watched>,

@@ -1,13 +1,13 @@
 //! Service bindings: ServiceBindingUsages bind Secrets to Functions, and their status reports the result.
 //!
-//! [`Bindings`] holds the usages and bindings of the cluster. [`watch`] feeds it, and [`run`] writes owner references
-//! and statuses. The task of a Function reads [`Bindings::of`] and reports with [`Bindings::taken`]. `usage` parses the
-//! objects, `known` and `listed` keep them, `decide` decides about a usage, and `task` holds the resulting work.
+//! [`Bindings`] holds the usages and bindings of the cluster. [`watch`] feeds this state, and [`run`] writes owner
+//! references and statuses. The task of a Function reads [`Bindings::of`] and reports with [`Bindings::taken`]. `usage`
+//! parses the objects, `known` and `listed` keep them, `decide` decides about a usage, and `task` holds the resulting
+//! work.
 //!
-//! Invariant: without the definition of ServiceBindingUsage, only that definition is watched. Without changes, no
-//! requests are sent.
-//! Invariant: if another controller serves a usage, all usages of its namespace are left to that controller.
-//! Invariant: a binding stays until it is known to be gone, so the start of an agent changes no pod.
+//! Invariant: without the CRD of ServiceBindingUsage, only that CRD is watched. Without changes, no requests are sent.
+//! Invariant: if another controller serves a usage, all usages of its namespace are left to that controller. Invariant:
+//! a binding stays in use until it is known to be deleted, so the start of an agent changes no pod.
 //!
 //! Not here: creating bindings and their Secrets, which the service catalog does, and reading Secrets.
 

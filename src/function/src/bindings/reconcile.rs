@@ -1,4 +1,4 @@
-//! Writes the results of usages: the status, and the binding as the owner.
+//! Writes the results of usages: the status, and the owner reference to the binding.
 //!
 //! Invariant: failures back off. A change triggers a retry, but at most every few seconds.
 
@@ -35,9 +35,9 @@ pub async fn run(bindings: Arc<Bindings>, cluster: Cluster, stop: CancellationTo
 struct Running {
     bindings: Arc<Bindings>,
     cluster: Cluster,
-    /// Number of consecutive failures, and the time of the last one.
+    /// Number of consecutive failures of each usage, and the time of the last failure.
     failures: HashMap<Name, (u32, Instant)>,
-    /// When to reconcile again.
+    /// When to reconcile a usage again.
     due: HashMap<Name, Instant>,
 }
 
@@ -90,7 +90,7 @@ impl Running {
         }
     }
 
-    /// Whether a changed usage can be reconciled now. Otherwise schedules it.
+    /// Whether a changed usage can be reconciled now. Otherwise schedules the reconcile.
     fn is_ripe(&mut self, name: &Name, now: Instant) -> bool {
         let Some(soon) = self.failures.get(name).map(|(_, last)| *last + LEAST).filter(|soon| *soon > now) else {
             return true;
@@ -119,7 +119,7 @@ impl Running {
             }
             Task::Fail(usage, failure) => self.report(name, &usage, Err(&failure)).await?,
             Task::Find(usage, function) => {
-                // The Function's task may not have started yet.
+                // The Function may exist although its task has not started yet.
                 let functions = Kind::custom("serverless.kyma-project.io", "v1alpha1", "Function", "functions", true);
                 if self.cluster.get_metadata(&functions, Some(&name.0), &function).await?.is_none() {
                     self.report(name, &usage, Err(&Failure::no_function(&function))).await?;

@@ -6,14 +6,14 @@ use serde_json::{Value, json};
 use super::decide::Failure;
 use super::usage::{Said, Usage};
 
-/// Returns the number of attempts and the detail of a message.
+/// Returns the number of attempts and the detail from a message.
 fn parts(message: &str) -> Option<(u64, &str)> {
     let (number, detail) = message.strip_prefix("Process error during ")?.split_once(" attempt; ")?;
     Some((number.parse().ok()?, detail))
 }
 
-/// Returns the status after an attempt; `None` if it is unchanged. An attempt counts if its failure differs from the
-/// last one.
+/// Returns the status after an attempt; `None` if it is unchanged. The number of attempts increases if the failure
+/// differs from the last one.
 pub(super) fn after(usage: &Usage, outcome: Result<(), &Failure>, now: Timestamp) -> Option<Value> {
     let said = usage.said.as_ref();
     let attempts = said.and_then(|said| parts(&said.message));

@@ -1,4 +1,4 @@
-//! The work for a usage. It follows from the decision and from whether its Function accepted the binding.
+//! The work for a usage. The work follows from the decision and from whether its Function accepted the binding.
 
 use jiff::Timestamp;
 
@@ -11,17 +11,18 @@ use super::usage::{Binding, Usage};
 pub(super) enum Task {
     /// None for now.
     Nothing,
-    /// Reconcile it again at this time.
+    /// Reconcile the usage again at this time.
     Wait(Timestamp),
-    /// Report that it cannot be used.
+    /// Report that the usage cannot be used.
     Fail(Usage, Failure),
     /// Check whether this Function exists.
     Find(Usage, String),
-    /// Set this binding as its owner, and report that it is in use.
+    /// Set this binding as the owner of the usage, and report that the usage is in use.
     Succeed(Usage, String),
 }
 
-/// Returns the work for a usage of this name. `function` is the known Function that uses it, and `binding` its binding.
+/// Returns the work for a usage of this name. `function` is the Function that the usage refers to, if known, and
+/// `binding` the usage's binding.
 pub(super) fn task(
     key: &Name,
     usage: Usage,

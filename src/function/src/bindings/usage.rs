@@ -20,13 +20,13 @@ pub(super) struct Usage {
     pub(super) kind: String,
     /// Name of the object that uses the binding.
     pub(super) user: String,
-    /// Prefix of each key of the Secret.
+    /// Prefix of the environment variable for each key of the Secret.
     pub(super) prefix: String,
-    /// UIDs of its owners.
+    /// UIDs of the usage's owners.
     pub(super) owners: Vec<String>,
-    /// Its condition `Ready`.
+    /// The usage's condition `Ready`.
     pub(super) said: Option<Said>,
-    /// Whether another controller wrote its status.
+    /// Whether another controller wrote the usage's status.
     pub(super) is_foreign: bool,
 }
 
@@ -43,15 +43,15 @@ pub(super) struct Said {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Binding {
     pub(super) uid: String,
-    /// Name of its Secret.
+    /// Name of the binding's Secret.
     pub(super) secret: String,
     pub(super) is_ready: bool,
-    /// Whether the broker is still working on it.
+    /// Whether the broker is still working on the binding.
     pub(super) is_busy: bool,
     pub(super) is_terminating: bool,
 }
 
-/// Maximum characters of a text. Names are shorter, so a cut text is never a name.
+/// Maximum length of a string in characters. Names are shorter, so a cut string is never a name.
 const MOST: usize = 1024;
 /// Maximum number of owners that are read.
 const MOST_OWNERS: usize = 64;
@@ -94,13 +94,13 @@ impl Usage {
         }
     }
 
-    /// Whether it was reported as in use.
+    /// Whether the usage was reported as in use.
     pub(super) fn is_true(&self) -> bool {
         self.said.as_ref().is_some_and(|said| said.status == "True")
     }
 }
 
-/// Whether another controller wrote a status. An apply by a user or a GitSync may contain a status too.
+/// Whether another controller wrote the status. An apply by a user or a GitSync may contain a status too.
 fn status_is_foreign(live: &Value) -> bool {
     let managers = live.pointer("/metadata/managedFields").and_then(Value::as_array).into_iter().flatten();
     let mut of_status = managers.filter(|entry| !entry["fieldsV1"]["f:status"].is_null());

@@ -1,4 +1,4 @@
-//! Watches usages and bindings while their definitions exist.
+//! Watches usages and bindings while their CRDs exist.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -39,11 +39,11 @@ struct Watching {
     cluster: Cluster,
     definitions: Arc<Kind>,
     watches: Watches,
-    /// Ends the watch of a served kind.
+    /// Stops the watches of a defined kind.
     of_kinds: HashMap<Defined, CancellationToken>,
-    /// The lists being read.
+    /// The lists that are being read.
     shown: HashMap<Watched, Shown<Name>>,
-    /// Whether the other definitions are watched. They are watched only once usages are defined.
+    /// Whether the other CRDs are watched. They are watched only once the CRD of usages exists.
     follows_others: bool,
 }
 
@@ -68,7 +68,7 @@ impl Watching {
                     self.bindings.complete(watched, &list);
                 }
                 Some(Delta::Failed(error)) => self.fail(watched, &error),
-                // The object cannot be parsed, so its last state stays.
+                // The object cannot be parsed, so its last known state stays.
                 Some(Delta::Unreadable(..) | Delta::Resumed) | None => {}
             }
         }
@@ -80,7 +80,7 @@ impl Watching {
     }
 
     fn fail(&self, watched: Watched, error: &Error) {
-        // Other failures are temporary: a kind is not served immediately after its definition is created.
+        // Other failures are temporary: a kind is not served immediately after its CRD is created.
         if error.class() == Class::Denied {
             let why = chain(error);
             tracing::warn!(why, "service bindings are not followed; apply manifests/bindings for them");
@@ -88,7 +88,7 @@ impl Watching {
         }
     }
 
-    /// Watches the objects of a new definition, or ends their watch.
+    /// Watches the objects of a new CRD, or stops their watch after the CRD is deleted.
     fn set_defined(&mut self, defined: Defined, definition: Option<&Value>) {
         let watched = match defined {
             Defined::Usages => {
@@ -122,7 +122,7 @@ impl Watching {
     }
 }
 
-/// Returns the kind that a definition serves in this version.
+/// Returns the kind that a CRD serves in this version; `None` if the CRD does not serve it.
 fn served(api_version: &str, kind: &str, definition: &Value) -> Option<Arc<Kind>> {
     let (group, name) = api_version.split_once('/')?;
     let versions = definition["spec"]["versions"].as_array()?;

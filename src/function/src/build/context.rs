@@ -8,10 +8,11 @@
 //! ```
 //!
 //! The command that installs contains the digest of its inputs, so Kaniko's cache identifies dependencies by their
-//! inputs. It reads the inputs and the configuration of package registries from mounts, which are not part of a layer.
+//! inputs. The command reads the inputs and the configuration of package registries from mounts, which are not part of
+//! a layer.
 //!
-//! Invariant: the only text from the user in the Dockerfile is the base image's name, which contains no whitespace.
-//! Invariant: the image has the layout, the user and the environment of images that `push` builds.
+//! Invariant: the only user input in the Dockerfile is the base image's name, which contains no whitespace. Invariant:
+//! the image has the layout, the user and the environment of images that `push` builds.
 
 use std::fs;
 use std::io;
@@ -30,7 +31,8 @@ const EMPTY: &str = "empty";
 /// The entries of the workspace that `write` creates.
 pub(super) const NAMES: [&str; 4] = [DOCKERFILE, CHECK, SERVER, EMPTY];
 
-/// Writes the build context. `dependencies` is the digest of their inputs; empty without dependencies.
+/// Writes the build context. `dependencies` is the digest of the inputs of the dependencies; empty without
+/// dependencies.
 pub(super) fn write(
     workspace: &Path,
     runtime: &Runtime,
@@ -61,7 +63,8 @@ fn is_no_name(c: char) -> bool {
 fn dockerfile(runtime: &Runtime, base: &str, dependencies: &str) -> String {
     let install = match dependencies {
         "" => String::new(),
-        // As a build argument, the directory for caches of package managers does not become part of the image.
+        // The home directory is a build argument, so that caches of package managers in it do not become part of the
+        // image.
         digest => {
             format!("ARG HOME=/tmp\nRUN DEPENDENCIES={digest} MAINSTAY_DEPS={CODE_DIR} sh /workspace/install.sh\n")
         }
@@ -91,7 +94,7 @@ fn create(path: &Path) -> Result<(), Error> {
     fs::create_dir_all(path).map_err(|cause| Error::Write { path: path.to_owned(), cause })
 }
 
-/// Copies a directory with its links, and with the file modes of our own layers.
+/// Copies a directory with its links, and with the file modes of layers that Mainstay's own builder writes.
 fn copy(from: &Path, to: &Path) -> Result<(), Error> {
     let unread = |cause| Error::Read { path: from.to_owned(), cause };
     create(to)?;

@@ -1,4 +1,5 @@
-//! The container `fetch`. It writes the files of a Function's image and a script that installs the dependencies.
+//! The container `fetch`. The container writes the files of a Function's image and a script that installs the
+//! dependencies.
 //!
 //! ```text
 //!     <workspace>/begun          empty; its age is the duration of the build so far
@@ -11,9 +12,8 @@
 //!
 //! For Kaniko, the workspace is the build context ([`super::context`]), and Kaniko runs the script.
 //!
-//! Invariant: no file is written outside of the workspace, and no link in `src` leads out of it.
-//! Invariant: no credential is written to a file.
-//! Not here: running anything from the source.
+//! Invariant: no file is written outside of the workspace, and no link in `src` points outside of `src`. Invariant: no
+//! credential is written to a file. Not here: running anything from the source.
 
 use std::fs;
 use std::io;
@@ -40,9 +40,9 @@ pub(crate) const SRC: &str = "src";
 pub const DEPS: &str = "deps";
 /// File with the digest of the inputs of the dependencies.
 pub const DEPENDENCIES: &str = "dependencies";
-/// File that exists if the previous image has these dependencies.
+/// File that exists if the previous image has the same dependencies.
 pub(crate) const REUSED: &str = "deps.reused";
-/// File whose age is the duration of the build.
+/// File whose modification time is the start of the build.
 pub const BEGUN: &str = "begun";
 const INPUTS: &str = "inputs";
 const SCRIPT: &str = "install.sh";
@@ -52,9 +52,9 @@ const MIRROR: &str = "git";
 /// Limits of a source.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// Maximum bytes of one file.
+    /// Maximum size of one file in bytes.
     pub file_bytes: u64,
-    /// Maximum bytes of all files.
+    /// Maximum size of all files in bytes.
     pub bytes: u64,
     /// Maximum number of files and directories.
     pub entries: usize,
@@ -75,7 +75,7 @@ pub struct Request {
     pub workspace: PathBuf,
     /// The source.
     pub source: SourceOf,
-    /// The base image and platform of the dependencies.
+    /// The base image and platform for which the dependencies are installed.
     pub on: Platform,
     /// Digest of the inputs of the previous image's dependencies.
     pub known_dependencies: Option<String>,
@@ -113,7 +113,7 @@ pub struct InGit {
     pub auth: Option<(AuthType, PathBuf)>,
     /// The directory with the keys of the proxy's Secret.
     pub proxy: Option<PathBuf>,
-    /// Host keys for all repositories, in the format of `known_hosts`; `None` selects the built-in ones.
+    /// Host keys for all repositories, in the format of `known_hosts`; `None` selects the built-in host keys.
     pub known_hosts: Option<String>,
     /// Whether submodules are fetched too.
     pub submodules: bool,
@@ -126,13 +126,13 @@ pub struct InGit {
 /// The result of a fetch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fetched {
-    /// The commit of the files. It may be newer than the recorded one if the directory is unchanged.
+    /// The commit of the files. The commit may be newer than the recorded commit if the directory is unchanged.
     pub commit: Option<Commit>,
-    /// Files and links of the source.
+    /// Number of files and links of the source.
     pub files: usize,
-    /// Digest of the inputs of the dependencies; empty without any.
+    /// Digest of the inputs of the dependencies; empty without dependencies.
     pub dependencies: String,
-    /// Whether the previous image has these dependencies.
+    /// Whether the previous image has the same dependencies.
     pub reused: bool,
 }
 
@@ -159,7 +159,7 @@ pub async fn fetch(request: &Request) -> Result<Fetched, Error> {
     Ok(Fetched { commit, files, dependencies, reused })
 }
 
-/// Checks the handler and dependency files, and writes the inputs of the next container.
+/// Checks the handler and dependency files, and writes the inputs of the container `install`.
 fn prepare(request: &Request, tree: &Tree, src: &Path) -> Result<(String, bool), Error> {
     let (workspace, runtime) = (&request.workspace, request.runtime);
     required(tree, src, runtime.handler_file(), runtime)?;
@@ -198,13 +198,13 @@ fn required(tree: &Tree, src: &Path, name: &str, runtime: &Runtime) -> Result<St
         }
     };
     if is_lfs_pointer(&src.join(&at))? {
-        let text = format!("`{name}` is kept in Git LFS, which is not fetched; let the GitRepository say `lfs: true`");
+        let text = format!("`{name}` is kept in Git LFS, which is not fetched; set `lfs: true` in the GitRepository");
         return Err(Finding::source(text).into());
     }
     Ok(at)
 }
 
-/// Lists a directory for messages.
+/// Formats the names in a directory for messages.
 fn listing(directory: &str, names: &[&str]) -> String {
     const SHOWN: usize = 20;
     let more = if names.len() > SHOWN { ", …" } else { "" };

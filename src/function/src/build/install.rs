@@ -4,10 +4,9 @@
 //! `inputs`, and their digest identifies the resulting dependencies. If the previous image was built from the same
 //! inputs, no packages are installed.
 //!
-//! Invariant: the script contains no text from the user, so it needs no quoting.
-//! Invariant: the hashed files are the copied ones. No other file of the source affects the dependencies.
-//! Not here: running the script. It runs third-party code in a container whose only credentials are those of the
-//! package registry.
+//! Invariant: the script contains no user input, so it needs no quoting. Invariant: the hashed files are the copied
+//! files. No other file of the source affects the dependencies. Not here: running the script. It runs third-party code
+//! in a container whose only credentials are those of the package registry.
 
 use std::fs::{self, File};
 use std::io::Read as _;
@@ -51,7 +50,7 @@ pub(super) enum Plan {
     Pip { inputs: Inputs },
 }
 
-/// The target of dependencies.
+/// The environment that dependencies are installed for.
 #[derive(Clone, Debug)]
 pub struct Platform {
     /// The base image of the install container.
@@ -116,7 +115,7 @@ impl Plan {
         Ok(hex::encode(digest.finalize()))
     }
 
-    /// Copies the inputs from `directory` to `to`, which is empty.
+    /// Copies the inputs from `directory` to the empty directory `to`.
     pub(super) fn copy_inputs(&self, directory: &Path, to: &Path) -> Result<(), Error> {
         let Some(Inputs(tree)) = self.inputs() else { return Ok(()) };
         for (path, node) in tree.iter() {
@@ -150,7 +149,7 @@ impl Plan {
                 let offline = if *offline { " --offline" } else { "" };
                 NPM.replace("@COMMAND@", command).replace("@OFFLINE@", offline)
             }
-            // Only a layer of our own builder can have the bytecode of the standard library.
+            // Bytecode of the standard library is possible only in a layer of Mainstay's own builder.
             Self::Pip { .. } => {
                 let to =
                     format!("to=\"$deps/{}\"\n[ -z \"${{MAINSTAY_DEPS:-}}\" ] || to=\nrm -rf \"$to\"\n", bytecode::DIR);
@@ -166,7 +165,7 @@ pub(super) fn no_script(runtime: &Runtime, why: &'static str) -> String {
     format!("{}{}echo '{why}'\n", begin(runtime), library(runtime))
 }
 
-/// The step that compiles the standard library. Only a layer of our own builder can have the bytecode.
+/// The step that compiles the standard library. Only a layer of Mainstay's own builder can contain the bytecode.
 fn library(runtime: &Runtime) -> String {
     match bytecode::step(runtime.language, &format!("\"$PWD/{DEPS}/{}\"", bytecode::DIR)) {
         step if step.is_empty() => step,
@@ -174,7 +173,7 @@ fn library(runtime: &Runtime) -> String {
     }
 }
 
-/// The version of the script. It changes when the same inputs produce other dependencies.
+/// The version of the script. It changes when the same inputs result in different dependencies.
 fn format(language: Language) -> &'static str {
     match language {
         Language::NodeJs => "dependencies 1",
@@ -192,13 +191,13 @@ pub(super) fn check(runtime: &Runtime) -> String {
 pub(crate) enum Inline {
     /// No package is installed: the script only checks the syntax of the handler.
     Check(String),
-    /// The script installs packages that the dependency file names.
+    /// The script installs packages that the dependency file lists.
     Install(String),
 }
 
-/// Returns the script for an inline Function with this dependency file. It copies the files from directory `$1` to directory
-/// `$2`. `$3` is the workspace, or its directory for dependencies if packages are installed. `None` if the file is invalid or
-/// names files of the source; `fetch` handles these.
+/// Returns the script for an inline Function with this dependency file. The script copies the files from directory `$1`
+/// to directory `$2`. `$3` is the workspace, or its directory for dependencies if packages are installed. `None` if the
+/// file is invalid or references files of the source; `fetch` handles these.
 pub(crate) fn inline(runtime: &Runtime, dependencies: &str) -> Option<Inline> {
     let mut tree = Tree::default();
     let (handler, file) = (runtime.handler_file(), runtime.dependency_file());
@@ -276,8 +275,8 @@ fn parent(path: &str) -> &str {
     path.rsplit_once('/').map_or("", |(directory, _)| directory)
 }
 
-/// The package manager works on a copy of the inputs. The copy contains credentials and is removed at the end. Times
-/// are fixed, so results are reproducible.
+/// The package manager works on a copy of the inputs. The copy contains credentials and is removed when the script
+/// ends. Times are fixed, so results are reproducible.
 const PREPARE: &str = r#"registry=${MAINSTAY_PACKAGE_REGISTRY:-/package-registry}
 work=$deps/.work
 export HOME="${HOME:-/tmp}" SOURCE_DATE_EPOCH=315532800
@@ -293,8 +292,8 @@ cd "$work"
 "#;
 
 /// The package registry's configuration is appended, so it takes precedence. Some npm versions link local packages
-/// whatever the options, so they are copied here. `.package-lock.json` is npm's internal state, which an image does not
-/// need.
+/// regardless of the options, so local packages are copied here. `.package-lock.json` is npm's internal state, which an
+/// image does not need.
 const NPM: &str = r#"if [ -f "$registry/.npmrc" ]; then
   umask 077
   { [ ! -f .npmrc ] || cat .npmrc; echo; cat "$registry/.npmrc"; } >.npmrc.new
@@ -327,7 +326,7 @@ const PIP_ARGUMENTS: &str = r#"install --target "$deps/lib/python" --no-compile 
 /// `direct_url.json` contains the path of a local package's source, so it is removed.
 ///
 /// Packages are compiled here, because a pod cannot write to its image and would compile all imports at every start.
-/// The bytecode refers to its source by an unchecked hash instead of a time, and by its final path. One process with a
+/// The bytecode identifies its source by an unchecked hash instead of a time, and by its final path. One process with a
 /// fixed seed compiles the files in order, so the same packages produce the same bytes.
 const PIP: &str = r#"if [ -f "$registry/pip.conf" ]; then
   export PIP_CONFIG_FILE="$registry/pip.conf"

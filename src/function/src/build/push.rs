@@ -1,12 +1,13 @@
 //! The container `push`. It builds an image from base, runtime server, dependencies and source, and pushes it.
 //!
-//! Blobs that the registry has are not pushed. Base layers are mounted from another repository of the registry: that of
-//! the base, or the shared one of the in-cluster registry. Other base layers are streamed from their registry. If the
-//! dependencies are unchanged, their layer of the previous image is reused.
+//! Blobs that the registry has are not pushed. Base layers are mounted from another repository of the registry: the
+//! repository of the base, or the shared repository of the in-cluster registry. Other base layers are streamed from
+//! their registry. If the dependencies are unchanged, their layer in the previous image is reused.
 //!
 //! Invariant: no file of the workspace is executed and no link in it is followed, because third-party code wrote there.
 //! Invariant: an existing tag is not trusted. The image is always built, and only identical blobs are skipped.
-//! Invariant: the reported image was pushed in this run, even if the registry had it. Retention keeps recent images.
+//! Invariant: the reported image is pushed in every run, even if the registry already has it. Retention keeps recent
+//! images.
 
 use std::io::Read as _;
 use std::path::Path;
@@ -54,13 +55,13 @@ pub struct Request {
     pub image: ImageRef,
     /// The base image.
     pub base: Base,
-    /// Whether builds of other namespaces may mount its layers.
+    /// Whether builds of other namespaces may mount the base layers.
     pub shares_base: bool,
     /// Directory of the packages of the runtime servers.
     pub libraries: std::path::PathBuf,
     /// The platform.
     pub platform: Platform,
-    /// The previous image with its digest, whose dependencies may be reused.
+    /// The previous image with its digest. The dependencies of this image may be reused.
     pub previous: Option<ImageRef>,
     /// Limits of a layer.
     pub bounds: Bounds,
@@ -81,7 +82,7 @@ enum At {
     Layout(std::path::PathBuf),
     /// The registry of the base.
     Base,
-    /// The repository itself, as part of the previous image. If the registry lost it, the build fails.
+    /// The Function's own repository, as part of the previous image. If the registry lost the layer, the build fails.
     Previous,
 }
 
@@ -97,7 +98,7 @@ struct Registries {
     own: Client,
     /// The registry of the base.
     base: Option<Client>,
-    /// Repositories of the own registry that may have the base layers.
+    /// Repositories of the Function's registry that may have the base layers.
     have_base: Vec<String>,
     /// The repository in which base layers are shared, if sharing is enabled.
     shared: Option<&'static str>,
@@ -175,8 +176,8 @@ struct Ours {
 }
 
 impl Ours {
-    /// Returns the layers from bottom to top, annotated with their kind. `previous` replaces dependencies that were not
-    /// installed.
+    /// Returns the layers from bottom to top, annotated with their kind. `previous` is used as the layer of
+    /// dependencies that were not installed.
     fn marked(self, previous: Option<LayerOf>, installed_from: &str) -> Vec<Part> {
         let made = |made: Made, what: &str| {
             let mut layer = made.layer;
@@ -235,7 +236,7 @@ async fn previous(client: &Client, request: &Request, digest: &str) -> Result<La
     let image = request.previous.as_ref().ok_or(gone("none was named"))?;
     let pinned = image.digest.as_ref().ok_or(gone("it was named without its digest"))?;
     if (image.registry.as_str(), image.repository.as_str()) != (client.registry(), client.repository()) {
-        return Err(gone("it is in another repository"));
+        return Err(gone("it is in a different repository"));
     }
     let lost = |error: crate::registry::Error| match error.fault {
         Fault::Status { status: 404, .. } | Fault::Digest { .. } => gone("the registry does not have it any more"),
@@ -261,7 +262,7 @@ async fn previous(client: &Client, request: &Request, digest: &str) -> Result<La
     Ok(LayerOf { descriptor, diff_id })
 }
 
-/// Pushes missing blobs and the manifest. Returns whether the same image existed under its tag.
+/// Pushes missing blobs and the manifest. Returns whether the same image existed with its tag.
 async fn deliver(
     registries: &Registries,
     request: &Request,
@@ -274,7 +275,7 @@ async fn deliver(
     let was = send_all(registries, parts, config, Trust::Registry).await?;
     let reused = was == Was::There && known(own.again(|| own.points_to(tag)).await)? == Some(Digest::of(manifest));
     match own.again(|| own.push_manifest(tag, MANIFEST, manifest)).await {
-        // The registry claimed blobs that it lost or whose links are empty.
+        // The registry reported that it has blobs that it lost, or blobs whose links are empty.
         Err(error) if error.fault.lacks_parts() => {
             send_all(registries, parts, config, Trust::Nothing).await?;
             own.again(|| own.push_manifest(tag, MANIFEST, manifest)).await.map_err(Error::Registry)?;
@@ -285,7 +286,7 @@ async fn deliver(
     Ok(if reused { Was::There } else { Was::Missing })
 }
 
-/// Whether the registry's answer that it has a blob is trusted.
+/// Whether a response of the registry that it has a blob is trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trust {
     Registry,
@@ -337,11 +338,11 @@ async fn send(registries: &Registries, part: &Part, trust: Trust) -> Result<Was,
     Ok(Was::Missing)
 }
 
-/// Mounts a base layer from a repository that has it. Returns whether one had it.
+/// Mounts a base layer from a repository that has it. Returns whether a repository had the layer.
 async fn mount(registries: &Registries, digest: &Digest) -> Result<bool, Error> {
     let own = &registries.own;
     for from in &registries.have_base {
-        // A registry that cannot mount starts an upload instead and keeps it for a week.
+        // A registry that cannot mount starts an upload instead, and keeps that upload for a week.
         if from == SHARED_LAYERS && !own.again(|| own.has_blob_in(from, digest)).await.map_err(Error::Registry)? {
             continue;
         }
@@ -358,7 +359,7 @@ async fn has(own: &Client, digest: &Digest) -> Result<bool, Error> {
 }
 
 /// Treats a 500 as "not there", so that the blob is pushed. If a push is killed, Docker's registry keeps an empty link
-/// and answers 500 for it until the same blob is pushed again.
+/// and returns 500 for the blob until the same blob is pushed again.
 fn known<T: Default>(answer: Result<T, crate::registry::Error>) -> Result<T, Error> {
     match answer {
         Err(error) if matches!(error.fault, Fault::Status { status: 500, .. }) => Ok(T::default()),

@@ -1,4 +1,4 @@
-//! The ConfigMap with an inline Function's source and dependencies for its build.
+//! The ConfigMap with an inline Function's source and dependency file for its build.
 
 use serde_json::{Value, json};
 

@@ -1,7 +1,7 @@
 //! The Deployment that runs a Function's image.
 //!
-//! The agent owns `replicas` only while the number is fixed; otherwise the autoscaler does. It owns only its own
-//! template annotations, so `kubectl rollout restart` works.
+//! The agent owns `replicas` only while the number is fixed; otherwise the autoscaler owns the field. The agent owns
+//! only its own template annotations, so `kubectl rollout restart` works.
 
 use std::time::Duration;
 
@@ -21,8 +21,8 @@ pub(super) const TMP_SIZE: &str = "100Mi";
 const TIMEOUT: Duration = Duration::from_secs(180);
 /// Maximum deadline of a call that the liveness probe allows for.
 const MAX_TIMEOUT: Duration = Duration::from_secs(3600);
-/// Termination grace period in seconds. The server accepts calls for another 5 s, because proxies learn late of its end
-/// (`FUNC_DRAIN_DELAY`). Running calls then have Kubernetes' default of 30 s.
+/// Termination grace period in seconds. The server accepts calls for another 5 s, because proxies learn late that the
+/// pod terminates (`FUNC_DRAIN_DELAY`). Running calls then have Kubernetes' default of 30 s.
 const GRACE: i64 = 5 + 30;
 /// Seconds between two liveness probes.
 const LIVENESS_PERIOD: u64 = 10;
@@ -93,7 +93,8 @@ fn container(function: &ResolvedFunction, image: &str) -> Value {
         "resources": function.resources,
         "securityContext": container_security(),
         "volumeMounts": volume_mounts(function),
-        // The startup probe allows 150 s and detects a start within one second. The other probes begin after it.
+        // The startup probe allows 150 s and detects a start within one second. The other probes begin after the
+        // startup probe succeeds.
         "startupProbe": probe(1, 150, 1),
         "readinessProbe": probe(5, 1, 2),
         "livenessProbe": probe(LIVENESS_PERIOD, patience(function), 4)
@@ -120,12 +121,12 @@ pub(super) fn volume_mounts(function: &ResolvedFunction) -> Vec<Value> {
 }
 
 /// Returns the failure threshold of the liveness probe. A function that computes blocks its server. The server itself
-/// ends calls that exceed their deadline; the probe catches servers that cannot.
+/// aborts calls that exceed their deadline; the probe detects servers that cannot do so.
 fn patience(function: &ResolvedFunction) -> u64 {
     let given = function.env.iter().find(|variable| variable.name == "FUNC_TIMEOUT");
     let seconds = given.and_then(|variable| variable.value.as_deref()?.trim().parse().ok());
     let timeout = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).unwrap_or(TIMEOUT);
-    // Two more failures than fit into the deadline.
+    // Allows two more failures than fit into the deadline.
     timeout.clamp(TIMEOUT, MAX_TIMEOUT).as_secs().div_ceil(LIVENESS_PERIOD) + 2
 }
 

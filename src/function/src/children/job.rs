@@ -1,8 +1,8 @@
 //! The Job that builds a Function's image: `fetch`, `install`, `push`.
 //!
 //! The kubelet polls once a second, so each container starts about a second after the previous one. An inline Function
-//! therefore has no `fetch`, unless packages of an earlier image may be reused: `install` and `push` read the source from a
-//! ConfigMap. Without dependencies, neither runs code of the Function or of a package.
+//! therefore has no `fetch`, unless packages of an earlier image may be reused: `install` and `push` read the source
+//! from a ConfigMap. Without dependencies, neither container runs code of the Function or of a package.
 //!
 //! Invariant: only `install` runs code from packages, and only the credentials of package registries are mounted there.
 //!
@@ -21,7 +21,7 @@ use crate::{BaseImage, Builder, Code, ResolvedFunction, Settings};
 use mainstay_api::git_repository::AuthType;
 use mainstay_api::names;
 
-/// Maximum size of the workspace: source, dependencies and the image's layers.
+/// Maximum size of the workspace: the source, the dependencies and the image's layers.
 pub(super) const WORKSPACE_SIZE: &str = "4Gi";
 /// Maximum size of `/tmp` for package managers.
 pub(super) const TMP_SIZE: &str = "2Gi";
@@ -35,9 +35,9 @@ pub(crate) const FETCH: &str = "fetch";
 pub(crate) const INSTALL: &str = "install";
 /// Name of the container that reports the digest.
 pub const PUSH: &str = "push";
-/// Name of Kaniko's container, which reports the digest too.
+/// Name of Kaniko's container, which also reports the digest.
 pub const EXECUTOR: &str = "executor";
-/// The executor's option before the image. Our own program's is `--image=`.
+/// Kaniko's option before the image. The corresponding option of Mainstay's own program is `--image=`.
 pub(crate) const DESTINATION: &str = "--destination=";
 
 /// One attempt to build an image.
@@ -45,7 +45,7 @@ pub(crate) const DESTINATION: &str = "--destination=";
 pub struct Build<'a> {
     /// Tag of the image.
     pub tag: &'a str,
-    /// The number of this attempt for this tag, from 1.
+    /// The number of this attempt to build the tag, from 1.
     pub attempt: i64,
     /// Causes of the build.
     pub causes: &'a [BuildCause],
@@ -53,7 +53,7 @@ pub struct Build<'a> {
     pub repository: &'a str,
     /// Secret with the registry's credentials.
     pub registry_secret: &'a str,
-    /// How the registry is accessed.
+    /// How to connect to the registry.
     pub transport: Transport,
     /// The source.
     pub from: Origin<'a>,
@@ -68,7 +68,7 @@ pub enum Origin<'a> {
     ConfigMap(&'a str),
     /// A Git repository.
     Git {
-        /// Its address, without credentials.
+        /// The repository's URL, without credentials.
         url: &'a str,
         /// Commit to build.
         commit: &'a str,
@@ -76,9 +76,9 @@ pub enum Origin<'a> {
         tree: &'a str,
         /// Type of authentication, and the Secret with the credentials.
         auth: Option<(AuthType, &'a str)>,
-        /// The Secret with the proxy.
+        /// The Secret with the proxy's URL.
         proxy: Option<&'a str>,
-        /// Host keys of this host that hold for all repositories.
+        /// Host keys of this host that apply to all repositories.
         known_hosts: Option<&'a str>,
         /// Whether submodules are fetched too.
         submodules: bool,
@@ -96,7 +96,7 @@ pub struct Previous<'a> {
     pub dependencies: &'a str,
 }
 
-/// Returns the name of the Job: `{function}-build-{5 characters}`. Every attempt and tag has its own.
+/// Returns the name of the Job: `{function}-build-{5 characters}`. Every attempt and every tag has its own name.
 pub fn name(function: &ResolvedFunction, build: &Build<'_>) -> String {
     named(&function.name, "-build", &[&function.uid, build.repository, build.tag, &build.attempt.to_string()])
 }
@@ -119,8 +119,8 @@ pub(super) fn around(function: &ResolvedFunction, build: &Build<'_>, settings: &
             "backoffLimit": 0,
             "completions": 1,
             "parallelism": 1,
-            // Set explicitly, so that suspension by others is reverted. A suspended Job would block the build queue
-            // forever.
+            // Set explicitly, so that a suspension by another client is reverted. A suspended Job would block the build
+            // queue forever.
             "suspend": false,
             "ttlSecondsAfterFinished": settings.build_ttl.as_secs(),
             "template": {
@@ -134,7 +134,7 @@ pub(super) fn around(function: &ResolvedFunction, build: &Build<'_>, settings: &
     })
 }
 
-/// Returns the pod specification of our own builder.
+/// Returns the pod specification of Mainstay's own builder.
 pub(super) fn pod(function: &ResolvedFunction, build: &Build<'_>, settings: &Settings) -> Value {
     let (source, code_mounts) = code(build.from);
     let inline = without_fetch(function, build, settings);
@@ -189,13 +189,14 @@ fn volumes(build: &Build<'_>, settings: &Settings, has_packages: bool, source: V
     volumes
 }
 
-/// Returns the container that runs code from packages. It runs the script of an inline source, or that of `fetch`.
+/// Returns the container that runs code from packages. The container runs the script for an inline source, or the
+/// script that `fetch` wrote.
 fn install(function: &ResolvedFunction, settings: &Settings, inline: Option<Inline>, code_mounts: Vec<Value>) -> Value {
     let image = match &function.base {
         BaseImage::Image(image) | BaseImage::Tagged(image) => image,
         BaseImage::Scratch | BaseImage::Layout(_) => &settings.builder_image,
     };
-    // Code from packages can write only to the dependency directory, so the rest of the workspace stays intact.
+    // Code from packages can write only to the dependency directory, so other parts of the workspace stay intact.
     let dependencies = json!({ "name": "workspace", "mountPath": "/workspace/deps", "subPath": "deps" });
     let packages = read_only("package-registry", "/package-registry");
     let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
@@ -221,7 +222,7 @@ fn install(function: &ResolvedFunction, settings: &Settings, inline: Option<Inli
     };
     let mut install = container(INSTALL, image, command, &[], mounts, function);
     if is_tagged(function) {
-        // The node may have cached an older image of the tag than the one that `push` uses.
+        // The node may have cached an older image of the tag than the image that `push` uses.
         install["imagePullPolicy"] = "Always".into();
     }
     install
@@ -235,7 +236,7 @@ fn without_fetch(function: &ResolvedFunction, build: &Build<'_>, settings: &Sett
     (!may_reuse || matches!(inline, Inline::Check(_))).then_some(inline)
 }
 
-/// Returns the container that fetches the source. It has the agent's proxy settings.
+/// Returns the container that fetches the source. The container has the agent's proxy settings.
 pub(super) fn fetch(function: &ResolvedFunction, settings: &Settings, args: &[String], mounts: Vec<Value>) -> Value {
     let mut fetch = container(FETCH, &settings.builder_image, program("fetch"), args, mounts, function);
     for (name, value) in &settings.proxies {
@@ -274,7 +275,7 @@ pub(super) fn fetch_args(function: &ResolvedFunction, build: &Build<'_>, setting
     let mut args = vec![
         format!("--runtime={}", function.runtime.name),
         "--workspace=/workspace".to_owned(),
-        // Another base image may produce other dependencies.
+        // A different base image may result in different dependencies.
         format!("--base={}", function.base),
         format!("--platform={}", settings.platform),
     ];
@@ -308,8 +309,8 @@ pub(super) fn fetch_args(function: &ResolvedFunction, build: &Build<'_>, setting
     args
 }
 
-/// Returns the image whose dependencies may be reused. Under a base image tag, they may come from another base image.
-/// Kaniko has its own cache.
+/// Returns the image whose dependencies may be reused. With a base image tag, the dependencies may have been installed
+/// for a different base image, so they are not reused. Kaniko has its own cache.
 fn previous<'a>(function: &ResolvedFunction, build: &Build<'a>, settings: &Settings) -> Option<Previous<'a>> {
     build.previous.filter(|_| !is_tagged(function) && settings.builder == Builder::Own)
 }
@@ -343,7 +344,7 @@ pub(super) fn base_ca(settings: &Settings) -> Option<Value> {
 }
 
 /// Returns a container with the build's resources. Init containers run one after the other, so the pod needs the
-/// resources of one container only.
+/// resources of only one container.
 pub(super) fn container(
     name: &str,
     image: &str,

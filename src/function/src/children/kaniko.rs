@@ -1,12 +1,12 @@
 //! The pod of a build by Kaniko: `fetch` writes the build context, `check` checks the handler, `executor` builds and
 //! pushes.
 //!
-//! Kaniko runs the Dockerfile's commands in its own container, beside the registry's login. They run as a user who
-//! cannot read the login, and their inputs are mounted read-only.
+//! Kaniko runs the Dockerfile's commands in its own container, beside the registry's login. The commands run as a user
+//! who cannot read the login, and their inputs are mounted read-only.
 //!
 //! Invariant: only the executor needs more permissions than Pod Security `restricted` allows. `baseline` allows them.
-//! Invariant: every certificate is verified, and plain HTTP is used only where our own builder uses it, unless the
-//! operator's arguments name such a registry.
+//! Invariant: every certificate is verified, and plain HTTP is used only where Mainstay's own builder uses it, unless
+//! the operator's arguments list such a registry.
 
 use serde_json::{Value, json};
 
@@ -62,7 +62,8 @@ fn volumes(build: &Build<'_>, settings: &Settings) -> Vec<Value> {
             "secret": {
                 "secretName": build.registry_secret,
                 "items": keys(".dockerconfigjson", ".docker/config.json"),
-                // Root can read it, code from packages cannot. An `fsGroup` would make it readable for that code.
+                // Root can read the login, but code from packages cannot. An `fsGroup` would make the login readable
+                // for that code.
                 "defaultMode": 0o400,
                 "optional": true
             }
@@ -84,7 +85,8 @@ fn executor(function: &ResolvedFunction, build: &Build<'_>, settings: &Settings,
     let mut mounts = vec![
         read_only("workspace", "/workspace"),
         read_only("credentials", "/docker"),
-        // The path from which the install script reads it in our own builds. A mount is not part of a layer.
+        // The path at which the install script finds the configuration in builds of Mainstay's own builder. A mount is
+        // not part of a layer.
         read_only("package-registry", "/package-registry"),
     ];
     if build.transport == Transport::OwnAuthority {

@@ -1,7 +1,7 @@
 //! The Knative Service that runs a Function's image, instead of a Deployment, a Service and an autoscaler.
 //!
-//! It has the fields that Kyma's Functions had on Knative, and those that Pod Security `restricted` requires. Probes
-//! and ports are missing, because Knative adds its own. The agent does not own `spec.traffic`.
+//! The Knative Service has the fields that Kyma's Functions had on Knative, and those that Pod Security `restricted`
+//! requires. Probes and ports are missing, because Knative adds its own. The agent does not own `spec.traffic`.
 //!
 //! Invariant: a Function is never public. Two labels ensure this, because some releases of Knative ignore one of them.
 
@@ -22,7 +22,8 @@ const VISIBILITY: [&str; 2] = ["serving.knative.dev/visibility", "networking.kna
 const CLUSTER_LOCAL: &str = "cluster-local";
 
 /// Returns the Knative Service. `image` is `repository:tag@sha256:…`, and `pull_secret` the Secret for pulling it. With
-/// the digest, Knative sends no request to the registry. `has_address`: whether no Service of ours has its name.
+/// the digest, Knative sends no request to the registry. `has_address` means that the Function owns no Service with
+/// this name.
 pub(crate) fn build(
     function: &ResolvedFunction,
     image: &str,
@@ -57,9 +58,9 @@ pub(crate) fn build(
         pod["serviceAccountName"] = account.as_str().into();
     }
     let (min, max) = (function.replicas.set.unwrap_or(function.replicas.min), function.replicas.max);
-    // In Knative, 0 means no limit.
+    // In Knative, a maximum of 0 means no limit.
     let max = function.replicas.set.unwrap_or(max).max(min).max(1);
-    // All releases support this spelling.
+    // All releases of Knative support this spelling.
     let mut annotations = json!({
         "autoscaling.knative.dev/minScale": min.to_string(),
         "autoscaling.knative.dev/maxScale": max.to_string()
@@ -81,18 +82,18 @@ pub(crate) fn build(
     })
 }
 
-/// Returns the labels of the serving pods without the one that our own Service selects. It would bypass Knative's
-/// proxy.
+/// Returns the labels of the serving pods without the label that Mainstay's own Service selects. With that label, the
+/// Service would bypass Knative's proxy.
 fn labels(function: &ResolvedFunction) -> BTreeMap<&String, &String> {
     function.pod_labels.iter().filter(|(key, _)| *key != names::RESOURCE).collect()
 }
 
-/// Returns the container's security context. Knative does not support the pod's.
+/// Returns the container's security context. Knative does not support the security context of a pod.
 fn security() -> Value {
     let mut security = container_security();
     security["seccompProfile"] = json!({ "type": "RuntimeDefault" });
     if let Some(fields) = security.as_object_mut() {
-        // Knative does not support this field.
+        // Knative does not support the field `privileged`.
         fields.remove("privileged");
     }
     security

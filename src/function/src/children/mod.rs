@@ -1,9 +1,8 @@
 //! Builders of a Function's children, one file per kind. They return objects for server-side apply.
 //!
-//! Invariant: building cannot fail, and equal inputs give equal objects. Objects contain only fields that the agent
-//! owns.
-//! Invariant: every pod satisfies Pod Security `restricted`, except that of a build by Kaniko, which satisfies
-//! `baseline`.
+//! Invariant: building cannot fail, and equal inputs result in equal objects. Objects contain only fields that the
+//! agent owns. Invariant: every pod satisfies Pod Security `restricted`, except the pod of a build by Kaniko, which
+//! satisfies `baseline`.
 //!
 //! Not here: when a child is written; the stage table decides that.
 
@@ -27,10 +26,10 @@ pub use reserved::reserved;
 
 /// Port of the runtime server in its pod.
 pub const PORT: u16 = 8080;
-/// Maximum length of a child's name, because it becomes a label value.
+/// Maximum length of a child's name, because the name becomes a label value.
 const MAX_NAME: usize = 63;
-/// Length and alphabet of the suffix. They are those of generated names in Kubernetes: without vowels, so that no words
-/// appear, and without ambiguous characters.
+/// Length and alphabet of the suffix. They equal those of generated names in Kubernetes: without vowels, so that no
+/// words appear, and without ambiguous characters.
 const SUFFIX: usize = 5;
 const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 

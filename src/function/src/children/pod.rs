@@ -1,6 +1,6 @@
 //! Fields that all pods of Functions and builds share.
 //!
-//! The security fields are those of Pod Security `restricted`, plus a read-only root file system.
+//! The security fields satisfy Pod Security `restricted`, and add a read-only root file system.
 
 use serde_json::{Value, json};
 
@@ -45,7 +45,7 @@ pub(super) fn root_security() -> Value {
     })
 }
 
-/// Escapes text for `command` and `args`, so that the API does not expand `$(NAME)`.
+/// Escapes a string for `command` and `args`, so that the API does not expand `$(NAME)`.
 pub(super) fn literal(text: &str) -> String {
     text.replace("$(", "$$(")
 }

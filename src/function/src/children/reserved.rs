@@ -1,14 +1,14 @@
 //! Which fields other clients may add to a Function's children, and which fields are removed.
 //!
 //! Only the Function may set fields that change how the code runs or how it is called. Such fields of other clients are
-//! removed. All others stay:
+//! removed. All other fields stay:
 //!
 //! | child | removed | stays |
 //! |---|---|---|
 //! | every child | | labels, annotations, finalizers, status; fields written through a subresource; fields without an owner: defaults, and what admission added |
-//! | Deployment | everything in `spec` that is not ours: `paused`, the strategy, containers and init containers, their commands, variables, mounts, probes, where and as whom pods run | `spec.replicas` with an autoscaler; `revisionHistoryLimit`; labels and annotations of the pods, such as `kubectl.kubernetes.io/restartedAt` |
-//! | Service | everything in `spec` that is not ours: ports, `externalIPs`, `sessionAffinity`, `publishNotReadyAddresses` | addresses and their families, which the cluster assigns |
-//! | Knative Service | | everything that is not ours, such as `spec.traffic`; the containers are ours as a whole |
+//! | Deployment | everything in `spec` that is not Mainstay's: `paused`, the strategy, containers and init containers, their commands, variables, mounts, probes, where and as whom pods run | `spec.replicas` with an autoscaler; `revisionHistoryLimit`; labels and annotations of the pods, such as `kubectl.kubernetes.io/restartedAt` |
+//! | Service | everything in `spec` that is not Mainstay's: ports, `externalIPs`, `sessionAffinity`, `publishNotReadyAddresses` | addresses and their families, which the cluster assigns |
+//! | Knative Service | | everything that is not Mainstay's, such as `spec.traffic`; the containers are Mainstay's as a whole |
 //! | autoscaler | | further metrics, and the scaling behaviour |
 //! | ConfigMap | | other keys, which builds do not read |
 //! | build Job | | no fields can be added: a created Job is immutable |

@@ -126,7 +126,7 @@ fn nodes_pull_the_image_of_a_build_with_the_login_that_it_needs() {
     assert_eq!(secrets(&with("s")), ["s"], "the login of the registry may be the same");
     let kaniko = Settings { builder: Builder::Kaniko, executor_image: Some("kaniko".into()), ..with("harbor") };
     assert_eq!(secrets(&kaniko), ["s", "harbor"]);
-    // The Function's code must not read it.
+    // The Function's code must not read the Secret for pulling the builder's image.
     assert_eq!(Credentials::new(&with("harbor"), []).purpose("harbor"), Some("the image of the builder"));
 }
 

@@ -1,6 +1,6 @@
 //! Classifies a failure from the end of Kaniko's log: the reason, whether to retry, and a hint.
 //!
-//! Packages can write to the log too, so it determines only messages and delays.
+//! Packages can write to the log too, so the log determines only messages and delays.
 
 use mainstay_api::build::FailureReason;
 
@@ -9,22 +9,22 @@ use mainstay_api::build::FailureReason;
 pub(crate) struct Meaning {
     /// The kind of failure.
     pub reason: FailureReason,
-    /// How to fix it, if the log does not say so.
+    /// How to fix the failure, if the log does not say so.
     pub hint: &'static str,
     /// Whether the same inputs may succeed later.
     pub retry: bool,
 }
 
-/// A failure, recognised by lower-case words in the log: one word of each list.
+/// A failure, recognised by lower-case words in the log: at least one word of each list.
 struct Row(&'static [&'static str], &'static [&'static str], FailureReason, &'static str, bool);
 
-/// Errors that end the log. A failed push to the cache does not end it.
+/// Errors that end the log. A failed push to the cache is not the last line.
 const PUSHING: &[&str] = &["error checking push permissions", "error pushing image"];
 const ANY: &[&str] = &[""];
 const REFUSED: &[&str] = &["unauthorized", "denied", "401 ", "403 ", "authentication required", "no basic auth"];
 const FULL: &[&str] = &["no space left on device", "enospc", "insufficient storage", "err:28"];
 
-/// The failures. The first match counts.
+/// The failures. The first match is used.
 const ROWS: &[Row] = &[
     Row(
         &["should only be run inside of a container"],
@@ -47,7 +47,7 @@ const ROWS: &[Row] = &[
         "the registry refused the login; Kaniko uses that in .dockerconfigjson of the registry Secret",
         false,
     ),
-    Row(PUSHING, FULL, FailureReason::Registry, "the registry's volume is full; make room there", true),
+    Row(PUSHING, FULL, FailureReason::Registry, "the registry's volume is full; free space there", true),
     Row(
         PUSHING,
         &["x509:", "certificate"],
@@ -67,11 +67,17 @@ const ROWS: &[Row] = &[
         &["failed to execute command"],
         FULL,
         FailureReason::TooLarge,
-        "the node, or the memory for the build, has no room for the dependencies",
+        "the node has not enough space, or the build not enough memory, for the dependencies",
         true,
     ),
     Row(&["failed to execute command"], ANY, FailureReason::InstallFailed, "", true),
-    Row(&["error building image"], FULL, FailureReason::TooLarge, "the node has no room for the image's files", true),
+    Row(
+        &["error building image"],
+        FULL,
+        FailureReason::TooLarge,
+        "the node has not enough space for the image's files",
+        true,
+    ),
     Row(
         &["error building image"],
         &[

@@ -21,9 +21,9 @@ use mainstay_engine::apply::Version;
 const VERSION: &str = "serving.knative.dev/v1";
 /// Label of a Revision with the name of its Knative Service.
 const SERVICE: &str = "serving.knative.dev/service";
-/// Delay after Revisions changed before their deletion, or while their owners are not ready.
+/// Delay if Revisions changed before their deletion, or while their owners are not ready.
 const AGAIN: Duration = Duration::from_secs(2);
-/// Delay while a Route is missing. The Knative Service usually changes earlier.
+/// Delay while a Route is missing. The Knative Service usually changes before this delay is over.
 const WITHOUT_ROUTE: Duration = Duration::from_secs(60);
 /// Delay after a write conflict.
 const SOON: Duration = Duration::from_millis(100);
@@ -52,7 +52,7 @@ impl Performer<'_> {
         Ok(route.filter(|route| is_controlled_by(route, &Value::from(&*knative.uid))))
     }
 
-    /// Gives the Service with the Function's name to the Route of its Knative Service.
+    /// Makes the Route of the Knative Service the owner of the Service with the Function's name.
     pub(super) async fn give_address(&self, knative: &ChildIdentity, outcome: &mut Outcome) -> Result<(), Error> {
         let services = ChildKind::Service.kind();
         let (writer, name) = (&self.context.writer, &*knative.name);
@@ -64,7 +64,7 @@ impl Performer<'_> {
         if holder(&live, self.uid) == Holder::Function
             && let Some(patch) = given_service(&live, &route)
         {
-            // Knative checks the owner of both.
+            // Knative checks the owner of the Service and of the Endpoints.
             let endpoints = endpoints();
             if let Some(patch) = self.read(&endpoints, name).await?.and_then(|live| given_endpoints(&live, &route)) {
                 writer.cluster().patch_merge(&endpoints, Some(self.namespace), name, Part::Main, &patch).await?;
@@ -78,13 +78,13 @@ impl Performer<'_> {
                 written => drop(written?),
             }
         }
-        // The Function does not own it any more.
+        // The Function no longer owns the Service.
         self.context.cache.disown(ChildKind::Service, &live);
         Ok(())
     }
 
-    /// Takes the Service with the Function's name back from the Route of a Knative Service. If it cannot be taken back,
-    /// deletes the Knative Service.
+    /// Takes the Service with the Function's name back from the Route of a Knative Service. If the Service cannot be
+    /// taken back, deletes the Knative Service.
     pub(super) async fn take_address(
         &self,
         document: &Value,
@@ -142,8 +142,8 @@ impl Performer<'_> {
     pub(super) async fn clean_up(&self, knative: &ChildIdentity, outcome: &mut Outcome) -> Result<(), Error> {
         let (revisions, name) = (kind("Revision", "revisions"), &*knative.name);
         let selection = Selection::labelled(SERVICE, name).within(self.namespace);
-        // Revisions are listed before the objects that reference them. A Revision referenced later has changed since
-        // then, and is not deleted.
+        // Revisions are listed before the objects that reference them. A Revision that is referenced later has changed
+        // since the list, so its deletion fails.
         let listed: Vec<ObjectMeta> =
             self.context.writer.cluster().list_metadata(&revisions, selection).try_collect().await?;
         if listed.len() < 2 {

@@ -15,7 +15,7 @@ pub enum Scheme {
     Https,
 }
 
-/// How a registry is accessed, and which CA its certificate needs.
+/// How to connect to a registry, and which CA signs its certificate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Transport {
     /// Plain HTTP.
@@ -23,7 +23,7 @@ pub enum Transport {
     /// HTTPS with a certificate of a public CA.
     #[default]
     PublicAuthority,
-    /// HTTPS with a certificate of a CA in `ca.crt`.
+    /// HTTPS with a certificate that is signed by a CA in `ca.crt`.
     OwnAuthority,
 }
 
@@ -41,9 +41,9 @@ pub struct Access {
 impl Access {
     /// Returns the access to the registry of `image`, from the Secret for that registry.
     ///
-    /// The login comes from `.dockerconfigjson`, or from `username` and `password` if the Secret names this registry.
-    /// `ca.crt` contains a private CA. Plain HTTP is used with `isInternal: "true"` and on the local host, unless there
-    /// is a `ca.crt` or the registry's address begins with `https://`.
+    /// The login comes from `.dockerconfigjson`, or from `username` and `password` if the Secret specifies this
+    /// registry. `ca.crt` contains a private CA. Plain HTTP is used with `isInternal: "true"` and on the local host,
+    /// unless there is a `ca.crt` or the registry's address begins with `https://`.
     pub fn own(data: &SecretData, image: &ImageRef) -> Result<Self, Problem> {
         let authorities = data.get("ca.crt").map(|pem| pem.0.clone()).unwrap_or_default();
         let address = ["registryAddress", "pushRegAddr"].iter().find_map(|key| choice::text(data, key));
@@ -65,7 +65,7 @@ impl Access {
         Ok(Self { scheme, login, authorities })
     }
 
-    /// Returns how the registry is accessed.
+    /// Returns how to connect to the registry.
     pub fn transport(&self) -> Transport {
         match self.scheme {
             Scheme::Http => Transport::PlainHttp,
@@ -75,8 +75,8 @@ impl Access {
     }
 
     /// Returns the access to the registry of a base image. Only a login for exactly its host is used. `ca.crt` applies
-    /// here too, and `isInternal` if the Secret names its host. `bundle` contains further CAs in PEM format. It does
-    /// not switch an internal registry to HTTPS.
+    /// here too, and `isInternal` applies if the Secret specifies the base image's host. `bundle` contains further CAs
+    /// in PEM format. The bundle does not switch an internal registry to HTTPS.
     pub fn foreign(data: &SecretData, image: &ImageRef, bundle: &[u8]) -> Self {
         let mut authorities = data.get("ca.crt").map(|pem| pem.0.clone()).unwrap_or_default();
         let is_plain = authorities.is_empty()
@@ -96,7 +96,7 @@ fn listed(data: &SecretData, image: &ImageRef) -> Option<Login> {
     docker_config::login(&data.get(".dockerconfigjson")?.0, image)
 }
 
-/// Returns `username` and `password` if the Secret names the image's registry.
+/// Returns `username` and `password` if the Secret specifies the image's registry.
 fn given(data: &SecretData, image: &ImageRef) -> Option<Login> {
     if !is_named(data, image) {
         return None;
@@ -106,7 +106,7 @@ fn given(data: &SecretData, image: &ImageRef) -> Option<Login> {
     Some(Login { username, password: Secret::new(password) })
 }
 
-/// Whether the Secret names the image's registry.
+/// Whether the Secret specifies the image's registry.
 fn is_named(data: &SecretData, image: &ImageRef) -> bool {
     let address = |key| choice::text(data, key).and_then(|text| Address::parse(text).ok());
     let mut addresses = ["registryAddress", "pushRegAddr", "serverAddress"].into_iter().filter_map(address);

@@ -16,7 +16,7 @@ pub struct Address {
 }
 
 impl Address {
-    /// Parses an address. Ignores a scheme and trailing slashes. An address without a host, such as `user`, is on
+    /// Parses an address. Ignores a scheme and trailing slashes. An address without a host, such as `user`, refers to
     /// Docker Hub.
     pub fn parse(text: &str) -> Result<Self, ParseImageRefError> {
         let text = text.trim();
@@ -39,12 +39,12 @@ impl Address {
         Ok(Self { host: host.to_owned(), path: path.to_owned() })
     }
 
-    /// Returns host and port.
+    /// Returns the host and port.
     pub(crate) fn host(&self) -> &str {
         &self.host
     }
 
-    /// Returns the image of a Function in its repository ([`image_name`]).
+    /// Returns the image of a Function in the Function's repository ([`image_name`]).
     ///
     /// # Errors
     /// Fails if the address, a name or the tag is not valid in an image reference.
@@ -57,18 +57,19 @@ impl Address {
 /// namespace contains a hyphen.
 ///
 /// Invariant: no two Functions share a repository. Names of namespaces and Functions contain no underscore. So the
-/// namespace ends at the underscore, or at the first hyphen if there is none.
+/// namespace ends at the underscore, or at the first hyphen if there is no underscore.
 pub(crate) fn image_name(namespace: &str, function: &str) -> String {
     let separator = if namespace.contains('-') { '_' } else { '-' };
     format!("{namespace}{separator}{function}")
 }
 
-/// The repository of the in-cluster registry in which builds of all namespaces share layers of base images. It belongs
-/// to no Function.
+/// The repository of the in-cluster registry in which builds of all namespaces share layers of base images. The
+/// repository belongs to no Function.
 pub(crate) const SHARED_LAYERS: &str = "mainstay/base-layers";
 
-/// Returns the namespace of the Function that owns this repository or one below it, such as Kaniko's cache. The
-/// registry has no path prefix. Returns `None` for other repositories.
+/// Returns the namespace of the Function that owns this repository or a repository that contains it, such as that of
+/// Kaniko's cache. `repository` has no path prefix, because the in-cluster registry uses none. Returns `None` for other
+/// repositories.
 pub(super) fn owner(repository: &str) -> Option<&str> {
     let name = repository.split('/').next().unwrap_or_default();
     let divided = name.split_once('_').or_else(|| name.split_once('-'));

@@ -28,7 +28,7 @@ pub struct Registry {
 /// Why there is no registry, and how to fix it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// The problem. It may name keys, but no values.
+    /// The problem. It may contain keys, but no values.
     pub what: String,
     /// How to fix it.
     pub hint: String,
@@ -45,7 +45,7 @@ impl fmt::Display for Problem {
 /// `external` and `default` are the data of `serverless-registry-config` and `serverless-registry-config-default`;
 /// `None` if the Secret does not exist. With `isInternal: "true"`, the default Secret has separate addresses for
 /// pushing (`registryAddress` or `pushRegAddr`) and pulling (`serverAddress` or `pullRegAddr`). An invalid Secret is a
-/// problem; the other one does not replace it.
+/// problem; the other Secret is not used instead.
 pub fn choose(external: Option<&SecretData>, default: Option<&SecretData>) -> Result<Registry, Problem> {
     if let Some(data) = external {
         let push = address(EXTERNAL_REGISTRY_SECRET, data, &["registryAddress"])?;
@@ -76,12 +76,12 @@ pub(super) fn is_internal(data: &SecretData) -> bool {
     text(data, "isInternal").is_some_and(|text| text == "true")
 }
 
-/// Whether the login is limited to the repositories of its namespace.
+/// Whether the login is limited to the repositories of the Secret's namespace.
 pub(crate) fn is_of_namespace(data: &SecretData) -> bool {
     text(data, LOGINS).is_some_and(|text| text == PER_NAMESPACE)
 }
 
-/// Returns a value as text, without the newline that `echo` adds.
+/// Returns a value as a string, without the newline that `echo` adds.
 pub(super) fn text<'a>(data: &'a SecretData, key: &str) -> Option<&'a str> {
     data.get(key).and_then(|value| std::str::from_utf8(&value.0).ok()).map(str::trim)
 }
@@ -95,8 +95,8 @@ fn address(secret: &str, data: &SecretData, keys: &[&str]) -> Result<Address, Pr
         });
     };
     Address::parse(text).map_err(|error| Problem {
-        what: format!("{key} in the Secret {secret} is no registry address: {error}"),
-        hint: "it is HOST, HOST:PORT or HOST/PATH, such as gcr.io/project".to_owned(),
+        what: format!("{key} in the Secret {secret} is not a registry address: {error}"),
+        hint: "it must be HOST, HOST:PORT or HOST/PATH, such as gcr.io/project".to_owned(),
     })
 }
 

@@ -46,9 +46,9 @@ pub(super) fn docker_config_of<'a>(servers: impl IntoIterator<Item = &'a str>, l
     json!({"auths": auths}).to_string()
 }
 
-/// Returns the login for an image: the entry with its host and the longest matching path prefix.
+/// Returns the login for an image: that of the entry with the image's host and the longest matching path prefix.
 ///
-/// Invalid entries are skipped. An invalid file has no login.
+/// Invalid entries are skipped. An invalid file contains no login.
 pub fn login(file: &[u8], image: &ImageRef) -> Option<Login> {
     let file: File = serde_json::from_slice(file).ok()?;
     let fits = |(key, entry): (&String, &Entry)| Some((path_for(key, image)?, entry.login()?));

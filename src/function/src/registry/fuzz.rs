@@ -1,9 +1,10 @@
-//! Fuzz targets for untrusted input. Each accepts any bytes, ends soon, does not panic, and checks its invariants.
+//! Fuzz targets for untrusted input. Each accepts any bytes, terminates quickly, does not panic, and checks its
+//! invariants.
 
 use super::client::fuzz::{answer, asked, token};
 use super::{ImageRef, login};
 
-/// Parses a registry's response: header lines, or the body of its token server.
+/// Parses a registry's response: header lines, or the body of its token server's response.
 pub fn registry_answer(bytes: &[u8]) {
     asked(&String::from_utf8_lossy(bytes));
     token(bytes);

@@ -70,27 +70,30 @@ impl From<Digest> for String {
     }
 }
 
-/// Why a text is not an image reference.
+/// The reason that a string is not an image reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseImageRefError {
     /// The host or port is invalid.
-    #[error("the registry is not HOST or HOST:PORT")]
+    #[error("the registry must be HOST or HOST:PORT")]
     Host,
     /// The name of the repository is invalid.
-    #[error("the repository is not lower-case letters and digits with single separators, at most 255 in all")]
+    #[error(
+        "the repository must consist of lower-case letters and digits with single separators, and have at most 255 \
+         characters"
+    )]
     Repository,
     /// The tag is invalid.
-    #[error("the tag is not up to 128 letters, digits, `_`, `.` and `-`")]
+    #[error("the tag must consist of at most 128 letters, digits, `_`, `.` and `-`")]
     Tag,
     /// The digest is invalid.
-    #[error("the digest is not `sha256:` and 64 lower-case hexadecimal digits")]
+    #[error("the digest must be `sha256:` and 64 lower-case hexadecimal digits")]
     Digest,
 }
 
 /// An image reference: `HOST[:PORT]/REPOSITORY[:TAG][@DIGEST]`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ImageRef {
-    /// Host and port of the registry; the default is `docker.io`.
+    /// Host and port of the registry; `docker.io` if the reference contains no host.
     pub registry: String,
     /// Name of the repository in that registry.
     pub repository: String,
@@ -163,7 +166,7 @@ pub(super) fn names_host(part: &str) -> bool {
     part.contains(['.', ':']) || part == "localhost"
 }
 
-/// Whether a text is `HOST` or `HOST:PORT`. An IPv6 address has brackets.
+/// Whether a string is `HOST` or `HOST:PORT`. An IPv6 address has brackets.
 pub(super) fn is_host(text: &str) -> bool {
     let (host, port) = match text.strip_prefix('[') {
         Some(rest) => match rest.split_once(']') {

@@ -1,10 +1,11 @@
 //! The in-cluster registry of `mainstay install`: its login, and the Secret with that login for builds and nodes.
 //!
-//! A Secret in the agent's namespace requests a login by its label (`api::names::GENERATE`). Its annotations contain
-//! the addresses, its data `username`, `password` and, with one login per namespace, the key for these logins.
+//! A Secret in the agent's namespace requests a login by its label (`api::names::GENERATE`). The Secret's annotations
+//! contain the addresses. The Secret's data contains `username`, `password` and, with one login per namespace, the key
+//! for these logins.
 //!
-//! Invariant: an existing login or key is kept, because a user may have chosen it.
-//! Invariant: no problem text contains a password.
+//! Invariant: an existing login or key is kept, because a user may have chosen it. Invariant: no message of a problem
+//! contains a password.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +24,7 @@ use mainstay_object::Secret;
 
 const USERNAME: &str = "username";
 const PASSWORD: &str = "password";
-/// Characters of a user name and a password, as in Kyma, and of the key for logins of namespaces.
+/// Lengths in characters of the user name and the password, as in Kyma, and of the key for logins of namespaces.
 const LENGTHS: [usize; 3] = [20, 40, 43];
 /// Number of random bytes for a login and a key.
 pub const SEED_BYTES: usize = LENGTHS[0] + LENGTHS[1] + LENGTHS[2];
@@ -56,8 +57,8 @@ impl InternalRegistry {
         let given = |annotation: &str| secret["metadata"]["annotations"][annotation].as_str().unwrap_or_default();
         let address = |annotation: &str| {
             Address::parse(given(annotation)).map_err(|error| Problem {
-                what: format!("its annotation {annotation} is no registry address: {error}"),
-                hint: "it is HOST:PORT, such as 127.0.0.1:32137".to_owned(),
+                what: format!("its annotation {annotation} is not a registry address: {error}"),
+                hint: "it must be HOST:PORT, such as 127.0.0.1:32137".to_owned(),
             })
         };
         let of = |key: &str| text(&data, key).filter(|text| !text.is_empty());
@@ -80,7 +81,7 @@ impl InternalRegistry {
         Ok(Self { push, is_tls, pull, login, is_per_namespace, namespace_key })
     }
 
-    /// Returns the host names for its certificate, one for builds and one for nodes; `None` with plain HTTP.
+    /// Returns the host names for the registry's certificate, one for builds and one for nodes; `None` with plain HTTP.
     pub fn names(&self) -> Option<Vec<String>> {
         let name = |address: &Address| {
             let host = address.host();
@@ -94,8 +95,8 @@ impl InternalRegistry {
         self.is_tls.then_some(names)
     }
 
-    /// Returns the `data` that the Secret lacks; empty if it is complete. A missing login or key is derived from the
-    /// random `seed`.
+    /// Returns the `data` that the Secret lacks; empty if the Secret is complete. A missing login or key is derived
+    /// from the random `seed`.
     pub fn missing(&self, seed: &Secret<[u8; SEED_BYTES]>) -> BTreeMap<&'static str, ByteString> {
         let (username, rest) = seed.expose().split_at(LENGTHS[0]);
         let (password, key) = rest.split_at(LENGTHS[1]);
@@ -110,8 +111,9 @@ impl InternalRegistry {
     }
 
     /// Returns the Secret `serverless-registry-config-default` with this login and the key for the logins of its
-    /// copies. `asking` owns it. Returns `None` without a login, or without a required key. `authorities` are the CA
-    /// certificates for builds in PEM format; without any, builds use plain HTTP.
+    /// copies. `asking`, the Secret that requests the login, becomes the owner. Returns `None` without a login, or
+    /// without a required key. `authorities` are the CA certificates for builds in PEM format; without any, builds use
+    /// plain HTTP.
     pub fn default_secret(&self, asking: &Value, authorities: Option<&str>) -> Option<Value> {
         let login = self.login.as_ref()?;
         let key = if self.is_per_namespace { Some(self.namespace_key.as_ref()?) } else { None };

@@ -8,12 +8,11 @@
 //! - [`Access`]: scheme and login of a registry, from the Secret of a build
 //! - [`Client`]: the OCI distribution API
 //!
-//! Invariant: credentials are sent only to the host that they are for. Plain HTTP is used only for an internal registry
-//! or one on this machine.
-//! Invariant: content that is read by digest matches the digest.
+//! Invariant: credentials are sent only to the host for which they are intended. Plain HTTP is used only for an
+//! internal registry or a registry on this machine. Invariant: content that is read by digest matches the digest.
 //!
-//! Not here: the crate `oci-client`. It sends credentials to a token server over plain HTTP if the registry asks for
-//! it, and reads responses without a limit.
+//! Not here: the crate `oci-client`. This crate sends credentials to a token server over plain HTTP if the registry
+//! asks for it, and reads responses without a limit.
 
 mod access;
 mod address;

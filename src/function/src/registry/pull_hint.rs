@@ -1,4 +1,4 @@
-//! Explains a failed pull from the node's own address, from the kubelet's message.
+//! Explains why a pull from a loopback address of the node failed, from the kubelet's message.
 
 use super::access::is_loopback;
 
@@ -21,8 +21,9 @@ pub(crate) fn of(repository: &str, text: &str) -> Option<&'static str> {
         )
     } else if says(&UNREACHABLE) {
         Some(
-            "the node does not reach the registry at its own address: it takes kube-proxy in the mode iptables, or a proxy that serves \
-             NodePorts at 127.0.0.1. Without one, use a registry that nodes reach by its name (mainstay install --registry ADDRESS)",
+            "the node does not reach the registry at its own address: this needs kube-proxy in the mode iptables, or \
+             a proxy that serves NodePorts at 127.0.0.1. Without one, use a registry that nodes reach by its name \
+             (mainstay install --registry ADDRESS)",
         )
     } else {
         None

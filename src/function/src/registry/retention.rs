@@ -1,12 +1,11 @@
 //! Decides which images the in-cluster registry may remove, from the contents of its storage and a policy.
 //!
-//! The agent writes the [`Policy`] from the images in use. `mainstay registry sweep` applies it in the registry's pod
-//! while the registry does not serve, so no push can interfere.
+//! The agent writes the [`Policy`] from the images in use. `mainstay registry sweep` applies the policy in the
+//! registry's pod while the registry is not running, so no push can interfere.
 //!
-//! Invariant: a manifest is kept if it is in use, was in use at the previous policy, or was pushed or reused by a build
-//! within the grace period.
-//! Invariant: only manifests that Mainstay built are removed, and entries of Kaniko's cache beside them. An index is
-//! never removed, and its children are kept.
+//! Invariant: a manifest is kept if it is in use, was in use when the previous policy was created, or was pushed or
+//! reused by a build within the grace period. Invariant: only manifests that Mainstay built are removed, and the
+//! entries of Kaniko's cache in the repositories beside them. An index is never removed, and its children are kept.
 //! Invariant: a repository with unknown contents is left unchanged, and an outdated policy removes no images.
 //!
 //! Not here: reading and removing files (`storage`), and removing blobs (the registry's garbage collection).
@@ -50,19 +49,19 @@ pub struct Rules {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Policy {
     version: u32,
-    /// The ID of its sweep.
+    /// The ID of the policy's sweep.
     pub id: String,
-    /// When it was created.
+    /// When the policy was created.
     pub at: Timestamp,
     builds: usize,
     grace_seconds: u64,
-    /// Repositories of existing Functions, with the number of Functions that use each.
+    /// Repositories of existing Functions, with the number of Functions that use each repository.
     functions: BTreeMap<String, usize>,
-    /// Images in use when it was created.
+    /// Images that were in use when the policy was created.
     in_use: Used,
-    /// Images that were in use at the previous policy and are not any more.
+    /// Images that were in use at the previous policy and no longer are.
     held: Used,
-    /// Digest of the state that determines whether another sweep can remove anything.
+    /// Digest of the state that determines whether a new sweep can remove anything.
     changes: String,
 }
 
@@ -73,16 +72,16 @@ pub enum Refusal {
     #[error("the policy cannot be read: {0}")]
     Unreadable(String),
     /// The policy does not fit into a ConfigMap.
-    #[error("the policy has {0} bytes, and a ConfigMap has room for {LONGEST}: too many images are in use")]
+    #[error("the policy has {0} bytes, and a ConfigMap can hold {LONGEST}: too many images are in use")]
     TooLarge(usize),
-    /// Another release wrote the policy.
-    #[error("the policy is of another release")]
+    /// A different release wrote the policy.
+    #[error("the policy is from a different release")]
     Version,
-    /// The pod was started for another policy.
+    /// The pod was started for a different policy.
     #[error("the policy is not the one that this pod was started for")]
     Other,
     /// The policy's time is too far in the past or in the future.
-    #[error("the policy is of {at}, and it is {now} here: it is too old, or the clocks of the nodes differ")]
+    #[error("the policy is too old (created {at}, now {now}), or the clocks of the nodes differ")]
     Stale {
         /// When the policy was created.
         at: Timestamp,
@@ -143,7 +142,7 @@ impl Policy {
         Ok(())
     }
 
-    /// Whether a sweep may remove anything more than the previous one, which wrote `report`.
+    /// Whether a sweep may remove more than the previous sweep, which wrote `report`.
     pub fn is_worth_a_sweep(&self, before: &Self, report: Option<&Report>) -> bool {
         let Some(report) = report.filter(|report| report.policy == before.id && report.problem.is_none()) else {
             return true;
@@ -159,26 +158,26 @@ pub struct Observed {
     pub functions: Vec<LivingFunction>,
     /// The images in use.
     pub in_use: Used,
-    /// The images in use by Functions and their children. Only changes of these justify another sweep.
+    /// The images in use by Functions and their children. Only changes of these images justify another sweep.
     pub of_functions: Used,
 }
 
 /// A Function that exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LivingFunction {
-    /// Its namespace.
+    /// The Function's namespace.
     pub namespace: String,
-    /// Its name.
+    /// The Function's name.
     pub name: String,
-    /// Its UID.
+    /// The Function's UID.
     pub uid: String,
-    /// Its generation.
+    /// The Function's generation.
     pub generation: i64,
 }
 
 impl LivingFunction {
-    /// Returns the repositories of its images, relative to the registry: the current name, and that of earlier
-    /// releases.
+    /// Returns the repositories of the Function's images, relative to the registry: with the current name, and with the
+    /// name of earlier releases.
     fn repositories(&self) -> BTreeSet<String> {
         [image_name(&self.namespace, &self.name), format!("{}-{}", self.namespace, self.name)].into()
     }
@@ -188,15 +187,15 @@ impl LivingFunction {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Report {
-    /// The ID of its policy.
+    /// The ID of the sweep's policy.
     pub policy: String,
     /// Number of removed manifests.
     pub manifests: u64,
     /// Number of repositories that were removed completely.
     pub repositories: u64,
-    /// Bytes of unreferenced blobs; `None` if unknown.
+    /// Size in bytes of unreferenced blobs; `None` if unknown.
     pub bytes: Option<u64>,
-    /// When more images can be removed, as far as is known.
+    /// When more images can be removed, if known.
     pub next: Option<Timestamp>,
     /// Why some or all images were not removed.
     pub problem: Option<String>,
@@ -205,24 +204,24 @@ pub struct Report {
 /// A repository in the registry's storage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Repository {
-    /// Its name.
+    /// The repository's name.
     pub name: String,
-    /// Its manifests; `None` if the contents are unknown.
+    /// The repository's manifests; `None` if the contents are unknown.
     pub manifests: Option<Vec<Stored>>,
-    /// Its tags.
+    /// The repository's tags.
     pub tags: BTreeMap<String, Digest>,
 }
 
 /// A manifest in a repository.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stored {
-    /// Its digest.
+    /// The manifest's digest.
     pub digest: Digest,
     /// When the manifest or one of its tags was last pushed.
     pub pushed: Timestamp,
-    /// Its type.
+    /// The manifest's type.
     pub content: Content,
-    /// Digests of all blobs that it needs, including its own.
+    /// Digests of all blobs that the manifest needs, including its own digest.
     pub needs: Vec<Digest>,
 }
 
@@ -231,9 +230,9 @@ pub struct Stored {
 pub struct Removal {
     /// Name of the repository.
     pub repository: String,
-    /// The tags.
+    /// The tags to remove.
     pub tags: Vec<String>,
-    /// The manifests.
+    /// The manifests to remove.
     pub manifests: Vec<Digest>,
     /// Whether the repository becomes empty.
     pub is_all: bool,
@@ -263,7 +262,7 @@ pub fn decide(repositories: &[Repository], policy: &Policy, now: Timestamp) -> S
         let cache_name = format!("{}{CACHE_NAME}", repository.name);
         if let Some(cache) = known.get(cache_name.as_str()).filter(|cache| is_cache(cache, repository)) {
             let of_cache = judge.cache(cache, &fate);
-            // One image stays, because it marks the rest of the cache as Mainstay's.
+            // One image stays, because it marks the remaining cache as Mainstay's.
             if fate.is_all && !of_cache.is_all {
                 fate.keep_newest(of_cache.next);
             }
@@ -295,7 +294,7 @@ struct Fate<'r> {
     /// Whether no manifest remains.
     is_all: bool,
     next: Option<Timestamp>,
-    /// Whether its Function exists.
+    /// Whether the repository's Function exists.
     is_living: bool,
 }
 
@@ -308,7 +307,7 @@ impl Fate<'_> {
     }
 }
 
-/// Whether the repository is Kaniko's cache: it holds no Function images, and the repository beside it does.
+/// Whether the repository is Kaniko's cache: it contains no images of Functions, but the repository beside it does.
 fn is_cache(cache: &Repository, images: &Repository) -> bool {
     let has_ours = |one: &Repository| one.manifests.iter().flatten().any(|stored| stored.content == Content::Function);
     has_ours(images) && !has_ours(cache)
@@ -338,7 +337,7 @@ impl Judge<'_> {
         fate
     }
 
-    /// Decides about a cache, given the decision about its images.
+    /// Decides about a cache, given the decision about the images beside it.
     fn cache<'r>(&self, repository: &'r Repository, images: &Fate<'_>) -> Fate<'r> {
         let mut fate = Fate { goes: Vec::new(), is_all: false, next: None, is_living: images.is_living };
         let Some(manifests) = &repository.manifests else { return fate };
@@ -358,7 +357,7 @@ impl Judge<'_> {
         if is_in(&self.policy.in_use) {
             return;
         }
-        // On overflow, the image never becomes old enough.
+        // On overflow, the image never becomes old enough to be removed.
         let old_at = stored.pushed.checked_add(age).unwrap_or(Timestamp::MAX);
         if old_at > self.reference {
             fate.next = earlier(fate.next, Some(old_at));
@@ -380,7 +379,8 @@ fn children(manifests: &[Stored]) -> BTreeSet<&Digest> {
     manifests.iter().filter(|stored| of(stored)).flat_map(|stored| &stored.needs).collect()
 }
 
-/// Whether builds wrote all tags of a manifest: 64 hexadecimal digits. Any other tag marks an image that a user keeps.
+/// Whether builds wrote all tags of a manifest. Tags of builds have 64 hexadecimal digits. Any other tag marks an image
+/// that a user keeps.
 fn has_tags_of_ours(repository: &Repository, stored: &Stored) -> bool {
     let mut tags = repository.tags.iter().filter(|(_, digest)| **digest == stored.digest);
     tags.all(|(tag, _)| content::is_tag_of_ours(tag))

@@ -1,4 +1,4 @@
-//! Reads and removes files of the in-cluster registry's storage while the registry does not serve.
+//! Reads and removes files of the in-cluster registry's storage while the registry is not running.
 //!
 //! ```text
 //!     <root>/docker/registry/v2/repositories/<name>/_manifests/revisions/sha256/<hex>/link
@@ -6,9 +6,9 @@
 //!                              /blobs/sha256/<two digits>/<hex>/data
 //! ```
 //!
-//! Invariant: no symbolic link is followed, and no file outside of the root is read or removed.
-//! Invariant: all files are read before the first one is removed. A read error ends the sweep before it removes any.
-//! Invariant: a tag is removed before its manifest, so an interrupted sweep leaves no dangling tag.
+//! Invariant: no symbolic link is followed, and no file outside of the root is read or removed. Invariant: all files
+//! are read before the first one is removed. A read error ends the sweep before any file is removed. Invariant: a tag
+//! is removed before its manifest, so an interrupted sweep leaves no dangling tag.
 //!
 //! Not here: removing blobs, which `registry garbage-collect` does afterwards.
 
@@ -30,9 +30,9 @@ const ALGORITHM: &str = "sha256";
 const DEPTH: usize = 32;
 /// Maximum number of directory entries that are read.
 const ENTRIES: usize = 2_000_000;
-/// Maximum bytes of a manifest or configuration. The registry has the same limit for manifests.
+/// Maximum size of a manifest or configuration in bytes. The registry has the same limit for manifests.
 const DOCUMENT: u64 = 4 << 20;
-/// Maximum bytes of a link, which contains a digest.
+/// Maximum size in bytes of a link, which contains a digest.
 const LINK: u64 = 256;
 
 /// Why a sweep failed.
@@ -41,18 +41,18 @@ pub enum Error {
     /// A file or directory could not be read.
     #[error("could not read {}", path.display())]
     Read {
-        /// Path.
+        /// The path.
         path: PathBuf,
-        /// Cause.
+        /// The cause.
         #[source]
         cause: io::Error,
     },
     /// A file or directory could not be removed.
     #[error("could not remove {}", path.display())]
     Remove {
-        /// Path.
+        /// The path.
         path: PathBuf,
-        /// Cause.
+        /// The cause.
         #[source]
         cause: io::Error,
     },
@@ -102,7 +102,7 @@ impl Storage {
         Ok(())
     }
 
-    /// All repositories.
+    /// Returns all repositories.
     pub fn repositories(&mut self) -> Result<Vec<Repository>, Error> {
         let mut found = Vec::new();
         let mut open = vec![(self.root.join("repositories"), String::new(), 0)];
@@ -188,7 +188,7 @@ impl Storage {
         self.root.join("blobs").join(ALGORITHM).join(&hex[..2]).join(hex).join("data")
     }
 
-    /// Returns the bytes of blobs that become unreferenced by these removals.
+    /// Returns the total size in bytes of blobs that become unreferenced by these removals.
     fn unneeded(&mut self, repositories: &[Repository], removals: &[Removal]) -> Result<u64, Error> {
         let goes: BTreeMap<&str, BTreeSet<&Digest>> =
             removals.iter().map(|one| (one.repository.as_str(), one.manifests.iter().collect())).collect();
@@ -230,14 +230,14 @@ impl Storage {
             for part in ["_layers", "_manifests"] {
                 remove(&directory.join(part), |path| fs::remove_dir_all(path))?;
             }
-            // A directory with contents stays, for example with a started upload.
+            // A directory with contents, such as a started upload, stays.
             let _ = fs::remove_dir(directory.join("_uploads")).and_then(|()| fs::remove_dir(&directory));
         }
         Ok(())
     }
 
-    /// Lists the subdirectories of a directory. Returns an empty list if it does not exist, `None` if it contains
-    /// files.
+    /// Lists the subdirectories of a directory. Returns an empty list if the directory does not exist, and `None` if it
+    /// contains files.
     fn directories(&mut self, path: &Path) -> Result<Option<Vec<(PathBuf, String)>>, Error> {
         let failed = |cause| Error::Read { path: path.to_owned(), cause };
         match metadata(path)? {
@@ -282,7 +282,7 @@ fn link(path: &Path) -> Result<Link, Error> {
     })
 }
 
-/// Returns the metadata of a path without following links; `None` if it does not exist.
+/// Returns the metadata of a path without following links; `None` if the path does not exist.
 fn metadata(path: &Path) -> Result<Option<fs::Metadata>, Error> {
     match path.symlink_metadata() {
         Ok(metadata) => Ok(Some(metadata)),
@@ -291,7 +291,7 @@ fn metadata(path: &Path) -> Result<Option<fs::Metadata>, Error> {
     }
 }
 
-/// Returns the bytes of a regular file; `None` if it is missing or too long.
+/// Returns the bytes of a regular file; `None` if the file is missing or too long.
 fn file(path: &Path, longest: u64) -> Result<Option<Vec<u8>>, Error> {
     let Some(found) = metadata(path)?.filter(|found| found.is_file() && found.len() <= longest) else {
         return Ok(None);
@@ -301,7 +301,7 @@ fn file(path: &Path, longest: u64) -> Result<Option<Vec<u8>>, Error> {
     read.map(|_| Some(bytes)).map_err(|cause| Error::Read { path: path.to_owned(), cause })
 }
 
-/// Removes a path that may not exist any more.
+/// Removes a path that may already be gone.
 fn remove(path: &Path, how: impl Fn(&Path) -> io::Result<()>) -> Result<(), Error> {
     match how(path) {
         Err(cause) if cause.kind() != io::ErrorKind::NotFound => Err(Error::Remove { path: path.to_owned(), cause }),

@@ -15,7 +15,7 @@ use mainstay_git::{BaseDir, Reference, RemoteUrl};
 use mainstay_object::failure::chain;
 use mainstay_object::syntax;
 
-/// Maximum bytes in a ConfigMap.
+/// Maximum total size in bytes of the data in a ConfigMap.
 const CONFIG_MAP_ROOM: usize = 1024 * 1024;
 
 /// Whether the source is in Git.
@@ -57,7 +57,7 @@ pub(super) fn code(
     Some(Code::Inline { source: spec.source.clone(), dependencies })
 }
 
-/// Returns the dependency file. All ways to have no dependencies give the same text.
+/// Returns the content of the dependency file. All ways to have no dependencies result in the same content.
 fn dependencies(spec: &FunctionSpec, runtime: &Runtime, found: &mut Findings) -> String {
     let deps = spec.deps.as_deref().unwrap_or_default();
     let bare = deps.trim();
@@ -80,7 +80,7 @@ fn dependencies(spec: &FunctionSpec, runtime: &Runtime, found: &mut Findings) ->
     deps.to_owned()
 }
 
-/// Returns the GitRepository in the spec.
+/// Returns the GitRepository that the spec references.
 fn named(name: &str, found: &mut Findings) -> Option<Origin> {
     if name.is_empty() {
         found.wrong(Violation::missing("spec.source"));
@@ -93,7 +93,7 @@ fn named(name: &str, found: &mut Findings) -> Option<Origin> {
     Some(Origin::Named(name.to_owned()))
 }
 
-/// Returns the Function's own repository.
+/// Returns the repository that the Function itself declares.
 fn own(own: &OwnRepository, name: &str, credentials: &Credentials, found: &mut Findings) -> Option<Origin> {
     const HERE: &str = "spec.gitRepository";
     const URL: &str = "spec.gitRepository.url";
@@ -155,7 +155,7 @@ fn git(spec: &FunctionSpec, credentials: &Credentials, found: &mut Findings) -> 
     Some(Code::Git { repository: repository?, reference: reference?, base_dir: base_dir? })
 }
 
-/// Parses a field. A missing field was reported before.
+/// Parses a field. A missing field is not reported again.
 fn parse<T>(
     text: &str,
     parse: impl FnOnce(&str) -> Result<T, mainstay_git::Error>,

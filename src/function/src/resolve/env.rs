@@ -12,7 +12,7 @@ use mainstay_api::function::{EnvVar, Resources};
 use mainstay_api::{Function, FunctionSpec};
 use mainstay_object::syntax;
 
-/// Maximum bytes of one `NAME=value` in the kernel, including the terminating zero.
+/// Maximum size in bytes of one `NAME=value` in the kernel, including the terminating zero.
 const VARIABLE_ROOM: usize = 128 * 1024;
 
 /// Resolves the environment of the serving pods, in order, with unique names.
@@ -23,7 +23,7 @@ pub(super) fn env(
     found: &mut Findings,
 ) -> Vec<EnvVar> {
     let given = spec.env.as_deref().unwrap_or_default();
-    // The user may override the addresses for events and traces, and the reported memory limit.
+    // The user may override the URLs for events and traces, and the reported memory limit.
     ours.retain(|variable| !DEFAULTS.contains(&&*variable.name) || !given.iter().any(|own| own.name == variable.name));
     let mut seen: BTreeSet<&str> = ours.iter().map(|variable| variable.name.as_str()).collect();
     let mut reported = BTreeSet::new();

@@ -11,7 +11,7 @@ use mainstay_api::events::Reason;
 pub struct Warning {
     /// Reason of the Event.
     pub reason: EventReason,
-    /// The problem, and how it is handled.
+    /// The problem, and how the problem is handled.
     pub message: String,
 }
 
@@ -21,7 +21,8 @@ impl fmt::Display for Warning {
     }
 }
 
-/// Maximum number of warnings. Each is an Event, and a Function can contain many duplicate variables.
+/// Maximum number of warnings. Each warning is emitted as an Event, and a Function can contain many duplicate
+/// variables.
 const MAX_WARNINGS: usize = 20;
 
 /// Violations and warnings found so far.

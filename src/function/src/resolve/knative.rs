@@ -39,7 +39,8 @@ fn refused(function: &Function, found: &mut Findings) {
         }
         let from = variable.value_from.as_ref();
         if from.is_some_and(|from| from.field_ref.is_some() || from.resource_field_ref.is_some()) {
-            let what = format!("env {name} is of a field of the pod or of its resources, which Knative does not allow");
+            let what =
+                format!("env {name} refers to a field of the pod or of its resources, which Knative does not allow");
             found.wrong(Violation::invalid(what, "spec.env"));
         }
     }

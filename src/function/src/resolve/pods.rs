@@ -12,11 +12,11 @@ use mainstay_api::function::{FunctionSpec, PodTemplate, SecretMount};
 use mainstay_api::names;
 use mainstay_object::syntax;
 
-/// Maximum number of mounted Secrets. Each is a volume and a watch of the kubelet.
+/// Maximum number of mounted Secrets. Each mount needs a volume, and a watch of the kubelet.
 const MAX_MOUNTS: usize = 32;
-/// Maximum bytes of annotations. An object can have 256 KiB.
+/// Maximum total size of annotations in bytes. An object can have 256 KiB.
 const MAX_ANNOTATIONS: usize = 128 << 10;
-/// Directories that a container needs to start.
+/// Directories that a container needs to start, so nothing may be mounted there.
 const TAKEN: [&str; 11] =
     ["/tmp", "/usr", "/bin", "/lib", "/lib64", "/sbin", "/dev", "/proc", "/sys", "/etc", runtimes::CODE_DIR];
 
@@ -27,7 +27,7 @@ pub(super) fn is_ours(key: &str) -> bool {
 
 type Texts = BTreeMap<String, String>;
 
-/// Returns the entries of the spec and of its deprecated field, each with its path.
+/// Returns the entries of the spec and of the corresponding deprecated field, each with its path.
 fn both<'a>(
     spec: &'a FunctionSpec,
     own: Option<&'a Texts>,
@@ -41,7 +41,7 @@ fn both<'a>(
     own.map(move |(key, value)| (key, value, path)).chain(before.map(move |(key, value)| (key, value, former)))
 }
 
-/// Reports entries that pods must not have, for each of the two paths.
+/// Reports keys that pods must not have, separately for each of the two paths.
 fn steering<'a, All: Iterator<Item = (&'a String, &'a String, &'static str)>>(
     what: &str,
     paths: [&'static str; 2],
@@ -84,7 +84,7 @@ pub(super) fn annotations(spec: &FunctionSpec, allowed: &PodKeys, found: &mut Fi
     steering("annotation", [path, former], given, allowed, found);
     let mut annotations = BTreeMap::new();
     for (key, value, path) in given() {
-        // Annotation keys have the syntax of label keys in any case.
+        // The syntax is that of label keys, but upper case is allowed, too.
         for words in syntax::label(&key.to_lowercase(), "") {
             found.wrong(Violation::invalid(format!("{path}: {words}"), path));
         }

@@ -25,7 +25,7 @@ pub(super) fn replicas(function: &Function, settings: &Settings, found: &mut Fin
     let min = spec.min_replicas.unwrap_or_else(|| spec.max_replicas.map_or(preset_min, |max| preset_min.min(max)));
     let max = spec.max_replicas.unwrap_or_else(|| preset_max.max(min));
     let is_knative = flavour::of(function, settings.serving) == Ok(Flavour::Knative);
-    // Only Knative can start a pod for a request.
+    // Only Knative can start a pod when a request arrives.
     let least = if is_knative { 0 } else { settings.min_replicas };
     if min > max {
         found.wrong(Violation::invalid(
@@ -64,7 +64,7 @@ pub(super) fn replicas(function: &Function, settings: &Settings, found: &mut Fin
 }
 
 /// Resolves the resources of a serving pod. A preset's memory limit is raised to the runtime's minimum. A limit in the
-/// spec is kept, with a warning if it is lower.
+/// spec is kept, with a warning if it is lower than the minimum.
 pub(super) fn of_pod(
     function: &Function,
     settings: &Settings,
@@ -91,13 +91,13 @@ pub(super) fn of_pod(
     resources::complete(given, &preset, &settings.min_resources, "spec.resources", &mut found.violations)
 }
 
-/// Resolves CPU and memory of the build.
+/// Resolves CPU and memory of a build.
 pub(super) fn of_build(function: &Function, settings: &Settings, found: &mut Findings) -> Resources {
     let own = function.spec.build_profile.as_ref();
     let named = (own.map(|name| (name, "spec.buildProfile")), names::BUILD_RESOURCES_PRESET);
     let presets = &settings.build_resources;
     let preset = match (preset(function, named, presets, found), settings.builder) {
-        // The lower requests were measured with our own builder.
+        // The lower requests were measured with Mainstay's own builder.
         (preset, Builder::Kaniko) if preset == presets.unnamed.as_ref() => presets.fallback(),
         (preset, _) => preset,
     };
@@ -113,7 +113,7 @@ fn complete_preset(preset: Option<&ResourcesPreset>, presets: &Presets<Resources
     }
 }
 
-/// Returns the preset that a field of the spec selects, else that of a label.
+/// Returns the preset that a field of the spec selects, else the preset that a label selects.
 fn preset<'a, T>(
     function: &Function,
     (own, label): (Option<(&String, &str)>, &str),

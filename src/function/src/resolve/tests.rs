@@ -1,4 +1,4 @@
-//! Every default and every rule, with boundary values.
+//! Tests every default and every rule, with boundary values.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,4 @@
-//! The files of the runtime servers, embedded; sorted by path.
+//! The embedded files of the runtime servers, sorted by path.
 
 use super::ServerFile;
 

@@ -1,10 +1,10 @@
 //! The packages of the runtime servers. Package managers fetch them once into a directory, from lock files with hashes.
 //!
-//! The lock files are part of the servers, so other packages produce other images. A directory is named after the
-//! digest of its lock, so releases can share one place and never use each other's packages.
+//! The lock files are part of the servers, so a change of the packages changes the images. A directory is named after
+//! the digest of its lock file, so releases can share one parent directory and never use each other's packages.
 //!
-//! Invariant: builds and pods do not fetch packages. A build without them fails and names the command that fetches
-//! them.
+//! Invariant: builds and pods do not fetch packages. A build without the packages fails with a message that contains
+//! the command for fetching them.
 
 use std::ffi::OsString;
 use std::fs;
@@ -16,27 +16,27 @@ use sha2::{Digest as _, Sha256};
 
 use super::{Language, files};
 
-/// Their directory in Mainstay's image.
+/// The packages' directory in Mainstay's image.
 pub(crate) const IMAGE_DIR: &str = "/usr/share/mainstay/libraries";
-/// Environment variable with another directory.
+/// Environment variable with a different directory.
 pub const VARIABLE: &str = "MAINSTAY_LIBRARIES";
-/// Maximum bytes of a package manager's output in an error.
+/// Maximum number of bytes of a package manager's output in an error.
 const COMPLAINT: usize = 2000;
 /// Arguments that compile the packages, because a pod cannot write bytecode. The bytecode contains its final path, and
-/// refers to its source by an unchecked hash.
+/// identifies its source by an unchecked hash.
 const COMPILE: [&str; 10] =
     ["-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash", "-p", "/kubeless_rt/lib", "-s", ".", "."];
 
 /// Why the packages are missing.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// They were not fetched.
+    /// The packages were not fetched.
     #[error(
         "the packages of the runtime server are not in {place}: `mainstay runtimes fetch` fetches them, once, and the image of \
          Mainstay has them", place = .place.display()
     )]
     NotFetched {
-        /// Their expected directory.
+        /// The expected directory of the packages.
         place: PathBuf,
     },
     /// A directory cannot be written.
@@ -62,12 +62,12 @@ pub enum Error {
     Failed {
         /// The program.
         program: &'static str,
-        /// The end of its output.
+        /// The end of the package manager's output.
         said: String,
     },
 }
 
-/// Returns the directory of the packages: the given one, else the image's, else the user's cache.
+/// Returns the directory for packages: the given directory, else that of the image, else one in the user's cache.
 pub fn place(named: Option<PathBuf>) -> PathBuf {
     let image = Path::new(IMAGE_DIR);
     named.or_else(|| image.is_dir().then(|| image.to_owned())).unwrap_or_else(|| cache(&|name| std::env::var_os(name)))
@@ -80,13 +80,13 @@ fn cache(env: &dyn Fn(&str) -> Option<OsString>) -> PathBuf {
     base.unwrap_or_else(std::env::temp_dir).join("mainstay").join("libraries")
 }
 
-/// Returns the packages of a language: a directory that contains [`name`].
+/// Returns the directory that contains the packages of a language. Its name is that of [`name`].
 pub fn find(language: Language, place: &Path) -> Result<PathBuf, Error> {
     let found = place.join(locked(language)).join(name(language));
     if found.is_dir() { Ok(found) } else { Err(Error::NotFetched { place: place.to_owned() }) }
 }
 
-/// Returns the name of their directory below [`SERVER_DIR`](super::SERVER_DIR).
+/// Returns the name of the packages' directory below [`SERVER_DIR`](super::SERVER_DIR).
 pub fn name(language: Language) -> &'static str {
     match language {
         Language::NodeJs => "node_modules",
@@ -94,7 +94,7 @@ pub fn name(language: Language) -> &'static str {
     }
 }
 
-/// Fetches the packages of a language unless they exist, and returns their directory. Uses the network.
+/// Fetches the packages of a language unless the packages exist, and returns their directory. Uses the network.
 pub fn fetch(language: Language, place: &Path) -> Result<PathBuf, Error> {
     if let Ok(found) = find(language, place) {
         return Ok(found);
@@ -120,8 +120,8 @@ pub fn fetch(language: Language, place: &Path) -> Result<PathBuf, Error> {
         }
     }
     let target = place.join(locked(language));
-    // Node.js finds packages of packages only below a directory with that name, so the whole directory is moved.
-    // Another process may have moved its own first.
+    // Node.js finds the dependencies of packages only below a directory with that name, so the whole directory is
+    // moved. Another process may already have moved its own directory there.
     match fs::rename(room.path(), &target) {
         Err(cause) if !target.is_dir() => Err(Error::Write { path: target, cause }),
         _ => find(language, place),

@@ -1,7 +1,7 @@
 //! The table of language runtimes, and the servers that run user code.
 //!
-//! A row names a language and a version. The files of its server are embedded in this program. A build puts them below
-//! [`SERVER_DIR`] in the image, and the user's code and dependencies below [`CODE_DIR`].
+//! A row names a language and a version. The files of its server are embedded in this program. A build puts these files
+//! below [`SERVER_DIR`] in the image, and the user's code and dependencies below [`CODE_DIR`].
 //!
 //! Invariant: the server's packages exist before a build begins ([`libraries`]), so no build downloads a framework.
 //! Invariant: any change of the server's files or package locks changes [`Runtime::server_digest`], and so the images.
@@ -23,7 +23,7 @@ pub(crate) const CODE_DIR: &str = "/kubeless";
 pub const SOCKET_ENV: &str = "FUNC_SOCKET";
 /// Environment variable of the image with the path of [`CODE_DIR`].
 pub const CODE_DIR_ENV: &str = "KUBELESS_INSTALL_VOLUME";
-/// The default runtime, unless the settings name another.
+/// The default runtime, unless the settings specify a different one.
 pub const DEFAULT: &str = "nodejs22";
 
 /// The language of a function.
@@ -36,7 +36,7 @@ pub enum Language {
 }
 
 impl Language {
-    /// Returns its display name.
+    /// Returns the display name of the language.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::NodeJs => "Node.js",
@@ -50,11 +50,11 @@ impl Language {
 pub struct ServerFile {
     /// Path below [`SERVER_DIR`], with `/` between its parts.
     pub path: &'static str,
-    /// Its content.
+    /// The file's content.
     pub contents: &'static [u8],
 }
 
-/// One row: a language version, under the name that manifests use.
+/// One row of the table: a language version, with the name that manifests use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Runtime {
     /// The name in `spec.runtime`, for example `nodejs22` or `python312`.
@@ -63,7 +63,7 @@ pub struct Runtime {
     pub language: Language,
     /// The requested version, for example `22` or `3.12`.
     pub version: &'static str,
-    /// The maintained row that replaces it, or its own name if it is maintained.
+    /// The name of the maintained row that replaces this row, or this row's own name if its version is maintained.
     pub runs_as: &'static str,
 }
 
@@ -72,7 +72,7 @@ const fn row(name: &'static str, language: Language, version: &'static str, runs
 }
 
 /// Maintained upstream: Node.js 22 (until April 2027; 20 ended in April 2026), 24 and 26; Python 3.11 (until October
-/// 2027), 3.12, 3.13 and 3.14 (3.10 ended in October 2026). Every other name runs on the oldest maintained row of its
+/// 2027), 3.12, 3.13 and 3.14 (3.10 ended in October 2026). Every other row runs as the oldest maintained row of its
 /// language, which is the closest to the requested version.
 const TABLE: &[Runtime] = &[
     row("nodejs10", Language::NodeJs, "10", "nodejs22"),
@@ -107,27 +107,27 @@ pub fn all() -> &'static [Runtime] {
 }
 
 impl Runtime {
-    /// Whether its version is no longer maintained upstream, so it runs on another row.
+    /// Whether the version is no longer maintained upstream, so that this row runs as a different row.
     pub(crate) fn is_deprecated(&self) -> bool {
         self.name != self.runs_as
     }
 
-    /// Returns the rows that can serve it, best first: the one that it [runs as](Self::runs_as), and for a deprecated
-    /// name also the newer rows of its language. An installation need not have an image of the oldest row.
+    /// Returns the rows that can serve this row's Functions, best first: the row that it [runs as](Self::runs_as), and
+    /// for a deprecated row also the newer rows of its language. An installation may lack an image of the oldest row.
     pub(crate) fn served_by(&self) -> impl Iterator<Item = &'static Self> + use<> {
         let (language, deprecated, first) = (self.language, self.is_deprecated(), self.runs_as);
         let maintained = TABLE.iter().filter(move |row| row.language == language && !row.is_deprecated());
         maintained.skip_while(move |row| row.name != first).take(if deprecated { usize::MAX } else { 1 })
     }
 
-    /// Returns the default base image with its digest: that of the maintained row that it [runs as](Self::runs_as),
-    /// from Docker's official images.
+    /// Returns the default base image with its digest: that of the maintained row that this row [runs
+    /// as](Self::runs_as), from Docker's official images.
     pub(crate) fn base_image(&self) -> &'static str {
         let lines = BASE_IMAGES.lines().filter_map(|line| line.split_once(' '));
         lines.filter(|(runtime, _)| *runtime == self.runs_as).map(|(_, image)| image).next().unwrap_or_default()
     }
 
-    /// Returns the name of the file with the function, below [`CODE_DIR`].
+    /// Returns the name of the file with the handler, below [`CODE_DIR`].
     pub fn handler_file(&self) -> &'static str {
         match self.language {
             Language::NodeJs => "handler.js",
@@ -171,7 +171,7 @@ impl Runtime {
         hex::encode(hash.finalize())
     }
 
-    /// Returns the command that starts the server in the image. Its last word is the server.
+    /// Returns the command that starts the server in the image. The last word of the command is the server.
     ///
     /// Node.js stores request bodies outside of the V8 heap. V8's default settings let many megabytes of them
     /// accumulate between two collections.
@@ -182,13 +182,13 @@ impl Runtime {
         }
     }
 
-    /// Returns the minimum memory for the server and a package or two, as a Kubernetes quantity. With less, the kernel
-    /// kills it.
+    /// Returns the minimum memory for the server and one or two packages, as a Kubernetes quantity. With less memory,
+    /// the kernel kills the server.
     ///
     /// Measured with a hello-world function and 50 clients that send 64 KiB each: CPython 3.11 to 3.13 use 28 MiB (20
-    /// idle; 36 with the package `requests`), Node.js 22 uses 81 MiB (64 idle). 33 MiB of that are not reclaimable. In
-    /// a cgroup, the kernel kills Python at 16 MiB (at 24 with `requests`) and Node.js at 24; at 32 MiB, Node.js
-    /// survives under constant reclaim. Each minimum is twice the last insufficient value.
+    /// idle; 36 with the package `requests`), Node.js 22 uses 81 MiB (64 idle). The 81 MiB include 33 MiB that are not
+    /// reclaimable. In a cgroup, the kernel kills Python at 16 MiB (at 24 with `requests`) and Node.js at 24; at 32
+    /// MiB, Node.js survives under constant reclaim. Each minimum is twice the last insufficient value.
     pub fn least_memory(&self) -> &'static str {
         match self.language {
             Language::NodeJs => "64Mi",

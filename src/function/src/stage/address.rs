@@ -4,12 +4,12 @@ use super::Observed;
 use crate::knative_presence::Presence;
 use crate::knative_state::KnativeService;
 
-/// Whether a Knative Service serves, of any generation.
+/// Whether a Knative Service serves requests, of any generation.
 pub(super) fn knative_serves(observed: &Observed<'_>) -> bool {
     observed.children.knative_services.iter().any(KnativeService::serves)
 }
 
-/// Whether a Knative Service may exist, which has the address.
+/// Whether a Knative Service that has the Function's address may exist.
 pub(super) fn may_have_address(observed: &Observed<'_>) -> bool {
     match observed.knative {
         Presence::Present => !observed.children.knative_services.is_empty(),

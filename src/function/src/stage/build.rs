@@ -1,7 +1,7 @@
-//! The build stage. It runs one Job at a time for a Function's newest inputs, and retries it after a failure.
+//! The build stage. The stage runs one Job at a time for a Function's newest inputs, and retries a failed build.
 //!
-//! Invariant: an image with a recorded digest is never built again for the same inputs.
-//! Invariant: a Job is created once. Another attempt or other inputs get another Job.
+//! Invariant: an image with a recorded digest is never rebuilt for the same inputs. Invariant: a Job is created once. A
+//! new attempt or different inputs get a new Job.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ const SUBJECT: Type = Type::BuildReady;
 const REPORT_TIMEOUT: SignedDuration = SignedDuration::from_secs(15);
 /// How long a Job may have no pod before its Events are read.
 const POD_TIMEOUT: SignedDuration = SignedDuration::from_secs(3);
-/// Maximum backoff between attempts. Also the delay after a failure that only other inputs can fix.
+/// Maximum backoff between attempts. This is also the delay after a failure that only different inputs can fix.
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(3600);
 /// Maximum number of attempts without delay, after failures whose cause the next attempt removes.
 const MAX_IMMEDIATE: i64 = 5;
@@ -56,7 +56,7 @@ struct Failure {
     reason: Option<FailureReason>,
     message: String,
     retry: bool,
-    /// Whether it lasts until the registry accepts an upload.
+    /// Whether the failure lasts until the registry accepts an upload.
     waits_for_registry: bool,
 }
 
@@ -70,7 +70,7 @@ pub(super) fn image(resolved: &Resolved<'_>, observed: &Observed<'_>, now: Times
     let wait = until_move(resolved, observed, &causes, now, decision);
     if let (Some(built), Some(at)) = (built, wait) {
         let digest = short(&built.digest);
-        let message = format!("Image {digest} was built before; it is built on another base image at {at:.0}");
+        let message = format!("Image {digest} is up to date; it will be rebuilt on the new base image at {at:.0}");
         decision.set_condition(SUBJECT, Status::True, Reason::JobFinished, message);
         let name = format!("{}:{}@{}", resolved.repository.pull, built.tag, built.digest);
         decision.image = Some(Image { name });
@@ -85,7 +85,7 @@ pub(super) fn image(resolved: &Resolved<'_>, observed: &Observed<'_>, now: Times
         if observed.holds(SUBJECT) {
             decision.steps.push(super::Step::ConfirmCondition(SUBJECT));
         } else {
-            let message = format!("Image {} was built before", short(&built.digest));
+            let message = format!("Image {} is up to date", short(&built.digest));
             decision.set_condition(SUBJECT, Status::True, Reason::JobFinished, message);
         }
         decision.image = Some(image_of(resolved, observed, &built.digest));
@@ -139,7 +139,7 @@ fn follow(situation: &Situation<'_>, job: &Job, decision: &mut Decision) {
         },
         Progress::Failed { reason, message } => {
             let problem = problem.map(text).or_else(|| last_problem(job, observed));
-            // The status does not hold it until it is written.
+            // The problem is kept in memory until the status that contains it is written.
             decision.state.problem = problem.clone().map(|problem| (job.identity.uid.clone(), problem));
             failed(situation, job, &why_failed(job, (reason, message), problem, observed), decision);
         }
@@ -152,7 +152,7 @@ fn reported<'a>(job: &Job, observed: &Observed<'a>) -> Option<&'a BuildReport> {
     own.filter_map(Pod::report).find(|report| is_digest(&report.digest))
 }
 
-/// A suspended build waits for its retry time, then for its place in the queue.
+/// Handles a suspended build. The build waits for its retry time, then for its turn in the queue.
 fn suspended(situation: &Situation<'_>, job: &Job, suspension: &Suspension, decision: &mut Decision) {
     let Situation { resolved, observed, now, .. } = *situation;
     let is_asked = observed.state.retry_now.as_deref() == Some(&job.identity.name);
@@ -174,7 +174,7 @@ fn suspended(situation: &Situation<'_>, job: &Job, suspension: &Suspension, deci
     }
 }
 
-/// Returns why a Job failed, from its condition and its pods. `problem` is the last problem of its pod.
+/// Returns why a Job failed, from its condition and its pods. `problem` is the last problem of the Job's pod.
 fn why_failed(job: &Job, (reason, message): (&str, &str), problem: Option<String>, observed: &Observed<'_>) -> Failure {
     let mut pods = observed.children.pods.iter().filter(|pod| pod.is_of(&job.identity.uid));
     let end = pods.clone().find_map(|pod| pod.end.as_ref());
@@ -190,8 +190,8 @@ fn why_failed(job: &Job, (reason, message): (&str, &str), problem: Option<String
     }
 }
 
-/// Returns why the previous attempt failed, as a suffix for messages; empty for the first attempt. The text comes from
-/// the failed Job while it exists, then from the kept state.
+/// Returns why the previous attempt failed, as a suffix for messages; empty for the first attempt. The message comes
+/// from the failed Job while it exists, then from the kept state.
 fn previous_failure(situation: &Situation<'_>, attempt: i64, decision: &mut Decision) -> String {
     let Situation { resolved, observed, .. } = *situation;
     let tag = &resolved.recipe.tag;
@@ -219,8 +219,8 @@ impl Failure {
     }
 }
 
-/// Returns the image with this digest, under the name that is already serving. Another build may produce the same
-/// image, and its pods need not be replaced then.
+/// Returns the image with this digest, with the name under which it already serves requests, if any. If a new build
+/// results in the same image, the pods need not be replaced.
 fn image_of(resolved: &Resolved<'_>, observed: &Observed<'_>, digest: &str) -> Image {
     let (pull, tag) = (&resolved.repository.pull, &resolved.recipe.tag);
     let is_same = |name: &&String| {
@@ -231,8 +231,8 @@ fn image_of(resolved: &Resolved<'_>, observed: &Observed<'_>, digest: &str) -> I
     Image { name: known.unwrap_or_else(|| format!("{pull}:{tag}@{digest}")) }
 }
 
-/// Returns when a Function may be built whose only change is the base image; `None` if now. A base image from the
-/// Function's spec is built at once.
+/// Returns when a Function may be built whose only change is the base image; `None` means now. A base image from the
+/// Function's spec takes effect immediately.
 fn until_move(
     resolved: &Resolved<'_>,
     observed: &Observed<'_>,
@@ -246,7 +246,7 @@ fn until_move(
     }
     let next = schedule.next(now)?;
     let at = observed.status.moves_at.as_ref().map_or(next, |known| known.0.min(next));
-    // A time in the past stays until the image is built.
+    // A move time in the past is kept until the image is built.
     decision.record.moves_at = Some(at);
     let is_building = observed.status.building.as_deref() == Some(&resolved.recipe.tag);
     (at > now && !is_building).then_some(at)
@@ -286,7 +286,7 @@ fn runs(situation: &Situation<'_>, job: &Job, problem: Option<(String, String)>,
     };
     let refused = known.as_ref().filter(|_| without_pod && problem.is_none());
     let refused = refused.and_then(|why| kaniko::pod_security(job, why, situation.resolved.function));
-    // The pod is deleted at the Job's deadline, and this is the cause then.
+    // The pod is deleted at the Job's deadline, and its last problem is then reported as the cause.
     let last = problem.or(known.filter(|_| !works));
     decision.state.problem = last.map(|problem| (job.identity.uid.clone(), problem));
     match refused {
@@ -298,7 +298,7 @@ fn runs(situation: &Situation<'_>, job: &Job, problem: Option<(String, String)>,
     }
 }
 
-/// Whether a new Job would have other resources or another builder. A working Job keeps what it has.
+/// Whether a new Job would have different resources or a different builder. A working Job continues unchanged.
 fn is_made_otherwise(job: &Job, resolved: &Resolved<'_>) -> bool {
     if kaniko::is_of_another_builder(job, resolved.settings) {
         return true;
@@ -307,8 +307,8 @@ fn is_made_otherwise(job: &Job, resolved: &Resolved<'_>) -> bool {
     job.resources.as_ref().is_some_and(|resources| *resources != sizes(&wanted))
 }
 
-/// Replaces a held-up attempt after its cause is fixed. The kubelet would take minutes to retry, and the resources of a
-/// Job are immutable.
+/// Replaces a held-up attempt after the cause of the hold is fixed. The kubelet would take minutes to retry, and the
+/// resources of a Job are immutable.
 fn replace_held_up(situation: &Situation<'_>, job: &Job, decision: &mut Decision) {
     decision.without_pod = None;
     decision.delete(ChildKind::Job, &job.identity);
@@ -317,7 +317,7 @@ fn replace_held_up(situation: &Situation<'_>, job: &Job, decision: &mut Decision
     start_after(situation, job.attempt.saturating_add(1), After::Other, decision);
 }
 
-/// The last problem of a Job's pod.
+/// Returns the last problem of a Job's pod.
 fn last_problem(job: &Job, observed: &Observed<'_>) -> Option<String> {
     let (uid, problem) = observed.state.problem.as_ref()?;
     (*uid == job.identity.uid).then(|| problem.clone())
@@ -356,7 +356,8 @@ fn finished(situation: &Situation<'_>, job: &Job, report: &BuildReport, decision
         tag: resolved.recipe.tag.clone(),
         digest: report.digest.clone(),
         dependencies: report.dependencies.clone(),
-        // The reporting container shares a workspace with third-party code.
+        // The digest in a report is not trusted, because the reporting container shares a workspace with third-party
+        // code.
         base: if is_name(&report.base) { report.base.clone() } else { String::new() },
         inputs: resolved.recipe.inputs.clone(),
     });
@@ -397,7 +398,7 @@ fn ended(end: &End) -> Failure {
     }
 }
 
-/// Returns the failure of a source that another attempt cannot build.
+/// Returns the failure for a source that no further attempt can build.
 fn source_invalid(error: &str) -> Failure {
     let reason = FailureReason::SourceInvalid;
     Failure { reason: Some(reason), message: format!("{reason:?}: {error}"), retry: false, waits_for_registry: false }
@@ -444,12 +445,12 @@ fn backoff(first: Duration, attempt: i64, retry: bool) -> Duration {
     Backoff::new(first, MAX_RETRY_DELAY).delay(u32::try_from(attempt).unwrap_or(u32::MAX))
 }
 
-/// The meaning of the previous attempt for the next one.
+/// The effect of the previous attempt on the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum After {
-    /// The previous image is missing, so dependencies are installed again.
+    /// The previous image is missing, so all dependencies are installed.
     PreviousGone,
-    /// No consequence.
+    /// There is no effect.
     Other,
 }
 
@@ -486,7 +487,7 @@ fn is_put_back(resolved: &Resolved<'_>, observed: &Observed<'_>, attempt: i64) -
     (observed.kept)(&key).is_some()
 }
 
-/// Returns where the build reads the source. `config_map` has an inline source.
+/// Returns the source that the build reads. `config_map` is the name of the ConfigMap with an inline source.
 fn origin<'r>(resolved: &'r Resolved<'_>, config_map: &'r str) -> Origin<'r> {
     match resolved.git {
         Some((tree, access)) => Origin::Git {
@@ -530,7 +531,7 @@ fn start_after(situation: &Situation<'_>, attempt: i64, after: After, decision: 
     };
     let document = build_job::build(resolved.function, &build, resolved.settings);
     let again = previous_failure(situation, attempt, decision);
-    // A Function whose write has to wait does not take a place in the queue.
+    // A Function whose write has to wait is not queued.
     if !is_held(situation, &document) {
         decision.in_queue = true;
         match observed.admission {
@@ -560,7 +561,7 @@ fn is_held(situation: &Situation<'_>, document: &Value) -> bool {
     observed.state.refused.as_ref().is_some_and(|refused| refused.holds(&Write::apply(&job), now).is_some())
 }
 
-/// The ConfigMap of the source stage.
+/// Returns the name of the ConfigMap from the source stage.
 fn config_map_name(resolved: &Resolved<'_>, observed: &Observed<'_>) -> String {
     let there = observed.children.config_maps.iter().collect::<Vec<&ChildIdentity>>();
     super::one_of(&mut Decision::default(), ChildKind::ConfigMap, &there, children::name(resolved.function))

@@ -9,12 +9,12 @@ use mainstay_api::build::FailureReason;
 /// The API server's words when Pod Security refuses a pod.
 const VIOLATES: &str = "violates PodSecurity";
 
-/// Whether a new build would use another builder or another image of Kaniko. A working build continues.
+/// Whether a new build would use a different builder or a different image of Kaniko. A working build continues.
 pub(super) fn is_of_another_builder(job: &Job, settings: &Settings) -> bool {
     job.executor.as_deref() != settings.executor()
 }
 
-/// Returns a hint if a Job has no pod because Pod Security refuses it.
+/// Returns a hint if a Job has no pod because Pod Security refuses the pod.
 pub(super) fn pod_security(job: &Job, problem: &str, function: &ResolvedFunction) -> Option<String> {
     job.executor.as_ref().filter(|_| problem.contains(VIOLATES))?;
     let namespace = &function.namespace;

@@ -1,11 +1,12 @@
 //! The serving stages on Knative: the Knative Service, the Running condition, and moves from and to a Deployment.
 //!
-//! The address of a Function is the Service with its name. With a Deployment, the Function owns this Service, otherwise
-//! Knative. It is transferred as soon as the new flavour can serve, and the old flavour is removed afterwards.
+//! The address of a Function is the Service with its name. With a Deployment, the Function owns this Service;
+//! otherwise, Knative owns it. The Service is transferred as soon as the new flavour can serve requests. The old
+//! flavour is removed afterwards.
 //!
-//! Invariant: unless Knative is known to be present, no Knative object is written or deleted.
-//! Invariant: the old flavour is not touched before the new one can serve.
-//! Invariant: `status.serving` is written before a Knative Service is created, so a restarted agent finds it.
+//! Invariant: unless Knative is known to be present, no Knative object is written or deleted. Invariant: the old
+//! flavour is not touched before the new flavour can serve requests. Invariant: `status.serving` is written before a
+//! Knative Service is created, so a restarted agent knows of it.
 
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ use crate::knative_state::{KnativeService, Word};
 use mainstay_api::function_conditions::{Reason, Status, Type};
 
 const SUBJECT: Type = Type::Running;
-/// How long the Deployment stays after Knative serves, for clients with a cached address.
+/// How long the Deployment stays after Knative begins to serve requests, for clients with a cached address.
 const STAYS: Duration = Duration::from_secs(30);
 /// When to check the recorded status again. A watch event usually arrives earlier.
 const RECORDED: Duration = Duration::from_secs(1);
@@ -51,7 +52,7 @@ pub(super) fn service(resolved: &Resolved<'_>, observed: &Observed<'_>, _: Times
     put(decision, observed, resolved, ChildKind::KnativeService, &document, &there, update);
 }
 
-/// Removes the Deployment once Knative serves.
+/// Removes the Deployment once Knative serves requests.
 pub(super) fn leave_deployment(
     resolved: &Resolved<'_>,
     observed: &Observed<'_>,
@@ -85,7 +86,7 @@ pub(super) fn leave_deployment(
     }
 }
 
-/// Removes the Knative Service once the Deployment serves.
+/// Removes the Knative Service once the Deployment serves requests.
 pub(super) fn leave(resolved: &Resolved<'_>, observed: &Observed<'_>, _: Timestamp, decision: &mut Decision) {
     // The record stays until the Function owns the address again.
     let is_on_its_way = observed.status.serving.is_some() && observed.children.services.is_empty();
@@ -113,7 +114,7 @@ pub(super) fn leave(resolved: &Resolved<'_>, observed: &Observed<'_>, _: Timesta
     }
 }
 
-/// Deletes unused Revisions once the newest serves.
+/// Deletes unused Revisions once the newest Revision serves requests.
 pub(super) fn clean_up(resolved: &Resolved<'_>, observed: &Observed<'_>, _: Timestamp, decision: &mut Decision) {
     let live = live(resolved, observed).filter(|_| *observed.knative == Presence::Present);
     let Some((live, settled)) = live.and_then(|live| Some((live, live.settled()?))) else { return };
@@ -126,7 +127,7 @@ pub(super) fn clean_up(resolved: &Resolved<'_>, observed: &Observed<'_>, _: Time
     decision.state.cleaned_up = Some(settled);
 }
 
-/// Returns the rest of a duration that began at `began`, at most all of it.
+/// Returns the remaining part of a duration that began at `began`, at most the whole duration.
 fn left_of(time: Duration, began: Timestamp, now: Timestamp) -> Option<Duration> {
     let passed = Duration::try_from(now.duration_since(began)).unwrap_or_default();
     time.checked_sub(passed).filter(|left| !left.is_zero())
@@ -156,7 +157,7 @@ pub(super) fn running(resolved: &Resolved<'_>, observed: &Observed<'_>, _: Times
         decision.record.image = Some(live.image.clone());
         decision.record.serves_current = decision.image.is_some() && !decision.puts(ChildKind::KnativeService);
     }
-    // Without a new image the old one keeps serving.
+    // Without a new image, the old image keeps serving requests.
     update.outdated = decision.image.is_none();
     if update.reason == Reason::ServiceWaiting && serving::goes_on(resolved, observed) {
         (update.status, update.outdated) = (Status::True, true);
@@ -200,7 +201,7 @@ fn state(live: &KnativeService, resolved: &Resolved<'_>, observed: &Observed<'_>
     ConditionUpdate::new(SUBJECT, status, reason, message)
 }
 
-/// Whether an address is cluster-local, for any cluster domain.
+/// Whether a URL is cluster-local, for any cluster domain.
 fn is_private(url: &str, name: &str, namespace: &str) -> bool {
     url.split_once("://").is_some_and(|(_, host)| host.starts_with(&format!("{name}.{namespace}.svc.")))
 }

@@ -1,7 +1,7 @@
 //! The serving stages: Deployment, Service, autoscaler, and the Running condition.
 //!
 //! Invariant: Running stays True while the Deployment has the minimum number of pods, of any version. Only a failed
-//! rollout ends that.
+//! rollout changes that.
 
 use std::fmt::Write as _;
 
@@ -53,7 +53,7 @@ pub(super) fn deployment(resolved: &Resolved<'_>, observed: &Observed<'_>, _: Ti
 /// Applies the Service once there is a Deployment.
 pub(super) fn service(resolved: &Resolved<'_>, observed: &Observed<'_>, _: Timestamp, decision: &mut Decision) {
     let there = observed.children.services.iter().collect::<Vec<_>>();
-    // The name is the address, so a Service with another name is useless.
+    // The Service's name is the Function's address, so a Service with a different name is useless.
     for other in there.iter().filter(|identity| identity.name != resolved.function.name) {
         decision.delete(ChildKind::Service, other);
     }
@@ -77,7 +77,7 @@ pub(super) fn autoscaler(resolved: &Resolved<'_>, observed: &Observed<'_>, _: Ti
             && decision.image.is_none()
             && !observed.children.deployments.is_empty()
         {
-            // The Deployment gets its fixed number together with the new image. Until then the autoscaler stays.
+            // The Deployment gets its fixed number together with the new image. Until then, the autoscaler stays.
             return;
         }
         for identity in &there {
@@ -96,7 +96,7 @@ pub(super) fn autoscaler(resolved: &Resolved<'_>, observed: &Observed<'_>, _: Ti
     put(decision, observed, resolved, ChildKind::Autoscaler, &document, &there, update);
 }
 
-/// Whether the previous version keeps serving during a rollout.
+/// Whether the previous version keeps serving requests during a rollout.
 pub(super) fn goes_on(resolved: &Resolved<'_>, observed: &Observed<'_>) -> bool {
     let name = name_of_deployment(resolved, observed);
     let mut there = observed.children.deployments.iter().filter(|live| !live.identity.terminating);
@@ -129,7 +129,7 @@ pub(super) fn running(resolved: &Resolved<'_>, observed: &Observed<'_>, _: Times
         decision.record.image = Some(live.image.clone());
         decision.record.serves_current = decision.image.is_some() && !decision.puts(ChildKind::Deployment);
     }
-    // Without a new image the old one keeps serving.
+    // Without a new image, the old image keeps serving requests.
     update.outdated = decision.image.is_none();
     if update.reason == Reason::DeploymentWaiting && goes_on(resolved, observed) {
         (update.status, update.outdated) = (Status::True, true);
@@ -138,7 +138,7 @@ pub(super) fn running(resolved: &Resolved<'_>, observed: &Observed<'_>, _: Times
     decision.steps.push(Step::SetConditionUnlessWritten(update));
 }
 
-/// Returns why pods wait for the Secret of a mount. Only Events of the pods say so, too.
+/// Returns why pods wait for the Secret of a mount. Apart from this, only Events of the pods report that.
 fn missing_mount(resolved: &Resolved<'_>, observed: &Observed<'_>) -> Option<String> {
     let missing = &observed.state.missing_secrets;
     let mount = resolved.function.secret_mounts.iter().find(|mount| missing.contains(&mount.secret_name))?;
@@ -178,7 +178,7 @@ fn state(live: &Deployment, problem: Option<&str>, may_rest: bool) -> ConditionU
     }
     if let Some(refused) = refused {
         let message = format!("Deployment {name} cannot create pods: {}: {}", refused.reason, refused.message);
-        // Until its deadline, the rollout may continue as soon as pods can be created.
+        // The rollout may continue until its deadline, as soon as pods can be created.
         let (status, reason) = if progressing && live.is_available() {
             (Status::Unknown, Reason::DeploymentWaiting)
         } else {
@@ -187,7 +187,7 @@ fn state(live: &Deployment, problem: Option<&str>, may_rest: bool) -> ConditionU
         return ConditionUpdate::new(SUBJECT, status, reason, message);
     }
     if !progressing {
-        // The cause is first: readers with less room cut the end.
+        // The cause comes first, because some clients cut the end of a message.
         let cause = problem.map_or_else(String::new, |problem| format!(": {problem};"));
         let message = format!("Deployment {name} failed{cause} with condition: \n{}", dump(&live.conditions));
         return ConditionUpdate::new(SUBJECT, Status::False, Reason::DeploymentFailed, message);

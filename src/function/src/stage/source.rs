@@ -10,7 +10,7 @@ use mainstay_api::function_conditions::{Reason, Status, Type};
 
 const SUBJECT: Type = Type::ConfigurationReady;
 
-/// The first stage: provides the source.
+/// The first stage: provides the source of a build.
 pub(super) fn source(resolved: &Resolved<'_>, observed: &Observed<'_>, _: Timestamp, decision: &mut Decision) {
     let there = observed.children.config_maps.iter().collect::<Vec<_>>();
     if let Some((tree, _)) = resolved.git {

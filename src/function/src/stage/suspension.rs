@@ -1,4 +1,4 @@
-//! Suspends a held-up build whose place other builds need, and resumes it after a backoff.
+//! Suspends a held-up build whose slot other builds need, and resumes the build after a backoff.
 //!
 //! Suspending a Job deletes its pod and frees the reserved resources. Annotations of the Job record the reason, the
 //! count and the end of the suspension, so a new agent continues.
@@ -18,11 +18,12 @@ const SUBJECT: Type = Type::BuildReady;
 /// The first and the maximum duration of a suspension, as in the kubelet's backoff of pulls.
 const BACKOFF: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(300));
 
-/// Suspends a held-up build, whose pod cannot start for this reason.
+/// Suspends a held-up build. `why` is the reason that its pod cannot start.
 pub(super) fn suspend(job: &Job, why: String, now: Timestamp, decision: &mut Decision) {
     let count = job.suspensions.saturating_add(1);
     let wait = Backoff::new(BACKOFF.0, BACKOFF.1).delay(count);
-    // The annotation has a resolution of seconds. Rounding keeps the condition the same after it is read back.
+    // The annotation has a resolution of seconds. Because of the rounding, the condition does not change when the
+    // annotation is read back.
     let until = now.round(jiff::Unit::Second).unwrap_or(now) + SignedDuration::try_from(wait).unwrap_or_default();
     let suspension = Suspension { until: Some(until), why: crate::child_state::short(&why) };
     report(job, &suspension, now, decision);
@@ -46,7 +47,7 @@ pub(super) fn report(job: &Job, suspension: &Suspension, now: Timestamp, decisio
     decision.requeue_within(Duration::try_from(until.duration_since(now)).unwrap_or_default());
 }
 
-/// Resumes a build. It starts again.
+/// Resumes a build, which then starts from the beginning.
 pub(super) fn resume(job: &Job, decision: &mut Decision) {
     decision.steps.push(Step::Suspend { identity: job.identity.clone(), suspension: None });
     let message = format!("Job {} is still in progress; it was suspended", job.identity.name);

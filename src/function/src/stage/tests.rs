@@ -21,7 +21,7 @@ struct Case {
     status: FunctionStatus,
     state: ReconcileState,
     admission: Admission,
-    /// Whether its held-up build has to yield.
+    /// Whether the Function's held-up build has to yield.
     must_yield: bool,
     knative: Presence,
     /// Whether an autoscaler may scale the Deployment to zero.
@@ -54,12 +54,12 @@ impl Case {
         }
     }
 
-    /// Decides while no child is managed yet.
+    /// Returns the decision while no child is managed yet.
     fn decide(&self) -> Decision {
         self.decide_with(&|_| None)
     }
 
-    /// Decides with the given managed objects.
+    /// Returns the decision with the given managed objects.
     fn decide_with(&self, kept: &dyn Fn(&Key) -> Option<Digest>) -> Decision {
         let settings = &self.settings;
         let spec = resolve(&self.function, settings, &Credentials::new(settings, [])).unwrap();
@@ -128,7 +128,7 @@ impl Case {
     }
 }
 
-/// Returns the decision in short words.
+/// Returns the decision in short form.
 fn words(decision: &Decision) -> Vec<String> {
     let word = |step: &Step| match step {
         Step::SetCondition(message) | Step::SetConditionUnlessWritten(message) => {
@@ -188,7 +188,7 @@ fn obsolete_children_are_deleted_and_an_older_child_is_adopted() {
     assert!(all.contains(&"delete Autoscaler hello-hpa".to_owned()), "{all:?}");
 }
 
-/// Returns a write that is refused at every attempt with this text.
+/// Returns a write that is refused at every attempt with this message.
 fn refused(case: &Case, child_kind: ChildKind, text: &str) -> RefusedWrite {
     let decision = case.decide();
     let step =

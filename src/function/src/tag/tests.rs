@@ -1,4 +1,4 @@
-//! Which changes alter a tag, and their causes.
+//! Tests which changes alter a tag, and their causes.
 
 use super::*;
 use crate::{BaseImage, Credentials, Settings, resolve};
@@ -115,7 +115,7 @@ fn different_sequences_of_parts_have_different_encodings() {
         };
         recipe(&resolved(INLINE, place), None, PLATFORM, None).tag
     };
-    // Both have the repository `a-b-c` in earlier releases.
+    // In earlier releases, both Functions have the repository `a-b-c`.
     assert_ne!(placed("a-b", "c"), placed("a", "b-c"));
     let inline = recipe(&resolved("{source: aaaa, runtime: python312}", |_| ()), None, PLATFORM, None);
     let git = recipe(&resolved(&GIT.replace("nodejs22", "python312"), |_| ()), Some("aaaa"), PLATFORM, None);

@@ -20,25 +20,25 @@ const IMAGES: &str = "images.runtimes.";
 pub struct WithoutEffect {
     /// The key.
     pub key: String,
-    /// Why.
+    /// The reason that the key has no effect.
     pub why: &'static str,
 }
 
 /// The parsed keys, in the order in which they are applied.
 #[derive(Default)]
 struct Read<'d> {
-    /// By variable: its keys and their values.
+    /// The keys of each variable, with their values.
     variables: BTreeMap<&'static str, Vec<(&'d str, &'d str)>>,
     presets: Vec<(&'d str, &'d str, Set)>,
-    /// By runtime: key, repository and tag.
+    /// The key, repository and tag for each runtime.
     images: BTreeMap<&'d str, (&'d str, Option<&'d str>, Option<&'d str>)>,
     without_effect: Vec<WithoutEffect>,
     refused: Vec<InvalidVariable>,
 }
 
 impl Settings {
-    /// Returns `base` with the settings from a ConfigMap, and the keys without an effect. An empty value keeps that of
-    /// `base`. Fails with all invalid keys.
+    /// Returns `base` with the settings from a ConfigMap, and the keys without an effect. For an empty value, the value
+    /// of `base` is kept. Fails with all invalid keys.
     pub fn from_config_map(
         base: Self,
         data: &BTreeMap<String, String>,

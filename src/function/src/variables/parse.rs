@@ -19,7 +19,7 @@ pub(super) fn text(field: &mut String, value: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// A key of a Secret as `SECRET/KEY`, or `SECRET` for its usual key.
+/// Parses a key of a Secret, written as `SECRET/KEY`, or as `SECRET` for the usual key.
 pub(super) fn secret_key(value: &str, usual: &str) -> Result<SecretKey, String> {
     let (secret, key) = value.split_once('/').unwrap_or((value, usual));
     if let Some(words) = syntax::subdomain(secret) {
@@ -45,7 +45,7 @@ pub(super) fn at_least_one<T: std::str::FromStr + PartialOrd + From<u8>>(
     field: &mut T,
     value: &str,
 ) -> Result<(), String> {
-    let expected = "a whole number of at least 1";
+    let expected = "an integer of at least 1";
     parsed(field, value, expected)?;
     if *field < T::from(1) { Err(format!("\"{value}\" is not {expected}")) } else { Ok(()) }
 }
@@ -75,7 +75,7 @@ pub(super) fn amount(field: &mut Amount, value: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// An address without credentials, because every reader of a Function's pods sees it.
+/// Parses a URL without credentials. Credentials are refused because every reader of a Function's pods sees the URL.
 pub(super) fn address(field: &mut String, value: &str) -> Result<(), String> {
     let is_http = value.starts_with("http://") || value.starts_with("https://");
     if !is_http || value.contains('@') || value.contains(char::is_whitespace) || value.len() > 2048 {

@@ -1,7 +1,7 @@
 //! Maps the value paths of Kyma's chart to settings, so that the data of an override works unchanged.
 //!
 //! Invariant: every path of the chart is known. A path without an effect has a reason, or is refused if a missing
-//! effect would surprise.
+//! effect would be a surprise.
 
 use super::super::Settings;
 use super::super::presets::{ReplicasPreset, ResourcesPreset};
@@ -12,13 +12,13 @@ use mainstay_api::Amount;
 /// The meaning of a path of the chart.
 #[derive(Clone, Copy)]
 pub(super) enum Path {
-    /// It sets this variable.
+    /// The path sets this variable.
     Variable(&'static str),
-    /// It sets a part of the default preset.
+    /// The path sets a part of the default preset.
     Preset(Set),
-    /// It has no effect, for this reason.
+    /// The path has no effect, for this reason.
     WithoutEffect(&'static str),
-    /// It must not be set. The text says what to do instead.
+    /// The path must not be set. The string says what to do instead.
     Refused(&'static str),
 }
 
@@ -26,7 +26,7 @@ use Path::{Preset, Refused, Variable, WithoutEffect};
 
 const MANAGER: &str = "containers.manager.envs.";
 const WEBHOOK: &str = "webhook.values.";
-/// The prefix in the chart of 1.14.
+/// The prefix of webhook settings in the chart of Kyma 1.14.
 const WEBHOOK_1_14: &str = "webhook.container.envs.";
 
 const WATCHED: &str = "what was looked at again periodically is watched";
@@ -130,7 +130,7 @@ enum Of {
     Build,
 }
 
-/// Returns the meaning of a path; `None` if the chart did not have it. It may end with `.value`.
+/// Returns the meaning of a path; `None` if the chart did not have it. The path may end with `.value`.
 pub(super) fn find(path: &str) -> Option<Path> {
     let path = path.strip_suffix(".value").unwrap_or(path);
     for (prefix, all) in GROUPS {
@@ -165,7 +165,7 @@ fn of_preset(
         Of::Function => &mut settings.resources,
         Of::Build => &mut settings.build_resources,
     };
-    // A missing preset is reported elsewhere.
+    // A missing preset is reported by the check of all settings.
     if let Some(preset) = presets.all.get_mut(&presets.default) {
         *field(preset) = Some(given);
     }

@@ -1,6 +1,6 @@
 //! The table of all variables: for each its name, its form, its default, its meaning, and how it is set.
 //!
-//! Invariant: the written default is the default of [`Settings`], if it is not empty.
+//! Invariant: the written default is the default of [`Settings`], unless the written default is empty.
 
 use std::time::Duration;
 
@@ -21,13 +21,13 @@ pub(super) type Set = fn(&mut Settings, &str) -> Result<(), String>;
 /// A variable.
 #[derive(Clone, Copy, Debug)]
 pub struct Variable {
-    /// Its name.
+    /// The variable's name.
     pub name: &'static str,
-    /// The form of its values, with their bounds, in Markdown.
+    /// The form of the variable's values, with their bounds, in Markdown.
     pub form: &'static str,
-    /// Its default; empty if there is none, or if the meaning says more.
+    /// The variable's default; empty if there is no default, or if the meaning says more.
     pub default: &'static str,
-    /// Its meaning, in Markdown.
+    /// The variable's meaning, in Markdown.
     pub meaning: &'static str,
     pub(super) set: Set,
 }
@@ -44,9 +44,9 @@ const fn variable(
 
 /// Minimum deadline of a build. Jobs measure their deadline in whole seconds.
 const SHORTEST_DEADLINE: Duration = Duration::from_secs(1);
-/// Minimum lifetime of a finished Job. If its report is deleted too early, the image is unknown and built again.
+/// Minimum lifetime of a finished Job. If its report is deleted too early, the image is unknown and is rebuilt.
 const SHORTEST_TTL: Duration = Duration::from_secs(60);
-/// Minimum grace period. A build that found its image in the registry has reported it to its Function by then.
+/// Minimum grace period. A build that found its image in the registry has reported the image to its Function by then.
 const SHORTEST_GRACE: Duration = Duration::from_secs(2 * 3600);
 pub(super) const BUILDER: &str = "MAINSTAY_BUILDER";
 pub(super) const EXECUTOR_IMAGE: &str = "APP_FUNCTION_BUILD_EXECUTOR_IMAGE";
@@ -118,7 +118,8 @@ pub const VARIABLES: &[Variable] = &[
         "MAINSTAY_BASE_SCHEDULE",
         "cron schedule, UTC",
         "",
-        "Times at which Functions move to another base image and tags are resolved again; without it, they move at once.",
+        "Times at which Functions move to a new base image and tags are resolved again; without it, they move \
+         immediately.",
         |s, v| {
             s.base_schedule = Some(Cron::parse(v, TimeZone::UTC)?);
             Ok(())
@@ -278,8 +279,8 @@ pub const VARIABLES: &[Variable] = &[
         "1",
         "Smallest allowed number of pods.",
         |s, v| {
-            parsed(&mut s.min_replicas, v, "a whole number of at least 0")?;
-            if s.min_replicas < 0 { Err(format!("\"{v}\" is not a whole number of at least 0")) } else { Ok(()) }
+            parsed(&mut s.min_replicas, v, "an integer of at least 0")?;
+            if s.min_replicas < 0 { Err(format!("\"{v}\" is not an integer of at least 0")) } else { Ok(()) }
         },
     ),
     variable(

@@ -114,14 +114,14 @@ fn retention_of_images_is_nightly_unless_it_is_set_otherwise() {
 #[test]
 fn an_invalid_value_is_reported_with_the_name_of_its_variable() {
     for (name, value, why) in [
-        ("APP_FUNCTION_BUILD_MAX_SIMULTANEOUS_JOBS", "0", "\"0\" is not a whole number of at least 1"),
-        ("APP_FUNCTION_BUILD_MAX_SIMULTANEOUS_JOBS", "many", "\"many\" is not a whole number of at least 1"),
+        ("APP_FUNCTION_BUILD_MAX_SIMULTANEOUS_JOBS", "0", "\"0\" is not an integer of at least 1"),
+        ("APP_FUNCTION_BUILD_MAX_SIMULTANEOUS_JOBS", "many", "\"many\" is not an integer of at least 1"),
         ("MAINSTAY_BUILDER_IMAGE", "a b", "it must be one word"),
         ("MAINSTAY_BUILDER_IMAGE", " ", "it must be one word"),
         ("APP_FUNCTION_REQUEUE_DURATION", "5", "the unit is missing: write 5s, 5m or 5h"),
         ("MAINSTAY_GIT_INTERVAL", "0s", "it must be longer than 0s"),
         ("MAINSTAY_BUILD_TTL", "59s", "it must be at least 1m"),
-        ("MAINSTAY_BUILD_TTL", "soon", "a duration is written like 30s, 1m or 1h30m"),
+        ("MAINSTAY_BUILD_TTL", "soon", "a duration must have a form such as 30s, 1m or 1h30m"),
         ("MAINSTAY_BUILD_DEADLINE", "999ms", "it must be at least 1s"),
         (
             "MAINSTAY_TRUST_REGISTRY",
@@ -152,7 +152,7 @@ fn an_invalid_value_is_reported_with_the_name_of_its_variable() {
             "never",
             "it has 1 fields; write five: minute, hour, day of the month, month, day of the week",
         ),
-        ("MAINSTAY_IMAGE_RETENTION_BUILDS", "0", "\"0\" is not a whole number of at least 1"),
+        ("MAINSTAY_IMAGE_RETENTION_BUILDS", "0", "\"0\" is not an integer of at least 1"),
         ("MAINSTAY_IMAGE_RETENTION_GRACE", "1h", "it must be at least 2h"),
         ("MAINSTAY_BASE_IMAGES", r#"{"cobol85":"scratch"}"#, "there is no runtime \"cobol85\""),
         ("WEBHOOK_DEFAULTING_FUNCTION_REPLICAS_DEFAULT_PRESET", "XXL", "the preset \"XXL\" does not exist"),
@@ -189,18 +189,18 @@ fn kaniko_needs_an_image_of_its_own_base_images_and_fit_arguments() {
     for (mistake, expected) in all.iter().zip([
         "APP_FUNCTION_BUILD_EXECUTOR_ARGS: remove --insecure: it holds for all registries",
         "APP_FUNCTION_BUILD_EXECUTOR_ARGS: remove --destination: each build has its own",
-        "MAINSTAY_BASE_IMAGES: *: Kaniko builds on images in registries only, and \"scratch\" is none",
+        "MAINSTAY_BASE_IMAGES: *: Kaniko builds on images in registries only, and \"scratch\" is not one",
         "MAINSTAY_BUILDER: Kaniko needs the image of its executor: name one in APP_FUNCTION_BUILD_EXECUTOR_IMAGE, such as \
          ghcr.io/osscontainertools/kaniko:",
     ]) {
         assert!(mistake.starts_with(expected), "{mistake}");
     }
-    // Our own builder ignores the arguments of Kyma's chart.
+    // Mainstay's own builder ignores the arguments of Kyma's chart.
     assert!(from(&[("APP_FUNCTION_BUILD_EXECUTOR_ARGS", "--insecure,--skip-tls-verify")]).is_ok());
     for (name, value, why) in [
-        ("MAINSTAY_BUILDER", "docker", "it is mainstay or kaniko"),
+        ("MAINSTAY_BUILDER", "docker", "must be mainstay or kaniko"),
         ("APP_FUNCTION_BUILD_EXECUTOR_IMAGE", "kaniko", "it is not the name of an image, such as"),
-        ("APP_FUNCTION_BUILD_EXECUTOR_ARGS", "[1]", "it is not a JSON list of texts"),
+        ("APP_FUNCTION_BUILD_EXECUTOR_ARGS", "[1]", "it is not a JSON list of strings"),
     ] {
         assert!(from(&[(name, value)]).unwrap_err()[0].starts_with(&format!("{name}: {why}")), "{name}={value}");
     }

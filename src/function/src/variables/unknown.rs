@@ -40,10 +40,10 @@ pub(super) const REFUSED: [(&str, &str); 4] = [
     ("APP_FUNCTION_FUNCTION_READY_REQUEUE_DURATION", "a Function is reconciled on changes, not periodically"),
 ];
 
-/// Similarity, from 0 to 1, from which a name counts as a typo of another.
+/// Minimum similarity (0 to 1) at which a name counts as a typo of another name.
 const ALIKE: f64 = 0.7;
 
-/// Refuses an unknown variable that looks like a setting.
+/// Returns an error for an unknown variable that looks like a setting.
 pub(super) fn refuse(name: &str, value: &str) -> Result<(), String> {
     if let Some((_, why)) = REFUSED.iter().find(|(refused, _)| *refused == name) {
         let why = format!("it is not a setting of Mainstay; remove it: {why}");
@@ -60,7 +60,7 @@ pub(super) fn refuse(name: &str, value: &str) -> Result<(), String> {
     })
 }
 
-/// Returns the most similar known name, if one is similar enough.
+/// Returns the most similar known name, if a name is similar enough.
 pub(super) fn nearest(name: &str, known: impl Iterator<Item = String>) -> Option<String> {
     let likeness = known.map(|known| (strsim::normalized_damerau_levenshtein(name, &known), known));
     likeness.filter(|(alike, _)| *alike >= ALIKE).max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, known)| known)

@@ -1,10 +1,10 @@
 //! Checks that the host of an address is written in ASCII, without encoding.
 //!
-//! A letter of another script can make a host look like a known one. The Secret would then be sent to it.
+//! A letter of a different script can make a host look like a known one. The Secret would then be sent to that host.
 
 /// The message for such an address.
-pub(crate) const REFUSED: &str = "the host of an address is written in ASCII letters, because others look like these; write its \
-                                  `xn--` form if you mean that host";
+pub(crate) const REFUSED: &str = "the host of a URL must be written in ASCII letters, because other letters look like \
+                                  them; write its `xn--` form if you mean that host";
 
 /// Returns whether the host is unencoded ASCII. `rest` is the address after `scheme://`.
 pub(crate) fn is_plain(rest: &str) -> bool {
@@ -14,7 +14,7 @@ pub(crate) fn is_plain(rest: &str) -> bool {
     host.is_ascii() && !host.contains('%')
 }
 
-/// Returns the same for a whole address.
+/// Same as `is_plain`, for a whole address.
 pub(crate) fn is_plain_in(address: &str) -> bool {
     is_plain(address.split_once(':').map_or(address, |(_, rest)| rest))
 }

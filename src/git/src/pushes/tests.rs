@@ -1,4 +1,4 @@
-//! Tests of the consumers that are woken, and when.
+//! Tests of the consumers that are woken, and of the times.
 
 use super::*;
 use crate::consumers::ConsumerKind;
@@ -51,7 +51,7 @@ fn a_storm_of_deliveries_wakes_once_per_time_between_and_the_last_one_counts() {
     assert!(pushes.0.lock().rows.is_empty() && pushes.0.lock().last.is_empty(), "nothing is kept of who is gone");
 }
 
-/// Remotes of one repository, with the commits that each of them has found.
+/// Remotes of one repository, with the commits that each remote has found.
 struct Bench {
     pushes: Pushes,
     known: HashMap<Identity, KnownCommits>,
@@ -79,7 +79,7 @@ impl Bench {
         self.find_unless(remote, digit, millis, &[]);
     }
 
-    /// Simulates the lookup while the lookups of some remotes fail.
+    /// Same as `find`, while the lookups of some remotes fail.
     fn find_unless(&mut self, remote: &Remote, digit: u8, millis: u64, failed: &[&Remote]) {
         let covers = [Reference::parse("main").unwrap()].into();
         let mut refs = Refs::default();

@@ -11,17 +11,18 @@ use crate::error::Fault;
 use crate::id::Id;
 use crate::ref_list::{At, RefNames, Refs, branch_of_head};
 
-/// The relevant capabilities of a server.
+/// The capabilities of a server that matter here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Capabilities {
     pub(super) version: Version,
-    /// The server can omit history.
+    /// Whether the server can omit history.
     pub(super) shallow: bool,
-    /// The server can omit files (version 2 only).
+    /// Whether the server can omit files (version 2 only).
     pub(super) filter: bool,
-    /// The server can send commits without a reference. Version 2 servers do not advertise this; they are just asked.
+    /// Whether the server can send commits without a reference. Version 2 servers do not advertise this, so it is
+    /// assumed.
     pub(super) any_commit: bool,
-    /// The server names its object format, and expects it in requests.
+    /// Whether the server advertises its object format, and expects it in requests.
     pub(super) names_format: bool,
 }
 
@@ -32,7 +33,7 @@ impl Capabilities {
     }
 }
 
-/// Reads the whole advertisement. It has references in version 0 only.
+/// Reads the whole advertisement, which contains references in version 0 only.
 pub(super) async fn read(body: &mut Body, wanted: &RefNames) -> Result<(Capabilities, Option<Refs>), Fault> {
     let mut first = body.expected().await?;
     let announced = matches!(&first, Packet::Data(data) if data.starts_with(b"# service=git-upload-pack"));
@@ -140,7 +141,8 @@ fn check_format(format: &str) -> Result<(), Fault> {
     Err(Fault::Unsupported { what: "a repository with SHA-256 object ids", instead: "use one with SHA-1 object ids" })
 }
 
-/// Adds the reference in a line `<id> <name>` if it was requested. `<name>^{}` is the target of an annotated tag.
+/// Adds the reference in a line `<id> <name>` if it was requested. A line `<id> <name>^{}` contains the target of an
+/// annotated tag.
 fn keep(line: &[u8], wanted: &RefNames, refs: &mut Refs) -> Result<(), Fault> {
     let (id, name) = id_and_rest(line)?;
     let name = String::from_utf8_lossy(name);

@@ -1,5 +1,5 @@
-//! Tokens of GitHub Apps. One request serves all remotes of an installation, and a token is cached until shortly
-//! before its end.
+//! Tokens of GitHub Apps. One token is used for all remotes of an installation, and cached until shortly before its
+//! expiry.
 //!
 //! Invariant: at most one request for a token of an installation runs at a time.
 //! Invariant: a token that a server has rejected is not used again.
@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use crate::Secret;
 use crate::error::Fault;
 
-/// Time before its end at which a token is replaced.
+/// Time before its expiry at which a token is replaced.
 const BEFORE_END: Duration = Duration::from_secs(300);
 
 /// A token of an installation.
@@ -33,7 +33,7 @@ type Place = Arc<tokio::sync::Mutex<Option<Token>>>;
 pub(crate) struct AppTokens(Mutex<HashMap<[u8; 32], Place>>);
 
 impl AppTokens {
-    /// Returns the token of an App, by the App's digest, from the cache or from `asked`.
+    /// Returns the token of an App, identified by the App's digest, from the cache or from the request `asked`.
     pub(crate) async fn get(
         &self,
         app: [u8; 32],
@@ -60,7 +60,7 @@ impl AppTokens {
         let mut places = self.0.lock();
         if !places.contains_key(&app) {
             let now = Timestamp::now();
-            // A locked entry is in use.
+            // A locked entry is in use and stays.
             places.retain(|_, place| {
                 place.try_lock().map_or(true, |token| token.as_ref().is_some_and(|token| now < token.until))
             });

@@ -1,6 +1,6 @@
-//! The body of a server's answer over HTTP, SSH or TCP, read in chunks or in packets.
+//! The body of a server's response over HTTP, SSH or TCP, read in chunks or in packets.
 //!
-//! Invariant: reading fails at the limit of bytes, or after too long without data.
+//! Invariant: reading fails at the limit of bytes, or when the idle timeout expires.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::packet::{self, Packet};
 use super::ssh;
 use crate::error::Fault;
 
-/// An answer being read.
+/// A response that is being read.
 #[derive(Debug)]
 pub(crate) struct Body {
     flow: Stream,
@@ -28,7 +28,7 @@ enum Stream {
     Http(reqwest::Response),
     Ssh(Box<ssh::Session>),
     Git(GitStream),
-    /// Input of a fuzzer instead of a server's.
+    /// Input of a fuzzer instead of that of a server.
     #[cfg(any(test, feature = "fuzz"))]
     Given(Option<Bytes>),
 }
@@ -57,7 +57,7 @@ impl Body {
         matches!(self.flow, Stream::Ssh(_) | Stream::Git(_))
     }
 
-    /// Sends a request whose answer is read next.
+    /// Sends a request whose response is read next.
     pub(super) async fn send(&mut self, request_body: Vec<u8>) -> Result<(), Fault> {
         let sent = async {
             match &mut self.flow {
@@ -94,14 +94,14 @@ impl Body {
             match self.chunk().await? {
                 Some(bytes) => self.buffer.extend_from_slice(&bytes),
                 None if self.buffer.is_empty() => return Ok(None),
-                None => return Err(Fault::Protocol { why: "the answer ends in the middle of a packet" }),
+                None => return Err(Fault::Protocol { why: "the response ends in the middle of a packet" }),
             }
         }
     }
 
     /// Returns the next packet. The end of the body is an error.
     pub(super) async fn expected(&mut self) -> Result<Packet, Fault> {
-        self.packet().await?.ok_or(Fault::Protocol { why: "the answer ends too early" })
+        self.packet().await?.ok_or(Fault::Protocol { why: "the response ends too early" })
     }
 
     /// Returns all remaining bytes.
@@ -131,7 +131,7 @@ impl Body {
         let Some(bytes) = chunk else { return Ok(None) };
         let length = bytes.len() as u64;
         if length > self.left {
-            return Err(Fault::TooLarge { what: "the server's answer in bytes", limit: self.limit });
+            return Err(Fault::TooLarge { what: "the server's response in bytes", limit: self.limit });
         }
         self.left -= length;
         Ok(Some(bytes))

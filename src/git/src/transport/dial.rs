@@ -1,7 +1,7 @@
 //! Connects to one of a host's addresses, directly or through a proxy. The attempts start one after the other and
 //! overlap.
 //!
-//! Invariant: an address that never answers costs `HEAD_START`, not the deadline.
+//! Invariant: an unresponsive address costs only `HEAD_START`, not the whole deadline.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,7 +18,7 @@ use crate::error::Fault;
 use crate::fair_queue::Tenant;
 use crate::proxy::Proxy;
 
-/// Delay before the next address is tried, too, as RFC 8305 recommends.
+/// Delay after which the next address is tried in parallel, as RFC 8305 recommends.
 const HEAD_START: Duration = Duration::from_millis(250);
 /// Maximum number of tried addresses per family.
 const TRIED: usize = 4;
@@ -58,7 +58,7 @@ pub(super) async fn connect(
         (Fault::Confined { why }, Some(proxy)) => Fault::Proxy { why: format!("{proxy}: {why}") },
         (fault, _) => fault,
     })?;
-    // Requests are small and sensitive to latency. A failure costs some milliseconds.
+    // Requests are small and sensitive to latency. If this fails, a request takes some milliseconds longer.
     let _ = stream.set_nodelay(true);
     Ok(stream)
 }
@@ -115,7 +115,7 @@ mod tests {
         text.parse().unwrap()
     }
 
-    /// Connects to the addresses: port 1 never answers, port 2 refuses, port 3 succeeds.
+    /// Connects to the addresses: port 1 never responds, port 2 refuses, port 3 succeeds.
     async fn outcome(addresses: &[&str]) -> (String, Duration) {
         let addresses: Vec<_> = addresses.iter().map(|text| address(text)).collect();
         let before = Instant::now();

@@ -1,6 +1,6 @@
 //! The location of a repository on an HTTP server, after redirects.
 //!
-//! Invariant: a redirect to another host is followed without credentials. A redirect from https to http is refused.
+//! Invariant: a redirect to a different host is followed without credentials. A redirect from https to http is refused.
 
 use reqwest::{Url, header};
 
@@ -33,7 +33,7 @@ pub(super) fn redirected(at: &Endpoint, asked: &Url, response: &reqwest::Respons
     let location = response.headers().get(header::LOCATION).and_then(|to| to.to_str().ok());
     let to = location.and_then(|to| append(&at.base, "info/refs", None).join(to).ok());
     let Some(mut to) = to else {
-        return Err(Fault::Protocol { why: "a redirect names no address" });
+        return Err(Fault::Protocol { why: "a redirect has no URL" });
     };
     next_endpoint(&at.base, asked, &mut to)
 }
@@ -47,7 +47,7 @@ fn next_endpoint(from: &Url, asked: &Url, to: &mut Url) -> Result<Endpoint, Faul
         return Err(Fault::Redirect { to: host(to), why: "it is not HTTP" });
     }
     if from.scheme() == "https" && to.scheme() == "http" {
-        return Err(Fault::Redirect { to: host(to), why: "it leads from https to http" });
+        return Err(Fault::Redirect { to: host(to), why: "it changes from https to http" });
     }
     let Some(path) = to.path().strip_suffix("/info/refs").map(str::to_owned) else {
         return Err(Fault::WebPage);
@@ -84,7 +84,7 @@ mod tests {
         check("https://a.org/x", "https://u:p@a.org:444/x/info/refs", "foreign https://a.org:444/x");
         check("http://a.org:80/x", "http://a.org:8080/x/info/refs", "foreign http://a.org:8080/x");
         check("http://a.org:8080/x", "https://a.org:8080/x/info/refs", "foreign https://a.org:8080/x");
-        let refused = "the server redirects to a.org, which is not followed: it leads from https to http";
+        let refused = "the server redirects to a.org, which is not followed: it changes from https to http";
         check("https://a.org/x", "http://a.org/x/info/refs", refused);
         let link_local = format!("the server redirects to 169.254.169.254, which is not followed: {METADATA_REFUSED}");
         check("http://a.org/x", "http://2852039166/x/info/refs", &link_local);

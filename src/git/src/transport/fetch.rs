@@ -2,7 +2,7 @@
 //!
 //! The pack is checked in pieces as it arrives ([`Scan`]), so that a decompression bomb is refused before it is
 //! unpacked.
-//! Invariant: data that a server sends beside the pack (progress text, lines) is bounded, too.
+//! Invariant: data in addition to the pack (progress text, lines) is bounded, too.
 //! Invariant: server messages are shortened to one line, and hidden if they repeat the credentials.
 
 use std::collections::BTreeSet;
@@ -24,7 +24,7 @@ use crate::{Credentials, Limits};
 /// Number of bytes that are collected before a blocking thread checks and writes them.
 const PIECE: usize = 256 << 10;
 
-/// Maximum bytes of lines and progress text beside a pack.
+/// Maximum bytes of lines and progress text in addition to a pack.
 const BESIDE: usize = 1 << 20;
 
 /// A request for a pack.
@@ -43,18 +43,18 @@ pub(crate) struct PackRequest {
 /// Whether a pack contains files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Files {
-    /// All of them.
+    /// All files.
     Whole,
-    /// None, if the server can omit them.
+    /// No files, if the server can omit them.
     Left,
 }
 
 /// How much of a commit's history a pack contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum History {
-    /// All of it.
+    /// All of the history.
     Whole,
-    /// None: only the commit and its files.
+    /// No history: only the commit and its files.
     Left,
 }
 
@@ -77,7 +77,7 @@ pub(crate) async fn fetch_pack(
 ) -> Result<ReceivedPack, Fault> {
     // 5 % more than the pack, for packet lengths and progress.
     let limit = limits.pack_bytes.saturating_add(limits.pack_bytes / 20).saturating_add(64 << 10);
-    // On a stream, a version 0 server first lists all of its references.
+    // On a stream, a version 0 server begins with a list of all of its references.
     let limit_of_stream = limit.saturating_add(limits.advertisement_bytes);
     let mut body = match wire {
         Wire::Http(http, _) => {
@@ -93,7 +93,7 @@ pub(crate) async fn fetch_pack(
     Ok(delivered)
 }
 
-/// Requests the pack on a stream that begins with the advertisement.
+/// Requests the pack on a stream, which begins with the advertisement.
 async fn on_stream(mut body: Body, asked: &PackRequest) -> Result<Body, Fault> {
     let (capabilities, _) = advertisement::read(&mut body, &RefNames::new([])).await?;
     body.send(request(capabilities, asked)).await?;
@@ -214,7 +214,7 @@ impl Line {
     }
 }
 
-/// Collects pieces. A blocking thread checks and writes them.
+/// Collects bytes into pieces, which a blocking thread checks and writes.
 struct Checked {
     /// `None` while a blocking thread uses it.
     sink: Option<(Scan, PackSpool)>,
@@ -255,7 +255,7 @@ impl Checked {
     }
 }
 
-/// Returns the fault, without a server message that repeats the credentials.
+/// Returns the error, without the server's message if that repeats the credentials.
 pub(crate) fn without_credentials(credentials: &Credentials, fault: Fault) -> Fault {
     match fault {
         Fault::Refused { text } => Fault::Refused { text: without(credentials, text) },
@@ -264,7 +264,7 @@ pub(crate) fn without_credentials(credentials: &Credentials, fault: Fault) -> Fa
 }
 
 fn without(credentials: &Credentials, text: String) -> String {
-    // Shortening may have cut a repeated secret, so any eight consecutive characters of it count.
+    // Shortening may have cut a repeated secret, so eight consecutive characters of a secret count as a repetition.
     if credentials.secrets().iter().any(|secret| repeats(&text, secret)) {
         "(its message repeats the credentials and is not shown)".to_owned()
     } else {

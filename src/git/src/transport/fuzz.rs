@@ -20,8 +20,9 @@ use crate::reference::Reference;
 use crate::spool::{PackSpool, Space};
 use mainstay_object::is_unprintable;
 
-/// Parses the packet lines of a Git server. No data is invented, and each complete line consumes input. The same
-/// bytes are parsed as an advertisement, as references, and as a pack in side bands.
+/// Parses the packet lines of a Git server. The result must contain no bytes that are not in the input, and each
+/// complete line must consume input. The same bytes are parsed as an advertisement, as references, and as a pack in
+/// side bands.
 pub fn pkt_line(bytes: &[u8]) {
     let mut buffer = BytesMut::from(bytes);
     let mut left = buffer.len();
@@ -48,8 +49,8 @@ pub fn pkt_line(bytes: &[u8]) {
     });
 }
 
-/// Checks a pack in one piece and byte by byte; the results agree. It also checks a pack of objects that the bytes
-/// list.
+/// Checks a pack in one piece and byte by byte, which must give the same result. Also checks a pack that is built from
+/// the objects which the bytes describe.
 pub fn pack(bytes: &[u8]) {
     for bytes in [bytes, &assembled(bytes)] {
         let judged = |size: usize| {
@@ -62,8 +63,8 @@ pub fn pack(bytes: &[u8]) {
     }
 }
 
-/// Builds a pack of listed objects: a byte for the type, one for the length, and the content. Fuzzers cannot compress
-/// data.
+/// Builds a pack from described objects: a byte for the type, one for the length, and the content. This is necessary
+/// because fuzzers cannot produce compressed data.
 fn assembled(mut bytes: &[u8]) -> Vec<u8> {
     let (mut count, mut objects) = (0_u32, Vec::new());
     while let [kind, length, rest @ ..] = bytes {
@@ -111,7 +112,7 @@ fn asked(refs: Result<Refs, Fault>) {
     }
 }
 
-/// Checks that a reference resolves to an object that was sent.
+/// Checks that each reference resolves only to an object that was sent.
 fn resolved(refs: &Refs) {
     for reference in references() {
         match refs.resolve(&reference) {

@@ -1,4 +1,4 @@
-//! The Git protocol over TCP to `git daemon`. It neither encrypts nor authenticates.
+//! The Git protocol over TCP to `git daemon`, which neither encrypts nor authenticates.
 
 use std::time::Duration;
 
@@ -24,23 +24,23 @@ pub(crate) struct GitWire<'a> {
     pub(crate) proxy: Option<&'a Proxy>,
     /// Deadline of the connection.
     pub(crate) connect: Duration,
-    /// Maximum time without data.
+    /// Idle timeout.
     pub(crate) silence: Duration,
 }
 
-/// A connection whose server was asked for a repository.
+/// A connection after the request for a repository was sent.
 #[derive(Debug)]
 pub(super) struct GitStream(TcpStream);
 
 impl GitWire<'_> {
-    /// Requests the repository. The server answers with its advertisement.
+    /// Requests the repository. The server responds with its advertisement.
     pub(super) async fn open(&self) -> Result<GitStream, Fault> {
         let Self { ref names, address, proxy, connect, silence } = *self;
         let to = Target { host: &address.host, port: address.port, proxy };
         let stream = dial::connect(names, &to, connect, &names::tenant()).await?;
         let mut request = Vec::new();
         let (path, host) = (&address.path, address.authority());
-        // A server that does not know the last part uses version 0.
+        // A server that does not know the last parameter uses version 0.
         packet::write(&mut request, &format!("git-upload-pack {path}\0host={host}\0\0version=2\0"));
         let mut stream = GitStream(stream);
         match tokio::time::timeout(silence, stream.send(&request)).await {
@@ -62,10 +62,10 @@ impl GitStream {
         Ok((length > 0).then(|| piece.freeze()))
     }
 
-    /// Ends the conversation as the protocol requires, without making the caller wait.
+    /// Ends the conversation as the protocol requires, in the background.
     pub(super) fn finish(mut self, within: Duration) {
         tokio::spawn(tokio::time::timeout(within, async move {
-            // A closed connection needs no message.
+            // If the connection is closed, the server needs no message.
             let _ = self.0.write_all(b"0000").await;
         }));
     }

@@ -1,9 +1,9 @@
-//! Requests to a Git server over HTTP. Statuses become faults, and redirects are followed here, not by the client.
+//! Requests to a Git server over HTTP. Statuses become errors, and redirects are followed here, not by the client.
 //!
-//! Invariant: a client with its certificates is dropped with the last remote that uses it. Only the client with
-//! default settings is kept.
-//! Invariant: credentials are sent only to the host of the repository's address. A redirect to another host is
-//! followed without them, a redirect from https to http not at all.
+//! Invariant: a client is dropped, together with its certificates, with the last remote that uses it. Only the client
+//! with default settings is kept.
+//! Invariant: credentials are sent only to the host of the repository's address. A redirect to a different host is
+//! followed without credentials, and a redirect from https to http is not followed.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, Weak};
@@ -25,7 +25,7 @@ use mainstay_object::failure::retry_after_header;
 /// Some servers accept only clients that identify as git.
 const AGENT: &str = concat!("git/2.0 (mainstay ", env!("CARGO_PKG_VERSION"), ")");
 const REDIRECTS: usize = 5;
-/// Maximum size of an answer to a GitHub App, in bytes.
+/// Maximum size of a response to a GitHub App, in bytes.
 const APP_ANSWER_BYTES: usize = 64 << 10;
 /// Maximum length of a token, in bytes.
 const TOKEN_BYTES: usize = 4 << 10;
@@ -41,7 +41,8 @@ pub(crate) struct HttpClients {
     names: Names,
     proxy: DefaultProxy,
     usual: OnceLock<Arc<Http>>,
-    /// Clients by the digest of their connection. They are weak, so a key does not outlive its use.
+    /// Clients, by the digest of their connection. The references are weak, so that a private key is dropped with its
+    /// last use.
     others: Mutex<HashMap<[u8; 32], Weak<Http>>>,
 }
 
@@ -100,12 +101,12 @@ struct Installation {
     id: u64,
 }
 
-/// Returns the fault for an API that refuses an App.
+/// Returns the error that an API refuses an App.
 fn refused_by(api: &Url, why: &str) -> Fault {
     Fault::App { host: api.host_str().unwrap_or_default().to_owned(), why: why.to_owned() }
 }
 
-/// The API's answer to a GitHub App.
+/// The API's response to a GitHub App.
 #[derive(Deserialize)]
 struct AppAnswer {
     token: String,
@@ -125,7 +126,7 @@ pub(crate) struct Http {
 
 impl std::fmt::Debug for Http {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // The clients' output would contain the proxy's password.
+        // The `Debug` output of the clients would contain the proxy's password.
         f.debug_struct("Http").field("connection", &self.connection).finish_non_exhaustive()
     }
 }
@@ -137,8 +138,15 @@ impl Http {
         connection: &Connection,
         proxy: DefaultProxy,
     ) -> Result<Self, Fault> {
-        // Fails only if a provider is already installed, which works, too.
+        // This fails only if a provider is already installed, which works, too.
         let _ = rustls::crypto::ring::default_provider().install_default();
+        if let Some(proxy) = &connection.proxy {
+            // The client does not call the resolver for a proxy that is an IP address.
+            names.check_address(&proxy.host).map_err(|fault| match fault {
+                Fault::Confined { why } => Fault::Proxy { why: format!("{proxy}: {why}") },
+                fault => fault,
+            })?;
+        }
         let made = |connection: &Connection| client(deadlines, names, connection, proxy);
         let foreign = made(&Connection { client: None, ..connection.clone() })?;
         let own = if connection.client.is_some() { made(connection)? } else { foreign.clone() };
@@ -149,7 +157,7 @@ impl Http {
         if at.own { &self.own } else { &self.foreign }
     }
 
-    /// Returns its clients, and the names that they may reach.
+    /// Returns the two clients, and the resolver that limits the hosts they may reach.
     pub(crate) fn clients(&self) -> (reqwest::Client, reqwest::Client, Names) {
         (self.own.clone(), self.foreign.clone(), self.names.clone())
     }
@@ -198,7 +206,7 @@ impl Http {
         let response = self.send(request, at, credentials).await?;
         if response.status().is_redirection() {
             let to = response.headers().get(header::LOCATION).and_then(|to| at.base.join(to.to_str().ok()?).ok());
-            let to = to.map_or_else(|| "another place".to_owned(), |to| host(&to));
+            let to = to.map_or_else(|| "an unknown URL".to_owned(), |to| host(&to));
             return Err(Fault::Redirect { to, why: "only the first request may be redirected" });
         }
         let response = accepted(response, at, self.sent(credentials), "application/x-git-upload-pack-result")?;
@@ -238,20 +246,20 @@ impl Http {
             Some(url) => {
                 let answer = self.ask_app(app, api, self.foreign.get(url), NO_OWNER).await?;
                 let answer: Installation =
-                    serde_json::from_slice(&answer).map_err(|_| refused("its answer has no installation"))?;
+                    serde_json::from_slice(&answer).map_err(|_| refused("its response has no installation"))?;
                 Some(answer.id)
             }
         };
         let answer = self.ask_app(app, api, self.foreign.post(app.token_url(api, found)), NO_INSTALLATION).await?;
-        let answer: AppAnswer = serde_json::from_slice(&answer).map_err(|_| refused("its answer has no token"))?;
+        let answer: AppAnswer = serde_json::from_slice(&answer).map_err(|_| refused("its response has no token"))?;
         let is_plain = answer.token.bytes().all(|byte| byte.is_ascii_graphic());
         if answer.token.is_empty() || answer.token.len() > TOKEN_BYTES || !is_plain {
-            return Err(refused("its answer has no token"));
+            return Err(refused("its response has no token"));
         }
         Ok((Secret::new(answer.token), answer.expires_at))
     }
 
-    /// Sends a request signed by the App. `missing` is the reason to report for status 404.
+    /// Sends a request signed by the App. `missing` is the reason that a response with status 404 means.
     async fn ask_app(
         &self,
         app: &GithubApp,
@@ -284,7 +292,7 @@ impl Http {
             body.extend_from_slice(&chunk);
             if body.len() > APP_ANSWER_BYTES {
                 return Err(Fault::TooLarge {
-                    what: "the answer with the token of the GitHub App in bytes",
+                    what: "the response with the token of the GitHub App in bytes",
                     limit: 65_536,
                 });
             }
@@ -292,7 +300,8 @@ impl Http {
         Ok(body)
     }
 
-    /// Sends a request to a server that is no Git server. Returns the answer and at most this many bytes of its body.
+    /// Sends a request to a server other than a Git server. Returns the response and at most this many bytes of its
+    /// body.
     pub(crate) async fn send_plain(
         &self,
         request: reqwest::Request,
@@ -308,7 +317,7 @@ impl Http {
         Ok((response, body))
     }
 
-    /// Sends a request and returns its answer.
+    /// Sends a request and returns the response.
     async fn answer(&self, request: reqwest::RequestBuilder) -> Result<reqwest::Response, Fault> {
         let silence = self.deadlines.silence;
         let (client, request) = request.build_split();
@@ -318,7 +327,7 @@ impl Http {
         self.check_proxy().await?;
         match tokio::time::timeout(silence, client.execute(request)).await {
             Ok(answer) => answer.map_err(|error| self.network(&error)),
-            Err(_) => Err(Fault::Timeout { after: silence, what: "waiting for an answer" }),
+            Err(_) => Err(Fault::Timeout { after: silence, what: "waiting for a response" }),
         }
     }
 
@@ -329,12 +338,12 @@ impl Http {
         let found = self.names.find(&tenant, &proxy.host, proxy.port);
         match tokio::time::timeout(self.deadlines.connect, found).await {
             Ok(Err(Fault::Confined { why })) => Err(Fault::Proxy { why: format!("{proxy}: {why}") }),
-            // The client reports other errors.
+            // The client reports other errors of the proxy.
             Ok(_) | Err(_) => Ok(()),
         }
     }
 
-    /// Returns the next bytes of an answer.
+    /// Returns the next bytes of a response.
     async fn chunk(&self, response: &mut reqwest::Response) -> Result<Option<bytes::Bytes>, Fault> {
         let silence = self.deadlines.silence;
         match tokio::time::timeout(silence, response.chunk()).await {
@@ -373,7 +382,7 @@ fn client(
     if let Some(proxy) = &connection.proxy {
         let url = proxy.url().ok_or(Fault::Stopped)?;
         let proxy = reqwest::Proxy::all(url.expose().clone());
-        // Some proxies close a connection silently after an answer, and the next request on it would fail.
+        // Some proxies close a connection silently after a response, so that the next request on it would fail.
         builder = builder.proxy(proxy.map_err(|error| network(&error))?).pool_max_idle_per_host(0);
     }
     if let Some(client) = &connection.client {

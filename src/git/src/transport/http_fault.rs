@@ -1,7 +1,7 @@
 //! Turns an error of the HTTP client into a [`Fault`]. Failures of the TLS handshake are distinguished from network
 //! failures.
 //!
-//! Invariant: no text holds an address or a text of the server, except for the names in its certificate, shortened.
+//! Invariant: no message contains an address or a text of the server, except for shortened names in its certificate.
 
 use rustls::{AlertDescription, CertificateError, Error as TlsError};
 
@@ -10,7 +10,7 @@ use super::words::clean;
 use crate::error::Fault;
 use mainstay_object::failure::network_error;
 
-/// Returns the fault of a failed request.
+/// Returns the error of a failed request.
 pub(super) fn network(error: &reqwest::Error) -> Fault {
     let causes = || std::iter::successors(std::error::Error::source(error), |cause| cause.source());
     if let Some(error) = causes().filter_map(tls_error).last() {
@@ -25,7 +25,7 @@ pub(super) fn network(error: &reqwest::Error) -> Fault {
         .unwrap_or_else(|| Fault::Network { what: network_error(error) })
 }
 
-/// Returns the fault of a proxy, by the library's error text.
+/// Returns the error of a proxy, by the library's error message.
 fn proxy(words: &str) -> Option<Fault> {
     let failed = |why: &str| Some(Fault::Proxy { why: why.to_owned() });
     match (words.strip_prefix("tunnel error: "), words.strip_prefix("SOCKS error: ")) {
@@ -83,7 +83,7 @@ fn tls(error: &TlsError) -> Fault {
             | AlertDescription::AccessDenied,
         ) => Fault::Certificate {
             why: format!(
-                "the server wants a client certificate that it accepts ({}); correct tls.crt and tls.key in the Secret",
+                "the server requires a valid client certificate ({}); correct tls.crt and tls.key in the Secret",
                 text(error)
             ),
         },
@@ -100,7 +100,7 @@ fn for_another_name(problem: &CertificateError) -> String {
         }
         _ => String::new(),
     };
-    format!("the server's certificate is for another name{names}; give the address with a name that it has")
+    format!("the server's certificate is for a different name{names}; give the address with a name that it has")
 }
 
 fn text(error: &dyn std::fmt::Display) -> String {
@@ -120,9 +120,9 @@ mod tests {
         };
         check(CertificateError::UnknownIssuer.into(), Class::Denied, "into the Secret under ca.crt");
         check(CertificateError::Expired.into(), Class::Denied, "has expired");
-        check(CertificateError::NotValidForName.into(), Class::Denied, "is for another name; give");
+        check(CertificateError::NotValidForName.into(), Class::Denied, "is for a different name; give");
         let required = TlsError::AlertReceived(AlertDescription::CertificateRequired);
-        check(required, Class::Denied, "wants a client certificate");
+        check(required, Class::Denied, "requires a valid client certificate");
         check(TlsError::HandshakeNotComplete, Class::Unavailable, "the handshake failed (");
     }
 }

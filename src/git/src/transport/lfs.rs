@@ -1,7 +1,7 @@
 //! Requests to a Git LFS server: the locations of objects, and their bytes.
 //!
-//! Invariant: the repository's credentials are sent only to its own server. Headers that the server specifies for a
-//! download are sent to the server that it names. Redirects are not followed.
+//! Invariant: the repository's credentials are sent only to its own server. If the LFS server returns headers for a
+//! download, they are sent only to the server of that download. Redirects are not followed.
 
 use std::collections::BTreeMap;
 
@@ -14,12 +14,12 @@ use crate::Credentials;
 use crate::error::Fault;
 use crate::lfs::LfsServer;
 
-/// Some servers answer with `application/json`.
+/// Some servers respond with `application/json`.
 const JSON: &str = "application/";
 const KIND: &str = "application/vnd.git-lfs+json";
 /// Maximum number of headers that a server may specify for a download.
 const HEADERS: usize = 32;
-/// Headers of the connection or of other hosts, which a server must not set.
+/// Headers that belong to the connection or to other hosts, so a server must not set them.
 const OURS: [&str; 8] = [
     "connection",
     "content-length",
@@ -32,7 +32,7 @@ const OURS: [&str; 8] = [
 ];
 
 impl Http {
-    /// Returns the answer of the batch API.
+    /// Returns the response of the batch API.
     pub(crate) async fn lfs_batch(
         &self,
         server: &LfsServer,
@@ -64,7 +64,7 @@ impl Http {
     }
 }
 
-/// Adds the server's headers to the request. Returns the credentials to send besides them.
+/// Adds the server's headers to the request. Returns the credentials to send in addition to them.
 fn with_headers<'c>(
     mut request: reqwest::RequestBuilder,
     headers: &BTreeMap<String, String>,
@@ -93,6 +93,6 @@ fn not_redirected(response: reqwest::Response, at: &Url) -> Result<reqwest::Resp
         return Ok(response);
     }
     let to = response.headers().get(header::LOCATION).and_then(|to| at.join(to.to_str().ok()?).ok());
-    let to = to.map_or_else(|| "another place".to_owned(), |to| host(&to));
+    let to = to.map_or_else(|| "an unknown URL".to_owned(), |to| host(&to));
     Err(Fault::Redirect { to, why: "Git LFS is asked where .lfsconfig or the address of the repository says" })
 }

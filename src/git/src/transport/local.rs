@@ -1,6 +1,6 @@
 //! A repository in the local file system, read in place without a copy or mirror.
 //!
-//! libgit2 copies a local repository's whole history when it fetches; reading the objects in place costs nothing.
+//! A fetch by libgit2 would copy a local repository's whole history, but reading the objects in place copies nothing.
 //! Only `mainstay dev` allows this, for repositories of its user.
 
 use std::path::{Path, PathBuf};
@@ -34,7 +34,7 @@ pub(crate) fn list_refs(path: &Path, wanted: &RefNames) -> Result<Refs, Fault> {
     for name in wanted.names() {
         if name.ends_with('/') {
             let all = repository.references_glob(&format!("{name}*")).map_err(Fault::git)?;
-            // References with non-text names are skipped.
+            // References whose names are not valid UTF-8 are skipped.
             names.extend(all.filter_map(|reference| Some(reference.ok()?.name().ok()?.to_owned())));
         } else {
             names.push(name.to_owned());

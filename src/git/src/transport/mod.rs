@@ -1,10 +1,11 @@
 //! Transports: Git's smart protocol over HTTP, SSH or TCP, or the files of a local repository.
 //!
-//! Connections: `names` resolves hosts, `dial` connects, `tunnel` goes through proxies. HTTP: `http` sends requests,
-//! `endpoint` follows redirects, `http_fault` converts errors, `app_token` gets tokens of Apps. `git` connects to a
-//! daemon, and `ssh` runs the command on a server. Protocol: `body` reads answers, `packet` splits them into packets,
-//! `advertisement` and `refs` request references, `fetch` requests a commit, `pack` checks the arriving pack. `local`
-//! reads a local repository. Version 2 of the protocol is used if the server supports it, otherwise version 0.
+//! Connections: `names` resolves hosts, `dial` connects, `tunnel` connects through proxies. HTTP: `http` sends
+//! requests, `endpoint` follows redirects, `http_fault` converts errors, `app_token` gets tokens of Apps. `git`
+//! connects to a daemon, and `ssh` runs the command on a server. Protocol: `body` reads responses, `packet` splits them
+//! into packets, `advertisement` and `refs` request references, `fetch` requests a commit, `pack` checks the arriving
+//! pack. `local` reads a local repository. Version 2 of the protocol is used if the server supports it, otherwise
+//! version 0.
 
 mod advertisement;
 mod app_token;
@@ -40,7 +41,7 @@ use std::sync::Arc;
 
 pub(super) use self::http::Http;
 
-/// Maximum number of blocking threads for name lookups and opening keys, besides the permits.
+/// Maximum number of blocking threads for name resolution and opening keys, in addition to those with permits.
 pub(super) const THREADS: usize = names::AT_ONCE + ssh::AT_ONCE;
 
 /// The client for a remote that is not local.

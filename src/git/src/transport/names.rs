@@ -1,13 +1,13 @@
 //! Resolves host names to addresses.
 //!
-//! The system's resolver blocks a thread while the nameservers answer, possibly for minutes, and cannot be cancelled.
-//! So an abandoned lookup still counts.
+//! The system's resolver blocks a thread until the nameservers respond, possibly for minutes, and cannot be cancelled.
+//! So an abandoned lookup still counts for the limit.
 //!
 //! Invariant: connections use exactly the resolved addresses: a name is resolved once per connection, and forbidden
 //! addresses are removed.
-//! Invariant: for confined connections, internal names and missing names have the same result.
-//! Invariant: at most [`AT_ONCE`] threads resolve names, shared fairly by namespaces. A namespace with unresponsive
-//! nameservers delays only its own repositories.
+//! Invariant: for confined connections, internal names and missing names give the same result.
+//! Invariant: at most [`AT_ONCE`] threads resolve names, shared fairly between namespaces. A namespace with
+//! unresponsive nameservers delays only its own repositories.
 
 use std::collections::HashMap;
 use std::io;
@@ -26,17 +26,17 @@ use mainstay_object::egress::Egress;
 pub(crate) const AT_ONCE: usize = 16;
 
 tokio::task_local! {
-    /// The namespace that a task works for. The HTTP client resolves names deep inside a request, where no argument
-    /// can carry it.
+    /// The namespace on whose behalf a task works. The HTTP client resolves names deep inside a request, where the
+    /// namespace cannot be passed as an argument.
     static TENANT: Tenant;
 }
 
-/// Runs a conversation with remotes for a namespace.
+/// Runs a conversation with remotes on behalf of a namespace.
 pub(crate) async fn on_behalf_of<T>(tenant: &Tenant, conversation: impl Future<Output = T>) -> T {
     TENANT.scope(tenant.clone(), conversation).await
 }
 
-/// Returns the namespace that the current task works for.
+/// Returns the namespace on whose behalf the current task works.
 pub(super) fn tenant() -> Tenant {
     TENANT.try_with(Clone::clone).unwrap_or_default()
 }
@@ -53,7 +53,7 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    /// Uses the system's resolver for all hosts but these.
+    /// Returns a resolver that uses the system's resolver for all hosts except the `known` ones.
     pub(crate) fn new(known: HashMap<String, IpAddr>, policy: SharedPolicy) -> Self {
         let known = Arc::new(known);
         Self {
@@ -65,7 +65,7 @@ impl Names {
         }
     }
 
-    /// Returns the same with other allowed addresses.
+    /// Returns the same resolver with a different set of allowed addresses.
     pub(crate) fn within(&self, egress: Egress) -> Self {
         Self { egress, ..self.clone() }
     }
@@ -81,6 +81,11 @@ impl Names {
         refusal.map_or(Ok(()), |refusal| Err(Fault::Confined { why: sentence(refusal) }))
     }
 
+    /// Refuses a forbidden IP address. A name is checked when it is resolved.
+    pub(crate) fn check_address(&self, host: &str) -> Result<(), Fault> {
+        if host.parse::<IpAddr>().is_ok() { self.check_host(host) } else { Ok(()) }
+    }
+
     /// Returns the addresses of a host, in the resolver's order.
     pub(crate) async fn find(&self, tenant: &Tenant, host: &str, port: u16) -> Result<Vec<SocketAddr>, Fault> {
         let (look_up, name) = (self.look_up, host.to_owned());
@@ -94,7 +99,7 @@ impl Names {
         })
     }
 
-    /// Returns the allowed addresses in the resolver's answer.
+    /// Returns the allowed addresses in the resolver's result.
     fn judged(&self, host: &str, found: io::Result<Vec<SocketAddr>>) -> Result<Vec<SocketAddr>, Unresolved> {
         let found = match found {
             Ok(found) => found,
@@ -126,13 +131,13 @@ enum Unresolved {
     NotFound(String),
 }
 
-/// The name has only forbidden addresses. For confined connections, the name may also not exist.
+/// The name has only forbidden addresses. For confined connections, it may also mean that the name does not exist.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct ConfinedAddress(pub(super) &'static str);
 
-/// Returns whether the nameservers failed to answer, which says nothing about the name. The library provides only the
-/// system's text.
+/// Returns whether the nameservers failed to respond, so that the name may exist. The library provides only the
+/// system's message.
 fn is_temporary(error: &io::Error) -> bool {
     let text = error.to_string();
     ["Temporary failure", "Try again"].iter().any(|words| text.contains(words))
@@ -143,7 +148,8 @@ impl Resolve for Names {
         let (names, tenant) = (self.clone(), tenant());
         Box::pin(async move {
             let host = name.as_str();
-            // If the host is also a proxy of the environment, this is a connection to the proxy.
+            // If the host is also a proxy from the environment, this is a connection to the proxy, which is always
+            // allowed.
             let names = if names.policy.is_proxy(host) { names.within(Egress::Unrestricted) } else { names };
             let (look_up, name) = (names.look_up, host.to_owned());
             let found = match names.known.get(host) {
@@ -173,7 +179,7 @@ mod tests {
     static STUCK: AtomicUsize = AtomicUsize::new(0);
     static OVER: (Mutex<bool>, Condvar) = (Mutex::new(false), Condvar::new());
 
-    /// A resolver whose nameservers answer only for `good` and `absent` until the test ends.
+    /// A resolver whose nameservers do not respond until the test ends, except for `good` and `absent`.
     fn stuck(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
         if host == "metadata" {
             return Ok(vec![SocketAddr::from(([169, 254, 169, 254], port))]);
@@ -205,7 +211,7 @@ mod tests {
         let brief = Duration::from_millis(10);
         for number in 0..50 {
             let name = format!("stuck-{number}");
-            // The caller gives up long before the thread is free.
+            // The caller gives up long before the thread is free again.
             let given_up = tokio::time::timeout(brief, names.find(&bad, &name, 22)).await;
             assert!(given_up.is_err());
             let resolving = on_behalf_of(&bad, async { names.resolve(name.parse().unwrap()).await });
@@ -226,8 +232,8 @@ mod tests {
         assert_eq!(found.expect("a thread is free").unwrap().count(), 1);
     }
 
-    /// Simulates a malicious nameserver: an internal name, an external one, and one with both. Each lookup has a
-    /// different result than the one before.
+    /// Simulates a malicious nameserver: an internal name, an external one, and one with both kinds of addresses. Each
+    /// lookup returns a different result than the one before.
     fn rebinding(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
         static ASKED: AtomicUsize = AtomicUsize::new(0);
         let (inside, outside) = (SocketAddr::from(([10, 96, 0, 1], port)), SocketAddr::from(([192, 0, 2, 1], port)));
@@ -277,7 +283,7 @@ mod tests {
         assert!(matches!(refused, Fault::Confined { .. }), "{refused}");
         assert_eq!(confined.find(&shop, "outside", 443).await.unwrap(), [outside]);
         assert_eq!(confined.find(&shop, "both", 443).await.unwrap(), [outside]);
-        // The HTTP client connects only to addresses from this resolver.
+        // The HTTP client connects only to the addresses that this resolver returns.
         let resolved = |host: &'static str| {
             let names = confined.clone();
             async move { names.resolve(host.parse().unwrap()).await.map(Iterator::collect::<Vec<_>>) }

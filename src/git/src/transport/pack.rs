@@ -1,10 +1,10 @@
 //! Checks an arriving pack: the number of objects, their sizes, and the length of delta chains.
 //!
-//! libgit2 trusts the size in a delta and allocates it; a kilobyte of delta can claim gigabytes. So every object is
-//! inflated here once, without keeping the result, and its sizes are checked against the limits first.
+//! libgit2 trusts the size in a delta and allocates that much memory; a kilobyte of delta can claim gigabytes. So every
+//! object is inflated here once, without keeping the result, and its sizes are checked against the limits first.
 //!
-//! Invariant: libgit2 needs at most `working_bytes` for any object, unless a delta misstates its base. [`Weight`] has
-//! the bound for that case.
+//! Invariant: libgit2 needs at most `working_bytes` for any object, unless a delta misstates the size of its base. For
+//! that case, [`Weight`] contains the bound.
 //! Invariant: memory is constant plus some bytes per delta; time grows with the pack and with `unpacked_bytes`.
 //! Not here: checksums and ids, which libgit2 verifies when it indexes.
 
@@ -28,11 +28,11 @@ pub(crate) struct Weight {
     pub(crate) objects: u64,
     /// Upper bound for the total bytes of base objects outside of the pack.
     pub(crate) bases: u64,
-    /// Size of its largest object, in bytes.
+    /// Size of the largest object, in bytes.
     pub(crate) largest: u64,
-    /// Size of its largest delta, in bytes; 0 without deltas.
+    /// Size of the largest delta, in bytes; 0 without deltas.
     pub(crate) delta: u64,
-    /// Ids of the base objects of deltas; `None` if there are too many.
+    /// Ids of the base objects that deltas reference; `None` if there are too many.
     pub(crate) named: Option<BTreeSet<Id>>,
 }
 
@@ -48,7 +48,7 @@ pub(super) struct Scan {
     object: Object,
     inflate: Decompress,
     scratch: Vec<u8>,
-    /// Length of the delta chain that ends at this position.
+    /// Length of the delta chain that ends at the object at this position.
     chains: HashMap<u64, u16>,
 }
 
@@ -76,7 +76,7 @@ struct Object {
     kind: u8,
     size: u64,
     produced: u64,
-    /// The first bytes of a delta, which contain two sizes.
+    /// The first bytes of a delta, which contain the sizes of its base and its result.
     claims: Vec<u8>,
 }
 
@@ -303,7 +303,7 @@ impl Scan {
     }
 }
 
-/// Parses a size at the start of a delta: seven bits per byte, the lowest first.
+/// Parses a size at the start of a delta: seven bits per byte, the lowest bits first.
 fn claim(bytes: &[u8]) -> Result<(u64, &[u8]), Fault> {
     let mut size = 0;
     for (place, byte) in bytes.iter().take(9).enumerate() {

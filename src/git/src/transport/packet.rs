@@ -1,6 +1,6 @@
 //! Git's packet lines: four hexadecimal digits of length, then that many bytes.
 //!
-//! Invariant: any bytes are split into packets or a [`Fault`], never a panic.
+//! Invariant: any bytes give packets or a [`Fault`], never a panic.
 
 use bytes::{Bytes, BytesMut};
 
@@ -13,12 +13,12 @@ pub(super) enum Packet {
     Flush,
     /// `0001`: the end of a section (version 2).
     Delimiter,
-    /// Anything else.
+    /// A packet with data.
     Data(Bytes),
 }
 
 impl Packet {
-    /// Returns the number of its side band and the content, if it has one.
+    /// Returns the number of the packet's side band and the content, if it has a side band.
     pub(super) fn band(&self) -> Option<(u8, &[u8])> {
         match self {
             Self::Data(data) => data.split_first().map(|(number, content)| (*number, content)),
@@ -26,7 +26,7 @@ impl Packet {
         }
     }
 
-    /// Returns its length in bytes, including the length field.
+    /// Returns the length of the packet in bytes, including the length field.
     pub(super) fn length(&self) -> usize {
         match self {
             Self::Data(data) => data.len() + 4,

@@ -32,7 +32,7 @@ impl Negotiated {
         self.capabilities.filter
     }
 
-    /// Returns whether to request a commit without a reference.
+    /// Returns whether a commit can be requested by its id, without a reference.
     pub(crate) fn any_commit(&self) -> bool {
         self.capabilities.any_commit
     }
@@ -62,7 +62,8 @@ pub(crate) async fn list_refs(
         match ls_refs(http, at, known.capabilities, credentials, wanted, limit).await {
             Ok(refs) => return Ok((known.clone(), refs)),
             Err(fault @ (Fault::Denied { .. } | Fault::Timeout { .. } | Fault::TooLarge { .. })) => return Err(fault),
-            // An overloaded or failing server is not asked again at once, in particular after a `Retry-After`.
+            // A server that is overloaded or failing is not asked again immediately, in particular after a
+            // `Retry-After`.
             Err(fault @ Fault::Status { .. }) if fault.class() == Class::Unavailable => return Err(fault),
             // The server may have moved or changed, so negotiate again.
             Err(_) => {}
@@ -77,7 +78,7 @@ pub(crate) async fn list_refs(
     Ok((Negotiated { at: Some(at), capabilities }, refs))
 }
 
-/// Requests references on a stream. Over SSH and TCP, requests and answers share it.
+/// Requests references on a stream. Over SSH and TCP, requests and responses share one stream.
 async fn ask_on_stream(mut body: Body, wanted: &RefNames) -> Result<(Negotiated, Refs), Fault> {
     let (capabilities, refs) = advertisement::read(&mut body, wanted).await?;
     let refs = if let Some(refs) = refs {

@@ -1,7 +1,7 @@
 //! Connects to an SSH server through a proxy: HTTP `CONNECT`, or SOCKS version 5 (RFC 1928, RFC 1929).
 //!
-//! Invariant: no byte after the proxy's answer is read here, because an SSH server speaks first.
-//! Invariant: user name and password are sent only to the proxy, and its messages are not shown.
+//! Invariant: no byte after the proxy's response is read here, because an SSH server sends first.
+//! Invariant: user name and password are sent only to the proxy, and the proxy's messages are not shown.
 
 use std::net::IpAddr;
 
@@ -11,10 +11,10 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use crate::error::Fault;
 use crate::proxy::{Proxy, ProxyKind, authority};
 
-/// Maximum size of the answer to `CONNECT`, in bytes.
+/// Maximum size of the response to `CONNECT`, in bytes.
 const ANSWER_BYTES: usize = 8 << 10;
 
-/// Asks the proxy at the other end of the stream to connect to the host.
+/// Asks the proxy on the stream to connect to the host.
 pub(super) async fn open<S>(stream: &mut S, proxy: &Proxy, host: &str, port: u16) -> Result<(), Fault>
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -22,7 +22,7 @@ where
     match proxy.kind {
         ProxyKind::Http => connect(stream, proxy, host, port).await,
         ProxyKind::Socks5 => socks5(stream, proxy, host, port).await,
-        ProxyKind::Https => Err(failed("an https:// proxy carries no SSH; give its http:// or socks5:// address")),
+        ProxyKind::Https => Err(failed("an https:// proxy does not support SSH; use its http:// or socks5:// URL")),
     }
 }
 
@@ -54,7 +54,7 @@ where
     }
 }
 
-/// Parses the status of an answer.
+/// Parses the status of a response.
 fn status(answer: &[u8]) -> Option<u16> {
     let line = std::str::from_utf8(answer.split(|byte| *byte == b'\r').next()?).ok()?;
     let (version, rest) = line.split_once(' ')?;
@@ -111,7 +111,7 @@ where
         5 => return Err(failed("the host refuses the connection")),
         _ => return Err(failed("it cannot connect to the host")),
     }
-    // The proxy's own address and port follow.
+    // The address and the port of the proxy itself follow.
     let length = match kind {
         1 => 4,
         4 => 16,
@@ -123,7 +123,7 @@ where
     Ok(())
 }
 
-/// Sends a request, and reads an answer of this length.
+/// Sends a request, and reads a response of this length.
 async fn ask<const N: usize, S>(stream: &mut S, request: &[u8]) -> Result<[u8; N], Fault>
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -134,9 +134,10 @@ where
     Ok(answer)
 }
 
-/// Appends the length of a text, then the text.
+/// Appends the length of a string, then the string.
 fn push(request: &mut Vec<u8>, text: &[u8]) -> Result<(), Fault> {
-    let length = u8::try_from(text.len()).map_err(|_| failed("SOCKS takes no names of more than 255 bytes"))?;
+    let length =
+        u8::try_from(text.len()).map_err(|_| failed("SOCKS proxies support host names of at most 255 bytes"))?;
     request.push(length);
     request.extend_from_slice(text);
     Ok(())
@@ -164,12 +165,12 @@ mod tests {
         Proxy { kind, host: "proxy".to_owned(), port: 1, login }
     }
 
-    /// Returns the requests to a proxy with this answer, and the outcome.
+    /// Returns the requests to a proxy that sends this response, and the outcome.
     async fn asked(proxy: &Proxy, host: &str, answer: &[u8]) -> (Vec<u8>, String) {
         let (mut here, mut there) = tokio::io::duplex(64 << 10);
         there.write_all(answer).await.unwrap();
         there.write_all(b"SSH-2.0").await.unwrap();
-        // The peer sends no more, like a closed connection.
+        // The peer sends no more data, as on a closed connection.
         let (mut requests, mut words) = tokio::io::split(there);
         words.shutdown().await.unwrap();
         let outcome = match open(&mut here, proxy, host, 2222).await {

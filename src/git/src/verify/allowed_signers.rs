@@ -1,6 +1,6 @@
 //! Parses trusted SSH keys: lines of an `allowed_signers` file (ssh-keygen(1)), or plain public keys.
 //!
-//! Invariant: an unknown option makes a line unusable, because options only restrict.
+//! Invariant: an unknown option makes a line unusable, because options only restrict what a key may do.
 
 use jiff::civil::DateTime;
 use jiff::{Timestamp, tz::TimeZone};
@@ -17,11 +17,11 @@ pub(super) struct SshSigner {
     pub(super) principals: String,
     pub(super) valid_after: Option<Timestamp>,
     pub(super) valid_before: Option<Timestamp>,
-    /// Whether it may sign for Git.
+    /// Whether the key may sign for Git.
     pub(super) for_git: bool,
 }
 
-/// Parses a text. The error names the line.
+/// Parses the keys. The error contains the line.
 pub(super) fn read(text: &str) -> Result<Vec<SshSigner>, String> {
     let lines = text.lines().map(str::trim).enumerate();
     let lines = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
@@ -38,7 +38,7 @@ fn signer(line: &str) -> Result<SshSigner, &'static str> {
     let (principals, rest) = field(line);
     let mut rest = rest.trim_start();
     let (mut valid_after, mut valid_before, mut for_git) = (None, None, None);
-    // A key begins with its type. No option looks like one.
+    // A key begins with its type, and no option has that form.
     let key = loop {
         if let Ok(key) = PublicKey::from_openssh(rest) {
             break key;
@@ -85,7 +85,7 @@ fn is_key_type(word: &str) -> bool {
     ["ssh-", "ecdsa-", "sk-"].iter().any(|beginning| word.starts_with(beginning))
 }
 
-/// Splits the text at the first blank outside of quotes.
+/// Splits the string at the first blank outside of quotes.
 fn field(text: &str) -> (&str, &str) {
     let mut quoted = false;
     let end = text.find(|c: char| {
@@ -95,7 +95,7 @@ fn field(text: &str) -> (&str, &str) {
     text.split_at(end.unwrap_or(text.len()))
 }
 
-/// Splits the text at commas outside of quotes.
+/// Splits the string at commas outside of quotes.
 fn split(text: &str) -> Vec<&str> {
     let mut quoted = false;
     text.split(|c: char| {

@@ -1,13 +1,13 @@
-//! Determines the kind of an armored signature, and that the text contains only one.
+//! Determines the kind of an armored signature, and checks that the input contains only one.
 //!
-//! Invariant: the whole text is verified. Parsers differ in what they skip around a block.
+//! Invariant: the whole input is checked, because parsers differ in what they skip around a block.
 
 use super::fault::SignatureFault;
 
 /// Maximum length of a signature, in bytes. An OpenPGP signature by a 16 384 bit key has about 3 000.
 pub(super) const LONGEST: usize = 64 << 10;
 
-/// The text of a signature, by kind.
+/// The armored signature, by kind.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Kind<'s> {
     OpenPgp(&'s str),
@@ -20,7 +20,7 @@ pub(super) fn kind(signature: &[u8]) -> Result<Kind<'_>, SignatureFault> {
     if signature.len() > LONGEST {
         return Err(unreadable("it has more than 64 KiB"));
     }
-    let text = std::str::from_utf8(signature).map_err(|_| unreadable("it is not text"))?;
+    let text = std::str::from_utf8(signature).map_err(|_| unreadable("it is not UTF-8"))?;
     if text.contains('\r') {
         return Err(unreadable("its lines end in carriage returns"));
     }

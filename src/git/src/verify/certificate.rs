@@ -1,6 +1,6 @@
 //! An OpenPGP certificate: a primary key, its subkeys, and the owner's self-signatures.
 //!
-//! Invariant: only self-signatures by the primary key with a strong hash are trusted. They bind subkeys, and state
+//! Invariant: only self-signatures by the primary key with a strong hash are trusted. They bind subkeys, and define
 //! usage and expiry.
 //! Invariant: a revocation is permanent, whatever its time and reason.
 
@@ -18,15 +18,15 @@ use pgp::types::{KeyDetails, KeyVersion, PublicParams, Tag, VerifyingKey};
 use super::fault::SignatureFault;
 use super::validity::earlier;
 
-/// Minimum bytes of a 2048 bit RSA key. The modulus takes most of them.
+/// Minimum bytes of a 2048 bit RSA key. Most of them are the modulus.
 const RSA_BYTES: usize = 256;
 /// First line of an armored certificate.
 const BEGIN: &str = "-----BEGIN PGP PUBLIC KEY BLOCK-----";
 
-/// A trusted certificate, with all revocations of primary keys in the same file.
+/// A trusted certificate. Contains all revocations of primary keys in the same file.
 pub(super) struct Certificate(SignedPublicKey, Arc<[Signature]>);
 
-/// Shows only the fingerprint.
+/// Formats only the fingerprint.
 impl std::fmt::Debug for Certificate {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&name(&self.0))
@@ -39,7 +39,7 @@ struct Terms {
     expires: Option<Timestamp>,
 }
 
-/// Parses the certificates in a text, which may have several blocks.
+/// Parses the certificates in armored form. The input may contain several blocks.
 pub(super) fn from_text(text: &str) -> Result<Vec<Certificate>, String> {
     let mut all = Vec::new();
     for block in text.split(BEGIN).skip(1) {
@@ -72,8 +72,8 @@ fn add(
     read: impl Iterator<Item = pgp::errors::Result<SignedPublicKey>>,
     bytes: &[u8],
 ) -> Result<(), String> {
-    // An appended revocation follows the last subkey, where the certificate parser skips it. Unreadable packets are
-    // skipped, too; the packet parser ends at data that is not a packet.
+    // If a revocation was appended, it follows the last subkey, where the certificate parser skips it. Packets that
+    // cannot be read are skipped, too; the packet parser stops at data that is not a packet.
     let revocations = PacketParser::new(bytes).filter_map(Result::ok).filter_map(|packet| match packet {
         Packet::Signature(signature) if signature.typ() == Some(SignatureType::KeyRevocation) => Some(signature),
         _ => None,
@@ -91,8 +91,8 @@ fn unreadable(before: usize) -> String {
 }
 
 impl Certificate {
-    /// Verifies a signature by one of its keys. Returns the time until which the result is valid; `None` if no key
-    /// made it.
+    /// Verifies a signature by one of the certificate's keys. Returns the time until which the result is valid; `None`
+    /// if no key made the signature.
     pub(super) fn judge(
         &self,
         signature: &Signature,
@@ -117,7 +117,7 @@ impl Certificate {
         now: Timestamp,
     ) -> Result<Option<Timestamp>, SignatureFault> {
         let primary = &self.0.primary_key;
-        // A subkey expires with its primary key. The primary key's usage does not matter.
+        // A subkey expires with its primary key. The usage of the primary key does not matter.
         let terms = Terms { may_sign: true, ..self.terms_of_primary()? };
         let until = valid(primary, &terms, made, now)?;
         let key = || name(&subkey.key);
@@ -146,7 +146,7 @@ impl Certificate {
     /// Returns the terms in the newest self-signatures of the primary key.
     fn terms_of_primary(&self) -> Result<Terms, SignatureFault> {
         let (primary, details) = (&self.0.primary_key, &self.0.details);
-        // A revocation counts even with a weak hash: forging one gains nothing.
+        // A revocation is valid even with a weak hash, because an attacker gains nothing by forging one.
         if details.revocation_signatures.iter().chain(&*self.1).any(|sig| sig.verify_key(primary).is_ok()) {
             return Err(SignatureFault::Revoked { key: name(primary) });
         }
@@ -159,7 +159,7 @@ impl Certificate {
             let revoked = own.iter().any(|sig| sig.typ() == Some(SignatureType::CertRevocation));
             if revoked { None } else { newest(own.into_iter()) }
         });
-        // The direct signature takes precedence over the one on a user id.
+        // The direct signature takes precedence over the signature on a user id.
         let said: Vec<_> = [newest(direct), newest(users)].into_iter().flatten().collect();
         if said.is_empty() {
             let why = "it has no user id that it has signed with a strong hash itself";
@@ -175,7 +175,7 @@ fn newest<'s>(signatures: impl Iterator<Item = &'s Signature>) -> Option<&'s Sig
     strong.max_by_key(|sig| sig.created().map(pgp::types::Timestamp::as_secs))
 }
 
-/// Returns the terms of a key: each one from the first signature that states it. Old keys state no usage, and may do
+/// Returns the terms of a key: each term from the first signature that states it. Old keys state no usage, and may do
 /// everything.
 fn terms_of(key: &impl KeyDetails, said: &[&Signature]) -> Terms {
     let speaks = |said: &&&Signature| {
@@ -198,11 +198,11 @@ fn valid(
 ) -> Result<Option<Timestamp>, SignatureFault> {
     let may_not = |why| SignatureFault::MayNotSign { key: name(key), why };
     if !matches!(key.version(), KeyVersion::V4 | KeyVersion::V6) {
-        return Err(may_not("it is of an old version of OpenPGP"));
+        return Err(may_not("it uses an old version of OpenPGP"));
     }
     match key.public_params() {
         PublicParams::RSA(params) if params.write_len() < RSA_BYTES => {
-            return Err(may_not("an RSA key has 2048 bits or more"));
+            return Err(may_not("an RSA key must have at least 2048 bits"));
         }
         PublicParams::RSA(_)
         | PublicParams::ECDSA(_)
@@ -212,7 +212,7 @@ fn valid(
         _ => return Err(may_not("its algorithm is too weak, or is not for signing")),
     }
     if !terms.may_sign {
-        return Err(may_not("its owner has made it for something else"));
+        return Err(may_not("it is not a signing key"));
     }
     if let Some(at) = terms.expires.filter(|at| *at < now || *at < made) {
         return Err(SignatureFault::Expired { key: name(key), at });
@@ -228,7 +228,7 @@ fn verify(signature: &Signature, key: &impl VerifyingKey, payload: &[u8]) -> Res
     signature.verify(key, payload).map_err(|_| SignatureFault::Wrong { key: name(key) })
 }
 
-/// Returns whether a signature names this key as its issuer.
+/// Returns whether this key is the issuer in a signature.
 fn is_by(signature: &Signature, key: &impl KeyDetails) -> bool {
     let (fingerprint, id) = (key.fingerprint(), key.legacy_key_id());
     let fingerprints = signature.issuer_fingerprint();
@@ -242,7 +242,7 @@ fn name(key: &impl KeyDetails) -> String {
     format!("OpenPGP key {:X}", key.fingerprint())
 }
 
-/// Converts a time of OpenPGP.
+/// Converts an OpenPGP time.
 pub(super) fn at(time: pgp::types::Timestamp) -> Timestamp {
     Timestamp::from_second(i64::from(time.as_secs())).unwrap_or(Timestamp::MAX)
 }

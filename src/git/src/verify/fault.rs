@@ -23,7 +23,7 @@ pub enum SignatureFault {
         secret: String,
         /// Name of the value.
         name: String,
-        /// The violated rule, and where.
+        /// The violated rule, and its location.
         why: String,
     },
     /// The object is not signed.
@@ -40,7 +40,7 @@ pub enum SignatureFault {
         /// Name of the Secret.
         secret: String,
     },
-    /// The signature is about another content.
+    /// The signature was made for different content.
     #[error("its signature by {key} was made for something else, or was altered")]
     Wrong {
         /// The key.
@@ -51,10 +51,10 @@ pub enum SignatureFault {
     Expired {
         /// The key.
         key: String,
-        /// When it expired.
+        /// When the key or the signature expired.
         at: Timestamp,
     },
-    /// The key is not valid yet, or was not when it signed.
+    /// The key is not valid yet, or was not valid when it signed.
     #[error("it is signed with {key}, which is valid from {from} only")]
     NotYetValid {
         /// The key.
@@ -94,29 +94,29 @@ pub enum SignatureFault {
     #[error("the tag object is malformed")]
     UnreadableTag,
     /// A tag is required, but the reference is not a tag.
-    #[error("`verify.mode` {mode} wants a signed tag, and {reference} is none; follow a tag, or use mode HEAD")]
+    #[error("`verify.mode` {mode} needs a signed tag, and {reference} is not a tag; follow a tag, or use mode HEAD")]
     NoTag {
         /// The mode.
         mode: &'static str,
         /// Name of the reference.
         reference: String,
     },
-    /// The tag is not an object, so it has no signature.
+    /// The tag is lightweight: it has no tag object and thus no signature.
     #[error("the tag is a name only and has no signature; make it with `git tag --sign`")]
     LightweightTag,
-    /// The tag object was made for another name.
-    #[error("the tag object that it leads to was made for the tag {name}")]
+    /// The tag object was made for a different name.
+    #[error("the tag object that it points to was made for the tag {name}")]
     OtherTag {
         /// The name in the tag object.
         name: String,
     },
-    /// The tag points to another tag.
-    #[error("the tag leads to another tag and not to the commit; tag the commit itself")]
+    /// The tag points to a tag, not to a commit.
+    #[error("the tag points to a different tag and not to the commit; tag the commit itself")]
     TagOfTag,
 }
 
 impl SignatureFault {
-    /// Sets the name of the Secret if it was unknown.
+    /// Sets the name of the Secret, if it is not set.
     pub(super) fn of_secret(self, name: &str) -> Self {
         match self {
             Self::UnknownKey { key, .. } => Self::UnknownKey { key, secret: name.to_owned() },

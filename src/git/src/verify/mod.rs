@@ -1,15 +1,15 @@
 //! Verifies that a trusted key has signed a commit.
 //!
-//! The Secret of a GitRepository's `spec.verify` becomes a [`Verification`]: the OpenPGP or SSH keys, and whether
-//! they must have signed the commit, the annotated tag that leads to it, or both. The bytes of the fetched object
-//! itself are verified. A fetch for a remote with a verification returns only verified commits.
+//! The Secret in a GitRepository's `spec.verify` becomes a [`Verification`]: the OpenPGP or SSH keys, and whether they
+//! must have signed the commit, the annotated tag that points to it, or both. The bytes of the fetched object itself
+//! are verified. A fetch for a remote with a verification returns only verified commits.
 //!
-//! Invariant: a valid signature is the only one of its object, and was made for exactly these bytes with a strong
-//! hash.
-//! Invariant: its key is in the Secret, may sign, and is neither expired nor revoked.
+//! Invariant: an object has only one signature, and a valid signature was made for exactly the bytes of the object with
+//! a strong hash.
+//! Invariant: the key that made a valid signature is in the Secret, may sign, and is neither expired nor revoked.
 //! Invariant: time and memory grow at most with the bytes that are read. A signature has at most 64 KiB.
 //!
-//! Not here: per-branch signers, and the order of commits. A signature proves who signed, not when: an older signed
+//! Not here: per-branch signers, and the order of commits. A signature proves who signed, not when. So an older signed
 //! commit stays valid.
 
 mod allowed_signers;

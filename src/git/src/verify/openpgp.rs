@@ -20,7 +20,7 @@ pub(super) fn judge(
     let signature = read(text)?;
     let unreadable = |why| SignatureFault::Unreadable { why };
     if !matches!(signature.version(), SignatureVersion::V4 | SignatureVersion::V6) {
-        return Err(unreadable("it is of an old version of OpenPGP"));
+        return Err(unreadable("it uses an old version of OpenPGP"));
     }
     if signature.typ() != Some(SignatureType::Binary) {
         return Err(unreadable("it is not the signature of a document"));
@@ -51,9 +51,9 @@ pub(super) fn judge(
     for certificate in certificates {
         match certificate.judge(&signature, payload, made, now) {
             None => {}
-            // An older copy of the certificate may lack the revocation, which still counts.
+            // If one copy of the certificate contains a revocation, it applies even if an older copy lacks it.
             Some(revoked @ Err(SignatureFault::Revoked { .. })) => return revoked,
-            // The copy with the later expiry wins.
+            // The result of the copy with the later expiry is used.
             Some(Ok(end)) => {
                 judgement = Ok(match judgement {
                     Ok(Some(known)) => end.map(|end| end.max(known)),
@@ -67,7 +67,7 @@ pub(super) fn judge(
     judgement.map(|end| earlier(end, until))
 }
 
-/// Parses the only packet of the text.
+/// Parses the only packet of the signature.
 fn read(text: &str) -> Result<Signature, SignatureFault> {
     let unreadable = |why| SignatureFault::Unreadable { why };
     let (mut packets, _) =
@@ -79,7 +79,7 @@ fn read(text: &str) -> Result<Signature, SignatureFault> {
     Ok(first.signature)
 }
 
-/// Returns the key that a signature names as its issuer.
+/// Returns the key that a signature states as its issuer.
 fn issuer(signature: &Signature) -> Option<String> {
     let shown = |fingerprint: &&Fingerprint| format!("OpenPGP key {fingerprint:X}");
     let by_fingerprint = signature.issuer_fingerprint().first().map(shown);

@@ -1,11 +1,10 @@
 //! Splits a stored commit or tag into its signature and the signed bytes.
 //!
-//! A commit has its signature in the header `gpgsig`; the signed bytes are the commit without that header. A tag has
-//! it at the end of its message; the signed bytes are everything before it. `git verify-commit` and `git verify-tag`
-//! verify the same.
+//! A commit has its signature in the header `gpgsig`, and the signed bytes are the commit without that header. A tag
+//! has its signature at the end of the message, and the signed bytes are everything before the signature. `git
+//! verify-commit` and `git verify-tag` verify the same bytes.
 //!
-//! Invariant: an object with a second signature is unusable. Git joins the signatures, so one signer could pass for
-//! another.
+//! Invariant: an object with two signatures is unusable, because Git joins them, and one signer could pass for another.
 
 use super::fault::SignatureFault;
 use mainstay_object::is_unprintable;
@@ -19,8 +18,8 @@ const BEGINNINGS: [&[u8]; 4] = [
 ];
 /// Header with the signature of an object in a repository with SHA-1 ids.
 const OURS: &[u8] = b"gpgsig ";
-/// Header with the signature of the same object with SHA-256 ids. It covers other bytes, and is excluded from the
-/// payload.
+/// Header with the signature of the same object with SHA-256 ids. The signature covers other bytes, and the header is
+/// excluded from the payload.
 const OTHER: &[u8] = b"gpgsig-sha256 ";
 
 /// A signed object.
@@ -41,7 +40,7 @@ pub(super) struct TagTarget<'t> {
     pub(super) commit: &'t str,
 }
 
-/// Returns the signature of a commit; `None` if it has none.
+/// Returns the signature of a commit; `None` if the commit has none.
 pub(super) fn commit(raw: &[u8]) -> Result<Option<Signed>, SignatureFault> {
     #[derive(PartialEq)]
     enum In {
@@ -56,7 +55,7 @@ pub(super) fn commit(raw: &[u8]) -> Result<Option<Signed>, SignatureFault> {
         let end = rest.iter().position(|byte| *byte == b'\n').map_or(rest.len(), |at| at + 1);
         let (line, after) = rest.split_at(end);
         if line == b"\n" {
-            // The message follows. It contains no headers.
+            // The rest is the message, which contains no headers.
             payload.extend_from_slice(rest);
             break;
         }
@@ -90,7 +89,7 @@ pub(super) fn commit(raw: &[u8]) -> Result<Option<Signed>, SignatureFault> {
     Ok(signature.map(|signature| Signed { payload, signature, made }))
 }
 
-/// Returns the signature of a tag object; `None` if it has none.
+/// Returns the signature of a tag object; `None` if the tag has none.
 pub(super) fn tag(raw: &[u8]) -> Result<Option<Signed>, SignatureFault> {
     let mut begins = Vec::new();
     let mut at = 0;
@@ -121,7 +120,7 @@ pub(super) fn tag_is_about(raw: &[u8]) -> Option<TagTarget<'_>> {
     Some(TagTarget { name, commit })
 }
 
-/// Returns a name from a repository for display.
+/// Returns a name from a repository in a printable form.
 pub(super) fn shown(name: &[u8]) -> String {
     String::from_utf8_lossy(name).chars().map(|c| if is_unprintable(c) { '?' } else { c }).take(100).collect()
 }

@@ -1,9 +1,10 @@
 //! Turns the values of a Secret into trusted keys.
 //!
-//! The names of values do not matter; Flux calls OpenPGP keys `*.asc` and SSH keys `*.sshpub`. The text of a value
+//! The names of values do not matter; Flux calls OpenPGP keys `*.asc` and SSH keys `*.sshpub`. The content of a value
 //! determines its kind.
 //!
-//! Invariant: an unreadable value is an error, not a missing key, because its owner expects it to count.
+//! Invariant: a value that cannot be parsed is an error, not a missing key, because its owner expects the key to be
+//! used.
 
 use super::allowed_signers::{self, SshSigner};
 use super::certificate::{self, Certificate};

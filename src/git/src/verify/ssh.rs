@@ -10,7 +10,7 @@ use super::signed_object::Signed;
 
 /// Minimum bits of an RSA key.
 const RSA_BITS: usize = 2048;
-/// Maximum time by which a signer's clock may be ahead.
+/// Maximum time by which the clock of a signer may be ahead.
 pub(super) const SKEW: SignedDuration = SignedDuration::from_mins(10);
 
 /// Verifies the signature in `text`. Returns the time until which the result is valid.
@@ -23,12 +23,12 @@ pub(super) fn judge(
     let unreadable = |why| SignatureFault::Unreadable { why };
     let signature = SshSig::from_pem(text).map_err(|_| unreadable("it is not an SSH signature by a plain key"))?;
     if signature.version() != SshSig::VERSION || !signature.reserved().is_empty() {
-        return Err(unreadable("it is of a later version of the format"));
+        return Err(unreadable("it uses a later version of the format"));
     }
     let key = PublicKey::from(signature.public_key().clone());
     let name = format!("SSH key {}", key.fingerprint(HashAlg::Sha256));
     if signature.namespace() != NAMESPACE {
-        return Err(unreadable("it was made for another purpose than Git (`ssh-keygen -Y sign -n git`)"));
+        return Err(unreadable("it was made for a purpose other than Git (`ssh-keygen -Y sign -n git`)"));
     }
     if matches!(signature.algorithm(), Algorithm::Rsa { hash: None } | Algorithm::Dsa) {
         return Err(SignatureFault::Weak { key: name, what: "SHA-1".to_owned() });
@@ -36,7 +36,7 @@ pub(super) fn judge(
     if let KeyData::Rsa(rsa) = signature.public_key()
         && rsa.n().as_positive_bytes().is_none_or(|modulus| modulus.len() < RSA_BITS / 8)
     {
-        return Err(SignatureFault::MayNotSign { key: name, why: "an RSA key has 2048 bits or more" });
+        return Err(SignatureFault::MayNotSign { key: name, why: "an RSA key must have at least 2048 bits" });
     }
     if key.verify(NAMESPACE, &signed.payload, &signature).is_err() {
         return Err(SignatureFault::Wrong { key: name });
@@ -45,7 +45,7 @@ pub(super) fn judge(
     for signer in signers.iter().filter(|signer| signer.key.key_data() == signature.public_key()) {
         let key = if signer.principals.is_empty() { name.clone() } else { format!("{name} ({})", signer.principals) };
         match may_sign(signer, key, signed.made, now) {
-            // If this line expires, another line for the same key is tried in a later check.
+            // If this line expires, a later check tries another line for the same key.
             Ok(()) => return Ok(signer.valid_before),
             Err(why) => refused = why,
         }
@@ -53,8 +53,8 @@ pub(super) fn judge(
     Err(refused)
 }
 
-/// Checks that the signer is valid now and at the object's own creation time. The first check prevents an expired,
-/// stolen key from signing backdated objects.
+/// Checks that the signer is valid now, and was valid at the object's own creation time. The first check prevents that
+/// backdated objects are signed with a stolen key that has expired.
 fn may_sign(signer: &SshSigner, key: String, made: Option<i64>, now: Timestamp) -> Result<(), SignatureFault> {
     if !signer.for_git {
         return Err(SignatureFault::MayNotSign { key, why: "its namespaces in the Secret do not include git" });

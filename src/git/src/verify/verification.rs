@@ -28,7 +28,7 @@ pub struct Verification {
 }
 
 impl Verification {
-    /// Reads the keys in the Secret that `spec` names; `None` without `spec`.
+    /// Reads the keys in the Secret that `spec` references; `None` without `spec`.
     pub fn new(spec: Option<&Verify>, data: Option<&BTreeMap<String, ByteString>>) -> Result<Option<Arc<Self>>, Error> {
         let Some(Verify { mode, secret_ref }) = spec else { return Ok(None) };
         let unusable = |fault: SignatureFault| Error::Signers { cause: Arc::new(fault.into()) };
@@ -50,12 +50,12 @@ impl Verification {
         matches!(self.mode, VerifyMode::Head | VerifyMode::TagAndHead)
     }
 
-    /// Returns whether the tag that leads to the commit must be signed.
+    /// Returns whether the tag that points to the commit must be signed.
     pub(crate) fn asks_for_tag(&self) -> bool {
         matches!(self.mode, VerifyMode::Tag | VerifyMode::TagAndHead)
     }
 
-    /// Returns the mode, as in the specification.
+    /// Returns the mode in the notation of the spec.
     pub(crate) fn mode(&self) -> &'static str {
         match self.mode {
             VerifyMode::Head => "HEAD",
@@ -85,7 +85,7 @@ impl Verification {
     ) -> Result<Option<Timestamp>, Fault> {
         let is_about = signed_object::tag_is_about(raw).ok_or(SignatureFault::UnreadableTag)?;
         if is_about.name != name.as_bytes() {
-            // Otherwise, an older signed tag could be served under another name.
+            // Otherwise, a server could present an older signed tag under a different name.
             return Err(SignatureFault::OtherTag { name: signed_object::shown(is_about.name) }.into());
         }
         if is_about.commit != commit {
@@ -104,7 +104,7 @@ impl Verification {
     }
 }
 
-/// Shows no key.
+/// Formats no key.
 impl fmt::Debug for Verification {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Verification({} by Secret {})", self.mode(), self.secret)

@@ -1,4 +1,4 @@
-//! Plans with random claims of other GitSyncs: the influence of a confined GitSync on the plan of another one.
+//! Plans with random claims of other GitSyncs: how a confined GitSync influences the plan of another GitSync.
 
 use serde_json::json;
 
@@ -138,7 +138,7 @@ impl Chance {
         }
         let labels = rows.iter().map(|(_, row)| row.label.to_string()).chain([String::new()]).collect::<Vec<_>>();
         let mut observed = self.observed(&labels);
-        // Entries of the inventory that are out of reach are removed before.
+        // Inventory entries that are out of reach are removed before planning.
         let in_reach = |key: &Key| own_confined_to.is_none() || key.namespace.as_deref() == own_confined_to;
         observed.inventory.0.retain(|key, _| in_reach(key));
         let desired = self.some().into_iter().filter(|one| in_reach(&one.key)).collect();
@@ -175,7 +175,7 @@ impl Case {
     }
 }
 
-/// Returns the applies of a plan as one text.
+/// Returns the applies of a plan as one string.
 fn applies(plan: &Plan) -> String {
     let steps = plan.stages.values().flatten().map(|step| format!("apply {}: {:?}", step.desired.key, step.expect));
     let unchanged = plan.unchanged.iter().map(|one| format!("unchanged {}", one.key));

@@ -1,6 +1,7 @@
-//! The context of all Receivers of an agent, with the served ones by path.
+//! The context of all Receivers of an agent. It finds the served Receivers by path.
 //!
-//! Invariant: a path is looked up by its digest, so that the duration does not reveal how much of a path was right.
+//! Invariant: a path is looked up by its digest, so that the duration does not reveal how many characters of a path
+//! were correct.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -41,11 +42,11 @@ pub struct Context {
     starting: Mutex<Starting>,
 }
 
-/// The progress of a term's start.
+/// The start of a term: which Receivers are not resolved yet.
 #[derive(Default)]
 struct Starting {
     is_listed: bool,
-    /// Receivers that were not set yet.
+    /// Receivers that their tasks have not set yet.
     waiting: HashSet<Owner>,
 }
 
@@ -73,7 +74,7 @@ impl FromStr for BaseUrl {
 
     /// Parses `https://host/path` or `http://host/path`.
     fn from_str(text: &str) -> Result<Self, String> {
-        const FORM: &str = "an address has the form https://host or https://host/path, without user, `?` and `#`";
+        const FORM: &str = "the URL must have the form https://host or https://host/path, without a user, `?` or `#`";
         let url = reqwest::Url::parse(text).map_err(|_| FORM.to_owned())?;
         let is_plain = url.username().is_empty() && url.password().is_none() && url.query().is_none();
         if !matches!(url.scheme(), "http" | "https") || !url.has_host() || !is_plain || url.fragment().is_some() {
@@ -126,7 +127,7 @@ impl Context {
         served.insert(path, Arc::new(Served { owner, receiver, reported }));
     }
 
-    /// Registers a Receiver that its task will set.
+    /// Registers a Receiver whose task will set it.
     pub fn register(&self, owner: &Owner) {
         let mut starting = self.starting.lock();
         if !starting.is_listed {

@@ -1,7 +1,7 @@
 //! Classifies a delivery to a Receiver: a push with its consumers, or the reason why it is refused or ignored.
 //!
-//! Invariant: a body is parsed only after the delivery is authentic. The one exception extracts a signed field from a
-//! form.
+//! Invariant: a body is parsed only after the delivery is authenticated. The one exception extracts a signed field from
+//! a form.
 
 use http::HeaderMap;
 
@@ -70,7 +70,7 @@ fn is_ping(kind: ReceiverType, event: &str) -> bool {
     }
 }
 
-/// Returns the events that report a push, in lower case; none for hosts that name no events.
+/// Returns the events that report a push, in lower case; empty for hosts that send no event names.
 const fn pushes(kind: ReceiverType) -> &'static [&'static str] {
     match kind {
         ReceiverType::Github | ReceiverType::Gitea => &["push"],
@@ -89,7 +89,7 @@ fn counts(receiver: &Resolved, event: &str) -> bool {
     receiver.events.contains(&event)
 }
 
-/// Whether the event in the body counts.
+/// Whether the event in the body reports a push that the Receiver accepts.
 fn body_counts(receiver: &Resolved, push: &Push) -> bool {
     let Some(event) = &push.event else { return true };
     match receiver.kind {

@@ -1,4 +1,5 @@
-//! Parsers of hostile input, for a fuzzer. Each takes any bytes, ends soon, does not panic, and keeps its promise.
+//! Fuzz targets for parsers of hostile input. Each target accepts any bytes, ends soon, does not panic, and checks an
+//! invariant.
 
 use super::payload::{of_form, read};
 use mainstay_api::ReceiverType;

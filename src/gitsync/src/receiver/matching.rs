@@ -1,7 +1,7 @@
-//! Selects the consumers of a delivery: those of the named remotes whose reference may have moved.
+//! Selects the consumers of a delivery: those that follow a named remote and whose reference may have moved.
 //!
-//! Two addresses name one repository if host, port and path are equal. Scheme, user, `.git`, case and default ports are
-//! ignored, because Git hosts with webhooks ignore the case of repository names.
+//! Two URLs identify the same repository if host, port and path are equal. Scheme, user, `.git`, case and default ports
+//! are ignored, because Git hosts with webhooks ignore the case of repository names.
 //!
 //! Invariant: a delivery selects only consumers in the namespace of its Receiver.
 
@@ -14,11 +14,11 @@ use mainstay_git::{Consumer, Followed, RemoteUrl};
 const AZURE: [&str; 2] = ["dev.azure.com", "ssh.dev.azure.com"];
 const OLD_AZURE: &str = ".visualstudio.com";
 
-/// Host names for SSH at port 443 through firewalls, each with the usual host name.
+/// Hosts that serve SSH at port 443 for clients behind firewalls, each with its usual host name.
 const SECOND_SSH_HOSTS: [(&str, &str); 3] =
     [("ssh.github.com", "github.com"), ("altssh.gitlab.com", "gitlab.com"), ("altssh.bitbucket.org", "bitbucket.org")];
 
-/// The place of a repository, independent of the form of its address.
+/// The location of a repository, independent of the form of its URL.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
     /// Empty for a repository in the local file system.
@@ -35,14 +35,14 @@ pub(super) struct Meant {
     namespace: String,
     /// The sources that may be looked up; `None` means all.
     allowed: Option<Vec<String>>,
-    /// `None` means any.
+    /// The named remotes; `None` means any remote.
     remotes: Option<Remotes>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Remotes {
     places: BTreeSet<Place>,
-    /// `project/name`, from hosts that send no address.
+    /// `project/name`, from hosts that send no URL.
     paths: BTreeSet<String>,
     moved: Moved,
     default_branch: Option<String>,
@@ -75,7 +75,7 @@ impl Meant {
             && self.remotes.as_ref().is_none_or(|all| all.have_moved(followed) && all.name(followed))
     }
 
-    /// Whether only its fixed commit id excludes a consumer, because no push moves that.
+    /// Whether a consumer is excluded only because it follows a fixed commit id, which no push moves.
     pub(super) fn passes_over_fixed(&self, consumer: &Consumer, followed: &Followed) -> bool {
         followed.reference.is_commit_id()
             && self.reaches(consumer, followed)
@@ -115,7 +115,7 @@ fn data_center(path: &str) -> String {
     }
 }
 
-/// Returns `project/name` if the text is not an address.
+/// Returns `project/name` if the string is not a URL.
 fn project(named: &str) -> Option<String> {
     (named.contains('/') && !named.contains(':')).then(|| named.to_ascii_lowercase())
 }
@@ -138,8 +138,8 @@ fn second_ssh_host(host: &str) -> Option<&'static str> {
     SECOND_SSH_HOSTS.iter().find_map(|(second, first)| (*second == host).then_some(*first))
 }
 
-/// Parses a repository of Azure DevOps: `org/project/_git/name`; `v3/org/project/name` over SSH; in older addresses,
-/// the organisation is the host. A repository with the name of its project may omit the project.
+/// Parses a repository of Azure DevOps: `org/project/_git/name`, or `v3/org/project/name` over SSH. In older URLs, the
+/// host contains the organisation. A repository with the name of its project may omit the project.
 fn azure(host: &str, path: &str) -> Option<Place> {
     let organisation = host.strip_suffix(OLD_AZURE).filter(|name| *name != "vs-ssh");
     if !AZURE.contains(&host) && !host.ends_with(OLD_AZURE) {
@@ -174,7 +174,7 @@ mod tests {
         Consumer::new(ConsumerKind::GitSync, namespace, "web")
     }
 
-    /// Checks whether a delivery that names `named` selects a consumer of `url`.
+    /// Checks whether a delivery for the repository `named` selects a consumer of `url`.
     #[track_caller]
     fn check(named: &str, url: &str, expected: bool) {
         let meant = Meant::new("shop", None, Some(push(&[named], Moved::Any)));

@@ -1,12 +1,12 @@
-//! Receivers: a Git host reports a push over HTTP, and the named remotes are looked up at once.
+//! Receivers: a Git host reports a push over HTTP, and the named remotes are looked up immediately.
 //!
-//! [`Deliveries`] receives a delivery. [`judge`](delivery::judge) checks whether it is authentic, whether it counts,
-//! and selects consumers. [`Pushes`](mainstay_git::Pushes) wakes them. [`run`] is the task of one Receiver.
+//! [`Deliveries`] receives a delivery. [`judge`](delivery::judge) checks whether it is authentic and reports a push,
+//! and selects the consumers. [`Pushes`](mainstay_git::Pushes) wakes them. [`run`] is the task of one Receiver.
 //!
 //! Invariant: a delivery is authenticated before its body is parsed. It causes only lookups of remotes that GitSyncs
 //! and Functions in the Receiver's namespace follow anyway. Names in a payload are compared, never opened.
-//! Invariant: no part of a token reaches a log, an Event, a status, an answer or a metric. Only the status of the
-//! Receiver shows the path that is derived from it.
+//! Invariant: no part of a token reaches a log, an Event, a response or a metric. The path that is derived from the
+//! token is shown only in the status of the Receiver.
 //!
 //! Not here: TLS, which the ingress terminates; commits in payloads, because the remote is authoritative.
 

@@ -1,6 +1,6 @@
-//! The result of a delivery: status and text of the answer, and the label for metrics.
+//! The result of a delivery: status and body of the response, and the label for metrics.
 //!
-//! Invariant: an answer quotes no part of the request, and all unknown paths have the same answer.
+//! Invariant: a response quotes no part of the request, and all unknown paths have the same response.
 
 use std::collections::BTreeSet;
 
@@ -8,13 +8,13 @@ use super::payload::Malformed;
 use super::signature::Refusal;
 use mainstay_git::{Consumer, ConsumerKind};
 
-/// Maximum number of names in one answer.
+/// Maximum number of names in one response.
 const SHOWN: usize = 20;
 
 /// The result of a delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// These consumers look their remote up.
+    /// These consumers look up their remote.
     Woken(Vec<Consumer>),
     /// No consumer follows the named repository.
     NobodyWoken {
@@ -50,7 +50,7 @@ pub(super) enum Outcome {
 }
 
 impl Outcome {
-    /// Returns the HTTP status of the answer.
+    /// Returns the HTTP status of the response.
     pub(super) fn status(&self) -> u16 {
         match self {
             // An ignored event is no error: hosts disable a webhook after several errors.
@@ -83,7 +83,7 @@ impl Outcome {
         }
     }
 
-    /// Returns the text of the answer.
+    /// Returns the body of the response.
     pub(super) fn text(&self) -> String {
         match self {
             Self::Woken(woken) => {
@@ -110,17 +110,17 @@ impl Outcome {
                     .to_owned()
             }
             Self::Ping => "pong".to_owned(),
-            Self::PassedOver => "nothing to do: this event is not one of those that this Receiver counts".to_owned(),
+            Self::PassedOver => "ignored: the Receiver does not select this event type".to_owned(),
             Self::Refused(refusal) => refusal.to_string(),
             Self::Malformed(malformed) => malformed.to_string(),
             Self::TooLarge => "the body is larger than 3 MiB".to_owned(),
-            Self::TooSlow => "the body did not come within 10 s".to_owned(),
+            Self::TooSlow => "timed out after 10 s while reading the body".to_owned(),
             Self::Broken => "the body is incomplete".to_owned(),
             Self::WrongMethod => "deliveries are sent with POST".to_owned(),
             Self::NotFound => "not found".to_owned(),
             Self::Suspended => "this Receiver is suspended".to_owned(),
-            Self::NoRoom => "too many deliveries are coming in: send it again".to_owned(),
-            Self::NotLeading => "this agent does not lead: send it again".to_owned(),
+            Self::NoRoom => "too many deliveries are coming in; redeliver the webhook".to_owned(),
+            Self::NotLeading => "this agent is not the leader; redeliver the webhook".to_owned(),
         }
     }
 }

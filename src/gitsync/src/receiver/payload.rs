@@ -15,13 +15,13 @@ use mainstay_api::ReceiverType;
 
 /// Maximum size of a body, in bytes.
 pub const MAX_BODY: usize = 3 << 20;
-/// Payloads of hosts have about one value per twenty bytes.
+/// Payloads of hosts have about one JSON value per twenty bytes.
 const BOUNDS: Bounds = Bounds::new(MAX_BODY, MAX_BODY / 2);
 
 /// The content of a delivery.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Push {
-    /// Addresses of the repository as the host writes them, or `project/name` if it writes none.
+    /// URLs of the repository as the host writes them, or `project/name` if the host sends no URL.
     pub(super) named: Vec<String>,
     /// The moved references.
     pub(super) moved: Moved,
@@ -34,10 +34,10 @@ pub(super) struct Push {
 /// The references that have moved.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum Moved {
-    /// Possibly all.
+    /// Possibly all references.
     #[default]
     Any,
-    /// These full names.
+    /// The references with these full names.
     Named(Vec<String>),
 }
 
@@ -52,7 +52,7 @@ pub(super) enum Malformed {
         /// Column.
         column: usize,
     },
-    /// The body has more values, or deeper nesting, than a host sends.
+    /// The body has more values, or deeper nesting, than any host sends.
     #[error("the body has more values, or is nested deeper, than the payload of any host")]
     TooMuch,
     /// The form has no field `payload`.
@@ -69,7 +69,7 @@ impl From<Unreadable> for Malformed {
     }
 }
 
-/// Parses a body. `None` for types of hosts that name no repositories: any repository may have changed.
+/// Parses a body. Returns `None` for types of hosts that send no repository: any repository may have changed.
 pub(super) fn read(kind: ReceiverType, body: &[u8]) -> Result<Option<Push>, Malformed> {
     match kind {
         ReceiverType::Github | ReceiverType::Gitea => github(body).map(Some),
@@ -242,7 +242,7 @@ fn bitbucket(body: &[u8]) -> Result<Push, Malformed> {
         let links = html.into_iter().chain(clone.unwrap_or_default().items);
         push.named.extend(links.filter_map(|link| link.href));
     }
-    // Data Center sends no address by default.
+    // By default, Data Center sends no URL.
     if let (true, Some(slug), Some(key)) = (push.named.is_empty(), slug, project.and_then(|project| project.key)) {
         push.named.push(format!("{key}/{slug}"));
     }
@@ -305,7 +305,7 @@ fn generic(body: &[u8]) -> Option<Push> {
     Some(Push { named: vec![repository], moved, ..Push::default() })
 }
 
-/// Returns the moved references. They are unknown if the list is too long or empty, or if an item has no name.
+/// Returns the moved references, or `Any` if the list is too long or empty, or if an item has no name.
 fn named<T>(items: Bounded<T>, name: impl Fn(T) -> Option<String>) -> Moved {
     let is_cut = items.is_cut;
     let names: Option<Vec<String>> = items.items.into_iter().map(name).collect();

@@ -1,6 +1,6 @@
-//! Resolves a Receiver and its Secret into the parameters of its deliveries, or into the reason why none is accepted.
+//! Resolves a Receiver and its Secret into the parameters of its deliveries, or into the reason why it accepts none.
 //!
-//! Invariant: no text contains a part of the token.
+//! Invariant: no message contains a part of the token.
 
 use super::signature;
 use mainstay_api::conditions::Reason;
@@ -16,15 +16,15 @@ const MIN_TOKEN: usize = 16;
 /// A Receiver that can be served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Resolved {
-    /// Its namespace.
+    /// The namespace of the Receiver.
     pub(super) namespace: String,
-    /// Its name.
+    /// The name of the Receiver.
     pub(super) name: String,
     /// The type of the host.
     pub(super) kind: ReceiverType,
     /// The token.
     pub(super) token: Secret<Vec<u8>>,
-    /// The events that count, in lower case; if empty, those that report a push.
+    /// The accepted events, in lower case; if empty, those that report a push.
     pub(super) events: Vec<String>,
     /// The GitRepositories that may be looked up; `None` means all.
     pub(super) repositories: Option<Vec<String>>,
@@ -55,7 +55,7 @@ pub(super) fn resolve(receiver: &Receiver, secret: &Known) -> Result<Resolved, P
     let spec = &receiver.spec;
     let Some(kind) = ReceiverType::parse(&spec.kind) else {
         let known = ReceiverType::ALL.map(ReceiverType::as_str).join(", ");
-        let message = format!("spec.type is none of {known}");
+        let message = format!("spec.type must be one of {known}");
         return Err(Problem { reason: Reason::SpecInvalid, message, is_stalled: true });
     };
     let named = &spec.secret_ref.name;
@@ -146,8 +146,8 @@ mod tests {
             check(kind.as_str(), &secret("token", "0123456789abcde"), short);
         }
         check("generic", &secret("token", "0123456789abcdef"), r#"Generic "0123456789abcdef""#);
-        let unknown =
-            "SpecInvalid: spec.type is none of github, gitlab, gitea, bitbucket, azure-devops, generic, generic-hmac";
+        let unknown = "SpecInvalid: spec.type must be one of github, gitlab, gitea, bitbucket, azure-devops, generic, \
+                       generic-hmac";
         check("svn", &secret("token", "x"), unknown);
     }
 

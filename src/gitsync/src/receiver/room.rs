@@ -1,8 +1,8 @@
-//! Limits the bodies of deliveries in memory, by number and bytes, in total and per namespace and Receiver.
+//! Limits the memory for bodies of deliveries, by number and bytes, in total and per namespace and Receiver.
 //!
-//! Invariant: a namespace never holds more than is still free, and a Receiver at most [`OF_ONE`]. Clients that know
-//! paths of one namespace can take at most half of the room.
-//! Invariant: a request for room never waits.
+//! Invariant: a namespace never uses more than is still free, and a Receiver at most [`OF_ONE`]. So clients that know
+//! paths of one namespace can take at most half of the memory.
+//! Invariant: a reservation never waits.
 //! Invariant: the overhead of a body does not depend on the pieces in which it arrives.
 
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ struct Amount {
     bytes: usize,
 }
 
-/// The used room.
+/// The memory in use.
 #[derive(Debug, Default)]
 struct Used {
     all: Amount,
@@ -32,11 +32,11 @@ struct Used {
     receivers: BTreeMap<Owner, Amount>,
 }
 
-/// The room for bodies.
+/// The memory for bodies.
 #[derive(Debug, Default)]
 pub(super) struct Room(Mutex<Used>);
 
-/// The room of one body, until this is dropped.
+/// The memory of one body, reserved until this value is dropped.
 #[derive(Debug)]
 pub(super) struct Held {
     room: Arc<Room>,
@@ -59,7 +59,7 @@ impl Amount {
 }
 
 impl Used {
-    /// Takes room for a Receiver. Returns false if a limit would be exceeded.
+    /// Reserves memory for a Receiver. Returns false if a limit would be exceeded.
     fn take(&mut self, owner: &Owner, more: Amount) -> bool {
         let namespace = owner.resource().namespace();
         let free = OF_ALL.minus(self.all);
@@ -74,7 +74,7 @@ impl Used {
         is_room
     }
 
-    /// Returns room.
+    /// Releases memory.
     fn give_back(&mut self, owner: &Owner, amount: Amount) {
         let namespace = owner.resource().namespace();
         self.all = self.all.minus(amount);
@@ -90,7 +90,7 @@ impl Used {
 }
 
 impl Room {
-    /// Returns room for one more body of a Receiver, with zero bytes so far.
+    /// Reserves memory for one more body of a Receiver, with zero bytes so far.
     pub(super) fn enter(self: &Arc<Self>, owner: &Owner) -> Option<Held> {
         let amount = Amount { bodies: 1, bytes: 0 };
         let is_room = self.0.lock().take(owner, amount);
@@ -99,7 +99,7 @@ impl Room {
 }
 
 impl Held {
-    /// Takes room for more bytes of the body. Returns false if there is none.
+    /// Reserves memory for more bytes of the body. Returns false if there is none.
     pub(super) fn grow(&mut self, bytes: usize) -> bool {
         let more = Amount { bodies: 0, bytes };
         let is_room = self.room.0.lock().take(&self.owner, more);
@@ -127,7 +127,7 @@ mod tests {
 
     const LARGE: usize = 3 << 20;
 
-    /// Takes room for as many bodies of a size as a Receiver may have.
+    /// Reserves memory for as many bodies of a size as a Receiver may have.
     fn fill(room: &Arc<Room>, namespace: &str, name: &str, bytes: usize) -> Vec<Held> {
         let owner = Owner::receiver(namespace, name);
         let one = || room.enter(&owner).and_then(|mut held| held.grow(bytes).then_some(held));

@@ -1,10 +1,10 @@
 //! Receives deliveries over HTTP.
 //!
-//! Invariant: all unknown paths have the same answer, and only the path is checked before.
+//! Invariant: all unknown paths have the same response, and the path is the first thing that is checked.
 //! Invariant: a body is read only for a known path, up to [`MAX_BODY`] bytes and [`BODY_WITHIN`], and only if there is
-//! [`Room`]. Without room, the client gets an answer at once.
+//! memory ([`Room`]). Without memory, the client gets a response immediately.
 //! Invariant: a delivery causes only lookups of remotes, so a repeated one is harmless.
-//! Invariant: only the leader receives; another agent answers 503.
+//! Invariant: only the leader processes deliveries; other agents respond with 503.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ use mainstay_cluster::listener::{self, Limits};
 /// Maximum time until a body is complete.
 const BODY_WITHIN: Duration = Duration::from_secs(10);
 
-/// Maximum bytes and duration of reading an unused body. The second limit applies without room and for unknown paths.
+/// Maximum bytes and duration of reading an unused body. The second limit applies without memory and for unknown paths.
 const DRAINED: (usize, Duration) = (8 << 20, Duration::from_secs(1));
 const DRAINED_OF_NOBODY: (usize, Duration) = (256 << 10, Duration::from_millis(100));
 
@@ -80,7 +80,7 @@ impl Deliveries {
         let context = self.leading.lock().clone();
         let (head, mut body) = request.into_parts();
         let served = context.as_ref().filter(|_| head.uri.query().is_none()).map(|c| (c, c.find(head.uri.path())));
-        // Room for a known path is held until the answer is sent.
+        // Memory for a known path is reserved until the response is sent.
         let mut held = None;
         let (kind, outcome) = match (&context, served) {
             (None, _) => (None, Outcome::NotLeading),
@@ -135,7 +135,7 @@ async fn receive(context: &Context, served: &Served, head: &Parts, body: &mut In
     }
 }
 
-/// Reads a body after reserving room for all its bytes.
+/// Reads a body. Reserves memory for bytes before they are read.
 async fn read<B: Body<Data = Bytes> + Unpin>(held: &mut Held, body: &mut B) -> Result<Vec<u8>, Outcome> {
     let read = body::read(body, MAX_BODY, |length| held.grow(length.saturating_sub(held.bytes()))).await;
     read.map_err(|fault| match fault {
@@ -145,7 +145,7 @@ async fn read<B: Body<Data = Bytes> + Unpin>(held: &mut Held, body: &mut B) -> R
     })
 }
 
-/// Reads and drops the rest of a body. A client that still sends when the connection closes misses the answer.
+/// Reads and drops the rest of a body. A client that still sends when the connection closes would miss the response.
 async fn drain(body: &mut Incoming, (most, within): (usize, Duration)) {
     let read = async {
         let mut bytes = 0;

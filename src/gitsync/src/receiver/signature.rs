@@ -2,7 +2,7 @@
 //!
 //! Invariant: a comparison takes constant time, because it compares HMACs.
 //! Invariant: a check reads headers and the raw body, and never parses the body.
-//! Invariant: the published path of a Receiver is not a signature of any text.
+//! Invariant: the published path of a Receiver is not a valid signature of any body.
 //!
 //! Not here: the path, which is checked first.
 
@@ -25,10 +25,10 @@ pub(super) enum Refusal {
     #[error("the header {0} is missing: set the Receiver's token as the secret of the webhook")]
     Missing(&'static str),
     /// The header cannot be parsed.
-    #[error("the header {0} has not the form that hosts of this type send")]
+    #[error("the header {0} does not match the format of this Receiver type")]
     Form(&'static str),
     /// The header was made with another token.
-    #[error("the header {0} was made with another token than that of the Receiver")]
+    #[error("the header {0} does not match the token of the Receiver")]
     Wrong(&'static str),
 }
 
@@ -77,7 +77,7 @@ pub(super) fn check(
     let Some((first, _)) = proofs.first() else { return Ok(()) };
     let sent = proofs.iter().find_map(|(name, proof)| Some((*name, *proof, headers.get(*name)?)));
     let (name, proof, value) = sent.ok_or(Refusal::Missing(first))?;
-    // If a header occurs twice, a proxy may have checked the other one.
+    // If a header occurs twice, a proxy may have checked the other occurrence.
     if headers.get_all(name).iter().count() != 1 {
         return Err(Refusal::Form(name));
     }
@@ -116,7 +116,7 @@ fn algorithm_of(name: &str) -> Option<hmac::Algorithm> {
     }
 }
 
-/// Compares a given text with the token. The HMACs of both are compared, so that not even the length leaks.
+/// Compares a given string with the token. The HMACs of both are compared, so that not even the length leaks.
 fn is_equal(token: &[u8], given: &[u8]) -> bool {
     let key = hmac::Key::new(hmac::HMAC_SHA256, token);
     hmac::verify(&key, given, hmac::sign(&key, token).as_ref()).is_ok()
@@ -134,7 +134,7 @@ fn password(authorization: &str) -> Option<Vec<u8>> {
     Some(login[colon + 1..].to_vec())
 }
 
-/// Returns the path of a Receiver. It cannot be guessed without the token, and changes with it.
+/// Returns the path of a Receiver. The path cannot be guessed without the token, and changes with the token.
 pub(super) fn path(token: &Secret<Vec<u8>>, namespace: &str, name: &str) -> String {
     // If the token itself were the key, the path would be a valid signature of its input.
     let key = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, token.expose()), PATH_KEY);
@@ -144,7 +144,7 @@ pub(super) fn path(token: &Secret<Vec<u8>>, namespace: &str, name: &str) -> Stri
     format!("/hook/{}", hex::encode(tag))
 }
 
-/// Returns the event in the headers, if the host names it there.
+/// Returns the event in the headers, for hosts that send the event there.
 pub(super) fn event(kind: ReceiverType, headers: &HeaderMap) -> Option<&str> {
     let names: &[&str] = match kind {
         ReceiverType::Github => &["X-GitHub-Event"],

@@ -6,7 +6,7 @@ use super::resolve::{Problem, Resolved};
 use mainstay_api::conditions::{self, Reason, Type};
 use mainstay_api::receiver::ReceiverStatus;
 
-/// Returns the status after a reconcile. `base` is the address under which clients reach the agent.
+/// Returns the status after a reconcile. `base` is the URL under which clients reach the agent.
 pub(super) fn after(
     old: &ReceiverStatus,
     resolved: Result<&Resolved, &Problem>,

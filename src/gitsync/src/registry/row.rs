@@ -12,34 +12,35 @@ use mainstay_object::Key;
 pub struct Row {
     /// Label value of its objects.
     pub label: Arc<str>,
-    /// The followed remote and reference, as one text.
+    /// The followed remote and reference, as one string.
     pub branch: Option<String>,
     /// The objects in its inventory; `None` until it was read.
     pub managed: Option<Arc<HashSet<Key>>>,
-    /// Those that its written inventory lists as applied.
+    /// The objects that its written inventory lists as applied.
     pub taken: Option<Arc<HashSet<Key>>>,
     /// The desired objects; `None` until a commit was decoded.
     pub desired: Option<Arc<HashSet<Key>>>,
     /// The commit of `desired`.
     pub planned: Option<String>,
-    /// The only namespace that it may touch, if it is confined.
+    /// The only namespace that the GitSync may touch, if it is confined.
     pub confined_to: Option<Arc<str>>,
-    /// Whether it impersonates a ServiceAccount, and may touch all objects that the account may.
+    /// Whether the GitSync impersonates a ServiceAccount, and may touch all objects that the account may.
     pub by_account: bool,
-    /// Whether it is suspended.
+    /// Whether the GitSync is suspended.
     pub suspended: bool,
-    /// Whether an attempt was made, with any outcome. Its desired objects are known as far as possible.
+    /// Whether an attempt was made, with any outcome. After an attempt, the desired objects are known as far as
+    /// possible.
     pub tried: bool,
     /// The reason why its desired objects are unknown; `None` once they are known.
     pub cannot_read: Option<CannotRead>,
-    /// Managed objects that a confined GitSync lost to an unconfined one, until that one gives them up.
+    /// Managed objects that this confined GitSync lost to an unconfined one, until the latter gives them up.
     pub outranked: HashSet<Key>,
-    /// Whether some of them were lost since its last plan.
+    /// Whether some of the `outranked` objects were lost since the last plan.
     pub has_lost: bool,
-    /// Its GitRepository, and the Secrets that it names.
+    /// The GitRepository, and the Secrets that the GitRepository references.
     pub reads_by: Arc<[Key]>,
-    /// Whether its objects are deleted with it. Such a GitSync is kept if only its manifest was removed from a
-    /// repository.
+    /// Whether the objects of the GitSync are deleted with it. Such a GitSync is kept if only its manifest was removed
+    /// from a repository.
     pub takes_objects: bool,
 }
 
@@ -53,8 +54,8 @@ pub struct CannotRead {
 }
 
 impl Row {
-    /// Whether other GitSyncs need not wait for its plan of this commit: it has read as much as it can until a user
-    /// corrects an error.
+    /// Whether other GitSyncs need not wait for a plan of the commit, because only a user can correct the error of this
+    /// GitSync.
     pub(super) fn is_done_reading(&self, commit: &str) -> bool {
         self.cannot_read.as_ref().is_some_and(|one| one.commit.as_deref() == Some(commit))
     }
@@ -64,14 +65,14 @@ impl Row {
         self.by_account || self.is_at_home(key)
     }
 
-    /// Whether the GitSync may touch an object independent of the rights of a ServiceAccount: it is unconfined, or the
+    /// Whether the GitSync may touch an object without the permissions of a ServiceAccount: it is unconfined, or the
     /// object is in its namespace.
     pub(super) fn is_at_home(&self, key: &Key) -> bool {
         self.confined_to.is_none() || self.confined_to == key.namespace
     }
 
-    /// Whether the GitSync manages an object and the live label is its own. An inventory entry for an object elsewhere
-    /// is not enough; only with rights there could it have set its label.
+    /// Whether the GitSync manages an object whose live label is its own. An inventory entry for an object in a
+    /// different namespace is not enough; the label shows that the GitSync had permissions there.
     pub(super) fn has_labelled(&self, key: &Key, label: Option<&str>) -> bool {
         let manages = self.managed.as_ref().is_some_and(|managed| managed.contains(key));
         let wants = self.desired.as_ref().is_none_or(|desired| desired.contains(key));
@@ -85,7 +86,7 @@ impl Row {
         theirs.is_none_or(|theirs| own.and_then(|own| own.confined_to.as_ref()) == Some(theirs))
     }
 
-    /// Whether the GitSync takes an object over as soon as another one gives it up.
+    /// Whether the GitSync takes an object over as soon as its present owner gives it up.
     pub(super) fn takes(&self, key: &Key) -> bool {
         let wants = self.desired.as_ref().is_some_and(|desired| desired.contains(key));
         wants && self.is_at_home(key) && !self.suspended && self.cannot_read.is_none()

@@ -1,6 +1,6 @@
-//! The rows of all GitSyncs, indexed by named objects and by label.
+//! The rows of all GitSyncs, indexed by object and by label.
 //!
-//! Invariant: a GitSync is found by exactly the objects that its row names.
+//! Invariant: the index of an object contains exactly the GitSyncs whose rows contain the object.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub(crate) struct Rows {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Indexed {
     label: Arc<str>,
-    /// Managed, applied and desired objects, and the readable ones of its commit.
+    /// Managed, applied and desired objects, and the readable objects of an unreadable commit.
     sets: [Option<Arc<HashSet<Key>>>; 4],
     reads_by: Arc<[Key]>,
 }
@@ -36,7 +36,7 @@ impl Indexed {
         self.sets.iter().flatten().any(|set| set.contains(key)) || self.reads_by.contains(key)
     }
 
-    /// Returns every named object; some occur twice.
+    /// Returns every object in the row; some occur twice.
     fn keys(&self) -> impl Iterator<Item = &Key> {
         self.sets.iter().flatten().flat_map(|set| set.iter()).chain(self.reads_by.iter())
     }
@@ -54,7 +54,7 @@ impl Indexed {
 }
 
 impl Rows {
-    /// Returns the GitSyncs whose rows name an object.
+    /// Returns the GitSyncs whose rows contain an object.
     pub(super) fn naming(&self, key: &Key) -> impl Iterator<Item = &Owner> {
         self.naming.get(key).into_iter().flatten()
     }

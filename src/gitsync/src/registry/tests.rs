@@ -142,7 +142,7 @@ fn a_sibling_that_cannot_read_a_commit_is_waited_for_by_name_as_long_as_its_inve
     assert!(pending("c3").unwrap().to_string().ends_with("cannot read it, nor its own inventory"));
 }
 
-/// Returns the number of rows that are read for an object of one of `number` GitSyncs.
+/// Returns how many rows are read to find the claims on an object, among `number` GitSyncs.
 fn looked_at(number: usize) -> usize {
     let registry = Registry::default();
     for number in 0..number {

@@ -28,10 +28,10 @@ use mainstay_object::failure::chain;
 const ALONE: Pace = Pace { grace: secs(3), succeeded: secs(600), failed: secs(60) };
 /// Lookups of a repository with a consumer, which may be suspended.
 const FOLLOWED: Pace = Pace { grace: secs(60), succeeded: secs(7200), failed: secs(7200) };
-/// Wait after a failed status write, and until a write is seen.
+/// Wait after a failed status write, and wait until the watch shows a write.
 const REFUSED: Duration = secs(60);
 const UNSEEN: Duration = secs(1);
-/// Maximum wait.
+/// Maximum wait between two turns.
 const FAR: Duration = secs(7200);
 /// Changes within this time are handled together.
 const TOGETHER: Duration = Duration::from_millis(50);
@@ -40,7 +40,7 @@ const fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// The times of lookups only for the status.
+/// The times of lookups that are made only for the status.
 #[derive(Clone, Copy, Debug)]
 struct Pace {
     grace: Duration,
@@ -109,7 +109,7 @@ fn name_of(repository: &GitRepository) -> Option<(String, String)> {
     Some((repository.metadata.namespace.clone()?, repository.metadata.name.clone()?))
 }
 
-/// Whether the change may lead to another lookup or another status.
+/// Whether the change may cause another lookup or a different status.
 fn is_other(old: &GitRepository, new: &GitRepository) -> bool {
     let pins =
         |one: &GitRepository| one.status.as_ref().map_or_else(Vec::new, |status| status.pinned_host_keys.clone());
@@ -124,15 +124,15 @@ struct Task {
     consumer: Consumer,
     /// Wakes the task when a consumer with other credentials has found a commit.
     pushed: PushReceiver,
-    /// The lookup that is due because of that.
+    /// The lookup that is due because a consumer has found a commit.
     due: Option<LookupDue>,
     secrets: RepositorySecrets,
     remote: Option<Remote>,
-    /// Time since which it has this remote.
+    /// Time since which the GitRepository has this remote.
     since: Instant,
     /// Time of the last lookup only for the status.
     asked: Option<Instant>,
-    /// Its last lookup. The source forgets lookups of remotes without a consumer.
+    /// The last lookup of the remote. The source forgets lookups of remotes without a consumer.
     last: Option<Arc<LastLookup>>,
     /// The resourceVersion that was overwritten.
     written_over: Option<String>,
@@ -215,7 +215,7 @@ impl Task {
             if let Some(due) = self.due.take() {
                 source.expire(&remote, due.after);
             }
-            // Its result arrives like that of every lookup.
+            // The result arrives like that of every lookup.
             drop(source.default_branch(&remote).await);
             lookups = source.last_lookup(&remote);
         }
@@ -236,7 +236,7 @@ impl Task {
         (Some(lookups), due)
     }
 
-    /// Returns the time of the next lookup only for the status.
+    /// Returns the time of the next lookup that is made only for the status.
     fn next_lookup(&mut self, remote: &Remote) -> Instant {
         let last = self.last.as_deref();
         let is_consumed = self.context.source.is_consumed(remote);
@@ -255,7 +255,7 @@ impl Task {
         self.asked.map_or(last.began, |asked| asked.max(last.began)) + pause
     }
 
-    /// Subscribes to commits of the default branch that consumers find.
+    /// Subscribes to commits that consumers find on the default branch.
     fn follow_head(&self, repository: &GitRepository, remote: &Remote) {
         let url = remote.url.clone();
         let name = repository.metadata.name.clone().unwrap_or_default();

@@ -1,7 +1,7 @@
 //! The status of GitRepositories: whether a repository can be read, and how.
 //!
-//! It shows the lookups of GitSyncs and Functions. A repository without a consumer is looked up now and then for its
-//! status alone.
+//! The status shows the lookups of GitSyncs and Functions. A repository without a consumer is looked up now and then
+//! for its status alone.
 //!
 //! Invariant: a remote with a consumer is never looked up for the status alone.
 //! Invariant: a status is written only when its meaning changes.

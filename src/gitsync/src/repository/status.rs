@@ -43,7 +43,7 @@ pub(super) struct Judged<'a> {
     pub(super) at: Timestamp,
 }
 
-/// Returns the status with the finding, or the old one if that says the same.
+/// Returns the status with the finding, or the old status if it says the same.
 pub(super) fn after(old: &GitRepositoryStatus, judged: &Judged<'_>, now: Timestamp) -> GitRepositoryStatus {
     let mut new = old.clone();
     new.observed_generation = judged.generation;
@@ -87,7 +87,7 @@ pub(super) fn after(old: &GitRepositoryStatus, judged: &Judged<'_>, now: Timesta
     new
 }
 
-/// Returns how the repository is read.
+/// Returns how the repository is accessed, for the message.
 fn how(spec: &GitRepositorySpec) -> String {
     let how = match &spec.auth {
         Some(auth) => format!("read with Secret {}", auth.secret_name),

@@ -1,7 +1,7 @@
 //! Finds an artifact in its registry, and downloads the layer with its files.
 //!
-//! Invariant: a layer is passed on only if its bytes match the digest in the manifest, and the manifest matches its own.
-//! Invariant: a layer has at most 64 MiB, and is not in memory as a whole.
+//! Invariant: a layer is passed on only if its bytes match the digest in the manifest, and the manifest matches its own
+//! digest. Invariant: a layer has at most 64 MiB, and is not in memory as a whole.
 
 use std::fs::File;
 use std::io::{Seek as _, Write as _};
@@ -23,7 +23,7 @@ const LAYERS: usize = 1000;
 /// An artifact in its registry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Found {
-    /// The tag, or the version of a chart; empty if the spec names a digest.
+    /// The tag; empty if the spec specifies a digest.
     pub(super) tag: String,
     /// Digest of the manifest.
     pub(super) digest: Digest,
@@ -114,7 +114,7 @@ pub(super) async fn layer(client: &Client, found: &Found, wanted: &Image) -> Res
 async fn read(client: &Client, digest: &Digest) -> Result<Document, String> {
     let manifest = client.again(|| client.manifest(digest)).await.map_err(|error| chain(&error))?;
     serde_json::from_slice(&manifest.bytes)
-        .map_err(|_| "its manifest does not read: a layer has a media type, a sha256 digest and a size".to_owned())
+        .map_err(|_| "the manifest is invalid: each layer needs a media type, a sha256 digest and a size".to_owned())
 }
 
 /// Returns the image of an index: the one for Linux on x86-64, as Flux, or else the only one.
@@ -154,7 +154,7 @@ fn select(document: Document, media_type: Option<&str>) -> Result<Layer, String>
     Ok(layer)
 }
 
-/// Returns a file with the bytes of a layer.
+/// Downloads a layer into a temporary file, and returns the file.
 pub(super) async fn download(client: &Client, layer: &Layer, source: &Source) -> Result<File, String> {
     let bytes = client.blob(&layer.digest, layer.size).await.map_err(|error| chain(&error))?;
     write(bytes, source).await.map(|written| written.file).map_err(|why| format!("the layer {why}"))
@@ -196,7 +196,7 @@ mod tests {
     use super::*;
 
     fn selected(document: &Value, media_type: Option<&str>) -> Result<String, String> {
-        let document = Document::deserialize(document).map_err(|_| "does not read".to_owned())?;
+        let document = Document::deserialize(document).map_err(|_| "is invalid".to_owned())?;
         select(document, media_type).map(|layer| layer.media_type)
     }
 
@@ -211,7 +211,7 @@ mod tests {
         assert!(selected(&json!({"layers": []}), None).unwrap_err().contains("has no layer"));
         assert!(selected(&json!({"manifests": []}), None).unwrap_err().contains("neither an image nor an index"));
         let odd = json!({"layers": [{"mediaType": "a", "digest": "sha512:00", "size": 1}]});
-        assert!(selected(&odd, None).unwrap_err().contains("does not read"));
+        assert!(selected(&odd, None).unwrap_err().contains("is invalid"));
     }
 
     #[test]

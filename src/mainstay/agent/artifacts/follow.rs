@@ -97,7 +97,7 @@ impl<S: Named> Following<S> {
         }
     }
 
-    /// Publishes the addresses for GitSyncs.
+    /// Publishes the URLs of the artifacts for GitSyncs.
     fn publish(&self) {
         if self.watched.cache().is_complete() {
             let all = self.running.iter().map(|(name, running)| (name.clone(), address(name, &running.feed.borrow())));
@@ -105,7 +105,7 @@ impl<S: Named> Following<S> {
         }
     }
 
-    /// Starts the task of an object. The task of an older one with this name ends with its feed.
+    /// Starts the task of an object. The task of an older object with this name ends when its feed is closed.
     fn begin(&mut self, name: Name, object: Object<S>, status: OciRepositoryStatus, stop: &CancellationToken) {
         let fits = fits(&self.running, &name, MOST);
         let (feed, input) = watch::channel(object);

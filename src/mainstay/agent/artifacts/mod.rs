@@ -1,11 +1,10 @@
-//! OCIRepositories and HelmCharts: artifacts of image registries, and packed charts, become commits, which GitSyncs read
-//! like those of Git.
+//! OCIRepositories: artifacts of image registries become commits, which GitSyncs read like commits of Git.
 //!
-//! [`follow()`] watches a kind. `task` looks one object up at its interval, `named` has the kinds, `wanted` reads their
-//! specs, `reader` chooses the protocol, `download` speaks to a registry, `charts` to a chart repository, and `status` is the status.
+//! [`follow()`] watches the kind. `task` looks up the artifact of one OCIRepository at its interval, `wanted` reads the
+//! spec, `download` sends requests to the registry, and `status` computes the status.
 //!
-//! Invariant: a server that cannot be reached delays no other one, and no reconcile. The last artifact stays.
-//! Invariant: a login is sent to the host of the object's address only.
+//! Invariant: a registry that cannot be reached delays neither other registries nor reconciles. The last artifact
+//! stays. Invariant: a login is sent to the host of `spec.url` only.
 
 mod charts;
 mod context;

@@ -1,6 +1,6 @@
 //! The status of an OCIRepository.
 //!
-//! Invariant: equal facts give equal statuses, which are not written again.
+//! Invariant: equal facts result in equal statuses, which are not written again.
 
 use jiff::Timestamp;
 
@@ -8,7 +8,7 @@ use crate::agent::own_kinds::State;
 use mainstay_api::OciRepositoryStatus;
 use mainstay_api::oci_repository::OciArtifact;
 
-/// Returns the status after a state. `artifact`: the last artifact.
+/// Returns the status that reports a state. `artifact` is the last artifact.
 pub(super) fn after(
     old: &OciRepositoryStatus,
     state: &State,

@@ -1,7 +1,7 @@
-//! The task of one OCIRepository or HelmChart: looks its artifact up at the interval, and writes its status.
+//! The task of one OCIRepository: looks up the artifact at its interval, and writes the status.
 //!
-//! Invariant: no status and no log shows a value of a Secret.
-//! Invariant: after a failure, GitSyncs keep the last artifact.
+//! Invariant: neither a status nor a log shows a value of a Secret. Invariant: after a failure, GitSyncs keep the last
+//! artifact.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -39,10 +39,10 @@ use mainstay_object::failure::chain;
 const FAR: Duration = Duration::from_secs(86_400);
 /// Maximum wait after a failure.
 const AGAIN: Duration = Duration::from_secs(60);
-/// The field of a Secret with logins.
+/// The key of a Secret that contains logins.
 const LOGINS: &str = ".dockerconfigjson";
 
-/// Returns the address under which GitSyncs read the artifact.
+/// Returns the URL at which GitSyncs read the artifact.
 pub(super) fn address<S: Named>((namespace, name): &Name, object: &Object<S>) -> RemoteUrl {
     RemoteUrl::of_artifact(&object.spec.address(), format!("{namespace}/{name}/{}", object.uid))
 }
@@ -54,14 +54,14 @@ pub(super) struct Task<S> {
     kind: Arc<Kind>,
     name: Name,
     consumer: Consumer,
-    /// The status as written.
+    /// The status as last written.
     written: OciRepositoryStatus,
     /// The last artifact, if the mirror has it.
     artifact: Option<OciArtifact>,
-    /// Whether the namespace has room for it.
+    /// Whether the object is within the maximum number of objects of its namespace.
     fits: bool,
     secrets: NamedSecrets,
-    /// The address of the last artifact, and what it was made from.
+    /// The URL of the last artifact, and the facts that determined its commit.
     made: Option<(RemoteUrl, Key)>,
     /// The version that was chosen from the last index of a chart repository.
     chosen: Option<Chosen>,
@@ -78,7 +78,7 @@ impl<S: Named> Task<S> {
         status: OciRepositoryStatus,
         fits: bool,
     ) -> Self {
-        // An older task of this name may still be leaving.
+        // A task of an older object with this name may not have ended yet.
         let consumer = Consumer::new(S::CONSUMER, &name.0, &format!("{}/{number}", name.1));
         let (source, kind) = (context.source.for_namespace(&name.0), kind(S::SOURCE.name(), S::PLURAL));
         let (written, artifact, secrets) = (status.clone(), status.artifact, NamedSecrets::default());
@@ -86,7 +86,7 @@ impl<S: Named> Task<S> {
         Self { context, source, kind, name, consumer, written, artifact, fits, secrets, made, chosen, spec }
     }
 
-    /// Runs until its feed is closed.
+    /// Runs until the task's feed is closed.
     pub(super) async fn run(mut self, mut input: watch::Receiver<Object<S>>) {
         let mut remote: Option<Remote> = None;
         let mut pushed = self.source.pushes().subscribe(&self.consumer);
@@ -123,7 +123,7 @@ impl<S: Named> Task<S> {
         Followed { repository, url, reference: Reference::head() }
     }
 
-    /// Offers the artifact that an earlier agent has stored.
+    /// Publishes the artifact that an earlier agent has stored.
     async fn recall(&mut self, remote: &Remote) {
         let Some(known) = &self.artifact else { return };
         let Ok(commit) = known.commit.parse() else { return };
@@ -136,7 +136,7 @@ impl<S: Named> Task<S> {
         }
     }
 
-    /// Looks the artifact up, and writes the status. Returns the time until the next turn.
+    /// Looks up the artifact, and writes the status. Returns the time until the next turn.
     async fn turn(&mut self, object: &Object<S>, remote: &Remote) -> Duration {
         if object.spec.is_suspended() {
             let state = State::not_ready(Reason::Suspended, "suspended: nothing is looked up");
@@ -166,7 +166,7 @@ impl<S: Named> Task<S> {
         self.settle(remote, &state, object.generation, wait).await
     }
 
-    /// Reads the artifact, unless it is the last one. Returns its revision.
+    /// Reads the artifact, unless it is unchanged. Returns its revision.
     async fn read(&mut self, spec: &S, wanted: &Wanted, remote: &Remote) -> Result<String, State> {
         let (reader, outbound) = self.reader(spec, &wanted.place).await?;
         let failed = |why: String| State::not_ready(Reason::ArtifactFailed, format!("{}: {why}", spec.address()));
@@ -236,7 +236,7 @@ impl<S: Named> Task<S> {
         let outbound = outbound.map_err(|fault| invalid(fault.to_string()))?;
         let (own, foreign, check) = outbound.clients();
         let network = Network { own, foreign, check };
-        // The whole lookup has a deadline, and is repeated after it.
+        // The client retries only briefly, because the whole lookup has a deadline and is repeated at the interval.
         let deadlines = Deadlines { patience: Duration::from_secs(5), ..Deadlines::default() };
         let reader = match place {
             Place::Registry(image) => {
@@ -270,7 +270,7 @@ impl<S: Named> Task<S> {
         self.context.notifier.notify(&Announcement { owner: &owner, object: None, message: &message });
     }
 
-    /// Writes the status if it differs. Returns the time until the next turn: `wait`, or less after a refused write.
+    /// Writes the status if it changed. Returns the time until the next turn: `wait`, or less after a refused write.
     async fn settle(&mut self, remote: &Remote, state: &State, generation: Option<i64>, wait: Duration) -> Duration {
         if self.artifact.is_none() {
             self.source.set_artifact(remote, Err(state.message.clone()));

@@ -1,6 +1,6 @@
 //! The artifact that a spec asks for.
 //!
-//! Invariant: a field that is not supported is refused by its name, not ignored.
+//! Invariant: a field that is not supported is reported by its name, not ignored.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use mainstay_api::{HelmChartSpec, OciRepositorySpec, Span};
 use mainstay_function::registry::{Digest, ImageRef, Scheme};
 use mainstay_git::{Root, highest_version};
 
-/// The form of an address.
+/// The form of a URL.
 const FORM: &str = "oci://HOST/PATH";
 /// Minimum time between two lookups.
 const SHORTEST: Duration = Duration::from_secs(10);
@@ -30,7 +30,7 @@ pub(in crate::agent) struct Wanted {
     pub(super) place: Place,
     /// The files that become the root of the commit.
     pub(super) root: Root,
-    /// Patterns of files to leave out.
+    /// Patterns of files to exclude.
     pub(super) ignore: String,
     pub(super) interval: Duration,
     pub(super) timeout: Duration,
@@ -46,7 +46,7 @@ pub(super) enum Place {
 /// An artifact in an image registry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Image {
-    /// The repository of the registry, without a tag.
+    /// The repository in the registry, without a tag.
     pub(super) repository: ImageRef,
     pub(super) scheme: Scheme,
     pub(super) version: Version,
@@ -57,17 +57,17 @@ pub(super) struct Image {
 /// A chart in a chart repository.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Chart {
-    /// Address of the chart repository, with a slash at its end.
+    /// The URL of the chart repository, with a slash at its end.
     pub(super) repository: Url,
     pub(super) name: String,
     pub(super) range: String,
 }
 
-/// The followed version.
+/// The version that the spec follows.
 #[derive(Clone, Debug)]
 pub(super) enum Version {
     Tag(String),
-    /// The tag with the highest version in a range, among the tags that match.
+    /// The tag with the highest version in a range, among the tags that match the regular expression.
     Range(String, Option<Regex>),
     /// The tag of the highest version of a chart in a range. A tag has `_` for the `+` of its version.
     OfChart(String),
@@ -91,7 +91,7 @@ impl Eq for Version {}
 /// Returns the artifact that an OCIRepository asks for.
 ///
 /// # Errors
-/// The invalid fields.
+/// Fails with the invalid fields.
 pub(super) fn of_repository(spec: &OciRepositorySpec) -> Result<Wanted, Vec<String>> {
     let mut problems = unsupported(spec);
     let image = image(&spec.url).map_err(|why| problems.push(format!("spec.url: {why}"))).ok();
@@ -196,16 +196,20 @@ fn unsupported(spec: &OciRepositorySpec) -> Vec<String> {
 }
 
 fn image(url: &str) -> Result<ImageRef, String> {
-    let rest = url.strip_prefix("oci://").ok_or_else(|| format!("has the form {FORM}"))?.trim_end_matches('/');
+    let rest = url.strip_prefix("oci://").ok_or_else(|| format!("must have the form {FORM}"))?.trim_end_matches('/');
     if rest.split('/').next().is_some_and(|host| host.contains('@')) {
-        return Err("has no login; name a Secret in spec.secretRef".to_owned());
+        return Err("must not contain a login; name a Secret in spec.secretRef".to_owned());
     }
     let image: ImageRef = rest.parse().map_err(|why| format!("{why}; write {FORM}"))?;
     if image.tag.is_some() || image.digest.is_some() {
-        return Err("has no tag and no digest; name them in spec.ref".to_owned());
+        return Err("must not contain a tag or a digest; set them in spec.ref".to_owned());
     }
     let host = rest.split('/').next().unwrap_or_default();
-    if host == image.registry { Ok(image) } else { Err("its host has a dot or a port, or is localhost".to_owned()) }
+    if host == image.registry {
+        Ok(image)
+    } else {
+        Err("its host must contain a dot or a port, or be localhost".to_owned())
+    }
 }
 
 fn version(reference: &OciReference) -> Result<Version, String> {
@@ -216,16 +220,16 @@ fn version(reference: &OciReference) -> Result<Version, String> {
         let _: Option<&str> = highest_version(range, std::iter::empty()).map_err(|why| format!("semver: {why}"))?;
         let compiled = |text: &String| RegexBuilder::new(text).size_limit(REGEX_BYTES).build();
         let filter = reference.semver_filter.as_ref().map(compiled).transpose();
-        let filter = filter.map_err(|_| "semverFilter: is no regular expression, or a very large one".to_owned())?;
+        let filter = filter.map_err(|_| "semverFilter: is not a regular expression, or is too large".to_owned())?;
         return Ok(Version::Range(range.clone(), filter));
     }
     if reference.semver_filter.is_some() {
-        return Err("semverFilter: has an effect with semver only".to_owned());
+        return Err("semverFilter: has an effect only together with semver".to_owned());
     }
     let tag = reference.tag.as_deref().unwrap_or("latest");
     let is_tag =
         format!("host.example/a:{tag}").parse::<ImageRef>().is_ok_and(|image| image.tag.as_deref() == Some(tag));
-    if is_tag { Ok(Version::Tag(tag.to_owned())) } else { Err("tag: is no tag of a registry".to_owned()) }
+    if is_tag { Ok(Version::Tag(tag.to_owned())) } else { Err("tag: is not a valid tag".to_owned()) }
 }
 
 #[cfg(test)]
@@ -281,18 +285,18 @@ mod tests {
 
     #[test]
     fn names_each_field_that_is_wrong_or_not_supported() {
-        check(json!({"url": "https://registry.example.org/a"}), "spec.url: has the form oci://HOST/PATH");
+        check(json!({"url": "https://registry.example.org/a"}), "spec.url: must have the form oci://HOST/PATH");
         check(
             json!({"url": "oci://registry.example.org/a:v1"}),
-            "spec.url: has no tag and no digest; name them in spec.ref",
+            "spec.url: must not contain a tag or a digest; set them in spec.ref",
         );
         let login = json!({"url": "oci://user:hunter2@registry.example.org/a"});
-        check(login, "spec.url: has no login; name a Secret in spec.secretRef");
-        check(json!({"url": "oci://team/shop"}), "spec.url: its host has a dot or a port, or is localhost");
-        check(json!({"ref": {"tag": "a b"}}), "spec.ref.tag: is no tag of a registry");
-        check(json!({"ref": {"semverFilter": "x"}}), "spec.ref.semverFilter: has an effect with semver only");
-        check(json!({"interval": "1s"}), "spec.interval: is at least 10s");
-        check(json!({"timeout": "1h"}), "spec.timeout: is between 1ms and 5m");
+        check(login, "spec.url: must not contain a login; name a Secret in spec.secretRef");
+        check(json!({"url": "oci://team/shop"}), "spec.url: its host must contain a dot or a port, or be localhost");
+        check(json!({"ref": {"tag": "a b"}}), "spec.ref.tag: is not a valid tag");
+        check(json!({"ref": {"semverFilter": "x"}}), "spec.ref.semverFilter: has an effect only together with semver");
+        check(json!({"interval": "1s"}), "spec.interval: must be at least 10s");
+        check(json!({"timeout": "1h"}), "spec.timeout: must be between 1ms and 5m");
         let account = "spec.serviceAccountName: is not supported; name a login in spec.secretRef";
         check(json!({"serviceAccountName": "x"}), account);
         let found = read(json!({"provider": "aws", "verify": {"provider": "cosign"}})).unwrap_err().join(" ");

@@ -15,13 +15,13 @@ use mainstay_api::conditions::Reason;
 use mainstay_cluster::Kind;
 use mainstay_notification::Selection;
 
-/// An Alert of the watch.
+/// An Alert, as read from the watch.
 pub(super) type Known = Object<AlertSpec>;
 
 struct Entry {
     provider: String,
     generation: Option<i64>,
-    /// The state if its Provider exists.
+    /// The state, under the assumption that the Alert's Provider exists.
     state: State,
     conditions: Vec<Condition>,
 }
@@ -37,7 +37,7 @@ pub(super) struct Alerts {
     context: Arc<Context>,
     kind: Arc<Kind>,
     entries: BTreeMap<Name, Entry>,
-    /// The Alerts whose status may differ.
+    /// The Alerts whose status may have to be written.
     due: BTreeSet<Name>,
 }
 
@@ -46,7 +46,7 @@ impl Alerts {
         Self { context, kind: kind("Alert", "alerts"), entries: BTreeMap::new(), due: BTreeSet::new() }
     }
 
-    /// Sets an Alert. `conditions` are those of the live object.
+    /// Sets an Alert. `conditions` are the conditions of the live object.
     pub(super) fn set(&mut self, name: &Name, alert: &Known, conditions: Vec<Condition>) {
         let (selection, state) = self.selected(name, &alert.spec);
         let provider = alert.spec.provider_ref.name.clone();
@@ -75,7 +75,7 @@ impl Alerts {
         }
     }
 
-    /// Returns an Alert of the namespace that had no room, with its conditions.
+    /// Returns an Alert of the namespace that exceeded the maximum number, with its conditions.
     pub(super) fn without_room(&self, namespace: &str) -> Option<(Name, Vec<Condition>)> {
         let waiting = self.entries.iter().find(|(name, entry)| name.0 == namespace && !entry.has_room());
         waiting.map(|(name, entry)| (name.clone(), entry.conditions.clone()))
@@ -87,14 +87,14 @@ impl Alerts {
         self.due.remove(name);
     }
 
-    /// Checks the Alerts of a Provider that appeared or disappeared.
+    /// Schedules a check of the Alerts of a Provider that appeared or disappeared.
     pub(super) fn provider_changed(&mut self, (namespace, provider): &Name) {
         let of = |(name, entry): &(&Name, &Entry)| name.0 == *namespace && entry.provider == *provider;
         let due: Vec<Name> = self.entries.iter().filter(of).map(|(name, _)| name.clone()).collect();
         self.due.extend(due);
     }
 
-    /// Writes the statuses that differ. Returns whether all are written.
+    /// Writes the statuses that changed. Returns whether all are written.
     pub(super) async fn report<T>(&mut self, providers: &BTreeMap<Name, T>, now: Timestamp) -> bool {
         let mut failed = BTreeSet::new();
         for name in std::mem::take(&mut self.due) {

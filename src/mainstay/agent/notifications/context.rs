@@ -11,7 +11,7 @@ use mainstay_git::Source;
 
 /// Maximum number of Providers, and of Alerts, in a namespace.
 pub(super) const MOST: usize = 50;
-/// Delay before statuses that were not written are written again.
+/// Delay before a failed write of statuses is retried.
 pub(super) const AGAIN: Duration = Duration::from_secs(15);
 
 /// The parts of the agent that notifications need.
@@ -20,6 +20,6 @@ pub(in crate::agent) struct Context {
     pub(in crate::agent) secrets: Arc<Secrets>,
     pub(in crate::agent) source: Source,
     pub(in crate::agent) notifier: Notifier,
-    /// The namespaces whose Alerts may select objects of others.
+    /// The namespaces whose Alerts may select objects of other namespaces.
     pub(in crate::agent) trusted: BTreeSet<String>,
 }

@@ -68,7 +68,7 @@ impl Following {
             }
             if self.providers.cache().is_complete() && self.alerts.cache().is_complete() {
                 self.context.notifier.outbox().complete();
-                // After a refused write, the next ones wait, however many changes come.
+                // After a refused write, further writes wait, regardless of the number of changes.
                 if again.is_none_or(|again| again <= Instant::now()) {
                     let is_written = self.known.report(&self.running, Timestamp::now()).await;
                     again = (!is_written).then(|| Instant::now() + AGAIN);
@@ -106,7 +106,7 @@ impl Following {
         }
     }
 
-    /// Starts the task of a Provider. The task of an older one with this name ends with its feed.
+    /// Starts the task of a Provider. The task of an older object with this name ends when its feed is closed.
     fn begin(
         &mut self,
         name: Name,
@@ -115,7 +115,7 @@ impl Following {
         stop: &CancellationToken,
     ) {
         let fits = fits(&self.running, &name, MOST);
-        // Opened here, because the messages before the first list are offered right after it.
+        // The queue is opened here, because messages from before the first list are offered right after that list.
         let _ = provider::open(&self.context, &name, &object.spec, fits);
         let (feed, input) = watch::channel(object);
         self.known.provider_changed(&name);

@@ -3,7 +3,7 @@
 //! [`follow()`] keeps the [`Outbox`](super::notify::Outbox) and the statuses of Alerts. `provider` is the task of one
 //! Provider, and `status` the condition of both.
 //!
-//! Invariant: a Provider that cannot be reached delays no other one, and no reconcile.
+//! Invariant: a Provider that cannot be reached delays neither other Providers nor reconciles.
 
 mod alert;
 mod context;

@@ -1,6 +1,6 @@
 //! The task of one Provider: reads its Secrets, sends its queue, and writes its status.
 //!
-//! Invariant: no status and no log shows the address, except for its host, or a value of a Secret.
+//! Invariant: neither a status nor a log shows a value of a Secret, or the Provider's URL, except for the host.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,10 +34,10 @@ pub(super) struct Provider {
     kind: Arc<Kind>,
     name: Name,
     conditions: Vec<Condition>,
-    /// Whether the namespace has room for it.
+    /// Whether the object is within the maximum number of objects of its namespace.
     fits: bool,
     secrets: NamedSecrets,
-    /// When a status that was not written is written again.
+    /// When a failed write of the status is retried.
     again: Option<Instant>,
 }
 
@@ -54,7 +54,7 @@ impl Provider {
         Self { context, kind, name, conditions, fits, secrets: NamedSecrets::default(), again: None }
     }
 
-    /// Runs until its feed is closed.
+    /// Runs until the task's feed is closed.
     pub(super) async fn run(mut self, mut input: watch::Receiver<Object<ProviderSpec>>) {
         loop {
             let object = input.borrow_and_update().clone();
@@ -116,7 +116,7 @@ impl Provider {
                         }
                         () = self.secrets.changed() => None,
                     };
-                    // The queue sends the notice in flight again.
+                    // The queue sends the interrupted notice again.
                     let Some(outcome) = sent else { return true };
                     ready.line.settle(&outcome);
                     state = after(&outcome, ready.target.host());
@@ -132,8 +132,8 @@ impl Provider {
         }
     }
 
-    /// Waits for a change, and writes the status if that failed. Returns `None` after the delay or an offer, and false if
-    /// the Provider is gone.
+    /// Waits for a change. Writes the status if an earlier write failed. Returns `None` after the delay or if a message
+    /// was offered, and false if the Provider is gone.
     async fn wait(
         &mut self,
         delay: Duration,
@@ -162,7 +162,8 @@ impl Provider {
         None
     }
 
-    /// Writes the status if it differs. After a refused write, the next one waits, however many messages come.
+    /// Writes the status if it changed. After a refused write, the next write waits, regardless of the number of
+    /// messages.
     async fn report(&mut self, state: &State, generation: Option<i64>) {
         let new = state.conditions(&self.conditions, generation, Timestamp::now());
         if new == self.conditions {
@@ -181,7 +182,7 @@ impl Provider {
     }
 }
 
-/// Opens or closes the queue of a Provider. It takes messages before the Secrets are known.
+/// Opens or closes the queue of a Provider. The queue accepts messages even before the Secrets are known.
 pub(super) fn open(context: &Context, name: &Name, spec: &ProviderSpec, fits: bool) -> Option<Arc<Line>> {
     let kind = ProviderType::parse(&spec.kind).filter(|_| fits && !spec.suspend);
     let outbox = context.notifier.outbox();
@@ -198,7 +199,7 @@ fn data(known: Option<&Known>) -> Option<&SecretData> {
     known.and_then(Known::data)
 }
 
-/// Returns the state after an attempt.
+/// Returns the state after an attempt to send a notice.
 fn after(outcome: &Outcome, host: &str) -> State {
     match outcome {
         Outcome::Delivered => State::ready(Reason::Sending, format!("sends to {host}")),

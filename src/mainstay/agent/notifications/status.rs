@@ -11,7 +11,7 @@ pub(super) fn conditions(live: &Value) -> Vec<Condition> {
     live.pointer("/status/conditions").and_then(|all| serde_json::from_value(all.clone()).ok()).unwrap_or_default()
 }
 
-/// Writes a status. Returns whether it is written, or its object is gone.
+/// Writes a status. Returns true if the status was written or its object is gone.
 pub(super) async fn write(
     cluster: &Cluster,
     kind: &Kind,

@@ -1,4 +1,4 @@
-//! Writes messages as Kubernetes Events: one about the GitSync or Function, one about the managed object.
+//! Writes messages as Kubernetes Events: one Event about the GitSync or Function, and one about the managed object.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -50,7 +50,7 @@ impl Events {
         self.recorder.publish(event);
     }
 
-    /// Publishes the Events of a message; none for severity `Debug`.
+    /// Publishes the Events of a message; messages of severity `Debug` have no Events.
     pub(super) fn write(&self, announcement: &Announcement<'_>) {
         let description = announcement.message.describe();
         let (kind, priority) = match (description.severity, announcement.message.object()) {
@@ -90,7 +90,7 @@ impl Events {
     }
 }
 
-/// Routine Events of one owner that differ only in the object are aggregated.
+/// Returns the key for aggregation. Routine Events of one owner that differ only in the object have the same key.
 fn aggregation_key(message: &Message, key: &str, priority: Priority) -> String {
     match message.object() {
         Some(named) if priority != Priority::Routine => format!("{named} {key}"),

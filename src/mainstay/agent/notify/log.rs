@@ -1,5 +1,5 @@
-//! Writes messages as log lines, one each, at the level of the message's severity. The kind of the subject is first, so
-//! that `mainstay logs` finds the lines of an object.
+//! Writes each message as one log line, at the level of the message's severity. A line begins with the kind of the
+//! subject, so that `mainstay logs` finds the lines of an object.
 
 use mainstay_engine::notification::{Message, Severity};
 use mainstay_object::printable_lines;

@@ -32,7 +32,7 @@ enum Sink {
     Outbox(Outbox),
 }
 
-/// Sends messages to all sinks. Clones share them.
+/// Sends messages to all sinks. Clones share the sinks.
 #[derive(Clone)]
 pub(super) struct Notifier {
     sinks: Arc<[Sink]>,
@@ -64,7 +64,7 @@ impl Notifier {
         &self.outbox
     }
 
-    /// Removes all resources. They are listed again in the next term.
+    /// Removes all resources. The resources are listed again in the next term.
     pub(super) fn clear_subjects(&self) {
         self.outbox.clear();
         self.events.clear_subjects();

@@ -11,7 +11,7 @@ use mainstay_engine::notification::{Message, Severity};
 use mainstay_notification::{CommitState, Notice, Priority, Severity as Level};
 use mainstay_object::{Owner, printable_lines};
 
-/// Maximum length of a text and of a value, in bytes.
+/// Maximum length of a message and of a value, in bytes.
 const TEXT: usize = 4 << 10;
 const VALUE: usize = 512;
 
@@ -37,7 +37,7 @@ pub(super) fn notice(owner: &Owner, message: &Message, subject: Option<&Regardin
     }
     if let Message::Reverted { changes, .. } = message {
         for change in changes {
-            // Empty for Secrets.
+            // Secrets have no changes with values.
             let line = format!("\n{}: {} → {}", change.field, change.found, change.restored);
             digest.update(&line);
             text.push_str(&printable_lines(&line));
@@ -74,7 +74,7 @@ fn commit(message: &Message) -> Option<(String, CommitState)> {
     }
 }
 
-/// Returns facts as fields.
+/// Returns facts of the message as fields of the notice.
 fn details(message: &Message) -> BTreeMap<String, String> {
     let revision = match message {
         Message::CommitSeen { commit, .. } | Message::WindowOverridden { commit, .. } => Some(commit.clone()),

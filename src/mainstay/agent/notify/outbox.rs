@@ -1,7 +1,7 @@
-//! Offers messages to the queues of the Providers that Alerts name.
+//! Offers messages to the queues of the Providers that Alerts reference.
 //!
-//! Invariant: an offer never waits. Without Alerts it costs a lock.
-//! Invariant: messages before the first list of Providers and Alerts are kept, within a bound, and offered after it.
+//! Invariant: an offer never waits. Without Alerts, an offer costs only a lock. Invariant: messages from before the
+//! first list of Providers and Alerts are kept, up to a limit, and offered after that list.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -20,7 +20,8 @@ use mainstay_object::Owner;
 
 /// Maximum number of messages that are kept until the first list.
 const EARLY: usize = 256;
-/// Maximum size of the labels of a resource that are kept, in bytes. Without them no `matchLabels` matches.
+/// Maximum size of the labels of a resource that are kept, in bytes. If larger labels are dropped, no `matchLabels`
+/// matches.
 const LABELS: usize = 4 << 10;
 
 /// The labels of a resource.
@@ -48,7 +49,7 @@ impl Line {
         }
     }
 
-    /// Returns what is due, and for `Wait` the time until then.
+    /// Returns the next step. If the next step is to wait, the result includes the remaining time.
     pub(in crate::agent) fn next(&self) -> Next {
         let now = self.now();
         match self.queue.lock().next(now) {
@@ -57,7 +58,7 @@ impl Line {
         }
     }
 
-    /// Takes the outcome of the notice in flight.
+    /// Records the outcome of the notice in flight.
     pub(in crate::agent) fn settle(&self, outcome: &Outcome) {
         self.queue.lock().settle(outcome, self.now());
     }
@@ -76,16 +77,16 @@ struct Table {
     alerts: HashMap<Name, (Name, Selection)>,
     lines: HashMap<Name, Arc<Line>>,
     labels: HashMap<Owner, Labels>,
-    /// `None` after the first list.
+    /// The messages that are kept until the first list; `None` after that list.
     early: Option<Vec<(Owner, Notice)>>,
 }
 
-/// All queues. Clones share them.
+/// All queues. Clones share the queues.
 #[derive(Clone, Debug, Default)]
 pub(in crate::agent) struct Outbox(Arc<Mutex<Table>>);
 
 impl Outbox {
-    /// Removes everything at the begin of a term.
+    /// Removes everything at the start of a term.
     pub(super) fn clear(&self) {
         *self.0.lock() = Table { early: Some(Vec::new()), ..Table::default() };
     }
@@ -116,7 +117,7 @@ impl Outbox {
         }
     }
 
-    /// Returns the queue of a Provider, which is empty if the Provider is new or has another type.
+    /// Returns the queue of a Provider, which is empty if the Provider is new or has a different type.
     pub(in crate::agent) fn open(&self, provider: &Name, kind: ProviderType) -> Arc<Line> {
         let mut table = self.0.lock();
         if let Some(line) = table.lines.get(provider).filter(|line| line.kind == kind) {

@@ -74,7 +74,7 @@ pub(super) async fn run(arguments: Push) -> Result<(), BuildFailure> {
     }
     let built = push::push(&request(arguments)?).await.map_err(|error| error.failure())?;
     let reused = if built.reused { ", which the registry had" } else { "" };
-    // The log is informational, so a failure to write it is ignored.
+    // The log is informational, so a failure to write this line is ignored.
     let _ = output::print(&format!("pushed {}{reused}, {} s after the build began\n", built.digest, built.seconds));
     report(&built);
     Ok(())

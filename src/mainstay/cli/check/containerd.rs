@@ -1,7 +1,7 @@
 //! Finds nodes whose containerd pulls from the in-cluster registry over plain HTTP.
 //!
-//! containerd before 1.6.33 and 1.7.16 uses plain HTTP for a loopback address, which the registry's guard accepts.
-//! Images are pulled, but logins are sent unencrypted between two nodes; the finding reports this.
+//! containerd before 1.6.33 and 1.7.16 uses plain HTTP for a loopback address, which the registry's guard accepts. So
+//! pulls succeed, but logins are sent unencrypted between two nodes. The finding reports this.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -14,7 +14,7 @@ use mainstay_api::names::INTERNAL_REGISTRY;
 use mainstay_cluster::{Cluster, Kind, Scope, Selection};
 use mainstay_object::printable;
 
-/// Maximum number of named nodes per version.
+/// Maximum number of nodes per version that the finding lists.
 const SHOWN: usize = 3;
 
 /// Returns the finding about nodes with an old containerd, if the in-cluster registry exists. Without permission to
@@ -55,7 +55,7 @@ fn text(nodes: &[Value]) -> Option<String> {
     })
 }
 
-/// Returns whether a version of containerd uses plain HTTP for a loopback address. Distributions append text to the
+/// Returns whether a version of containerd uses plain HTTP for a loopback address. Distributions append a suffix to the
 /// version.
 fn speaks_plain_http(version: &str) -> bool {
     let mut numbers = version.split('.').map(|part| {

@@ -30,13 +30,13 @@ fn bad(error: &mainstay_git::Error) -> Finding {
     Err((chain(error), None))
 }
 
-/// The arguments for all repositories.
+/// The arguments that apply to all repositories.
 pub(super) struct Asked {
     /// Namespace of the agent.
     pub(super) home: String,
-    /// The reference to look up; `None` for the followed ones.
+    /// The reference to look up; `None` for the followed references.
     pub(super) reference: Option<Reference>,
-    /// Whether the agent is that of `mainstay dev`, which can also follow local directories.
+    /// Whether the agent is part of `mainstay dev`, which can also follow local directories.
     pub(super) is_dev: bool,
 }
 
@@ -64,12 +64,12 @@ pub(super) async fn named(cluster: &Cluster, name: &str, asked: &Asked) -> Resul
     let kind = kind.ok_or_else(|| Error::UnknownKind("GitRepository".into()))?;
     let Some(repository) = cluster.get(&kind, Some(namespace), name).await? else {
         let what = format!("GitRepository {namespace}/{name} does not exist");
-        return Ok(vec![wrong(what, "--repository NAMESPACE/NAME names one of another namespace")]);
+        return Ok(vec![wrong(what, "--repository NAMESPACE/NAME selects one in a different namespace")]);
     };
     one(cluster, namespace, &syncs::understand(repository)?, asked).await
 }
 
-/// Checks a repository by its address. The cluster is needed only for its Secrets.
+/// Checks a repository by its URL. The cluster is needed only for the repository's Secrets.
 pub(super) async fn at(
     cluster: Option<&Cluster>,
     url: &str,
@@ -114,7 +114,7 @@ async fn followed(cluster: &Cluster, namespace: &str, name: &str) -> Result<Vec<
     let functions = functions.filter(|function| function.spec.kind.as_deref() == Some("git"));
     let by_functions =
         functions.filter(|function| function.spec.source.trim() == name).filter_map(|one| one.spec.reference);
-    // An unreadable reference is reported by the object that follows it.
+    // An unreadable reference is skipped here, because the object that follows it reports it.
     let all: BTreeSet<_> = by_syncs.chain(by_functions).filter_map(|text| Reference::parse(text.trim()).ok()).collect();
     Ok(if all.is_empty() { vec![Reference::head()] } else { all.into_iter().collect() })
 }
@@ -130,15 +130,15 @@ async fn list<T: serde::de::DeserializeOwned>(
     Ok(values.into_iter().map(syncs::understand).collect())
 }
 
-/// The context of a check.
+/// The parameters of a check.
 struct Attempt<'a> {
-    /// `None` if no object of the repository is in a cluster.
+    /// The cluster; `None` if the check needs no objects of a cluster.
     cluster: Option<&'a Cluster>,
     /// Namespace of the repository.
     namespace: &'a str,
     /// Namespace of the agent.
     home: &'a str,
-    /// Whether the agent is that of `mainstay dev`.
+    /// Whether the agent is part of `mainstay dev`.
     is_dev: bool,
 }
 
@@ -153,7 +153,7 @@ impl Attempt<'_> {
             Err(finding) => return Ok(vec![finding]),
         };
         let mut findings = Vec::new();
-        // Whether the host key is unknown, and only the host itself vouches for it.
+        // Whether no host key is known, so that the key is accepted at first use without verification.
         let mut is_first_use = false;
         for reference in references {
             let mut found = source.lookup(&remote, reference, Duration::ZERO).await;
@@ -197,7 +197,10 @@ impl Attempt<'_> {
                 }
                 text.push_str(&format!(", signed by a key of Secret {}", verify.secret_ref.name));
             }
-            findings.push(Ok(text));
+            // HEAD and a branch may result in the same finding.
+            if !findings.iter().any(|finding| finding.as_ref().is_ok_and(|known| *known == text)) {
+                findings.push(Ok(text));
+            }
         }
         Ok(findings)
     }
@@ -257,7 +260,7 @@ impl Attempt<'_> {
         })
     }
 
-    /// Returns the data of a Secret in the repository's namespace, if it names one.
+    /// Returns the data of a Secret in the repository's namespace, if the repository references one.
     async fn secret(
         &self,
         name: Option<&str>,
@@ -268,14 +271,14 @@ impl Attempt<'_> {
         let Some(secret) = cluster.get(&secrets, Some(self.namespace), name).await? else {
             let what = format!("Secret {}/{name} does not exist", self.namespace);
             let hint = if self.namespace == self.home {
-                "-n NAMESPACE names another namespace"
+                "-n NAMESPACE selects a different namespace"
             } else {
                 "create it: a GitRepository uses Secrets of its own namespace only"
             };
             return Ok(Err(wrong(what, hint)));
         };
         if let Some((_, problem)) = Known::of(&secret, used_for).problem() {
-            let hint = "a Secret that is used for something else is sent to no Git host";
+            let hint = "a Secret that has a different purpose is not sent to a Git host";
             return Ok(Err(wrong(format!("Secret {}/{name} {problem}", self.namespace), hint)));
         }
         Ok(Ok(Some(data_of(&secret)?)))

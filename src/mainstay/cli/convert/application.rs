@@ -13,9 +13,9 @@ use super::kustomization::base_dir;
 use super::report::{Conversion, Judged};
 use super::repositories::{Repositories, is_ssh};
 
-/// The finalizer by which the objects are deleted with the Application.
+/// The finalizer that makes Argo CD delete the objects together with their Application.
 const FINALIZER: &str = "resources-finalizer.argocd.argoproj.io";
-/// The own cluster of Argo CD.
+/// The names of the cluster in which Argo CD runs.
 const HERE: [&str; 2] = ["https://kubernetes.default.svc", "in-cluster"];
 /// Options of a sync that need no counterpart.
 const OPTIONS: [&str; 7] = [
@@ -52,7 +52,7 @@ pub(super) fn convert(
     }
     for (field, text) in [
         ("chart", "charts come from Git: put the chart into a repository"),
-        ("plugin", "there are no plugins: put what the plugin makes into Git"),
+        ("plugin", "there are no plugins: commit the output of the plugin to Git"),
     ] {
         if !document.object["spec"]["source"][field].is_null() {
             return conversion.judged.push(Judged::lost(document, text));
@@ -150,11 +150,11 @@ fn kustomize(made: &mut Converted, fields: &mut Fields, document: &Document) {
     fields.drop_unneeded(&[&at("forceCommonLabels"), &at("forceCommonAnnotations"), &at("labelWithoutSelector")]);
 }
 
-/// `name=new:tag`, `name:tag` or `name@digest`.
+/// Converts an image override: `name=new:tag`, `name:tag` or `name@digest`.
 fn image(text: &str) -> Value {
     let (name, new) = text.split_once('=').map_or((None, text), |(name, new)| (Some(name), new));
     let (new, digest) = new.split_once('@').map_or((new, None), |(new, digest)| (new, Some(digest)));
-    // The port of a registry is no tag.
+    // The port of a registry is not a tag.
     let tag = new.rsplit_once(':').filter(|(_, tag)| !tag.contains('/'));
     let (new, tag) = tag.map_or((new, None), |(new, tag)| (new, Some(tag)));
     let mut image = json!({"name": name.unwrap_or(new)});
@@ -172,7 +172,7 @@ fn directory(fields: &mut Fields) {
     for field in ["spec.source.directory.exclude", "spec.source.directory.include"] {
         fields.drop_lost(field, "name the files in a file .mainstayignore of the repository");
     }
-    fields.drop_lost("spec.source.directory.jsonnet", "put what Jsonnet makes into Git");
+    fields.drop_lost("spec.source.directory.jsonnet", "commit the output of Jsonnet to Git");
     if fields.flag("spec.source.directory.recurse") == Some(false) {
         fields.differs(
             "spec.source.directory.recurse",
@@ -189,7 +189,7 @@ fn destination(made: &mut Converted, fields: &mut Fields, document: &Document) {
         let other = fields.text(field).filter(|cluster| !HERE.contains(&cluster.as_str()));
         if other.is_some() {
             fields.lost(field, "name a Secret with a kubeconfig of that cluster in `kubeConfig.secretRef`");
-            // Its objects must not come to this cluster instead.
+            // The GitSync is suspended, so that its objects are not applied to this cluster instead.
             made.put("suspend", true);
         }
     }
@@ -261,7 +261,7 @@ fn ignored(made: &mut Converted, fields: &mut Fields, document: &Document) {
     }
 }
 
-/// The windows of the project that are about this Application.
+/// Converts the windows of the project that match this Application.
 fn windows(made: &mut Converted, document: &Document, projects: &BTreeMap<&str, &Document>) {
     let Some(project) = projects.get(document.field("/spec/project")) else { return };
     let concerns = |window: &&Value| {
@@ -293,7 +293,8 @@ fn window(window: &Value) -> Value {
     made
 }
 
-/// An AppProject: its windows are those of its Applications, and the rest is the business of RBAC.
+/// Returns the report about an AppProject. Its windows are converted with its Applications, and RBAC replaces its other
+/// fields.
 pub(super) fn project(document: &Document) -> Judged {
     let mut fields = Fields::new(&document.object);
     fields.drop_unneeded(&["spec.syncWindows", "spec.description", "metadata.labels", "metadata.finalizers"]);
@@ -317,7 +318,7 @@ pub(super) fn project(document: &Document) -> Judged {
         };
         let list = fields.list(&field);
         if !list.is_empty() && !list.iter().all(allows_all) {
-            fields.lost(&field, "give the GitSyncs a `serviceAccountName` whose rights are limited by RBAC");
+            fields.lost(&field, "give the GitSyncs a `serviceAccountName` whose permissions are limited by RBAC");
         }
     }
     fields.drop_lost("spec.roles", "use RBAC of Kubernetes for GitSyncs");

@@ -1,4 +1,4 @@
-//! The Applications of an ApplicationSet whose generators are lists or directories of Git.
+//! The Applications of an ApplicationSet whose generators are lists or Git directories.
 
 use globset::{GlobBuilder, GlobMatcher};
 use serde_json::{Map, Value, json};
@@ -13,7 +13,7 @@ pub(super) struct Tree {
     pub(super) directories: Vec<String>,
 }
 
-/// The Applications, and what became of the fields of the set. Fails with what has no counterpart.
+/// Returns the Applications, and the report about the fields of the set. Fails with the part that has no counterpart.
 pub(super) fn applications(document: &Document, tree: &Tree) -> Result<(Vec<Document>, Judged), String> {
     let mut fields = Fields::new(&document.object);
     let is_go = fields.flag("spec.goTemplate") == Some(true);
@@ -43,17 +43,20 @@ pub(super) fn applications(document: &Document, tree: &Tree) -> Result<(Vec<Docu
     fields.drop_lost("spec.templatePatch", "change the GitSyncs that are printed");
     fields.drop_different("spec.strategy", "`dependsOn` and windows order the GitSyncs");
     fields.drop_unneeded(&["spec.goTemplateOptions", "spec.syncPolicy", "metadata.labels", "metadata.finalizers"]);
-    fields.differs("spec.generators", "the GitSyncs are those of now: a new element or directory needs a new GitSync");
+    fields.differs(
+        "spec.generators",
+        "the GitSyncs cover the present elements: a new element or directory needs a new GitSync",
+    );
     Ok((made, Judged::new(document, fields.finish())))
 }
 
-/// The parameters for the directories that match.
+/// Returns the parameters for each matching directory.
 fn of_directories(options: &Value, tree: &Tree, is_go: bool) -> Result<Vec<Value>, String> {
     let (mut wanted, mut excluded) = (Vec::new(), Vec::new());
     for directory in options["directories"].as_array().into_iter().flatten() {
         let text = directory["path"].as_str().unwrap_or_default();
         let pattern = GlobBuilder::new(text).literal_separator(true).build();
-        let pattern = pattern.map_err(|error| format!("{text} is no pattern: {error}"))?.compile_matcher();
+        let pattern = pattern.map_err(|error| format!("{text} is not a valid pattern: {error}"))?.compile_matcher();
         if directory["exclude"] == true { &mut excluded } else { &mut wanted }.push(pattern);
     }
     let matches = |patterns: &[GlobMatcher], path: &str| patterns.iter().any(|pattern| pattern.is_match(path));
@@ -77,7 +80,7 @@ fn of_directories(options: &Value, tree: &Tree, is_go: bool) -> Result<Vec<Value
     Ok(chosen.iter().map(parameters).collect())
 }
 
-/// The template with values in place of its parameters.
+/// Returns the template with its parameters replaced by values.
 fn filled(template: &Value, parameters: &Value, is_go: bool) -> Result<Value, String> {
     Ok(match template {
         Value::String(text) => Value::String(filled_text(text, parameters, is_go)?),
@@ -100,7 +103,8 @@ fn filled_text(text: &str, parameters: &Value, is_go: bool) -> Result<String, St
         let name = name.trim();
         let value =
             if is_go { path_of(name).and_then(|path| parameters.pointer(&path)) } else { flat(parameters, name) };
-        let value = value.ok_or_else(|| format!("{{{{{name}}}}} of the template is no parameter of its generators"))?;
+        let value =
+            value.ok_or_else(|| format!("{{{{{name}}}}} of the template is not a parameter of its generators"))?;
         made.push_str(before);
         made.push_str(&value.as_str().map_or_else(|| value.to_string(), str::to_owned));
         rest = after;
@@ -109,13 +113,13 @@ fn filled_text(text: &str, parameters: &Value, is_go: bool) -> Result<String, St
     Ok(made)
 }
 
-/// A parameter by its name, or by a dotted path of an element of a list.
+/// Returns a parameter by its name, or by a dotted path into an element of a list.
 fn flat<'v>(parameters: &'v Value, name: &str) -> Option<&'v Value> {
     let dotted = || name.split('.').try_fold(parameters, |value, key| value.get(key));
     parameters.get(name).or_else(dotted).filter(|value| !value.is_object())
 }
 
-/// `.path.basename` of a Go template as a JSON pointer; other expressions are none.
+/// Converts an expression of a Go template such as `.path.basename` into a JSON pointer; `None` for other expressions.
 fn path_of(expression: &str) -> Option<String> {
     let path = expression.strip_prefix('.')?;
     let is_plain = path.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_'));

@@ -11,8 +11,8 @@ use super::repositories::Repositories;
 /// The API group of Argo CD.
 pub(super) const GROUP: &str = "argoproj.io";
 
-/// Converts objects of Argo CD, into `target` instead of their own namespaces if it is given. `tree` is the repository that
-/// the generators of ApplicationSets read.
+/// Converts objects of Argo CD, into the namespace `target`, if given, instead of their own namespaces. `tree` is the
+/// repository that the generators of ApplicationSets read.
 pub(super) fn convert(documents: &[Document], target: Option<&str>, tree: &Tree) -> Conversion {
     let of = |kind: &'static str| documents.iter().filter(move |document| document.kind() == kind);
     let projects: BTreeMap<&str, &Document> = of("AppProject").map(|project| (project.name(), project)).collect();

@@ -1,4 +1,4 @@
-//! Comments of YAML, kept across a conversion: those above a field or behind it move to the field that replaces it.
+//! Comments of YAML, kept across a conversion: a comment above or behind a field moves to the field that replaces it.
 //!
 //! Not here: comments in lists and in block scalars, which are dropped.
 
@@ -11,7 +11,7 @@ struct Comment {
     behind: Option<String>,
 }
 
-/// The comments of one document, by the dotted path of their field.
+/// The comments of one document, by the dotted paths of their fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Comments(BTreeMap<String, Comment>);
 
@@ -43,7 +43,8 @@ impl Comments {
         Self(comments)
     }
 
-    /// Takes over the comments of a field of another document, and those of the fields in it. Several fields may become one.
+    /// Takes over the comments of a field of another document and of its nested fields. Several fields may be merged
+    /// into one.
     pub(super) fn carry(&mut self, to: &str, other: &Self, from: &str) {
         let within = |path: &str| Some((path.strip_prefix(from)?.strip_prefix('.')?.to_owned(), path.to_owned()));
         for (rest, path) in other.0.keys().filter_map(|path| within(path)).collect::<Vec<_>>() {
@@ -85,7 +86,7 @@ impl Comments {
     }
 }
 
-/// Follows the lines of a document and names the fields that they begin.
+/// Follows the lines of a document and determines the fields that the lines begin.
 #[derive(Debug, Default)]
 struct Places {
     /// Indentation and key of the open maps.
@@ -107,7 +108,7 @@ impl Places {
         false
     }
 
-    /// The dotted path of the field that the line begins; `None` in a list.
+    /// Returns the dotted path of the field that the line begins; `None` in a list.
     fn path(&mut self, line: &str) -> Option<String> {
         let indentation = indent(line);
         let content = line.trim_start();
@@ -137,14 +138,14 @@ fn indent(line: &str) -> usize {
     line.len() - line.trim_start_matches(' ').len()
 }
 
-/// The key that a line of a block map begins with.
+/// Returns the key that a line of a block map begins with.
 fn key(content: &str) -> Option<&str> {
     let end = content.find(": ").or_else(|| content.ends_with(':').then(|| content.len() - 1))?;
     let key = content[..end].trim_matches(['"', '\'']);
     (!key.is_empty() && !key.contains([' ', '{', '['])).then_some(key)
 }
 
-/// The comment at the end of a line.
+/// Returns the comment at the end of a line.
 fn behind(line: &str) -> Option<&str> {
     let mut quote = None;
     let mut before = ' ';

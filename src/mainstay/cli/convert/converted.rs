@@ -1,4 +1,4 @@
-//! The objects that a conversion gives.
+//! The objects that a conversion creates.
 
 use serde_json::{Map, Value, json};
 
@@ -30,7 +30,7 @@ impl Converted {
         Self { object, comments: Comments::default() }
     }
 
-    /// The object that takes the place of another: it has the comments of its head.
+    /// Returns an object that replaces another one. It gets the comments at the head of the replaced object.
     pub(super) fn in_place_of(document: &Document, api_version: &str, kind: &str, namespace: &str, name: &str) -> Self {
         let mut converted = Self::new(api_version, kind, namespace, name);
         for field in ["apiVersion", "kind", "metadata"] {
@@ -39,7 +39,7 @@ impl Converted {
         converted
     }
 
-    /// Sets a field of `spec`. The comments of the field `from` of the document move to it.
+    /// Sets a field of `spec`. The comments of the document's field `from` move to the new field.
     pub(super) fn set(&mut self, field: &str, value: impl Into<Value>, document: &Document, from: &str) {
         self.comments.carry(&format!("spec.{field}"), &document.comments, from);
         self.put(field, value);
@@ -61,12 +61,12 @@ impl Converted {
         }
     }
 
-    /// Lets its objects be deleted with it.
+    /// Requests that the objects of the GitSync are deleted together with it.
     pub(super) fn prune_on_delete(&mut self) {
         self.object["metadata"]["annotations"][ON_DELETE] = DELETE_OBJECTS.into();
     }
 
-    /// Why the API server would refuse the object.
+    /// Returns the reason why the API server would refuse the object, if any.
     pub(super) fn problem(&self) -> Option<String> {
         let object = self.object.clone();
         let read = match self.object["kind"].as_str() {
@@ -81,7 +81,7 @@ impl Converted {
         read.err().map(|error| error.to_string())
     }
 
-    /// The object as YAML, with comments.
+    /// Returns the object as YAML, with comments.
     pub(super) fn yaml(&self) -> Result<String, serde_yaml::Error> {
         Ok(self.comments.write(&serde_yaml::to_string(&self.object)?))
     }

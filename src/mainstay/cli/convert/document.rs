@@ -16,7 +16,7 @@ pub(super) struct Document {
 }
 
 impl Document {
-    /// An object without a file.
+    /// Returns an object without a file.
     pub(super) fn of(object: Value) -> Self {
         Self { file: String::new(), object, comments: Comments::default() }
     }
@@ -29,7 +29,7 @@ impl Document {
         self.field("/kind")
     }
 
-    /// The API group.
+    /// Returns the API group.
     pub(super) fn group(&self) -> &str {
         self.field("/apiVersion").split_once('/').map_or("", |(group, _)| group)
     }
@@ -38,12 +38,12 @@ impl Document {
         self.field("/metadata/name")
     }
 
-    /// The namespace; empty if the object has none.
+    /// Returns the namespace; empty if the object has none.
     pub(super) fn namespace(&self) -> &str {
         self.field("/metadata/namespace")
     }
 
-    /// Kind, namespace and name.
+    /// Returns kind, namespace and name for messages.
     pub(super) fn subject(&self) -> String {
         match self.namespace() {
             "" => format!("{} {}", self.kind(), self.name()),
@@ -52,8 +52,8 @@ impl Document {
     }
 }
 
-/// Reads the documents of a text that name one of the groups. Other documents need not be YAML: files of a repository may be
-/// templates. Fails with the cause.
+/// Reads the documents of a string that contain one of the API groups. Other documents need not be YAML: files of a
+/// repository may be templates. Fails with the cause.
 pub(super) fn read(file: &str, text: &str, groups: &[&str], limits: &Limits) -> Result<Vec<Document>, String> {
     let mut documents = Vec::new();
     for (number, text) in split(text).into_iter().enumerate() {
@@ -71,7 +71,7 @@ pub(super) fn read(file: &str, text: &str, groups: &[&str], limits: &Limits) -> 
     Ok(documents)
 }
 
-/// The objects of a list of objects, such as `kubectl get -o yaml` prints.
+/// Returns the objects of a list such as `kubectl get -o yaml` prints, or the object itself.
 fn items(mut object: Map<String, Value>) -> Vec<Value> {
     let is_list = object.get("kind").and_then(Value::as_str).is_some_and(|kind| kind.ends_with("List"));
     match object.get_mut("items").map(Value::take) {
@@ -84,7 +84,7 @@ fn items(mut object: Map<String, Value>) -> Vec<Value> {
     }
 }
 
-/// The texts between lines of `---`.
+/// Returns the documents between the separator lines (`---`).
 fn split(text: &str) -> Vec<String> {
     let mut documents = vec![String::new()];
     for line in text.lines() {

@@ -1,10 +1,10 @@
 //! The fields of an object that is converted, and what happens to each of them.
 //!
-//! Invariant: no field is lost silently. A field that is neither taken nor explained is reported as lost.
+//! Invariant: no field is lost silently. A field that is neither converted nor explained is reported as lost.
 
 use serde_json::{Map, Value};
 
-/// Fields that no conversion is about.
+/// Fields that no conversion needs.
 const METADATA: [&str; 8] = [
     "creationTimestamp",
     "generation",
@@ -16,14 +16,14 @@ const METADATA: [&str; 8] = [
     "uid",
 ];
 
-/// How a field fares.
+/// The outcome for a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Fate {
-    /// It has no counterpart.
+    /// The field has no counterpart.
     Lost,
-    /// It is converted, or needs no counterpart, and the behaviour differs.
+    /// The field is converted, or needs no counterpart, and the behaviour differs.
     Differs,
-    /// The user has something to do.
+    /// The user has to do something.
     ToDo,
 }
 
@@ -31,12 +31,12 @@ pub(super) enum Fate {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Note {
     pub(super) fate: Fate,
-    /// Dotted path; empty for the whole object.
+    /// The dotted path of the field; empty for the whole object.
     pub(super) field: String,
     pub(super) text: String,
 }
 
-/// The remaining fields of an object, and the notes about the others.
+/// The remaining fields of an object, and the notes about the other fields.
 #[derive(Debug)]
 pub(super) struct Fields {
     left: Value,
@@ -56,28 +56,28 @@ impl Fields {
         Self { left, notes: Vec::new() }
     }
 
-    /// Takes a field out. `null` counts as absent.
+    /// Removes a field and returns its value. `null` counts as absent.
     pub(super) fn take(&mut self, path: &str) -> Option<Value> {
         self.take_at(&path.split('.').collect::<Vec<_>>())
     }
 
-    /// Takes a field out whose keys may contain dots.
+    /// Removes a field whose keys may contain dots, and returns its value.
     pub(super) fn take_at(&mut self, path: &[&str]) -> Option<Value> {
         remove(&mut self.left, path).filter(|value| !value.is_null())
     }
 
-    /// Takes a text; a value of another type is lost.
+    /// Removes and returns a string. A value of a different type is reported as lost.
     pub(super) fn text(&mut self, path: &str) -> Option<String> {
         match self.take(path)? {
             Value::String(text) => Some(text),
             other => {
-                self.lost(path, format!("it is no text: {other}"));
+                self.lost(path, format!("it is not a string: {other}"));
                 None
             }
         }
     }
 
-    /// Takes a boolean; a value of another type is lost.
+    /// Removes and returns a boolean. A value of a different type is reported as lost.
     pub(super) fn flag(&mut self, path: &str) -> Option<bool> {
         match self.take(path)? {
             Value::Bool(is) => Some(is),
@@ -88,38 +88,38 @@ impl Fields {
         }
     }
 
-    /// Takes a list; empty if absent.
+    /// Removes and returns a list; empty if absent.
     pub(super) fn list(&mut self, path: &str) -> Vec<Value> {
         match self.take(path) {
             Some(Value::Array(items)) => items,
             Some(other) => {
-                self.lost(path, format!("it is no list: {other}"));
+                self.lost(path, format!("it is not a list: {other}"));
                 Vec::new()
             }
             None => Vec::new(),
         }
     }
 
-    /// Takes a map; empty if absent.
+    /// Removes and returns a map; empty if absent.
     pub(super) fn map(&mut self, path: &str) -> Map<String, Value> {
         match self.take(path) {
             Some(Value::Object(map)) => map,
             Some(other) => {
-                self.lost(path, format!("it is no map: {other}"));
+                self.lost(path, format!("it is not a map: {other}"));
                 Map::new()
             }
             None => Map::new(),
         }
     }
 
-    /// Drops a field whose behaviour differs, if it is there.
+    /// Drops a field, if present, and reports that the behaviour differs.
     pub(super) fn drop_different(&mut self, path: &str, text: &str) {
         if self.take(path).is_some() {
             self.differs(path, text);
         }
     }
 
-    /// Drops a field without a counterpart, if it is there, and says what helps.
+    /// Drops a field without a counterpart, if present, and reports it with a remedy.
     pub(super) fn drop_lost(&mut self, path: &str, text: &str) {
         if self.take(path).is_some() {
             self.lost(path, text);
@@ -149,7 +149,8 @@ impl Fields {
         self.notes.push(Note { fate, field: field.to_owned(), text: text.into() });
     }
 
-    /// The notes; losses come first. The remaining fields have no counterpart.
+    /// Returns the notes; lost fields come first. All remaining fields are reported as lost, because they have no
+    /// counterpart.
     pub(super) fn finish(mut self) -> Vec<Note> {
         let mut leaves = Vec::new();
         list_leaves(&self.left, &mut Vec::new(), &mut leaves);
@@ -161,7 +162,7 @@ impl Fields {
     }
 }
 
-/// Removes a value and the maps that are empty by that.
+/// Removes a value and the maps that become empty as a result. Returns the value.
 fn remove(value: &mut Value, path: &[&str]) -> Option<Value> {
     let map = value.as_object_mut()?;
     let (first, rest) = path.split_first()?;
@@ -175,7 +176,7 @@ fn remove(value: &mut Value, path: &[&str]) -> Option<Value> {
     found
 }
 
-/// The paths of what is left. A list counts as one field.
+/// Collects the paths of the remaining fields. A list counts as one field.
 fn list_leaves(value: &Value, path: &mut Vec<String>, leaves: &mut Vec<String>) {
     match value {
         Value::Object(map) => {
@@ -209,7 +210,7 @@ mod tests {
         assert_eq!(fields.text("spec.text"), None);
         let lines: Vec<_> = fields.finish().into_iter().map(|note| format!("{} {}", note.field, note.text)).collect();
         let expected = [
-            "spec.text it is no text: 1",
+            "spec.text it is not a string: 1",
             "metadata.labels.a.b/c it has no counterpart",
             "spec.list it has no counterpart",
         ];

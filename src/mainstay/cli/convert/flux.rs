@@ -7,10 +7,10 @@ use super::known::{Known, counterpart};
 use super::report::{Conversion, Judged};
 use super::{helm_chart, helm_release, kustomization, notification, oci_repository, receiver, repository};
 
-/// The end of the API groups of Flux.
+/// The suffix of the API groups of Flux.
 pub(super) const GROUP: &str = "toolkit.fluxcd.io";
 
-/// Converts objects of Flux, into `target` instead of their own namespaces if it is given.
+/// Converts objects of Flux, into the namespace `target`, if given, instead of their own namespaces.
 pub(super) fn convert(documents: &[Document], target: Option<&str>) -> Conversion {
     let mut known = Known::new(documents, target);
     let mut syncs = Conversion::default();

@@ -10,7 +10,7 @@ use super::known::{Known, common, counterpart};
 use super::kustomization::base_dir;
 use super::report::{Conversion, Judged};
 
-/// Fields about releases of Helm, which a GitSync does not make.
+/// Fields that concern Helm releases. A GitSync creates no releases, so these fields need no counterpart.
 const RELEASES: [&str; 9] = [
     "spec.install.disableHooks",
     "spec.install.disableWait",
@@ -69,7 +69,7 @@ pub(super) fn convert<'a>(known: &mut Known<'a>, document: &'a Document, convers
     definitions(&mut made, &mut fields, document);
     post_renderers(&mut made, &mut fields, document);
     drift(&mut made, &mut fields, document);
-    // Helm uninstalls a deleted release.
+    // helm-controller uninstalls the release of a deleted HelmRelease.
     made.prune_on_delete();
     fields.drop_lost("spec.install.createNamespace", "put the Namespace into Git");
     fields.drop_unneeded(&["spec.chart.spec.interval", "spec.chart.spec.reconcileStrategy", "spec.chart.spec.version"]);
@@ -80,7 +80,7 @@ pub(super) fn convert<'a>(known: &mut Known<'a>, document: &'a Document, convers
     conversion.add(made, document, fields.finish());
 }
 
-/// The name of the release that helm-controller makes.
+/// Returns the name of the release that helm-controller creates.
 pub(super) fn release_name(document: &Document) -> String {
     match (document.field("/spec/releaseName"), document.field("/spec/targetNamespace")) {
         ("", "") => document.name().to_owned(),
@@ -92,7 +92,7 @@ pub(super) fn release_name(document: &Document) -> String {
 fn values(made: &mut Converted, fields: &mut Fields, document: &Document, chart: Option<&str>) {
     let files = fields.list("spec.chart.spec.valuesFiles");
     if !files.is_empty() {
-        // They are relative to the root of the source, or of a packed chart.
+        // The paths of values files are relative to the root of the source.
         let from_root = |file: &Value| match file.as_str() {
             Some(file) => Value::from(base_dir(file)),
             None => file.clone(),
@@ -116,7 +116,7 @@ fn values(made: &mut Converted, fields: &mut Fields, document: &Document, chart:
     fields.drop_lost("spec.valuesFrom", &text);
 }
 
-/// CustomResourceDefinitions of the chart.
+/// Converts the settings for the CRDs of the chart.
 fn definitions(made: &mut Converted, fields: &mut Fields, document: &Document) {
     match fields.text("spec.install.crds").as_deref() {
         Some("Skip") => made.set("render.helm.includeCRDs", false, document, "spec.install.crds"),
@@ -147,7 +147,7 @@ fn post_renderers(made: &mut Converted, fields: &mut Fields, document: &Document
     }
 }
 
-/// helm-controller reverts drift only with `mode: enabled`.
+/// Converts the drift detection. helm-controller reverts drift only with `mode: enabled`.
 fn drift(made: &mut Converted, fields: &mut Fields, document: &Document) {
     let policy = match fields.text("spec.driftDetection.mode").as_deref() {
         Some("enabled") => "Revert",

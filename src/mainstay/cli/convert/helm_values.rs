@@ -40,7 +40,7 @@ pub(super) fn convert(made: &mut Converted, fields: &mut Fields, document: &Docu
         let (name, value) = (parameter["name"].as_str().unwrap_or_default(), &parameter["value"]);
         let is_text = parameter["forceString"] == true;
         if !set(&mut values, name, typed(value, is_text)) {
-            fields.lost(&at("parameters"), format!("{name} is no path of keys: write it into `render.helm.values`"));
+            fields.lost(&at("parameters"), format!("{name} is not a path of keys: write it into `render.helm.values`"));
         }
     }
     if !values.is_empty() {
@@ -57,12 +57,12 @@ pub(super) fn convert(made: &mut Converted, fields: &mut Fields, document: &Docu
 
 fn read(text: &str, fields: &mut Fields) -> Map<String, Value> {
     read_value(text, &Limits::new(mainstay_git::thread_time)).unwrap_or_else(|why| {
-        fields.lost(&format!("{AT}.values"), format!("it is no YAML: {why}"));
+        fields.lost(&format!("{AT}.values"), format!("it is not valid YAML: {why}"));
         Map::new()
     })
 }
 
-/// The value of a parameter, as `helm --set` reads it.
+/// Returns the value of a parameter as `helm --set` parses it.
 fn typed(value: &Value, is_text: bool) -> Value {
     let Some(text) = value.as_str().filter(|_| !is_text) else { return value.clone() };
     match text {
@@ -73,7 +73,7 @@ fn typed(value: &Value, is_text: bool) -> Value {
     }
 }
 
-/// Sets a value by its dotted path; `\.` is a dot in a key. Returns whether the path is one of keys.
+/// Sets a value by its dotted path; `\.` is a dot in a key. Returns whether the path consists of keys only.
 fn set(values: &mut Map<String, Value>, path: &str, value: Value) -> bool {
     let keys: Vec<String> = path.replace("\\.", "\u{0}").split('.').map(|key| key.replace('\u{0}', ".")).collect();
     if keys.iter().any(|key| key.is_empty() || key.contains(['[', '{'])) {

@@ -1,4 +1,4 @@
-//! The references of objects of Flux, and the fields that several kinds share.
+//! The references between objects of Flux, and the fields that several kinds share.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,21 +11,21 @@ use super::references::copies;
 
 /// The branch that Flux follows by default.
 const BRANCH: &str = "master";
-/// Prefixes of the labels by which Flux marks the objects that it applied.
+/// Prefixes of the labels with which Flux marks the objects that it applied.
 const MARKS: [&str; 2] = ["kustomize.toolkit.fluxcd.io", "helm.toolkit.fluxcd.io"];
 /// GitRepositories by namespace and name.
 type Sources<'a> = BTreeMap<(&'a str, &'a str), &'a Document>;
 
-/// The objects that objects of Flux refer to.
+/// The objects to which other objects of Flux refer.
 pub(super) struct Known<'a> {
     pub(super) sources: Sources<'a>,
-    /// HelmRepositories by namespace and name, and whether a chart of them was converted.
+    /// HelmRepositories by namespace and name, and whether one of their charts was converted.
     pub(super) charts: BTreeMap<(&'a str, &'a str), (&'a Document, bool)>,
     /// OCIRepositories by namespace and name.
     artifacts: Sources<'a>,
-    /// GitSyncs by kind, namespace and name of the objects that they are for.
+    /// The names of the GitSyncs, by kind, namespace and name of the objects that they replace.
     names: BTreeMap<(&'a str, &'a str, &'a str), String>,
-    /// The namespace for all objects.
+    /// The namespace for all new objects, if one is given.
     target: Option<&'a str>,
     /// GitRepositories that are needed: namespace of the GitSync, then namespace and name of the source.
     pub(super) needed: BTreeSet<(String, &'a str, &'a str)>,
@@ -50,7 +50,7 @@ impl<'a> Known<'a> {
         Self { sources, charts, artifacts, names, target, needed: BTreeSet::new() }
     }
 
-    /// The namespace of an object in place of one in `namespace`.
+    /// Returns the namespace of a new object that replaces an object in `namespace`.
     pub(super) fn namespace<'n>(&self, namespace: &'n str) -> &'n str
     where
         'a: 'n,
@@ -58,7 +58,7 @@ impl<'a> Known<'a> {
         self.target.unwrap_or(namespace)
     }
 
-    /// The GitSync for an object of Flux.
+    /// Returns the GitSync that replaces an object of Flux.
     pub(super) fn git_sync(&self, document: &'a Document) -> Converted {
         let (namespace, name) = (document.namespace(), document.name());
         let known = self.names.get(&(document.kind(), namespace, name)).map_or(name, String::as_str);
@@ -105,13 +105,14 @@ impl<'a> Known<'a> {
             ("", name, ..) => sync.put("reference", name),
             (commit, ..) => sync.put("reference", commit),
         }
-        // The reference is looked up as often as the source was.
+        // The reference is looked up at the interval of Flux's source.
         let interval = source.field("/spec/interval");
         if !interval.is_empty() {
             sync.set("interval", interval, source, "spec.interval");
         }
         if document.object["spec"].get("interval").is_some() {
-            fields.differs("spec.interval", "drift is reverted at once, and `interval` is that of the GitRepository");
+            fields
+                .differs("spec.interval", "drift is reverted immediately, and `interval` is that of the GitRepository");
         }
         if source.object["spec"]["suspend"] == true {
             sync.put("suspend", true);
@@ -177,7 +178,7 @@ impl<'a> Known<'a> {
         }
     }
 
-    /// Sets what a GitSync depends on; the others are of the same kind.
+    /// Sets the dependencies of a GitSync. In Flux, an object depends only on objects of its own kind.
     pub(super) fn depend(&self, sync: &mut Converted, fields: &mut Fields, document: &Document) {
         let mut depends_on = fields.list("spec.dependsOn");
         for other in &mut depends_on {
@@ -199,7 +200,7 @@ impl<'a> Known<'a> {
     }
 }
 
-/// The consequence for the user of a kind without a counterpart.
+/// Returns the message about a kind without a counterpart, with a remedy if there is one.
 pub(super) fn counterpart(kind: &str) -> &'static str {
     match kind {
         "HelmRepository" => "no chart of it is among the objects: name its address in `repository` of a HelmChart",
@@ -210,14 +211,14 @@ pub(super) fn counterpart(kind: &str) -> &'static str {
     }
 }
 
-/// The annotations of an object that keep their meaning.
+/// Returns the annotations of an object that keep their meaning.
 pub(super) fn annotations(fields: &mut Fields) -> Map<String, Value> {
     let mut annotations = fields.map("metadata.annotations");
     annotations.retain(|key, _| !key.ends_with(".fluxcd.io/requestedAt") && !key.contains("reconcile.fluxcd.io/"));
     annotations
 }
 
-/// The labels of an object, without those by which Flux marks the objects that it applied.
+/// Returns the labels of an object, without the labels with which Flux marks objects that it applied.
 pub(super) fn labels(fields: &mut Fields) -> Map<String, Value> {
     let mut labels = fields.map("metadata.labels");
     let is_mark = |key: &str| MARKS.iter().any(|group| key.strip_prefix(group).is_some_and(|key| key.starts_with('/')));

@@ -10,7 +10,7 @@ use super::fields::Fields;
 use super::known::{Known, common, counterpart};
 use super::report::{Conversion, Judged};
 
-/// Fields of the same name and meaning.
+/// Fields with the same name and meaning in a GitSync.
 const SAME: [&str; 10] = [
     "commonMetadata",
     "components",
@@ -23,14 +23,17 @@ const SAME: [&str; 10] = [
     "patches",
     "timeout",
 ];
-/// Flux checks health for the interval without this time, and at least for this time.
+/// By default, Flux checks health for its interval minus this time, and at least for this time.
 const RESERVE: Duration = Duration::from_secs(30);
 
 pub(super) fn convert<'a>(known: &mut Known<'a>, document: &'a Document, conversion: &mut Conversion) {
     let kind = document.field("/spec/sourceRef/kind");
     if kind != "GitRepository" && kind != "OCIRepository" {
-        let text =
-            if kind.is_empty() { "it names no source: build its kustomization first" } else { counterpart(kind) };
+        let text = if kind.is_empty() {
+            "it does not specify a source: build its kustomization first"
+        } else {
+            counterpart(kind)
+        };
         return conversion.judged.push(Judged::lost(document, text));
     }
     let mut fields = Fields::new(&document.object);
@@ -61,7 +64,7 @@ pub(super) fn convert<'a>(known: &mut Known<'a>, document: &'a Document, convers
     conversion.add(made, document, fields.finish());
 }
 
-/// `./apps` as a directory of a GitSync.
+/// Converts a path such as `./apps` into the base directory of a GitSync.
 pub(super) fn base_dir(path: &str) -> String {
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
     format!("/{}", parts.join("/"))
@@ -79,12 +82,12 @@ fn substitute(made: &mut Converted, fields: &mut Fields, document: &Document) {
         }
     }
     if substitutes {
-        // Flux substitutes an empty text for a variable without a value.
+        // Flux substitutes an empty string for a variable without a value.
         made.put("substituteUndefined", "Empty");
     }
 }
 
-/// Flux waits for objects only with `wait: true` or `healthChecks`.
+/// Converts the health checks. Flux waits for objects only with `wait: true` or `healthChecks`.
 fn health(made: &mut Converted, fields: &mut Fields, document: &Document) {
     let waits = fields.flag("spec.wait") == Some(true);
     let checks = fields.list("spec.healthChecks");
@@ -99,7 +102,7 @@ fn health(made: &mut Converted, fields: &mut Fields, document: &Document) {
     }
 }
 
-/// Flux deletes the objects of a deleted Kustomization that prunes.
+/// Converts the behaviour at a deletion. Flux deletes the objects of a deleted Kustomization that prunes.
 fn deletion(made: &mut Converted, fields: &mut Fields, document: &Document) {
     let prunes = fields.flag("spec.prune") == Some(true);
     made.set("prune", prunes, document, "spec.prune");
@@ -113,6 +116,6 @@ fn deletion(made: &mut Converted, fields: &mut Fields, document: &Document) {
         made.prune_on_delete();
     }
     if policy.as_deref() == Some("Delete") {
-        fields.differs("spec.deletionPolicy", "the GitSync is gone after its objects");
+        fields.differs("spec.deletionPolicy", "the GitSync is deleted after its objects");
     }
 }

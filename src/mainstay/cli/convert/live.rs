@@ -7,7 +7,7 @@ use super::super::Error;
 use super::document::Document;
 use mainstay_cluster::{Cluster, Selection};
 
-/// The kinds that are read; those that the cluster does not serve are skipped.
+/// The kinds that are read; kinds that the cluster does not serve are skipped.
 const KINDS: [(&str, &str); 17] = [
     ("argoproj.io/v1alpha1", "AppProject"),
     ("argoproj.io/v1alpha1", "Application"),
@@ -28,7 +28,7 @@ const KINDS: [(&str, &str); 17] = [
     ("source.toolkit.fluxcd.io/v1", "ExternalArtifact"),
 ];
 
-/// Reads the objects of a group in all namespaces. An object that another one made is left out.
+/// Reads the objects of a group in all namespaces. Objects that another object created are excluded.
 pub(super) async fn read(cluster: &Cluster, group: &str) -> Result<Vec<Document>, Error> {
     let mut documents = Vec::new();
     for (version, kind) in
@@ -40,7 +40,7 @@ pub(super) async fn read(cluster: &Cluster, group: &str) -> Result<Vec<Document>
             |object: &Value| object["metadata"]["ownerReferences"].as_array().is_some_and(|owners| !owners.is_empty());
         documents.extend(objects.into_iter().filter(|object| !is_made(object)).map(Document::of));
     }
-    // HelmCharts of HelmReleases have labels instead of owner references.
+    // HelmCharts are excluded as well: those of HelmReleases have labels instead of owner references.
     documents.retain(|document| document.kind() != "HelmChart");
     Ok(documents)
 }

@@ -1,10 +1,10 @@
-//! `mainstay convert`: prints GitRepositories, GitSyncs, Receivers, Providers and Alerts for the objects of Flux or Argo CD, and reports what is
-//! lost or different.
+//! `mainstay convert`: prints GitRepositories, GitSyncs, Receivers, Providers and Alerts for the objects of Flux or
+//! Argo CD, and reports what is lost or different.
 //!
-//! - [`flux`], [`argocd`]: the kinds of both
+//! - [`flux`], [`argocd`]: the kinds of each tool
 //! - [`fields`]: each field of an object is converted or reported
 //! - [`comments`]: comments move with their fields
-//! - [`sequence`]: how live objects change hands
+//! - [`sequence`]: how live objects are handed over
 
 mod application;
 mod application_set;
@@ -44,7 +44,7 @@ use fields::Fate;
 use mainstay_git::thread_time;
 use mainstay_manifest::Limits;
 
-/// Bytes of standard input.
+/// Maximum size of standard input in bytes.
 const INPUT: u64 = 64 << 20;
 
 /// Arguments of `convert`.
@@ -122,7 +122,7 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
     Ok(if conversion.count(Fate::Lost) > 0 { Exit::Differs } else { Exit::Fine })
 }
 
-/// Reads the objects of a file, a directory or standard input, and the directories around them.
+/// Reads the objects of a file, a directory or standard input, and lists the directories of their repository.
 fn read(path: &Path, tool: Tool) -> Result<(Vec<Document>, Tree), Error> {
     let limits = Limits::new(thread_time);
     let mut documents = Vec::new();

@@ -1,4 +1,4 @@
-//! A Provider and an Alert of Flux become ours: the fields are the same.
+//! A Provider and an Alert of Flux become a Provider and an Alert of Mainstay, with the same fields.
 
 use serde_json::Value;
 
@@ -69,7 +69,10 @@ pub(super) fn alert(known: &Known<'_>, document: &Document, conversion: &mut Con
         if SYNCS.contains(&kind.as_str()) {
             source["kind"] = "GitSync".into();
         } else if kind == "GitRepository" {
-            fields.differs("spec.eventSources", "a GitSync reports that its repository cannot be read");
+            fields.differs(
+                "spec.eventSources",
+                "a failure to read the repository is a message about the GitSync: select that, too",
+            );
         } else {
             fields.differs("spec.eventSources", format!("no message is about a {kind}"));
             continue;

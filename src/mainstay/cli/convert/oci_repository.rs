@@ -1,4 +1,4 @@
-//! An OCIRepository of Flux becomes an OCIRepository.
+//! An OCIRepository of Flux becomes an OCIRepository of Mainstay.
 
 use super::converted::{Converted, OURS};
 use super::document::Document;
@@ -34,7 +34,7 @@ pub(super) fn convert(document: &Document, namespace: &str, conversion: &mut Con
     }
     match fields.text("spec.provider").as_deref() {
         None | Some("generic") => {}
-        Some(other) => fields.lost("spec.provider", format!("there is no login by the identity of {other}")),
+        Some(other) => fields.lost("spec.provider", format!("login by the identity of {other} is not supported")),
     }
     fields.drop_lost("spec.serviceAccountName", "name a Secret with a login in `secretRef`");
     fields.drop_lost("spec.verify", "signatures of artifacts are not verified: follow a digest in `ref.digest`");

@@ -1,4 +1,4 @@
-//! A Receiver of Flux becomes a Receiver.
+//! A Receiver of Flux becomes a Receiver of Mainstay.
 
 use super::converted::{Converted, OURS};
 use super::document::Document;
@@ -6,7 +6,7 @@ use super::fields::Fields;
 use super::known::{annotations, labels};
 use super::report::{Conversion, Judged};
 
-/// Types that both have.
+/// Types that Flux and Mainstay both have.
 const TYPES: [&str; 5] = ["github", "gitlab", "bitbucket", "generic", "generic-hmac"];
 
 pub(super) fn convert(document: &Document, namespace: &str, conversion: &mut Conversion) {
@@ -28,7 +28,7 @@ pub(super) fn convert(document: &Document, namespace: &str, conversion: &mut Con
     let is_repository = |resource: &&serde_json::Value| resource["kind"] == "GitRepository";
     for other in resources.iter().filter(|resource| !is_repository(resource)) {
         let (kind, name) = (&other["kind"], &other["name"]);
-        let text = format!("a delivery wakes what follows the pushed repository, not {kind} {name}");
+        let text = format!("a delivery triggers the objects that follow the pushed repository, not {kind} {name}");
         fields.differs("spec.resources", text.replace('"', ""));
     }
     let named = resources.iter().filter(is_repository).map(|resource| resource["name"].clone());
@@ -42,6 +42,6 @@ pub(super) fn convert(document: &Document, namespace: &str, conversion: &mut Con
     for field in ["spec.resourceFilter", "spec.filter"] {
         fields.drop_lost(field, "deliveries are not filtered by expressions");
     }
-    fields.ask("", "the address is another one: `status.url` has it for the webhook of the host");
+    fields.ask("", "the webhook URL changes: copy it from `status.url` to the webhook settings of the Git host");
     conversion.add(made, document, fields.finish());
 }

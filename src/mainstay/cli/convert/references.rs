@@ -1,11 +1,12 @@
-//! The Secrets, ConfigMaps and ServiceAccounts that an object names in its own namespace.
+//! The Secrets, ConfigMaps and ServiceAccounts that an object references in its own namespace.
 
 use serde_json::Value;
 
 use super::document::Document;
 use super::fields::{Fate, Note};
 
-/// Asks to copy the objects that `document` names, if its counterpart is in another namespace.
+/// Returns notes that ask the user to copy the objects that `document` references, if its counterpart is in a different
+/// namespace.
 pub(super) fn copies(document: &Document, namespace: &str) -> Vec<Note> {
     let own = document.namespace();
     if own.is_empty() || namespace.is_empty() || own == namespace {
@@ -16,7 +17,7 @@ pub(super) fn copies(document: &Document, namespace: &str) -> Vec<Note> {
     let note = |(field, kind, name): (String, String, String)| {
         let text = match &*kind {
             "ServiceAccount" => format!(
-                "create ServiceAccount {name} in the namespace {namespace}, with the rights of the one in {own}"
+                "create ServiceAccount {name} in the namespace {namespace}, with the permissions of the one in {own}"
             ),
             _ => format!("copy {kind} {name} from the namespace {own} to {namespace}"),
         };
@@ -36,7 +37,7 @@ fn walk(value: &Value, path: &str, found: &mut Vec<(String, String, String)>) {
                 let named = sources.iter().filter_map(|from| Some((from["kind"].as_str()?, from["name"].as_str()?)));
                 found.extend(named.map(|(kind, name)| (path.clone(), kind.to_owned(), name.to_owned())));
             }
-            // Values of a chart have a form of their own.
+            // Values of charts and variables have no known fields, so they are skipped.
             ("values" | "substitute", _) => {}
             _ if key.ends_with("ecretRef") => found.extend(name.map(|name| (path, "Secret".into(), name.to_owned()))),
             _ => walk(value, &path, found),

@@ -12,12 +12,12 @@ use super::references::copies;
 /// The result of a conversion.
 #[derive(Debug, Default)]
 pub(super) struct Conversion {
-    /// GitRepositories first.
+    /// The new objects, GitRepositories first.
     pub(super) objects: Vec<Converted>,
     pub(super) judged: Vec<Judged>,
 }
 
-/// An object that was read, and what became of its fields.
+/// An object that was read, and the notes about its fields.
 #[derive(Debug)]
 pub(super) struct Judged {
     pub(super) subject: String,
@@ -30,7 +30,7 @@ impl Judged {
         Self { subject: document.subject(), file: document.file.clone(), notes }
     }
 
-    /// An object that has no counterpart.
+    /// Returns the report about an object that has no counterpart.
     pub(super) fn lost(document: &Document, text: impl Into<String>) -> Self {
         Self::new(document, vec![Note { fate: Fate::Lost, field: String::new(), text: text.into() }])
     }
@@ -41,12 +41,12 @@ impl Conversion {
         self.judged.iter().flat_map(|judged| &judged.notes).filter(|note| note.fate == fate).count()
     }
 
-    /// Adds an object; what the API server would refuse of it is lost.
+    /// Adds an object. If the API server would refuse the object, this is reported as a loss.
     pub(super) fn add(&mut self, converted: Converted, document: &Document, mut notes: Vec<Note>) {
         if let Some(problem) = converted.problem() {
             notes.insert(0, Note { fate: Fate::Lost, field: String::new(), text: problem });
         } else {
-            // Those of a GitRepository are reported with the GitSyncs that use it.
+            // References of a GitRepository are reported with the GitSyncs that use it.
             if document.kind() != "GitRepository" {
                 let namespace = converted.object["metadata"]["namespace"].as_str().unwrap_or_default();
                 notes.extend(copies(document, namespace));
@@ -56,14 +56,15 @@ impl Conversion {
         self.judged.push(Judged::new(document, notes));
     }
 
-    /// Returns whether no object was printed for one that was read.
+    /// Returns whether there is no new object for a document that was read.
     pub(super) fn has_lost(&self, document: &Document) -> bool {
         let subject = document.subject();
         let of = self.judged.iter().filter(|judged| judged.subject == subject);
         of.flat_map(|judged| &judged.notes).any(|note| note.fate == Fate::Lost && note.field.is_empty())
     }
 
-    /// Warns that GitSyncs outside of the namespace of the agent are confined; empty if there are none.
+    /// Warns that GitSyncs outside of the namespace of the agent are confined to their namespace; empty if there are no
+    /// such GitSyncs.
     pub(super) fn confinement(&self) -> String {
         let syncs = self.objects.iter().filter(|made| made.object["kind"] == "GitSync");
         let namespaces: BTreeSet<_> =
@@ -78,7 +79,7 @@ impl Conversion {
         )
     }
 
-    /// The report for people.
+    /// Returns the report for people.
     pub(super) fn text(&self) -> String {
         let mut text = String::new();
         for judged in self.judged.iter().filter(|judged| !judged.notes.is_empty()) {

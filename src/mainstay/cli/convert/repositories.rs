@@ -1,4 +1,4 @@
-//! The GitRepositories for the addresses that Applications name.
+//! The GitRepositories for the URLs in Applications.
 
 use std::collections::BTreeMap;
 
@@ -7,14 +7,14 @@ use serde_json::json;
 use super::converted::{Converted, SERVERLESS};
 use super::report::Conversion;
 
-/// One GitRepository for each namespace and address.
+/// One GitRepository for each namespace and URL.
 #[derive(Debug, Default)]
 pub(super) struct Repositories {
     made: BTreeMap<(String, String), Converted>,
 }
 
 impl Repositories {
-    /// The name of the GitRepository for an address.
+    /// Returns the name of the GitRepository for a URL.
     pub(super) fn name_of(&mut self, namespace: &str, url: &str) -> String {
         let key = (namespace.to_owned(), url.to_owned());
         if let Some(made) = self.made.get(&key) {
@@ -40,18 +40,18 @@ impl Repositories {
         free
     }
 
-    /// The GitRepositories, without notes.
+    /// Returns the GitRepositories, without notes.
     pub(super) fn into_conversion(self) -> Conversion {
         Conversion { objects: self.made.into_values().collect(), judged: Vec::new() }
     }
 }
 
-/// Whether a login with a key is needed.
+/// Whether the URL needs a login with an SSH key.
 pub(super) fn is_ssh(url: &str) -> bool {
     url.starts_with("ssh://") || (!url.contains("://") && url.contains('@'))
 }
 
-/// A name for an address: the last part of its path.
+/// Returns a name for a URL: the last part of its path.
 fn name(url: &str) -> String {
     let last = url.trim_end_matches('/').trim_end_matches(".git").rsplit(['/', ':']).next().unwrap_or_default();
     let plain: String =

@@ -1,4 +1,4 @@
-//! A GitRepository of Flux becomes a GitRepository.
+//! A GitRepository of Flux becomes a GitRepository of Mainstay.
 
 use serde_json::json;
 
@@ -8,7 +8,8 @@ use super::fields::Fields;
 use super::known::{annotations, labels};
 use super::report::Conversion;
 
-/// A GitRepository in a namespace. Notes are made for the first one of several.
+/// Adds a GitRepository in a namespace. If a source results in several GitRepositories, notes are created only for the
+/// first.
 pub(super) fn convert(document: &Document, namespace: &str, is_first: bool, conversion: &mut Conversion) {
     let mut fields = Fields::new(&document.object);
     let mut made = Converted::in_place_of(document, SERVERLESS, "GitRepository", namespace, document.name());
@@ -35,7 +36,7 @@ pub(super) fn convert(document: &Document, namespace: &str, is_first: bool, conv
     }
     match fields.text("spec.provider").as_deref() {
         None | Some("generic" | "github") => {}
-        Some(other) => fields.lost("spec.provider", format!("there is no login by the identity of {other}")),
+        Some(other) => fields.lost("spec.provider", format!("login by the identity of {other} is not supported")),
     }
     fields.drop_unneeded(&["spec.ref", "spec.interval", "spec.suspend"]);
     fields.drop_different("spec.timeout", "the deadlines of the agent are fixed");

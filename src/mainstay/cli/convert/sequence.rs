@@ -1,4 +1,4 @@
-//! How live objects change hands without a restart of a pod.
+//! The steps for handing live objects over to Mainstay without a restart of a pod.
 
 use super::document::Document;
 use super::helm_release::release_name;
@@ -9,7 +9,7 @@ const PARENT: &str = "/metadata/labels/kustomize.toolkit.fluxcd.io~1name";
 /// Label of Flux with the namespace of that Kustomization.
 const PARENT_NAMESPACE: &str = "/metadata/labels/kustomize.toolkit.fluxcd.io~1namespace";
 
-/// The steps, for the objects that are read from a cluster. Objects that are not converted stay with their tool.
+/// Returns the steps for objects that were read from a cluster. Objects that are not converted stay with their tool.
 pub(super) fn text(documents: &[Document], conversion: &Conversion) -> String {
     let (kept, moved): (Vec<_>, Vec<_>) =
         documents.iter().filter(|document| resource(document).is_some()).partition(|one| conversion.has_lost(one));
@@ -29,7 +29,8 @@ pub(super) fn text(documents: &[Document], conversion: &Conversion) -> String {
     let applied: Vec<_> = moved.iter().filter_map(|document| applied_by(document)).collect();
     if !applied.is_empty() {
         steps.push(format!(
-            "Remove their manifests from Git, so that nothing creates them again:\n{}",
+            "Remove their manifests from Git, so that nothing recreates them. If other clusters share a manifest, leave it \
+             out of the overlay of this cluster only:\n{}",
             applied.concat()
         ));
     }
@@ -51,7 +52,7 @@ pub(super) fn text(documents: &[Document], conversion: &Conversion) -> String {
     text
 }
 
-/// The resource of an object that applies others.
+/// Returns the resource name of an object that applies other objects.
 fn resource(document: &Document) -> Option<&'static str> {
     match document.kind() {
         "Kustomization" => Some("kustomizations.kustomize.toolkit.fluxcd.io"),
@@ -61,7 +62,7 @@ fn resource(document: &Document) -> Option<&'static str> {
     }
 }
 
-/// Kind, name and namespace as arguments of kubectl.
+/// Returns kind, name and namespace as arguments of kubectl.
 fn arguments(document: &Document) -> String {
     format!("{} {} -n {}", resource(document).unwrap_or_default(), document.name(), document.namespace())
 }
@@ -79,7 +80,7 @@ fn applied_by(document: &Document) -> Option<String> {
     is_applied.then(|| format!("  {}, applied by Kustomization {parent}\n", document.subject()))
 }
 
-/// The commands after which no tool lists the objects.
+/// Returns the commands that make Flux or Argo CD release the objects of `document`.
 fn release(document: &Document) -> String {
     let arguments = arguments(document);
     let delete = format!("  kubectl delete {arguments}\n");
@@ -111,7 +112,7 @@ fn in_order(mut left: Vec<&Document>) -> Vec<&Document> {
     sorted
 }
 
-/// Returns whether `one` comes after `other`.
+/// Returns whether `one` must come after `other`.
 fn needs(one: &Document, other: &Document) -> bool {
     let depends = one.object["spec"]["dependsOn"].as_array().into_iter().flatten().any(|named| {
         let namespace = named["namespace"].as_str().unwrap_or(one.namespace());

@@ -1,4 +1,4 @@
-//! Each tool's objects, with what is printed for them and the report.
+//! Converts the objects of each tool, and compares the printed objects and the report.
 
 use super::*;
 use crate::cli::convert::report::Conversion;
@@ -15,7 +15,7 @@ fn printed(conversion: &Conversion) -> String {
     format!("{}---\n{}", objects.join("---\n"), conversion.text())
 }
 
-/// Compares with a file beside this one; `UPDATE_GOLDEN=1` writes it.
+/// Compares a result with a file beside this one; `UPDATE_GOLDEN=1` writes that file.
 fn check(file: &str, found: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/mainstay/cli/convert/tests").join(file);
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
@@ -58,7 +58,7 @@ spec: {interval: 1h, path: ./deploy, prune: true, wait: true, sourceRef: {kind: 
     assert_eq!(spec["sourceRef"], serde_json::json!({"kind": "OCIRepository", "name": "web"}));
     assert!(spec.get("gitRepository").is_none() && spec["baseDir"] == "/deploy", "{spec}");
     let report = conversion.text();
-    assert!(report.contains("spec.provider: there is no login by the identity of aws"), "{report}");
+    assert!(report.contains("spec.provider: login by the identity of aws is not supported"), "{report}");
     assert!(report.contains("spec.verify: signatures of artifacts are not verified"), "{report}");
 }
 
@@ -174,7 +174,7 @@ fn the_sequence_suspends_before_it_deletes() {
     assert!(text.contains("\"finalizers\":null"), "{text}");
 }
 
-/// A fleet as a cluster has it: the Kustomization `root` applied the others.
+/// A fleet as it exists in a cluster: the Kustomization `root` has applied the other objects.
 const FLEET: &str = "\
 apiVersion: source.toolkit.fluxcd.io/v1
 kind: GitRepository

@@ -9,7 +9,7 @@ use std::{
 
 use super::git;
 
-/// Paths in the repository, with contents.
+/// Paths in the repository, with the contents of the files.
 const FILES: &[(&str, &str)] = &[
     ("README.md", include_str!("../../../../examples/gitops/README.md")),
     ("api/deployment.yaml", include_str!("../../../../examples/gitops/api/deployment.yaml")),
@@ -31,7 +31,7 @@ pub(in crate::cli) enum Error {
     Commit(PathBuf, #[source] git2::Error),
 }
 
-/// Returns whether the repository exists. A link in place of its Git directory does not count.
+/// Returns whether the repository exists. A link in place of its Git directory does not count as a repository.
 pub(super) fn is_there(directory: &Path) -> bool {
     fs::symlink_metadata(directory.join(".git")).is_ok_and(|found| found.is_dir())
 }

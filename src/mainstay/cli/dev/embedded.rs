@@ -17,7 +17,7 @@ use mainstay_api::build::TERMINATION_LOG_ENV;
 use mainstay_function::admission::{Version, convert};
 use mainstay_function::runtimes::{SOCKET_ENV, libraries};
 
-/// Image whose programs are those of this machine, including this one.
+/// Image with the programs of this machine, including this one.
 pub(in crate::cli) const BUILDER: &str = "mainstay.localhost/builder:dev";
 /// Default ports of the gateway.
 const GATEWAY_PORT: u16 = 8080;
@@ -42,30 +42,30 @@ pub(super) enum PodMode {
 pub(super) struct Embedded {
     pub(super) serving: Serving,
     pub(super) server: devcluster::Cluster,
-    /// Serves the hosts of APIRules.
+    /// The gateway, which serves the hosts of APIRules.
     pub(super) gateway: Gateway,
-    /// Its HTTPS address, and the file with its CA certificate for clients.
+    /// The gateway's HTTPS address, and the file with its CA certificate for clients.
     pub(super) secure: SocketAddr,
     pub(super) authority: PathBuf,
     _directory: Option<tempfile::TempDir>,
     _sockets: tempfile::TempDir,
-    /// Held, so that no other run overwrites these files.
+    /// Open files, which are held so that no other run overwrites them.
     _kubeconfig: fs::File,
     _authority: fs::File,
 }
 
-/// Address, authentication and authorisation of the cluster.
+/// The options of the cluster.
 pub(super) struct EmbeddedOptions<'a> {
     pub(super) listen: SocketAddr,
-    /// Address of the gateway; `None`: the default port, or a free one if that is in use.
+    /// Address of the gateway; with `None`, the default port, or a free port if the default is in use.
     pub(super) gateway: Option<SocketAddr>,
-    /// Address for HTTPS, with the same default.
+    /// Address of the gateway for HTTPS; `None` has the same meaning.
     pub(super) secure: Option<SocketAddr>,
     /// Token issuers in the cluster and on this machine that the gateway may contact.
     pub(super) issuers: &'a [String],
     pub(super) token: &'a str,
     pub(super) kubeconfig: &'a Path,
-    /// The facts for other commands.
+    /// The facts that other commands read from the kubeconfig.
     pub(super) run: &'a DevRun,
     pub(super) pods: PodMode,
     /// Whether RBAC is enforced.
@@ -74,7 +74,7 @@ pub(super) struct EmbeddedOptions<'a> {
     pub(super) knative: bool,
     /// Why webhooks with URLs are not called, except those of the agent.
     pub(super) refused_webhooks: Option<&'static str>,
-    /// Directory of pods and images; a temporary one if `None`.
+    /// Directory of pods and images; `None` selects a temporary directory.
     pub(super) directory: Option<&'a Path>,
 }
 
@@ -88,7 +88,7 @@ pub(super) async fn start(arguments: EmbeddedOptions<'_>) -> Result<Embedded, Er
         let held = private_directory::create().map_err(|cause| Error::Write { path: env::temp_dir(), cause })?;
         (held.path().to_owned(), Some(held))
     };
-    // The paths of sockets must be short.
+    // A temporary directory is used, because the paths of sockets must be short.
     let sockets = private_directory::create().map_err(|cause| Error::Write { path: env::temp_dir(), cause })?;
     let options = options(&path, sockets.path(), pods).map_err(|cause| Error::Write { path, cause })?;
     let server =
@@ -101,7 +101,7 @@ pub(super) async fn start(arguments: EmbeddedOptions<'_>) -> Result<Embedded, Er
         let built = Simulation { exit_code: 0, termination_message: message, after: Duration::from_millis(200) };
         server.simulate_container(BUILDER, PUSH, built);
     }
-    // The controllers end with the process.
+    // The controllers stop only when the process ends.
     drop(server.start_controllers());
     let serving = server.serve(listen, Some(token.to_owned())).await;
     let serving = serving.map_err(|cause| Error::Serve { listen, cause })?;
@@ -125,7 +125,7 @@ pub(super) async fn start(arguments: EmbeddedOptions<'_>) -> Result<Embedded, Er
     })
 }
 
-/// Starts the gateway for hosts of APIRules, with the issuer whose key is beside the kubeconfig.
+/// Starts the gateway for hosts of APIRules, with the token issuer whose key is beside the kubeconfig.
 async fn gateway_at(
     server: &devcluster::Cluster,
     named: Option<SocketAddr>,
@@ -184,10 +184,10 @@ fn options(directory: &Path, sockets: &Path, pods: PodMode) -> io::Result<Option
     node.host_env = vec![(libraries::VARIABLE.to_owned(), libraries.to_string_lossy().into_owned())];
     let variables = [
         ("FUNC_HOST", "{podIP}"),
-        // The cluster's proxy notices terminating pods immediately.
+        // No delay is needed, because the cluster's proxy notices terminating pods immediately.
         ("FUNC_DRAIN_DELAY", "0"),
         (TERMINATION_LOG_ENV, "{terminationLog}"),
-        // Tells the install script its mount, because paths in scripts are not rewritten.
+        // The install script needs the path of its mount, because paths in scripts are not rewritten.
         ("MAINSTAY_PACKAGE_REGISTRY", "/package-registry"),
     ];
     node.env = variables.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();

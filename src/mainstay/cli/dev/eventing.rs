@@ -1,9 +1,9 @@
 //! Eventing in the embedded cluster: the code of `mainstay eventing run`, as a task of this process.
 //!
-//! Two Services with Kyma's names route to it, through a simulated pod with the port of this process, so `kubectl
-//! port-forward` works. The gateway routes events of applications there, too.
+//! Two Services with Kyma's names route to the listener of this process, through a simulated pod with the port of this
+//! process, so `kubectl port-forward` works. The gateway routes events of applications to the same listener.
 //!
-//! Not here: events of an earlier run. Their subscribers are gone with its cluster.
+//! Not here: events of an earlier run. Their subscribers were deleted together with the cluster of that run.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -37,7 +37,7 @@ pub(in crate::cli) enum Error {
     Cluster(#[from] mainstay_cluster::Error),
     #[error("the cluster does not serve the kind {0}")]
     UnknownKind(String),
-    #[error("events are not delivered any more")]
+    #[error("the delivery of events stopped")]
     Run(#[from] mainstay_eventing::Error),
 }
 
@@ -61,12 +61,12 @@ impl Events {
         Ok(Self { listener, address, data })
     }
 
-    /// Returns the address for publishing, for Functions.
+    /// Returns the URL to which Functions publish events.
     pub(super) fn publisher(&self) -> String {
         format!("http://{}/publish", self.address)
     }
 
-    /// Creates the Services and routes. `domain` is that of the gateway's hosts.
+    /// Creates the Services and routes. `domain` is the domain of the gateway's hosts.
     pub(super) async fn install(&self, cluster: &Cluster, domain: &str) -> Result<(), Error> {
         for object in objects(self.address, domain) {
             let text = |field: &str| object[field].as_str().unwrap_or_default().to_owned();
@@ -96,7 +96,7 @@ impl Events {
             nats: None,
             listener: self.listener,
             resolve: Some(Arc::new(resolve)),
-            // A single user owns all namespaces.
+            // All clients are allowed, because a single user owns all namespaces.
             publishers: mainstay_eventing::PublisherAuth::Anyone,
             grants: vec![mainstay_eventing::Grant::ALL],
             written_endpoints,
@@ -119,7 +119,7 @@ fn objects(address: SocketAddr, domain: &str) -> Vec<Value> {
         "name": "eventing", "image": "mainstay:dev", "ports": [{"name": "http", "containerPort": port}],
     });
     let mut pod = metadata("mainstay-eventing");
-    // Requests to the pod go to this process.
+    // The annotation directs requests for the pod to this process.
     pod["annotations"] = json!({devcluster::LOOPBACK: "true"});
     let applications = "eventing-gateway";
     let subset = json!({"addresses": [{"ip": address.ip()}], "ports": [{"name": "http", "port": port}]});

@@ -1,6 +1,6 @@
 //! Creates the demonstration's Git repository and commits to it.
 //!
-//! Not here: users' repositories, which are only read.
+//! Not here: repositories of users, which are never written.
 
 use std::path::Path;
 
@@ -18,7 +18,7 @@ pub(super) fn commit_all(directory: &Path, message: &str) -> Result<(), git2::Er
     index.write()?;
     let tree = repository.find_tree(index.write_tree()?)?;
     let author = git2::Signature::now("Mainstay", "mainstay@localhost")?;
-    // The first commit has no parent.
+    // The first commit has no parent commit.
     let parent = repository.head().ok().and_then(|head| head.peel_to_commit().ok());
     let parents: Vec<_> = parent.iter().collect();
     repository.commit(Some("HEAD"), &author, &author, message, &tree, &parents).map(drop)

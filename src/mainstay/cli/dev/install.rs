@@ -1,4 +1,4 @@
-//! Installs the definitions, a GitRepository and a GitSync in the embedded cluster.
+//! Installs the CRDs, a GitRepository and a GitSync in the embedded cluster.
 
 use std::net::SocketAddr;
 
@@ -15,7 +15,8 @@ use mainstay_cluster::{Apply, Cluster, Kind};
 
 const WEBHOOKS: &str = include_str!("../../../../manifests/webhooks.yaml");
 
-/// Serves every version of a definition. The embedded cluster converts itself, so the webhook address is not used.
+/// Sets every version of a CRD to served. The embedded cluster converts objects itself, so the address of the
+/// conversion webhook is not used.
 fn serve_all(definition: &mut Value) {
     for version in definition["spec"]["versions"].as_array_mut().into_iter().flatten() {
         version["served"] = true.into();
@@ -25,7 +26,7 @@ fn serve_all(definition: &mut Value) {
     definition["spec"]["conversion"] = serde_json::json!({"strategy": "Webhook", "webhook": webhook});
 }
 
-/// Applies the definitions and the two objects. With `newer`, Functions are also served in v1alpha2.
+/// Applies the CRDs and the two objects. With `newer`, Functions are also served in v1alpha2.
 pub(super) async fn install(
     cluster: &Cluster,
     followed: &FollowedRepository,
@@ -59,8 +60,8 @@ pub(super) async fn install(
         &followed.name,
         GitRepositorySpec { url: followed.url.clone(), ..GitRepositorySpec::default() },
     );
-    // The branch may contain a GitRepository with this name for other clusters. Here it must keep the address of the
-    // local copy.
+    // The branch may contain a GitRepository with this name for other clusters. In this cluster, the GitRepository must
+    // keep the URL of the local copy.
     repository.metadata.annotations = Some([(names::RECONCILE.to_owned(), names::DISABLED.to_owned())].into());
     let kind = own_kind::<GitRepository>(cluster).await?;
     apply(cluster, &kind, Some(NAMESPACE), &followed.name, &repository).await?;
@@ -85,8 +86,8 @@ pub(super) async fn webhooks(cluster: &Cluster, admit: &Admit) -> Result<(), Err
     Ok(())
 }
 
-/// Returns the webhook configurations of `manifests/` with an address instead of a Service, for a process outside of
-/// the cluster.
+/// Returns the webhook configurations of `manifests/` with a URL instead of a Service, for a process outside of the
+/// cluster.
 pub(in crate::cli) fn webhooks_at(address: SocketAddr) -> Result<Vec<Value>, Error> {
     let mut configurations = Vec::new();
     for document in serde_yaml::Deserializer::from_str(WEBHOOKS) {

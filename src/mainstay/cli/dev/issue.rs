@@ -1,6 +1,7 @@
 //! `mainstay dev token`: prints a token of the issuer that the embedded cluster's gateway trusts.
 //!
-//! Invariant: only its owner can read the key. It is beside the kubeconfig, which already gives administrator access.
+//! Invariant: only the owner of the key's file can read the key. The file is beside the kubeconfig, which already
+//! grants administrator access.
 
 use std::{
     fs, io,
@@ -15,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::cli::local_directory;
 
-/// The name of the key's file.
+/// Name of the file with the key.
 const FILE: &str = "issuer.key";
 /// Maximum size of a key file, in bytes.
 const MOST: u64 = 16 << 10;
@@ -56,18 +57,20 @@ pub(in crate::cli) enum Error {
     Write(PathBuf, #[source] io::Error),
     #[error("{path} holds no key of an issuer", path = .0.display())]
     NoKey(PathBuf),
-    #[error("this machine gives no random bytes for a key")]
+    #[error("this machine provides no random bytes for a key")]
     NoRandom,
 }
 
 impl Error {
-    /// Returns the hint.
+    /// Returns a hint about how to fix the error, if there is one.
     pub(super) fn hint(&self) -> Option<String> {
         match self {
             Self::Read(_, cause) if cause.kind() == io::ErrorKind::NotFound => {
-                Some("`mainstay dev` makes it; --kubeconfig FILE names the kubeconfig of another run".into())
+                Some("`mainstay dev` makes it; --kubeconfig FILE selects the kubeconfig of another run".into())
             }
-            Self::NoKey(path) => Some(format!("remove {}, and the next `mainstay dev` makes another", path.display())),
+            Self::NoKey(path) => {
+                Some(format!("remove {}, and the next `mainstay dev` makes a new one", path.display()))
+            }
             _ => None,
         }
     }

@@ -1,4 +1,4 @@
-//! The kubeconfig of the embedded cluster. Only its owner can read it.
+//! The kubeconfig of the embedded cluster. Only the owner of the file can read it.
 //!
 //! Invariant: a kubeconfig of another origin is never overwritten.
 
@@ -16,9 +16,9 @@ const MARK: &str = "# Written by `mainstay dev`; overwritten by its next run.\n"
 /// Why the kubeconfig could not be written.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::cli) enum Error {
-    #[error("{path} holds another cluster's configuration", path = .0.display())]
+    #[error("{path} contains the configuration of a different cluster", path = .0.display())]
     Foreign(PathBuf),
-    #[error("{path} leads to the cluster of another `mainstay dev`, which runs", path = .0.display())]
+    #[error("{path} points to the cluster of another `mainstay dev`, which is running", path = .0.display())]
     InUse(PathBuf),
     #[error("could not write {path}", path = .0.display())]
     Write(PathBuf, #[source] io::Error),
@@ -41,7 +41,8 @@ pub(super) fn write(path: &Path, text: &str) -> Result<File, Error> {
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         fs::create_dir_all(folder).map_err(failed)?;
     }
-    // Written to a new file and moved into place: readers see the old or the new content, always with the right mode.
+    // The content is written to a new file, which then replaces the old one. So readers see the old or the new content,
+    // always with the right mode.
     let mut name = path.as_os_str().to_owned();
     name.push(format!(".{:08x}", fastrand::u32(..)));
     let fresh = PathBuf::from(name);

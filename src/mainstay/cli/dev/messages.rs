@@ -20,11 +20,11 @@ use mainstay_object::Owner;
 pub(super) struct Started {
     /// Address of the embedded cluster.
     pub server: String,
-    /// Address of its gateway for the hosts of APIRules.
+    /// Address of the cluster's gateway for the hosts of APIRules.
     pub gateway: SocketAddr,
-    /// Its HTTPS address, and the file with its CA certificate for clients.
+    /// The gateway's HTTPS address, and the file with its CA certificate for clients.
     pub secure: (SocketAddr, PathBuf),
-    /// Path of its kubeconfig.
+    /// Path of the cluster's kubeconfig.
     pub kubeconfig: PathBuf,
     /// The followed repository.
     pub followed: Option<FollowedRepository>,
@@ -32,7 +32,7 @@ pub(super) struct Started {
     pub pods: PodMode,
     /// Address for webhooks, if an agent runs.
     pub receivers: Option<String>,
-    /// The directory of this run, if another run uses the default one.
+    /// The directory of this run, if another run uses the default directory.
     pub other_room: Option<PathBuf>,
     /// Whether saved files are followed instead of commits.
     pub is_work_tree: bool,
@@ -61,7 +61,7 @@ fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// Prints a Function's namespace and name with its new address.
+/// Prints a Function's namespace and name with its new URL.
 fn print_move(output: OutputArgument, (namespace, name): &(String, String), url: &str) -> Result<(), CommandError> {
     let facts = json!({"event": "moved", "kind": "Function", "namespace": namespace, "name": name, "url": url});
     let line = || format!("{}  function {namespace}/{name}  answers at  {url}\n", now());
@@ -113,15 +113,17 @@ fn text(started: &Started, kubeconfig: &Path) -> String {
     tries.push("kubectl get gitsyncs,functions,deployments --all-namespaces".into());
     match &followed.local {
         Some(path) if started.is_work_tree => {
-            tries.push(format!("cd {}             # saved files are applied at once", quoted(path)));
+            tries.push(format!("cd {}             # saved files are applied immediately", quoted(path)));
         }
         Some(path) if path.ends_with(local_directory::DEMONSTRATION) => tries.extend([
-            "kubectl -n shop edit deployment web               # reverted at once".into(),
-            "kubectl -n shop delete service api                # created again".into(),
+            "kubectl -n shop edit deployment web               # reverted immediately".into(),
+            "kubectl -n shop delete service api                # recreated".into(),
             format!("cd {}", quoted(path)),
             "sed -i 's/Welcome/Hello/' web/configmap.yaml && git commit -am 'say hello'".into(),
         ]),
-        Some(path) => tries.push(format!("cd {} && git commit                     # applied at once", quoted(path))),
+        Some(path) => {
+            tries.push(format!("cd {} && git commit                     # applied immediately", quoted(path)));
+        }
         None => {}
     }
     tries.push("mainstay status                                   # reverted edits and their authors".into());
@@ -140,7 +142,7 @@ fn quoted(path: &Path) -> String {
     if text.chars().all(plain) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }
 
-/// Prints messages and the addresses of Functions until `stop`.
+/// Prints messages and the URLs of Functions until `stop`.
 pub(super) async fn print(
     mut messages: broadcast::Receiver<Message>,
     output: OutputArgument,
@@ -149,7 +151,7 @@ pub(super) async fn print(
 ) -> Result<(), CommandError> {
     let url_of = |(namespace, name): &(String, String)| cluster.service_urls(namespace, name).into_iter().next();
     let mut moves = cluster.service_moves();
-    // The last printed address of each Function that was ready.
+    // The last printed URL of each Function that was ready.
     let mut printed: BTreeMap<(String, String), Option<String>> = BTreeMap::new();
     loop {
         let message = tokio::select! {
@@ -178,7 +180,8 @@ pub(super) async fn print(
     }
 }
 
-/// Returns namespace and name of the Function that a message reports as ready; its Service has the same.
+/// Returns namespace and name of the Function that a message reports as ready; its Service has the same namespace and
+/// name.
 fn ready(message: &Message) -> Option<(&str, &str)> {
     match message {
         Message::Stage { subject: Owner::Function(function), reason, status, .. }

@@ -1,12 +1,12 @@
 //! `mainstay dev`: an embedded cluster, a repository and the agent in one process, for trying things out.
 //!
-//! The agent accesses the embedded cluster like any other: over HTTP, with the kubeconfig for users.
+//! The agent accesses the embedded cluster like any other cluster: over HTTP, with the kubeconfig for users.
 //!
 //! Invariant: other machines can connect only with `--listen` and `--token`.
 //! Invariant: access to the cluster allows running code as this user. So the token is in a file that only this user
 //! can read.
 //!
-//! Not here: persistence. The cluster is gone with the process; the demonstration repository stays.
+//! Not here: persistence. The cluster exists only while the process runs. The demonstration repository stays.
 
 mod demonstration;
 mod embedded;
@@ -66,10 +66,10 @@ use trust::Trust;
 
 /// Directory name of the demonstration repository.
 const DEMONSTRATION: &str = "demo";
-/// Namespace of the GitSync. It is the agent's own, so that the GitSync may apply everything.
+/// Namespace of the GitSync. It is the agent's own namespace, so that the GitSync may apply everything.
 const NAMESPACE: &str = "default";
 
-/// Default domain for the hosts of APIRules. It resolves to this machine.
+/// Default domain for the hosts of APIRules. This domain resolves to this machine.
 const DOMAIN: &str = "localhost";
 
 /// Memory limit of the agent, in bytes, suitable for a developer's machine.
@@ -138,7 +138,7 @@ pub(super) struct Arguments {
     output: OutputArgument,
 }
 
-/// Returns the settings for APIRules: they may use hosts below `localhost`, and the gateway's own issuer.
+/// Returns the settings for APIRules: APIRules may use hosts below `localhost`, and the gateway's own issuer.
 fn exposure(arguments: Exposure, port: u16, trust: Trust) -> mainstay_exposure::Settings {
     let own = devcluster::gateway::issuer::ISSUER;
     let mut settings = arguments.settings(DomainName::parse(DOMAIN).ok());
@@ -159,7 +159,7 @@ enum Subcommand {
     },
 }
 
-/// A failed attempt of `dev`.
+/// The reason why `dev` failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
     #[error("could not serve the embedded cluster on {listen}")]
@@ -184,7 +184,7 @@ pub(super) enum Error {
     Authority(#[source] kubeconfig::Error),
     #[error("{0} listens beyond loopback without authentication")]
     Unguarded(SocketAddr),
-    #[error("this machine gives no random bytes for a token")]
+    #[error("this machine provides no random bytes for a token")]
     NoToken,
     #[error("could not write the kubeconfig")]
     Kubeconfig(#[source] kubeconfig::Error),
@@ -213,11 +213,11 @@ pub(super) enum Error {
 }
 
 impl Error {
-    /// Returns the hint.
+    /// Returns a hint about how to fix the error, if there is one.
     pub(super) fn hint(&self) -> Option<String> {
         match self {
             Self::Kubeconfig(kubeconfig::Error::Foreign(_) | kubeconfig::Error::InUse(_)) => {
-                Some("--kubeconfig FILE names another place".into())
+                Some("--kubeconfig FILE selects a different path".into())
             }
             Self::Unguarded(_) => {
                 Some("--token TOKEN (or MAINSTAY_DEV_TOKEN) guards a listener that others reach".into())
@@ -226,7 +226,7 @@ impl Error {
             Self::Serve { .. } => Some("--listen 127.0.0.1:0 takes a free port".into()),
             Self::Gateway { .. } => Some("--gateway 127.0.0.1:0 and --gateway-tls 127.0.0.1:0 take free ports".into()),
             Self::Issuer(error) => error.hint(),
-            Self::Authority(_) => Some("--kubeconfig FILE names another place; it is beside that".into()),
+            Self::Authority(_) => Some("--kubeconfig FILE selects a different path; it is beside that".into()),
             Self::Repository(repository::Error::NotARepository(path, _)) => Some(format!(
                 "git init {0} && cd {0} && git add . && git commit, or --work-tree, which needs no repository",
                 path.display()
@@ -246,7 +246,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
         output.print(&facts, || format!("{token}\n"))?;
         return Ok(Exit::Fine);
     }
-    // Messages are printed below.
+    // The log excludes messages, because they are printed below.
     let log = logs::start_with_file("warn,mainstay::agent::notify::log=off");
     let stop = stop::on_signal()?;
     let local = if needs_directory(&arguments) { Some(LocalDirectory::open()?) } else { None };
@@ -358,7 +358,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
         nudge: agent::Nudge::default(),
         audit: agent::AUDIT,
         renderer: None,
-        // Readers of the statuses have the files.
+        // Statuses show full messages, because their readers have access to the files.
         words: Words::Full,
     };
     let delivering = events.run(cluster.clone(), embedded.server.clone(), written_endpoints, stop.clone());
@@ -395,7 +395,7 @@ async fn fetch_libraries() {
     }
 }
 
-/// Binds the listener for webhooks, whose address is known here.
+/// Binds the listener for webhooks. Its URL consists of the bound address.
 fn receive(address: SocketAddr) -> Result<agent::Receive, CommandError> {
     let mut receive = agent::Receive::bind(address, Reach::of(address), BaseUrl::Unknown)?;
     receive.base = receive.address().map_or(BaseUrl::Unknown, |at| BaseUrl::Known(format!("http://{at}")));
@@ -430,7 +430,7 @@ async fn run_agent(
     Ok(agent::run(settings, cluster, emitter, stop).await?)
 }
 
-/// Returns how pods run.
+/// Returns how pods of Functions run.
 fn pods(trust: Trust) -> PodMode {
     match trust {
         Trust::User => PodMode::Processes,
@@ -467,7 +467,7 @@ fn needs_directory(arguments: &Arguments) -> bool {
     !arguments.cluster_only || arguments.kubeconfig.as_ref().is_none_or(|path| path.starts_with(usual))
 }
 
-/// Follows a repository of saved files instead of the user's own one.
+/// Follows a repository of saved files instead of the user's own repository.
 fn follow_work_tree(followed: &mut FollowedRepository, place: &Path) -> Result<WorkTree, Error> {
     let directory = place.join("work-tree.git");
     let root = followed.local.clone().unwrap_or_default();
@@ -477,7 +477,7 @@ fn follow_work_tree(followed: &mut FollowedRepository, place: &Path) -> Result<W
     Ok(tree)
 }
 
-/// Selects the directory that the user named. It is an error if the commit does not contain it.
+/// Selects the directory that the user named. Fails if the commit does not contain the directory.
 async fn choose_directory(
     followed: &mut FollowedRepository,
     named: Option<&str>,
@@ -487,7 +487,7 @@ async fn choose_directory(
     if let Some(named) = named {
         named.clone_into(&mut followed.base_dir);
     }
-    // A remote is fetched for this only if the user named a directory.
+    // A remote repository is fetched for this check only if the user named a directory.
     if followed.local.is_none() && named.is_none() {
         return Ok(());
     }

@@ -5,10 +5,10 @@ use std::{process::Stdio, time::Duration};
 use mainstay_function::NodePrograms;
 use tokio::process::Command;
 
-/// Maximum time for a program to print its version. A slower one is not used.
+/// Maximum time for a program to print its version. A slower program is not used.
 const WITHIN: Duration = Duration::from_secs(10);
 
-/// Returns the programs on the PATH.
+/// Returns the versions of the programs on the PATH.
 pub(super) async fn installed() -> NodePrograms {
     let (nodejs, python) = tokio::join!(version("node"), version("python3"));
     NodePrograms { nodejs, python }

@@ -1,4 +1,4 @@
-//! The repository that the embedded cluster follows: a local one, a remote one, or the demonstration.
+//! The repository that the embedded cluster follows: a local repository, a remote repository, or the demonstration.
 
 use std::{
     collections::BTreeMap,
@@ -14,7 +14,7 @@ use mainstay_git::{
 };
 use mainstay_manifest::Limits;
 
-/// Maximum size of a kustomization, in bytes, and maximum number that is read to find bases.
+/// Maximum size of a kustomization, in bytes, and maximum number of kustomizations that are read to find bases.
 const LARGEST: u64 = 1 << 20;
 const MOST_KUSTOMIZATIONS: usize = 2_000;
 
@@ -23,11 +23,11 @@ const MOST_KUSTOMIZATIONS: usize = 2_000;
 pub(super) struct FollowedRepository {
     /// Name of the GitRepository and the GitSync.
     pub name: String,
-    /// Address in the GitRepository.
+    /// URL in the GitRepository.
     pub url: String,
-    /// The address without credentials, for messages.
+    /// The URL without credentials, for messages.
     pub shown: String,
-    /// Its directory, if it is local.
+    /// The repository's directory, if it is local.
     pub local: Option<PathBuf>,
     /// The directory in the repository.
     pub base_dir: String,
@@ -44,7 +44,7 @@ pub(in crate::cli) enum Error {
     Address(#[source] mainstay_git::Error),
 }
 
-/// Parses a repository: an address with a scheme, or a path in or below a repository.
+/// Parses a repository: a URL with a scheme, or a path in or below a repository.
 pub(super) fn followed(text: &str) -> Result<FollowedRepository, Error> {
     if text.contains("://") && !text.starts_with("file://") {
         let url = RemoteUrl::parse(text).map_err(Error::Address)?;
@@ -60,7 +60,7 @@ pub(super) fn followed(text: &str) -> Result<FollowedRepository, Error> {
     local(Path::new(text.strip_prefix("file://").unwrap_or(text)))
 }
 
-/// Returns a local repository with a directory in it. The directory gives the name.
+/// Returns a local repository with a directory in it. The directory determines the name.
 pub(super) fn local(path: &Path) -> Result<FollowedRepository, Error> {
     let path = fs::canonicalize(path).map_err(|error| Error::Find(path.to_owned(), error))?;
     let repository = git2::Repository::discover(&path).map_err(|error| Error::NotARepository(path.clone(), error))?;
@@ -74,7 +74,7 @@ pub(super) fn local(path: &Path) -> Result<FollowedRepository, Error> {
     Ok(FollowedRepository { name, url, shown, local: Some(directory), base_dir: format!("/{inside}") })
 }
 
-/// Returns a directory outside of a repository. It is followed as a work tree.
+/// Returns a directory outside of a repository. The directory is followed as a work tree.
 pub(super) fn plain(path: PathBuf) -> FollowedRepository {
     let last = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let shown = path.display().to_string();
@@ -87,7 +87,8 @@ pub(super) fn plain(path: PathBuf) -> FollowedRepository {
     }
 }
 
-/// Returns the directory if the commit lacks it. The agent reports other problems of the repository.
+/// Returns the directory to follow if the commit does not contain it. The agent reports other problems of the
+/// repository.
 pub(super) async fn missing_directory(
     followed: &FollowedRepository,
     reference: &str,
@@ -137,7 +138,7 @@ fn kustomizations_in(
     files.map(|entry| Ok((entry.path.clone(), snapshot.read(entry)?))).collect()
 }
 
-/// Converts any text to a DNS label.
+/// Converts any string to a DNS label.
 fn object_name(text: &str) -> String {
     let text = text.strip_suffix(".git").unwrap_or(text).to_lowercase();
     let words = text.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty()).collect::<Vec<_>>();

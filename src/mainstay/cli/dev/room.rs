@@ -1,28 +1,28 @@
 //! The directory of one run of `dev`: mirrors, pods, images, and by default the kubeconfig.
 //!
-//! Invariant: only its owner can read it, and no link in it leads outside.
-//! Invariant: concurrent runs have different directories, also in one working directory.
+//! Invariant: only the owner of the directory can read it, and no link in it points outside. Invariant: concurrent runs
+//! have different directories, even in one working directory.
 
 use std::{fs::File, path::Path};
 
 use crate::cli::local_directory::{Error, LocalDirectory};
 
-/// Files that are written by path.
+/// Files that other code writes by their paths.
 const FILES: [&str; 4] = ["kubeconfig", "gateway-ca.pem", "issuer.key", "agent.log"];
 /// Directories that are emptied at the start.
 const EPHEMERAL: [&str; 3] = ["cluster", "eventing", "work-tree.git"];
 
-/// A directory that no other run uses while this value lives, also if the process is killed.
+/// A directory that no other run uses while this value exists. The lock is released even if the process is killed.
 #[derive(Debug)]
 pub(super) struct Room {
     directory: LocalDirectory,
-    /// Held for its lock.
+    /// The file that holds the lock.
     _lock: File,
 }
 
 impl Room {
-    /// Takes `directory`, or, if another run uses it, the first free one of `directory/2`, `directory/3` and so on.
-    /// Git ignores all of them.
+    /// Takes `directory`. If another run uses it, takes the first free directory of `directory/2`, `directory/3` and so
+    /// on. Git ignores all of these directories.
     pub(super) fn take(directory: LocalDirectory) -> Result<Self, Error> {
         if let Some(lock) = directory.lock()? {
             return Self::prepare(directory, lock);

@@ -1,11 +1,10 @@
 //! Loads files with a cluster's objects into an embedded cluster, for a preview without access to the original
 //! cluster.
 //!
-//! Invariant: all objects of the files are loaded, or the command fails: a missing object would appear as one to
-//! create.
-//! Invariant: no controller runs, so no object changes.
+//! Invariant: all objects of the files are loaded, or the command fails. Otherwise a missing object would appear as an
+//! object to create. Invariant: no controller runs, so no object changes.
 //!
-//! Not here: objects created by controllers (the Pods of a ReplicaSet, Events). They are never compared.
+//! Not here: objects created by controllers (the Pods of a ReplicaSet, Events). Such objects are never compared.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -22,7 +21,7 @@ use mainstay_cluster::{Cluster, Kind};
 use mainstay_function::admission::{Version, convert};
 use mainstay_object::{Key, redact_server_text, split_api_version};
 
-/// Field manager of objects whose files name none.
+/// Field manager of objects whose files contain no field manager.
 const MANAGER: &str = "snapshot";
 /// Metadata that only the server sets.
 const OF_SERVER: [&str; 7] = [
@@ -55,20 +54,20 @@ pub(in crate::cli) enum Error {
 /// A cluster with the saved objects.
 pub(in crate::cli) struct Snapshot {
     pub(in crate::cli) cluster: Cluster,
-    /// Warnings about data missing in the files.
+    /// Warnings about data that is missing in the files.
     pub(in crate::cli) notes: Vec<String>,
 }
 
 /// Loads files of YAML or JSON documents and lists, as printed by `kubectl get -o yaml`.
 ///
 /// # Errors
-/// If a file cannot be read, or one of its objects cannot be loaded.
+/// Fails if a file cannot be read, or if one of its objects cannot be loaded.
 pub(in crate::cli) async fn load(files: &[PathBuf]) -> Result<Snapshot, Error> {
     let mut objects = Vec::new();
     for file in files {
         read(file, &mut objects)?;
     }
-    // Owners come first, so that their uid in this cluster is known.
+    // Owners come first, so that the UIDs of owners in this cluster are known.
     objects.sort_by_key(rank);
     let options = Options { converter: Some(converted), ..Options::default() };
     let server = devcluster::Cluster::new(options);
@@ -130,7 +129,7 @@ fn group_and_kind(object: &Value) -> (&str, &str) {
 struct Loading {
     server: devcluster::Cluster,
     cluster: Cluster,
-    /// Maps uids in the original cluster to those in this one.
+    /// Maps UIDs in the original cluster to the UIDs in this cluster.
     uids: HashMap<String, String>,
     /// Whether every object has `managedFields`.
     is_tracked: bool,
@@ -182,7 +181,8 @@ impl Loading {
         Ok(())
     }
 
-    /// Removes the fields of the original server, and translates the uids of owners. Returns uid and `managedFields`.
+    /// Removes the fields that the original server set, and maps the UIDs of owners to those of this cluster. Returns
+    /// the original UID and `managedFields`.
     fn move_here(&self, metadata: &mut Value) -> (Option<String>, Value) {
         let uid = metadata["uid"].as_str().map(str::to_owned);
         let tracked = metadata["managedFields"].take();
@@ -202,21 +202,21 @@ impl Loading {
         (uid, tracked)
     }
 
-    /// Creates an object. Returns `None` if the program has it built in.
+    /// Creates an object. Returns `None` if the object is built into this program.
     fn create(&self, kind: &Arc<Kind>, key: &Key, object: Value, is_definition: bool) -> Result<Option<Value>, Error> {
         let namespace = key.namespace.as_deref().unwrap_or_default();
         let is_there = self.server.object(&kind.api_version(), &kind.plural, namespace, &key.name).is_some();
         let created = match (is_there, is_definition) {
             (false, _) => self.call(kind, key, "", Action::Create(object)),
-            // These definitions are built into this program.
+            // These CRDs are built into this program.
             (true, true) => return Ok(None),
-            // No controller would finish its deletion.
+            // A namespace is not deleted and recreated, because no controller would finish its deletion.
             (true, false) if key.is("", "Namespace") => {
                 let metadata = &object["metadata"];
                 let metadata = json!({"labels": metadata["labels"], "annotations": metadata["annotations"]});
                 self.call(kind, key, "", Action::Patch(Form::Merge, json!({"metadata": metadata})))
             }
-            // Some objects exist in a new cluster.
+            // Some objects exist in a new cluster, so they are replaced.
             (true, false) => {
                 let gone = self.call(kind, key, "", Action::Delete(DeleteOptions::default()));
                 gone.and_then(|_| self.call(kind, key, "", Action::Create(object)))
@@ -225,12 +225,12 @@ impl Loading {
         created.map(Some).map_err(|status| refused(key, &status))
     }
 
-    /// Creates the namespace of an object, whether it was saved or not.
+    /// Creates the namespace of an object, whether that namespace was saved or not.
     fn name_space(&self, key: &Key) {
         let Some(name) = &key.namespace else { return };
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": &**name}});
         let call = Call::new("v1", "namespaces", "", name, Action::Create(namespace));
-        // Usually it already exists.
+        // An error is ignored, because the namespace usually exists already.
         let _ = self.server.call(&Caller::new(MANAGER), call);
     }
 
@@ -241,8 +241,8 @@ impl Loading {
     }
 }
 
-/// Removes addresses of a Service, because another cluster may have other ranges. Fields that Git does not set are
-/// not compared.
+/// Removes addresses of a Service, because a different cluster may have different ranges. The result is the same,
+/// because fields that Git does not set are not compared.
 fn give_up_addresses(service: &mut Value) {
     let Some(spec) = service["spec"].as_object_mut() else { return };
     spec.remove("ipFamilies");

@@ -1,10 +1,11 @@
 //! Limits of the author of the followed repository: files of this machine, and addresses in its networks.
 //!
-//! Code of a local repository runs on this machine, and so does that of a remote one with `--run-code`. Its author reaches
-//! everything anyway. The objects of another remote repository are those of a stranger.
+//! Code of a local repository runs on this machine. Code of a remote repository does so with `--run-code`. In both
+//! cases the author can already do what the user can. Objects of any other remote repository are treated as those of a
+//! stranger.
 //!
-//! Invariant: objects of a stranger read no local path. They connect to public addresses and to the host of the repository.
-//! Invariant: the embedded API server calls no webhook of a stranger.
+//! Invariant: objects of a stranger read no local path. They connect only to public addresses and to the host of the
+//! repository. Invariant: the embedded API server calls no webhook of a stranger.
 
 use std::net::IpAddr;
 
@@ -19,7 +20,7 @@ use crate::cli::environment::variables;
 pub(super) enum Trust {
     /// The user runs the author's code.
     User,
-    /// The repository is remote, and its code does not run.
+    /// The repository is remote, and its code is not run.
     Stranger,
 }
 
@@ -33,7 +34,7 @@ impl Trust {
     pub(super) fn limit(self, source: &mut Settings, host: &[IpAddr]) {
         source.allow_local = self == Self::User;
         source.egress.allowed = match self {
-            // The whole cluster belongs to this user.
+            // All networks are allowed, because the whole cluster belongs to this user.
             Self::User => Network::ALL.to_vec(),
             Self::Stranger => {
                 host.iter().filter_map(|address| address.to_canonical().to_string().parse().ok()).collect()
@@ -45,8 +46,8 @@ impl Trust {
         }
     }
 
-    /// Returns the namespaces in which Services may have endpoints that somebody wrote. A backend on this machine is such a
-    /// Service.
+    /// Returns the namespaces in which Services may have endpoints that a user wrote. A backend on this machine needs
+    /// such a Service.
     pub(super) fn written_endpoints(self) -> Option<String> {
         (self == Self::User).then(|| "*".to_owned())
     }
@@ -61,7 +62,7 @@ impl Trust {
     }
 }
 
-/// Returns the addresses of a repository's host; none if it is local or not found.
+/// Returns the addresses of a repository's host; an empty list if the repository is local or the host is not found.
 pub(super) async fn addresses(url: &str) -> Vec<IpAddr> {
     let Ok(url) = RemoteUrl::parse(url) else { return Vec::new() };
     let Some(host) = url.host().map(|host| host.trim_matches(['[', ']'])) else { return Vec::new() };

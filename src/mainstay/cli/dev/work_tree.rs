@@ -1,4 +1,4 @@
-//! Commits saved files of a work tree at once, for `dev --work-tree`.
+//! Commits saved files of a work tree immediately, for `dev --work-tree`.
 //!
 //! Not here: other branches that are created or moved after the start.
 
@@ -17,7 +17,8 @@ use crate::cli::work_tree::{self, WorkTree};
 const QUIET: Duration = Duration::from_millis(50);
 /// Interval of commits while files are saved continuously.
 const MAX_DELAY: Duration = Duration::from_millis(500);
-/// Minimum time between commits. After faster ones, the delay doubles each time, up to [`LONGEST_PAUSE`].
+/// Minimum time between commits. After commits in quicker succession, the delay doubles each time, up to
+/// [`LONGEST_PAUSE`].
 const OFTEN: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
@@ -63,13 +64,13 @@ pub(super) fn watch(mut tree: WorkTree, notify: impl Fn() + Send + 'static) -> R
             }
             match tree.commit() {
                 Ok(Some(_)) => {
-                    // A file that is written continuously is not committed each time.
+                    // A file that is written continuously is not committed after each write.
                     pause = if last.elapsed() < OFTEN { (pause * 2).min(LONGEST_PAUSE) } else { QUIET };
                     last = Instant::now();
                     notify();
                 }
                 Ok(None) => {}
-                // A file may be gone meanwhile, which causes another event.
+                // A file may have been deleted in the meantime, which causes another event.
                 Err(error) => {
                     tracing::warn!(error = &error as &dyn std::error::Error, "saved files are not seen");
                 }
@@ -102,7 +103,7 @@ fn watch_directories(tree: &WorkTree, watcher: &mut notify::RecommendedWatcher) 
     Ok(())
 }
 
-/// Returns the change that an event means. An error may hide any change.
+/// Returns the kind of change that an event reports. An error may hide any change.
 fn change(event: &notify::Result<notify::Event>) -> Option<Change> {
     let Ok(event) = event else { return Some(Change::Directory) };
     let is_rule = |path: &PathBuf| path.file_name().is_some_and(|name| name == ".gitignore");
@@ -114,7 +115,7 @@ fn change(event: &notify::Result<notify::Event>) -> Option<Change> {
     }
 }
 
-/// Returns the largest change until the next `pause`; `None` after the last one.
+/// Returns the largest change before the next pause of length `pause`; `None` after the last change.
 fn next(seen: &Receiver<Change>, pause: Duration) -> Option<Change> {
     let mut sum = seen.recv().ok()?;
     let first = Instant::now();

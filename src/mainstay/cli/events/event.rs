@@ -1,6 +1,6 @@
 //! An Event of core `v1` or `events.k8s.io/v1`.
 //!
-//! Invariant: its texts are untrusted. They cannot start a line of the output, or end their own line.
+//! Invariant: the strings of an Event are untrusted. They cannot start a line of the output, or end their own line.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -13,17 +13,17 @@ use mainstay_object::{Key, printable, split_api_version};
 pub(super) struct SeenEvent {
     /// Name of the Event itself.
     pub(super) name: String,
-    /// When it last happened.
+    /// When the Event last occurred.
     pub(super) last: Option<Timestamp>,
     /// The number of occurrences.
     pub(super) count: i64,
     /// `Normal` or `Warning`.
     pub(super) severity: String,
     pub(super) reason: String,
-    /// Its object.
+    /// The object of the Event.
     pub(super) object: Key,
     pub(super) message: String,
-    /// Its reporter.
+    /// The component that reported the Event.
     reporter: String,
 }
 
@@ -72,7 +72,7 @@ impl SeenEvent {
         })
     }
 
-    /// Returns the Event as one line, or as several indented ones if its message has line breaks.
+    /// Returns the Event as one line, or as several lines, the further ones indented, if its message has line breaks.
     pub(super) fn line(&self) -> String {
         let time = self.last.map_or_else(|| "?".to_owned(), |last| last.strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
         let object = self.object.to_string();

@@ -1,9 +1,9 @@
 //! `mainstay function apply`: prints or applies the objects of a directory.
 //!
-//! Invariant: nothing is written before the server has accepted every object in a dry run.
-//! Invariant: a deleted object was applied by this command, and belongs to this Function.
+//! Invariant: nothing is written before the server has accepted every object in a dry run. Invariant: only objects that
+//! this command applied and that belong to this Function are deleted.
 //!
-//! Not here: the content of the objects, which `objects` determines without a cluster.
+//! Not here: the content of the objects, which the module `objects` determines without a cluster.
 
 use std::{
     path::{Path, PathBuf},
@@ -126,7 +126,7 @@ fn read(arguments: &Arguments) -> Result<(Config, Vec<Value>), Error> {
     Ok((config, objects))
 }
 
-/// Converts messages about an object to messages about its files.
+/// Converts messages about an object to messages about the files of the workspace.
 fn of_files(words: &str, handler: Option<&str>) -> String {
     let lines = words.lines().map(|line| match handler {
         Some(handler) if line == "missing field(s): spec.source" => format!("{handler}: {EMPTY}"),
@@ -135,7 +135,7 @@ fn of_files(words: &str, handler: Option<&str>) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// An object, and the kind and live object that it is applied to.
+/// An object to apply, with its kind and the live object.
 struct Target {
     kind: Arc<Kind>,
     object: Value,
@@ -247,7 +247,7 @@ impl Applying<'_> {
         Ok(())
     }
 
-    /// Applies all objects. Returns the kind and generation of the Function, if the command waits for it.
+    /// Applies all objects. Returns the kind and generation of the Function, if the command waits for the Function.
     async fn perform(&mut self, targets: &[Target]) -> Result<Option<(Arc<Kind>, i64)>, crate::cli::Error> {
         let mut waited_for = None;
         for target in targets {
@@ -279,7 +279,7 @@ impl Applying<'_> {
         if self.arguments.force
             && let Some(sync) = targets.iter().filter_map(|target| target.live.as_ref()).find_map(managed_by)
         {
-            output::note(&format!("! the GitSync {sync} puts this back, unless `mainstay pause` has stopped it\n"));
+            output::note(&format!("! the GitSync {sync} reverts this, unless `mainstay pause` has stopped it\n"));
         }
         Ok(waited_for)
     }
@@ -326,7 +326,7 @@ impl Applying<'_> {
         Ok(())
     }
 
-    /// Deletes the objects that this run has created. A failure is printed; the first failure is the error.
+    /// Deletes the objects that this run has created. Each failure is printed, and the first failure is returned.
     async fn purge(&self) -> Result<(), crate::cli::Error> {
         for (kind, name, uid) in self.created.iter().rev() {
             let guard = Guard { uid: Some(uid), resource_version: None };
@@ -343,7 +343,7 @@ impl Applying<'_> {
     }
 }
 
-/// Returns an object without status, version and managers.
+/// Returns an object without status, resource version and field managers.
 fn written(object: &Value) -> Value {
     let mut written = object.clone();
     if let Some(fields) = written.as_object_mut() {

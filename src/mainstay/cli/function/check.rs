@@ -8,7 +8,7 @@ use super::shape::Reading;
 use mainstay_function::runtimes;
 use mainstay_object::syntax::shown;
 
-/// Fields below `source` of one source type only.
+/// Fields below `source` that apply to only one source type.
 const INLINE: [&str; 3] = ["sourcePath", "sourceHandlerName", "depsHandlerName"];
 const GIT: [&str; 6] = ["url", "repository", "reference", "baseDir", "credentialsSecretName", "credentialsType"];
 
@@ -37,7 +37,7 @@ pub(super) fn check(value: &mut Value, namespace: Option<&str>, reading: &mut Re
     for (name, own) in value["labels"].as_object().into_iter().flatten() {
         let other = &value["runtimeLabels"][name];
         if !other.is_null() && other != own {
-            reading.wrong("runtimeLabels", format!("labels has another value for {}", shown(name)));
+            reading.wrong("runtimeLabels", format!("labels has a different value for {}", shown(name)));
         }
     }
     check_variables(value, reading);
@@ -67,11 +67,11 @@ fn check_source(value: &mut Value, reading: &mut Reading) {
     }
     let source = &value["source"];
     let foreign: &[&str] = match source["sourceType"].as_str() {
-        None => return reading.wrong("source", "sourceType is missing; it is inline or git"),
+        None => return reading.wrong("source", "sourceType is missing; it must be inline or git"),
         Some("inline") => &GIT,
         Some("git") => &INLINE,
         Some(other) => {
-            let what = format!("unsupported source {}; sourceType is inline or git", shown(other));
+            let what = format!("unsupported source {}; sourceType must be inline or git", shown(other));
             return reading.wrong("source.sourceType", what);
         }
     };
@@ -85,7 +85,7 @@ fn check_source(value: &mut Value, reading: &mut Reading) {
         let dependencies = named("depsHandlerName", runtime.dependency_file());
         let config = Path::new("config.yaml");
         if handler == dependencies || handler == config || dependencies == config {
-            reading.wrong("source", "config.yaml, the handler and the dependency file are three files");
+            reading.wrong("source", "config.yaml, the handler and the dependency file must be different files");
         }
     }
     if kind == "git" {
@@ -120,7 +120,7 @@ fn check_variables(value: &Value, reading: &mut Reading) {
         }
         let references: Vec<_> = from.as_object().into_iter().flatten().collect();
         if references.len() != 1 {
-            reading.wrong(&format!("{path}.valueFrom"), "it has either configMapKeyRef or secretKeyRef");
+            reading.wrong(&format!("{path}.valueFrom"), "it must have either configMapKeyRef or secretKeyRef");
         }
         for (of, reference) in references {
             for name in ["name", "key"].iter().filter(|name| reference.get(**name).is_none()) {
@@ -138,7 +138,7 @@ fn check_events(value: &Value, reading: &mut Reading) {
     }
     let schema = value["schemaVersion"].as_str();
     if let Some(other) = schema.filter(|schema| !["v0", "v1"].contains(schema)) {
-        reading.wrong("schemaVersion", format!("unexpected schema version {}; it is v0 or v1", shown(other)));
+        reading.wrong("schemaVersion", format!("unexpected schema version {}; it must be v0 or v1", shown(other)));
     }
     let (own, required, foreign): (_, &[&str], &[&str]) = match schema {
         Some("v1") => ("v1", &["source", "types"], &["protocol", "filter"]),

@@ -1,8 +1,8 @@
 //! Objects that refer to a Function: Triggers, Subscriptions and APIRules. Converts them from a configuration and
 //! back.
 //!
-//! Invariant: defaults are filled in on the way to the cluster and omitted on the way back.
-//! Invariant: both versions of a Trigger have the same meaning, so either one is written and read.
+//! Invariant: defaults are filled in on the way to the cluster and omitted on the way back. Invariant: both versions of
+//! a Trigger have the same meaning, so either version is written and read.
 
 use kube::Resource as _;
 use serde_json::{Map, Value, json};
@@ -13,7 +13,7 @@ use super::config::{
 use super::fields::text_at;
 use mainstay_api::Function;
 
-/// A kind of such objects.
+/// A kind of objects that refer to a Function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Companion {
     pub(super) api_version: &'static str,
@@ -34,8 +34,8 @@ const PATH: &str = "/.*";
 /// The handler without authentication.
 const ALLOW: &str = "allow";
 
-/// Returns all kinds. If several versions of a kind are served, the first one is used; `schema` determines the order
-/// for Subscriptions.
+/// Returns all kinds. If several versions of a kind are served, the first of them is used. `schema` determines the
+/// order for Subscriptions.
 pub(super) fn all(schema: Schema) -> [Companion; 5] {
     let [first, second] = match schema {
         Schema::V0 => [SUBSCRIPTION, NEWER_SUBSCRIPTION],
@@ -54,7 +54,7 @@ pub(super) fn section(kind: &str) -> Option<&'static str> {
     }
 }
 
-/// Returns the equivalent `apiVersion` of an object, for clusters that do not serve its own.
+/// Returns the equivalent `apiVersion` of an object, for clusters that do not serve the object's own version.
 pub(super) fn other_version(api_version: &str, kind: &str) -> Option<&'static str> {
     (api_version == TRIGGER.api_version && kind == TRIGGER.kind).then_some(NEWER_TRIGGER.api_version)
 }
@@ -126,7 +126,7 @@ fn owner_name(object: &Value) -> String {
 /// Adds a live object to a configuration.
 ///
 /// # Errors
-/// The part that a configuration cannot express.
+/// Fails with the part that a configuration cannot express.
 pub(super) fn add(config: &mut Config, live: &Value) -> Result<(), &'static str> {
     match text_at(live, "/kind") {
         "Trigger" => config.triggers.push(trigger(config, live)?),
@@ -134,7 +134,7 @@ pub(super) fn add(config: &mut Config, live: &Value) -> Result<(), &'static str>
             let is_newer = text_at(live, "/apiVersion") == NEWER_SUBSCRIPTION.api_version;
             let schema = if is_newer { Schema::V1 } else { Schema::V0 };
             if !config.subscriptions.is_empty() && config.schema_version.unwrap_or_default() != schema {
-                return Err("it is of another version than the others");
+                return Err("its version differs from that of the others");
             }
             let subscription = subscription(config, live, schema)?;
             config.subscriptions.push(subscription);
@@ -177,16 +177,16 @@ fn own_name(live: &Value, default: &str) -> Option<String> {
 fn trigger(config: &Config, live: &Value) -> Result<Trigger, &'static str> {
     let broker = text_at(live, "/spec/broker");
     if !broker.is_empty() && broker != BROKER {
-        return Err("it is of another broker than default");
+        return Err("its broker is not default");
     }
-    // In v1, these filters replace the attribute filter.
+    // In version `v1` of Triggers, these filters replace the attribute filter.
     if live.pointer("/spec/filters").and_then(Value::as_array).is_some_and(|filters| !filters.is_empty()) {
         return Err("it has filters, which are more than a filter by attributes");
     }
     let attributes = live.pointer("/spec/filter/attributes").and_then(Value::as_object);
     let attributes = attributes.ok_or("it has no filter by attributes")?;
     if attributes.keys().any(|name| !["eventtypeversion", "source", "type"].contains(&name.as_str())) {
-        return Err("it filters by other attributes than eventtypeversion, source and type");
+        return Err("it filters by attributes other than eventtypeversion, source and type");
     }
     let text = |name: &str| attributes.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
     let source = text("source");
@@ -284,7 +284,7 @@ fn api_rule(config: &Config, live: &Value) -> Result<ApiRule, &'static str> {
             let settings = &strategy["config"];
             let known = ["jwks_urls", "trusted_issuers", "required_scope"];
             if settings.as_object().into_iter().flatten().any(|(name, _)| !known.contains(&name.as_str())) {
-                return Err("a strategy has other settings than jwks_urls, trusted_issuers and required_scope");
+                return Err("a strategy has settings other than jwks_urls, trusted_issuers and required_scope");
             }
             let [jwks_urls, trusted_issuers, required_scope] = known.map(|name| texts(&settings[name]));
             let config = AccessConfig { jwks_urls, trusted_issuers, required_scope };
@@ -308,7 +308,8 @@ fn api_rule(config: &Config, live: &Value) -> Result<ApiRule, &'static str> {
 mod tests {
     use super::*;
 
-    /// Checks the objects of a configuration with these fields, and that they convert back to the same configuration.
+    /// Checks the objects of a configuration with these fields, and checks that they convert back to the same
+    /// configuration.
     fn check(fields: &str, expected: &str) {
         let head = "name: fn\nnamespace: ns\nsource:\n    sourceType: inline\n";
         let config = Config::read(&format!("{head}{fields}"), None).unwrap();
@@ -341,7 +342,7 @@ mod tests {
         for version in [TRIGGER, NEWER_TRIGGER] {
             assert_eq!(read(version.api_version, json!({})), Ok(vec![plain.clone()]));
             let other = read(version.api_version, json!({"broker": "other"}));
-            assert_eq!(other, Err("it is of another broker than default"));
+            assert_eq!(other, Err("its broker is not default"));
         }
         let filters = json!({"filters": [{"prefix": {"type": "t"}}]});
         let more = read(NEWER_TRIGGER.api_version, filters);

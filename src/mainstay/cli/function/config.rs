@@ -2,7 +2,7 @@
 //!
 //! Invariant: all mistakes are reported, each with its line and column.
 //!
-//! Not here: the validation of the Function, which `objects` does by `function::resolve`.
+//! Not here: the validation of the Function, which the module `objects` does with `function::resolve`.
 
 use std::collections::BTreeMap;
 
@@ -70,10 +70,10 @@ pub(super) enum Source {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct GitSource {
-    /// The address. Without it, the GitRepository must already exist.
+    /// The URL. Without a URL, the GitRepository must already exist.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) url: Option<String>,
-    /// Name of the GitRepository; by default, that of the Function.
+    /// Name of the GitRepository; by default the name of the Function.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) repository: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -87,7 +87,7 @@ pub(super) struct GitSource {
 }
 
 impl Source {
-    /// Returns the directory of the files, if one is named.
+    /// Returns the directory of the files, if the configuration specifies one.
     pub(super) fn path(&self) -> Option<&str> {
         match self {
             Self::Inline { source_path, .. } => source_path.as_deref(),
@@ -208,7 +208,7 @@ pub(super) struct ApiRule {
     pub(super) rules: Vec<Rule>,
 }
 
-/// Its host and port.
+/// The host and port of the exposed Function.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Service {
@@ -253,7 +253,7 @@ impl AccessConfig {
 }
 
 impl Config {
-    /// Parses a configuration. `namespace` is the default for one without a namespace.
+    /// Parses a configuration. `namespace` is used if the configuration contains no namespace.
     pub(super) fn read(text: &str, namespace: Option<&str>) -> Result<Self, Vec<Problem>> {
         let document = parse(text).map_err(|problem| vec![problem])?;
         let mut reading = Reading::default();
@@ -262,7 +262,7 @@ impl Config {
         if reading.problems.is_empty() {
             match serde_json::from_value(value) {
                 Ok(config) => return Ok(config),
-                // The table and the types disagree.
+                // The table accepts the configuration, but the types do not.
                 Err(error) => reading.wrong("", error.to_string()),
             }
         }
@@ -270,7 +270,7 @@ impl Config {
         Err(reading.problems)
     }
 
-    /// Returns the configuration as text.
+    /// Returns the configuration as YAML.
     pub(super) fn text(&self) -> Result<String, serde_json::Error> {
         Ok(shape::write(&serde_json::to_value(self)?, CONFIG))
     }
@@ -334,15 +334,15 @@ mod tests {
         assert_eq!(problems("name: a\nnamespace: b\n"), ["1:1: source is missing"]);
         assert_eq!(
             problems("name: a\nnamespace: b\nsource: {sourceType: svn}\n"),
-            ["3:22: unsupported source svn; sourceType is inline or git"]
+            ["3:22: unsupported source svn; sourceType must be inline or git"]
         );
         assert_eq!(
             problems("name: a\nnamespace: b\nsource: {sourceType: inline, depsHandlerName: config.yaml}\n"),
-            ["3:9: config.yaml, the handler and the dependency file are three files"]
+            ["3:9: config.yaml, the handler and the dependency file must be different files"]
         );
         assert_eq!(
             problems(&format!("{head}schemaVersion: v2\n")),
-            ["4:16: unexpected schema version v2; it is v0 or v1"]
+            ["4:16: unexpected schema version v2; it must be v0 or v1"]
         );
         assert_eq!(
             problems(&format!("{head}subscriptions:\n- source: a\n")),

@@ -1,7 +1,7 @@
 //! Finds processes that have left the process group of their program, such as daemons.
 //!
-//! On Linux, this process adopts orphaned descendants, so all of them are found below it. If this process is killed,
-//! or on other systems, such processes are not ended.
+//! On Linux, this process adopts orphaned descendants, so all of them are found below this process. If this process is
+//! killed, or on other systems, such processes continue.
 
 /// Makes this process adopt orphaned descendants from now on.
 #[cfg(target_os = "linux")]
@@ -13,7 +13,8 @@ pub(super) fn adopt() {
 #[cfg(not(target_os = "linux"))]
 pub(super) fn adopt() {}
 
-/// Kills all processes below this one, and waits for their end. The owner of `own` waits for that process.
+/// Kills all processes below this one, and waits for their end. The process `own` is also killed, but its owner waits
+/// for it.
 #[cfg(target_os = "linux")]
 pub(super) fn kill(own: rustix::process::Pid) {
     use std::time::{Duration, Instant};
@@ -31,13 +32,13 @@ pub(super) fn kill(own: rustix::process::Pid) {
             break;
         }
         for process in fresh {
-            // It may already have ended.
+            // The process may already have ended.
             let _ = kill_process(process, Signal::KILL);
             killed.push(process);
         }
     }
     let end = Instant::now() + PATIENCE;
-    // Parents come first; this process then adopts their children.
+    // Parents come first, because this process adopts the children of ended parents.
     for process in killed.into_iter().filter(|process| *process != own) {
         while matches!(waitpid(Some(process), WaitOptions::NOHANG), Ok(None)) && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(1));
@@ -63,7 +64,8 @@ fn all() -> Vec<rustix::process::Pid> {
     found.split_off(1)
 }
 
-/// Parses a process and its parent from the kernel's line. The name in parentheses may contain any character.
+/// Parses a process and its parent from the kernel's status line of the process. The name in parentheses may contain
+/// any character.
 #[cfg(target_os = "linux")]
 fn parent(line: &str) -> Option<(rustix::process::Pid, rustix::process::Pid)> {
     let number = |text: &str| rustix::process::Pid::from_raw(text.trim().parse().ok()?);

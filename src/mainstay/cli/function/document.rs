@@ -1,6 +1,6 @@
-//! Parses the text of a `config.yaml` into nodes with line and column.
+//! Parses the content of a `config.yaml` into nodes with line and column.
 //!
-//! Invariant: scalars are read as their text (also `1`, `on` and `007`). Only an empty one, `~` and `null` are
+//! Invariant: scalars are read as strings (even `1`, `on` and `007`). Only an empty scalar, `~` and `null` count as
 //! absent.
 //!
 //! Not here: anchors, aliases and several documents, which a configuration does not need.
@@ -25,7 +25,7 @@ impl fmt::Display for Mark {
     }
 }
 
-/// A problem with its place.
+/// A problem with its position.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Problem {
     pub(super) mark: Mark,
@@ -66,7 +66,7 @@ pub(super) struct Field {
     pub(super) node: Node,
 }
 
-/// Parses the only document of a text. An empty text is an empty document.
+/// Parses a string with one document. An empty string is an empty document.
 pub(super) fn parse(text: &str) -> Result<Node, Problem> {
     let mut options = Options::default();
     options.set_emit_comments(false);
@@ -102,7 +102,7 @@ impl<'t> Reader<'t> {
     }
 
     fn expect(&mut self, begun: Mark) -> Result<(Event<'t>, Mark), Problem> {
-        self.next()?.ok_or_else(|| Problem::new(begun, "the construct that begins here does not end"))
+        self.next()?.ok_or_else(|| Problem::new(begun, "the construct that begins here is not closed"))
     }
 
     fn node(&mut self, event: Event<'t>, mark: Mark) -> Result<Node, Problem> {
@@ -110,7 +110,7 @@ impl<'t> Reader<'t> {
             Event::Scalar(_, _, anchor, _) | Event::SequenceStart(_, anchor, _) | Event::MappingStart(_, anchor, _)
                 if anchor != 0 =>
             {
-                return Err(Problem::new(mark, "anchors and aliases are not read here; write the value out"));
+                return Err(Problem::new(mark, "anchors and aliases are not supported here; write the value out"));
             }
             Event::Scalar(text, style, ..) => {
                 let is_absent = style == ScalarStyle::Plain && matches!(&*text, "" | "~" | "null" | "Null" | "NULL");
@@ -126,7 +126,7 @@ impl<'t> Reader<'t> {
                 }
             }
             Event::MappingStart(..) => Content::Map(self.fields(mark)?),
-            _ => return Err(Problem::new(mark, "anchors and aliases are not read here; write the value out")),
+            _ => return Err(Problem::new(mark, "anchors and aliases are not supported here; write the value out")),
         };
         Ok(Node { mark, content })
     }
@@ -138,10 +138,10 @@ impl<'t> Reader<'t> {
             let (name, mark) = match self.expect(begun)? {
                 (Event::MappingEnd, _) => return Ok(fields),
                 (Event::Scalar(name, ..), mark) => (name.into_owned(), mark),
-                (_, mark) => return Err(Problem::new(mark, "the name of a field is a text")),
+                (_, mark) => return Err(Problem::new(mark, "the name of a field must be a string")),
             };
             if let Some(first) = named.insert(name.clone(), mark) {
-                return Err(Problem::new(mark, format!("the field is there already, at {first}")));
+                return Err(Problem::new(mark, format!("duplicate field; the first is at {first}")));
             }
             let (event, at) = self.expect(mark)?;
             fields.push(Field { mark, name, node: self.node(event, at)? });
@@ -169,10 +169,10 @@ mod tests {
 
     #[test]
     fn says_where_a_text_cannot_be_read() {
-        check_problem("a: 1\na: 2\n", "2:1: the field is there already, at 1:1");
-        check_problem("a: &x 1\nb: *x\n", "1:7: anchors and aliases are not read here; write the value out");
+        check_problem("a: 1\na: 2\n", "2:1: duplicate field; the first is at 1:1");
+        check_problem("a: &x 1\nb: *x\n", "1:7: anchors and aliases are not supported here; write the value out");
         check_problem("a: 1\n---\nb: 2\n", "2:1: there is a second document; a configuration is one");
-        check_problem("? [a]\n: b\n", "1:3: the name of a field is a text");
+        check_problem("? [a]\n: b\n", "1:3: the name of a field must be a string");
         let deep = format!("a: {}{}", "[".repeat(100), "]".repeat(100));
         assert_eq!(parse(&deep).unwrap_err().what, "this is not YAML");
         assert!(parse("a: \"sec").is_err());

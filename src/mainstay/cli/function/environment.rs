@@ -1,7 +1,7 @@
 //! The environment of a Function that runs on this machine.
 //!
-//! Invariant: it equals that of the pod: the configuration's variables, and from this machine only the paths to its
-//! programs.
+//! Invariant: the environment equals that of the pod. From this machine, it contains only the variables that are needed
+//! to find programs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,8 +9,8 @@ use super::config::{Config, KeyRef, Variable};
 use super::document::{Mark, Problem};
 use mainstay_object::syntax;
 
-/// Parses a file with one `NAME=VALUE` per line. Blank lines and lines that begin with `#` are ignored. A value is
-/// the unchanged text after the first `=`.
+/// Parses a file with one `NAME=VALUE` per line. Blank lines and lines that begin with `#` are ignored. A value is the
+/// unchanged string after the first `=`.
 pub(super) fn parse(text: &str) -> Result<BTreeMap<String, String>, Vec<Problem>> {
     let mut all = BTreeMap::new();
     let mut problems = Vec::new();
@@ -24,7 +24,7 @@ pub(super) fn parse(text: &str) -> Result<BTreeMap<String, String>, Vec<Problem>
                 all.insert(name.to_owned(), value.to_owned());
             }
             // The line is not repeated, because it may contain a secret.
-            _ => problems.push(Problem::new(mark, "this is not NAME=VALUE")),
+            _ => problems.push(Problem::new(mark, "the line must be NAME=VALUE")),
         }
     }
     if problems.is_empty() { Ok(all) } else { Err(problems) }
@@ -33,7 +33,7 @@ pub(super) fn parse(text: &str) -> Result<BTreeMap<String, String>, Vec<Problem>
 /// A ConfigMap or Secret: its kind and its name.
 pub(super) type Holder = (&'static str, String);
 
-/// The text entries of a cluster's ConfigMaps and Secrets.
+/// The string entries of a cluster's ConfigMaps and Secrets.
 pub(super) type Found = BTreeMap<Holder, BTreeMap<String, String>>;
 
 /// Returns the location of a variable's value in the cluster: kind, name and key.
@@ -43,14 +43,14 @@ fn place(variable: &Variable) -> Option<(&'static str, &KeyRef)> {
     references.into_iter().find_map(|(kind, reference)| Some((kind, reference.as_ref()?)))
 }
 
-/// Returns the ConfigMaps and Secrets with values that the file lacks.
+/// Returns the ConfigMaps and Secrets that contain the values of variables that the file lacks.
 pub(super) fn holders(config: &Config, file: &BTreeMap<String, String>) -> BTreeSet<Holder> {
     let wanted = config.env.iter().filter(|variable| !file.contains_key(&variable.name));
     wanted.filter_map(place).map(|(kind, at)| (kind, at.name.clone())).collect()
 }
 
-/// Returns the user's variables in order, and the missing ones. The file's values take precedence over those of the
-/// configuration and the cluster.
+/// Returns the user's variables in order, and the missing ones. The values of the file take precedence over the values
+/// of the configuration and the cluster.
 pub(super) fn variables(
     config: &Config,
     file: &BTreeMap<String, String>,
@@ -77,8 +77,8 @@ pub(super) fn variables(
     (all, missing)
 }
 
-/// Replaces `$(NAME)` in a value by preceding variables, as in a pod. `$$(NAME)` becomes `$(NAME)`; unknown names are
-/// unchanged.
+/// Replaces `$(NAME)` in a value by the values of preceding variables, as in a pod. `$$(NAME)` becomes `$(NAME)`;
+/// unknown names are unchanged.
 fn expanded(value: &str, before: &[(String, String)]) -> String {
     let mut text = String::with_capacity(value.len());
     let mut rest = value;
@@ -117,7 +117,7 @@ mod tests {
         );
         let problems = parse("A=1\nhunter2\n1A=hunter2\n").unwrap_err();
         let said: Vec<_> = problems.iter().map(|problem| format!("{}: {}", problem.mark, problem.what)).collect();
-        assert_eq!(said, ["2:1: this is not NAME=VALUE", "3:1: this is not NAME=VALUE"]);
+        assert_eq!(said, ["2:1: the line must be NAME=VALUE", "3:1: the line must be NAME=VALUE"]);
     }
 
     #[test]
@@ -134,7 +134,7 @@ mod tests {
         let (all, missing) = of(&Found::new());
         assert_eq!(all, ["HOST=h", "URL=http://h/$(HOST)$(X)$", "TOKEN=t"]);
         assert_eq!(missing, ["C (key c of ConfigMap m)"]);
-        // A value from the cluster keeps its place in the order; the file takes precedence.
+        // A value from the cluster keeps its place in the order; a value of the file takes precedence.
         assert_eq!(holders(&config, &file).into_iter().collect::<Vec<_>>(), [("ConfigMap", "m".to_owned())]);
         let entries = |key: &str| BTreeMap::from([(key.to_owned(), "$(HOST)".to_owned())]);
         let found =

@@ -8,7 +8,7 @@ use std::{
 use super::document::Problem;
 use mainstay_cluster::FieldConflict;
 
-/// A failed attempt.
+/// The reason why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::cli) enum Error {
     #[error("{} cannot be used:\n{}", path.display(), .problems.iter().map(|problem| format!("  {problem}")).collect::<Vec<_>>().join("\n"))]
@@ -43,7 +43,7 @@ pub(in crate::cli) enum Error {
     Text(#[source] serde_json::Error),
     #[error("nothing was changed: {what} is managed by the GitSync {sync}, which would revert it")]
     Managed { what: String, sync: String },
-    #[error("{what} belongs to others in part:\n{}", .fields.iter().map(|one| format!("  {} is of {}", one.field, one.manager)).collect::<Vec<_>>().join("\n"))]
+    #[error("other field managers own some fields of {what}:\n{}", .fields.iter().map(|one| format!("  {}: {}", one.field, one.manager)).collect::<Vec<_>>().join("\n"))]
     Conflict { what: String, fields: Vec<FieldConflict> },
     #[error("nothing was changed: {} cannot be applied here:\n{}", path.display(), .missing.iter().map(|one| format!("  {one}")).collect::<Vec<_>>().join("\n"))]
     NotServed { path: PathBuf, missing: Vec<String> },
@@ -72,15 +72,15 @@ impl Error {
         Self::Config { path: path.to_owned(), problems: lines.collect() }
     }
 
-    /// Returns the hint.
+    /// Returns a hint about how to fix the error, if there is one.
     pub(in crate::cli) fn hint(&self) -> Option<&'static str> {
         match self {
-            Self::WouldBeLost { .. } => Some("--overwrite replaces them; --dir DIR names another directory"),
+            Self::WouldBeLost { .. } => Some("--overwrite replaces them; --dir DIR selects a different directory"),
             Self::Managed { .. } => Some(
                 "commit the output of `mainstay function apply --dry-run -o yaml`; or change it here with --force, \
                  after `mainstay pause`",
             ),
-            Self::Conflict { .. } => Some("--force makes these fields ours"),
+            Self::Conflict { .. } => Some("--force takes ownership of these fields"),
             Self::NotServed { .. } => Some(
                 "triggers need Knative Eventing, subscriptions Kyma's eventing, or either one Mainstay's component \
                  manifests/eventing; \

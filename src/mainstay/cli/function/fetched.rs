@@ -23,12 +23,12 @@ use mainstay_object::printable;
 pub(super) struct Fetched {
     pub(super) config: Config,
     pub(super) code: Code,
-    /// The fields that stay only in the cluster, some with a reason.
+    /// The fields that are not part of the workspace, some with a reason.
     pub(super) left_out: Vec<String>,
 }
 
-/// Converts a Function. `repository` is the GitRepository that it names, `referring` are the objects that may refer
-/// to it.
+/// Converts a Function. `repository` is the GitRepository that the Function references, and `referring` are the objects
+/// that may refer to the Function.
 pub(super) fn fetched(function: &Function, repository: Option<&GitRepositorySpec>, referring: &[Value]) -> Fetched {
     let spec = authored(function);
     let mut left_out = unsaid(&spec);
@@ -67,7 +67,7 @@ pub(super) fn fetched(function: &Function, repository: Option<&GitRepositorySpec
     Fetched { config, code, left_out }
 }
 
-/// Splits a Function's labels into those that its companions also have and those of its pods only.
+/// Splits a Function's labels into labels that the Function's companions also have, and labels of its pods only.
 fn labels(all: BTreeMap<String, String>, referring: &[&Value]) -> (BTreeMap<String, String>, BTreeMap<String, String>) {
     let is_everywhere = |name: &str, value: &str| {
         referring.iter().all(|object| object["metadata"]["labels"][name].as_str() == Some(value))
@@ -155,7 +155,7 @@ fn env(variables: &[EnvVar], left_out: &mut Vec<String>) -> Vec<Variable> {
     said
 }
 
-/// The sources of a value that a configuration can express, and no others.
+/// The sources of a value that a configuration can express. Other sources are an error.
 #[derive(serde::Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Strict {

@@ -24,8 +24,8 @@ pub(super) async fn repository(
     found.map(|found| understand::<GitRepository>(found).map(|repository| repository.spec)).transpose()
 }
 
-/// Returns the objects that refer to a Function in its namespace, each with its kind. `schema` selects among two
-/// versions.
+/// Returns the objects that refer to a Function in its namespace, each with its kind. `schema` selects the version if
+/// two are served.
 pub(super) async fn referring(
     cluster: &Cluster,
     namespace: &str,

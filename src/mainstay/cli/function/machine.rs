@@ -19,7 +19,7 @@ use mainstay_object::printable;
 /// Addresses of the debuggers of Node.js and Python.
 const INSPECTOR: &str = "127.0.0.1:9229";
 const DEBUGPY: &str = "127.0.0.1:5678";
-/// Environment variables of this machine that the Function sees, for finding programs.
+/// Environment variables of this machine that are passed on to the Function, so that it finds programs.
 const PASSED_ON: [&str; 4] = ["PATH", "HOME", "LANG", "TMPDIR"];
 
 /// A directory for the files of a running Function.
@@ -27,7 +27,7 @@ pub(super) struct Machine<'a> {
     room: &'a Path,
     port: u16,
     debug: bool,
-    /// The installed dependencies.
+    /// Content of the dependency file whose dependencies are installed.
     installed: Option<String>,
 }
 
@@ -36,7 +36,7 @@ impl<'a> Machine<'a> {
         Self { room, port, debug, installed: None }
     }
 
-    /// Returns the socket of the Function's server. Other users cannot enter its directory.
+    /// Returns the socket of the Function's server. Other users cannot access the socket's directory.
     pub(super) fn socket(&self) -> PathBuf {
         self.room.join("socket")
     }
@@ -70,7 +70,7 @@ impl<'a> Machine<'a> {
         if !project.missing.is_empty() {
             let all = project.missing.join(", ");
             output::note(&format!(
-                "! without a value here, which --env-file, --kubeconfig or --context gives: {}\n",
+                "! variables without a value, which --env-file, --kubeconfig or --context can set: {}\n",
                 printable(&all)
             ));
         }
@@ -152,7 +152,7 @@ impl<'a> Machine<'a> {
             }
             ended = group.wait() => {
                 if !ended.map_err(failed)?.success() {
-                    output::note("! the dependencies could not be installed; it starts again when a file is saved\n");
+                    output::note("! the dependencies could not be installed; it restarts when a file is saved\n");
                     return Ok(false);
                 }
             }

@@ -1,6 +1,6 @@
 //! Prints objects as manifests for a repository.
 //!
-//! Invariant: every YAML parser of any version reads the same texts, byte for byte: `on` is quoted.
+//! Invariant: YAML parsers of every version read the same strings, byte for byte. For example, `on` is quoted.
 
 use serde_json::Value;
 
@@ -22,13 +22,13 @@ pub(super) enum Format {
     None,
 }
 
-/// Returns the text of an object, if the format prints objects.
+/// Returns an object as text, if the format prints objects.
 pub(super) fn text(object: &Value, format: Format) -> Result<Option<String>, Error> {
     match format {
         Format::Text | Format::None => Ok(None),
         Format::Json => output::json(object).map(Some),
         Format::Yaml => {
-            // No line follows: it would add a line end to a block that keeps its line ends.
+            // No empty line follows, because it would add a line end to a block scalar that keeps its line ends.
             let mut text = "---\n".to_owned();
             write(object, 0, &mut text);
             Ok(Some(text))
@@ -43,7 +43,7 @@ fn write(value: &Value, indent: usize, text: &mut String) {
             for (name, value) in fields {
                 text.push_str(&format!("{:indent$}{}:", "", scalar(name)));
                 let is_list = value.as_array().is_some_and(|items| !items.is_empty());
-                // The items of a list are not indented below its name.
+                // The items of a list are not indented below the name of the list.
                 after(value, indent + if is_list { 0 } else { 2 }, text);
             }
         }
@@ -89,7 +89,7 @@ fn after(value: &Value, indent: usize, text: &mut String) {
     }
 }
 
-/// Returns the header for writing a text as a literal block; `None` if that would change the text.
+/// Returns the header for writing a string as a literal block; `None` if that would change the string.
 fn block(text: &str) -> Option<&'static str> {
     let is_plain = text.trim_end_matches('\n').contains('\n') || text.ends_with('\n');
     let is_safe = !text.contains(|c: char| is_unprintable(c) && c != '\n' && c != '\t');
@@ -133,7 +133,7 @@ mod tests {
                 let text = text(&object, format).unwrap().unwrap();
                 prop_assert_eq!(&serde_yaml::from_str::<Value>(&text).unwrap(), &object, "{}", text);
                 if let Some(text) = text.strip_prefix("---\n") {
-                    // Reads it as kubectl does.
+                    // Reads the document as kubectl does.
                     let read = mainstay_manifest::read_value(text, &mainstay_manifest::Limits::new(|| std::time::Duration::ZERO));
                     prop_assert_eq!(read.map(Value::Object), Ok(object.clone()), "{}", text);
                 }

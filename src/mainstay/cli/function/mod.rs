@@ -1,7 +1,8 @@
 //! `mainstay function`: converts a directory to a Function and back.
 //!
-//! `config.yaml` and the files beside it are a workspace ([`workspace`]). [`shape`] is the table of the file's
-//! fields, [`config`] its content. [`objects`] and [`companions`] create the objects, and [`fetched`] converts back.
+//! `config.yaml` and the files beside it are a workspace ([`workspace`]). [`shape`] is the table of the file's fields,
+//! and [`config`] represents its content. [`objects`] and [`companions`] create the objects, and [`fetched`] converts
+//! back.
 
 mod apply;
 mod check;

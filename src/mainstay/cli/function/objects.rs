@@ -1,7 +1,7 @@
 //! Creates the objects to apply from a configuration and its code.
 //!
-//! Invariant: they depend only on these inputs, not on the cluster or the machine. So the printed and committed
-//! objects are the applied ones.
+//! Invariant: the objects depend only on these inputs, not on the cluster or the machine. So the objects that are
+//! printed and committed equal the objects that are applied.
 
 use kube::Resource as _;
 use serde_json::{Map, Value, json};
@@ -28,7 +28,7 @@ pub(super) struct Code {
 /// Returns the objects in the order of applying: the GitRepository, the Function, and the objects that refer to it.
 ///
 /// # Errors
-/// The problems, in the agent's words.
+/// Fails with the problems, in the agent's words.
 pub(super) fn objects(config: &Config, code: &Code) -> Result<Vec<Value>, String> {
     let mut objects = Vec::new();
     let mut wrong = Vec::new();
@@ -43,7 +43,7 @@ pub(super) fn objects(config: &Config, code: &Code) -> Result<Vec<Value>, String
     let function = function(config, code);
     match serde_json::from_value::<Function>(function.clone()) {
         Ok(function) => {
-            // The cluster applies its operator's settings.
+            // Any pod key is allowed, because the cluster applies the settings of its operator.
             let settings = Settings { pod_keys: PodKeys::any(), ..Settings::default() };
             if let Err(violations) = resolve(&function, &settings, &Credentials::default()) {
                 wrong.push(text(&violations));
@@ -57,7 +57,7 @@ pub(super) fn objects(config: &Config, code: &Code) -> Result<Vec<Value>, String
         let (kind, name) = (text_at(companion, "/kind"), text_at(companion, "/metadata/name"));
         if let Some(words) = syntax::subdomain(name) {
             let name = syntax::shown(name);
-            wrong.push(format!("the {kind} would be named \"{name}\": {words}; give it another `name`"));
+            wrong.push(format!("the {kind} would be named \"{name}\": {words}; give it a different `name`"));
         }
         let is_same = |other: &Value| text_at(other, "/kind") == kind && text_at(other, "/metadata/name") == name;
         if companions[..at].iter().any(is_same) {

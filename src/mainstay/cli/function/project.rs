@@ -20,19 +20,19 @@ pub(super) struct Project {
     pub(super) config: Config,
     pub(super) runtime: &'static Runtime,
     pub(super) handler: PathBuf,
-    /// Text of the dependency file.
+    /// Content of the dependency file.
     pub(super) dependencies: String,
     /// The variables of the environment file, by name.
     pub(super) given: BTreeMap<String, String>,
     pub(super) variables: Vec<(String, String)>,
     /// Variables without a value, with the value's location in the cluster.
     pub(super) missing: Vec<String>,
-    /// The directories to watch.
+    /// The directories to watch for saved files.
     pub(super) directories: Vec<PathBuf>,
 }
 
 impl Project {
-    /// Reads a configuration, its files in `source` or at their named place, and the variables of a file.
+    /// Reads a configuration, its files in `source` or in the configured directory, and the variables of a file.
     pub(super) fn read(filename: &Path, source: Option<&Path>, env_file: Option<&Path>) -> Result<Self, Error> {
         let text = read_text(filename)?;
         // A configuration without a namespace can run, too.
@@ -47,7 +47,7 @@ impl Project {
         };
         let defaults = || [runtime.handler_file().to_owned(), runtime.dependency_file().to_owned()];
         let [handler, dependencies] = config.files().unwrap_or_else(defaults);
-        // This reports a problem of the file before an interpreter does.
+        // The check reports a problem of the file before an interpreter does.
         source.read_code(&handler).map_err(|error| match (error, &config.source) {
             (Error::Read { path, cause }, Source::Git(_)) if cause.kind() == ErrorKind::NotFound => {
                 Error::CodeInGit { path }
@@ -97,7 +97,7 @@ mod tests {
         fs::write(clone.path().join("handler.js"), "module.exports = { main: () => 1 };").unwrap();
         fs::write(clone.path().join("package.json"), "{}").unwrap();
         assert_eq!(read(Some(clone.path())).ok().map(|project| project.runtime.name), Some("nodejs22"));
-        // An inline Function has no clone.
+        // The files of an inline Function are not in a clone, so they are missing here.
         fs::write(&file, "name: quote\nnamespace: team\nruntime: nodejs22\nsource:\n    sourceType: inline\n").unwrap();
         assert!(matches!(read(None), Err(Error::Read { .. })));
     }

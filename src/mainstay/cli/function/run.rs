@@ -1,6 +1,7 @@
 //! `mainstay function run`: runs the Function with this machine's Node.js or Python and the server of the pods.
 //!
-//! Invariant: when the command ends, all processes that it has started end, within the limits of `process`.
+//! Invariant: when the command ends, all processes that the command has started end, within the limits of the module
+//! `process`.
 
 use std::{net::Ipv4Addr, path::PathBuf, sync::Arc, time::Duration};
 
@@ -33,8 +34,8 @@ pub(super) struct Arguments {
     /// Let a debugger attach at 127.0.0.1:9229 (the inspector of Node.js) or 127.0.0.1:5678 (debugpy, which is fetched)
     #[arg(long)]
     debug: bool,
-    /// File with one NAME=VALUE per line: values of variables, including those from ConfigMaps and Secrets. They
-    /// override the values of config.yaml and of the cluster
+    /// File with one NAME=VALUE per line: overrides variables of config.yaml and of the cluster, including those that
+    /// refer to ConfigMaps and Secrets
     #[arg(long, value_name = "FILE")]
     env_file: Option<PathBuf>,
     #[command(flatten)]
@@ -51,15 +52,15 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, crate::cli::Error
         Listener::bind((Ipv4Addr::LOCALHOST, arguments.port).into(), Reach::SameUser).map_err(Error::Port)?;
     let port = listener.local_addr().map_err(Error::Port)?.port();
     let mut machine = Machine::new(room.path(), port, arguments.debug);
-    // It holds the port until the command ends, also while the Function restarts.
+    // The front listens on the port until the command ends, even while the Function restarts.
     let _front = Front::waiting(listener, machine.socket());
     if arguments.debug {
         output::note(
-            "! other users of this machine reach the debugger, and run code as you by it, until this command ends\n",
+            "! until this command ends, other users of this machine can reach the debugger and run code as you\n",
         );
     }
     machine.server(first.runtime).await?;
-    // Changes while the Function restarts are one change.
+    // Changes while the Function restarts count as one change.
     let changed = Arc::<Notify>::default();
     let _watcher = watch(&first.directories, arguments.env_file.as_ref(), Arc::clone(&changed))?;
     let mut project = Some(first);
@@ -73,7 +74,7 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, crate::cli::Error
                 () = stop.cancelled() => break false,
                 () = changed.notified() => break true,
                 ended = ended(&mut group) => {
-                    output::note(&format!("! the Function has ended ({ended}); it starts again when a file is saved\n"));
+                    output::note(&format!("! the Function has ended ({ended}); it restarts when a file is saved\n"));
                     group = None;
                 }
             }
@@ -87,7 +88,7 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, crate::cli::Error
         while tokio::time::timeout(QUIET, changed.notified()).await.is_ok() {}
         match read(arguments, cluster.as_ref()).await {
             Ok(next) => {
-                output::print("- Saved; it starts again\n")?;
+                output::print("- Saved; it restarts\n")?;
                 project = Some(next);
             }
             Err(error) => output::note(&format!("! {}\n", chain(&error))),
@@ -95,7 +96,7 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, crate::cli::Error
     }
 }
 
-/// Reads the current project, with values from the cluster.
+/// Reads the project from its current files, with values from the cluster.
 async fn read(arguments: &Arguments, cluster: Option<&Cluster>) -> Result<Project, crate::cli::Error> {
     let project = Project::read(&arguments.filename, arguments.source_dir.as_deref(), arguments.env_file.as_deref())?;
     let Some(cluster) = cluster else { return Ok(project) };
@@ -103,7 +104,7 @@ async fn read(arguments: &Arguments, cluster: Option<&Cluster>) -> Result<Projec
     Ok(project.with(&found))
 }
 
-/// Waits for the end of the Function, and returns its status; waits forever without one.
+/// Waits for the end of the Function, and returns its status; waits forever if no Function runs.
 async fn ended(group: &mut Option<Group>) -> String {
     match group {
         None => std::future::pending().await,
@@ -114,7 +115,7 @@ async fn ended(group: &mut Option<Group>) -> String {
     }
 }
 
-/// Notifies whenever a file in these directories may have been saved, until it is dropped.
+/// Notifies whenever a file in these directories may have been saved, until the returned watcher is dropped.
 fn watch(
     directories: &[PathBuf],
     env_file: Option<&PathBuf>,

@@ -1,5 +1,5 @@
-//! The fields of `config.yaml`: one table for reading it, with the place of each mistake, and for writing it in
-//! order.
+//! The fields of `config.yaml`: one table for reading the file, with the position of each mistake, and for writing it
+//! in order.
 //!
 //! Invariant: a written file reads back as the same value.
 
@@ -14,7 +14,7 @@ use mainstay_object::printable;
 pub(super) enum Shape {
     /// A scalar.
     Text,
-    /// A whole number.
+    /// An integer.
     Number,
     /// A list of scalars.
     Texts,
@@ -26,10 +26,10 @@ pub(super) enum Shape {
     List(&'static [Row]),
 }
 
-/// A field.
+/// A field of a map.
 pub(super) struct Row {
     name: &'static str,
-    /// Another accepted name of the field.
+    /// An alternative name of the field.
     also: Option<&'static str>,
     shape: Shape,
 }
@@ -153,7 +153,7 @@ pub(super) const CONFIG: &[Row] = &[
     text("schemaVersion"),
 ];
 
-/// The result of reading: the place of each part by path, and problems.
+/// The result of reading a document: the position of each part by its path, and the problems.
 #[derive(Default)]
 pub(super) struct Reading {
     pub(super) marks: BTreeMap<String, Mark>,
@@ -167,7 +167,7 @@ impl Reading {
         Value::Object(self.object(node, rows, "").unwrap_or_default())
     }
 
-    /// Returns the place of a path, or of its nearest parent.
+    /// Returns the position of a path, or of its nearest parent.
     pub(super) fn mark(&self, path: &str) -> Mark {
         let mut path = path;
         loop {
@@ -190,7 +190,7 @@ impl Reading {
             (Shape::Number, Content::Text(text)) => {
                 let number = text.parse::<u32>().ok();
                 if number.is_none() {
-                    self.problems.push(Problem::new(node.mark, format!("{path} is a whole number")));
+                    self.problems.push(Problem::new(node.mark, format!("{path} must be an integer")));
                 }
                 number.map(Value::from)
             }
@@ -206,12 +206,12 @@ impl Reading {
             (Shape::List(rows), Content::List(items)) => Some(self.items(items, &Shape::Object(rows), path)),
             (shape, _) => {
                 let expected = match shape {
-                    Shape::Text => "a text",
-                    Shape::Number => "a whole number",
+                    Shape::Text => "a string",
+                    Shape::Number => "an integer",
                     Shape::Texts | Shape::List(_) => "a list",
                     Shape::Pairs | Shape::Object(_) => "a map",
                 };
-                self.problems.push(Problem::new(node.mark, format!("{path} is {expected}")));
+                self.problems.push(Problem::new(node.mark, format!("{path} must be {expected}")));
                 None
             }
         }
@@ -333,7 +333,7 @@ fn value_text(value: &Value) -> String {
     }
 }
 
-/// Writes a scalar that every YAML parser reads as this text.
+/// Writes a scalar that every YAML parser reads as this string.
 pub(super) fn scalar(text: &str) -> String {
     let is_word = |c: char| c.is_ascii_alphanumeric() || "/._-@:+=,".contains(c);
     let starts = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '/' || c == '_');
@@ -404,11 +404,11 @@ mod tests {
     fn a_field_of_another_shape_is_refused_with_its_position() {
         assert_eq!(
             problems("name: [a]\nenv: x\nlabels: [a]\n"),
-            ["1:7: name is a text", "2:6: env is a list", "3:9: labels is a map"]
+            ["1:7: name must be a string", "2:6: env must be a list", "3:9: labels must be a map"]
         );
         assert_eq!(
             problems("apiRules:\n- service: {port: http}\n"),
-            ["2:19: apiRules[0].service.port is a whole number"]
+            ["2:19: apiRules[0].service.port must be an integer"]
         );
         assert_eq!(problems("apiRules:\n-\n"), ["2:2: apiRules[0] is empty"]);
         assert_eq!(problems("- a\n"), ["1:1: this is not a map of fields"]);
@@ -449,7 +449,7 @@ mod tests {
             let mut reading = Reading::default();
             prop_assert_eq!(&reading.read(&parse(&text).unwrap(), CONFIG), &config, "{}", text);
             prop_assert_eq!(reading.problems.len(), 0);
-            // Another parser reads the same value.
+            // A different parser reads the same value.
             prop_assert_eq!(serde_yaml::from_str::<Value>(&text).unwrap(), config, "{}", text);
         }
     }

@@ -68,7 +68,7 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, crate::cli::Error
     workspace.write(&files, may_replace)?;
     if !fetched.left_out.is_empty() {
         let all = fetched.left_out.join(", ");
-        output::note(&format!("! config.yaml does not say, and `apply` leaves as it is: {all}\n"));
+        output::note(&format!("! config.yaml does not contain, and `apply` does not change: {all}\n"));
     }
     output::print(&format!("- Function synchronised in {}\n", printable(&workspace.root().to_string_lossy())))?;
     Ok(Exit::Fine)
@@ -87,14 +87,14 @@ impl Present {
         (config.name == name && config.namespace == namespace).then_some(Self { workspace, config })
     }
 
-    /// Returns the directory of its source files, below its own.
+    /// Returns the directory of the source files, relative to the workspace.
     fn source_directory(&self) -> Result<PathBuf, Error> {
         let source = self.workspace.source(self.config.source.path())?;
         Ok(source.root().strip_prefix(self.workspace.root()).unwrap_or(Path::new("")).to_owned())
     }
 }
 
-/// Returns the files of a Function. Files of an existing workspace keep their places.
+/// Returns the files of a Function. Files of an existing workspace keep their paths.
 fn files(fetched: &Fetched, present: Option<&Present>) -> Result<Vec<(String, String)>, Error> {
     let mut config = fetched.config.clone();
     let mut directory = PathBuf::new();
@@ -119,7 +119,7 @@ fn files(fetched: &Fetched, present: Option<&Present>) -> Result<Vec<(String, St
     Ok(files)
 }
 
-/// Returns whether two configurations create the same objects, in any order.
+/// Returns whether two configurations create the same objects, regardless of their order.
 fn says_the_same(one: &Config, other: &Config, code: &Code) -> bool {
     let sorted = |config: &Config| {
         objects(config, code).map(|mut objects| {

@@ -1,8 +1,7 @@
 //! Reads values of variables from ConfigMaps and Secrets of a cluster.
 //!
-//! Invariant: only a cluster that the command line names is used, and only objects that the configuration names are
-//! read.
-//! Invariant: no value is written or shown.
+//! Invariant: only a cluster that the command line specifies is used, and only objects that the configuration
+//! references are read. Invariant: no value is written or shown.
 
 use std::collections::BTreeMap;
 
@@ -16,16 +15,16 @@ use super::{
 use crate::cli::{Error, connection::ClusterArguments};
 use mainstay_cluster::Cluster;
 
-/// Returns the cluster if a flag names one. It sends no request yet.
+/// Returns the cluster if a flag specifies one. This sends no request yet.
 pub(super) async fn source(cluster: &ClusterArguments) -> Result<Option<Cluster>, Error> {
     if cluster.origin().names_cluster() { cluster.connect().await.map(Some) } else { Ok(None) }
 }
 
-/// Reads the values that a project lacks from a cluster.
+/// Reads from a cluster the values that a project lacks.
 pub(super) async fn fetch(cluster: &Cluster, project: &Project) -> Result<Found, Error> {
     let mut all = Found::new();
     for (kind, name) in holders(&project.config, &project.given) {
-        // Every cluster has both kinds.
+        // The kind is never missing, because every cluster has ConfigMaps and Secrets.
         let Some(served) = cluster.kind("v1", kind).await? else { continue };
         let object = cluster.get(&served, Some(&project.config.namespace), &name).await?;
         all.insert((kind, name), object.map(|object| entries(kind, &object)).unwrap_or_default());

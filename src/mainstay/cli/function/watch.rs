@@ -11,7 +11,7 @@ use mainstay_cluster::{Cluster, Kind, Selection};
 use mainstay_object::failure::chain;
 use mainstay_object::printable;
 
-/// Prints changed conditions until the Function runs its generation, has failed, or the time is over.
+/// Prints changed conditions until the Function runs with the applied generation, has failed, or the timeout is over.
 pub(super) async fn until_running(
     cluster: &Cluster,
     kind: &Arc<Kind>,
@@ -35,7 +35,7 @@ pub(super) async fn until_running(
         let change = tokio::select! {
             () = stop.cancelled() => return Ok(Exit::Differs),
             () = &mut over => {
-                output::note(&format!("! Function - {name} does not run yet; the time is over\n"));
+                output::note(&format!("! Function - {name} is not running yet; timed out\n"));
                 return Ok(Exit::Differs);
             }
             change = reflector.next() => change,
@@ -79,23 +79,23 @@ fn lines(function: &Value) -> Vec<String> {
     conditions(function).map(line).collect()
 }
 
-/// The progress of a Function.
+/// The progress of a Function towards the applied generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
-    /// It may start to run.
+    /// The Function may start to run.
     Waiting,
-    /// It runs its generation.
+    /// The Function runs with the applied generation.
     Running,
-    /// It cannot run without a change by the user.
+    /// The Function cannot run without a change by the user.
     Failed,
 }
 
-/// Returns the progress by the conditions of a generation. Conditions of older generations are ignored.
+/// Returns the progress, from the conditions of a generation. Conditions of older generations are ignored.
 fn progress(function: &Value, generation: i64) -> Progress {
     let is_newer = |condition: &&Value| condition["observedGeneration"].as_i64().is_some_and(|seen| seen >= generation);
     let current: Vec<_> = conditions(function).filter(is_newer).collect();
     let all_true = current.iter().all(|condition| condition["status"] == "True");
-    // Git reads are retried, and the GitRepository may just have been applied.
+    // Failed reads from Git are not final: they are retried, and the GitRepository may just have been applied.
     let is_final = |condition: &&Value| {
         condition["status"] == "False" && condition["reason"] != Reason::SourceUpdateFailed.as_str()
     };

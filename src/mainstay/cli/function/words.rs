@@ -1,14 +1,14 @@
 //! Accepts the word order of Kyma's CLI: `init function`, `apply function`, `sync function NAME`, `run function`.
 //!
-//! Invariant: `mainstay sync NAME` syncs the GitSync of that name, even if it is named `function`. Only `sync
-//! function NAME`, with two words, is about a Function.
+//! Invariant: `mainstay sync NAME` syncs the GitSync of that name, even if it is named `function`. Only `sync function
+//! NAME`, with a name, refers to a Function.
 
 use std::ffi::OsString;
 
 /// The verbs that may precede `function`.
 const VERBS: [&str; 4] = ["init", "apply", "sync", "run"];
 
-/// Returns the command in Mainstay's word order, if it may have the other one.
+/// Returns the command in Mainstay's word order, if it may be in Kyma's word order.
 pub(in crate::cli) fn in_order(arguments: &[OsString]) -> Option<Vec<OsString>> {
     let [program, verb, object, rest @ ..] = arguments else { return None };
     let is_known = VERBS.iter().any(|known| verb == known) && object == "function";

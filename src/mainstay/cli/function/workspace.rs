@@ -1,8 +1,7 @@
 //! The directory of a Function: reads and writes its files.
 //!
-//! Invariant: no file outside of the directory is read or written, whatever `config.yaml` contains: neither by `..`,
-//! nor by an absolute path, nor by a symbolic link.
-//! Invariant: either nothing is written, or no file is half written.
+//! Invariant: no file outside of the directory is read or written, whatever `config.yaml` contains: `..`, absolute
+//! paths and symbolic links have no such effect. Invariant: a file is written completely or not at all.
 
 use std::{
     fs,
@@ -13,45 +12,45 @@ use std::{
 
 use super::error::Error;
 
-/// Name of the configuration in its directory.
+/// Name of the configuration file in its directory.
 pub(super) const CONFIG: &str = "config.yaml";
-/// The problem of a handler without code.
+/// The message for a handler without code.
 pub(super) const EMPTY: &str = "it is empty; the code of the Function is missing";
 /// Maximum size of a file, in bytes. A Function may have 1 MiB.
 const MAX_BYTES: u64 = 4 * 1024 * 1024;
 
-/// An existing directory.
+/// The existing directory of a Function.
 pub(super) struct Workspace {
-    /// The path without symbolic links.
+    /// The path of the directory, without symbolic links.
     root: PathBuf,
 }
 
 impl Workspace {
-    /// Returns the directory of this configuration file.
+    /// Returns the workspace of this configuration file.
     pub(super) fn of_file(file: &Path) -> Result<Self, Error> {
         let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         Self::at(directory)
     }
 
-    /// Returns this directory.
+    /// Returns the workspace in this directory.
     pub(super) fn at(directory: &Path) -> Result<Self, Error> {
         let root = fs::canonicalize(directory).map_err(|cause| Error::Read { path: directory.to_owned(), cause })?;
         Ok(Self { root })
     }
 
-    /// Returns this directory, and creates it for its owner if necessary.
+    /// Returns the workspace in this directory. Creates the directory if necessary, with access only for its owner.
     pub(super) fn create(directory: &Path) -> Result<Self, Error> {
         let created = fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
         created.map_err(|cause| Error::Write { path: directory.to_owned(), cause })?;
         Self::at(directory)
     }
 
-    /// Returns its path.
+    /// Returns the path of the directory.
     pub(super) fn root(&self) -> &Path {
         &self.root
     }
 
-    /// Returns the directory that `sourcePath` names: relative to this one or, as in files of older tools, to the
+    /// Returns the directory that `sourcePath` names: relative to this directory or, as in files of older tools, to the
     /// working directory.
     pub(super) fn source(&self, path: Option<&str>) -> Result<Self, Error> {
         let Some(path) = path.filter(|path| !path.is_empty()) else { return Ok(Self { root: self.root.clone() }) };
@@ -59,11 +58,11 @@ impl Workspace {
             [self.root.join(path), PathBuf::from(path)].into_iter().find_map(|path| fs::canonicalize(path).ok());
         let refused = |why| Error::NotRead { path: path.into(), why };
         let found =
-            found.ok_or(refused("sourcePath is no directory; without it, the directory of config.yaml is meant"))?;
+            found.ok_or(refused("sourcePath is not a directory; without it, the directory of config.yaml is used"))?;
         if !found.starts_with(&self.root) {
             return Err(refused("sourcePath is outside of the directory of config.yaml; put the files beside it"));
         }
-        if found.is_dir() { Ok(Self { root: found }) } else { Err(refused("sourcePath is no directory")) }
+        if found.is_dir() { Ok(Self { root: found }) } else { Err(refused("sourcePath is not a directory")) }
     }
 
     /// Reads the text of a file.
@@ -71,7 +70,7 @@ impl Workspace {
         let path = self.inside(name).map_err(|why| Error::NotRead { path: name.into(), why })?;
         let real = fs::canonicalize(&path).map_err(|cause| Error::Read { path: path.clone(), cause })?;
         if !real.starts_with(&self.root) {
-            return Err(Error::NotRead { path, why: "it is a symbolic link that leads out of the directory" });
+            return Err(Error::NotRead { path, why: "it is a symbolic link that points outside the directory" });
         }
         read_text(&real)
     }
@@ -85,20 +84,20 @@ impl Workspace {
         Ok(text)
     }
 
-    /// Reads the bytes of an existing file, if it is a regular one.
+    /// Reads the bytes of an existing file, which must be a regular file.
     fn present(&self, name: &str) -> Result<Option<Vec<u8>>, Error> {
         let refused = |why| Error::NotWritten { path: self.root.join(name), why };
         let path = self.inside(name).map_err(refused)?;
         let parent = path.parent().unwrap_or(&self.root);
         match fs::canonicalize(parent) {
             Ok(real) if real.starts_with(&self.root) => {}
-            Ok(_) => return Err(refused("a symbolic link leads out of the directory")),
+            Ok(_) => return Err(refused("a symbolic link points outside the directory")),
             Err(cause) => return Err(Error::Write { path: parent.to_owned(), cause }),
         }
         match fs::symlink_metadata(&path) {
             Ok(found) if found.is_file() => fs::read(&path).map(Some).map_err(|cause| Error::Read { path, cause }),
             Ok(found) if found.is_symlink() => Err(refused("it is a symbolic link, which is not followed")),
-            Ok(_) => Err(refused("it is no file")),
+            Ok(_) => Err(refused("it is not a file")),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(cause) => Err(Error::Read { path, cause }),
         }
@@ -126,7 +125,7 @@ impl Workspace {
         Ok(())
     }
 
-    /// Returns the path of a file with this name, in this directory or below.
+    /// Returns the path of the file with this name, in the directory or below it.
     fn inside(&self, name: &str) -> Result<PathBuf, &'static str> {
         let mut parts = Path::new(name).components();
         if name.is_empty() || name.contains('\0') {
@@ -145,17 +144,17 @@ pub(super) fn read_text(path: &Path) -> Result<String, Error> {
     let refused = |why| Error::NotRead { path: path.to_owned(), why };
     // Opening a pipe would wait for its writer.
     if !fs::metadata(path).map_err(failed)?.is_file() {
-        return Err(refused("it is no file"));
+        return Err(refused("it is not a file"));
     }
     let mut bytes = Vec::new();
     fs::File::open(path).and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut bytes)).map_err(failed)?;
     if bytes.len() as u64 > MAX_BYTES {
         return Err(refused("it is larger than 4 MiB"));
     }
-    String::from_utf8(bytes).map_err(|_| refused("it is not a text in UTF-8"))
+    String::from_utf8(bytes).map_err(|_| refused("it is not UTF-8"))
 }
 
-/// Replaces a file as a whole. A link is replaced, not followed.
+/// Replaces a file as a whole. If the path is a link, the link is replaced, not followed.
 fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let beside = path.with_file_name(format!(".{name}.{}", fastrand::u32(..)));
@@ -164,7 +163,7 @@ fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
         fs::rename(&beside, path)
     });
     if written.is_err() {
-        // It may not exist.
+        // The file may not exist.
         let _ = fs::remove_file(&beside);
     }
     written
@@ -176,7 +175,7 @@ mod tests {
 
     use super::*;
 
-    /// Creates a workspace beside a secret.
+    /// Creates a workspace beside a file with a secret.
     fn room() -> (tempfile::TempDir, Workspace) {
         let room = tempfile::tempdir().unwrap();
         fs::write(room.path().join("secret"), "hunter2").unwrap();
@@ -241,7 +240,7 @@ mod tests {
     fn a_file_that_is_no_text_is_refused() {
         let (_room, workspace) = room();
         fs::write(workspace.root().join("binary"), [0xff, 0xfe]).unwrap();
-        assert!(matches!(workspace.read("binary"), Err(Error::NotRead { why: "it is not a text in UTF-8", .. })));
+        assert!(matches!(workspace.read("binary"), Err(Error::NotRead { why: "it is not UTF-8", .. })));
         assert!(matches!(workspace.read("."), Err(Error::NotRead { .. })));
     }
 

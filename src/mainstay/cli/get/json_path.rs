@@ -1,6 +1,6 @@
 //! Templates of `--output jsonpath=…`, in kubectl's form: text, and expressions in braces.
 //!
-//! Paths are translated to those of RFC 9535, which a library evaluates.
+//! Paths are translated to paths of RFC 9535, which a library evaluates.
 //!
 //! Not here: Go templates and `custom-columns`.
 
@@ -58,7 +58,7 @@ impl Template {
         if open.is_empty() { Ok(Self(parts)) } else { Err("a `{range …}` has no `{end}`".to_owned()) }
     }
 
-    /// Returns the text for a document. A path without a value has no text.
+    /// Returns the text for a document. A path without a value results in an empty string.
     pub(super) fn render(&self, document: &Value) -> String {
         let mut text = String::new();
         render(&self.0, document, document, &mut text);
@@ -113,7 +113,7 @@ impl Path {
 }
 
 /// Translates the part of a path after its root. Every name is put in brackets, because shorthand names of the RFC
-/// have no hyphen. Returns `None` if a bracket is not closed.
+/// cannot contain a hyphen. Returns `None` if a bracket is not closed.
 fn segments(path: &str) -> Option<String> {
     let (mut segments, mut rest) = (String::new(), path);
     while !rest.is_empty() {
@@ -140,7 +140,7 @@ fn segments(path: &str) -> Option<String> {
     Some(segments)
 }
 
-/// Returns the name at the beginning of a path, without escapes, and the rest.
+/// Returns the name at the beginning of a path, without escapes, and the rest of the path.
 fn name(path: &str) -> (String, &str) {
     let (mut name, mut is_escaped) = (String::new(), false);
     for (at, c) in path.char_indices() {
@@ -232,7 +232,7 @@ fn end_of_quotes(text: &str, quote: char) -> Option<usize> {
 
 /// Returns the text of a quoted literal.
 fn unquoted(literal: &str) -> Result<String, String> {
-    let refused = || format!("{literal} is not a text in quotes");
+    let refused = || format!("{literal} is not a quoted string");
     let quote = literal.chars().next().ok_or_else(refused)?;
     let inner = literal.strip_prefix(quote).and_then(|rest| rest.strip_suffix(quote)).ok_or_else(refused)?;
     let inner = if quote == '\'' { inner.replace("\\'", "'").replace('"', "\\\"") } else { inner.to_owned() };

@@ -1,4 +1,4 @@
-//! A kind with the requested objects: its table, and the objects.
+//! A query for the objects of one kind: as a table, or as whole objects.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ pub(super) enum Format {
     Name,
 }
 
-/// The form of objects: the named one, or a List.
+/// The form of objects: the object with the requested name, or a List.
 #[derive(Clone, Debug)]
 pub(super) enum Form {
     Json,
@@ -58,14 +58,14 @@ pub(super) fn output(text: &str) -> Result<Output, String> {
     })
 }
 
-/// A kind, and the objects of it to print.
+/// A kind, and the selection of its objects to print.
 pub(super) struct Query<'a> {
     pub(super) cluster: &'a Cluster,
     pub(super) kind: Arc<Kind>,
-    /// `None` for all namespaces.
+    /// The namespace; `None` for all namespaces.
     pub(super) namespace: Option<String>,
     pub(super) names: &'a [String],
-    /// Label selector as written by the user.
+    /// Label selector, as the user wrote it.
     pub(super) labels: Option<&'a str>,
 }
 
@@ -74,7 +74,7 @@ pub(super) struct Query<'a> {
 pub(super) struct Layout {
     pub(super) format: Format,
     pub(super) places: Places,
-    /// Whether titles are printed.
+    /// Whether the titles of columns are printed.
     pub(super) titles: bool,
     pub(super) width: Option<usize>,
 }
@@ -82,7 +82,7 @@ pub(super) struct Layout {
 /// The namespaces to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Places {
-    /// One.
+    /// One namespace.
     One,
     /// All namespaces, with a column for them.
     All,
@@ -116,7 +116,7 @@ impl Query<'_> {
         format!("{} {}/{name}", self.kind.kind, self.namespace.as_deref().unwrap_or_default())
     }
 
-    /// Reads the table of the objects. Also returns one that does not exist, if any.
+    /// Reads the table of the objects. Also returns the message for an object that does not exist, if there is one.
     pub(super) async fn print(&self) -> Result<(Printed, Option<String>), Error> {
         if self.names.is_empty() {
             return Ok((self.cluster.print(&self.kind, &self.selection()).await?, None));
@@ -134,7 +134,8 @@ impl Query<'_> {
         Ok((all, missing))
     }
 
-    /// Reads the objects without `managedFields`, like kubectl. Also returns one that does not exist, if any.
+    /// Reads the objects without `managedFields`, like kubectl. Also returns the message for an object that does not
+    /// exist, if there is one.
     pub(super) async fn read(&self) -> Result<(Vec<Value>, Option<String>), Error> {
         let (mut all, mut missing) = (Vec::new(), None);
         if self.names.is_empty() {
@@ -184,7 +185,7 @@ fn text(printed: &Printed, prefix: Option<&str>, layout: Layout) -> String {
     if titles { text } else { text.split_once('\n').map_or_else(String::new, |(_, rows)| rows.to_owned()) }
 }
 
-/// Shortens ids. An id with its own column is not repeated in another one.
+/// Shortens ids. An id with its own column is not repeated in another column.
 fn shorten(cells: &mut [String]) {
     let own: Vec<String> = cells.iter().filter(|cell| ids::is_id(cell) || ids::is_short(cell)).cloned().collect();
     for cell in cells {

@@ -3,11 +3,11 @@
 /// A kind of resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::cli) struct Resource {
-    /// Its API group.
+    /// The API group of the kind.
     pub(in crate::cli) group: &'static str,
-    /// Its kind.
+    /// The name of the kind.
     pub(in crate::cli) kind: &'static str,
-    /// Its plural, singular and short names; the plural is first.
+    /// The plural, singular and short names of the kind; the plural is first.
     names: &'static [&'static str],
 }
 
@@ -67,24 +67,24 @@ const ELSEWHERE: [(&[&str], Resource); 2] = [
     (&["source", "sources", "repo", "repos", "repositories"], GIT_REPOSITORIES),
 ];
 
-/// Returns the counterpart of another tool's kind, such as `ks`, with or without its group.
+/// Returns the counterpart of a kind of another tool, such as `ks`, with or without its group.
 pub(in crate::cli) fn counterpart(word: &str) -> Option<Resource> {
     let name = word.to_lowercase();
     let name = name.split('.').next().unwrap_or_default();
     ELSEWHERE.iter().find(|(names, _)| names.contains(&name)).map(|(_, ours)| *ours)
 }
 
-/// Returns the hint for another tool's kind: the command for its counterpart.
+/// Returns the hint for a kind of another tool: the command for its counterpart.
 pub(in crate::cli) fn counterpart_hint(what: &str) -> Option<String> {
     let (kind, name) = what.split_once('/').unwrap_or((what, "NAME"));
     let ours = counterpart(kind)?.kind;
     Some(format!("the counterpart of {kind} is a {ours}: {}/{name}", ours.to_lowercase()))
 }
 
-/// Returns why a word is not a kind, with the intended one if known.
+/// Returns why a word is not a kind, with the intended kind if it is known.
 fn unknown(word: &str) -> String {
     if let Some(ours) = counterpart(word) {
-        return format!("{word:?} is no kind of Mainstay; its counterpart: mainstay get {}", ours.names[0]);
+        return format!("{word:?} is not a kind of Mainstay; its counterpart: mainstay get {}", ours.names[0]);
     }
     let known = ALL.map(|resource| resource.names[0]).join(", ");
     format!("{word:?} is none of {known}, all; `kubectl get` prints other kinds")
@@ -94,9 +94,9 @@ fn unknown(word: &str) -> String {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::cli) struct Asked {
     pub(in crate::cli) resources: Vec<Resource>,
-    /// The name after a slash.
+    /// The name after the slash, if there is one.
     pub(super) name: Option<String>,
-    /// Whether kinds that the cluster does not serve are skipped.
+    /// Whether kinds that the cluster does not serve are skipped, as with `all`.
     pub(super) is_all: bool,
 }
 
@@ -114,7 +114,7 @@ pub(super) fn asked(text: &str) -> Result<Asked, String> {
     Ok(Asked { resources, name: name.map(str::to_owned), is_all: false })
 }
 
-/// Returns the words for completion.
+/// Returns the names of kinds for completion.
 pub(in crate::cli) fn words() -> impl Iterator<Item = &'static str> {
     ALL.into_iter().map(|resource| resource.names[0]).chain(["all"])
 }

@@ -1,6 +1,6 @@
-//! `mainstay get --watch`: prints objects, and again each one that changes.
+//! `mainstay get --watch`: prints objects, and prints each object again when it changes.
 //!
-//! Invariant: after a lost connection, only objects that changed meanwhile are printed.
+//! Invariant: after a lost connection, only objects that have changed in the meantime are printed.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -21,7 +21,7 @@ use mainstay_object::failure::chain;
 /// Resource versions by namespace and name.
 type Versions = BTreeMap<(String, String), String>;
 
-/// Prints the objects of the query, and each one that changes, until Ctrl-C.
+/// Prints the objects of the query, and each object that changes, until Ctrl-C.
 pub(super) async fn follow(
     query: &Query<'_>,
     output: &Output,
@@ -73,7 +73,7 @@ pub(super) async fn follow(
     }
 }
 
-/// Records the state of an object. Returns whether it differs from the last one.
+/// Records the state of an object. Returns whether the state differs from the last one.
 fn is_another(known: &mut Versions, object: &Value) -> bool {
     let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
     let version = text("resourceVersion");
@@ -118,7 +118,7 @@ fn print_object(form: &Form, object: &Value) -> Result<ControlFlow<()>, Error> {
     OutputArgument { output }.print_next(object, String::new)
 }
 
-/// Prints rows from the API server, with one request per object. Objects deleted meanwhile are skipped.
+/// Prints rows from the API server, with one request per object. Objects that were deleted in the meantime are skipped.
 async fn print_rows(
     query: &Query<'_>,
     layout: Layout,

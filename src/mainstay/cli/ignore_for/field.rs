@@ -1,8 +1,9 @@
 //! Converts a field in the agent's notation, such as `spec.containers[name="web"].image`, to a JSON pointer into the
 //! manifest.
 //!
-//! The notation identifies a list item by its keys, the pointer by its index in the manifest. This is its index among
-//! the live object's items that Mainstay owns, because those come from the manifest in its order.
+//! The notation identifies a list item by its keys; the pointer identifies the item by its index in the manifest. This
+//! index equals the index among the live items that Mainstay owns, because these items come from the manifest in the
+//! same order.
 
 use serde_json::{Map, Value};
 
@@ -10,7 +11,7 @@ use mainstay_api::names::MANAGER;
 use mainstay_engine::managed::fields::{Fields, applied_by};
 use mainstay_object::Pointer;
 
-/// Suffix of a list's name if its items have another order.
+/// Suffix of a list's name if the order of its items differs.
 const ORDER: &str = " (order)";
 
 /// A part of a field's name.
@@ -26,23 +27,23 @@ enum Part {
 /// Returns the pointer to a field of a live object.
 ///
 /// # Errors
-/// Why there is none.
+/// Fails with the reason why there is no pointer.
 pub(super) fn pointer(field: &str, live: Option<&Value>) -> Result<Pointer, String> {
     if field.starts_with('(') || field.starts_with('…') || field == "metadata.managedFields" {
-        return Err("it is no field".to_owned());
+        return Err("it is not a field".to_owned());
     }
     if field.ends_with(ORDER) {
         return Err("the order of a list cannot be ignored, but the whole list can".to_owned());
     }
-    let parts = parts(field).ok_or("how it is written in the manifest is not known")?;
+    let parts = parts(field).ok_or("its form in the manifest is unknown")?;
     if parts.iter().any(|part| matches!(part, Part::Field(name) if name == "…")) {
-        return Err("it is not shown which one it is, for it may hold values of a Secret".to_owned());
+        return Err("its name is not shown, because it may contain values of a Secret".to_owned());
     }
     let ours = live.and_then(|live| applied_by(live, MANAGER));
     let tokens = tokens(&parts, live, ours);
     tokens
         .and_then(Pointer::of)
-        .ok_or_else(|| "where it is in the manifest is not known, for it is not in the object now".to_owned())
+        .ok_or_else(|| "its position in the manifest is unknown, because the object does not have it now".to_owned())
 }
 
 fn tokens(parts: &[Part], live: Option<&Value>, ours: Option<&Fields>) -> Option<Vec<String>> {
@@ -75,7 +76,7 @@ fn is(part: &Part, item: &Value) -> bool {
     }
 }
 
-/// Returns the key of an item in the owned fields.
+/// Returns the key in the owned fields for a list item.
 fn key_of<'f>(ours: &'f Fields, item: &Value) -> Option<&'f String> {
     ours.keys().find(|key| match key.split_once(':') {
         Some(("k", keys)) => serde_json::from_str(keys).is_ok_and(|keys| is(&Part::Item(keys), item)),
@@ -104,7 +105,7 @@ fn parts(mut field: &str) -> Option<Vec<Part>> {
     Some(parts)
 }
 
-/// Parses the content of brackets. Returns it with the rest.
+/// Parses the content of brackets. Returns the part with the rest of the string.
 fn in_brackets(text: &str) -> Option<(Part, &str)> {
     if let Some((value, rest)) = text.strip_prefix('=').and_then(value) {
         return Some((Part::Member(value), rest.strip_prefix(']')?));
@@ -131,7 +132,7 @@ fn keys(mut text: &str) -> Option<(Map<String, Value>, &str)> {
     }
 }
 
-/// Parses a JSON value. Returns it with the rest.
+/// Parses a JSON value. Returns the value with the rest of the string.
 fn value(text: &str) -> Option<(Value, &str)> {
     let mut values = serde_json::Deserializer::from_str(text).into_iter::<Value>();
     let value = values.next()?.ok()?;
@@ -179,14 +180,14 @@ mod tests {
             ("spec.containers[name=\"web\"]", "/spec/containers/0"),
             ("metadata.finalizers[=\"a/b\"]", "/metadata/finalizers/0"),
             ("data[a/b=c]", "/data/a~1b=c"),
-            ("spec.containers[name=\"gone\"].image", "where it is in the manifest is not known"),
-            ("data[…]", "it is not shown"),
-            ("(object)", "it is no field"),
-            ("metadata.managedFields", "it is no field"),
+            ("spec.containers[name=\"gone\"].image", "its position in the manifest is unknown"),
+            ("data[…]", "its name is not shown"),
+            ("(object)", "it is not a field"),
+            ("metadata.managedFields", "it is not a field"),
             ("spec.containers (order)", "the order of a list"),
-            ("data[a", "how it is written"),
-            ("..", "how it is written"),
-            ("… and 3 more", "it is no field"),
+            ("data[a", "its form in the manifest"),
+            ("..", "its form in the manifest"),
+            ("… and 3 more", "it is not a field"),
         ] {
             check(field, expected);
         }

@@ -15,12 +15,12 @@ pub(super) const MANIFEST: &str = include_str!("../../../../manifests/deployment
 const RECEIVER_URL: &str = "MAINSTAY_RECEIVER_URL";
 /// Environment variable with the base images of Functions.
 const BASE_IMAGES: &str = "MAINSTAY_BASE_IMAGES";
-/// Environment variable with the Secret of CAs for the registries of base images.
+/// Environment variable with the Secret that contains the CAs for the registries of base images.
 const BASE_CA: &str = "MAINSTAY_BASE_CA";
 /// Environment variable with the Secret for pulling the image of builds.
 const IMAGE_PULL_SECRET: &str = "MAINSTAY_IMAGE_PULL_SECRET";
 
-/// Returns arguments besides those in `manifests/`.
+/// Returns the arguments of the agent, in addition to those in `manifests/`.
 pub(super) fn arguments(named: &[Component], restricted: Option<&Restricted>, values: &Values) -> Vec<String> {
     let mut arguments = Choice::agent_arguments(named, restricted);
     arguments.extend(values.allow_networks.iter().map(|network| format!("--allow-network={network}")));
@@ -28,7 +28,7 @@ pub(super) fn arguments(named: &[Component], restricted: Option<&Restricted>, va
     arguments
 }
 
-/// Returns environment variables besides those in `manifests/`.
+/// Returns the environment variables of the agent, in addition to those in `manifests/`.
 pub(super) fn environment(receiver_url: Option<&BaseUrl>, values: &Values) -> Vec<Value> {
     let url = receiver_url.and_then(BaseUrl::known).unwrap_or_default();
     let own = [(RECEIVER_URL, url.to_owned())].into_iter().chain(own_variables(values));
@@ -45,7 +45,7 @@ fn own_variables(values: &Values) -> [(&'static str, String); 3] {
     [(BASE_IMAGES, images), (BASE_CA, values.base_ca.clone()), (IMAGE_PULL_SECRET, values.image_pull_secret.clone())]
 }
 
-/// Returns the problems that would prevent the agent's start. Each one begins with its flag.
+/// Returns the problems that would prevent the agent from starting. Each one begins with its flag.
 pub(super) fn problems(values: &Values) -> Vec<String> {
     let mut problems = Vec::new();
     let texts = values.extra_env.iter().filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned())));
@@ -57,7 +57,7 @@ pub(super) fn problems(values: &Values) -> Vec<String> {
     problems.extend(settings.err().into_iter().flatten().map(|refused| match &*refused.name {
         BASE_IMAGES => format!("--base-images: {}", refused.why),
         BASE_CA => format!("--base-ca: {}", refused.why),
-        // Its own flag reports this.
+        // A problem of this variable is reported for its own flag.
         IMAGE_PULL_SECRET => String::new(),
         name => format!("--extra-env {name}: {}", refused.why),
     }));
@@ -76,7 +76,7 @@ pub(super) fn problems(values: &Values) -> Vec<String> {
     problems
 }
 
-/// Returns why the agent would not start with these arguments after those in `manifests/`.
+/// Returns why the agent would not start with these arguments, which follow those in `manifests/`.
 fn refused_arguments(extra: &[String]) -> Option<String> {
     let deployment: Value = serde_yaml::Deserializer::from_str(MANIFEST)
         .next()
@@ -84,7 +84,7 @@ fn refused_arguments(extra: &[String]) -> Option<String> {
     let given = deployment["spec"]["template"]["spec"]["containers"][0]["args"].as_array()?;
     let given = given.iter().filter_map(Value::as_str).chain(extra.iter().map(String::as_str));
     let command = <crate::cli::agent::Arguments as clap::Args>::augment_args(clap::Command::new("agent"));
-    // The environment of this machine is not the agent's.
+    // The environment of this machine is ignored, because the agent has its own.
     let command = command.disable_help_flag(true).mut_args(|argument| argument.env(Resettable::Reset));
     let error = command.try_get_matches_from(given).err()?;
     let text = error.render().to_string();

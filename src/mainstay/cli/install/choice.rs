@@ -6,7 +6,7 @@ use crate::{Component, Components, agent::Profile};
 use mainstay_cluster::Scope;
 use mainstay_git::RemoteUrl;
 
-/// Default `ServiceAccount` of GitSyncs that name none.
+/// Default `ServiceAccount` of GitSyncs that specify none.
 const ACCOUNT: &str = "mainstay-applies";
 
 /// How much is installed.
@@ -16,8 +16,8 @@ pub(super) struct Choice {
     /// definition, webhook, right or task. By default sync and functions; the agent then also serves parts that you add yourself
     #[arg(long, value_name = "NAMES", value_enum, value_delimiter = ',')]
     pub(super) components: Vec<Component>,
-    /// Rights of the agent. `full`: it may apply everything. `restricted`: it impersonates one ServiceAccount to apply,
-    /// and may read and apply only --kinds in --namespaces
+    /// Permissions of the agent. `full`: it may apply everything. `restricted`: it impersonates one ServiceAccount to
+    /// apply, and may read and apply only --kinds in --namespaces
     #[arg(long, value_name = "PROFILE", value_enum, default_value = "full")]
     pub(super) profile: Profile,
     /// Kinds in the repository, for --profile restricted, such as apps/Deployment,Service; custom kinds by their
@@ -25,7 +25,7 @@ pub(super) struct Choice {
     #[arg(long, value_name = "KINDS", value_delimiter = ',')]
     kinds: Vec<String>,
     /// Namespaces of the objects in the repository, for --profile restricted; they must exist. Without this flag, the
-    /// rights are cluster-wide
+    /// permissions are cluster-wide
     #[arg(long, value_name = "NS", value_delimiter = ',')]
     namespaces: Vec<String>,
     /// ServiceAccount to impersonate for GitSyncs, for --profile restricted [default: mainstay-applies]
@@ -42,13 +42,13 @@ pub(super) struct Choice {
 pub(super) struct Restricted {
     /// Kinds that may be applied.
     pub(super) kinds: Vec<Resource>,
-    /// Namespaces in which they may be applied; empty means all.
+    /// Namespaces in which these kinds may be applied; empty means all.
     pub(super) namespaces: Vec<String>,
     /// The `ServiceAccount` with these permissions, in the agent's namespace.
     pub(super) account: String,
 }
 
-/// Whether flags for Functions are used.
+/// Whether each flag that concerns Functions is used.
 pub(super) struct OfFunctions {
     pub(super) has_registry: bool,
     pub(super) has_base_images: bool,
@@ -57,7 +57,8 @@ pub(super) struct OfFunctions {
 }
 
 impl Choice {
-    /// Returns the chosen components; `None`: the default ones, and any that the user adds separately.
+    /// Returns the chosen components; `None` stands for the default components, and for components that the user adds
+    /// separately.
     pub(super) fn components(
         &self,
         named: &[Component],
@@ -82,9 +83,8 @@ impl Choice {
                 if components.has(component) {
                     let name = component.name();
                     problems.push(format!(
-                        "--profile restricted: the component {name} writes to all namespaces with rights of its own; \
-                         leave it out of \
-                         --components"
+                        "--profile restricted: the component {name} writes to all namespaces with permissions of its \
+                         own; leave it out of --components"
                     ));
                 }
             }
@@ -106,8 +106,8 @@ impl Choice {
         Some(components)
     }
 
-    /// Returns the permissions of `--profile restricted`, if chosen. `home` is the agent's namespace, and `target`
-    /// that of objects without a namespace.
+    /// Returns the permissions of `--profile restricted`, if chosen. `home` is the agent's namespace, and `target` is
+    /// the namespace of objects that specify none.
     pub(super) fn restricted(&self, home: &str, target: &str, problems: &mut Vec<String>) -> Option<Restricted> {
         if self.profile == Profile::Full {
             let flags = [
@@ -142,7 +142,7 @@ impl Choice {
             if namespace == home {
                 problems.push(format!(
                     "--namespaces: {home} is the agent's namespace; pods that a repository creates there could have \
-                     the agent's rights"
+                     the agent's permissions"
                 ));
             }
         }
@@ -155,7 +155,7 @@ impl Choice {
             problems.push(format!("--service-account {account:?} is not a valid name of an object: {RULE}"));
         }
         if account == "mainstay" {
-            problems.push("--service-account: mainstay is the agent's own; name another one".to_owned());
+            problems.push("--service-account: mainstay is the agent's own; name a different one".to_owned());
         }
         Some(Restricted { kinds, namespaces: self.namespaces.clone(), account: account.to_owned() })
     }
@@ -201,8 +201,8 @@ impl Restricted {
         let mut notes = Vec::new();
         if self.namespaces.is_empty() && self.kinds.iter().any(|kind| kind.scope == Scope::Namespaced) {
             notes.push(
-                "without --namespaces, the rights are cluster-wide: a user who can push to the repository can run \
-                 workloads as any ServiceAccount of the cluster"
+                "without --namespaces, the permissions are cluster-wide: a user who can push to the repository can \
+                 run workloads as any ServiceAccount of the cluster"
                     .to_owned(),
             );
         }

@@ -1,8 +1,9 @@
-//! Finds settings of an existing installation that the new one omits, since `install` stores nothing, and reports
-//! their removal.
+//! Finds settings of an existing installation that the new installation omits, and reports their removal. The
+//! comparison is needed because `install` itself stores nothing.
 //!
-//! Like `helm upgrade` with files and `flux install`, the command is declarative: flags and values decide, and all
-//! others have their defaults. `kubectl apply` keeps settings of other clients that neither command names.
+//! Like `helm upgrade` with files and `flux install`, the command is declarative: flags and values determine the
+//! settings, and all other settings have their defaults. `kubectl apply` keeps settings of other clients that neither
+//! the old nor the new command specified.
 //!
 //! Invariant: no value of an environment variable is printed.
 //!
@@ -15,7 +16,7 @@ use serde_json::{Map, Value};
 use super::values::Given;
 use mainstay_api::names::{ANNOTATION_PREFIX, RESTARTED_AT};
 
-/// The annotation in which `kubectl apply` keeps its last document.
+/// The annotation in which `kubectl apply` stores the last applied document.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 /// Fields of a pod that the API server completes, or that `manifests/` determine.
 const NOT_CHOSEN: [&str; 15] = [
@@ -36,27 +37,27 @@ const NOT_CHOSEN: [&str; 15] = [
     "tolerations",
 ];
 
-/// A chosen setting of a Deployment.
+/// A setting of a Deployment that a user has chosen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Choice {
-    /// Its name in messages.
+    /// The name of the setting in messages.
     what: String,
-    /// The flag for it, if any.
+    /// The flag for the setting, if any.
     keep: Option<String>,
-    /// The path of its value; empty for an item of a list.
+    /// The path of the setting's value; empty for an item of a list.
     path: Vec<String>,
-    /// Whether an apply replaces another client's value there.
+    /// Whether an apply replaces another client's value of the setting.
     overwrites: Overwrites,
-    /// Its parent map or list, if that may be removed as a whole.
+    /// The map or list that contains the setting, if that may be removed as a whole.
     within: Option<String>,
-    /// The flag of an argument that is given only once. Another version may set a different value.
+    /// The flag of an argument that is given only once. A different version may set a different value.
     once: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Overwrites {
     Always,
-    /// Only previously applied values are removed.
+    /// Only values that the same client applied before are removed.
     OwnOnly,
 }
 
@@ -81,10 +82,10 @@ pub(super) fn notes(live: &Value, new: &Value, given: &Given) -> Vec<String> {
         let what = &choice.what;
         notes.push(match (stays, &choice.keep) {
             (false, Some(keep)) => {
-                format!("{object} has {what}, which this command does not name: it is removed; add {keep} to keep it")
+                format!("{object} has {what}, which this command does not set: it is removed; add {keep} to keep it")
             }
             (false, None) => format!(
-                "{object} has {what}, which this command does not name: it is removed, and no flag keeps it; add it \
+                "{object} has {what}, which this command does not set: it is removed, and no flag keeps it; add it \
                  again with a kustomization or a patch"
             ),
             (true, Some(keep)) => format!(
@@ -100,21 +101,21 @@ pub(super) fn notes(live: &Value, new: &Value, given: &Given) -> Vec<String> {
     notes
 }
 
-/// Returns whether an apply removes a map or list with all entries of other clients: it was applied before and is not
-/// now, or the list has no keys.
+/// Returns whether an apply removes a map or list with all entries of other clients: it was applied before and is no
+/// longer applied, or it is a list without keys.
 fn goes_whole(within: &str, last: Option<&Value>, new: &Value) -> bool {
     let has = |object: &Value| object.pointer(within).is_some_and(|field| !field.is_null());
     last.is_some_and(has) && !has(new) || within.ends_with("/tolerations") && has(new)
 }
 
-/// Returns the labels and annotations of pods.
+/// Returns the labels and annotations of pods as settings.
 fn of_pod_metadata(metadata: &Value) -> Vec<Choice> {
     let mut all = Vec::new();
     for (field, flag, value) in
         [("labels", "--pod-label", "podLabels"), ("annotations", "--pod-annotation", "podAnnotations")]
     {
         for (key, text) in texts(&metadata[field]) {
-            // The agent and `kubectl rollout restart` write these.
+            // The agent and `kubectl rollout restart` write these annotations.
             if !key.starts_with(ANNOTATION_PREFIX) && key != RESTARTED_AT {
                 let singular = field.trim_end_matches('s');
                 let (what, keep) = (format!("the {singular} {key}={text} of pods"), format!("{flag} {key}={text}"));
@@ -180,7 +181,7 @@ fn choices(deployment: &Value) -> Vec<Choice> {
 }
 
 impl Choice {
-    /// Sets the parent map or list in the pod's template.
+    /// Sets the map or list in the pod's template that contains the setting.
     fn within(mut self, field: &str) -> Self {
         self.within = Some(format!("/spec/template/{field}"));
         self
@@ -291,7 +292,7 @@ mod tests {
         object
     }
 
-    /// Returns the notes about a live Deployment, without their beginning.
+    /// Returns the notes about a live Deployment, without their common beginning.
     fn notes_of(live: &Value, flags: &Arguments) -> Vec<String> {
         let new = deployment(|_| {});
         let notes = notes(live, &new, &of_flags(flags).unwrap());
@@ -302,7 +303,7 @@ mod tests {
         &mut object["spec"]["template"]["spec"]
     }
 
-    const GOES: &str = ", which this command does not name: it is removed; add ";
+    const GOES: &str = ", which this command does not set: it is removed; add ";
 
     #[test]
     fn says_of_each_choice_in_the_cluster_that_it_goes_and_which_flag_keeps_it() {
@@ -346,7 +347,7 @@ mod tests {
                          it"
                 ),
                 format!("the variable TOKEN of mainstay{GOES}--extra-env TOKEN=… to keep it"),
-                "hostAliases of pods, which this command does not name: it is removed, and no flag keeps it; add it \
+                "hostAliases of pods, which this command does not set: it is removed, and no flag keeps it; add it \
                  again with a kustomization or a patch"
                     .to_owned(),
             ]

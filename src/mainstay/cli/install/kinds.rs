@@ -1,4 +1,4 @@
-//! The kinds of `--kinds` as RBAC resources. `install` contacts no cluster, so Kubernetes' kinds are listed here.
+//! The kinds of `--kinds` as RBAC resources. `install` contacts no cluster, so the kinds of Kubernetes are listed here.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -16,7 +16,7 @@ pub(super) struct Resource {
     pub(super) scope: Scope,
 }
 
-/// Kubernetes' kinds for repositories: group, kind and plural.
+/// The kinds of Kubernetes that a repository may contain: group, kind and plural.
 const NAMESPACED: [(&str, &str, &str); 27] = [
     ("", "ConfigMap", "configmaps"),
     ("", "Endpoints", "endpoints"),
@@ -81,7 +81,7 @@ impl FromStr for Resource {
         }
         let hint = "write kinds of Kubernetes as apps/Deployment or Service, and a custom kind by its plural, as in \
                     example.com/widgets";
-        Err(format!("{text:?} is no kind that is known; {hint}"))
+        Err(format!("{text:?} is not a known kind; {hint}"))
     }
 }
 
@@ -90,7 +90,7 @@ fn is_plural(name: &str) -> bool {
 }
 
 impl Resource {
-    /// Returns whether these are Secrets. A user who may list them can read them.
+    /// Returns whether the resource is Secrets. A user who may list them can read them.
     pub(super) fn is_secret(&self) -> bool {
         self.group.is_empty() && self.plural == "secrets"
     }
@@ -148,7 +148,7 @@ mod tests {
             "groups",
             "nodes",
         ] {
-            assert!(text.parse::<Resource>().unwrap_err().contains("is no kind that is known"), "{text}");
+            assert!(text.parse::<Resource>().unwrap_err().contains("is not a known kind"), "{text}");
         }
     }
 

@@ -2,7 +2,7 @@
 
 /// The rule for a name, in messages.
 pub(super) const RULE: &str =
-    "it has up to 63 lower-case letters, digits and dashes, and begins and ends with a letter or digit";
+    "it must have at most 63 lower-case letters, digits and dashes, and begin and end with a letter or digit";
 
 /// Returns whether a name is a DNS label, which is valid for a namespace and any other object.
 pub(super) fn is_label(name: &str) -> bool {

@@ -1,7 +1,7 @@
 //! `mainstay install`: prints all objects for following a repository, as one YAML stream for `kubectl apply -f -`.
 //!
-//! Invariant: the same flags and files print the same bytes, for any cluster. No Git server is contacted.
-//! Invariant: no private key, password or token is printed: the agent creates the key, and credentials stay in
+//! Invariant: the same flags and files result in the same output, for any cluster. No Git server is contacted.
+//! Invariant: no private key, password or token is printed: the agent creates SSH keys, and credentials stay in
 //! Secrets.
 //!
 //! The command writes nothing to a cluster. If it can reach one, it reads the Deployments of an earlier installation
@@ -61,7 +61,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
     let (installation, notes) = request::resolve(&arguments, &given).map_err(refused)?;
     let objects = objects::all(&installation)?;
     let stream = objects::stream(&objects)?;
-    // Notes come before the stream, which `kubectl apply` may be waiting for.
+    // The comparison is finished before the stream is printed, because `kubectl apply` may be waiting for the stream.
     let dropped = dropped(&arguments, &objects, &given).await;
     output::print(&stream)?;
     let warnings = request::image_warning(&installation).into_iter().chain(dropped);
@@ -74,7 +74,8 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
     Ok(Exit::Fine)
 }
 
-/// Returns the removed settings of an existing installation. A cluster is contacted only if it is configured.
+/// Returns notes about settings of an existing installation that will be removed. A cluster is contacted only if it is
+/// configured.
 async fn dropped(arguments: &Arguments, objects: &[Value], given: &Given) -> Vec<String> {
     let compared = async {
         let cluster = arguments.cluster.connect().await?;
@@ -96,7 +97,7 @@ async fn dropped(arguments: &Arguments, objects: &[Value], given: &Given) -> Vec
             chain(&error)
         }
         Ok(Err(error)) => chain(&error),
-        Err(_) => format!("it did not answer within {} s", PATIENCE.as_secs()),
+        Err(_) => format!("it did not respond within {} s", PATIENCE.as_secs()),
     };
     vec![format!(
         "the removed parts of an earlier installation are not known, because the cluster cannot be read: {why}"

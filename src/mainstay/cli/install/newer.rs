@@ -1,5 +1,5 @@
-//! Functions in `v1alpha2`: the changes of the component `manifests/v1alpha2` to their definition, and its
-//! permissions.
+//! Functions in `v1alpha2`: the changes of the component `manifests/v1alpha2` to the CRD of Function, and the
+//! permissions of that component.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -21,7 +21,7 @@ struct Patch {
     patch: String,
 }
 
-/// Applies the component's patches to the definition of Function. Others are unchanged.
+/// Applies the component's patches to the CRD of Function. Other CRDs are unchanged.
 pub(super) fn serve(definition: &mut Value) -> Result<(), Error> {
     if definition["metadata"]["name"] != names::FUNCTION_DEFINITION {
         return Ok(());

@@ -50,7 +50,7 @@ pub(super) fn all(installation: &Installation) -> Result<Vec<Value>, Error> {
     objects.extend(egress(installation)?);
     objects.extend(manifest(DISRUPTION_BUDGET, installation)?);
     if installation.registry == Registry::Internal {
-        // Builds use the registry's host name, which contains the namespace.
+        // The host name is replaced, because builds use the registry's host name, which contains the namespace.
         let here = format!(".{}.svc.", installation.namespace);
         let mut registry = manifest(&REGISTRY.replace(&format!(".{MANIFEST_NAMESPACE}.svc."), &here), installation)?;
         for object in &mut registry {
@@ -70,7 +70,7 @@ pub(super) fn all(installation: &Installation) -> Result<Vec<Value>, Error> {
 fn rights(installation: &Installation) -> Result<Vec<Value>, Error> {
     let mut objects = manifest(RBAC, installation)?;
     let Some(restricted) = &installation.restricted else { return Ok(objects) };
-    // Keeps its account, its permissions in its own namespace, and the view role for users.
+    // Keeps the agent's ServiceAccount, its permissions in its own namespace, and the view role for users.
     let stays = ["ServiceAccount", "Role", "RoleBinding"];
     objects.retain(|object| {
         stays.iter().any(|kind| object["kind"] == *kind)
@@ -93,7 +93,7 @@ fn egress(installation: &Installation) -> Result<Vec<Value>, Error> {
     Ok(objects)
 }
 
-/// Restricts connections to pods, and to nodes in these networks, by a NetworkPolicy.
+/// Restricts the clients in a NetworkPolicy to pods, and to nodes in these networks.
 fn confine_clients(object: &mut Value, networks: &[String]) {
     if let (Some(rule), false) = (object.pointer_mut("/spec/ingress/0"), networks.is_empty()) {
         let blocks = networks.iter().map(|network| json!({"ipBlock": {"cidr": network}}));
@@ -121,12 +121,12 @@ fn config_map(installation: &Installation, name: &str, key: &str, text: String) 
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata(installation, name), "data": {key: text}})
 }
 
-/// Returns the Secret for a new key. It has no data here, so applying it again keeps the key.
+/// Returns the Secret for a new key. The Secret has no data here, so the key stays when the Secret is applied again.
 fn secret(installation: &Installation) -> Option<Value> {
     let Access::NewKey(name) = &installation.access else { return None };
     let mut metadata = metadata(installation, name);
     metadata["labels"][names::GENERATE] = json!(names::SSH_KEY);
-    // If the repository contains a Secret with this name, it must not overwrite the key.
+    // If the repository contains a Secret with this name, that Secret must not overwrite the key.
     metadata["annotations"] = json!({names::RECONCILE: names::DISABLED});
     Some(json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque"}))
 }
@@ -149,7 +149,7 @@ fn followed(installation: &Installation) -> Result<Vec<Value>, Error> {
         })
     };
     let mut objects = vec![object("serverless.kyma-project.io/v1alpha1", "GitRepository", &installation.name, spec)];
-    // The types must accept these objects.
+    // The objects are parsed to ensure that the types accept them.
     serde_json::from_value::<GitRepository>(objects[0].clone())
         .map_err(|cause| Error::Understand { what: "GitRepository".into(), cause })?;
     for (name, directory) in &installation.syncs {

@@ -1,4 +1,4 @@
-//! Manifests of optional components, and the remains of components in a cluster that had them.
+//! Manifests of optional components, and the remains of excluded components in a cluster.
 
 use serde_json::Value;
 
@@ -21,7 +21,7 @@ const DEFINITION: &str = "CustomResourceDefinition";
 /// Kyma's namespace for eventing.
 const NAMESPACE_OF_EVENTING: &str = "kyma-system";
 
-/// Returns the objects of chosen components with separate manifests.
+/// Returns the objects of chosen components that have separate manifests.
 pub(super) fn chosen(installation: &Installation) -> Result<Vec<Value>, Error> {
     let mut objects = Vec::new();
     let parts = [
@@ -30,7 +30,7 @@ pub(super) fn chosen(installation: &Installation) -> Result<Vec<Value>, Error> {
         (Component::Console, &CONSOLE[..]),
     ];
     for (component, texts) in parts {
-        // By default, users add them separately.
+        // Without a choice, users add these components separately.
         if installation.chosen.as_ref().is_none_or(|chosen| !chosen.has(component)) {
             continue;
         }
@@ -57,7 +57,7 @@ fn arguments_of(deployment: &mut Value) -> Option<&mut Vec<Value>> {
     deployment.pointer_mut("/spec/template/spec/containers/0/args")?.as_array_mut()
 }
 
-/// Removes the parts of components that are left out; returns false if no part remains.
+/// Removes the parts of an object that belong to excluded components. Returns false if no part remains.
 pub(super) fn keep_chosen(object: &mut Value, installation: &Installation) -> bool {
     if installation.has(Component::Functions) {
         return true;
@@ -80,13 +80,14 @@ fn is_of_functions(webhook: &Value) -> bool {
     resources.any(|resource| resource == "functions" || resource == "secrets")
 }
 
-/// Returns notes about permissions and components that are left out, since `kubectl apply` removes nothing.
+/// Returns notes about permissions and components that are excluded, because `kubectl apply` removes nothing.
 pub(super) fn notes(installation: &Installation) -> Result<Vec<String>, Error> {
     let mut notes = Vec::new();
     if installation.restricted.is_some() {
         notes.push(
-            "an earlier installation without --profile restricted leaves its rights in the cluster, which are those of \
-             cluster-admin; take them away:\n  kubectl delete --ignore-not-found clusterrolebinding/mainstay-applies \
+            "an earlier installation without --profile restricted leaves its permissions in the cluster, which are \
+             those of cluster-admin; remove them:\n  kubectl delete --ignore-not-found \
+             clusterrolebinding/mainstay-applies \
              clusterrolebinding/mainstay-impersonates"
                 .to_owned(),
         );
@@ -111,15 +112,16 @@ fn left_out(installation: &Installation) -> Result<Option<String>, Error> {
     }
     Ok(Some(format!(
         "left out: {}. A cluster that has them keeps their definitions, objects, registry and images, and workloads \
-         keep running without an agent that reconciles them. To remove their rights and webhooks:\n  kubectl delete \
+         keep running without an agent that reconciles them. To remove their permissions and webhooks:\n  kubectl \
+         delete \
          --ignore-not-found {}",
         left.join(", "),
         names.join(" ")
     )))
 }
 
-/// Returns a component's cluster-wide permissions and webhooks, as arguments of `kubectl delete`. Its data and
-/// definitions are not included.
+/// Returns a component's cluster-wide permissions and webhooks, as arguments of `kubectl delete`. The component's data
+/// and CRDs are not included.
 fn rights_of(component: Component, installation: &Installation) -> Result<Vec<String>, Error> {
     let texts: Vec<&str> = match component {
         Component::Sync => Vec::new(),
@@ -143,7 +145,7 @@ fn rights_of(component: Component, installation: &Installation) -> Result<Vec<St
     Ok(names)
 }
 
-/// Returns the definitions of the types in `mainstay_api`.
+/// Returns the CRDs of the types in `mainstay_api`.
 pub(super) fn definitions(installation: &Installation) -> Result<Vec<Value>, Error> {
     let all = mainstay_api::definitions();
     let mut definitions = all.iter().map(|one| value(DEFINITION, one)).collect::<Result<Vec<_>, _>>()?;

@@ -44,7 +44,7 @@ pub(super) struct Pods {
     /// Image pull policy: Always, IfNotPresent or Never
     #[arg(long, value_name = "POLICY")]
     pub(super) image_pull_policy: Option<String>,
-    /// Network, such as 10.20.0.0/16, that repositories of tenants may be in besides public addresses; may be repeated
+    /// Private network, such as 10.20.0.0/16, that repositories of tenants may use; may be repeated
     #[arg(long, value_name = "CIDR", value_delimiter = ',')]
     pub(super) allow_network: Vec<String>,
     /// Additional argument of the agent, such as --extra-arg=--audit-interval=2h; may be repeated
@@ -68,7 +68,7 @@ fn toleration(text: &str) -> Result<Value, String> {
     };
     let effects = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
     if effect.is_some_and(|effect| !effects.contains(&effect)) {
-        return Err(format!("an effect is one of {}", effects.join(", ")));
+        return Err(format!("an effect must be one of {}", effects.join(", ")));
     }
     let mut toleration = match taint.split_once('=') {
         Some(("", _)) | None if taint.is_empty() || taint.starts_with('=') => {

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::values::{Expect, Values};
 use crate::agent::memory;
 
-/// The agent's Deployment. Some settings apply only to it.
+/// The agent's Deployment. Some settings apply only to this Deployment.
 const AGENT: &str = "mainstay";
 /// The pod's spec in a Deployment.
 const POD: &str = "/spec/template/spec";
@@ -57,7 +57,8 @@ fn set_expected_memory(resources: &mut Value, Expect { git_syncs, objects }: Exp
     if git_syncs + objects > 0 {
         let mib = memory::needed(git_syncs, objects);
         resources["limits"]["memory"] = json!(format!("{mib}Mi"));
-        // The kernel also counts what the agent does not keep; the rest is for peaks.
+        // Three tenths of the limit are for kept objects. The request is higher, because the kernel counts other memory
+        // too. The rest of the limit is for peaks.
         resources["requests"]["memory"] = json!(format!("{}Mi", mib * 2 / 5));
     }
 }
@@ -66,7 +67,7 @@ fn named(secret: &str) -> Value {
     if secret.is_empty() { Value::Null } else { json!([{"name": secret}]) }
 }
 
-/// Returns whether a setting is unset.
+/// Returns whether a value is unset.
 fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null => true,

@@ -1,4 +1,5 @@
-//! The registry for Functions' images: in-cluster, or an existing one, with the commands for storing its login.
+//! The registry for Functions' images: an in-cluster registry, or an existing one, with the commands for storing its
+//! login.
 
 use std::str::FromStr;
 
@@ -8,12 +9,12 @@ use mainstay_function::registry::Address;
 /// The value of `--registry`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum Registry {
-    /// An in-cluster one, which the installation contains.
+    /// An in-cluster registry, which is part of the installation.
     #[default]
     Internal,
-    /// None, or one that is already configured.
+    /// No registry, or one that is already configured.
     None,
-    /// This existing one.
+    /// The existing registry at this address.
     Existing(Address),
 }
 
@@ -28,14 +29,14 @@ impl FromStr for Registry {
                 Err("credentials belong into a Secret; give the address alone".to_owned())
             }
             address if !address.contains(['.', ':', '/']) => {
-                Err("it is `internal`, `none`, or an address such as ghcr.io/team".to_owned())
+                Err("must be `internal`, `none`, or an address such as ghcr.io/team".to_owned())
             }
             address => Address::parse(address).map(Self::Existing).map_err(|error| error.to_string()),
         }
     }
 }
 
-/// Logins of known registries: a suffix of the host, the address of the login if it differs from the host, the user
+/// Logins of known registries: a suffix of the host, the address for the login if it differs from the host, the user
 /// name, and the kind of password.
 const LOGINS: [(&str, Option<&str>, &str, &str); 6] = [
     ("docker.io", Some("https://index.docker.io/v1/"), "ACCOUNT", "an access token that may write"),

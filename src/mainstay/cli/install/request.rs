@@ -21,7 +21,7 @@ pub(super) struct Installation {
     pub(super) namespace: String,
     /// Name of the GitRepository.
     pub(super) name: String,
-    /// Address of the repository, as given.
+    /// URL of the repository, as given.
     pub(super) url: String,
     /// Authentication of the repository.
     pub(super) access: Access,
@@ -35,17 +35,17 @@ pub(super) struct Installation {
     pub(super) interval: Option<Span>,
     /// Image of the agent.
     pub(super) image: String,
-    /// Address of Receivers, if known.
+    /// URL of Receivers, if known.
     pub(super) receiver_url: Option<BaseUrl>,
     /// The registry for the images of Functions.
     pub(super) registry: Registry,
-    /// Host keys besides the published ones.
+    /// Host keys, in addition to the published keys of well-known hosts.
     pub(super) known_hosts: Option<String>,
-    /// Whether the definitions are included.
+    /// Whether the CRDs are included.
     pub(super) with_definitions: bool,
     /// Whether Functions are served in v1alpha2, too.
     pub(super) v1alpha2: bool,
-    /// The components, if they were chosen.
+    /// The components, if the user chose them.
     pub(super) chosen: Option<Components>,
     /// The permissions of `--profile restricted`, if chosen.
     pub(super) restricted: Option<Restricted>,
@@ -313,14 +313,14 @@ fn address(text: &str) -> Result<RemoteUrl, String> {
     Ok(url)
 }
 
-/// Returns the last part of the address as an object name.
+/// Returns the last part of the URL as an object name.
 fn name_of(url: &RemoteUrl) -> String {
     let last = url.repository_path().and_then(|path| path.rsplit('/').next()).unwrap_or_default();
-    // Names of Secrets and of further GitSyncs are derived from it.
+    // Names of Secrets and of further GitSyncs are derived from this name, so it is short.
     Some(label(last, 40)).filter(|name| !name.is_empty()).unwrap_or_else(|| "repository".to_owned())
 }
 
-/// Converts text to a name. Other characters become dashes.
+/// Converts a string to a name. Other characters become dashes.
 fn label(text: &str, most: usize) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
     let text: String = text.chars().map(plain).collect();
@@ -330,7 +330,7 @@ fn label(text: &str, most: usize) -> String {
     name.trim_end_matches('-').to_owned()
 }
 
-/// Returns a GitSync for each directory.
+/// Returns the name of a GitSync for each directory.
 fn syncs(name: &str, paths: &[String]) -> Result<Vec<(String, BaseDir)>, String> {
     let mut syncs: Vec<(String, BaseDir)> = Vec::new();
     for path in paths.iter().map(String::as_str).chain(paths.is_empty().then_some("/")) {
@@ -365,7 +365,7 @@ mod tests {
         }
     }
 
-    /// Returns the installation of flags, with notes.
+    /// Returns the installation for these flags, with notes.
     fn resolve(arguments: &Arguments, known_hosts: Option<&str>) -> Result<(Installation, Vec<String>), Vec<String>> {
         let given = Given::merge(arguments, Vec::new(), known_hosts)?;
         super::resolve(arguments, &given)
@@ -431,14 +431,14 @@ mod tests {
     fn names_the_wrong_flag_and_what_to_do() {
         refused(|a| a.git_url = Some("https://me:hunter2@h/x".into()), "name it with --git-secret");
         refused(|a| a.git_url = Some("/srv/shop".into()), "mainstay dev PATH");
-        refused(|a| a.git_url = Some("shop".into()), "--git-url: an address has the form");
+        refused(|a| a.git_url = Some("shop".into()), "--git-url: the URL must have the form");
         refused(
             |a| a.git_url = Some("https://gіthub.com/a/b".into()),
-            "--git-url: the host of an address is written in ASCII",
+            "--git-url: the host of a URL must be written in ASCII",
         );
         refused(
             |a| a.git_url = Some("git://gіthub.com/a/b".into()),
-            "--git-url: the host of an address is written in ASCII",
+            "--git-url: the host of a URL must be written in ASCII",
         );
         let daemon = |a: &mut Arguments| {
             a.git_url = Some("git://h/x".into());

@@ -1,11 +1,12 @@
 //! The permissions of an agent that applies objects only by impersonation (`--profile restricted`).
 //!
-//! There are two ServiceAccounts. The agent's, `mainstay`, reads the chosen kinds, keeps its records in its own
-//! namespace, and may impersonate only the other one. The other one may apply the chosen kinds in the chosen
-//! namespaces. Their roles have no wildcard, `escalate`, `bind`, subresource of pods, or tokens.
+//! There are two ServiceAccounts. The agent's ServiceAccount, `mainstay`, reads the chosen kinds, keeps its records in
+//! its own namespace, and may impersonate only the second one. The second ServiceAccount may apply the chosen kinds in
+//! the chosen namespaces. The roles of both contain no wildcards, no `escalate` or `bind`, no subresources of pods, and
+//! no tokens.
 //!
-//! Invariant: only the agent reads Secrets of its namespace. It reads Secrets of other namespaces only if they are
-//! among the chosen kinds, and then only in the chosen namespaces.
+//! Invariant: only the agent reads Secrets of its namespace. The agent reads Secrets of other namespaces only if
+//! Secrets are among the chosen kinds, and then only in the chosen namespaces.
 
 use serde_json::{Value, json};
 
@@ -25,7 +26,7 @@ const OF_AGENT: &str = "mainstay-agent";
 const APPLIES: &str = "mainstay-restricted";
 const IMPERSONATES: &str = "mainstay-impersonates";
 
-/// Returns all roles and bindings, except for those of the agent's Lease.
+/// Returns all roles and bindings, except for the role and binding of the agent's Lease.
 pub(super) fn rights(installation: &Installation, restricted: &Restricted) -> Vec<Value> {
     let home = &*installation.namespace;
     let (inside, outside): (Vec<&Resource>, Vec<&Resource>) =
@@ -61,7 +62,7 @@ pub(super) fn rights(installation: &Installation, restricted: &Restricted) -> Ve
     objects
 }
 
-/// Returns the permissions in the whole cluster. They include no content of objects.
+/// Returns the permissions in the whole cluster. These permissions do not include the content of objects.
 fn in_cluster() -> Vec<Value> {
     vec![
         json!({"apiGroups": [""], "resources": ["namespaces"], "verbs": READ}),
@@ -103,14 +104,15 @@ fn labels() -> Value {
     json!({names::INSTALLED: names::INSTALLED_AS})
 }
 
-/// The grantees of permissions.
+/// The ServiceAccounts that receive permissions.
 struct Granted<'a> {
     home: &'a str,
     account: &'a str,
 }
 
 impl Granted<'_> {
-    /// Returns a role and its binding to a `ServiceAccount`, in a namespace or the cluster; empty without rules.
+    /// Returns a role and its binding to a `ServiceAccount`, in a namespace or in the whole cluster; empty if there are
+    /// no rules.
     fn role(&self, namespace: Option<&str>, name: &str, account: &str, rules: &[Value]) -> Vec<Value> {
         if rules.is_empty() {
             return Vec::new();

@@ -1,9 +1,10 @@
-//! Checks values against the schema of the chart. A problem names the value, the reason, and its purpose.
+//! Checks values against the schema of the chart. A problem contains the path of the value, the reason, and the purpose
+//! of the value.
 //!
 //! Invariant: no message contains a value, which may be a password.
 //!
-//! `jsonschema` is not used: it has 27 dependencies, for one file and the twelve keywords of the schema. A test
-//! compares the results with Helm's.
+//! `jsonschema` is not used: it would add 27 dependencies for one file with twelve keywords. A test compares the
+//! results with Helm's.
 
 use regex::Regex;
 use serde_json::{Map, Value};
@@ -24,11 +25,11 @@ const CHECKED: [&str; 12] = [
     "propertyNames",
     "type",
 ];
-/// The keywords without effect on validity.
+/// The keywords that have no effect on validity.
 #[cfg(test)]
 const DESCRIBING: [&str; 4] = ["$schema", "default", "description", "title"];
 
-/// The schema of `manifests/chart`.
+/// The text of the schema of `manifests/chart`.
 const TEXT: &str = include_str!("../../../../manifests/chart/values.schema.json");
 
 /// A schema.
@@ -114,7 +115,7 @@ fn nearest(schema: &Value, name: &str, path: &str) -> String {
     }
 }
 
-/// Returns why a value does not match, apart from its content.
+/// Returns why a value does not match, apart from the content of maps and lists.
 fn flaw(schema: &Value, value: &Value) -> Option<String> {
     let kinds: Vec<&str> = match &schema["type"] {
         Value::String(kind) => vec![kind],
@@ -122,7 +123,7 @@ fn flaw(schema: &Value, value: &Value) -> Option<String> {
     };
     if !kinds.is_empty() && !kinds.iter().any(|kind| is_of(kind, value)) {
         return Some(format!(
-            "it is {}, and {} is needed",
+            "it is {}, but must be {}",
             kind_of(value),
             kinds.iter().map(with_article).collect::<Vec<_>>().join(" or ")
         ));
@@ -198,13 +199,13 @@ mod tests {
     fn says_which_value_is_wrong_and_what_it_is_for() {
         check(&json!({}), &[]);
         check(&json!({"replicas": 2, "git": {"paths": ["a"]}, "resources": {"guard": {"limits": {"cpu": 0.5}}}}), &[]);
-        check(&json!([]), &["the document: it is an array, and an object is needed. The values of the installation."]);
+        check(&json!([]), &["the document: it is an array, but must be an object. The values of the installation."]);
         check(&json!({"git": {"brunch": "x"}}), &["git.brunch: there is no such value; did you mean git.branch?"]);
         check(
             &json!({"replicas": "2"}),
             &[
-                "replicas: it is a string, and an integer is needed. Number of agents. One leads, the others stand by and take over \
-               within 15 seconds.",
+                "replicas: it is a string, but must be an integer. Number of agents. One leads, the others stand by and \
+               take over within 15 seconds.",
             ],
         );
         check(
@@ -223,7 +224,7 @@ mod tests {
             "resources": {"mainstay": {"limits": {"cpu": "much"}}},
         }));
         let begins = [
-            "extraEnv.A: it is a number, and a string or an object is needed. ",
+            "extraEnv.A: it is a number, but must be a string or an object. ",
             "extraEnv.A B: the name cannot be used: it does not match ",
             "extraEnv.MAINSTAY_POD: the name cannot be used: it is set by Mainstay itself. ",
             "git.paths[1]: it is empty. A directory",

@@ -1,7 +1,7 @@
-//! The settings of an installation. Each one is a flag of `install`, a value of the chart and of `--values`, and a
+//! The settings of an installation. Each setting is a flag of `install`, a value of the chart and of `--values`, and a
 //! field of the objects.
 //!
-//! Flags are converted to values and merged over those of the files. Tests compare this table with the schema of the
+//! Flags are converted to values and override the values of the files. Tests compare this table with the schema of the
 //! chart and with its documentation.
 
 use serde_json::{Map, Value, json};
@@ -16,7 +16,7 @@ pub(super) struct Row {
     pub(super) flag: &'static str,
     /// Whether the schema checks the flag; some flags have their own parser.
     pub(super) checked: Checked,
-    /// Its field in the objects.
+    /// The field in the objects that the setting determines.
     #[cfg_attr(not(test), expect(dead_code, reason = "the documentation is compared with it"))]
     pub(super) lands: &'static str,
     given: fn(&Arguments) -> Result<Option<Value>, String>,
@@ -25,9 +25,9 @@ pub(super) struct Row {
 /// Whether the schema checks a flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Checked {
-    /// The schema checks it.
+    /// The schema checks the flag.
     BySchema,
-    /// It has its own parser.
+    /// The flag has its own parser.
     Elsewhere,
 }
 
@@ -41,7 +41,7 @@ pub(super) const ROWS: &[Row] = &[
     row("git.secret", "--git-secret", Elsewhere, "GitRepository `spec.auth.secretName`", |a| {
         text(a.git_secret.as_deref())
     }),
-    // The command reads the file.
+    // The command itself reads the file.
     row("git.knownHosts", "--known-hosts", Elsewhere, "ConfigMap `mainstay-known-hosts`", |_| Ok(None)),
     row("git.targetNamespace", "--target-namespace", Elsewhere, "GitSync `spec.targetNamespace`", |a| {
         text(a.target_namespace.as_deref())
@@ -133,13 +133,13 @@ const fn row(
 }
 
 impl Row {
-    /// Returns whether it is this value, or contains it.
+    /// Returns whether the value of this row is at this path or contains it.
     fn has(&self, path: &str) -> bool {
         path.strip_prefix(self.value).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
     }
 }
 
-/// Returns the row of a value.
+/// Returns the row for the path of a value.
 pub(super) fn of_value(path: &str) -> Option<&'static Row> {
     ROWS.iter().find(|row| row.has(path))
 }
@@ -194,13 +194,13 @@ fn json_of(given: Option<&str>, what: &str) -> Given {
     given.map(read).transpose()
 }
 
-/// Parses amounts such as `CONTAINER.requests.cpu=100m`; `none` removes a default.
+/// Parses flags with amounts such as `CONTAINER.requests.cpu=100m`; `none` removes a default.
 fn resources(given: &[(String, String)]) -> Given {
     let mut all = json!({});
     for (path, amount) in given {
         let names: Vec<&str> = path.splitn(3, '.').collect();
         let [container, kind, resource] = names[..] else {
-            return Err(format!("{path:?} has not the form CONTAINER.requests.cpu or CONTAINER.limits.memory"));
+            return Err(format!("{path:?} must have the form CONTAINER.requests.cpu or CONTAINER.limits.memory"));
         };
         all[container][kind][resource] = if amount == "none" { Value::Null } else { json!(amount) };
     }

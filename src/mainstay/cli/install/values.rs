@@ -13,15 +13,15 @@ use super::arguments::Arguments;
 use super::schema::Schema;
 use super::table::{self, Checked, ROWS};
 
-/// The defaults.
+/// The chart's default values.
 const DEFAULTS: &str = include_str!("../../../../manifests/chart/values.yaml");
 
 /// A file of `--values`.
 #[derive(Clone, Debug)]
 pub(super) struct File {
-    /// Its name in messages.
+    /// The name of the file in messages.
     pub(super) name: String,
-    /// Its document.
+    /// The document in the file.
     pub(super) values: Value,
 }
 
@@ -60,7 +60,7 @@ pub(super) struct Values {
     pub(super) extra_env: BTreeMap<String, Value>,
 }
 
-/// Expected load of the agent; 0 is unknown.
+/// Expected load of the agent; 0 means that the number is unknown.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Expect {
@@ -77,7 +77,7 @@ pub(super) struct Console {
 }
 
 impl Console {
-    /// Returns the arguments of `mainstay console`. The default is left out.
+    /// Returns the arguments of `mainstay console`. A default is omitted.
     pub(super) fn arguments(&self) -> impl Iterator<Item = String> {
         let urls = self.urls.iter().map(|url| format!("--url={url}"));
         urls.chain((self.sign_in != "form").then(|| format!("--sign-in={}", self.sign_in)))
@@ -98,10 +98,10 @@ pub(super) struct Git {
     pub(super) interval: String,
 }
 
-/// The values of an installation, with the origin of each.
+/// The values of an installation, with the origin of each value.
 #[derive(Debug)]
 pub(super) struct Given {
-    /// The values with defaults.
+    /// All values, including defaults.
     pub(super) values: Values,
     files: Vec<File>,
     flags: Value,
@@ -148,7 +148,8 @@ impl Given {
         named.next().is_some()
     }
 
-    /// Returns a problem that begins with a flag, with the file and value that caused it.
+    /// Returns a problem that begins with a flag. If a value of a file caused the problem, the flag is replaced with
+    /// that file and value.
     pub(super) fn located(&self, problem: &str) -> String {
         let is_about = |flag: &str| {
             problem.strip_prefix(flag).is_some_and(|rest| !rest.starts_with(|c: char| c == '-' || c.is_alphanumeric()))
@@ -165,7 +166,7 @@ impl Given {
     }
 }
 
-/// Returns the schema's problems of flags without their own parser.
+/// Returns the problems that the schema finds in flags without their own parser.
 fn flaws(schema: &Schema, flags: &Value) -> Vec<String> {
     let mut problems = Vec::new();
     let mut values = flags.clone();
@@ -183,7 +184,7 @@ fn defaults() -> Value {
     serde_yaml::from_str(DEFAULTS).expect("a test reads the defaults of the chart")
 }
 
-/// Restores the default of a removed value. Removed amounts and labels below it stay removed.
+/// Restores the default of a removed top-level value. Removed amounts and labels inside of a value stay removed.
 fn complete(whole: &mut Value, values: Value) {
     let Value::Object(values) = values else { return };
     for (name, value) in values {
@@ -201,15 +202,15 @@ fn without_nulls(value: &mut Value) {
     }
 }
 
-/// Parses the text of a file: one YAML document, or none.
+/// Parses the content of a file: one YAML document, or none.
 pub(super) fn parse(text: &str) -> Result<Value, serde_yaml::Error> {
-    // This type refuses duplicate keys.
+    // The type `serde_yaml::Value` refuses duplicate keys.
     let document: serde_yaml::Value = serde_yaml::from_str(text)?;
     let values: Option<Value> = serde_yaml::from_value(document)?;
     Ok(values.unwrap_or_else(|| json!({})))
 }
 
-/// Returns the values of flags only.
+/// Returns the values for flags without files.
 #[cfg(test)]
 pub(super) fn of_flags(arguments: &Arguments) -> Result<Given, Vec<String>> {
     Given::merge(arguments, Vec::new(), None)

@@ -1,6 +1,6 @@
-//! Compares two states of an object as YAML lines like `diff -u`, with the field above each part.
+//! Compares two states of an object as YAML lines, like `diff -u`. A header with the field precedes each part.
 //!
-//! Not here: line numbers. They would belong to no file.
+//! Not here: line numbers. The lines are not those of a file.
 
 use std::time::Duration;
 
@@ -11,10 +11,11 @@ use similar::{ChangeTag, TextDiff};
 const AROUND: usize = 3;
 /// Extra depth of an item's keys.
 const KEY_OF_ITEM: usize = 3;
-/// Maximum time to search for the shortest difference. After it, any difference is used.
+/// Maximum time to search for the shortest difference. Afterwards, any difference is used.
 const WITHIN: Duration = Duration::from_secs(2);
 
-/// Returns the lines. Each begins with ` `, `-` or `+`, or is `@@ the.field @@`; empty without a difference.
+/// Returns the lines. Each line begins with ` `, `-` or `+`, or has the form `@@ the.field @@`. The list is empty
+/// without a difference.
 pub(super) fn hunks(before: Option<&Value>, after: Option<&Value>) -> Vec<String> {
     let text = |value: Option<&Value>| {
         let Some(value) = value else { return String::new() };
@@ -51,7 +52,8 @@ pub(super) fn hunks(before: Option<&Value>, after: Option<&Value>) -> Vec<String
     lines
 }
 
-/// Returns the field of a YAML line, such as `spec.containers[0]`: the keys and items above it with less depth.
+/// Returns the field of a YAML line, such as `spec.containers[0]`: the keys and items above the line that have less
+/// depth.
 fn field_of(lines: &[&str], at: usize) -> String {
     let mut within = lines.get(at).map_or(0, |line| depth(line));
     let mut steps = Vec::new();

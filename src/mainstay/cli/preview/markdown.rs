@@ -1,8 +1,8 @@
 //! Formats a report as a pull request comment, for hosts with GitHub's Markdown.
 //!
-//! Invariant: the comment has at most [`LONGEST`] characters, and says what is cut.
-//! Invariant: no text of a repository, a cluster or a name acts as markup. In prose, special characters are entities;
-//! the fence around lines is longer than any run of backticks in them.
+//! Invariant: the comment has at most [`LONGEST`] characters, and says which parts are cut. Invariant: no string from a
+//! repository or a cluster acts as markup. In prose, special characters become entities. The fence around lines is
+//! longer than any run of backticks in these lines.
 
 use super::report::{Report, Shown};
 use mainstay_object::printable;
@@ -15,10 +15,10 @@ const LONGEST_OBJECT: usize = 20_000;
 const LONGEST_NOTE: usize = 2_000;
 /// Maximum number of notes about the whole report.
 const NOTES: usize = 10;
-/// Number of characters reserved for the last sentence.
+/// Number of characters reserved for the last sentence of the comment.
 const FOR_THE_END: usize = 400;
 
-/// Returns the comment.
+/// Returns the comment for a report.
 pub(super) fn comment(report: &Report) -> String {
     let mut text = format!("### What GitSync {} would change\n\n", code(&report.sync()));
     let what = |text: &str| prose(text);
@@ -77,14 +77,14 @@ fn table(report: &Report) -> String {
     format!("{names}{rule}{numbers}\n")
 }
 
-/// An object with its lines.
+/// An object with its differing lines.
 struct Details {
     text: String,
     /// Whether lines were cut.
     is_cut: bool,
 }
 
-/// Returns an object with at most `most` characters; `None` if even its frame does not fit.
+/// Returns an object as Markdown with at most `most` characters; `None` if even its frame does not fit.
 fn details(shown: &Shown, most: usize) -> Option<Details> {
     let note = shown.note.as_ref().map(|note| format!("{}\n\n", prose(cut(note, LONGEST_NOTE)))).unwrap_or_default();
     if shown.lines.is_empty() && note.is_empty() {
@@ -126,7 +126,7 @@ fn fence<'l>(lines: impl Iterator<Item = &'l str>) -> String {
     "`".repeat(lines.map(run).max().unwrap_or(0).max(2) + 1)
 }
 
-/// Returns text without markup, mentions, references and links.
+/// Escapes a string so that it contains no markup, mentions, references or links.
 fn prose(text: &str) -> String {
     let mut shown = String::new();
     for c in printable(&text.replace('\n', " ")).chars() {

@@ -41,7 +41,7 @@ impl Git {
         self.room.path().join("render")
     }
 
-    /// Returns the reference of a revision.
+    /// Returns the reference that a revision resolves to.
     pub(super) async fn resolve(&self, remote: &Remote, expression: &Expression) -> Result<Reference, Error> {
         self.source.resolve(remote, expression).await.map_err(Error::Revision)
     }
@@ -70,8 +70,8 @@ pub(super) async fn of_sync(
 ) -> Result<(Remote, Option<String>), Error> {
     let repository = repository(cluster, sync).await?;
     let remote = preview.remote(&repository).await?;
-    // A user who writes the address in the cluster must not choose local files. The directory of `mainstay dev` is in
-    // the kubeconfig.
+    // A user who can write the URL in the cluster must not be able to choose local files. Only the directory of
+    // `mainstay dev` is allowed, because it is in the kubeconfig.
     if remote.0.url.local_path().is_some_and(|path| run.repository.as_deref() != Some(path)) {
         let namespace = sync.metadata.namespace.as_deref().unwrap_or_default();
         return Err(Error::PathOfAgent { repository: format!("{namespace}/{}", sync.spec.git_repository) });
@@ -79,7 +79,7 @@ pub(super) async fn of_sync(
     Ok(remote)
 }
 
-/// Returns whether the agent fetches the submodules of a commit; false if unknown.
+/// Returns whether the agent fetches the submodules of a commit; false if this is unknown.
 pub(super) async fn has_submodules(cluster: &Cluster, sync: &GitSync) -> bool {
     repository(cluster, sync).await.is_ok_and(|repository| repository.spec.submodules)
 }

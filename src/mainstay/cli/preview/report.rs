@@ -1,6 +1,6 @@
-//! The result of a preview: one value, as text for users and as data.
+//! The result of a preview: one value that is printed as text for users or as data.
 //!
-//! Invariant: only masked content is added to it.
+//! Invariant: only masked content is added to a report.
 
 use serde_json::{Value, json};
 
@@ -27,7 +27,7 @@ pub(in crate::cli) enum PreviewOutput {
 }
 
 impl PreviewOutput {
-    /// Returns the format; `None` for the comment format.
+    /// Returns the format; `None` for the format of comments.
     pub(in crate::cli) fn plain(self) -> Option<OutputArgument> {
         let output = match self {
             Self::Text => Format::Text,
@@ -44,7 +44,7 @@ impl PreviewOutput {
 #[derive(Debug)]
 pub(in crate::cli) struct Report {
     owner: Owner,
-    /// `commit 1a2b3c4d of main`, or the work tree.
+    /// The previewed side, such as `commit 1a2b3c4d of main`, or the work tree.
     pub(super) what: String,
     /// The other side of the comparison.
     pub(super) against: String,
@@ -61,7 +61,7 @@ pub(in crate::cli) struct Report {
 pub(super) struct Shown {
     object: Previewed,
     pub(super) name: String,
-    /// Its place in the repository.
+    /// The object's location in the repository.
     pub(super) place: Option<String>,
     pub(super) word: &'static str,
     pub(super) note: Option<String>,
@@ -75,20 +75,20 @@ pub(super) struct Named {
 }
 
 impl Named {
-    /// Returns a commit.
+    /// Returns the side for a commit.
     pub(super) fn revision(revision: &Revision) -> Self {
         let (commit, reference) = (ids::short(&revision.commit), &revision.reference);
         let of = if *reference == revision.commit { String::new() } else { format!(" of {}", printable(reference)) };
         Self { what: format!("commit {commit}{of}"), commit: Some(revision.commit.clone()) }
     }
 
-    /// Returns a work tree.
+    /// Returns the side for a work tree.
     pub(super) fn work_tree() -> Self {
         Self { what: "the work tree".to_owned(), commit: None }
     }
 }
 
-/// The outcomes, in the order of counting.
+/// The outcomes for objects, in the order in which their counts are printed.
 pub(super) const WORDS: [&str; 7] = ["created", "changed", "replaced", "deleted", "waiting", "left alone", "failed"];
 
 impl Report {
@@ -205,7 +205,7 @@ pub(super) mod tests {
     use super::*;
     use mainstay_object::{Key, Place};
 
-    /// Returns a report with this number of objects with this name and text.
+    /// Returns a report with this number of objects, each with this name and content.
     pub(in crate::cli::preview) fn report(count: usize, name: &str, text: &str) -> Report {
         let object = |_| Previewed {
             key: Key::new("", "ConfigMap", Some("shop"), name),

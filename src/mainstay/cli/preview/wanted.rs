@@ -120,7 +120,7 @@ pub(in crate::cli) async fn dry_run(cluster: &Cluster, run: &DevRun, sync: GitSy
     Box::pin(Comparison { cluster, run, wanted: &Wanted::default(), notes: Vec::new() }.report(sync)).await
 }
 
-/// Reads the GitSync from the file, or from the cluster without one.
+/// Reads the GitSync from the file, or from the cluster if no file is given.
 async fn find(cluster: &Cluster, namespace: &str, name: &str, file: Option<&Path>) -> Result<GitSync, Error> {
     let Some(file) = file else {
         let kind = own_kind::<GitSync>(cluster).await?;
@@ -139,7 +139,7 @@ async fn find(cluster: &Cluster, namespace: &str, name: &str, file: Option<&Path
     let missing = || Error::Missing { what: format!("GitSync {namespace}/{name} in {}", file.display()) };
     let mut written: GitSync = syncs::understand(found.ok_or_else(missing)?)?;
     written.metadata.namespace = Some(namespace.to_owned());
-    // The live GitSync knows which objects it has applied.
+    // Adds data of the live GitSync, which contains the objects that it has applied.
     if let Some(kind) = cluster.kind("mainstay.dev/v1alpha1", "GitSync").await?
         && let Some(live) = cluster.get(&kind, Some(namespace), name).await?
     {
@@ -149,13 +149,13 @@ async fn find(cluster: &Cluster, namespace: &str, name: &str, file: Option<&Path
     Ok(written)
 }
 
-/// One comparison.
+/// A comparison of two sides.
 struct Comparison<'a> {
     cluster: &'a Cluster,
-    /// The `mainstay dev` that the cluster belongs to.
+    /// The `mainstay dev` to which the cluster belongs, if any.
     run: &'a DevRun,
     wanted: &'a Wanted,
-    /// Notes about data that the cluster lacks.
+    /// Notes about data that the loaded cluster lacks.
     notes: Vec<String>,
 }
 
@@ -207,7 +207,7 @@ impl Comparison<'_> {
         Ok(Report::of(owner, named, against, changes, &preview.secret_values()))
     }
 
-    /// Returns the repository of the revisions, and the reason if the agent cannot use it.
+    /// Returns the repository of the revisions, and the reason if the agent cannot use that repository.
     async fn remote(&self, preview: &Preview, sync: &GitSync) -> Result<(Remote, Option<String>), Error> {
         match self.wanted.repository.as_ref().or(self.wanted.path.as_ref()) {
             Some(directory) => {

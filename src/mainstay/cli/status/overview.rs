@@ -1,4 +1,4 @@
-//! Several GitSyncs as a table, and each one in JSON and YAML.
+//! Formats several GitSyncs as a table, and each GitSync as JSON or YAML.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ use crate::cli::{
 };
 use mainstay_api::{GitRepository, GitSync, conditions};
 
-/// Returns a GitSync in JSON: whether it is in sync, its source, and its status from the cluster.
+/// Returns the facts about a GitSync: whether it is in sync, its source, and its status from the cluster.
 pub(super) fn facts(
     sync: &GitSync,
     repository: Option<&GitRepository>,
@@ -85,7 +85,7 @@ pub(super) fn table<'a>(
             row.extend([url, sync.spec.followed_reference().into_owned(), sync.spec.base_dir.clone()]);
         }
         row.push(match ready {
-            None => "no agent has looked at it yet".to_owned(),
+            None => "no agent has reconciled it yet".to_owned(),
             Some(ready) if is_wide => ready.message.clone(),
             Some(ready) => message(&ready.message, status.applied_commit.as_deref()),
         });
@@ -94,7 +94,7 @@ pub(super) fn table<'a>(
     table.render(table::width().filter(|_| !is_wide))
 }
 
-/// Returns a message without the commit, which has a column, and with other IDs shortened.
+/// Returns a message without the commit, which has its own column, and with other IDs shortened.
 fn message(message: &str, commit: Option<&str>) -> String {
     ids::shortened(&commit.map_or_else(|| message.to_owned(), |commit| ids::without(message, commit)))
 }

@@ -1,4 +1,5 @@
-//! Predicts the agent's next action on an object and its reason, as far as the cluster shows them.
+//! Predicts the agent's next action on an object and the reason of the action, as far as objects of the cluster show
+//! them.
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -16,9 +17,9 @@ use mainstay_object::Key;
 /// The agent's next action, in one sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Next {
-    /// One word for programs.
+    /// The action in one word, for programs.
     pub(super) action: &'static str,
-    /// The sentence.
+    /// The action in one sentence.
     pub(super) text: String,
 }
 
@@ -28,10 +29,18 @@ impl Next {
     }
 }
 
-/// Returns the agent's next action. The first reason that applies decides, as in the agent.
+/// Returns the agent's next action. The first reason that applies determines the action, as in the agent.
 pub(super) fn next(trace: &Trace, now: Timestamp) -> Next {
     let Some(manager) = &trace.manager else {
-        return Next::new("Nothing", "nothing: no GitSync manages it");
+        let is_from_git = trace.live.as_ref().is_some_and(|live| {
+            trace.asked.is("serverless.kyma-project.io", "Function")
+                && (live["spec"]["type"] == "git" || live["spec"]["source"]["gitRepository"].is_object())
+        });
+        return if is_from_git {
+            Next::new("Build", "builds it when a commit changes its code; no GitSync manages its manifest")
+        } else {
+            Next::new("Nothing", "nothing: no GitSync manages it")
+        };
     };
     let (key, live) = (trace.object(), trace.live.as_ref());
     let status = manager.sync.status.clone().unwrap_or_default();
@@ -72,7 +81,7 @@ fn paused(key: &Key, live: &Value, now: Timestamp) -> Option<Next> {
     Some(Next::new("Nothing", format!("nothing {until}: it is paused")))
 }
 
-/// An object that left the repository, or that the agent must not change.
+/// Returns the action for an object that was removed from the repository, or that the agent must not change.
 fn leaving(key: &Key, status: &GitSyncStatus) -> Option<Next> {
     let name = key.to_string();
     if let Some(one) = status.terminating.iter().find(|one| one.object == name) {
@@ -97,7 +106,7 @@ fn leaving(key: &Key, status: &GitSyncStatus) -> Option<Next> {
 
 fn deleted(live: Option<&Value>) -> Option<Next> {
     let is_terminating = live?.pointer("/metadata/deletionTimestamp").is_some_and(|time| !time.is_null());
-    is_terminating.then(|| Next::new("Wait", "waits until it is gone, and creates it again"))
+    is_terminating.then(|| Next::new("Wait", "waits until it is gone, and recreates it"))
 }
 
 fn failing(key: &Key, status: &GitSyncStatus) -> Option<Next> {
@@ -107,13 +116,13 @@ fn failing(key: &Key, status: &GitSyncStatus) -> Option<Next> {
     Some(Next::new(
         "Retry",
         format!(
-            "tries again, first after 1 s and then at most every 2 min, and at once with a new commit: {}: {}",
+            "tries again, first after 1 s and then at most every 2 min, and immediately with a new commit: {}: {}",
             failure.reason, failure.message
         ),
     ))
 }
 
-/// A delayed revert, because another client keeps changing the object.
+/// Returns the action for an object whose revert is delayed because another client keeps changing it.
 fn fought_over(key: &Key, status: &GitSyncStatus) -> Option<Next> {
     let name = key.to_string();
     let drifted = status.drifted.iter().find(|one| one.object == name && one.reason == DriftReason::Backoff)?;
@@ -128,13 +137,15 @@ fn absent(manager: &Manager, live: Option<&Value>) -> Option<Next> {
         return None;
     }
     if manager.entry.ended.is_some() {
-        let text =
-            "leaves it gone: it ran to its end; another manifest, or another mainstay.dev/rerun in it, runs it again";
+        let text = "leaves it gone: it ran to its end; a change of its manifest, or a new value of mainstay.dev/rerun \
+                    in it, runs it again";
         return Some(Next::new("Nothing", text));
     }
     Some(match manager.sync.spec.drift {
         DriftPolicy::Revert => Next::new("Create", "creates it: it is in the repository and not in the cluster"),
-        DriftPolicy::Report => Next::new("Report", "reports that it is not there, and leaves it so: drift is Report"),
+        DriftPolicy::Report => {
+            Next::new("Report", "reports that it is missing, and does not create it: drift is Report")
+        }
         DriftPolicy::Ignore => Next::new("Nothing", "nothing before its manifest changes: drift is Ignore"),
     })
 }
@@ -164,13 +175,15 @@ fn kept(key: &Key, manager: &Manager, status: &GitSyncStatus) -> Next {
             Some(contended) => Next::new(
                 "Revert",
                 format!(
-                    "keeps it at {commit}, but waits longer before each revert, because it is fought over: {}{later}",
+                    "keeps it at {commit}, but waits longer before each revert, because another client keeps changing \
+                     it: {}{later}",
                     contended.message
                 ),
             ),
-            None => {
-                Next::new("Revert", format!("keeps it at {commit}: changes of its fields are reverted at once{later}"))
-            }
+            None => Next::new(
+                "Revert",
+                format!("keeps it at {commit}: changes of its fields are reverted immediately{later}"),
+            ),
         },
     }
 }
@@ -206,11 +219,25 @@ mod tests {
     }
 
     #[test]
+    fn a_function_from_git_is_built_without_a_git_sync() {
+        let check = |spec: Value, expected: &str| {
+            let asked = Key::new("serverless.kyma-project.io", "Function", Some("shop"), "hook");
+            let live = Some(json!({"metadata": {"name": "hook"}, "spec": spec}));
+            let trace = Trace { asked, owners: vec![], live, manager: None, notes: vec![] };
+            assert_eq!(next(&trace, Timestamp::UNIX_EPOCH).text, expected);
+        };
+        let builds = "builds it when a commit changes its code; no GitSync manages its manifest";
+        check(json!({"type": "git", "source": "code"}), builds);
+        check(json!({"source": {"gitRepository": {"url": "https://git.example.com/code"}}}), builds);
+        check(json!({"source": "module.exports = {}"}), "nothing: no GitSync manages it");
+    }
+
+    #[test]
     fn the_first_reason_decides() {
         let live = json!({ "metadata": { "name": "web" } });
-        check(json!({}), live.clone(), "keeps it at commit 11111111aa: changes of its fields are reverted at once");
+        check(json!({}), live.clone(), "keeps it at commit 11111111aa: changes of its fields are reverted immediately");
         check(json!({}), Value::Null, "creates it");
-        check(json!({ "spec": { "drift": "Report" } }), Value::Null, "reports that it is not there");
+        check(json!({ "spec": { "drift": "Report" } }), Value::Null, "reports that it is missing");
         check(json!({ "spec": { "drift": "Ignore" } }), live.clone(), "applies changes of its manifest");
         check(json!({ "spec": { "suspend": true } }), live.clone(), "nothing for as long as spec.suspend is true");
         let glass = |until: Value| json!({ "metadata": { "annotations": { "mainstay.dev/reconcile": "disabled", "mainstay.dev/until": until } } });

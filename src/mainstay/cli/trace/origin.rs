@@ -30,11 +30,13 @@ const MOST: usize = 500;
 pub(in crate::cli) struct Trace {
     /// The requested object.
     pub(in crate::cli) asked: Key,
-    /// The owners between it and the managed object, which is the last one. Empty if the object itself is managed.
+    /// The owners from the requested object up to the managed object, which is the last of them. Empty if the requested
+    /// object itself is managed.
     pub(in crate::cli) owners: Vec<Key>,
-    /// The live managed object, or the live requested object if none is managed. `None` if it does not exist.
+    /// The live managed object, or the live requested object if no managed object was found. `None` if that object does
+    /// not exist.
     pub(in crate::cli) live: Option<Value>,
-    /// The GitSync that manages it.
+    /// The GitSync that manages the object, if any.
     pub(in crate::cli) manager: Option<Manager>,
     /// Notes about data that could not be read.
     pub(in crate::cli) notes: Vec<String>,
@@ -58,7 +60,7 @@ impl Trace {
     }
 }
 
-/// Collects the facts about the object that the arguments name.
+/// Collects the facts about the object that the arguments specify.
 pub(in crate::cli) async fn find(arguments: &ObjectArguments) -> Result<(Cluster, Trace), Error> {
     let (called, name) = arguments.kind_and_name()?;
     let cluster = arguments.connection.connect().await?;
@@ -72,8 +74,8 @@ pub(in crate::cli) async fn find(arguments: &ObjectArguments) -> Result<(Cluster
     Ok((cluster, trace))
 }
 
-/// Collects the facts about an object from at most `most` inventories. Without the right to list all GitSyncs, those of the
-/// namespace are searched.
+/// Collects the facts about an object from at most `most` inventories. Without the permission to list all GitSyncs,
+/// only GitSyncs of the namespace are searched.
 pub(super) async fn of(
     cluster: &Cluster,
     namespace: &str,
@@ -103,7 +105,7 @@ struct Search<'a> {
     syncs: Vec<(GitSync, Option<Listed>)>,
     /// Maximum number of inventories to read.
     most: usize,
-    /// Number of GitSyncs beyond it.
+    /// Number of GitSyncs beyond that maximum, whose inventories were not read.
     unread: usize,
     notes: Vec<String>,
 }
@@ -123,13 +125,14 @@ impl<'a> Search<'a> {
             values => values?,
         };
         if values.len() > MOST {
-            notes.push(format!("there are more than {MOST} GitSyncs; the others were not asked"));
+            notes.push(format!("there are more than {MOST} GitSyncs; the others were not checked"));
         }
         let syncs = values.into_iter().take(MOST).map(|value| Ok((understand(value)?, None)));
         Ok(Self { cluster, syncs: syncs.collect::<Result<_, Error>>()?, most, unread: 0, notes })
     }
 
-    /// Adds the GitSync that the label of an object names, if it is not among the listed ones. A hashed label names none.
+    /// Adds the GitSync that the label of an object names, if that GitSync is not listed yet. A hashed label contains
+    /// no name.
     async fn add_named(&mut self, live: Option<&Value>) -> Result<(), Error> {
         let named = live.and_then(label).and_then(|label| label.split_once('.'));
         let Some((namespace, name)) = named else { return Ok(()) };
@@ -149,14 +152,14 @@ impl<'a> Search<'a> {
     async fn read(&mut self, kind: &Kind, key: &Key) -> Result<Option<Value>, Error> {
         match self.cluster.get(kind, key.namespace.as_deref(), &key.name).await {
             Err(error) if error.is_forbidden() => {
-                self.notes.push(format!("you may not read {key}, so how it is now is not known"));
+                self.notes.push(format!("you may not read {key}, so its current state is unknown"));
                 Ok(None)
             }
             read => Ok(read?),
         }
     }
 
-    /// Finds the GitSync with the object in its inventory. The GitSync that the label names comes first.
+    /// Finds the GitSync with the object in its inventory. The GitSync that the label names is checked first.
     async fn manager(&mut self, key: &Key, live: Option<&Value>) -> Result<Option<Manager>, Error> {
         let label = live.and_then(label);
         let is_named = |sync: &GitSync| {
@@ -200,7 +203,7 @@ impl<'a> Search<'a> {
                 Ok(Listing::Elsewhere) => {
                     let name = syncs::name(sync);
                     self.notes.push(format!(
-                        "the objects of {name} are in another cluster (spec.kubeConfig), and none of them is meant here"
+                        "the objects of {name} are in a remote cluster (spec.kubeConfig), so they are not shown"
                     ));
                     Listed::default()
                 }

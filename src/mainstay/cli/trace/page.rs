@@ -1,6 +1,6 @@
-//! A trace for the web page, read with the rights of its user.
+//! A trace for the web page, read with the permissions of its user.
 //!
-//! Invariant: it has no value of a Secret but in the object's own part, which the page hides.
+//! Invariant: a trace contains values of a Secret only in the part of the object itself, which the page hides.
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -15,9 +15,10 @@ use mainstay_engine::managed::{
 };
 use mainstay_object::Key;
 
-/// Maximum number of inventories to read. The label of an object names the right one, which is read first.
+/// Maximum number of inventories to read. The label of an object names the right GitSync, whose inventory is read
+/// first.
 const INVENTORIES: usize = 20;
-/// Maximum number of field managers, and of fields of each.
+/// Maximum number of field managers, and of fields of each manager.
 const MANAGERS: usize = 30;
 const FIELDS: usize = 200;
 

@@ -1,4 +1,4 @@
-//! A trace as lines and as JSON.
+//! Formats a trace as lines or as JSON.
 
 use std::collections::BTreeSet;
 
@@ -18,10 +18,10 @@ use mainstay_api::{git_sync::UNKNOWN, names};
 use mainstay_engine::managed::fields::paths;
 use mainstay_object::{Health, health, printable};
 
-/// Maximum number of other managers to print, and of fields of each.
+/// Maximum number of other managers to print, and of fields of each manager.
 const NAMED: usize = 5;
-/// The text for a file that the inventory lacks.
-const NO_PLACE: &str = "unknown: the inventory was written by an older agent, or has no room for it";
+/// The text that is shown if the inventory does not contain the file.
+const NO_PLACE: &str = "unknown: the inventory was written by an older agent, or has no space for it";
 
 /// Formats a trace for people.
 pub(super) fn text(trace: &Trace, next: &Next, moments: &[Moment], now: Timestamp) -> String {
@@ -56,7 +56,7 @@ pub(super) fn text(trace: &Trace, next: &Next, moments: &[Moment], now: Timestam
         for replaced in status.last_replacements.iter().filter(|replaced| replaced.object == name) {
             let since = ago(now.duration_since(replaced.when.0).as_secs());
             let fields = replaced.fields.join(", ");
-            row("replaced", &format!("{since} ago: deleted and created again, because {fields} cannot be changed"));
+            row("replaced", &format!("{since} ago: replaced, because {fields} cannot be changed"));
         }
     }
     row("health", &words(trace));
@@ -78,7 +78,7 @@ pub(super) fn repository(manager: &Manager) -> String {
     format!("{repository}, {}, {}", spec.followed_reference(), spec.base_dir)
 }
 
-/// Returns the file and the line, with the commit if it is an earlier one.
+/// Returns the file and the line, with the commit if the file comes from an earlier commit.
 pub(super) fn file(manager: &Manager) -> String {
     let applied = manager.sync.status.as_ref().and_then(|status| status.applied_commit.as_deref());
     match &manager.place {
@@ -128,7 +128,7 @@ fn words(trace: &Trace) -> String {
     }
 }
 
-/// Returns the health by the rules of the GitSync; `None` if the object does not exist.
+/// Returns the health of the object by the rules of the GitSync; `None` if the object does not exist.
 pub(super) fn health_of(trace: &Trace) -> Option<Health> {
     let live = trace.live.as_ref()?;
     let rules = trace.manager.as_ref().map(|manager| syncs::health_rules(&manager.sync)).unwrap_or_default();
@@ -146,11 +146,11 @@ pub(super) fn applied(live: &Value) -> Option<Timestamp> {
     times.filter_map(|(_, entry)| entry.get("time")?.as_str()?.parse().ok()).max()
 }
 
-/// Another field manager, and what it owns.
+/// Another field manager, and the fields that it owns.
 struct Other {
     manager: String,
     subresource: String,
-    /// The first paths.
+    /// The paths of the first fields.
     fields: Vec<String>,
     more: usize,
 }
@@ -170,7 +170,7 @@ impl Other {
     }
 }
 
-/// Returns the other field managers. The whole status counts as one field.
+/// Returns the other field managers. The whole status of an object counts as one field.
 fn others(live: &Value) -> Vec<Other> {
     let of = |(manager, entry): (&str, &Value)| {
         let fields = entry.get("fieldsV1").and_then(Value::as_object).map(paths).unwrap_or_default();

@@ -1,6 +1,6 @@
 //! The time line of a Function: its newest build and its newest serving pod, from their objects and Events.
 //!
-//! Invariant: the time line uses only data in the cluster. The times of objects have a precision of a second.
+//! Invariant: the time line uses only data in the cluster. Times in objects have a precision of one second.
 //!
 //! Not here: earlier builds, because their pods are gone.
 
@@ -39,7 +39,7 @@ struct Parts {
     events: Vec<Value>,
 }
 
-/// Reads the time line of a trace's object. Empty if the object is no Function.
+/// Reads the time line of a trace's object. The time line is empty if the object is not a Function.
 pub(super) async fn of(cluster: &Cluster, trace: &mut Trace) -> Result<Vec<Moment>, Error> {
     let (asked, live) = (&trace.asked, trace.live.as_ref());
     let uid = live.and_then(|live| live.pointer("/metadata/uid")?.as_str());
@@ -79,7 +79,7 @@ async fn list(
     let kind = cluster.kind(version, kind).await?.ok_or_else(|| Error::UnknownKind(kind.to_owned()))?;
     match cluster.list(&kind, selection).take(MOST).try_collect().await {
         Err(error) if error.is_forbidden() => {
-            notes.push(format!("you may not list {}, which the time line lacks", kind.resource));
+            notes.push(format!("you may not list {}, so the timeline does not show them", kind.resource));
             Ok(Vec::new())
         }
         listed => Ok(listed?),

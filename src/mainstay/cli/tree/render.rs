@@ -1,4 +1,4 @@
-//! Trees as lines and as JSON.
+//! Formats trees as lines or as JSON.
 
 use serde_json::{Value, json};
 
@@ -29,7 +29,7 @@ pub(super) fn text(trees: &[Node], notes: &[String]) -> String {
 /// Whether long lists are cut.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Cut {
-    /// All objects of a GitSync are shown.
+    /// Nothing is cut: all objects of a GitSync are shown.
     Nothing,
     /// Only the first children of each kind are shown.
     Children,

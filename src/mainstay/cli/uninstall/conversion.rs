@@ -1,5 +1,5 @@
-//! Ends the conversion of Functions from and to `v1alpha2`, which needs the agent. Without this, remaining Functions
-//! would be unreachable: kubectl prefers that version, and the deletion of a namespace requests it.
+//! Ends the conversion of Functions from and to `v1alpha2`, which needs the agent. Otherwise remaining Functions could
+//! not be read without the agent: kubectl prefers `v1alpha2`, and the deletion of a namespace requests it too.
 
 use serde_json::json;
 
@@ -9,7 +9,8 @@ use mainstay_api::names;
 use mainstay_cluster::{Kind, Part, Scope};
 
 impl Uninstall<'_> {
-    /// Serves Functions only in the stored version, if this agent converts them.
+    /// Changes the CRD of Function so that only the stored version is served, if this installation's agent converts
+    /// Functions.
     pub(super) async fn end_conversion(&self) -> Result<(), Error> {
         let (version, kind, name) = ("apiextensions.k8s.io/v1", "CustomResourceDefinition", names::FUNCTION_DEFINITION);
         let definitions = Kind::fixed(version, kind, "customresourcedefinitions", Scope::Cluster);
@@ -31,7 +32,7 @@ impl Uninstall<'_> {
         self.cluster.kinds_changed();
         output::print(&format!(
             "{kind} {name} is served in v1alpha1 only: no agent converts v1alpha2 any more (kubectl notices \
-             that within hours; kubectl get functions.v1alpha1.serverless.kyma-project.io works at once)\n"
+             that within hours; kubectl get functions.v1alpha1.serverless.kyma-project.io works immediately)\n"
         ))
     }
 }

@@ -1,7 +1,8 @@
-//! Deletes the namespace of the agent if `mainstay install` created it and it holds no other objects.
+//! Deletes the namespace of the agent if `mainstay install` created it and if it contains no other objects.
 //!
-//! Invariant: an object is ours by kind and name. A label alone is not enough, since other clients may set it.
-//! Invariant: the namespace stays while an API group is unavailable, because its objects cannot be listed.
+//! Invariant: Mainstay's objects are recognized by kind and name. A label alone is not enough, because other clients
+//! may set it. Invariant: the namespace stays while an API group is unavailable, because the objects of that group
+//! cannot be listed.
 
 use std::collections::BTreeSet;
 
@@ -14,11 +15,11 @@ use crate::cli::{Error, output};
 use mainstay_api::names;
 use mainstay_cluster::{Kind, Scope, Selection};
 
-/// Maximum number of remaining objects in the message.
+/// Maximum number of remaining objects that the message lists.
 const SHOWN: usize = 5;
 
 impl Uninstall<'_> {
-    /// Deletes the namespace if `mainstay install` created it and it holds no other objects.
+    /// Deletes the namespace if `mainstay install` created it and if it contains no other objects.
     pub(super) async fn delete_namespace(&self) -> Result<(), Error> {
         let namespaces = Kind::fixed("v1", "Namespace", "namespaces", Scope::Cluster);
         let meta = self.cluster.get_metadata(&namespaces, None, self.namespace).await?;
@@ -31,7 +32,7 @@ impl Uninstall<'_> {
         }
     }
 
-    /// Returns the objects in the namespace that are not ours.
+    /// Returns the objects in the namespace that are not Mainstay's.
     async fn foreign_objects(&self) -> Result<BTreeSet<String>, Error> {
         let mut left = BTreeSet::new();
         for kind in self.cluster.kinds().await? {
@@ -40,7 +41,7 @@ impl Uninstall<'_> {
             }
             let here = Selection::default().within(self.namespace);
             let found: Vec<ObjectMeta> = match self.cluster.list_metadata(&kind, here).try_collect().await {
-                // The definition was deleted just now.
+                // The CRD of the kind was deleted just now.
                 Err(error) if error.is_not_found() => continue,
                 found => found?,
             };
@@ -68,8 +69,8 @@ fn reason_to_keep(namespace: &str, left: &BTreeSet<String>, unavailable: &[Strin
     })
 }
 
-/// Returns whether an object is installed by us, exists in every namespace, or was created by a controller for one of
-/// our objects.
+/// Returns whether an object belongs to the installation, exists in every namespace, or was created by a controller for
+/// an object of the installation.
 fn is_installed(kind: &str, meta: &ObjectMeta) -> bool {
     let name = meta.name.as_deref().unwrap_or_default();
     let is_default = matches!((kind, name), ("ConfigMap", "kube-root-ca.crt") | ("ServiceAccount", "default"));
@@ -78,12 +79,12 @@ fn is_installed(kind: &str, meta: &ObjectMeta) -> bool {
         // A ReplicaSet has the name of its Deployment and a hash.
         listed || (kind, name) == ("Deployment", "mainstay") || kind == "ReplicaSet" && name.starts_with("mainstay-")
     };
-    // The Endpoints of a Service have its name and its labels.
+    // The Endpoints of a Service have the name and the labels of the Service.
     let is_of_service = |name: &str| is_named("Service", name) || name == names::INTERNAL_REGISTRY;
     let is_own = is_named(kind, name) || kind == "Endpoints" && is_of_service(name);
     let mut makers = meta.owner_references.iter().flatten().filter(|owner| owner.controller == Some(true));
     let is_made_for_ours = makers.any(|owner| is_named(&owner.kind, &owner.name));
-    // The agent creates its Lease without our label.
+    // The agent creates its Lease without Mainstay's label.
     let is_made = is_made_for_registry(meta) || is_ours(meta) && (is_own || is_made_for_ours);
     is_default || (kind, name) == ("Lease", names::LEASE) || is_made
 }
@@ -135,7 +136,7 @@ mod tests {
         );
         check("Pod", "theirs-x", Some(("ReplicaSet", "serverless-docker-registry-of-theirs")), false);
         check("Endpoints", registry, None, true);
-        // It is deleted before the namespace, or stays with it.
+        // The registry's Deployment is deleted before the namespace, or stays together with it.
         check("Deployment", registry, None, false);
     }
 

@@ -1,6 +1,7 @@
 //! Deletes the registry in the cluster, and the copies of its login.
 //!
-//! Invariant: both stay as long as there are Functions, because their pods pull from the registry with these copies.
+//! Invariant: registry and copies stay as long as there are Functions, because the pods of Functions pull from the
+//! registry with these copies.
 
 use std::sync::Arc;
 
@@ -32,8 +33,8 @@ impl Uninstall<'_> {
         Ok(all.len())
     }
 
-    /// Deletes the registry of the installation with its volume, and the copies of logins in all namespaces. Repeats
-    /// the message that the registry stays only if the number of Functions is not `planned`.
+    /// Deletes the registry of the installation with its volume, and the copies of logins in all namespaces. The
+    /// message that the registry stays is printed again only if the number of Functions differs from `planned`.
     pub(super) async fn delete_registry(&self, planned: usize) -> Result<(), Error> {
         let name = names::INTERNAL_REGISTRY;
         let functions = self.count_functions().await?;
@@ -69,7 +70,7 @@ pub(super) fn is_made_for_registry(meta: &ObjectMeta) -> bool {
     let mut makers = meta.owner_references.iter().flatten().filter(|owner| owner.controller == Some(true));
     makers.any(|owner| match &*owner.kind {
         "Deployment" | "Service" => owner.name == names::INTERNAL_REGISTRY,
-        // It has the name of its Deployment and a hash.
+        // A ReplicaSet has the name of its Deployment and a hash.
         "ReplicaSet" => {
             let hash = owner.name.strip_prefix(names::INTERNAL_REGISTRY).and_then(|rest| rest.strip_prefix('-'));
             hash.is_some_and(|hash| !hash.contains('-'))

@@ -1,5 +1,5 @@
-//! Deletes the Roles of an installation with `--profile restricted` in all namespaces, and its `ServiceAccount` for
-//! applying.
+//! Deletes the Roles of an installation with `--profile restricted` in all namespaces, and the `ServiceAccount` that
+//! applied objects.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
-//! Finds directories that are built rather than read.
+//! Finds directories that are built by kustomize and not read as manifests.
 //!
-//! Invariant: no file below a directory with a kustomization is read as a manifest. Its meaning depends on the
-//! kustomization.
+//! Invariant: no file below a directory with a kustomization is read as a manifest, because the meaning of the file
+//! depends on the kustomization.
 //!
 //! Not here: building a kustomization (`render`).
 

@@ -1,4 +1,4 @@
-//! A commit with additional files for a tool.
+//! A commit with additional files that a tool reads.
 
 use std::collections::BTreeMap;
 
@@ -6,12 +6,12 @@ use super::closure::Tree;
 use mainstay_git::{BlobId, Entry, EntryKind, Found};
 use mainstay_object::Digest;
 
-/// Files that are added to those of a commit or replace them, by path.
+/// Files that are added to the files of a commit or replace them, by path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Added(pub(super) BTreeMap<String, Vec<u8>>);
 
 impl Added {
-    /// Returns a digest of paths and contents; `None` without files.
+    /// Returns a digest of paths and contents; `None` if there are no files.
     pub(super) fn digest(&self) -> Option<Digest> {
         let lines = self.0.iter().map(|(path, content)| format!("{} {path}\n", Digest::of(content)));
         (!self.0.is_empty()).then(|| Digest::of(lines.collect::<String>().as_bytes()))
@@ -29,7 +29,7 @@ impl<T: Tree> Tree for WithAdded<'_, T> {
         let Some(content) = self.added.0.get(path) else { return self.tree.at(path) };
         Ok(Found::File(Entry {
             path: path.to_owned(),
-            // The id is not used, because the content is here.
+            // The id is not used, because the content is in memory.
             id: BlobId::NONE,
             size: content.len() as u64,
             kind: EntryKind::File,

@@ -1,12 +1,12 @@
-//! The functions that a text would call as a template of Helm.
+//! The functions that a text would call if Helm evaluated it as a template.
 //!
 //! Invariant: each function whose result can differ between two runs counts as unknown. Only functions of `FIXED` are
 //! known, so a function that a later version of Helm adds is unknown, too.
 //!
-//! Source: the builtin functions of Go's `text/template`, those of sprig, and those that Helm adds.
+//! Source: the builtin functions of Go's `text/template`, the functions of sprig, and the functions that Helm adds.
 
-/// Functions, keywords and constants whose result depends on their arguments alone, in order. The functions that list a
-/// map's keys or values are missing, because their order differs.
+/// Functions, keywords and constants whose result depends only on their arguments, in order. The functions that list a
+/// map's keys or values are excluded, because the order of the result differs.
 const FIXED: [&str; 208] = [
     "abbrev",
     "abbrevboth",
@@ -221,16 +221,16 @@ const FIXED: [&str; 208] = [
 /// Facts about the functions that a text calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Calls {
-    /// It calls a function that is not known to be fixed.
+    /// Whether the text calls a function that is not known to be fixed.
     pub(super) unknown: bool,
-    /// It renders text as a template.
+    /// Whether the text renders another text as a template.
     pub(super) tpl: bool,
-    /// A string in it contains the beginning of an action, so it may build a template.
+    /// Whether a string in the text contains the beginning of an action. Such a string may be part of a template.
     pub(super) braces: bool,
 }
 
 impl Calls {
-    /// Returns the facts about both.
+    /// Returns the combined facts about two texts.
     pub(super) fn with(self, other: Self) -> Self {
         Self { unknown: self.unknown || other.unknown, tpl: self.tpl || other.tpl, braces: self.braces || other.braces }
     }
@@ -245,7 +245,7 @@ pub(super) fn calls(text: &str) -> Calls {
     found
 }
 
-/// Reads an action. Returns the text behind it.
+/// Reads an action. Returns the text after it.
 fn call<'t>(action: &'t str, found: &mut Calls) -> &'t str {
     let inner = action.strip_prefix('-').unwrap_or(action).trim_start();
     if let Some(comment) = inner.strip_prefix("/*") {
@@ -270,7 +270,7 @@ fn call<'t>(action: &'t str, found: &mut Calls) -> &'t str {
                 found.tpl |= token == TPL;
                 found.unknown |= FIXED.binary_search(&token).is_err();
             }
-            // An escape or a character of no template: the text is something else, or is quoted once more.
+            // An escape, or a character that no template contains: the text is not a template, or is quoted once more.
             '\\' => found.unknown = true,
             _ => {}
         }
@@ -279,14 +279,14 @@ fn call<'t>(action: &'t str, found: &mut Calls) -> &'t str {
     }
 }
 
-/// The function that renders text as a template.
+/// The function that renders its argument as a template.
 const TPL: &str = "tpl";
 
 fn is_word(character: char) -> bool {
     character.is_alphanumeric() || character == '_'
 }
 
-/// Returns the length of a string with its quotation marks. An unclosed string takes the rest.
+/// Returns the length of a string with its quotation marks. An unclosed string extends to the end of the text.
 fn quoted(text: &str, mark: char) -> usize {
     let mut is_escaped = false;
     for (at, character) in text.char_indices().skip(1) {

@@ -1,9 +1,9 @@
 //! The inputs of a chart: all files in its directory, and the values files of the GitSync.
 //!
-//! Invariant: all paths lead to files of the commit. A link, a submodule that was not fetched, and a schema with
+//! Invariant: all paths point to files of the commit. A link, a submodule that was not fetched, and a schema with
 //! external references are problems.
 //!
-//! Not here: which of the files Helm uses (`.helmignore`). A change of an unused file renders the chart again.
+//! Not here: whether Helm uses a file (`.helmignore`). A change of an unused file renders the chart again.
 
 use std::collections::BTreeMap;
 
@@ -29,11 +29,11 @@ const LONGEST_RELEASE: usize = 53;
 /// The options for rendering a chart.
 #[derive(Clone, Debug)]
 pub struct ChartOptions {
-    /// Name of the release, unless `helm` sets one.
+    /// The name of the release if `helm` sets none.
     pub name: String,
     /// Namespace of the release.
     pub namespace: String,
-    /// The specification of the GitSync.
+    /// The Helm settings of the GitSync.
     pub helm: Helm,
 }
 
@@ -44,7 +44,7 @@ pub struct ChartFiles {
     pub files: BTreeMap<String, Entry>,
     /// The values files, in order.
     pub values: Vec<Entry>,
-    /// Its problems. A chart with problems is not rendered.
+    /// The problems of the inputs. A chart with problems is not rendered.
     pub problems: Vec<Problem>,
 }
 
@@ -54,7 +54,7 @@ impl ChartOptions {
         self.helm.release_name.as_deref().unwrap_or(&self.name)
     }
 
-    /// Returns the inline values of the GitSync as a file; `None` if it has none.
+    /// Returns the inline values of the GitSync as the content of a file; `None` if the GitSync has none.
     pub(super) fn values(&self) -> Option<Vec<u8>> {
         // Serializing a map of values cannot fail.
         self.helm.values.as_ref().and_then(|values| serde_json::to_vec(values).ok())
@@ -82,7 +82,7 @@ impl ChartFiles {
     }
 }
 
-/// Returns whether a file is documentation, by its name.
+/// Returns whether a file is documentation, judging by its name.
 fn is_for_people(path: &str) -> bool {
     const NAMES: [&str; 6] = ["changelog", "contributing", "license", "notice", "owners", "readme"];
     let name = path.rsplit('/').next().unwrap_or_default().to_ascii_lowercase();
@@ -102,7 +102,7 @@ pub(crate) fn chart_files(
     let directory = parent(file);
     let mut found = ChartFiles::default();
     if !is_release(options.release()) {
-        let what = format!("{} is no name of a release", printable(options.release()));
+        let what = format!("{} is not a valid name of a release", printable(options.release()));
         let hint = "let spec.render.helm.releaseName be at most 53 lower-case letters, digits, `-` and `.`";
         found.problem(Place::file(file), what, hint);
     }
@@ -123,7 +123,7 @@ pub(crate) fn chart_files(
                 continue;
             }
             EntryKind::Submodule => {
-                let hint = "let the GitRepository say `submodules: true`, and name it in .gitmodules";
+                let hint = "set `submodules: true` in the GitRepository, and name it in .gitmodules";
                 found.problem(place(), "it is a submodule in a chart, and is not fetched", hint);
                 continue;
             }
@@ -143,7 +143,7 @@ pub(crate) fn chart_files(
     Ok(found)
 }
 
-/// Adds a problem for each values schema that is not read, also in packed charts.
+/// Adds a problem for each values schema that cannot be checked or has external references, also in packed charts.
 fn refuse_schemas(found: &mut ChartFiles, tree: &mut impl Tree, file: &str) -> Result<(), mainstay_git::Error> {
     let (entries, archives) = (found.files.values().cloned().collect::<Vec<_>>(), schema::Archives::new(SCHEMA));
     for entry in entries {
@@ -151,7 +151,7 @@ fn refuse_schemas(found: &mut ChartFiles, tree: &mut impl Tree, file: &str) -> R
             schema::refused(&tree.read(&entry)?)
         } else if is_archive(&entry.path) && within(file, &entry.path).split('/').any(|part| part == "charts") {
             let content = tree.read(&entry)?;
-            // A pointer to Git LFS is reported when it is copied.
+            // A pointer to Git LFS is reported when the file is copied.
             if crate::is_in_lfs(&content) { None } else { archives.refused(&content) }
         } else {
             None
@@ -174,7 +174,7 @@ fn add_values(
     let here = Place::file(chart);
     if is_remote(named) {
         // The address is not shown, because it may contain a password.
-        let what = "spec.render.helm.valuesFiles names something of another host, which is not fetched";
+        let what = "spec.render.helm.valuesFiles references a remote file, which is not fetched";
         found.problem(here, what, "commit a copy, and name that");
         return Ok(());
     }
@@ -194,7 +194,7 @@ fn add_values(
         Found::File(entry) => found.values.push(entry),
         Found::Directory => found.problem(here, format!("{shown}, which is a directory"), "name a file"),
         Found::Other(EntryKind::Submodule) => {
-            let hint = "let the GitRepository say `submodules: true`, and name it in .gitmodules";
+            let hint = "set `submodules: true` in the GitRepository, and name it in .gitmodules";
             found.problem(here, format!("{shown}, a submodule that is not fetched"), hint);
         }
         Found::Other(_) => {
@@ -206,7 +206,7 @@ fn add_values(
     Ok(())
 }
 
-/// Returns whether Helm accepts a release name. None begins with `-`.
+/// Returns whether Helm accepts a release name. No valid name begins with `-`.
 fn is_release(name: &str) -> bool {
     let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     let is_label = |label: &str| {
@@ -220,12 +220,12 @@ pub(super) fn is_archive(path: &str) -> bool {
     [".tgz", ".tar.gz"].iter().any(|end| path.ends_with(end))
 }
 
-/// Returns the path of a repository's file inside the copy of its chart.
+/// Returns the path that a file of the repository has in the copy of its chart.
 pub(super) fn within<'p>(chart: &str, path: &'p str) -> &'p str {
     path.strip_prefix(parent(chart)).map_or(path, |rest| rest.trim_start_matches('/'))
 }
 
-/// Returns the repository's file that Helm calls `CHART/templates/web.yaml`, if it is one of these.
+/// Returns the file of the repository that Helm calls `CHART/templates/web.yaml`; `None` if it is not among `files`.
 pub(super) fn of_source<'f>(chart: &str, files: &'f BTreeMap<String, Entry>, source: &str) -> Option<&'f str> {
     let (_, path) = source.split_once('/')?;
     files.get_key_value(&join(parent(chart), path)).map(|(path, _)| path.as_str())
@@ -288,7 +288,8 @@ mod tests {
                 format!("{values} /../x, which is not in the repository {hint}"),
                 format!("{values} -f, which is not there (correct the path)"),
                 format!("{values} c, which is a directory (name a file)"),
-                format!("{values} something of another host, which is not fetched (commit a copy, and name that)"),
+                "app/Chart.yaml: spec.render.helm.valuesFiles references a remote file, which is not fetched (commit \
+                 a copy, and name that)".to_owned(),
                 format!("{values} .git/config, which is not in the repository {hint}"),
             ]
         );

@@ -1,7 +1,8 @@
-//! Decodes the output of `helm template` into objects, each with its template.
+//! Decodes the output of `helm template` into objects, each with the template that it comes from.
 //!
-//! Invariant: objects that differ between two runs of the same chart are refused by name.
-//! Invariant: a hook is never applied like a normal object.
+//! Invariant: if objects differ between two runs of the same chart, the chart is refused, and the problem names the
+//! objects.
+//! Invariant: a hook is never applied like an object that is not a hook.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,9 +17,9 @@ use mainstay_object::{Digest, Key, Object, Place, printable};
 
 /// The annotation of hooks.
 const HOOK: &str = "helm.sh/hook";
-/// Hooks that never apply here. (`crd-install` is obsolete.)
+/// Events of hooks that never occur here. (`crd-install` is obsolete.)
 const NEVER: [&str; 6] = ["test", "test-success", "test-failure", "pre-rollback", "post-rollback", "crd-install"];
-/// Prefix of a line that names the template of the following output.
+/// Prefix of the line that names the template of the output below it.
 const SOURCE: &str = "# Source: ";
 /// Maximum number of objects named in one problem.
 const SHOWN: usize = 3;
@@ -88,7 +89,7 @@ fn decode(file: &str, files: &ChartFiles, printed: &[u8], limits: &Limits) -> Re
     Ok(objects)
 }
 
-/// The first lines of templates in the output.
+/// The templates of the output, each with the first line of its output.
 struct Sources<'s> {
     chart: Arc<str>,
     begin: Vec<(u32, Option<&'s str>)>,
@@ -112,18 +113,18 @@ impl<'s> Sources<'s> {
         self.begin.get(self.begin.partition_point(|(begin, _)| *begin <= line).checked_sub(1)?)
     }
 
-    /// Returns the template of a line, or else the `Chart.yaml`.
+    /// Returns the template of a line, or the `Chart.yaml` if there is none.
     fn at(&self, line: u32) -> Arc<str> {
         self.find(line).and_then(|(_, file)| *file).map_or_else(|| Arc::clone(&self.chart), Arc::from)
     }
 
-    /// Returns the line within the output of its template.
+    /// Returns the number of a line within the output of its template.
     fn line(&self, line: u32) -> u32 {
         self.find(line).map_or(line, |(begin, _)| line - begin)
     }
 }
 
-/// Returns the problem of differing objects in two runs.
+/// Returns the problem that objects differ between two runs.
 fn differences(file: &str, first: &[Arc<Object>], second: &[Arc<Object>]) -> Option<Problem> {
     let digests = |objects: &[Arc<Object>]| -> BTreeMap<Key, Digest> {
         objects.iter().map(|object| (object.key.clone(), object.digest)).collect()
@@ -141,7 +142,7 @@ fn differences(file: &str, first: &[Arc<Object>], second: &[Arc<Object>]) -> Opt
         0 => {}
         more => names.push(format!("{more} more")),
     }
-    let what = format!("each time that the chart is rendered, this comes out differently: {}", names.join(", "));
+    let what = format!("each rendering of the chart gives different values: {}", names.join(", "));
     let hint = "a function such as randAlphaNum, genCA or now is the cause: set its result in the values, from an \
                 existing Secret, or remove it";
     Some(Problem::new(place, what, Some(hint)))
@@ -225,16 +226,14 @@ mod tests {
         };
         let why = said(&run("hush1", "b"), &run("hush2", "b"), Hooks::Refuse);
         assert!(
-            why.starts_with(
-                "app/templates/b.yaml: each time that the chart is rendered, this comes out differently: ConfigMap b ("
-            ),
+            why.starts_with("app/templates/b.yaml: each rendering of the chart gives different values: ConfigMap b ("),
             "{why}"
         );
         assert!(!why.contains("hush"), "{why}");
         let why = said(&run("x", "b-1"), &run("x", "b-2"), Hooks::Refuse);
-        assert!(why.contains("differently: ConfigMap b-1 ("), "{why}");
+        assert!(why.contains("values: ConfigMap b-1 ("), "{why}");
         let more = document("web/templates/b.yaml", "c", "");
-        assert!(said(&run("x", "b"), &(run("x", "b") + &more), Hooks::Refuse).contains("differently: ConfigMap c ("));
+        assert!(said(&run("x", "b"), &(run("x", "b") + &more), Hooks::Refuse).contains("values: ConfigMap c ("));
         // Comments are not applied, so they may differ.
         let commented = run("x", "b") + "# rendered at 12:00\n";
         assert_eq!(

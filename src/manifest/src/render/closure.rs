@@ -1,11 +1,11 @@
-//! The inputs of a kustomization: its own file, the files that it names, and recursively those of the directories
-//! that it names.
+//! The inputs of a kustomization: its own file, the files that it references, and recursively the inputs of the
+//! directories that it references.
 //!
-//! Invariant: all paths in a closure lead to files of the commit. Anything else that a kustomization names is a
-//! problem with its line: an external address, a link, or a missing file.
+//! Invariant: all paths in a closure point to files of the commit. Any other reference in a kustomization is a problem
+//! with its line: an external address, a link, or a missing file.
 //!
-//! Not here: files named by configurations of built-in generators in separate files. The tool does not find those,
-//! and reports them.
+//! Not here: files that are referenced by configurations of built-in generators in separate files. The tool does not
+//! find these files, and reports them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,18 +16,18 @@ use mainstay_object::{Digest, Place, printable};
 
 /// File names of kustomizations.
 pub(super) const NAMES: [&str; 3] = ["kustomization.yaml", "kustomization.yml", "Kustomization"];
-/// Maximum number of files that one kustomization reads.
+/// Maximum number of files that a kustomization reads.
 const MOST_FILES: usize = 5_000;
-/// Maximum total size of these files, in bytes.
+/// Maximum total size of the files that a kustomization reads, in bytes.
 const MOST_BYTES: u64 = 32 << 20;
 /// Maximum size of a kustomization's own file, in bytes.
 const KUSTOMIZATION_BYTES: u64 = 1 << 20;
 /// The inputs of a kustomization.
 #[derive(Debug, Default)]
 pub struct Closure {
-    /// Its files, by path.
+    /// The files, by path.
     pub files: BTreeMap<String, Entry>,
-    /// Its problems. A kustomization with problems is not built.
+    /// The problems of the inputs. A kustomization with problems is not built.
     pub problems: Vec<Problem>,
     directories: BTreeSet<String>,
     bytes: u64,
@@ -48,7 +48,7 @@ impl Closure {
 
 /// A source of files.
 pub trait Tree {
-    /// Returns what exists at a path.
+    /// Returns the file, directory or link at a path.
     ///
     /// # Errors
     /// If the repository cannot be read.
@@ -137,7 +137,7 @@ pub fn closure(tree: &mut impl Tree, file: &str) -> Result<Closure, mainstay_git
     Ok(closure)
 }
 
-/// Returns the problems of the components that a GitSync names below a directory.
+/// Returns the problems of the components that a GitSync references below a directory.
 ///
 /// # Errors
 /// If the repository cannot be read.
@@ -152,7 +152,7 @@ pub(super) fn components(
         let before = closure.problems.len();
         let found = closure.follow(tree, base, &Reference { path, to: named_by_sync(path) }, &at)?;
         if found.is_none() && closure.problems.len() == before {
-            let what = format!("it names {}, which is no directory", printable(path));
+            let what = format!("it names {}, which is not a directory", printable(path));
             closure.problem(at, what, "name a directory with a kustomization.yaml of the kind Component");
         }
     }
@@ -168,7 +168,7 @@ impl Closure {
         self.problems.push(Problem::new(place, what, Some(hint)));
     }
 
-    /// Returns whether it exceeds a limit, and reports that once.
+    /// Returns whether the inputs exceed a limit. The first time, a problem is reported.
     fn is_full(&mut self, at: &Place) -> bool {
         let is_full = self.files.len() > MOST_FILES || self.bytes > MOST_BYTES;
         if is_full && self.problems.is_empty() {
@@ -178,7 +178,7 @@ impl Closure {
         is_full
     }
 
-    /// Adds a named file, or returns the named directory to visit.
+    /// Adds a referenced file, or returns the referenced directory to visit.
     fn follow(
         &mut self,
         tree: &mut impl Tree,
@@ -190,7 +190,7 @@ impl Closure {
         match named.to {
             Target::Elsewhere => {
                 // The address is not shown, because it may contain a password.
-                let what = "it names something of another host, which is not fetched";
+                let what = "it references a remote resource, which is not fetched";
                 self.problem(at.clone(), what, "commit a copy, or add the repository as a submodule");
                 return Ok(None);
             }
@@ -217,7 +217,7 @@ impl Closure {
                 self.is_full(at);
             }
             Found::Other(EntryKind::Submodule) => {
-                let hint = "let the GitRepository say `submodules: true`, and name it in .gitmodules";
+                let hint = "set `submodules: true` in the GitRepository, and name it in .gitmodules";
                 self.problem(at.clone(), format!("it names {shown}, a submodule that is not fetched"), hint);
             }
             Found::Other(_) => {
@@ -232,7 +232,7 @@ impl Closure {
     }
 }
 
-/// Returns a named path from the root of the repository; `None` if it is outside of the repository.
+/// Returns a referenced path from the root of the repository; `None` if the path is outside of the repository.
 pub(super) fn resolve(base: &str, named: &str) -> Option<String> {
     if named.starts_with('/') || named.contains(['\0', '\\']) || named.len() > 4096 {
         return None;
@@ -266,7 +266,7 @@ fn line(file: &str, line: usize) -> Place {
 pub(super) mod tests {
     use super::*;
 
-    /// A commit with these files. A content that begins with `->` is a link.
+    /// A commit with these files. A content that begins with `->` is a symbolic link.
     pub(crate) struct Files(pub(crate) Vec<(&'static str, &'static str)>);
 
     impl Tree for Files {
@@ -356,10 +356,8 @@ pub(super) mod tests {
             let (_, problems) = read("kustomization.yaml", &[("kustomization.yaml", text)]);
             assert_eq!(
                 problems,
-                [
-                    "kustomization.yaml, line 3: it names something of another host, which is not fetched (commit a copy, or \
-                  add the repository as a submodule)"
-                ],
+                ["kustomization.yaml, line 3: it references a remote resource, which is not fetched (commit a copy, \
+                  or add the repository as a submodule)"],
                 "{remote}"
             );
         }

@@ -9,7 +9,7 @@ use crate::Problem;
 use mainstay_git::{Entry, Snapshot};
 use mainstay_object::{Place, printable};
 
-/// Why files cannot be copied for the tool.
+/// The reason that files cannot be copied for the tool.
 #[derive(Debug)]
 pub(super) enum NotCopied {
     Disk(std::io::Error),
@@ -18,7 +18,7 @@ pub(super) enum NotCopied {
 }
 
 impl NotCopied {
-    /// Returns the problem of a rendered file.
+    /// Returns the problem of the rendered kustomization or chart.
     pub(super) fn problem(&self, file: &str) -> Problem {
         let (what, hint) = match self {
             Self::Disk(error) if error.kind() == std::io::ErrorKind::InvalidFilename => {
@@ -26,19 +26,19 @@ impl NotCopied {
             }
             Self::Disk(error) => (
                 format!("its files cannot be copied: {error}"),
-                "see that the agent's volume has room, and that the agent may write to it",
+                "check that the agent's volume has free space, and that the agent may write to it",
             ),
             Self::InLfs(path) => (
                 format!("it reads {}, which is kept in Git LFS and not fetched", printable(path)),
-                "let the GitRepository say `spec.lfs: true`, and keep it below baseDir",
+                "set `spec.lfs: true` in the GitRepository, and keep it below baseDir",
             ),
         };
         Problem::new(Place::file(file), what, Some(hint))
     }
 }
 
-/// Copies files into a new directory below `scratch`, which is removed when it is dropped, and writes the `added`
-/// ones. `look` receives the path and the content of each.
+/// Copies the files into a new directory below `scratch`, and writes the `added` files. The directory is removed when
+/// it is dropped. `look` receives the path and content of each file.
 ///
 /// # Errors
 /// If the repository cannot be read.

@@ -2,16 +2,16 @@
 
 use mainstay_object::failure::Class;
 
-/// Why rendering failed.
+/// The reason that rendering failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The repository cannot be read.
     #[error(transparent)]
     Source(#[from] mainstay_git::Error),
-    /// The container with the tools does not answer.
+    /// The container with the tools does not respond.
     #[error(
-        "the container `renderer` of the agent's pod does not answer; if it was killed for want of memory, raise its \
-         limits.memory"
+        "the container `renderer` of the agent's pod does not respond; if it was killed because of its memory limit, \
+         raise its limits.memory"
     )]
     Renderer(#[source] std::io::Error),
 }

@@ -1,8 +1,8 @@
 //! Renders the charts of a commit, one at a time.
 //!
-//! Invariant: a chart whose templates call a function that is not fixed by its arguments is rendered twice, and both
-//! runs must print the same. The second one runs at another time in another time zone, which exposes charts that depend
-//! on time or randomness (see [`chart_objects`](super::chart_objects)).
+//! Invariant: a chart whose templates call a function that is not fixed by its arguments is rendered twice, and the
+//! outputs of both runs must be equal. The second run has a later time and a different time zone, which exposes charts
+//! that depend on time or randomness (see [`chart_objects`](super::chart_objects)).
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -28,11 +28,11 @@ use crate::Problem;
 use mainstay_git::{Entry, Snapshot};
 use mainstay_object::{Digest, Place};
 
-/// The problem without a tool.
+/// The problem if Helm is not installed.
 const NO_TOOL: &str = "it makes its directory a Helm chart, which is rendered by `helm`, and that was not found";
 const NO_TOOL_HINT: &str = "install Helm where the agent finds it on its PATH, such as with `go install \
                             helm.sh/helm/v3/cmd/helm@latest`, or name the directory in .mainstayignore";
-/// Directories and files of a run, below its root.
+/// Directories and files of a run, below its root directory.
 const CHART: &str = "chart";
 const VALUES: &str = "values";
 const ZONE: &str = "zone";
@@ -50,7 +50,7 @@ const DIRECTORIES: [&str; 7] = [
 ];
 /// Minimum time before a chart that reads the time is rendered again.
 const A_MOMENT: Duration = Duration::from_millis(1100);
-/// Offset of that run's time zone, in seconds. It changes year, month, day, hour, minute and second.
+/// Offset of the second run's time zone, in seconds. The offset changes year, month, day, hour, minute and second.
 const AHEAD: i32 = 400 * 86_400 + 3_661;
 
 /// Renders charts with the official tool. Cheap to clone.
@@ -63,30 +63,31 @@ pub struct Helm {
     kept: Option<Arc<Kept>>,
 }
 
-/// Facts about the cluster for templates.
+/// Facts about the cluster that templates can read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Capabilities {
     /// The version of Kubernetes, such as `v1.32.4`.
     pub kube_version: String,
-    /// Each group and version (`apps/v1`, `v1`), and each kind in them (`apps/v1/Deployment`), in order.
+    /// Each group and version (`apps/v1`, `v1`), and each kind with its group and version (`apps/v1/Deployment`), in
+    /// order.
     pub api_versions: Vec<String>,
 }
 
 /// The identity of a chart's output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChartKey {
-    /// Digest of its files and options.
+    /// Digest of the chart's files and options.
     chart: Digest,
     /// Digest of the cluster's capabilities, if the chart reads them.
     capabilities: Option<Digest>,
 }
 
-/// A chart that was rendered, or was unchanged.
+/// A chart that was rendered, or that is unchanged.
 #[derive(Debug)]
 pub struct RenderedChart {
-    /// Its inputs. Their problems are in `outputs`.
+    /// The inputs of the chart. Their problems are in `outputs`.
     pub files: ChartFiles,
-    /// The outputs with their key, or problems; `None` if unchanged.
+    /// The outputs with their key, or problems; `None` if the chart is unchanged.
     pub outputs: Option<Result<(Outputs, ChartKey), Vec<Problem>>>,
 }
 
@@ -95,7 +96,7 @@ pub struct RenderedChart {
 pub struct Outputs {
     /// The output of the first run.
     pub first: Vec<u8>,
-    /// The output of the second run; `None` if the outputs cannot differ.
+    /// The output of the second run; `None` if two outputs cannot differ.
     pub second: Option<Vec<u8>>,
 }
 
@@ -119,8 +120,9 @@ impl ChartKey {
 }
 
 impl Helm {
-    /// Uses the tool in the directories of `path`, in the format of PATH, or in the renderer of `kustomize`. Both
-    /// share their turns and the setting for the tool's own messages.
+    /// Uses Helm in the renderer of `kustomize` if there is one, and otherwise in the directories of `path`, which has
+    /// the format of PATH. The returned instance and `kustomize` share the queue and the setting for the tools'
+    /// messages.
     pub fn beside(kustomize: &Kustomize, path: Option<&OsStr>) -> Self {
         let tool = match &kustomize.renderer {
             Some(renderer) => Some(Tool::Beside(renderer.clone(), Purpose::Helm)),
@@ -138,7 +140,7 @@ impl Helm {
     /// Renders the chart of a `Chart.yaml` for a namespace, unless its key is `known`.
     ///
     /// # Errors
-    /// If the repository cannot be read, or the renderer does not answer. A refusal by the tool is a problem.
+    /// If the repository cannot be read, or the renderer does not respond. A refusal by the tool is a problem.
     pub async fn render(
         &self,
         namespace: &str,
@@ -189,7 +191,8 @@ impl Helm {
         Ok(RenderedChart { files, outputs })
     }
 
-    /// Returns the kept output of a chart for a cluster, with the capabilities that it has read.
+    /// Returns the stored output of a chart if it suits a cluster, with the digest of the capabilities that the chart
+    /// has read.
     async fn kept(
         &self,
         snapshot: &Snapshot,
@@ -201,7 +204,7 @@ impl Helm {
         snapshot.blocking(move |_| kept.get(&inputs(chart), suits)).await
     }
 
-    /// Keeps an output, if both runs agree.
+    /// Stores an output on disk, unless the outputs of the two runs differ.
     async fn keep(&self, snapshot: &Snapshot, key: ChartKey, outputs: &Outputs) -> Result<(), mainstay_git::Error> {
         let agrees = outputs.second.as_ref().is_none_or(|second| *second == outputs.first);
         let Some(kept) = self.kept.clone().filter(|_| agrees) else { return Ok(()) };
@@ -209,7 +212,8 @@ impl Helm {
         snapshot.blocking(move |_| kept.put(&inputs(key.chart), key.capabilities, &output)).await
     }
 
-    /// Copies the chart and the values into a directory under fixed names. Returns what its templates read.
+    /// Copies the chart and the values into a directory under fixed names. Returns the directory, and the facts that
+    /// the templates read.
     async fn copy(
         &self,
         snapshot: &Snapshot,
@@ -240,12 +244,12 @@ impl Helm {
     }
 }
 
-/// Returns the name of a chart's inputs among the kept outputs.
+/// Returns the name under which the output of a chart with this digest is stored.
 fn inputs(chart: Digest) -> String {
     format!("chart {chart}")
 }
 
-/// Returns the file of the GitSync's inline values. It follows the values files.
+/// Returns the file of the GitSync's inline values. Its number follows those of the values files.
 fn inline_values(files: &ChartFiles) -> String {
     format!("{VALUES}/{}.yaml", files.values.len())
 }
@@ -261,11 +265,11 @@ struct Job<'j> {
     words: Words,
 }
 
-/// Why a run failed.
+/// The reason that a run failed.
 enum NotRendered {
     /// A problem of the chart.
     Refused(Problem),
-    /// The container with the tool does not answer.
+    /// The container with the tool does not respond.
     Away(std::io::Error),
 }
 
@@ -280,7 +284,8 @@ impl Job<'_> {
         if asked.time {
             tokio::time::sleep(A_MOMENT.saturating_sub(begun.elapsed())).await;
         }
-        // A chart that parses local times would differ in another time zone, so it keeps the zone.
+        // If the chart parses local times, its output would differ in a different time zone, so the second run has the
+        // same time zone.
         let second = self.once((asked.time && !asked.zone).then_some(&*zone)).await?;
         Ok(Outputs { first, second: Some(second) })
     }
@@ -297,7 +302,7 @@ impl Job<'_> {
                 let problem = refusal(&told, &line);
                 Err(NotRendered::Refused(self.words.add(problem, &words, &self.root.to_string_lossy())))
             }
-            Run::Ended(why) => Err(self.refused(&why, "let its templates make less")),
+            Run::Ended(why) => Err(self.refused(&why, "reduce the output of its templates")),
             Run::Missing => Err(self.refused(NO_TOOL, NO_TOOL_HINT)),
             Run::Away(error) => Err(NotRendered::Away(error)),
         }
@@ -307,7 +312,8 @@ impl Job<'_> {
         NotRendered::Refused(Problem::new(Place::file(self.file), what, Some(hint)))
     }
 
-    /// Each value is in one argument with its option, so it cannot be taken for another option.
+    /// Returns the arguments of the tool. Each value is in the same argument as its option, so the value cannot be
+    /// taken for an option.
     fn arguments(&self) -> Vec<OsString> {
         let mut arguments: Vec<OsString> = vec![
             "--skip-tests".into(),
@@ -328,7 +334,7 @@ impl Job<'_> {
         arguments
     }
 
-    /// Returns a line of a file of the chart, from 1.
+    /// Returns the line with this number, from 1, in a file of the chart.
     fn line(&self, path: &str, line: usize) -> Option<String> {
         let text = std::fs::read(self.root.join(CHART).join(within(self.file, path))).ok()?;
         String::from_utf8_lossy(&text).lines().nth(line.checked_sub(1)?).map(str::to_owned)

@@ -1,7 +1,7 @@
 //! Converts Helm's error messages into problems.
 //!
-//! Invariant: of Helm's messages, only names of files, charts and functions, lines, paths of values, and literal text
-//! of the template are shown. The rest may quote a Secret.
+//! Invariant: only names of files, charts and functions, lines, paths of values, and literal text of the template are
+//! shown from Helm's messages. The rest of a message may quote a Secret.
 
 use std::path::Path;
 
@@ -30,8 +30,8 @@ pub(super) struct Told<'t> {
 /// Lines of the chart's files, by path and number.
 type Lines<'l> = dyn Fn(&str, usize) -> Option<String> + 'l;
 
-/// Prefixes of Helm's messages about a whole chart, the end of the following name, the problem (`{}` is the name),
-/// and the remedy.
+/// Messages about a whole chart: the prefix of Helm's message, the end of the name that follows, the problem (`{}` is
+/// the name), and the remedy.
 const WHOLE: &[(&str, &str, &str, &str)] = &[
     (
         "found in Chart.yaml, but missing in charts/ directory: ",
@@ -42,7 +42,7 @@ const WHOLE: &[(&str, &str, &str, &str)] = &[
     (
         "chart requires kubeVersion: ",
         " which is incompatible",
-        "it wants a cluster of version {}, and this one has another",
+        "it requires Kubernetes {}, and the cluster has a different version",
         "see kubeVersion in Chart.yaml",
     ),
     (
@@ -51,13 +51,13 @@ const WHOLE: &[(&str, &str, &str, &str)] = &[
         "it is a library, which is a part of other charts",
         "set `type`, or name the chart in .mainstayignore",
     ),
-    ("validation: chart.metadata.", " ", "its {} is not as Helm wants it", "correct it"),
-    ("chart.metadata.", " ", "its {} is not as Helm wants it", "correct it"),
+    ("validation: chart.metadata.", " ", "its {} is not valid for Helm", "correct it"),
+    ("chart.metadata.", " ", "its {} is not valid for Helm", "correct it"),
     (
         "rendering template has a nested reference name: ",
         ":",
-        "its templates include each other without end",
-        "break the circle",
+        "its templates include each other recursively",
+        "break the cycle",
     ),
 ];
 
@@ -71,7 +71,7 @@ pub(super) fn refusal(told: &Told<'_>, lines: &Lines<'_>) -> Problem {
         .unwrap_or_else(|| Problem::new(Place::file(told.chart), "helm refuses it", Some(SEE)))
 }
 
-/// Returns the displayed form of a name that Helm quotes.
+/// Returns a name in Helm's message in the form in which it is displayed.
 fn shown(name: &str) -> String {
     printable(name.trim()).chars().take(LONGEST).collect()
 }
@@ -84,7 +84,7 @@ fn of_whole(words: &str, told: &Told<'_>) -> Option<Problem> {
     })
 }
 
-/// Recognizes an unreadable values file.
+/// Recognizes the message that a values file is unreadable.
 fn of_values(words: &str, told: &Told<'_>) -> Option<Problem> {
     let own = ["values.yaml", "Chart.yaml", "Chart.lock"];
     let own = own.iter().find(|name| words.contains(&format!("cannot load {name}: ")));
@@ -103,11 +103,11 @@ fn of_values(words: &str, told: &Told<'_>) -> Option<Problem> {
     } else if words.contains("cannot unmarshal") {
         Problem::new(Place { line: 0, ..place }, "it is not a map of values", Some("write it as `key: value`"))
     } else {
-        Problem::new(place, "the file is not valid YAML", Some("mend it"))
+        Problem::new(place, "the file is not valid YAML", Some("correct it"))
     })
 }
 
-/// Recognizes values that violate the schema. Their names are shown, the values are not.
+/// Recognizes the message that values violate the schema. The names of the values are shown, not the values.
 fn of_schema(words: &str, told: &Told<'_>) -> Option<Problem> {
     let (_, rest) = words.split_once("values don't meet the specifications of the schema(s)")?;
     let mut places: Vec<String> = Vec::new();
@@ -125,13 +125,13 @@ fn of_schema(words: &str, told: &Told<'_>) -> Option<Problem> {
     Some(Problem::new(Place::file(told.chart), what, Some("correct them; `helm template` in a checkout says more")))
 }
 
-/// Recognizes a template that cannot be rendered.
+/// Recognizes the message that a template cannot be rendered.
 fn of_template(words: &str, told: &Told<'_>, lines: &Lines<'_>) -> Option<Problem> {
     if let Some((_, rest)) = words.split_once("YAML parse error on ") {
         let source = rest.split_once(": ").map_or(rest, |(source, _)| source);
         let file = of_source(told.chart, &told.files.files, source.trim())?;
         let what = match number_after(rest, "yaml: line ") {
-            0 => "its output is not valid YAML, or no object".to_owned(),
+            0 => "its output is not valid YAML, or not an object".to_owned(),
             line => format!("line {line} of its output is not valid YAML"),
         };
         return Some(Problem::new(Place::file(file), what, Some("`helm template --debug` in a checkout shows it")));
@@ -140,7 +140,7 @@ fn of_template(words: &str, told: &Told<'_>, lines: &Lines<'_>) -> Option<Proble
     let line = lines(&place.file, place.line as usize).unwrap_or_default();
     let problem = |what: String, hint: &str| Some(Problem::new(place.clone(), what, Some(hint)));
     if words.contains("error calling include") && words.matches("error calling include").count() > 100 {
-        return problem("templates include each other without end".to_owned(), "break the circle");
+        return problem("templates include each other recursively".to_owned(), "break the cycle");
     }
     if let Some((_, rest)) = rest.split_once("function \"")
         && let Some((name, _)) = rest.split_once("\" not defined")
@@ -168,13 +168,13 @@ fn of_template(words: &str, told: &Told<'_>, lines: &Lines<'_>) -> Option<Proble
         return problem(what, "set it in the values, or correct its name");
     }
     let what = expression.map_or_else(
-        || "the template is not as Helm wants it".to_owned(),
+        || "the template is not valid for Helm".to_owned(),
         |expression| format!("the template cannot be rendered, at {expression}"),
     );
     problem(what, SEE)
 }
 
-/// Returns the innermost position in a file of the chart, and the text after it.
+/// Returns the innermost position in a file of the chart, and the part of the message after the position.
 fn location<'w>(words: &'w str, told: &Told<'_>) -> Option<(Place, &'w str)> {
     let mut found = None;
     for (at, _) in words.match_indices('.') {
@@ -196,7 +196,7 @@ fn location<'w>(words: &'w str, told: &Told<'_>) -> Option<(Place, &'w str)> {
     found
 }
 
-/// Returns the number after this text; 0 if there is none.
+/// Returns the number after this string; 0 if there is none.
 fn number_after(words: &str, before: &str) -> u32 {
     let rest = words.split_once(before).map_or("", |(_, rest)| rest);
     rest.split(|c: char| !c.is_ascii_digit()).next().and_then(|digits| digits.parse().ok()).unwrap_or(0)
@@ -271,12 +271,12 @@ mod tests {
             ),
             (
                 "Error: validation: chart.metadata.version \"hush\" is invalid",
-                "app/Chart.yaml: its version is not as Helm wants it (correct it)",
+                "app/Chart.yaml: its version is not valid for Helm (correct it)",
             ),
             (
                 "Error: chart requires kubeVersion: >=1.40 which is incompatible with Kubernetes v1.30.1",
-                "app/Chart.yaml: it wants a cluster of version >=1.40, and this one has another (see kubeVersion in \
-                 Chart.yaml)",
+                "app/Chart.yaml: it requires Kubernetes >=1.40, and the cluster has a different version (see \
+                 kubeVersion in Chart.yaml)",
             ),
             (
                 "Error: cannot load values.yaml: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal \
@@ -285,7 +285,7 @@ mod tests {
             ),
             (
                 "Error: failed to parse /scratch/x/values/0.yaml: error converting YAML to JSON: yaml: line 3: hush",
-                "prod/values.yaml, line 3: the file is not valid YAML (mend it)",
+                "prod/values.yaml, line 3: the file is not valid YAML (correct it)",
             ),
             (
                 "Error: values don't meet the specifications of the schema(s) in the following chart(s):\nweb:\n- at \
@@ -304,6 +304,6 @@ mod tests {
         let nested =
             "error calling include: template: web/templates/_helpers.tpl:1:20: executing \"x\" at <include \"x\" .>: "
                 .repeat(200);
-        assert!(said(&nested).contains("templates include each other without end"), "{}", said(&nested));
+        assert!(said(&nested).contains("templates include each other recursively"), "{}", said(&nested));
     }
 }

@@ -1,10 +1,10 @@
-//! Outputs of the tools, kept on the agent's disk. After a restart, and for GitSyncs with the same inputs, nothing is
-//! rendered again.
+//! Outputs of the tools, stored on the agent's disk. After a restart, and for GitSyncs with the same inputs, stored
+//! outputs are used and the tools do not run again.
 //!
-//! Invariant: an output is returned only for the same inputs, options, tool and release of the agent, and only as it
-//! was written. It is verified, because a full or damaged volume can shorten a file.
-//! Invariant: the directory belongs to the agent alone. The renderer, which runs what tenants write, cannot reach it.
-//! Invariant: a failure of the disk only causes a render.
+//! Invariant: an output is returned only for the same inputs, options, tool and release of the agent, and only if it is
+//! unchanged. Each output is verified, because a full or damaged volume can truncate a file.
+//! Invariant: only the agent can access the directory. The renderer, which runs tools on the input of tenants, cannot.
+//! Invariant: an error of the disk only causes a render.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -17,26 +17,26 @@ use parking_lot::Mutex;
 
 use super::program::{Program, Purpose};
 
-/// Maximum total size of the outputs, in bytes. The least recently used ones are removed.
+/// Maximum total size of the outputs, in bytes. If it is exceeded, the least recently used outputs are removed.
 const TOTAL: u64 = 64 << 20;
 /// Size of a block of the disk. A file counts as whole blocks, which also bounds the number of files.
 const BLOCK: u64 = 4 << 10;
-/// Maximum size of an output, in bytes. Larger ones are not kept.
+/// Maximum size of an output, in bytes. Larger outputs are not stored.
 const OUTPUT: usize = 4 << 20;
 /// Size of a digest in a file.
 const DIGEST: usize = 16;
 
-/// The kept outputs.
+/// The stored outputs.
 #[derive(Debug)]
 pub(super) struct Kept {
     directory: PathBuf,
-    /// Digest of the release of the agent and of its tools.
+    /// Digest of the agent's release and of the tools' programs.
     tools: Digest,
     total: u64,
     index: Mutex<Index>,
 }
 
-/// The files, with their sizes and uses.
+/// The stored files, with their sizes and last uses.
 #[derive(Debug, Default)]
 struct Index {
     is_loaded: bool,
@@ -52,7 +52,7 @@ struct File {
 }
 
 impl Kept {
-    /// Keeps outputs of the tools on `path` below a directory.
+    /// Stores outputs of the tools on `path` in a directory.
     pub(super) fn new(directory: PathBuf, path: Option<&OsStr>) -> Self {
         let tool = |purpose| path.and_then(|path| Program::find(path, purpose)).map(|program| program.identity());
         let tools = [tool(Purpose::Kustomize), tool(Purpose::Helm)];
@@ -60,7 +60,7 @@ impl Kept {
         Self { directory, tools, total: TOTAL, index: Mutex::default() }
     }
 
-    /// Returns the output for these inputs if it was kept with a suitable tag.
+    /// Returns the output for these inputs, if it was stored with a suitable tag.
     pub(super) fn get(
         &self,
         inputs: &str,
@@ -87,7 +87,7 @@ impl Kept {
         Some((content, tag))
     }
 
-    /// Keeps the output for these inputs, with a tag.
+    /// Stores the output for these inputs, with a tag.
     pub(super) fn put(&self, inputs: &str, tag: Option<Digest>, output: &[u8]) {
         if output.len() > OUTPUT {
             return;
@@ -109,14 +109,14 @@ impl Kept {
 
     fn write(&self, name: Digest, content: &[u8]) -> io::Result<()> {
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.directory)?;
-        // Only its owner can read it.
+        // A temporary file is readable only by its owner.
         let mut file = tempfile::NamedTempFile::new_in(&self.directory)?;
         file.write_all(Digest::of(content).as_bytes())?;
         file.write_all(content)?;
         file.persist(self.file(name)).map(drop).map_err(|error| error.error)
     }
 
-    /// Removes the least recently used files until another one fits.
+    /// Removes the least recently used files until a file of this many bytes fits.
     fn make_room(&self, name: Digest, bytes: u64) {
         loop {
             let oldest = {
@@ -134,7 +134,7 @@ impl Kept {
     }
 
     fn remove(&self, name: Digest) {
-        // Without the file, it is rendered again; with it, the next start finds it.
+        // If the removal fails, the file is found by the next start.
         _ = std::fs::remove_file(self.file(name));
         let mut index = self.index();
         let bytes = index.files.remove(&name).map_or(0, |file| file.bytes);
@@ -159,13 +159,13 @@ impl Kept {
     }
 }
 
-/// Returns the space of a file, in bytes.
+/// Returns the space that a file occupies, in bytes.
 fn blocks(bytes: u64) -> u64 {
     bytes.next_multiple_of(BLOCK).max(BLOCK)
 }
 
 impl Index {
-    /// Adds the existing files in the order in which they were written. Removes what was left half written.
+    /// Adds the existing files in the order in which they were written. Removes incomplete files.
     fn load(&mut self, directory: &Path) {
         let mut found = Vec::new();
         for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {

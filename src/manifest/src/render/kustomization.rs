@@ -1,8 +1,8 @@
-//! Parses the text of a kustomization into its fields, and these into the inputs that it names.
+//! Parses the text of a kustomization into its fields, and the fields into references to inputs.
 //!
-//! Invariant: the tool reads the same fields. Text that it may read differently is a problem, since the tool would
-//! read, and fetch, unchecked inputs. Such text has line breaks of YAML 1.1 only, tags with escapes, or another
-//! spelling of a field's name that the tool accepts (`Resources`, or the Kelvin sign for a K).
+//! Invariant: the tool reads the same fields. A text that the tool may read differently is a problem, since the tool
+//! would read, and fetch, unchecked inputs. Examples are line breaks that exist only in YAML 1.1, tags with escapes,
+//! and alternative spellings of a field's name that the tool accepts (`Resources`, or the Kelvin sign for a K).
 //!
 //! Not here: whether the inputs exist.
 
@@ -19,7 +19,7 @@ const REMOTE: [&str; 10] =
     ["git::", "gh:", "ssh:", "https:", "http:", "git@", "github.com:", "github.com/", "file:", "s3::"];
 /// Line breaks of YAML 1.1.
 const OLD_BREAKS: [char; 3] = ['\u{85}', '\u{2028}', '\u{2029}'];
-/// Fields that name inputs.
+/// Fields that reference inputs.
 const FIELDS: [&str; 18] = [
     "resources",
     "bases",
@@ -40,19 +40,19 @@ const FIELDS: [&str; 18] = [
     "helmChartInflationGenerator",
     "helmGlobals",
 ];
-/// Nested fields that name inputs.
+/// Nested fields that reference inputs.
 const WITHIN: [&str; 5] = ["path", "paths", "files", "envs", "env"];
 
-/// Why a kustomization is not read.
+/// The reason that a kustomization is not read.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Unread {
-    /// Line, from 1; 0 if it is not known.
+    /// The line, from 1; 0 if the line is not known.
     pub(super) line: usize,
     pub(super) what: String,
     pub(super) hint: String,
 }
 
-/// An input that a kustomization names.
+/// A reference to an input in a kustomization.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Reference<'v> {
     pub(super) path: &'v str,
@@ -66,16 +66,16 @@ pub(super) enum Target {
     FileOrDirectory,
     /// An address on another host.
     Elsewhere,
-    /// Neither a path nor an object, in this field.
+    /// Neither a path nor an object, in the field with this name.
     Unclear(&'static str),
 }
 
 fn limits() -> Limits {
-    // The memory limit bounds the time, too.
+    // The memory limit also bounds the time.
     Limits::new(|| Duration::ZERO)
 }
 
-/// Parses the fields of a kustomization. An empty text has none.
+/// Parses the fields of a kustomization. An empty text has no fields.
 pub(super) fn fields(content: &[u8]) -> Result<Map<String, Value>, Unread> {
     let unread = |line, what: &str, hint: &str| Unread { line, what: what.to_owned(), hint: hint.to_owned() };
     let Ok(text) = std::str::from_utf8(content) else {
@@ -84,36 +84,36 @@ pub(super) fn fields(content: &[u8]) -> Result<Map<String, Value>, Unread> {
     let line_with = |wrong: &dyn Fn(&str) -> bool| text.lines().position(wrong).map(|index| index + 1);
     if let Some(line) = line_with(&|line| line.contains(OLD_BREAKS)) {
         let what = "the kustomization has a line break that not all readers of YAML know: U+0085, U+2028 or U+2029";
-        return Err(unread(line, what, "take it out"));
+        return Err(unread(line, what, "remove it"));
     }
     // JSON has no tags.
     let is_json = serde_json::from_str::<IgnoredAny>(text).is_ok();
     if let Some(line) = line_with(&has_unclear_tag).filter(|_| !is_json) {
-        let what = "the kustomization has a tag that is written with escapes or brackets, or a directive `%TAG`";
+        let what = "the kustomization has a YAML tag in escaped or verbatim form (`!<…>`), or a `%TAG` directive";
         return Err(unread(line, what, "write the value without it"));
     }
     let fields = read_fields(text, &limits()).map_err(|(line, what)| {
-        unread(line as usize, &format!("the kustomization is not valid YAML: {what}"), "mend it")
+        unread(line as usize, &format!("the kustomization is not valid YAML: {what}"), "correct it")
     })?;
     match misspelled(&fields) {
         Some((key, known)) => Err(Unread {
             line: line_of(text, key),
-            what: format!("the kustomization has the field {}, which is spelled otherwise", printable(key)),
+            what: format!("the kustomization has the field {}, which is misspelled", printable(key)),
             hint: format!("write {known}"),
         }),
         None => Ok(fields),
     }
 }
 
-/// Returns whether a line may contain a tag that parsers read differently.
+/// Returns whether a line may contain a YAML tag that parsers read differently.
 fn has_unclear_tag(line: &str) -> bool {
     let is_between = |c: char| c.is_whitespace() || ",[]{}:?-".contains(c);
     let is_unclear = |word: &str| word.starts_with("!<") || word.starts_with('!') && word.contains('%');
     line.starts_with("%TAG") || line.split(is_between).any(is_unclear)
 }
 
-/// Returns a name as the tool compares it: in lower case, with the long s and the Kelvin sign as the ASCII letters that
-/// they are case variants for.
+/// Returns a name in the form in which the tool compares names: in lower case, with the long s and the Kelvin sign
+/// replaced by the ASCII letters whose case variants they are.
 fn folded(name: &str) -> String {
     let letter = |c: char| match c {
         '\u{17f}' => 's',
@@ -137,7 +137,7 @@ fn misspelled(fields: &Map<String, Value>) -> Option<(&str, &'static str)> {
         items.filter_map(Value::as_object).find_map(|item| among(item, &WITHIN))
     });
     let (key, known) = found?;
-    // Looks up the key to borrow it from `fields`.
+    // The name is looked up again so that it is borrowed from `fields`.
     let all = fields.values().flat_map(|value| value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice));
     let mut keys = fields.keys().chain(all.filter_map(Value::as_object).flat_map(Map::keys));
     keys.find(|own| **own == key).map(|own| (own.as_str(), known))
@@ -181,7 +181,7 @@ pub(super) fn references(kustomization: &Map<String, Value>) -> Vec<Reference<'_
         for generator in list(key) {
             let named = |field: &str| generator.get(field).and_then(Value::as_array).into_iter().flatten();
             for path in named("files").filter_map(Value::as_str) {
-                // In `key=path`, only the path is an input. An address may contain `=` anywhere.
+                // In `key=path`, only the path is an input. A remote address may contain `=` anywhere.
                 let behind = path.split_once('=').map_or(path, |(_, path)| path);
                 name(if is_remote(path) { path } else { behind }, Target::File);
             }
@@ -194,14 +194,14 @@ pub(super) fn references(kustomization: &Map<String, Value>) -> Vec<Reference<'_
     all
 }
 
-/// The meaning of a text in a field for paths or objects.
+/// The meaning of a string in a field for paths or objects.
 enum Written {
     Path,
     Objects { reads_elsewhere: bool },
     Neither,
 }
 
-/// Classifies a text. The tool treats a text that is not an object as a path.
+/// Classifies a string. The tool treats a string that is not an object as a path.
 fn written(text: &str) -> Written {
     let documents = read_documents(text, &limits()).unwrap_or_default();
     let is_object = |document: &Value| {
@@ -211,12 +211,12 @@ fn written(text: &str) -> Written {
     if !documents.is_empty() && documents.iter().all(is_object) {
         return Written::Objects { reads_elsewhere: documents.iter().any(|one| reads_elsewhere(one, false)) };
     }
-    // The text is not shown, because it may contain a Secret.
+    // The string is not shown, because it may contain a Secret.
     let is_long = text.contains('\n') || text.contains(": ") || text.starts_with('{');
     if is_long && !is_remote(text) { Written::Neither } else { Written::Path }
 }
 
-/// Returns whether the configuration of a generator or transformer names an address on another host.
+/// Returns whether the configuration of a generator or transformer contains an address on another host.
 fn reads_elsewhere(value: &Value, is_path: bool) -> bool {
     match value {
         Value::String(text) => is_path && is_remote(text),
@@ -232,12 +232,12 @@ pub(super) fn is_remote(named: &str) -> bool {
     REMOTE.iter().any(|begin| lower.starts_with(begin)) || is_address(&lower)
 }
 
-/// Returns whether a text contains an address. A document with several lines does not count.
+/// Returns whether a string contains an address. A string with several lines is a document, not an address.
 fn is_address(lower: &str) -> bool {
     lower.contains("://") && !lower.contains('\n')
 }
 
-/// Returns the first line that contains a text, from 1; 0 if there is none.
+/// Returns the number of the first line that contains a string, from 1; 0 if there is none.
 pub(super) fn line_of(text: &str, wanted: &str) -> usize {
     text.lines().position(|line| line.contains(wanted)).map_or(0, |index| index + 1)
 }
@@ -253,7 +253,7 @@ mod tests {
 
     #[test]
     fn constructs_that_the_tool_reads_otherwise_are_a_problem() {
-        let spelled = |text: &str| unread(text).contains("which is spelled otherwise (write ");
+        let spelled = |text: &str| unread(text).contains("which is misspelled (write ");
         for text in [
             "Resources: [a]",
             "RESOURCES: [a]",
@@ -268,7 +268,7 @@ mod tests {
         }
         assert_eq!(
             unread("a: 1\nBa\u{17f}es: [x]"),
-            "2 the kustomization has the field Baſes, which is spelled otherwise (write bases)"
+            "2 the kustomization has the field Baſes, which is misspelled (write bases)"
         );
         assert!(folded("Kinds\u{212a}") == "kindsk");
         for text in ["# a\u{85}resources: [x]", "# a\u{2028}resources: [x]", "a: 1\u{2029}resources: [x]"] {
@@ -279,14 +279,14 @@ mod tests {
             "resources:\n- !<tag:yaml.org,2002:bin%61ry> eA==",
             "%TAG !e! tag:yaml.org,2002:\n---\nresources: [!e!binary eA==]",
         ] {
-            assert!(unread(text).contains("a tag that is written with escapes"), "{text}");
+            assert!(unread(text).contains("a YAML tag in escaped"), "{text}");
         }
         assert!(
             unread("resources: [a]\nresources: [b]\n").starts_with("2 the kustomization is not valid YAML: the key")
         );
         assert!(unread("resources: [a]\n---\nresources: [b]\n").contains("more than one document"));
         assert!(fields(b"\xff\xfer\0").is_err());
-        // Other syntax is read as the tool does it.
+        // Other syntax is read in the same way as by the tool.
         let read =
             fields(b"---\n<<: {resources: [!!binary aHR0cDovL2E=]}\nconfigMapGenerator: [{literals: ['a=!b 5%']}]\n")
                 .unwrap();

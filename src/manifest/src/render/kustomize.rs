@@ -24,14 +24,14 @@ use crate::Problem;
 use mainstay_git::Snapshot;
 use mainstay_object::{Digest, Place};
 
-/// The problem without a tool.
+/// The problem if no tool is installed.
 const NO_TOOL: &str = "it is built by `kustomize`, or `kubectl kustomize`, and neither was found";
 const NO_TOOL_HINT: &str =
     "install one of the two where the agent finds it on its PATH, or name the directory in .mainstayignore";
 
 /// Directory below `baseDir` for the generated kustomization of an overlay.
 const OWN_DIRECTORY: &str = ".mainstay-overlay";
-/// File with the objects in this directory.
+/// File in `OWN_DIRECTORY` with the objects to change.
 const OBJECTS: &str = "objects.yaml";
 
 /// Builds kustomizations with the official tool. Cheap to clone.
@@ -43,7 +43,7 @@ pub struct Kustomize {
     pub(super) scratch: PathBuf,
     pub(super) turns: Arc<Turns>,
     pub(super) words: Words,
-    /// The kept outputs, unless nothing is kept.
+    /// The stored outputs; `None` if outputs are not stored.
     pub(super) kept: Option<Arc<Kept>>,
 }
 
@@ -56,22 +56,22 @@ pub enum Built<'a> {
     Objects(&'a str, Vec<u8>, &'a Overlay),
 }
 
-/// A kustomization that was built, or was unchanged.
+/// A kustomization that was built, or that is unchanged.
 #[derive(Debug)]
 pub struct Rendered {
-    /// Its inputs. Their problems are in `documents`.
+    /// The inputs of the kustomization. Their problems are in `documents`.
     pub closure: Closure,
     /// The identity of the documents.
     pub key: Digest,
-    /// Its documents, or problems; `None` if unchanged.
+    /// The documents, or problems; `None` if the kustomization is unchanged.
     pub documents: Option<Result<Vec<u8>, Vec<Problem>>>,
     /// The origins of the objects in the documents.
     pub origins: Origins,
 }
 
 impl Kustomize {
-    /// Uses the tool in the directories of `path`, in the format of PATH. Its inputs are copied into directories
-    /// below `scratch`.
+    /// Uses the tool in the directories of `path`, which has the format of PATH. The inputs of the tool are copied into
+    /// directories below `scratch`.
     pub fn new(path: Option<&std::ffi::OsStr>, scratch: PathBuf) -> Self {
         let tool = path.and_then(|path| Program::find(path, Purpose::Kustomize)).map(Tool::Here);
         Self::with(tool, None, scratch)
@@ -85,24 +85,25 @@ impl Kustomize {
     }
 
     fn with(tool: Option<Tool>, renderer: Option<Renderer>, scratch: PathBuf) -> Self {
-        // Removes the remains of a killed agent.
+        // Removes the files that a killed agent left.
         _ = std::fs::remove_dir_all(&scratch);
         Self { tool, renderer, scratch, turns: Arc::default(), words: Words::Reduced, kept: None }
     }
 
-    /// Sets how much of the tools' own messages problems show, also for charts.
+    /// Sets how much of the tools' own messages problems show. The setting also applies to charts.
     #[must_use]
     pub fn showing(self, words: Words) -> Self {
         Self { words, ..self }
     }
 
-    /// Keeps outputs below a directory, also those of charts. `path` holds the tools, also those of the renderer.
+    /// Stores outputs in a directory, including those of charts. `path` contains the tools, also if they run in the
+    /// renderer.
     #[must_use]
     pub fn keeping(self, directory: PathBuf, path: Option<&std::ffi::OsStr>) -> Self {
         Self { kept: Some(Arc::new(Kept::new(directory, path))), ..self }
     }
 
-    /// Returns how many kustomizations were built and charts rendered so far, including refused ones.
+    /// Returns the number of built kustomizations and rendered charts so far, including refused ones.
     pub fn renders(&self) -> u64 {
         self.turns.taken()
     }
@@ -110,7 +111,7 @@ impl Kustomize {
     /// Builds a kustomization for a namespace, unless its key is `known`.
     ///
     /// # Errors
-    /// If the repository cannot be read, or the renderer does not answer. A refusal by the tool is a problem.
+    /// If the repository cannot be read, or the renderer does not respond. A refusal by the tool is a problem.
     pub async fn build(
         &self,
         namespace: &str,
@@ -171,7 +172,7 @@ impl Kustomize {
 }
 
 impl Kustomize {
-    /// Returns the kept documents for these inputs.
+    /// Returns the stored documents for these inputs.
     async fn kept(&self, snapshot: &Snapshot, inputs: &str) -> Result<Option<Vec<u8>>, mainstay_git::Error> {
         let Some(kept) = self.kept.clone() else { return Ok(None) };
         let inputs = inputs.to_owned();
@@ -180,7 +181,7 @@ impl Kustomize {
     }
 }
 
-/// Reads the patches of the kustomization in `file`. Returns its inputs, too.
+/// Reads the patches of the kustomization in `file`. Returns the patches together with the inputs of the kustomization.
 async fn patches_of(
     snapshot: &Snapshot,
     closure: Closure,
@@ -195,11 +196,11 @@ async fn patches_of(
     snapshot.blocking(read).await?
 }
 
-/// A build before the commit is read.
+/// A build whose inputs have not been read from the commit.
 struct Prepared {
     /// The file of the kustomization.
     file: String,
-    /// The file that problems name.
+    /// The file, or directory, that problems name.
     shown: String,
     base_dir: String,
     objects: Option<Vec<u8>>,

@@ -1,24 +1,28 @@
 //! Renders directories that are not plain manifests into documents.
 //!
-//! A kustomization is built by the official tool, `kustomize`, or else `kubectl kustomize`. [`closure`] determines
-//! its inputs. [`kustomize`] copies exactly those into an empty directory, runs the tool there ([`program`]) and
-//! converts its refusals into problems. A chart is rendered by `helm template` in the same way: [`chart`] determines
-//! its inputs, [`helm`] runs the tool, and [`chart_objects`] decodes the output. The changes of a GitSync are an
-//! [`Overlay`]: it edits a kustomization in the directory; other objects become the resource of a new one
-//! ([`written_out`]).
+//! A kustomization is built by the official tool, which is `kustomize` or, without it, `kubectl kustomize`. [`closure`]
+//! determines the inputs. [`kustomize`] copies exactly these inputs into an empty directory, runs the tool there
+//! ([`program`]) and converts its refusals into problems. A chart is rendered by `helm template` in the same way:
+//! [`chart`] determines the inputs, [`helm`] runs the tool, and [`chart_objects`] decodes the output.
+//!
+//! The changes that a GitSync makes to rendered objects are an [`Overlay`]. If the directory contains a kustomization,
+//! the overlay edits a copy of it. All other objects are written to a file ([`written_out`]), which becomes the only
+//! resource of a new kustomization with the changes.
 //!
 //! In a cluster, the tools run in a separate container ([`serve`]) with its own memory limit and without credentials.
 //!
-//! Invariant: the tool sees no file outside of the commit, no environment variable and no credential. Its time,
-//! memory and output are bounded. Inputs that need the network are a problem before it runs.
-//! Invariant: of the tool's messages, only names and text of the files are shown, because the messages quote values.
-//! Invariant: a chart with unstable output is refused.
+//! Invariant: the tool sees no file outside of the commit, no environment variable of the agent and no credential. The
+//! tool's time, memory and output are bounded. Inputs that need the network are a problem, and the tool does not run.
+//! Invariant: only names, and text of the input files, are shown from the tool's messages, because the messages quote
+//! values.
+//! Invariant: a chart whose output differs between two runs is refused.
 //!
-//! Outputs are kept on disk for the same inputs ([`kept`]).
+//! Outputs are stored on disk, and are used again for the same inputs ([`kept`]).
 //!
-//! [`substitute()`] replaces the expressions in a text, and [`normal_form()`] writes an object as a text for that.
+//! [`substitute()`] replaces the expressions in a text, and [`normal_form()`] writes an object as the text in which
+//! expressions are replaced.
 //!
-//! Not here: decoding the documents (`manifest`), the origin of values, and SOPS.
+//! Not here: decoding the documents (`manifest`), the origin of the substituted values, and SOPS.
 
 mod added;
 mod calls;

@@ -1,11 +1,11 @@
-//! Writes a value as YAML in kustomize's output form, in which expressions are substituted.
+//! Writes a value as YAML in kustomize's output form. Expressions are substituted in this form.
 //!
-//! The form determines what a value can break. Strings are plain if possible, so `"${N}"` is written as `${N}` and
-//! can become a number. Keys are sorted. A text of several lines is a literal block.
+//! The form determines the effect of a substituted value. Strings are plain if possible, so `"${N}"` is written as
+//! `${N}` and can become a number. Keys are sorted. A string of several lines is a literal block.
 //!
 //! Invariant: parsing the text gives the same value.
 //!
-//! Not here: folding of long lines. It would change a default value that it splits.
+//! Not here: folding of long lines. Folding would change a default value that it splits.
 
 use std::fmt::Write as _;
 
@@ -22,7 +22,7 @@ fn indent(text: &mut String, columns: usize) {
     text.extend(std::iter::repeat_n(' ', columns));
 }
 
-/// Writes entries, each on its own lines. The first one is already indented.
+/// Writes entries, each on its own lines. The first entry is already indented.
 fn write_map(text: &mut String, map: &Map<String, Value>, columns: usize) {
     let mut keys: Vec<&String> = map.keys().collect();
     keys.sort_unstable();
@@ -30,7 +30,7 @@ fn write_map(text: &mut String, map: &Map<String, Value>, columns: usize) {
         if number > 0 {
             indent(text, columns);
         }
-        // A longer key needs an explicit key indicator.
+        // YAML requires an explicit key indicator for a longer key.
         let is_simple = key.len() <= 128 && !key.contains(is_break);
         if !is_simple {
             text.push_str("? ");
@@ -45,7 +45,7 @@ fn write_map(text: &mut String, map: &Map<String, Value>, columns: usize) {
     }
 }
 
-/// The parent of a value.
+/// The map or list that contains a value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Within {
     Map,
@@ -107,7 +107,8 @@ fn is_special(c: char) -> bool {
     !matches!(c, '\n' | ' '..='~' | '\u{a0}'..='\u{fefe}' | '\u{ff00}'..='\u{fffd}')
 }
 
-/// Returns whether a string is written as a literal block: it has several lines, and none needs an escape.
+/// Returns whether a string is written as a literal block. Such a string has several lines, and no character that needs
+/// an escape.
 fn is_block(string: &str) -> bool {
     let is_plain = !string.contains(|c| is_special(c) || is_break(c) && c != '\n');
     string.contains('\n') && is_plain && !string.contains(" \n") && !string.ends_with(' ')
@@ -149,7 +150,7 @@ fn line(string: &str) -> String {
     string.to_owned()
 }
 
-/// Returns whether a parser may read the unquoted text as another type than a string. A text with `$` is a string.
+/// Returns whether a parser may read the unquoted string as a value of another type. A string with `$` stays a string.
 fn is_of_other_type(string: &str) -> bool {
     const WORDS: [&str; 13] = ["", "~", "null", "y", "yes", "true", "on", "n", "no", "false", "off", "<<", "="];
     let lower = string.to_ascii_lowercase();
@@ -160,7 +161,7 @@ fn is_of_other_type(string: &str) -> bool {
             && string.chars().skip(1).take(2).any(|c| c.is_ascii_alphanumeric() || c == '.')
 }
 
-/// Returns whether the text contains an active YAML indicator.
+/// Returns whether the unquoted string contains an active YAML indicator.
 fn is_indicator(string: &str) -> bool {
     let mut chars = string.chars();
     let first = chars.next();

@@ -1,6 +1,6 @@
-//! The origins of a build's objects. The tool writes each object's file into an annotation.
+//! The origins of the objects of a build. The tool writes the file of each object into an annotation.
 //!
-//! Invariant: only input files of the build are named, without lines: lines of the output differ.
+//! Invariant: only input files of the build are named. Their lines are not named, because lines of the output differ.
 //! Invariant: the annotation reaches the cluster only if the kustomization itself requests it.
 
 use std::collections::BTreeSet;
@@ -21,26 +21,26 @@ const ORIGIN: &str = "config.kubernetes.io/origin";
 /// The field and value of a kustomization that request the annotation.
 const METADATA: &str = "buildMetadata";
 const ASKED: &str = "originAnnotations";
-/// Maximum number of patches that are named for an object.
+/// Maximum number of patches that are listed for an object.
 const SHOWN_PATCHES: usize = 5;
 
 /// The input files of a build.
 #[derive(Clone, Debug, Default)]
 pub struct Origins {
-    /// The name for an object without an input file.
+    /// The name that is used for an object without an input file.
     shown: Arc<str>,
-    /// The directory of the build.
+    /// The directory of the kustomization.
     directory: String,
     files: BTreeSet<Arc<str>>,
-    /// Whether the kustomization itself requests the annotation.
+    /// Whether the kustomization itself requests the annotation, so that it is not removed.
     keeps: bool,
-    /// The patches, which the annotation does not name.
+    /// The patches. The annotation does not name them.
     patches: Patches,
 }
 
 impl Origins {
     pub(super) fn new(shown: &str, file: &str, closure: &Closure, keeps: bool) -> Self {
-        // Added files are not in the commit.
+        // Files that were added for the tool are not in the commit.
         let files = closure.files.iter().filter(|(_, entry)| entry.id != BlobId::NONE);
         Self {
             shown: shown.into(),
@@ -65,7 +65,8 @@ impl Origins {
         &self.shown
     }
 
-    /// Returns the place of an object in the output, and removes the annotation unless it was requested.
+    /// Returns the location of an object in the output, and removes the annotation unless the kustomization requests
+    /// it.
     pub(crate) fn take(&self, object: &mut Map<String, Value>) -> Place {
         let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
         let kind = text(object.get("kind"));
@@ -83,7 +84,7 @@ impl Origins {
         Place { built_by: Some(self.builder(&self.patches.of(&kind, &name))), ..Place::file(file) }
     }
 
-    /// Returns the file that built an object, with the patches that may have changed it.
+    /// Returns the description of the file that built an object, with the patches that may have changed the object.
     fn builder(&self, patches: &[&str]) -> Arc<str> {
         match patches {
             [] => self.shown.clone(),
@@ -102,7 +103,7 @@ impl Origins {
     }
 }
 
-/// Returns the name of an object in the output, for messages; `None` if it is unclear.
+/// Returns the name of an object in the output, for messages; `None` if the name is unclear.
 pub(crate) fn name(object: &Map<String, Value>) -> Option<String> {
     let text = |value: &Value| value.as_str().map(|text| printable(text).chars().take(100).collect::<String>());
     let kind = text(object.get("kind")?)?;
@@ -114,14 +115,14 @@ pub(crate) fn name(object: &Map<String, Value>) -> Option<String> {
 
 /// A kustomization that requests the annotation.
 pub(super) struct Asking {
-    /// Whether it requested the annotation before.
+    /// Whether the kustomization already requested the annotation.
     pub(super) keeps: bool,
-    /// Its content, if changed.
+    /// The changed content of the kustomization, if any.
     pub(super) content: Option<Vec<u8>>,
 }
 
-/// Adds the request for the annotation to a kustomization with these fields. If possible, only a line at the end of
-/// the text is added: the tool looks for deprecated fields in it.
+/// Adds the request for the annotation to a kustomization with these fields. If possible, only a line at the end of the
+/// text is added, because the tool looks for deprecated fields in the text.
 pub(super) fn asking(content: &[u8], root: &Map<String, Value>) -> Asking {
     let asked = json!([ASKED]);
     let mut changed = root.clone();
@@ -137,7 +138,7 @@ pub(super) fn asking(content: &[u8], root: &Map<String, Value>) -> Asking {
                 return Asking { keeps: false, content: Some(appended) };
             }
         }
-        // The tool will refuse it.
+        // The tool refuses this value.
         Some(_) => return Asking { keeps: false, content: None },
     }
     Asking { keeps: false, content: Some(Value::Object(changed).to_string().into_bytes()) }

@@ -1,8 +1,8 @@
 //! The changes of a GitSync to its rendered objects, as fields of a kustomization.
 //!
-//! A kustomization in `baseDir` is edited as in Flux. A namespace, prefix or suffix replaces its own; patches and
-//! components follow its own; images are merged by name. Other objects become the only resource of a new
-//! kustomization.
+//! A kustomization in `baseDir` is edited as in Flux. The overlay's namespace, prefix or suffix replaces the
+//! kustomization's own. The overlay's patches and components follow the kustomization's own, and images are merged by
+//! name. Other objects become the only resource of a new kustomization.
 //!
 //! Not here: common labels and annotations, which need no tool (`written_out`).
 
@@ -25,7 +25,7 @@ pub struct Overlay {
 }
 
 impl Overlay {
-    /// Returns the overlay of a GitSync; `None` if it changes nothing.
+    /// Returns the overlay of a GitSync; `None` if the GitSync changes nothing.
     pub fn of(spec: &GitSyncSpec) -> Option<Self> {
         let overlay = Self {
             namespace: spec.override_namespace.clone(),
@@ -38,8 +38,9 @@ impl Overlay {
         (overlay != Self::default()).then_some(overlay)
     }
 
-    /// Returns the kustomization with these changes. `below` is the path from its directory to `baseDir`, such as
-    /// `../`; empty for the same directory. A field of a wrong type is kept, and the tool will refuse it.
+    /// Returns the kustomization with these changes. `below` is the path from the kustomization's directory to
+    /// `baseDir`, such as `../`, and is empty for the same directory. A field of a wrong type is unchanged, so that the
+    /// tool refuses it.
     pub(super) fn edit(&self, mut kustomization: Map<String, Value>, below: &str) -> Map<String, Value> {
         let root = &mut kustomization;
         for (field, value) in
@@ -60,7 +61,7 @@ impl Overlay {
     }
 }
 
-/// Returns the list in a field, and creates it if necessary.
+/// Returns the list in a field, which is created if necessary.
 fn list<'r>(root: &'r mut Map<String, Value>, field: &str, is_unused: bool) -> Option<&'r mut Vec<Value>> {
     if is_unused {
         return None;
@@ -78,7 +79,7 @@ fn append(root: &mut Map<String, Value>, field: &str, items: impl ExactSizeItera
     }
 }
 
-/// Merges an image. A new name keeps the tag; a new tag or digest replaces both.
+/// Merges an image. A new name keeps the tag. A new tag or digest replaces both the tag and the digest.
 fn merge(images: &mut Vec<Value>, image: &Image) {
     let known = images.iter_mut().filter_map(Value::as_object_mut);
     let mut known = known.filter(|known| known.get("name").and_then(Value::as_str) == Some(&image.name));
@@ -134,7 +135,7 @@ mod tests {
             json!({"patches": null}),
             json!({"patches": [{"patch": "p", "target": {"kind": "Deployment", "labelSelector": "a=b"}}]}),
         );
-        // Invalid fields are kept, and the tool will refuse them.
+        // Invalid fields are unchanged, so that the tool refuses them.
         check(json!({"images": [{"name": "a"}]}), json!({"images": "all"}), json!({"images": "all"}));
     }
 

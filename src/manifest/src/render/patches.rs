@@ -1,7 +1,8 @@
-//! The patches of a kustomization and of those that it names: the files that may have changed an object, or that the
-//! tool refuses. The tool names neither.
+//! The patches of a kustomization and of the kustomizations that it references. They are needed to name the files that
+//! may have changed an object, and the file that the tool refuses. The tool names neither.
 //!
-//! Not here: labels in a patch's target. A patch with them counts for all objects with its kind and name.
+//! Not here: labels in a patch's target. A patch with labels in its target counts for all objects with the target's
+//! kind and name.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use super::closure::{Closure, NAMES, Tree, parent, resolve};
 use super::kustomization::fields;
 use crate::{Limits, read_documents};
 
-/// Maximum size of a patch, in bytes, and maximum number of patches. Others are not named.
+/// Maximum size of a patch, in bytes, and maximum number of patches. Patches beyond the limits are not named.
 const LARGEST: u64 = 1 << 20;
 const MOST: usize = 1_000;
 /// The operations of a JSON patch.
@@ -23,22 +24,22 @@ const OPERATIONS: [&str; 6] = ["add", "remove", "replace", "move", "copy", "test
 #[derive(Clone, Debug, Default)]
 pub(super) struct Patches {
     all: Vec<Patch>,
-    /// Whether names of objects get a prefix or suffix after the patches.
+    /// Whether the names of objects get a prefix or suffix after the patches.
     renames: bool,
 }
 
 #[derive(Clone, Debug)]
 struct Patch {
-    /// The file, or that of the kustomization with an inline patch.
+    /// The file of the patch. For an inline patch, it is the file of the kustomization.
     file: String,
     targets: Vec<Target>,
-    /// The paths of JSON operations.
+    /// The paths of the operations in a JSON patch.
     paths: BTreeSet<String>,
     is_json: bool,
     has_unknown_operation: bool,
 }
 
-/// The objects of a patch. `None` selects all.
+/// The objects that a patch changes. `None` matches every kind or name.
 #[derive(Clone, Debug)]
 struct Target {
     kind: Option<Pattern>,
@@ -84,7 +85,7 @@ impl Target {
 }
 
 impl Patches {
-    /// Reads the patches of all kustomizations among the inputs of `root`.
+    /// Reads the patches of all kustomizations among the inputs of the kustomization in `root`.
     pub(super) fn read(tree: &mut impl Tree, closure: &Closure, root: &str) -> Result<Self, mainstay_git::Error> {
         let mut patches = Self::default();
         for (path, entry) in &closure.files {
@@ -98,7 +99,7 @@ impl Patches {
             for named in named(&fields) {
                 let written = match named.written {
                     Written::Inline(text) if path != root => Some((path.clone(), text.as_bytes().to_vec())),
-                    // The kustomization is named anyway.
+                    // An inline patch is in the kustomization, which is named anyway.
                     Written::Inline(_) => None,
                     Written::File(file) => {
                         let file = resolve(parent(path), file).filter(|file| closure.files.contains_key(file));
@@ -114,14 +115,14 @@ impl Patches {
         Ok(patches)
     }
 
-    /// Returns the files of the patches for an object of the output.
+    /// Returns the files of the patches that may have changed an object of the output.
     pub(super) fn of(&self, kind: &str, name: &str) -> Vec<&str> {
         let is_for = |patch: &&Patch| patch.targets.iter().any(|target| target.selects(kind, name, self.renames));
         let files: BTreeSet<_> = self.all.iter().filter(is_for).map(|patch| patch.file.as_str()).collect();
         files.into_iter().collect()
     }
 
-    /// Returns the file of the patch that the tool's message is about, if it is clear.
+    /// Returns the file of the patch that the tool's message refers to; `None` if that is unclear.
     pub(super) fn refused(&self, words: &str) -> Option<&str> {
         let is_it = |patch: &&Patch| match id(words) {
             Some((kind, name)) => {
@@ -271,7 +272,7 @@ mod tests {
             ("testing value /spec/none failed: test failed", Some("over/ops.yaml")),
             ("replace operation does not apply: doc is missing path: /spec: missing value", None),
             ("Unexpected kind: replac", Some("over/all.yaml")),
-            // Two files are strategic.
+            // Two files contain strategic patches, so the message is ambiguous.
             ("wrong node kind: expected SequenceNode but got MappingNode: node contents:\n{name: x}", None),
             ("", None),
         ] {

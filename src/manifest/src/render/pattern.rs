@@ -3,11 +3,11 @@
 //!
 //! Invariant: a match costs at most its [`Steps`], for any pattern.
 
-/// The remaining steps: a pattern with many stars is slow on a long text.
+/// The remaining steps of a match, because a pattern with many stars is slow on a long text.
 #[derive(Debug)]
 pub(super) struct Steps(u32);
 
-/// Why there is no result.
+/// The reason that a match has no result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NoAnswer {
     /// The pattern is invalid.
@@ -17,7 +17,7 @@ pub(super) enum NoAnswer {
 }
 
 impl Steps {
-    /// Returns a limit on compared characters.
+    /// Returns a limit on the number of compared characters.
     pub(super) fn new(steps: u32) -> Self {
         Self(steps)
     }
@@ -28,14 +28,15 @@ impl Steps {
     }
 }
 
-/// The prefix to remove, among all matching ones.
+/// The prefix to remove if several prefixes match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Which {
     Shortest,
     Longest,
 }
 
-/// Removes the matching prefix. The empty prefix never matches. With an invalid pattern, the text is unchanged.
+/// Removes the matching prefix of a text. The empty prefix never matches. With an invalid pattern, the text is
+/// unchanged.
 pub(super) fn without_beginning<'t>(
     text: &'t [char],
     pattern: &[char],
@@ -112,7 +113,7 @@ impl<'p> Chunk<'p> {
     }
 }
 
-/// Returns the text after the chunk, if the text begins with it.
+/// Returns the text after the chunk; `None` if the text does not begin with the chunk.
 fn begins_with<'t>(
     mut text: &'t [char],
     mut chunk: &[char],
@@ -143,7 +144,7 @@ fn begins_with<'t>(
     Ok(Some(text))
 }
 
-/// Returns whether a character is in the class that begins here, and the rest of the pattern.
+/// Returns whether a character is in the class at the start of `rest`, and the pattern after the class.
 fn class<'p>(c: char, mut rest: &'p [char], steps: &mut Steps) -> Result<(bool, &'p [char]), NoAnswer> {
     let is_negated = rest.first() == Some(&'^');
     rest = &rest[usize::from(is_negated)..];
@@ -160,7 +161,7 @@ fn class<'p>(c: char, mut rest: &'p [char], steps: &mut Steps) -> Result<(bool, 
     }
 }
 
-/// Returns one end of a range, and the rest, which is never empty.
+/// Returns the character at one end of a range in a class, and the rest of the pattern, which is never empty.
 fn of_class(rest: &[char]) -> Result<(char, &[char]), NoAnswer> {
     let (c, rest) = match rest {
         ['\\', escaped, rest @ ..] => (*escaped, rest),

@@ -18,21 +18,22 @@ use super::network::cut_off;
 
 /// Maximum time of a run.
 pub(super) const DEADLINE: Duration = BOUNDS.deadline;
-/// Three thousand objects with prefixes take a third of the time and half of the memory. In a cluster, the memory
-/// must fit into the renderer's container; otherwise the container is killed instead of the tool.
+/// Limits of a run. Building three thousand objects with prefixes needs a third of the time and half of the memory. In
+/// a cluster, the memory must fit into the renderer's container; otherwise the container is killed instead of the tool.
 const BOUNDS: Bounds = Bounds { deadline: Duration::from_secs(60), cpu_seconds: 60, memory: 400 << 20 };
 /// Memory above which the tool collects garbage more often.
 const SOFT_MEMORY: &str = "GOMEMLIMIT=96MiB";
-/// Maximum open files of a run.
+/// Maximum number of open files of a run.
 const FILES: u64 = 256;
-/// Maximum output, in bytes. It exceeds the size limit of manifests.
+/// Maximum size of the output, in bytes. It is larger than the size limit of manifests.
 pub(super) const OUTPUT: u64 = 17 << 20;
-/// Maximum bytes of the error output that are read.
+/// Maximum number of bytes that are read from the error output.
 pub(super) const COMPLAINT: u64 = 64 << 10;
-/// The tool's home directory. It does not exist, so the tool reads no configuration of the agent or of the commit.
+/// The home directory of the tool. The directory does not exist, so the tool reads no configuration of the agent or of
+/// the commit.
 const NOBODYS_HOME: &str = "/nonexistent";
 
-/// Candidate programs in order of preference, each with the arguments of all of its runs.
+/// Candidate programs in order of preference, each with the arguments that all of its runs have.
 type Programs = [(&'static str, &'static [&'static str])];
 
 /// The purpose of a tool.
@@ -54,17 +55,17 @@ impl Purpose {
     }
 }
 
-/// Prefixes of a Go program's message when it runs out of memory.
+/// Prefixes of the message that a Go program prints when its memory is exhausted.
 const NO_MEMORY: [&str; 3] = ["fatal error: ", "runtime: ", "runtime/cgo: "];
 
 /// Resource limits of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Bounds {
-    /// Maximum time.
+    /// Maximum duration.
     deadline: Duration,
-    /// CPU time, in seconds.
+    /// Maximum CPU time, in seconds.
     cpu_seconds: u64,
-    /// Writable memory, in bytes.
+    /// Maximum writable memory, in bytes.
     memory: u64,
 }
 
@@ -79,20 +80,20 @@ pub(super) struct Program {
 /// The result of a run.
 #[derive(Debug)]
 pub(super) enum Run {
-    /// Its output.
+    /// The program succeeded, with its output.
     Built(Vec<u8>),
-    /// Its error output. It must not be shown, because it may quote any value.
+    /// The program failed, with its error output. The error output must not be shown, because it may quote any value.
     Failed(String),
-    /// It was stopped or could not start, with the reason.
+    /// The program was stopped or could not start, with the reason.
     Ended(String),
     /// The program does not exist.
     Missing,
-    /// The container with the program does not answer.
+    /// The container with the program does not respond.
     Away(std::io::Error),
 }
 
 impl Program {
-    /// Finds the preferred program for a purpose in these directories, in the first directory that contains it.
+    /// Finds the preferred program for a purpose, in the first of these directories that contains it.
     pub(super) fn find(path: &OsStr, purpose: Purpose) -> Option<Self> {
         purpose.programs().iter().find_map(|(name, arguments)| {
             let mut candidates = std::env::split_paths(path).filter(|dir| dir.is_absolute()).map(|dir| dir.join(name));
@@ -100,14 +101,14 @@ impl Program {
         })
     }
 
-    /// Returns its path, size in bytes and last change, which differ after an upgrade.
+    /// Returns the path, size in bytes and last change of the program. They differ after an upgrade.
     pub(super) fn identity(&self) -> (PathBuf, Option<(u64, std::time::SystemTime)>) {
         let metadata = std::fs::metadata(&self.path).ok();
         (self.path.clone(), metadata.and_then(|found| Some((found.len(), found.modified().ok()?))))
     }
 
-    /// Runs the program in `root`, which contains only its inputs and is removed afterwards. The arguments follow its
-    /// own ones. Its environment consists of these variables and its limits.
+    /// Runs the program in `root`, which contains only the inputs and is removed afterwards. `arguments` follow the
+    /// arguments that all runs have. The environment consists of these variables and of the limits.
     pub(super) async fn run(
         &self,
         root: &Path,
@@ -129,7 +130,7 @@ impl Program {
             let complaint = async {
                 let mut stderr = stderr;
                 let complaint = read(stderr.as_mut(), COMPLAINT).await;
-                // Without a reader for the rest, the program would wait forever.
+                // The rest is read and dropped, because the program would otherwise wait forever for a reader.
                 if let Some(stderr) = &mut stderr {
                     _ = tokio::io::copy(stderr, &mut tokio::io::sink()).await;
                 }
@@ -140,7 +141,7 @@ impl Program {
                 if output.len() as u64 >= OUTPUT { Err(()) } else { Ok(output) }
             };
             let Ok((output, complaint)) = tokio::try_join!(output, async { Ok(complaint.await) }) else {
-                return Run::Ended("it makes more than 16 MiB of documents".to_owned());
+                return Run::Ended("its output is larger than 16 MiB".to_owned());
             };
             match child.wait().await {
                 Ok(status) if status.success() => Run::Built(output),
@@ -197,7 +198,7 @@ async fn spawn(mut command: Command) -> io::Result<Child> {
         cut_off(std::env::consts::ARCH).map_err(io::Error::other)?;
         command.spawn()
     };
-    // The thread cannot regain access, so it ends.
+    // The thread cannot regain network access, so it ends after the start.
     std::thread::Builder::new().name("begin a tool".to_owned()).spawn(move || {
         // If the receiver is gone, the child is dropped with the result.
         _ = done.send(begin());
@@ -211,14 +212,14 @@ fn confine(pid: Pid, most: Bounds) -> Result<(), rustix::io::Errno> {
         (Resource::Cpu, most.cpu_seconds),
         (Resource::Data, most.memory),
         (Resource::Nofile, FILES),
-        // It writes only to its output.
+        // The program may write only to its output.
         (Resource::Fsize, 0),
         (Resource::Core, 0),
     ];
     for (resource, most) in bounds {
         match prlimit(Some(pid), resource, Rlimit { current: Some(most), maximum: Some(most) }) {
             Ok(_) => {}
-            // It has already ended.
+            // The process has already ended.
             Err(rustix::io::Errno::SRCH) => return Ok(()),
             Err(error) => return Err(error),
         }
@@ -226,7 +227,7 @@ fn confine(pid: Pid, most: Bounds) -> Result<(), rustix::io::Errno> {
     Ok(())
 }
 
-/// Reads up to a limit. The rest is not read, and the writer blocks until the run ends.
+/// Reads at most `most` bytes. The rest is not read, and the writer blocks until the run ends.
 async fn read(from: Option<impl AsyncRead + Unpin>, most: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
     if let Some(from) = from {
@@ -253,7 +254,7 @@ mod tests {
     async fn within(bounds: Bounds, script: &str) -> Run {
         let directory = tempfile::tempdir().unwrap();
         let program = directory.path().join("kustomize");
-        // Another process writes the file. The child of a concurrent test inherits all open files of this process
+        // A separate process writes the file. The child of a concurrent test inherits all open files of this process
         // until exec, and a file that is open for writing cannot be executed.
         let mut writer = std::process::Command::new("/bin/sh");
         writer
@@ -317,7 +318,7 @@ mod tests {
         assert_eq!(why, "timed out after 1 s while it was built");
         let grows = "x=0123456789012345; while :; do x=$x$x; done";
         let run = within(Bounds { memory: 64 << 20, cpu_seconds: 10, ..BOUNDS }, grows).await;
-        // The shell reports it itself, and ends.
+        // The shell itself reports that its memory is exhausted, and ends.
         assert!(
             matches!(&run, Run::Failed(words) if words.contains("memory")) || matches!(run, Run::Ended(_)),
             "{run:?}"

@@ -1,7 +1,7 @@
 //! Converts the error messages of kustomize into problems.
 //!
-//! The tool quotes unreadable input, which may be a Secret. So only known names in its messages are shown: paths,
-//! field names, kinds and names of objects.
+//! The tool quotes unreadable input, which may be a Secret. So only known kinds of names in its messages are shown:
+//! paths, field names, and kinds and names of objects.
 
 use super::closure::{join, parent};
 use super::patches::Patches;
@@ -13,7 +13,7 @@ const LONGEST: usize = 200;
 /// The problem for an unknown message.
 const UNKNOWN: &str = "kustomize refuses it";
 
-/// Texts before and after a name in the tool's messages, and the problem: `{}` stands for the name.
+/// Strings before and after a name in the tool's messages, the problem (`{}` stands for the name), and the remedy.
 const KNOWN: &[(&str, &str, &str, &str)] = &[
     ("unknown field \"", "\"", "the kustomization has no field {}", "correct its name"),
     (
@@ -50,19 +50,19 @@ const KNOWN: &[(&str, &str, &str, &str)] = &[
         "error in remove for path: ",
         "",
         "a patch changes a field that the object does not have",
-        "correct `path` in the patch, or take the operation out",
+        "correct `path` in the patch, or remove the operation",
     ),
     (
         "error in move for path: ",
         "",
         "a patch moves a field that the object does not have",
-        "correct `from` in the patch, or take the operation out",
+        "correct `from` in the patch, or remove the operation",
     ),
     (
         " failed: test failed",
         "",
         "a patch tests a value that the object does not have",
-        "correct `value` in the patch, or take the operation out",
+        "correct `value` in the patch, or remove the operation",
     ),
     ("Unexpected kind: ", "", "a patch has an unknown operation", "write add, remove, replace, move, copy or test"),
     (
@@ -75,17 +75,22 @@ const KNOWN: &[(&str, &str, &str, &str)] = &[
         "no resource matches strategic merge patch \"",
         "\"",
         "a patch is for {}, which is not among the documents",
-        "correct the name in the patch, or add the document",
+        "correct the name or the namespace in the patch, or add the document",
     ),
-    ("no matches for Id ", ";", "something is meant for {}, which is not among the documents", "correct the name"),
+    (
+        "no matches for Id ",
+        ";",
+        "a patch or replacement targets {}, which is not among the documents",
+        "correct the name",
+    ),
     (
         "security; file '",
         "'",
         "it reads the file {}, which is not in or below its directory",
         "move the file there, or make its directory a kustomization and name that",
     ),
-    ("cycle detected: candidate root '", "'", "the kustomization {} names itself in a circle", "break the circle"),
-    ("unable to load external plugin '", "'", "it asks for the plug-in {}, and plug-ins are not run", "do without it"),
+    ("cycle detected: candidate root '", "'", "the kustomization {} refers to itself in a cycle", "break the cycle"),
+    ("unable to load external plugin '", "'", "it asks for the plug-in {}, and plug-ins are not run", "remove it"),
     ("but got 'Kustomization'", "", "it names a kustomization as a component", "name it among the resources"),
     ("but got 'Component'", "", "it names a component as a resource", "name it among the components"),
     ("missing metadata.name in object", "", "one of the documents that it names has no name", "give it metadata.name"),
@@ -94,7 +99,7 @@ const KNOWN: &[(&str, &str, &str, &str)] = &[
     (
         "socket: permission denied",
         "",
-        "it names something of another host, which is not fetched",
+        "it references a remote resource, which is not fetched",
         "commit a copy, or add the repository as a submodule",
     ),
     (
@@ -117,7 +122,7 @@ pub(super) fn refusal<'f>(
     let words = words.replace("\\\"", "\"").replace(&format!("{}/", root.trim_end_matches('/')), "");
     if let Some((at, path)) = malformed(&words) {
         let place = Place { line: at, ..Place::file(whole(path, file, files)) };
-        return Problem::new(place, "the document is not valid YAML", Some("mend it"));
+        return Problem::new(place, "the document is not valid YAML", Some("correct it"));
     }
     for (before, after, what, hint) in KNOWN {
         let Some((_, rest)) = words.split_once(before) else { continue };
@@ -133,13 +138,14 @@ pub(super) fn refusal<'f>(
     Problem::new(Place::file(file), UNKNOWN, Some(hint))
 }
 
-/// Returns the name at the beginning of a message. It ends before `after`, or before whitespace if `after` is missing.
+/// Returns the name at the beginning of a message. The name ends before `after`, or before whitespace if `after` is
+/// missing.
 fn name<'w>(rest: &'w str, after: &str) -> &'w str {
     let word = || rest.split(|c: char| c.is_whitespace() || c == '"').next().unwrap_or_default();
     rest.split_once(after).map_or_else(word, |(name, _)| name)
 }
 
-/// Returns line and file of `MalformedYAMLError: yaml: line 3: … in File: web.yaml`.
+/// Returns the line and the file in `MalformedYAMLError: yaml: line 3: … in File: web.yaml`.
 fn malformed(words: &str) -> Option<(u32, &str)> {
     let (_, rest) = words.split_once("MalformedYAMLError: yaml: line ")?;
     let line = rest.split(':').next()?.parse().ok()?;
@@ -148,8 +154,8 @@ fn malformed(words: &str) -> Option<(u32, &str)> {
     Some((line, file.get(..end)?))
 }
 
-/// Returns the path in the repository of a file. `path` is relative to the kustomization that names it, which is
-/// unknown.
+/// Returns the path of a file in the repository. `path` is relative to the kustomization that references the file, and
+/// that kustomization is unknown.
 fn whole<'f>(path: &str, kustomization: &str, mut files: impl Iterator<Item = &'f str>) -> String {
     let beside = join(parent(kustomization), path);
     let mut found = files
@@ -181,7 +187,7 @@ mod tests {
             "a/kustomization.yaml: two of the documents that it names are ConfigMap.v1.[noGrp]/a.[noNs] (keep one of the \
              two, or make the other one a patch)"
         );
-        // The quotation mark is missing if the last of several nested errors has the id.
+        // The quotation mark is missing if the id is in the last of several nested errors.
         for end in ["", "\"", "\n"] {
             let last = said(&format!(
                 "recursed merging from path '../b': already registered id: Deployment.v1.apps/web.[noNs]{end}"
@@ -201,10 +207,10 @@ mod tests {
         assert!(said(inline).contains("an inline patch") && !said(inline).contains("hush"));
         assert_eq!(
             said("accumulating resources from 'w.yaml': MalformedYAMLError: yaml: line 3: hush in File: w.yaml': x"),
-            "b/c/w.yaml, line 3: the document is not valid YAML (mend it)"
+            "b/c/w.yaml, line 3: the document is not valid YAML (correct it)"
         );
         let two = said("MalformedYAMLError: yaml: line 3: hush in File: v.yaml");
-        assert_eq!(two, "a/v.yaml, line 3: the document is not valid YAML (mend it)");
+        assert_eq!(two, "a/v.yaml, line 3: the document is not valid YAML (correct it)");
         assert!(
             said("security; file '/scratch/x/b/f' is not in or below '/scratch/x/a'").contains("reads the file b/f,")
         );

@@ -1,13 +1,13 @@
-//! The renderer: a container beside the agent's, in which the tools run with a separate memory limit and without
+//! The renderer: a container beside the agent's container. The tools run in it with a separate memory limit and without
 //! credentials.
 //!
-//! Both containers see the input files at the same paths. The agent sends requests over a Unix socket, one run per
-//! connection: a line of JSON, answered by a letter, a length and the output.
+//! Both containers see the input files at the same paths. The agent sends requests over a Unix socket, with one run per
+//! connection. A request is a line of JSON, and the response is a letter, a length and the output.
 //!
-//! Invariant: at most a tool's maximum output is read of an answer, so a compromised renderer cannot exhaust the
-//! agent's memory.
-//! Invariant: an unreachable renderer is not a problem of the commit. It may be starting, or was killed for a tool's
-//! memory; the commit is retried.
+//! Invariant: the agent reads at most a tool's maximum output from a response, so a compromised renderer cannot exhaust
+//! the agent's memory.
+//! Invariant: an unreachable renderer is not a problem of the commit. The renderer may be starting, or was killed
+//! because a tool exhausted the memory. The commit is retried.
 //!
 //! Not here: the program and its limits (`program`).
 
@@ -27,13 +27,13 @@ use super::program::{COMPLAINT, DEADLINE, OUTPUT, Program, Purpose, Run};
 /// The directory of input files and the socket, both below the directory that agent and renderer share.
 const FILES: &str = "files";
 const SOCKET: &str = "socket/renderer";
-/// Maximum wait for a renderer that is starting.
+/// Maximum time to wait for a renderer that is starting.
 const STARTS: Duration = Duration::from_secs(10);
 /// Interval between attempts to connect.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Time beyond a run's deadline until the agent gives up, and maximum time to receive a request.
+/// Time that the agent waits beyond a run's deadline, and maximum time to receive a request.
 const GRACE: Duration = Duration::from_secs(10);
-/// Maximum size of a request: each of possibly thousands of kinds in the cluster is an argument.
+/// Maximum size of a request, in bytes. Each kind in the cluster is an argument, and there may be thousands of kinds.
 const REQUEST: u64 = 4 << 20;
 
 /// A request to run a tool.
@@ -46,13 +46,13 @@ struct Request {
     variables: Vec<(String, String)>,
 }
 
-/// The renderer, from the agent's side.
+/// The client of the renderer in the agent.
 #[derive(Clone, Debug)]
 pub(super) struct Renderer {
     socket: PathBuf,
 }
 
-/// Returns the directory of input files. `shared` is the directory that renderer and agent share.
+/// Returns the directory of input files. `shared` is the directory that the renderer and the agent share.
 pub(super) fn files(shared: &Path) -> PathBuf {
     shared.join(FILES)
 }
@@ -126,7 +126,8 @@ impl Renderer {
     }
 }
 
-/// Serves requests, one run at a time, until `stop`. `shared` is the shared directory; `path` contains the tools.
+/// Serves requests, one run at a time, until `stop`. `shared` is the directory that the renderer and the agent share,
+/// and `path` contains the tools.
 ///
 /// # Errors
 /// If the socket cannot be created, or no longer accepts connections.
@@ -135,7 +136,7 @@ pub async fn serve(shared: &Path, path: Option<&OsStr>, stop: &CancellationToken
     if let Some(directory) = socket.parent() {
         std::fs::create_dir_all(directory)?;
     }
-    // Removes the socket of a killed renderer.
+    // Removes the socket that a killed renderer left.
     match std::fs::remove_file(&socket) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -151,7 +152,7 @@ pub async fn serve(shared: &Path, path: Option<&OsStr>, stop: &CancellationToken
             answered = answer(stream, &files, path.unwrap_or_default()) => answered,
         };
         if let Err(error) = answered {
-            tracing::warn!(%error, "a request was not answered");
+            tracing::warn!(%error, "a request got no response");
         }
     }
 }
@@ -187,7 +188,7 @@ async fn answer(stream: UnixStream, files: &Path, path: &OsStr) -> io::Result<()
 mod tests {
     use super::*;
 
-    /// Returns the result of a request to a renderer that answers these bytes.
+    /// Returns the result of a request to a renderer that responds with these bytes.
     async fn asked(answer: &'static [u8]) -> Run {
         let shared = tempfile::tempdir().unwrap();
         std::fs::create_dir(shared.path().join("socket")).unwrap();

@@ -1,4 +1,4 @@
-//! Checks the schemas of values for external references, which Helm would fetch.
+//! Checks the schemas of values for external references. Helm would fetch them.
 //!
 //! Invariant: an unreadable schema is refused, because Helm may be able to read it.
 //! Invariant: the total unpacked size of all packed charts, including nested ones, is limited.
@@ -11,9 +11,9 @@ use serde_json::Value;
 
 /// Maximum size of a checked file in a packed chart, in bytes.
 const FILE_BYTES: u64 = 4 << 20;
-/// Maximum unpacked size of all packed charts of a chart, in bytes.
+/// Maximum total unpacked size of all packed charts in a chart, in bytes.
 const UNPACKED_BYTES: u64 = 64 << 20;
-/// Maximum nesting of packed charts.
+/// Maximum nesting depth of packed charts.
 const DEPTH: usize = 5;
 /// Keywords of JSON Schema that refer to another schema.
 const REFERENCES: [&str; 3] = ["$ref", "$dynamicRef", "$recursiveRef"];
@@ -23,13 +23,13 @@ const KNOWN: [&str; 2] = ["http://json-schema.org/", "https://json-schema.org/"]
 /// A problem and its remedy.
 type Refused = Option<(&'static str, &'static str)>;
 
-/// Returns whether a schema has external references or is unreadable.
+/// Returns the problem of a schema that has external references or is unreadable.
 pub(super) fn refused(content: &[u8]) -> Refused {
     let Ok(schema) = serde_json::from_slice::<Value>(content) else {
-        return Some(("the schema is not JSON, or is nested too deeply", "mend it"));
+        return Some(("the schema is not JSON, or is nested too deeply", "correct it"));
     };
     leads_elsewhere(&schema).then_some((
-        "the schema refers to another one, which is not fetched",
+        "the schema refers to another schema, which is not fetched",
         "begin every $ref with `#`, and define its target in the same schema",
     ))
 }
@@ -46,11 +46,11 @@ fn leads_elsewhere(value: &Value) -> bool {
     }
 }
 
-/// The packed charts of a chart.
+/// The packed charts in a chart.
 pub(super) struct Archives<'n> {
     /// File name of schemas.
     name: &'n str,
-    /// Remaining bytes that they may unpack to.
+    /// Number of bytes that the packed charts may still unpack to.
     left: Cell<u64>,
 }
 
@@ -71,7 +71,7 @@ impl<'n> Archives<'n> {
     fn within(&self, content: &[u8], depth: usize) -> Refused {
         let mut unpacked = Counted { from: MultiGzDecoder::new(content), left: &self.left };
         let found = self.look_through(&mut unpacked, depth);
-        // Reads to the end, as Helm does, whatever was found.
+        // The archive is read to its end, as by Helm.
         let rest = if found.is_none() { io::copy(&mut unpacked, &mut io::sink()).map(drop) } else { Ok(()) };
         match found.or_else(|| rest.is_err().then_some(UNREADABLE)) {
             Some(_) if self.left.get() == 0 => Some(TOO_LARGE),
@@ -84,7 +84,7 @@ impl<'n> Archives<'n> {
         let Ok(entries) = archive.entries() else { return Some(UNREADABLE) };
         for entry in entries {
             let Ok(mut entry) = entry else { return Some(UNREADABLE) };
-            // Helm resolves `..` and may treat `\\` as `/`, so any part of the path may be the name.
+            // Helm resolves `..` and may treat `\\` as `/`, so any part of the path may become the file name.
             let path = entry.path_bytes().into_owned();
             let has = |is_it: &dyn Fn(&[u8]) -> bool| path.split(|byte| matches!(byte, b'/' | b'\\')).any(is_it);
             let is_schema = has(&|part| part == self.name.as_bytes());
@@ -101,12 +101,12 @@ impl<'n> Archives<'n> {
             }
             if is_schema && let Some((_, hint)) = refused(&file) {
                 return Some((
-                    "a schema in the packed chart is not JSON, or refers to another one, which is not fetched",
+                    "a schema in the packed chart is not JSON, or refers to another schema, which is not fetched",
                     hint,
                 ));
             }
             if is_packed && depth >= DEPTH {
-                return Some(("packed charts are in each other too deeply", "unpack them"));
+                return Some(("packed charts are nested too deeply", "unpack them"));
             }
             if is_packed && let Some(found) = self.within(&file, depth + 1) {
                 return Some(found);
@@ -116,7 +116,7 @@ impl<'n> Archives<'n> {
     }
 }
 
-/// A reader that subtracts the bytes read from `left`.
+/// A reader that subtracts the number of bytes read from `left`.
 struct Counted<'l, R> {
     from: R,
     left: &'l Cell<u64>,
@@ -154,7 +154,7 @@ mod tests {
             r#"{"$ref": "file:///etc/passwd"}"#,
             r#"{"allOf": [{"$ref": "other.json"}]}"#,
             r#"{"$schema": "http://169.254.169.254/latest"}"#,
-            // Some versions of Helm can read these.
+            // Some versions of Helm can read these schemas.
             "{",
             &format!("{REMOTE} x"),
             &format!("{}{REMOTE}{}", "[".repeat(200), "]".repeat(200)),
@@ -169,7 +169,7 @@ mod tests {
         let mut builder = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::fast()));
         for (path, content) in files {
             let mut header = tar::Header::new_gnu();
-            // Bypasses checks, as a malicious archive does.
+            // The name is written directly, past the checks of the library, as in a malicious archive.
             header.as_mut_bytes()[..path.len()].copy_from_slice(path.as_bytes());
             header.set_size(content.len() as u64);
             header.set_cksum();
@@ -188,7 +188,7 @@ mod tests {
     #[test]
     fn packed_charts_are_looked_into_wherever_the_schema_is() {
         assert_eq!(said(&packed(&[("db/values.schema.json", b"{}"), ("db/files/x.tgz", b"x")], 10)), "");
-        let elsewhere = "a schema in the packed chart is not JSON, or refers to another one, which is not fetched";
+        let elsewhere = "a schema in the packed chart is not JSON, or refers to another schema, which is not fetched";
         for path in [
             "db/values.schema.json",
             "db\\values.schema.json",
@@ -202,7 +202,7 @@ mod tests {
         }
         let mut nested = packed(&[("a/values.schema.json", REMOTE.as_bytes())], 10);
         for depth in 0..8 {
-            let expected = if depth < DEPTH { elsewhere } else { "packed charts are in each other too deeply" };
+            let expected = if depth < DEPTH { elsewhere } else { "packed charts are nested too deeply" };
             nested = packed(&[(["db/charts/a.tgz", "db\\charts\\a.tgz"][depth % 2], &nested)], 10);
             assert_eq!(said(&nested), expected, "{depth}");
         }

@@ -1,11 +1,11 @@
-//! Replaces expressions in a text by values: `${name}` with its operators, as in Flux (`envsubst`).
+//! Replaces expressions in a text by values: `${name}`, and `${name}` with operators, as in Flux (`envsubst`).
 //!
-//! Invariant: one pass. Expressions in values are not replaced.
+//! Invariant: the text is processed once. Expressions in values are not replaced.
 //! Invariant: no text or value causes a panic. Time and output are bounded by the length of the input and the limits
 //! below.
-//! Invariant: a fault shows the beginning of an expression up to its operator, never a value or default.
+//! Invariant: an error shows the beginning of an expression up to its operator, never a value or default.
 //!
-//! Not here: the origin of values, and that the text is YAML ([`normal_form`](super::normal_form)).
+//! Not here: the origin of values, and the conversion of an object into the text ([`normal_form`](super::normal_form)).
 
 use std::collections::BTreeSet;
 
@@ -25,9 +25,9 @@ const SHOWN: usize = 60;
 /// The handling of `${name}` if `name` is undefined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Undefined {
-    /// It is a fault.
+    /// The expression is an error.
     Refused,
-    /// It becomes an empty text.
+    /// The expression becomes an empty string.
     Empty,
 }
 
@@ -36,27 +36,27 @@ pub enum Undefined {
 pub struct Substituted {
     /// The text.
     pub text: String,
-    /// The defined variables that expressions use.
+    /// The defined variables that the expressions use.
     pub used: BTreeSet<String>,
 }
 
-/// A fault of an expression.
+/// An error in an expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExpressionFault {
     /// The beginning of the expression.
     pub expression: String,
-    /// The fault.
+    /// The description of the error.
     pub what: &'static str,
 }
 
 const NOT_DEFINED: &str = "the variable is not defined";
-const NO_NAME: &str = "there is no name of a variable (`$${` is a plain `${`)";
-const NOT_CLOSED: &str = "the closing brace is missing, or something is behind the name that no operator begins with";
-const NO_OPERAND: &str = "there is nothing behind the operator, or the closing brace is missing";
-const NOT_AN_EXPRESSION: &str = "something is behind the operator that does not belong there";
+const NO_NAME: &str = "the name of the variable is missing (write `$${` for a plain `${`)";
+const NOT_CLOSED: &str = "the closing brace is missing, or an invalid operator follows the name";
+const NO_OPERAND: &str = "nothing follows the operator, or the closing brace is missing";
+const NOT_AN_EXPRESSION: &str = "unexpected characters follow the operator";
 const NO_SECOND_SLASH: &str = "the second `/` is missing";
 const OUT_OF_BOUNDS: &str = "the length is negative, or it would cut a character in two";
-const TOO_DEEP: &str = "too many expressions are within each other";
+const TOO_DEEP: &str = "expressions are nested too deeply";
 const TOO_LARGE: &str = "it becomes too large";
 const TOO_LONG: &str = "its pattern takes too long";
 
@@ -102,7 +102,7 @@ type Read<T> = Result<T, &'static str>;
 struct Reader<'t, 'r, 'v> {
     text: &'t str,
     at: usize,
-    /// Start of the innermost expression being read.
+    /// Start of the innermost expression that is being read.
     begins: usize,
     value: &'r dyn Fn(&str) -> Option<&'v str>,
     undefined: Undefined,
@@ -114,7 +114,7 @@ struct Reader<'t, 'r, 'v> {
     steps: Steps,
 }
 
-/// Returns the beginning of an expression, up to its operator.
+/// Returns the beginning of an expression, up to its operator, for messages.
 fn shown(text: &str) -> String {
     let line = text.lines().next().unwrap_or_default();
     let operator = |(at, c): &(usize, char)| {
@@ -156,7 +156,7 @@ impl<'t> Reader<'t, '_, '_> {
         if self.take_while(1, |c| c == '}').is_empty() { Err(NOT_AN_EXPRESSION) } else { Ok(()) }
     }
 
-    /// Checks the limit for output.
+    /// Takes bytes from the limit for output.
     fn make_room(&mut self, bytes: usize) -> Read<()> {
         self.room = self.room.checked_sub(bytes).ok_or(TOO_LARGE)?;
         Ok(())
@@ -178,7 +178,7 @@ impl<'t> Reader<'t, '_, '_> {
         Ok(all)
     }
 
-    /// Evaluates the expression that begins here.
+    /// Evaluates the expression at the current position.
     fn expression(&mut self) -> Read<String> {
         let outer = std::mem::replace(&mut self.begins, self.at);
         self.depth += 1;
@@ -220,7 +220,7 @@ impl<'t> Reader<'t, '_, '_> {
         }
     }
 
-    /// Applies an operator to the value of a variable.
+    /// Applies an operator (`make`) to the value of a variable.
     fn with_value(&mut self, name: &str, make: impl FnOnce(&mut Self, &str) -> Read<String>) -> Read<String> {
         let value = (self.value)(name);
         if value.is_some() {
@@ -236,7 +236,7 @@ impl<'t> Reader<'t, '_, '_> {
         Ok(made)
     }
 
-    /// Reads an operand: a text up to its end, or one expression.
+    /// Reads an operand, which is either text up to a character for which `ends` is true, or one expression.
     fn operand(&mut self, ends: impl Fn(char) -> bool, escapes: bool) -> Read<String> {
         if self.is_at("${") {
             return self.expression();
@@ -259,7 +259,7 @@ impl<'t> Reader<'t, '_, '_> {
         if self.at == begins { Err(NO_OPERAND) } else { Ok(operand) }
     }
 
-    /// `${name:-default}`, and the equivalent operators.
+    /// Evaluates `${name:-default}` and the equivalent operators.
     fn default(&mut self, name: &str, operator: usize) -> Read<String> {
         self.at += operator;
         let mut default = String::new();
@@ -276,7 +276,7 @@ impl<'t> Reader<'t, '_, '_> {
         Ok(made)
     }
 
-    /// `${name:offset}`, `${name:offset:length}`, in bytes.
+    /// Evaluates `${name:offset}` and `${name:offset:length}`, in bytes.
     fn part(&mut self, name: &str) -> Read<String> {
         self.at += 1;
         let offset = self.operand(|c| c == ':' || c == '}', false)?;
@@ -292,7 +292,7 @@ impl<'t> Reader<'t, '_, '_> {
         self.with_value(name, |_, value| part(value, &offset, length.as_deref()).ok_or(OUT_OF_BOUNDS))
     }
 
-    /// `${name^}`, `${name^^}`, `${name,}`, `${name,,}`.
+    /// Evaluates `${name^}`, `${name^^}`, `${name,}` and `${name,,}`.
     fn cases(&mut self, name: &str) -> Read<String> {
         let operator = self.take_while(2, |c| matches!(c, ',' | '^')).to_owned();
         self.close()?;
@@ -307,7 +307,7 @@ impl<'t> Reader<'t, '_, '_> {
         })
     }
 
-    /// `${name#pattern}`, `${name##pattern}`, `${name%pattern}`, `${name%%pattern}`.
+    /// Evaluates `${name#pattern}`, `${name##pattern}`, `${name%pattern}` and `${name%%pattern}`.
     fn remove(&mut self, name: &str, mark: char) -> Read<String> {
         let which = if self.take_while(2, |c| c == mark).len() == 1 { Which::Shortest } else { Which::Longest };
         let pattern = self.operand(|c| c == '}', false)?;
@@ -323,7 +323,7 @@ impl<'t> Reader<'t, '_, '_> {
         })
     }
 
-    /// `${name/text/by}`, `${name//text/by}`, `${name/#text/by}`, `${name/%text/by}`.
+    /// Evaluates `${name/text/by}`, `${name//text/by}`, `${name/#text/by}` and `${name/%text/by}`.
     fn replace(&mut self, name: &str) -> Read<String> {
         self.at += 1;
         let kind = self.take_while(1, |c| matches!(c, '/' | '#' | '%')).chars().next();
@@ -354,7 +354,7 @@ impl<'t> Reader<'t, '_, '_> {
     }
 }
 
-/// Returns a part of a value; `None` if it is out of range. An invalid number returns the whole value.
+/// Returns a part of a value; `None` if the part is out of range. If a number is invalid, the whole value is returned.
 fn part(value: &str, offset: &str, length: Option<&str>) -> Option<String> {
     let (Ok(offset), Ok(size)) = (offset.parse::<i64>(), i64::try_from(value.len())) else {
         return Some(value.to_owned());
@@ -371,7 +371,7 @@ fn part(value: &str, offset: &str, length: Option<&str>) -> Option<String> {
     value.get(usize::try_from(begin).ok()?..usize::try_from(end).ok()?).map(str::to_owned)
 }
 
-/// As in Go, a character whose upper case has several characters is unchanged.
+/// Returns the upper case of a character. As in Go, a character whose upper case has several characters is unchanged.
 fn upper(c: char) -> char {
     let mut all = c.to_uppercase();
     all.next().filter(|_| all.next().is_none()).unwrap_or(c)

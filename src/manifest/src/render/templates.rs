@@ -1,7 +1,7 @@
 //! Detects whether templates read the time, the time zone, or the cluster's capabilities, and whether their output can
 //! differ between two runs.
 //!
-//! Not here: whether that part of a template is executed.
+//! Not here: whether the part of a template that reads a fact is executed.
 
 use super::calls::{Calls, calls};
 use super::chart::is_archive;
@@ -26,24 +26,24 @@ pub(super) struct Asked {
     pub(super) zone: bool,
     /// The cluster's capabilities.
     pub(super) capabilities: bool,
-    /// The functions that its templates call.
+    /// The functions that the templates call.
     called: Calls,
-    /// The functions that its other files would call as templates.
+    /// The functions that other files would call if they were rendered as templates.
     elsewhere: Calls,
 }
 
 impl Asked {
-    /// Returns whether two runs can print different documents. Only a function whose result differs can cause that: the
-    /// tool sorts maps and templates.
+    /// Returns whether two runs can print different documents. Only functions whose result differs can cause a
+    /// difference, because the tool sorts maps and templates.
     pub(super) fn varies(&self) -> bool {
         let others = self.elsewhere.unknown || self.elsewhere.braces || self.called.braces;
         self.called.unknown || ((self.called.tpl || self.elsewhere.tpl) && others)
     }
 
-    /// Adds a file of a chart, or a values file, which may contain templates, too.
+    /// Inspects a file of a chart, or a values file, which may contain templates, too.
     pub(super) fn look_at(&mut self, path: &str, content: &[u8]) {
         if is_archive(path) {
-            // A packed chart is not inspected, so it may read anything.
+            // A packed chart is not inspected, so it counts as if it read all facts.
             (self.time, self.capabilities, self.called.unknown) = (true, true, true);
             return;
         }
@@ -51,7 +51,7 @@ impl Asked {
         if path.ends_with("Chart.yaml") && text.contains("kubeVersion") {
             self.capabilities = true;
         }
-        // Other files are templates only for `tpl`.
+        // Files in other directories are templates only if `tpl` renders them.
         let is_template = path.split('/').any(|part| part == TEMPLATES);
         let found = if is_template { &mut self.called } else { &mut self.elsewhere };
         *found = found.with(calls(&text));

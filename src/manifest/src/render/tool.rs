@@ -1,4 +1,4 @@
-//! The tools for kustomizations and charts, in this container or in the renderer.
+//! The tools for kustomizations and charts, in the agent's container or in the renderer.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -9,14 +9,14 @@ use super::renderer::Renderer;
 /// A tool that builds kustomizations or renders charts.
 #[derive(Clone, Debug)]
 pub(super) enum Tool {
-    /// A program in this container.
+    /// A program in the agent's container.
     Here(Program),
     /// A program in the renderer's container.
     Beside(Renderer, Purpose),
 }
 
 impl Tool {
-    /// Runs the tool, as [`Program::run`].
+    /// Runs the tool as described at [`Program::run`].
     pub(super) async fn run(&self, root: &Path, arguments: &[OsString], variables: &[(&str, &Path)]) -> Run {
         match self {
             Self::Here(program) => program.run(root, arguments, variables).await,

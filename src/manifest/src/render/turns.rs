@@ -1,4 +1,4 @@
-//! The queue for rendering, fair between namespaces.
+//! The queue of renders, fair between namespaces.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,8 +7,8 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Only one render runs at a time, since each takes a core and memory. Each namespace has at most one render in the
-/// queue, so a namespace with many slow renders delays others by one of them.
+/// The queue. Only one render runs at a time, since each takes a CPU core and memory. Each namespace has at most one
+/// render in the queue, so a namespace with many slow renders delays other namespaces by only one of these renders.
 #[derive(Debug)]
 pub(super) struct Turns {
     all: Arc<Semaphore>,
@@ -16,7 +16,7 @@ pub(super) struct Turns {
     taken: AtomicU64,
 }
 
-/// A turn, until it is dropped.
+/// A turn to render. It ends when the value is dropped.
 pub(super) struct Turn(#[expect(dead_code, reason = "they are held")] [Option<OwnedSemaphorePermit>; 2]);
 
 impl Default for Turns {
@@ -35,7 +35,7 @@ impl Turns {
             namespaces.insert(namespace.to_owned(), Arc::downgrade(&own));
             own
         };
-        // The semaphores are never closed. A permit keeps its semaphore alive.
+        // The semaphores are never closed. A permit keeps its semaphore in memory.
         let own = own.acquire_owned().await.ok();
         let all = Arc::clone(&self.all).acquire_owned().await.ok();
         self.taken.fetch_add(1, Ordering::Relaxed);

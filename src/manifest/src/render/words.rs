@@ -1,15 +1,15 @@
-//! How much of a tool's own messages a problem shows.
+//! The setting that determines how much of a tool's own messages a problem shows.
 
 use crate::Problem;
 use mainstay_object::printable;
 
-/// How much is shown.
+/// The shown part of a tool's messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Words {
     /// Only known names. Messages may quote Secrets, and a status has more readers than a repository.
     #[default]
     Reduced,
-    /// The whole messages, for a developer who has the files.
+    /// The whole messages, for a developer who has the input files.
     Full,
 }
 
@@ -23,14 +23,14 @@ impl Words {
         if self == Self::Reduced || lines.is_empty() {
             return problem;
         }
-        // Drops hints on how to see these messages.
+        // Hints to look at the messages of the tool are dropped.
         let hint = problem.hint.filter(|hint| !hint.contains("in a checkout"));
         Problem { what: format!("{}: {}", problem.what, lines.join(" ")), hint, ..problem }
     }
 }
 
-/// Extracts the error from kubectl's log line `"command failed" err="…"` or `"command failed" err=<…>`. The warnings
-/// before it did not stop the tool.
+/// Extracts the error from kubectl's log line `"command failed" err="…"` or `"command failed" err=<…>`. Warnings that
+/// precede the line did not stop the tool.
 fn error_of_log_lines(said: &str) -> Option<String> {
     let (before, error) = said.split_once(r#""command failed" err="#)?;
     let prefix = before.rsplit('\n').next().unwrap_or_default();
@@ -70,7 +70,7 @@ mod tests {
             "a/kustomization.yaml: kustomize refuses it: Error: in 'a/p.yaml': no such key hush"
         );
         assert_eq!(told(Words::Reduced, see), problem(see).to_string());
-        assert!(told(Words::Full, "mend it").ends_with("hush (mend it)"));
+        assert!(told(Words::Full, "correct it").ends_with("hush (correct it)"));
     }
 
     #[test]

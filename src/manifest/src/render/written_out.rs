@@ -1,6 +1,7 @@
-//! Writes objects as a file for a tool, and reads its output back into objects at the places of the original ones.
+//! Writes objects to a file for a tool, and converts the tool's output into objects with the locations of the original
+//! ones.
 //!
-//! Not here: the tool's changes.
+//! Not here: the changes that the tool makes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -45,7 +46,8 @@ fn annotations(value: &mut Value) -> Option<&mut serde_json::Map<String, Value>>
     all.as_object_mut()
 }
 
-/// Returns the tool's output objects, with the places of the objects in `before`. A new object keeps its own place.
+/// Returns the objects in the tool's output, with the locations of the objects in `before`. A new object keeps its own
+/// location.
 pub fn read_back(made: &[Arc<Object>], before: &[Arc<Object>], form: Form) -> Result<Vec<Arc<Object>>, Vec<Problem>> {
     changed(made, form, |object, value| {
         let number = annotations(value).and_then(|all| all.remove(NUMBER));
@@ -86,7 +88,7 @@ fn add(value: &mut Value, field: &str, added: &BTreeMap<String, String>) {
     }
 }
 
-/// Returns changed objects, each at the place that `change` returns.
+/// Returns the changed objects, each with the location that `change` returns.
 fn changed(
     objects: &[Arc<Object>],
     form: Form,

@@ -1,11 +1,11 @@
-//! Decrypts data that age encrypted to an X25519 recipient, with its identities.
+//! Decrypts data that age encrypted to an X25519 recipient. The identities are the private keys.
 //!
-//! The format is <https://age-encryption.org/v1>, limited to the needs of a data key: armored, one chunk.
+//! The format is <https://age-encryption.org/v1>, limited to the parts that a data key needs: armored, one chunk.
 //!
-//! Invariant: an identity is erased when it is dropped.
+//! Invariant: an identity is erased from memory when it is dropped.
 //!
-//! Not here: recipients that are SSH keys, passphrases or hybrid (post-quantum) keys, whose stanzas are skipped; and
-//! plug-ins.
+//! Not here: plug-ins, and recipients that are SSH keys, passphrases or hybrid (post-quantum) keys. The stanzas of such
+//! recipients are skipped.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
@@ -32,7 +32,7 @@ pub(super) struct Identity {
     recipient: PublicKey,
 }
 
-/// Why decryption failed.
+/// The reason that decryption failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Miss {
     /// No key matches a recipient.
@@ -55,7 +55,7 @@ impl Identity {
         Some(Self { secret, recipient })
     }
 
-    /// Returns its public recipient.
+    /// Returns the public recipient of the identity.
     pub(super) fn recipient(&self) -> String {
         bech32::encode("age", self.recipient.as_bytes())
     }
@@ -67,7 +67,7 @@ struct Stanza<'t> {
     body: Vec<u8>,
 }
 
-/// Decrypts an armored text with one of the identities. Each tried one reduces `attempts`.
+/// Decrypts an armored text with one of the identities. Each identity that is tried reduces `attempts`.
 pub(super) fn decrypt<'i>(
     text: &str,
     identities: impl Iterator<Item = &'i Identity> + Clone,
@@ -101,7 +101,7 @@ fn dearmored(text: &str) -> Option<Vec<u8>> {
 
 type Parsed<'f> = (Vec<Stanza<'f>>, &'f [u8], Vec<u8>, &'f [u8]);
 
-/// Splits a file into its stanzas, the header bytes under the MAC, the MAC, and the payload.
+/// Splits a file into its stanzas, the bytes of the header that the MAC covers, the MAC, and the payload.
 fn parse(file: &[u8]) -> Option<Parsed<'_>> {
     let mut at = file.strip_prefix(VERSION).map(|_| VERSION.len())?;
     let mut line = || {
@@ -151,7 +151,7 @@ fn derived(secret: &[u8], salt: &[u8], info: &[u8]) -> Option<Zeroizing<[u8; 32]
     Some(key)
 }
 
-/// Decrypts ChaCha20-Poly1305. The nonce is used once for this key.
+/// Decrypts ChaCha20-Poly1305. The nonce must be used only once for this key.
 fn unsealed(key: &[u8; 32], nonce: [u8; 12], sealed: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
     let key = aead::LessSafeKey::new(aead::UnboundKey::new(&aead::CHACHA20_POLY1305, key).ok()?);
     let mut bytes = Zeroizing::new(sealed.to_vec());
@@ -161,7 +161,7 @@ fn unsealed(key: &[u8; 32], nonce: [u8; 12], sealed: &[u8]) -> Option<Zeroizing<
     Some(bytes)
 }
 
-/// Returns the file key in a stanza for this identity.
+/// Returns the file key in a stanza; `None` if the stanza is not for this identity.
 fn unwrapped(stanza: &Stanza<'_>, identity: &Identity) -> Option<Zeroizing<Vec<u8>>> {
     let [_, share] = stanza.arguments.as_slice() else { return None };
     let share: [u8; 32] = STANDARD_NO_PAD.decode(share).ok()?.try_into().ok()?;
@@ -174,13 +174,13 @@ fn unwrapped(stanza: &Stanza<'_>, identity: &Identity) -> Option<Zeroizing<Vec<u
     unsealed(&key, [0; 12], &stanza.body)
 }
 
-/// Decrypts the payload, after verifying the header with the file key.
+/// Verifies the header with the file key, and then decrypts the payload.
 fn opened(file_key: &[u8], header: &[u8], mac: &[u8], payload: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
     let key = derived(file_key, &[], b"header")?;
     hmac::verify(&hmac::Key::new(hmac::HMAC_SHA256, key.as_ref()), header, mac).ok()?;
     let (nonce, chunk) = payload.split_at_checked(NONCE)?;
     let key = derived(file_key, nonce, b"payload")?;
-    // The counter of the first chunk, and the flag of the last one.
+    // The nonce is the counter of the first chunk and the flag of the last chunk.
     let mut nonce = [0; 12];
     nonce[11] = 1;
     unsealed(&key, nonce, chunk)

@@ -1,13 +1,13 @@
 //! Bech32, the encoding of age's keys.
 //!
-//! Not here: the limit of 90 characters, which age does not apply either.
+//! Not here: the limit of 90 characters. age does not apply it either.
 
 /// The characters, by value.
 const CHARACTERS: &[u8; 32] = b"qpzry9x8gf2tvdw0s3jn54khce6mua7l";
 const GENERATOR: [u32; 5] = [0x3b6a_57b2, 0x2650_8e6d, 0x1ea1_19fa, 0x3d42_33dd, 0x2a14_62b3];
 /// Length of the checksum, in characters.
 const CHECKSUM: usize = 6;
-/// Maximum length of a text, far above that of any key.
+/// Maximum length of an encoded text, far above that of any key.
 const LONGEST: usize = 8192;
 
 /// Decodes a text into its prefix in lower case and its bytes; `None` if it is invalid or mistyped.

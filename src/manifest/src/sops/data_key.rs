@@ -1,7 +1,7 @@
 //! Decrypts the data key of a file with private keys.
 //!
-//! Invariant: the fault of a file without a matching key names the file's recipients, which are not encrypted, if
-//! their form is valid.
+//! Invariant: if no key matches a file, the error names the file's recipients, provided their form is valid. Recipients
+//! are not encrypted.
 
 use zeroize::Zeroizing;
 
@@ -11,14 +11,14 @@ use super::metadata::{KeyKind, MasterKey, Metadata};
 use super::openpgp::{self, PrivateKey};
 use super::shamir;
 
-/// Maximum attempts per file to decrypt with a key. Each takes up to a millisecond.
+/// Maximum number of attempts per file to decrypt with a key. Each attempt takes up to a millisecond.
 const ATTEMPTS: u32 = 2000;
 /// Maximum number of recipients in a message.
 const SHOWN: usize = 10;
 /// Maximum length of a displayed recipient, in characters.
 const LONGEST: usize = 120;
 
-/// Why there is no data key.
+/// The reason that there is no data key.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct NoKey {
     pub(super) what: String,
@@ -63,7 +63,7 @@ fn damaged() -> NoKey {
     NoKey { what: "its data key is damaged: it was changed, or is cut short".to_owned(), hint: RE_ENCRYPT }
 }
 
-/// Returns the share of the data key that a group of keys encrypts.
+/// Returns the part of the data key that a group of keys encrypts.
 fn of_group(group: &[MasterKey], keys: &Keys, attempts: &mut u32) -> Result<Zeroizing<Vec<u8>>, Miss> {
     let mut worst = Miss::NoKey;
     let by_age = group.iter().filter(|key| key.kind == KeyKind::Age).map(|key| of_age(key, &keys.age, attempts));
@@ -90,7 +90,7 @@ fn of_group(group: &[MasterKey], keys: &Keys, attempts: &mut u32) -> Result<Zero
     Err(worst)
 }
 
-/// Tries the named identity first, then all others.
+/// Tries first the identity that the recipient names, and then all others.
 fn of_age(key: &MasterKey, identities: &[Identity], attempts: &mut u32) -> Result<Zeroizing<Vec<u8>>, Miss> {
     let is_named = |identity: &&Identity| identity.recipient() == key.name;
     if identities.is_empty() {
@@ -127,7 +127,7 @@ fn no_key(metadata: &Metadata, missing: &[&MasterKey], found: usize) -> NoKey {
     services.dedup();
     let recipients: Vec<String> = missing.iter().filter_map(|key| recipient(key)).collect();
     if recipients.is_empty() {
-        let what = format!("its data key is encrypted by {}, which is not asked", services.join(" and "));
+        let what = format!("its data key is encrypted by {}, which is not supported", services.join(" and "));
         return NoKey { what, hint: ADD_RECIPIENT };
     }
     let mut shown: Vec<&str> = recipients.iter().take(SHOWN).map(String::as_str).collect();
@@ -144,7 +144,7 @@ fn no_key(metadata: &Metadata, missing: &[&MasterKey], found: usize) -> NoKey {
     NoKey { what: format!("no key decrypts it; it is encrypted to {}{shares}", shown.join(", ")), hint: ADD_KEY }
 }
 
-/// Returns the displayed form of a recipient; `None` for a key service.
+/// Returns a recipient in the form in which it is displayed; `None` for a key service.
 fn recipient(key: &MasterKey) -> Option<String> {
     let is_plain = !key.name.is_empty()
         && key.name.len() <= LONGEST
@@ -153,14 +153,15 @@ fn recipient(key: &MasterKey) -> Option<String> {
     match key.kind {
         KeyKind::Age if name.starts_with("age1pq1") => Some(format!("{name} (post-quantum, not supported)")),
         KeyKind::Age if name.starts_with("ssh-") => Some(format!("{name} (a key of SSH, not supported)")),
-        KeyKind::Age if is_plugin(name) => Some(format!("{name} (of a plug-in of age, none is run)")),
+        KeyKind::Age if is_plugin(name) => Some(format!("{name} (for an age plug-in, not supported)")),
         KeyKind::Age => Some(name.to_owned()),
         KeyKind::OpenPgp => Some(format!("OpenPGP {name}")),
         KeyKind::Service(_) => None,
     }
 }
 
-/// A plug-in's recipient has the form `age1NAME1…`; a plain recipient has no second `1`.
+/// Returns whether a recipient is that of a plug-in. Such a recipient has the form `age1NAME1…`; a plain recipient has
+/// no second `1`.
 fn is_plugin(recipient: &str) -> bool {
     recipient.strip_prefix("age1").is_some_and(|rest| rest.contains('1'))
 }

@@ -1,7 +1,7 @@
 //! Verifies and decrypts the documents of a file.
 //!
-//! For SOPS, consecutive documents with the same metadata, and those without metadata after them, are one file: with
-//! one data key, and one MAC over all of them in order.
+//! SOPS treats consecutive documents with the same metadata, and documents without metadata after them, as one file.
+//! Such a file has one data key, and one MAC over all of its documents in order.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -20,9 +20,9 @@ use mainstay_object::{Flaw, Step, path_text};
 
 /// Maximum size of an encrypted file, in bytes.
 pub const MAX_BYTES: usize = 5 << 20;
-/// Maximum number of reported faults of one file.
+/// Maximum number of reported errors of one file.
 const MOST_FAULTS: usize = 50;
-/// The fault of a file whose values were changed.
+/// The error of a file whose values were changed.
 const WRONG_MAC: &str = "its values are not those that SOPS encrypted: the MAC does not match";
 const EDIT: &str = "restore the file, or edit it with `sops FILE`, which writes a new MAC";
 const AT_ITS_PATH: &str = "leave encrypted values at their paths: SOPS authenticates the paths";
@@ -37,12 +37,12 @@ pub enum Format {
     Json,
 }
 
-/// A fault of an encrypted file, with its place.
+/// An error in an encrypted file, with its location.
 #[derive(Clone, Debug)]
 pub struct Fault {
     /// Number of the document.
     pub document: u32,
-    /// The flaw, with its path in the document. It quotes no value.
+    /// The error, with its path in the document. It quotes no value.
     pub flaw: Flaw,
 }
 
@@ -51,7 +51,7 @@ pub struct Fault {
 pub struct Opened {
     /// The values of each document, by path.
     pub documents: HashMap<u32, Vec<(Vec<Step>, Plain)>>,
-    /// The verified files, for decrypting values that a tool has moved.
+    /// The verified files, which decrypt values that a tool has moved.
     pub sealed: Vec<Sealed>,
 }
 
@@ -65,7 +65,7 @@ impl std::fmt::Debug for Opened {
 #[derive(Clone)]
 pub struct Sealed {
     mac: String,
-    /// apiVersion and kind of its documents.
+    /// The apiVersion and kind of each document.
     kinds: Vec<(String, String)>,
     rule: Rule,
     cipher: Cipher,
@@ -81,7 +81,7 @@ impl std::fmt::Debug for Sealed {
 /// in its format.
 ///
 /// # Errors
-/// The faults. No document is then decrypted.
+/// All errors. If there is an error, no document is decrypted.
 pub fn open(documents: &[(u32, &str)], format: Format, keys: &Keys) -> Result<Option<Opened>, Vec<Fault>> {
     let mut trees = Vec::new();
     for (number, text) in documents {
@@ -102,7 +102,7 @@ pub fn open(documents: &[(u32, &str)], format: Format, keys: &Keys) -> Result<Op
         Some(Fault { document: *document, flaw })
     });
     let foreign: Vec<Fault> = foreign.collect();
-    // An unreadable document does not show whether it is encrypted.
+    // Since the document is unreadable, its text decides whether it counts as encrypted.
     let is_marked = || documents.iter().any(|(_, text)| text.contains("\nsops:") || text.starts_with("sops:"));
     if !is_encrypted && (foreign.is_empty() || !is_marked()) {
         return Ok(None);
@@ -132,7 +132,7 @@ fn is_touched(tree: &Node) -> bool {
     mac_of(tree).is_some() || first_value(tree).is_some()
 }
 
-/// Returns the path of the first encrypted value, or of its remains.
+/// Returns the path of the first encrypted value, or of the remains of a truncated one.
 fn first_value(node: &Node) -> Option<Vec<Step>> {
     let inside = |(at, member): (usize, &super::tree::Member), is_map: bool| {
         let step = if is_map { Step::Key(member.key.clone()) } else { Step::Item(at) };
@@ -151,11 +151,11 @@ fn first_value(node: &Node) -> Option<Vec<Step>> {
     }
 }
 
-/// Groups the documents by their file in the sense of SOPS.
+/// Groups the documents by the file to which they belong for SOPS.
 fn grouped<'t>(trees: &[(u32, &'t Node)]) -> Result<Vec<Group<'t>>, Fault> {
     let mut groups: Vec<Group<'t>> = Vec::new();
     for (number, tree) in trees {
-        // A truncated document may lack the MAC. Opening it reports that.
+        // A truncated document may lack the MAC. The error is reported when the group is opened.
         let mac = mac_of(tree).or_else(|| matches!(tree.get("sops"), Some(Node::Map(_))).then_some(""));
         match (mac, groups.last_mut()) {
             (Some(mac), Some(group)) if group.mac == mac || mac.is_empty() => group.documents.push((*number, tree)),
@@ -221,10 +221,10 @@ struct Walk<'c> {
     rule: &'c Rule,
     mac_only_encrypted: bool,
     hash: Sha512,
-    /// The hash of an older SOPS, which read all JSON numbers as floats.
+    /// The hash in older versions of SOPS, which read all JSON numbers as floats.
     floats: Option<Sha512>,
     path: Vec<Step>,
-    /// The keys to a value, each followed by a colon.
+    /// The keys on the path to the current value, each followed by a colon.
     authenticated: String,
     values: Vec<(Vec<Step>, Plain)>,
     flaws: Vec<Flaw>,
@@ -251,7 +251,7 @@ impl<'c> Walk<'c> {
 
     fn document(&mut self, tree: &Node) {
         let Node::Map(members) = tree else {
-            self.flaws.push(Flaw::new(vec![], "the document is no map, which SOPS does not encrypt", Some(EDIT)));
+            self.flaws.push(Flaw::new(vec![], "the document is not a map, and SOPS encrypts only maps", Some(EDIT)));
             return;
         };
         for member in members.iter().filter(|member| member.key != "sops") {
@@ -334,13 +334,13 @@ impl<'c> Walk<'c> {
     }
 }
 
-/// Returns the fault of a value that does not decrypt, to follow its path.
+/// Returns the error of a value that cannot be decrypted. It follows the path in a message.
 fn said(flawed: Flawed) -> &'static str {
     match flawed {
         Flawed::NotEncrypted => "is not encrypted, and should be",
         Flawed::Damaged => DAMAGED,
-        Flawed::Type => "decrypts to something else than it says",
-        Flawed::NotText => "decrypts to bytes that are no text, and a manifest has room for text only",
+        Flawed::Type => "decrypts to a different type than it declares",
+        Flawed::NotText => "decrypts to binary data; use `data` of a Secret with base64",
     }
 }
 
@@ -350,27 +350,27 @@ impl Sealed {
         &self.mac
     }
 
-    /// Returns whether the file contains an object of this kind. Values of one kind must not be decrypted in another
+    /// Returns whether the file contains an object of this kind. A value of one kind must not be decrypted in another
     /// kind, which may have more readers.
     pub fn holds(&self, api_version: &str, kind: &str) -> bool {
         self.kinds.iter().any(|(own_version, own_kind)| own_version == api_version && own_kind == kind)
     }
 
-    /// Returns whether its rule encrypts the value at a path.
+    /// Returns whether the rule of the file encrypts the value at a path.
     fn encrypts(&self, path: &[Step]) -> bool {
         let mut keys = path.iter().filter_map(|step| match step {
             Step::Key(key) => Some(key.as_str()),
             Step::Item(_) => None,
         });
-        // Tools do not keep the comments that such a rule refers to.
+        // A rule may refer to comments, which tools do not keep. Such a rule counts as encrypting every value.
         self.rule.is_by_comment() || self.rule.selects(keys.any(|key| self.rule.matches(Some(key), &[])))
     }
 
-    /// Decrypts the values of an object that a tool has built from this file and from `others`: patches have their
-    /// own values.
+    /// Decrypts the values of an object that a tool has built from this file and from `others`. Patches can add values
+    /// of the other files.
     ///
     /// # Errors
-    /// The values that do not decrypt, with their paths.
+    /// The values that cannot be decrypted, with their paths.
     pub fn decrypt(&self, others: &[&Self], object: &mut Value) -> Result<(), Vec<Flaw>> {
         if let Value::Object(map) = object {
             map.remove("sops");
@@ -381,14 +381,14 @@ impl Sealed {
     }
 }
 
-/// Decrypts the values of one object, each with its own file.
+/// Decrypts the values of one object, each with the file that it comes from.
 struct Opening<'s> {
     /// The file of the object's metadata.
     own: &'s Sealed,
     others: &'s [&'s Sealed],
-    /// Index of the other file that decrypted the last value.
+    /// Index in `others` of the file that last decrypted a value.
     last: usize,
-    /// Set once no file decrypts a value. The others are then not tried again.
+    /// Whether no other file could decrypt a value. After that, `others` are not tried again.
     is_hopeless: bool,
     flaws: Vec<Flaw>,
 }
@@ -417,7 +417,7 @@ impl Opening<'_> {
                     path.pop();
                 }
             }
-            // Values that the tool added were never encrypted.
+            // Values that the tool added were never encrypted and have no marker.
             Value::String(text) if text.starts_with(MARKER) => match self.opened(text, path, authenticated) {
                 Ok(plain) => *value = plain,
                 Err(flaw) => self.flaws.push(flaw),
@@ -426,7 +426,8 @@ impl Opening<'_> {
         }
     }
 
-    /// Decrypts a value at a path. This needs the data key of its own file, and its original path.
+    /// Decrypts a value at a path. Decryption needs the data key of the value's file, and the original path of the
+    /// value.
     fn opened(&mut self, text: &str, path: &[Step], authenticated: &str) -> Result<Value, Flaw> {
         let attempt = |file: &Sealed| {
             let opened = file.encrypts(path).then(|| file.cipher.decrypt(text, authenticated));
@@ -439,20 +440,20 @@ impl Opening<'_> {
         };
         match plain {
             Ok(plain) => {
-                let no_number = || Flaw::new(path.to_vec(), format!("{} is no number", path_text(path)), None);
+                let no_number = || Flaw::new(path.to_vec(), format!("{} is not a number", path_text(path)), None);
                 to_value(&plain).ok_or_else(no_number)
             }
             Err(failed) => {
                 let said = match failed {
                     Some(Err(flawed)) => said(flawed),
-                    _ => "is encrypted, and not a value that its file encrypts",
+                    _ => "is encrypted, but the rules of its file do not encrypt it",
                 };
                 Err(Flaw::new(path.to_vec(), format!("{} {said}", path_text(path)), Some(AT_ITS_PATH)))
             }
         }
     }
 
-    /// Decrypts the value with one of the other files, beginning with the last successful one.
+    /// Decrypts the value with one of `others`, beginning with the last successful one.
     fn by_others(&mut self, attempt: &impl Fn(&Sealed) -> Option<Result<Plain, Flawed>>) -> Option<Plain> {
         if self.is_hopeless {
             return None;
@@ -469,9 +470,9 @@ impl Opening<'_> {
     }
 }
 
-/// Converts a decrypted value to a manifest's value; `None` if it is infinite or not a number.
+/// Converts a decrypted value to a value of a manifest; `None` if the value is infinite or not a number.
 pub(super) fn to_value(plain: &Plain) -> Option<Value> {
-    // Bound of the integer conversion.
+    // Bound of the conversion to integers.
     const BEYOND: f64 = 9_223_372_036_854_775_808.0;
     Some(match plain {
         Plain::Text(text) => Value::from(text.as_str()),

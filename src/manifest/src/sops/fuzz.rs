@@ -1,12 +1,12 @@
-//! Fuzz targets for parsers of untrusted input. Each accepts any bytes, ends soon, does not panic, and checks an
+//! Fuzz targets for parsers of untrusted input. Each target accepts any bytes, ends soon, does not panic, and checks an
 //! invariant.
 
 use super::{Format, Keys, open};
 
-/// A key for tests. The seeds are encrypted to it.
+/// A key for tests. The seed files are encrypted to it.
 const IDENTITY: &str = "AGE-SECRET-KEY-1VJ8FSJRQU3QGLWZ6USVC7YYUK5F07QF7DAUZF5WWXRDGTLKK86KSM6DVM0";
 
-/// Opens a file as YAML and as JSON. Each fault refers to one of its documents.
+/// Opens the bytes as YAML and as JSON. Each error refers to one of the documents.
 pub fn sops(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let Ok(keys) = Keys::of([("a.agekey", IDENTITY.as_bytes()), ("b.agekey", IDENTITY.as_bytes())].into_iter()) else {

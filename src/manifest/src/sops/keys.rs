@@ -1,6 +1,6 @@
 //! The private keys in a Secret.
 //!
-//! Invariant: the fault of an unusable key names its location, and quotes no part of it.
+//! Invariant: the error of an unusable key names the location of the key, and quotes no part of the key.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,7 +21,7 @@ pub struct Keys {
     id: KeyId,
 }
 
-/// Distinguishes sets of keys. It is derived from private keys, so it is compared and never shown.
+/// An id that distinguishes sets of keys. The id is derived from private keys, so it is compared and never shown.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct KeyId(Digest);
 
@@ -38,7 +38,7 @@ impl fmt::Debug for Keys {
 }
 
 impl Keys {
-    /// Reads the keys in the data of a Secret: age identities in `*.agekey`, OpenPGP private keys in `*.asc`.
+    /// Reads the private keys in the data of a Secret: age identities in `*.agekey`, and OpenPGP keys in `*.asc`.
     ///
     /// # Errors
     /// The location of the first unusable key.
@@ -54,7 +54,7 @@ impl Keys {
         let (mut age, mut pgp) = (Vec::new(), Vec::new());
         for (name, value) in &ours {
             let shown = printable(name).into_owned();
-            let text = std::str::from_utf8(value).map_err(|_| format!("has {shown}, which is no text"))?;
+            let text = std::str::from_utf8(value).map_err(|_| format!("has {shown}, which is not UTF-8"))?;
             if name.ends_with(".agekey") {
                 identities(&shown, text, &mut age)?;
             } else {
@@ -70,7 +70,7 @@ impl Keys {
         Ok(Self { age, pgp, id })
     }
 
-    /// Returns an id that distinguishes these keys from others.
+    /// Returns the id of these keys. Different keys have different ids.
     pub fn id(&self) -> KeyId {
         self.id
     }
@@ -94,7 +94,7 @@ fn identities(name: &str, text: &str, all: &mut Vec<Identity>) -> Result<(), Str
             None if line.starts_with("-----BEGIN ") => {
                 return refused("begins an SSH or OpenPGP key; *.agekey holds lines that begin with AGE-SECRET-KEY-1");
             }
-            None => return refused("is no identity of age (AGE-SECRET-KEY-1…)"),
+            None => return refused("is not an age identity (AGE-SECRET-KEY-1…)"),
         }
     }
     if all.len() == before { Err(format!("has {name}, which has no identity of age")) } else { Ok(()) }
@@ -122,7 +122,7 @@ mod tests {
             (
                 "a.agekey",
                 format!("# x\n{}\n", IDENTITY.replace('V', "W")),
-                "has a.agekey, in which line 2 is no identity of age (AGE-SECRET-KEY-1…)".to_owned(),
+                "has a.agekey, in which line 2 is not an age identity (AGE-SECRET-KEY-1…)".to_owned(),
             ),
             (
                 "a.agekey",

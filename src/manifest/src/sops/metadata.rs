@@ -3,13 +3,13 @@
 use super::rules::Rule;
 use super::tree::Node;
 
-/// Maximum number of keys of one file, in all groups.
+/// Maximum number of keys in all groups of a file.
 const MOST_KEYS: usize = 200;
 
 /// The metadata of a file.
 #[derive(Clone)]
 pub(super) struct Metadata {
-    /// Groups of keys. Each key of a group encrypts the same: the whole data key, or one share of it.
+    /// Groups of keys. All keys of a group encrypt the same data: the whole data key, or one share of it.
     pub(super) groups: Vec<Vec<MasterKey>>,
     /// Number of required shares.
     pub(super) threshold: usize,
@@ -39,7 +39,7 @@ pub(super) enum KeyKind {
     Service(&'static str),
 }
 
-/// The lists of keys, with the field that names a key.
+/// The lists of keys in the metadata, with the kind of their keys and the field that names a key.
 const LISTS: [(&str, KeyKind, &str); 7] = [
     ("age", KeyKind::Age, "recipient"),
     ("pgp", KeyKind::OpenPgp, "fp"),
@@ -59,7 +59,7 @@ impl Metadata {
     /// Parses the metadata in the value of `sops`.
     ///
     /// # Errors
-    /// The fault.
+    /// The error.
     pub(super) fn of(sops: &Node) -> Result<Self, String> {
         let direct = group(sops);
         let groups = if direct.is_empty() { sops.items("key_groups").map(group).collect() } else { vec![direct] };
@@ -86,7 +86,7 @@ impl Metadata {
         if mac.is_empty() || last_modified.is_empty() {
             return Err("it has no MAC, so its changes cannot be verified".to_owned());
         }
-        // The version is the last line. `sops` refuses a file without it, too.
+        // The version is the last line, so a file without it is truncated. `sops` also refuses such a file.
         if matches!(sops.get("version"), None | Some(Node::Leaf(super::scalar::Scalar::Null))) {
             return Err("it has no version of SOPS: it is cut short".to_owned());
         }

@@ -1,6 +1,6 @@
-//! Decrypts data that OpenPGP encrypted to a public key, with its private keys.
+//! Decrypts data that was encrypted to an OpenPGP public key, with the private keys.
 //!
-//! Not here: private keys with a passphrase, which cannot be entered; smart cards.
+//! Not here: smart cards, and private keys with a passphrase, which cannot be entered.
 
 use std::io::Read as _;
 
@@ -24,7 +24,7 @@ impl PrivateKey {
     /// Parses the private keys in a text, which may have several blocks.
     ///
     /// # Errors
-    /// The fault, as the end of a sentence.
+    /// The error, as the end of a sentence.
     pub(super) fn all_in(text: &str) -> Result<Vec<Self>, String> {
         let mut all = Vec::new();
         for block in text.split(BEGIN).skip(1) {
@@ -54,7 +54,7 @@ impl PrivateKey {
         }
     }
 
-    /// Returns whether the key or a subkey has this fingerprint, or a suffix of it.
+    /// Returns whether the fingerprint of the key or of a subkey is this fingerprint, or ends with it.
     pub(super) fn is_named(&self, fingerprint: &str) -> bool {
         let subkeys = self.0.secret_subkeys.iter().map(|subkey| subkey.key.fingerprint());
         let mut all = std::iter::once(self.0.primary_key.fingerprint()).chain(subkeys);
@@ -82,7 +82,7 @@ pub(super) fn decrypt<'k>(
     let ring = TheRing {
         key_passwords: vec![&password; keys.len()],
         secret_keys: keys,
-        // GnuPG uses this mode for keys that it has generated.
+        // GnuPG uses this mode for keys that it generated.
         decrypt_options: DecryptionOptions::new().enable_gnupg_aead(),
         ..TheRing::default()
     };

@@ -4,7 +4,7 @@ use regex::{Regex, RegexBuilder};
 
 use super::tree::Node;
 
-/// Suffix of unencrypted keys in a file without a rule.
+/// Suffix of keys whose values are not encrypted in a file without a rule.
 const DEFAULT: &str = "_unencrypted";
 /// Maximum size of a compiled regular expression, in bytes.
 const PATTERN: usize = 1 << 20;
@@ -21,7 +21,7 @@ const FIELDS: [&str; 6] = [
 /// The rule of a file.
 #[derive(Clone, Debug)]
 pub(super) struct Rule {
-    /// Whether matching values are encrypted, or all others.
+    /// Whether matching values are encrypted. If not, all other values are.
     matches_are_encrypted: bool,
     matcher: Matcher,
 }
@@ -37,7 +37,7 @@ impl Rule {
     /// Parses the rule in the metadata of a file.
     ///
     /// # Errors
-    /// The fault.
+    /// The error.
     pub(super) fn of(metadata: &Node) -> Result<Self, String> {
         let mut rules = FIELDS.into_iter().filter_map(|field| {
             let text = metadata.text(field).filter(|text| !text.is_empty())?;
@@ -45,11 +45,11 @@ impl Rule {
         });
         let (field, text) = rules.next().unwrap_or(("unencrypted_suffix", DEFAULT));
         if let Some((other, _)) = rules.next() {
-            return Err(format!("it has two rules, {field} and {other}, and SOPS knows one at a time"));
+            return Err(format!("it has two rules, {field} and {other}, and SOPS supports only one"));
         }
         let regex = || {
             let built = RegexBuilder::new(text).size_limit(PATTERN).dfa_size_limit(PATTERN).build();
-            built.map_err(|_| format!("its rule {field} is no pattern that can be used"))
+            built.map_err(|_| format!("its rule {field} is not a valid pattern"))
         };
         let matcher = match field {
             "unencrypted_suffix" | "encrypted_suffix" => Matcher::Suffix(text.to_owned()),
@@ -68,7 +68,7 @@ impl Rule {
         }
     }
 
-    /// Returns whether a value is encrypted. `matched` tells whether a step of its path matches.
+    /// Returns whether a value is encrypted. `matched` says whether a step of the value's path matches.
     pub(super) fn selects(&self, matched: bool) -> bool {
         matched == self.matches_are_encrypted
     }

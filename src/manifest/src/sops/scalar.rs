@@ -1,4 +1,4 @@
-//! The values that SOPS reads from unencrypted scalars. Its MAC covers the values, not their text.
+//! The values that SOPS reads from unencrypted scalars. The MAC of SOPS covers the values, not their text.
 //!
 //! Invariant: scalars are resolved as in version 3 of Go's YAML library, not as in `kubectl`: `yes` is a string.
 
@@ -9,7 +9,7 @@ use base64::Engine as _;
 /// A scalar.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Scalar {
-    /// Neither encrypted nor covered by the MAC.
+    /// A null value is neither encrypted nor covered by the MAC.
     Null,
     Bool(bool),
     Int(i64),
@@ -34,13 +34,13 @@ impl Scalar {
         }
     }
 
-    /// Returns a name for messages that expect an encrypted value.
+    /// Returns the name of the type, for messages that expect an encrypted value.
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::Null => "null",
             Self::Bool(_) => "a boolean",
             Self::Int(_) | Self::Float(_) => "a number",
-            Self::Text(_) | Self::Bytes(_) => "a text",
+            Self::Text(_) | Self::Bytes(_) => "a string",
             Self::Time(_) => "a time",
         }
     }
@@ -56,7 +56,8 @@ pub(super) fn float_text(float: f64) -> String {
     }
 }
 
-/// Resolves a YAML scalar. `tag` is the suffix of a `tag:yaml.org,2002:` tag. `None`: SOPS does not accept it.
+/// Resolves a YAML scalar; `None` if SOPS does not accept the scalar. `tag` is the suffix of a `tag:yaml.org,2002:`
+/// tag.
 pub(super) fn resolve(text: &str, is_plain: bool, tag: Option<&str>) -> Option<Scalar> {
     match tag {
         None if !is_plain => Some(Scalar::Text(text.to_owned())),
@@ -99,7 +100,7 @@ fn plain(text: &str) -> Option<Scalar> {
     let compact = text.replace('_', "");
     match whole(&compact) {
         Some(Ok(int)) => return Some(Scalar::Int(int)),
-        // SOPS fails for integers beyond 63 bits.
+        // SOPS fails for integers that do not fit into 64 bits with a sign.
         Some(Err(TooLarge)) => return None,
         None => {}
     }
@@ -147,7 +148,7 @@ fn is_float(text: &str) -> bool {
     is_number && exponent.is_none_or(|exponent| !exponent.is_empty() && digits(exponent))
 }
 
-/// Parses a time in one of YAML's forms, and returns it in RFC 3339; `None` if it is not a time.
+/// Parses a time in one of YAML's forms, and returns the time in RFC 3339; `None` if the string is not a time.
 fn time(text: &str) -> Option<String> {
     let is_dated = text.len() > 4 && text.as_bytes()[..4].iter().all(u8::is_ascii_digit) && text.as_bytes()[4] == b'-';
     if !is_dated {

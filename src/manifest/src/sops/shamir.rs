@@ -1,13 +1,13 @@
 //! Combines shares into a data key (Shamir's scheme, bytewise in GF(2^8)).
 //!
-//! A share has a value for each byte of the secret, followed by the point of these values.
+//! A share consists of one value for each byte of the secret, followed by the point at which the values were computed.
 
 use zeroize::Zeroizing;
 
 /// The reduction polynomial of the field, without its highest term.
 const POLYNOMIAL: u8 = 0x1b;
 
-/// Returns the secret; `None` if the shares are inconsistent: different lengths, or two at one point.
+/// Returns the secret; `None` if the shares are inconsistent because their lengths differ or two have the same point.
 pub(super) fn combine(shares: &[Zeroizing<Vec<u8>>]) -> Option<Zeroizing<Vec<u8>>> {
     let length = shares.first()?.len().checked_sub(1)?;
     if length == 0 || shares.iter().any(|share| share.len() != length + 1) {
@@ -29,7 +29,7 @@ pub(super) fn combine(shares: &[Zeroizing<Vec<u8>>]) -> Option<Zeroizing<Vec<u8>
     Some(Zeroizing::new((0..length).map(byte).collect()))
 }
 
-/// Multiplies in constant time: branches or tables would leak secrets through timing.
+/// Multiplies in constant time, because branches or tables would leak secrets through timing.
 fn multiply(mut a: u8, mut b: u8) -> u8 {
     let mut product = 0;
     for _ in 0..8 {
@@ -41,7 +41,7 @@ fn multiply(mut a: u8, mut b: u8) -> u8 {
     product
 }
 
-/// Returns the inverse, which is the 254th power.
+/// Returns the inverse of an element, which is its 254th power.
 fn inverse(a: u8) -> u8 {
     let mut power = a;
     let mut result = 1;

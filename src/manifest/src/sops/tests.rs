@@ -1,4 +1,4 @@
-//! Tests with `fixtures/` written by the official `sops` (3.11). The keys below are for this test only.
+//! Tests with `fixtures/` written by the official `sops` (3.11). The keys below are only for these tests.
 
 use super::value::Plain;
 use super::*;
@@ -19,7 +19,7 @@ fn keys(which: &[usize]) -> Keys {
     Keys::of([("a.agekey", text.as_bytes())].into_iter()).unwrap()
 }
 
-/// Returns the decrypted values with their documents and paths, or the faults.
+/// Returns the decrypted values with their documents and paths, or the errors.
 fn check(text: &str, format: Format, keys: &Keys) -> String {
     let documents: Vec<(u32, &str)> = match format {
         Format::Json => vec![(1, text)],
@@ -110,7 +110,8 @@ fn two_of_three_groups_of_keys_suffice_and_one_says_what_is_missing() {
 #[test]
 fn a_file_that_was_tampered_with_is_not_used() {
     let intact = yaml(TYPES);
-    // Changes a byte in each encrypted value, in the MAC, and in the key. (Later documents' metadata are not used.)
+    // A byte is changed in each encrypted value, in the MAC, and in the key. (The metadata of later documents are not
+    // used.)
     let values = TYPES.match_indices(MARKER).map(|(at, _)| at);
     let key = TYPES.find("BEGIN AGE").unwrap();
     for (number, begin) in values.chain((20..400).step_by(40).map(|more| key + more)).enumerate() {
@@ -124,7 +125,7 @@ fn a_file_that_was_tampered_with_is_not_used() {
     let swapped = TYPES.replace(&text, "@@").replace(&lines, &text).replace("@@", &lines);
     let said = yaml(&swapped);
     assert!(said.contains("stringData.lines cannot be decrypted"), "{said}");
-    // The metadata of the first document are used.
+    // Only the metadata of the first document are used.
     let rest = TYPES.rfind("\nsops:").unwrap();
     for length in (0..rest).step_by(97) {
         let said = yaml(&TYPES[..length]);
@@ -132,7 +133,7 @@ fn a_file_that_was_tampered_with_is_not_used() {
     }
 }
 
-/// Returns the encrypted value of the line with this prefix.
+/// Returns the encrypted value on the line with this prefix.
 fn line(text: &str, begin: &str) -> String {
     let line = text.lines().find(|line| line.starts_with(begin)).unwrap();
     line[begin.len()..].to_owned()
@@ -141,9 +142,9 @@ fn line(text: &str, begin: &str) -> String {
 #[test]
 fn an_unusable_key_says_why_and_what_to_do() {
     let kms = TYPES.replace("    age:\n", "    kms:\n").replace("- recipient:", "- arn:");
-    assert!(yaml(&kms).contains("its data key is encrypted by AWS KMS, which is not asked"), "{}", yaml(&kms));
+    assert!(yaml(&kms).contains("its data key is encrypted by AWS KMS, which is not supported"), "{}", yaml(&kms));
     let cases = [
-        ("encrypted_regex: ^(data|stringData)$", "encrypted_regex: (", "is no pattern that can be used"),
+        ("encrypted_regex: ^(data|stringData)$", "encrypted_regex: (", "is not a valid pattern"),
         ("encrypted_regex: ^(data|stringData)$", "encrypted_regex: x\n    encrypted_suffix: y", "it has two rules"),
         ("lastmodified:", "modified:", "it has no MAC"),
         ("    - 1", "    - &a 1", ""),
@@ -155,7 +156,7 @@ fn an_unusable_key_says_why_and_what_to_do() {
     }
     let plugin = TYPES.replace("recipient: age1dt7", "recipient: age1yubikey1dt7");
     let said = check(&plugin, Format::Yaml, &keys(&[1]));
-    assert!(said.contains("(of a plug-in of age, none is run)"), "{said}");
+    assert!(said.contains("(for an age plug-in, not supported)"), "{said}");
     let named = TYPES.replace("recipient: age1dt7", "recipient: hunter2; age1dt7");
     assert!(!check(&named, Format::Yaml, &keys(&[1])).contains("hunter2"));
     let cut = "1:a.b[0]: it was encrypted by SOPS, and the metadata behind it are missing: the file is cut short";

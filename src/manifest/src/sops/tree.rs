@@ -1,4 +1,4 @@
-//! A document in the form in which SOPS walks it: ordered, and with comments.
+//! A document in the form in which SOPS processes it: ordered, and with comments.
 
 use super::scalar::Scalar;
 use mainstay_object::{Flaw, Step};
@@ -17,9 +17,9 @@ pub(super) enum Node {
 /// A value in a map or a list.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Member {
-    /// Its key; empty in a list.
+    /// The key of the value; empty in a list.
     pub(super) key: String,
-    /// The comments before it, without their `#`.
+    /// The comments before the value, without their `#`.
     pub(super) comments: Vec<String>,
     pub(super) node: Node,
 }
@@ -31,7 +31,8 @@ impl Node {
         members.iter().find(|member| member.key == key).map(|member| &member.node)
     }
 
-    /// Returns the text of a key. A time returns its original text, because SOPS writes both alike.
+    /// Returns the string at a key. For a time, its original text is returned, because SOPS writes strings and times
+    /// alike.
     pub(super) fn text(&self, key: &str) -> Option<&str> {
         match self.get(key)? {
             Self::Leaf(Scalar::Text(text) | Scalar::Time(text)) => Some(text),
@@ -39,7 +40,7 @@ impl Node {
         }
     }
 
-    /// Returns the items of a list under a key.
+    /// Returns the items of the list at a key.
     pub(super) fn items(&self, key: &str) -> impl Iterator<Item = &Self> {
         let items = match self.get(key) {
             Some(Self::List(items)) => items.as_slice(),
@@ -49,16 +50,16 @@ impl Node {
     }
 }
 
-/// Why a document was not written by SOPS.
+/// The reason that a document was not written by SOPS.
 #[derive(Debug)]
 pub(super) enum Unreadable {
-    /// It is invalid in its format. The manifest parser reports this.
+    /// The document is invalid in its format. The manifest parser reports the error.
     Syntax,
-    /// It contains syntax that SOPS does not write.
+    /// The document contains syntax that SOPS does not write.
     Foreign(Flaw),
 }
 
-/// Returns the fault for syntax that SOPS does not write.
+/// Returns the error for syntax that SOPS does not write.
 pub(super) fn foreign(path: Vec<Step>, what: &str) -> Unreadable {
     Unreadable::Foreign(Flaw::new(path, what, Some("let `sops` write the file")))
 }

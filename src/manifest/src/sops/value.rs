@@ -1,6 +1,7 @@
 //! Decrypts single values.
 //!
-//! Invariant: a value decrypts only at its original place, because the path of keys is authenticated with it.
+//! Invariant: a value can be decrypted only at its original location, because the path of keys is authenticated with
+//! it.
 
 use aes_gcm::aead::consts::{U12, U16, U32};
 use aes_gcm::aead::{AeadInOut as _, KeyInit as _};
@@ -14,10 +15,10 @@ use super::MARKER;
 /// Length of a data key, in bytes.
 pub(super) const KEY: usize = 32;
 
-/// A decrypted value. It has no `Debug`, so that it cannot be shown.
+/// A decrypted value. The type has no `Debug`, so that a value cannot be shown.
 #[derive(Clone, PartialEq)]
 pub enum Plain {
-    /// Text.
+    /// A string.
     Text(String),
     /// An integer.
     Int(i64),
@@ -27,16 +28,16 @@ pub enum Plain {
     Bool(bool),
 }
 
-/// Why a value does not decrypt.
+/// The reason that a value cannot be decrypted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flawed {
-    /// It is not an encrypted value.
+    /// The value is not encrypted.
     NotEncrypted,
-    /// It was changed or moved.
+    /// The value was changed or moved.
     Damaged,
-    /// The decrypted value has another type than stated.
+    /// The decrypted value does not have the stated type.
     Type,
-    /// It decrypts to bytes that are not text.
+    /// The decrypted bytes are not text.
     NotText,
 }
 
@@ -74,8 +75,8 @@ impl Cipher {
         Some(Self { usual: AesGcm::new(&key.into()), key: Zeroizing::new(key) })
     }
 
-    /// Decrypts the value of a text at this path (each key followed by a colon). Returns it with the bytes that the
-    /// MAC covers.
+    /// Decrypts the encrypted value `text` at this path (each key followed by a colon). Returns the value, and the
+    /// bytes that the MAC covers.
     pub(super) fn decrypt(&self, text: &str, path: &str) -> Result<(Plain, Zeroizing<Vec<u8>>), Flawed> {
         if text.is_empty() {
             return Ok((Plain::Text(String::new()), Zeroizing::default()));

@@ -1,8 +1,8 @@
 //! Parses a YAML document into a tree.
 //!
-//! A comment belongs to the next value at its level. A comment at the end of a line belongs to the value on that
-//! line. A comment that is indented deeper than the next value belongs to none. SOPS reads the comments of its own
-//! output in this way.
+//! A comment belongs to the next value at its level. A comment at the end of a line belongs to the value on that line.
+//! A comment that is indented deeper than the next value belongs to no value. SOPS reads the comments of its own output
+//! in the same way.
 
 use std::borrow::Cow;
 
@@ -16,9 +16,9 @@ use mainstay_object::Step;
 struct Frame {
     is_map: bool,
     members: Vec<Member>,
-    /// The key of the next value, and the comments before it.
+    /// The key of the next value, and the comments before the key.
     key: Option<(String, Vec<String>)>,
-    /// Column of its first member.
+    /// Column of the first member.
     column: Option<usize>,
 }
 
@@ -28,7 +28,7 @@ struct Builder {
     /// Pending comments, with their columns.
     comments: Vec<(String, usize)>,
     root: Option<Node>,
-    /// The line in which the last scalar ended.
+    /// The line on which the last scalar ended.
     line: usize,
 }
 
@@ -102,12 +102,12 @@ impl Builder {
         });
         let known = full.as_deref().map(|full| full.strip_prefix("tag:yaml.org,2002:").unwrap_or(full));
         let scalar = resolve(text, style == ScalarStyle::Plain, known);
-        // A block scalar ends with its last line break, at the beginning of the next line.
+        // A block scalar ends with its last line break, which is at the beginning of the next line.
         self.line = if matches!(style, ScalarStyle::Literal | ScalarStyle::Folded) { 0 } else { end };
         let is_key = self.open.last().is_some_and(|frame| frame.is_map && frame.key.is_none());
         if is_key {
             let Some(Scalar::Text(key)) = scalar else {
-                return Err(foreign(self.path(), "a key is no text, which SOPS does not encrypt"));
+                return Err(foreign(self.path(), "a key is not a string, and SOPS encrypts only string keys"));
             };
             let comments = self.taken();
             if let Some(frame) = self.open.last_mut() {
@@ -141,7 +141,7 @@ impl Builder {
             return Err(Unreadable::Syntax);
         }
         if self.open.last().is_some_and(|frame| frame.is_map && frame.key.is_none()) {
-            return Err(foreign(self.path(), "a key is no text, which SOPS does not encrypt"));
+            return Err(foreign(self.path(), "a key is not a string, and SOPS encrypts only string keys"));
         }
         if let Some(frame) = self.open.last_mut().filter(|frame| !frame.is_map) {
             frame.column.get_or_insert(column);
@@ -205,8 +205,8 @@ mod tests {
     fn yaml_that_sops_does_not_write_is_refused() {
         for (text, what) in [
             ("a: &x 1\nb: *x\n", "anchor"),
-            ("1: x\n", "a key is no text"),
-            ("? [a]\n: x\n", "a key is no text"),
+            ("1: x\n", "a key is not a string"),
+            ("? [a]\n: x\n", "a key is not a string"),
             ("a: 18446744073709551615\n", "too large"),
         ] {
             match parse(text) {

@@ -1,4 +1,4 @@
-//! Tests with files encrypted by the official `sops`. The keys are for this test only.
+//! Tests with files encrypted by the official `sops`. The keys are only for these tests.
 
 use base64::Engine as _;
 
@@ -25,7 +25,7 @@ fn sealed(text: &str) -> Vec<Arc<Sealed>> {
     verified(&Arc::from("web/db.yaml"), text.as_bytes(), &keys(IDENTITY), &limits()).unwrap()
 }
 
-/// Returns the data of objects and whether they are confidential, or the problems.
+/// Returns the data of objects and whether the objects are confidential, or the problems.
 fn said(objects: &[Arc<Object>], problems: &[Problem]) -> String {
     if !problems.is_empty() {
         return problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
@@ -51,7 +51,7 @@ fn read(text: &str, limits: &Limits) -> String {
     finally(decode_bytes(&[("a.yaml", text.as_bytes())], &DecodeCache::default(), limits), limits)
 }
 
-/// Decrypts the output of a tool that read the verified file, and returns the result.
+/// Decrypts the output of a tool that read a verified file, and returns the result.
 fn built(text: &str) -> String {
     let limits = with(IDENTITY);
     let decoded = decode_rendered(&Origins::of_file("web/kustomization.yaml"), text.as_bytes(), &limits);
@@ -109,14 +109,17 @@ fn only_output_made_from_a_verified_file_is_decrypted() {
     let moved = built(&ENCRYPTED.replace("password:", "username:"));
     assert!(moved.contains("Secret db: stringData.username cannot be decrypted"), "{moved}");
     let foreign = built(&ENCRYPTED.replace("mac: ENC[AES256_GCM,data:", "mac: ENC[AES256_GCM,data:AAAA"));
-    assert!(foreign.contains("none of the files that were read is that one"), "{foreign}");
+    assert!(foreign.contains("match none of the encrypted files"), "{foreign}");
     let kind = built(&ENCRYPTED.replace("kind: Secret", "kind: Deployment").replace("v1", "apps/v1"));
-    assert!(kind.contains("Deployment.apps db: its kind differs from the encrypted one"), "{kind}");
+    assert!(kind.contains("Deployment.apps db: its kind differs from the kind in the encrypted file"), "{kind}");
     let without = built(ENCRYPTED.split("sops:").next().unwrap());
     assert!(without.contains("stringData.password: it was encrypted by SOPS, and the metadata"), "{without}");
     let outside =
         built(&ENCRYPTED.replace("    name: db", "    name: db\n    labels: {a: \"ENC[AES256_GCM,data:x]\"}"));
-    assert!(outside.contains("metadata.labels.a is encrypted, and not a value that its file encrypts"), "{outside}");
+    assert!(
+        outside.contains("metadata.labels.a is encrypted, but the rules of its file do not encrypt it"),
+        "{outside}"
+    );
     let whole = base64::engine::general_purpose::STANDARD.encode(ENCRYPTED);
     let generated = format!("apiVersion: v1\nkind: Secret\nmetadata: {{name: g}}\ndata: {{a.yaml: {whole}}}\n");
     let refused = built(&generated);
@@ -128,7 +131,7 @@ fn only_output_made_from_a_verified_file_is_decrypted() {
     assert_eq!(built(&generated.replace("{name: g}", disabled)), format!("Secret g {{\"a.yaml\":\"{whole}\"}}"));
     let disabled = ENCRYPTED.replace("metadata:\n    name: db", &format!("metadata: {disabled}"));
     assert!(built(&disabled).contains("says not to decrypt it"), "{}", built(&disabled));
-    // It can also be disabled after decoding.
+    // Decryption can also be disabled after decoding.
     let mut late = decode_rendered(&Origins::of_file("web/kustomization.yaml"), ENCRYPTED.as_bytes(), &with(IDENTITY));
     let mut value = late.objects[0].value();
     value["metadata"]["annotations"] = serde_json::json!({"kustomize.toolkit.fluxcd.io/decrypt": "disabled"});
@@ -160,7 +163,7 @@ fn the_identity_of_an_object_may_not_be_encrypted() {
     let list = format!("apiVersion: v1\nkind: List\nitems: []\nsops: {{mac: \"{value}\"}}\n");
     assert!(read(&list, &with(IDENTITY)).contains("a list that was encrypted as a whole"));
     let none = format!("values: 1\nsops: {{mac: \"{value}\"}}\n");
-    assert!(read(&none, &with(IDENTITY)).contains("no manifest: it has neither apiVersion nor kind"));
+    assert!(read(&none, &with(IDENTITY)).contains("it is not a manifest: it has neither apiVersion nor kind"));
 }
 
 #[test]

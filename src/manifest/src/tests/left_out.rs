@@ -1,4 +1,5 @@
-//! Tests of ignored files: without rules, by rules above the base directory, and their reports.
+//! Tests of ignored files: without rules, and by rules above the base directory. Reports of ignored files are tested,
+//! too.
 
 use super::*;
 
@@ -51,7 +52,7 @@ package.json: left out, it is a file of another tool
 renovate.json: left out, it is a file of another tool
 web/tsconfig.build.json: left out, it is a file of another tool"
     );
-    // A possible manifest is never ignored silently, nor is a file with any other name.
+    // A file that may be a manifest is not ignored silently, and neither is a file with any other name.
     for (path, text) in [("compose.yaml", "apiVersion: v1\nkind: X\n"), ("other.json", "{\"name\": \"a\"}")] {
         assert_eq!(decode_files(&[(path, text)]).problems.len(), 1, "{path}");
     }

@@ -1,4 +1,4 @@
-//! Tests of the problems of other files than manifests. Manifests that only resemble them are applied.
+//! Tests of the problems of files that are not manifests. Manifests that only resemble such files are applied.
 
 use super::*;
 
@@ -43,7 +43,7 @@ fn a_file_encrypted_by_sops_is_one_problem() {
 
 #[test]
 fn an_object_that_only_mentions_sops_is_applied() {
-    // A controller in the cluster decrypts it.
+    // A controller in the cluster decrypts the object.
     is_applied(
         "a.yaml",
         &format!("apiVersion: isindir.github.com/v1alpha3\nkind: SopsSecret\nmetadata: {{name: a}}\n{SOPS}"),
@@ -61,7 +61,7 @@ fn a_helm_chart_is_recognised_in_every_form_of_yaml() {
         "'name': web\n\"version\": 1.2.3\n",
         "---\nname : web\nversion : 1.2.3\n",
         "\u{feff}name: web\nversion: 1.2.3\n",
-        // Helm says what is wrong with it.
+        // Helm reports the error in the file.
         "name: web\nversion: 1.2.3\nmaintainers: [\n",
     ] {
         assert_eq!(decode_files(&[("web/Chart.yaml", chart)]).charts, ["web/Chart.yaml"], "{chart}");
@@ -96,7 +96,7 @@ fn a_helm_chart_is_named_and_nothing_in_it_is_read() {
     assert_eq!(decoded.charts, ["charts/web/Chart.yaml"]);
     assert_eq!(decoded.kustomizations, ["overlay/kustomization.yaml"]);
     assert_eq!(decode_files(&[("Chart.yaml", chart), ("templates/a.yaml", template)]).charts, ["Chart.yaml"]);
-    // An ignored `Chart.yaml` defines no chart; and a HelmChart is an object.
+    // An ignored `Chart.yaml` defines no chart. A HelmChart is an object.
     let object = "apiVersion: helm.cattle.io/v1\nkind: HelmChart\nmetadata:\n  name: a\n";
     check(
         &[
@@ -180,7 +180,7 @@ fn other_files_are_named() {
         (b"-----BEGIN OPENSSH PRIVATE KEY-----\nhunter2", "take it out of the repository"),
         (
             b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 3\n",
-            "is kept in Git LFS, which is not fetched (let the GitRepository say `spec.lfs: true`, or name",
+            "is kept in Git LFS, which is not fetched (set `spec.lfs: true` in the GitRepository, or name",
         ),
         (
             b"version https://git-lfs.github.com/spec/v1\r\noid sha256:00\r\nsize 3\r\n",

@@ -1,6 +1,6 @@
 //! Messages of chats.
 //!
-//! Invariant: a text of a notice is in the markup of its chat, so it links nowhere and mentions no one.
+//! Invariant: strings of a notice are escaped for the markup of the chat, so they create no links and mention no one.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ use crate::request::{REPORTER, Request};
 
 const WHOLE: usize = usize::MAX;
 
-/// Returns the attachment that Slack and Rocket.Chat take. No part of it has formatted text.
+/// Returns the attachment for Slack and Rocket.Chat. No part of it contains formatted text.
 fn attachment<M: Markup>(notice: &Marked<'_, M>, color: &str) -> Value {
     let fields = notice.fields(WHOLE, WHOLE);
     let fields: Vec<_> = fields.map(|(t, v)| json!({"title": t, "value": v, "short": false})).collect();
@@ -26,7 +26,7 @@ fn sender(target: &Target) -> &str {
 
 pub(super) fn slack(target: &Target, notice: &Marked<'_, Slack>) -> Request {
     let mut attachment = attachment(notice, if notice.is_error() { "danger" } else { "good" });
-    attachment["fallback"] = json!(notice.line());
+    attachment["fallback"] = json!(notice.line(WHOLE));
     let mut body = json!({"username": sender(target), "attachments": [attachment]});
     if !target.channel.is_empty() {
         body["channel"] = json!(target.channel);
@@ -38,7 +38,8 @@ pub(super) fn slack(target: &Target, notice: &Marked<'_, Slack>) -> Request {
     }
 }
 
-/// Discord refuses longer parts, more fields and empty ones, and embeds of more than 6000 characters.
+/// Limits lengths and fields, because Discord rejects longer parts, more fields, empty ones, and embeds of more than
+/// 6000 characters.
 pub(super) fn discord(target: &Target, notice: &Marked<'_, Markdown>) -> Request {
     let color = if notice.is_error() { 0x00d0_0000 } else { 0x0028_a745 };
     let (title, description) = (notice.subject(256), notice.message(2000));
@@ -51,7 +52,7 @@ pub(super) fn discord(target: &Target, notice: &Marked<'_, Markdown>) -> Request
     }
     let embed = json!({"title": title, "description": description, "color": color, "fields": fields});
     let body = json!({"username": sender(target), "allowed_mentions": {"parse": []}, "embeds": [embed]});
-    // Discord's form of Slack's messages takes no `allowed_mentions`.
+    // Discord's endpoint for messages in Slack's format does not support `allowed_mentions`.
     let url = target.url();
     Request::post(url.strip_suffix("/slack").unwrap_or(url), &body)
 }
@@ -92,7 +93,7 @@ pub(super) fn google(target: &Target, notice: &Marked<'_, Html>) -> Request {
     Request::post(target.url(), &json!({"cardsV2": [{"cardId": notice.id(), "card": card}]}))
 }
 
-/// A topic follows the chat after a colon.
+/// In `channel`, a topic may follow the chat after a colon.
 pub(super) fn telegram(target: &Target, notice: &Marked<'_, Plain>) -> Request {
     let (chat, topic) = target.channel.split_once(':').unwrap_or((&target.channel, ""));
     let mut body = json!({"chat_id": chat, "text": notice.lines(4000), "disable_web_page_preview": true});
@@ -102,11 +103,11 @@ pub(super) fn telegram(target: &Target, notice: &Marked<'_, Plain>) -> Request {
     Request::post(target.below(&format!("bot{}/sendMessage", target.secret_token())), &body)
 }
 
-/// The id of the transaction is that of the notice, so a repeated attempt is no second message.
+/// The transaction id is the id of the notice, so that a repeated attempt creates no second message.
 pub(super) fn matrix(target: &Target, notice: &Marked<'_, Plain>) -> Request {
     let (room, id) = (encoded(&target.channel), notice.id());
     let url = target.below(&format!("_matrix/client/v3/rooms/{room}/send/m.room.message/{id}"));
-    // Without `m.mentions`, servers look for mentions in the text.
+    // Without `m.mentions`, servers search the text for mentions.
     let body = json!({"msgtype": "m.text", "body": notice.lines(WHOLE), "m.mentions": {}});
     let request = Request::post(url, &body);
     Request { method: http::Method::PUT, ..request }.bearer(target.secret_token())

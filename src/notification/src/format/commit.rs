@@ -1,20 +1,14 @@
 //! The status of a commit at a Git host, and dispatch events.
 //!
-//! Invariant: the host and the repository are those of the address. A commit is a hexadecimal id.
+//! Invariant: host and repository are always those in the Provider's address. A commit is a hexadecimal id.
 
 use serde_json::{Value, json};
 
+use super::markup::{Data, Marked, Plain};
 use super::{Target, basic, encoded, event};
-use crate::notice::{CommitState, Notice};
+use crate::notice::CommitState;
 use crate::provider_type::ProviderType as P;
 use crate::request::Request;
-
-/// Returns the commit of a notice and its state.
-fn commit(notice: &Notice) -> Result<(&str, CommitState), String> {
-    let (commit, state) = notice.commit.as_ref().ok_or("the message is not about a commit")?;
-    let is_id = matches!(commit.len(), 40 | 64) && commit.bytes().all(|byte| byte.is_ascii_hexdigit());
-    is_id.then_some((commit.as_str(), *state)).ok_or_else(|| "the message has no full commit id".to_owned())
-}
 
 /// Returns the segments of the address's path, without `.git` at the end.
 fn segments(target: &Target) -> Vec<&str> {
@@ -37,16 +31,20 @@ fn github_api(target: &Target) -> String {
     }
 }
 
-/// Returns the name of the status. It is the same for all commits of a GitSync.
-fn context(notice: &Notice) -> String {
-    let uid = notice.uid.as_deref().and_then(|uid| uid.split('-').next()).unwrap_or_default();
-    format!("{}/{}/{uid}", notice.kind.to_lowercase(), notice.name).trim_end_matches('/').to_owned()
+/// Returns the name of the commit status, which is the same for all commits of a GitSync.
+fn context(notice: &Marked<'_, Plain>) -> String {
+    let uid = notice.uid();
+    let uid = uid.as_ref().and_then(|uid| uid.as_str().split('-').next()).unwrap_or_default();
+    format!("{}/{}/{uid}", notice.kind().as_str().to_lowercase(), notice.name().as_str())
+        .trim_end_matches('/')
+        .to_owned()
 }
 
-/// Returns the reason as words: `CommitApplied` is `commit applied`. A failure shows its first line.
-fn description(notice: &Notice) -> String {
+/// Returns the reason as words: `CommitApplied` becomes `commit applied`. For a failure, adds the first line of its
+/// message.
+fn description(notice: &Marked<'_, Plain>) -> String {
     let mut words = String::new();
-    for c in notice.reason.chars() {
+    for c in notice.reason().as_str().chars() {
         if c.is_ascii_uppercase() && !words.is_empty() {
             words.push(' ');
         }
@@ -64,9 +62,9 @@ fn word(state: CommitState, words: [&'static str; 3]) -> &'static str {
     }
 }
 
-/// Returns the request for the status of the notice's commit.
-pub(super) fn status(target: &Target, notice: &Notice) -> Result<Request, String> {
-    let (sha, state) = commit(notice)?;
+/// Returns the request that sets the status of the notice's commit.
+pub(super) fn status(target: &Target, notice: &Marked<'_, Plain>) -> Result<Request, String> {
+    let (sha, state) = notice.commit()?;
     let (context, description, token) = (context(notice), description(notice), target.secret_token());
     let plain = |words| word(state, words);
     match target.kind {
@@ -109,13 +107,13 @@ pub(super) fn status(target: &Target, notice: &Notice) -> Result<Request, String
     }
 }
 
-/// Bitbucket permits 40 characters.
+/// Shortens a context to the 40 characters that Bitbucket permits.
 fn key(context: &str) -> String {
     use sha2::{Digest as _, Sha256};
     hex::encode(&Sha256::digest(context)[..20])
 }
 
-/// A token is `USER:PASSWORD`, or an access token.
+/// Adds the token: `USER:PASSWORD`, or an access token.
 fn with_login(request: Request, token: &str) -> Request {
     match token.split_once(':') {
         Some((user, password)) => request.header("authorization", basic(user, password)),
@@ -131,7 +129,7 @@ fn github(request: Request, token: &str) -> Request {
 fn azure(target: &Target, sha: &str, context: &str, description: &str, state: &str) -> Result<Request, String> {
     let [organisation, project, "_git", repository] = segments(target)[..] else {
         return Err(
-            "spec.address: has not the form https://dev.azure.com/ORGANISATION/PROJECT/_git/REPOSITORY".to_owned()
+            "spec.address: must have the form https://dev.azure.com/ORGANISATION/PROJECT/_git/REPOSITORY".to_owned()
         );
     };
     let (genre, name) = context.split_once('/').unwrap_or(("mainstay", context));
@@ -143,10 +141,11 @@ fn azure(target: &Target, sha: &str, context: &str, description: &str, state: &s
     Ok(Request::post(url, &body).header("authorization", basic("", target.secret_token())))
 }
 
-/// Returns the request for a dispatch event, which starts workflows of a repository. Its type is that of Flux.
-pub(super) fn dispatch(target: &Target, notice: &Notice) -> Result<Request, String> {
+/// Returns the request for a dispatch event, which starts workflows of a repository. The type of the event is that of
+/// Flux.
+pub(super) fn dispatch(target: &Target, notice: &Marked<'_, Data>) -> Result<Request, String> {
     let (owner, name) = repository(target)?;
-    let kind = format!("{}/{}.{}", notice.kind, notice.name, notice.namespace);
+    let kind = format!("{}/{}.{}", notice.kind().as_str(), notice.name().as_str(), notice.namespace().as_str());
     let payload: Value = event::of(notice);
     let url = format!("{}/repos/{owner}/{name}/dispatches", github_api(target));
     let body = json!({"event_type": mainstay_api::conditions::cut(&kind, 100), "client_payload": payload});

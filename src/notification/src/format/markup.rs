@@ -1,21 +1,27 @@
-//! Texts of a notice in the markup of a service.
+//! Strings of a notice in the markup of a service.
 //!
-//! Invariant: a [`Text`] of a notice is escaped. Chats get a [`Marked`] notice, which has no other texts.
+//! Invariant: a [`Text`] of a notice is escaped. Every format gets only a [`Marked`] notice, whose strings are all
+//! escaped. A format for programs says so with [`Data`].
 //!
-//! Not here: addresses, channels and names that the author of the Provider writes.
+//! Not here: addresses, channels and names, which the author of the Provider writes.
 
+use std::collections::BTreeMap;
 use std::marker::PhantomData;
 
 use serde::{Serialize, Serializer};
+use serde_json::Value;
 
-use crate::notice::{Notice, Severity};
+use crate::notice::{CommitState, Notice, Severity};
 
-/// A character without width. It ends the words that services would turn into links and mentions.
+/// A zero-width character. It splits words that services would turn into links and mentions.
 const BREAK: char = '\u{200b}';
 
 /// The rules of a service's markup.
 pub(super) trait Markup {
-    /// Adds a character that is shown as itself.
+    /// Whether a person reads the text. Services turn URLs of such a text into links, so they are split.
+    const IS_READ: bool = true;
+
+    /// Appends a character in such a way that the service displays the character itself.
     fn push(c: char, text: &mut String);
 }
 
@@ -23,12 +29,14 @@ pub(super) trait Markup {
 pub(super) struct Slack;
 /// HTML of Google Chat and Grafana.
 pub(super) struct Html;
-/// Markdown whose characters a backslash escapes: Discord and Microsoft Teams.
+/// Markdown in which a backslash escapes characters: Discord and Microsoft Teams.
 pub(super) struct Markdown;
-/// Markdown without an escape for links and mentions: Rocket.Chat and Opsgenie.
+/// Markdown that cannot escape links and mentions: Rocket.Chat and the incident services.
 pub(super) struct LooseMarkdown;
-/// Text without markup, in which services look for mentions: Telegram, Matrix and Webex.
+/// Text without markup, in which services look for mentions: Telegram, Matrix, Webex and commit statuses.
 pub(super) struct Plain;
+/// JSON for programs, which get each string as it is: Flux's events.
+pub(super) struct Data;
 
 fn push_entity(c: char, text: &mut String) {
     match c {
@@ -83,16 +91,28 @@ impl Markup for Plain {
     }
 }
 
-/// An escaped text.
+impl Markup for Data {
+    const IS_READ: bool = false;
+
+    fn push(c: char, text: &mut String) {
+        text.push(c);
+    }
+}
+
+/// An escaped string.
 pub(super) struct Text<M>(String, PhantomData<M>);
 
 impl<M: Markup> Text<M> {
-    /// Escapes a text. It ends before `most` bytes are exceeded, and never within an escape.
+    /// Escapes a string. The result has at most `most` bytes, and never ends within an escape.
     fn within(raw: &str, most: usize) -> Self {
         let mut text = String::new();
-        for c in raw.chars() {
+        let mut rest = raw.chars();
+        while let Some(c) = rest.next() {
             let end = text.len();
             M::push(c, &mut text);
+            if M::IS_READ && c == ':' && rest.as_str().starts_with("//") {
+                text.push(BREAK);
+            }
             if text.len() > most {
                 text.truncate(end);
                 break;
@@ -106,9 +126,14 @@ impl<M: Markup> Text<M> {
         Self(format!("{before}{}{after}", self.0), PhantomData)
     }
 
-    /// Returns the text after a title.
+    /// Returns the text, preceded by a title.
     pub(super) fn after(self, title: &Self) -> Self {
         Self(format!("{}: {}", title.0, self.0), PhantomData)
+    }
+
+    /// Returns the escaped text.
+    pub(super) fn as_str(&self) -> &str {
+        &self.0
     }
 
     /// Returns the length in bytes.
@@ -116,7 +141,7 @@ impl<M: Markup> Text<M> {
         self.0.len()
     }
 
-    /// Returns whether it has no character.
+    /// Returns whether the text is empty.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -128,7 +153,11 @@ impl<M> Serialize for Text<M> {
     }
 }
 
-/// A notice whose texts are escaped.
+fn whole<M: Markup>(raw: &str) -> Text<M> {
+    Text::within(raw, usize::MAX)
+}
+
+/// A notice that returns its strings only in escaped form.
 pub(super) struct Marked<'n, M>(&'n Notice, PhantomData<M>);
 
 impl<'n, M: Markup> Marked<'n, M> {
@@ -145,32 +174,110 @@ impl<'n, M: Markup> Marked<'n, M> {
         self.0.id()
     }
 
-    /// Returns the resource, within a number of bytes.
+    /// Returns the resource, in at most this many bytes.
     pub(super) fn subject(&self, most: usize) -> Text<M> {
         Text::within(&self.0.subject(), most)
     }
 
     pub(super) fn reason(&self) -> Text<M> {
-        Text::within(&self.0.reason, usize::MAX)
+        whole(&self.0.reason)
     }
 
-    /// Returns the message, within a number of bytes.
+    pub(super) fn kind(&self) -> Text<M> {
+        whole(&self.0.kind)
+    }
+
+    pub(super) fn api_version(&self) -> Text<M> {
+        whole(&self.0.api_version)
+    }
+
+    pub(super) fn namespace(&self) -> Text<M> {
+        whole(&self.0.namespace)
+    }
+
+    pub(super) fn name(&self) -> Text<M> {
+        whole(&self.0.name)
+    }
+
+    pub(super) fn uid(&self) -> Option<Text<M>> {
+        self.0.uid.as_deref().map(whole)
+    }
+
+    /// Returns the managed object that the notice is about.
+    pub(super) fn object(&self) -> Option<Text<M>> {
+        self.0.object.as_deref().map(whole)
+    }
+
+    pub(super) fn topic(&self) -> Text<M> {
+        whole(&self.0.topic())
+    }
+
+    /// Returns the subject with the managed object, in at most this many bytes.
+    pub(super) fn subject_of_object(&self, most: usize) -> Text<M> {
+        match &self.0.object {
+            Some(object) => Text::within(&format!("{} {object}", self.0.subject()), most),
+            None => self.subject(most),
+        }
+    }
+
+    pub(super) fn severity(&self) -> &'static str {
+        self.0.severity.as_str()
+    }
+
+    pub(super) fn time(&self) -> jiff::Timestamp {
+        self.0.time
+    }
+
+    /// Returns the state of the commit.
+    pub(super) fn state(&self) -> Option<CommitState> {
+        self.0.commit.as_ref().map(|(_, state)| *state)
+    }
+
+    /// Returns the commit, which is hexadecimal, and its state.
+    pub(super) fn commit(&self) -> Result<(&'n str, CommitState), String> {
+        let (commit, state) = self.0.commit.as_ref().ok_or("the message is not about a commit")?;
+        let is_id = matches!(commit.len(), 40 | 64) && commit.bytes().all(|byte| byte.is_ascii_hexdigit());
+        is_id.then_some((commit.as_str(), *state)).ok_or_else(|| "the message has no full commit id".to_owned())
+    }
+
+    /// Returns the same notice for another markup.
+    pub(super) fn with<O: Markup>(&self) -> Marked<'n, O> {
+        Marked(self.0, PhantomData)
+    }
+
+    pub(super) fn details(&self) -> impl Iterator<Item = (Text<M>, Text<M>)> {
+        self.0.details.iter().map(|(name, value)| (whole(name), whole(value)))
+    }
+
+    pub(super) fn metadata(&self) -> impl Iterator<Item = (Text<M>, Text<M>)> {
+        self.0.metadata.iter().map(|(name, value)| (whole(name), whole(value)))
+    }
+
+    /// Returns details and metadata as one object.
+    pub(super) fn record(&self) -> Value {
+        let all = self.0.fields().into_iter();
+        let all: BTreeMap<String, Value> =
+            all.map(|(name, value)| (whole::<M>(name).0, Value::String(whole::<M>(value).0))).collect();
+        Value::Object(all.into_iter().collect())
+    }
+
+    /// Returns the message, in at most this many bytes.
     pub(super) fn message(&self, most: usize) -> Text<M> {
         Text::within(&self.0.message, most)
     }
 
-    /// Returns the resource and the first line of the message.
-    pub(super) fn line(&self) -> Text<M> {
+    /// Returns the resource and the first line of the message, in at most this many bytes.
+    pub(super) fn line(&self, most: usize) -> Text<M> {
         let line = self.0.message.lines().next().unwrap_or_default();
-        Text::within(&format!("{}: {line}", self.0.subject()), usize::MAX)
+        Text::within(&format!("{}: {line}", self.0.subject()), most)
     }
 
-    /// Returns names and values of the details and the metadata. Each is within its number of bytes.
+    /// Returns names and values of the details and the metadata, each in at most its number of bytes.
     pub(super) fn fields(&self, name: usize, value: usize) -> impl Iterator<Item = (Text<M>, Text<M>)> {
         self.0.ordered().into_iter().map(move |(n, v)| (Text::within(n, name), Text::within(v, value)))
     }
 
-    /// Returns title, message and fields as lines, within a number of bytes.
+    /// Returns title, message and fields as lines, in at most this many bytes.
     pub(super) fn lines(&self, most: usize) -> Text<M> {
         let mark = if self.is_error() { "❗ " } else { "" };
         let fields: Vec<_> = self.0.ordered().iter().map(|(name, value)| format!("\n{name}: {value}")).collect();
@@ -189,12 +296,14 @@ mod tests {
     #[test]
     fn each_markup_escapes_what_begins_a_link_or_a_mention() {
         let raw = "<!channel> & [a](http://e) @room";
-        assert_eq!(escaped::<Slack>(raw, 99), "&lt;!channel&gt; &amp; [a](http://e) @room");
+        assert_eq!(escaped::<Slack>(raw, 99), "&lt;!channel&gt; &amp; [a](http:\u{200b}//e) @room");
         assert_eq!(escaped::<Html>("<a>\n&", 99), "&lt;a&gt;<br>&amp;");
-        assert_eq!(escaped::<Markdown>(raw, 99), r"\<\!channel\> & \[a\]\(http://e\) \@room");
+        assert_eq!(escaped::<Markdown>(raw, 99), "\\<\\!channel\\> & \\[a\\]\\(http:\u{200b}//e\\) \\@room");
         assert_eq!(escaped::<Markdown>(r"\[a\](b)", 99), r"\\\[a\\\]\(b\)");
         assert_eq!(escaped::<LooseMarkdown>("[a](b) <b|a>", 99), "[\u{200b}a]\u{200b}(b) <\u{200b}b|a>");
         assert_eq!(escaped::<Plain>("[a](b) @room", 99), "[a](b) @\u{200b}room");
+        assert_eq!(escaped::<Plain>("git: ssh://a", 99), "git: ssh:\u{200b}//a");
+        assert_eq!(escaped::<Data>(raw, 99), raw);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The requests of each type: a notice becomes the JSON that its service takes.
+//! The requests for each type of service: a notice becomes the JSON that the service expects.
 
 mod chat;
 mod commit;
@@ -18,11 +18,11 @@ impl Target {
     /// Returns the request for a notice.
     ///
     /// # Errors
-    /// Why the notice cannot be sent to this address.
+    /// The reason why the notice cannot be sent to this address.
     pub fn request(&self, notice: &Notice) -> Result<Request, String> {
         let request = match self.kind {
-            P::Generic | P::GenericHmac => event::generic(self, notice),
-            P::GithubDispatch => commit::dispatch(self, notice)?,
+            P::Generic | P::GenericHmac => event::generic(self, &Marked::of(notice)),
+            P::GithubDispatch => commit::dispatch(self, &Marked::of(notice))?,
             P::Slack => chat::slack(self, &Marked::of(notice)),
             P::Discord => chat::discord(self, &Marked::of(notice)),
             P::Rocket => chat::rocket(self, &Marked::of(notice)),
@@ -31,12 +31,14 @@ impl Target {
             P::Telegram => chat::telegram(self, &Marked::of(notice)),
             P::Matrix => chat::matrix(self, &Marked::of(notice)),
             P::Webex => chat::webex(self, &Marked::of(notice)),
-            P::PagerDuty => incident::pager_duty(self, notice),
-            P::Opsgenie => incident::opsgenie(self, notice),
-            P::Grafana => incident::grafana(self, notice),
-            P::Alertmanager => incident::alertmanager(self, notice),
-            P::Sentry => incident::sentry(self, notice),
-            P::Github | P::Gitlab | P::Gitea | P::Bitbucket | P::AzureDevops => commit::status(self, notice)?,
+            P::PagerDuty => incident::pager_duty(self, &Marked::of(notice)),
+            P::Opsgenie => incident::opsgenie(self, &Marked::of(notice)),
+            P::Grafana => incident::grafana(self, &Marked::of(notice)),
+            P::Alertmanager => incident::alertmanager(self, &Marked::of(notice)),
+            P::Sentry => incident::sentry(self, &Marked::of(notice)),
+            P::Github | P::Gitlab | P::Gitea | P::Bitbucket | P::AzureDevops => {
+                commit::status(self, &Marked::of(notice))?
+            }
         };
         let own = self.headers.iter().cloned();
         Ok(own.fold(request, |request, (name, value)| request.header(&name, value.expose().as_str())))
@@ -46,7 +48,7 @@ impl Target {
         self.address.expose().as_str()
     }
 
-    /// Returns the address with a path below it.
+    /// Returns the URL of a path below the address.
     fn below(&self, path: &str) -> String {
         let mut url = self.address.expose().clone();
         url.set_path(&format!("{}/{path}", url.path().trim_end_matches('/')));
@@ -77,7 +79,7 @@ fn basic(username: &str, password: &str) -> String {
     format!("Basic {}", BASE64_STANDARD.encode(format!("{username}:{password}")))
 }
 
-/// Returns a path segment or an id within a path.
+/// Returns a string, percent-encoded as a path segment.
 fn encoded(text: &str) -> String {
     percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC).to_string()
 }

@@ -200,20 +200,22 @@ fn chats_get_their_address_and_channel() {
     );
 }
 
-/// Returns all texts of a body, with the names of their fields.
+/// Returns all strings of a body, with the names of their fields.
 fn texts(body: &Value, name: &str, all: &mut Vec<(String, String)>) {
     match body {
         Value::String(text) => all.push((name.to_owned(), text.clone())),
         Value::Array(values) => values.iter().for_each(|value| texts(value, name, all)),
-        Value::Object(values) => values.iter().for_each(|(name, value)| texts(value, name, all)),
+        Value::Object(values) => values.iter().for_each(|(name, value)| {
+            all.push(("name of a field".to_owned(), name.clone()));
+            texts(value, name, all);
+        }),
         _ => {}
     }
 }
 
 #[test]
-fn hostile_texts_link_nowhere_and_mention_no_one_in_any_chat() {
-    const HOSTILE: &str =
-        "<!channel> <http://evil|Approve> [Approve](http://evil) <a href=\"http://evil\"> @room @everyone";
+fn hostile_texts_link_nowhere_and_mention_no_one_in_any_service() {
+    const HOSTILE: &str = "<!channel> <http://evil|Approve> [Approve](http://evil) <a href=\"http://evil\"> @room @everyone http://evil/bare";
     let hostile = || BTreeMap::from([("who".to_owned(), HOSTILE.to_owned()), (HOSTILE.to_owned(), HOSTILE.to_owned())]);
     let mut notice = Notice { message: HOSTILE.to_owned(), details: hostile(), ..failed() };
     (notice.name, notice.reason) = (HOSTILE.to_owned(), HOSTILE.to_owned());
@@ -230,8 +232,14 @@ fn hostile_texts_link_nowhere_and_mention_no_one_in_any_chat() {
         ("telegram", &["@room", "@everyone"]),
         ("matrix", &["@room", "@everyone"]),
         ("webex", &["@room", "@everyone"]),
+        ("pagerduty", markdown),
+        ("opsgenie", markdown),
+        ("alertmanager", markdown),
+        ("sentry", markdown),
+        ("grafana", &["<a", "<http"]),
     ] {
-        let spec = json!({"type": kind, "address": "https://h.example/x", "channel": "!a:b"});
+        let address = if kind == "sentry" { "https://key@h.example/7" } else { "https://h.example/x" };
+        let spec = json!({"type": kind, "address": address, "channel": "!a:b"});
         let (_, _, _, body) = sent(&target(spec, json!({"token": "t"})), &notice);
         let mut all = Vec::new();
         texts(&body, "", &mut all);
@@ -239,6 +247,7 @@ fn hostile_texts_link_nowhere_and_mention_no_one_in_any_chat() {
         for (name, text) in all {
             let found = begins.iter().find(|begin| checked(&text).contains(**begin));
             assert_eq!(found, None, "{kind}: {name}: {text}");
+            assert!(!text.contains("://evil"), "{kind}: {name}: {text}");
         }
         match kind {
             "matrix" => assert_eq!(body["m.mentions"], json!({})),
@@ -246,9 +255,6 @@ fn hostile_texts_link_nowhere_and_mention_no_one_in_any_chat() {
             _ => {}
         }
     }
-    let spec = json!({"type": "grafana", "address": "https://h.example/x"});
-    let (_, _, _, body) = sent(&target(spec, json!({"token": "t"})), &notice);
-    assert!(!body["text"].as_str().unwrap().contains('<'), "{body}");
 }
 
 #[test]

@@ -34,7 +34,7 @@ fn retry() -> Outcome {
     Outcome::Retry { why: "away".to_owned(), after: None }
 }
 
-/// Sends all that is due at a time. Returns the notices.
+/// Sends all notices that are due at a time, and returns them.
 fn drain(queue: &mut Queue, now: Duration, outcome: &Outcome) -> Vec<Notice> {
     let mut sent = Vec::new();
     while let Next::Send(notice) = queue.next(now) {

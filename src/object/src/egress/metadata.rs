@@ -1,6 +1,6 @@
 //! Addresses of metadata services, from which cloud machines get their credentials.
 //!
-//! Not here: other private networks, where users do run servers.
+//! Not here: other private networks, where users do run servers of their own.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -21,7 +21,7 @@ const METADATA_V6: [Ipv6Addr; 5] = [
     Ipv6Addr::new(0xfd00, 0xa9fe, 0xa9fe, 0, 0, 0, 0, 1),
 ];
 
-/// The IPv6 network of all AWS services of this kind: metadata, pod credentials, DNS and time.
+/// The IPv6 network of all link-local services of AWS: metadata, pod credentials, DNS and time.
 const METADATA_OF_AWS: [u16; 2] = [0xfd00, 0xec2];
 
 /// Returns whether an address, in any notation, is link-local or that of a metadata service.
@@ -37,7 +37,7 @@ pub(super) fn is_metadata(address: IpAddr) -> bool {
     }
 }
 
-/// Returns whether a host is written as such an address.
+/// Returns whether a host is written as a link-local or metadata address.
 pub fn is_metadata_host(host: &str) -> bool {
     host.trim_start_matches('[').trim_end_matches(']').parse().is_ok_and(is_metadata)
 }

@@ -1,4 +1,4 @@
-//! Egress rules for targets taken from objects. A tenant writes the object, and Mainstay connects from inside of the
+//! Egress rules for targets that objects contain. A tenant writes the object, but Mainstay connects from inside of the
 //! cluster.
 //!
 //! - [`EgressPolicy`]: the rules; [`Egress`]: which of them apply to a namespace; [`EgressRefusal`]: why an address
@@ -6,8 +6,8 @@
 //! - [`Network`]: a range of addresses that an operator allows
 //! - [`is_metadata_host`]: hosts written as addresses of metadata services
 //!
-//! Invariant: an address is checked after name resolution, and exactly the checked address is connected to.
-//! Invariant: link-local and metadata addresses are refused for every namespace, whatever is allowed.
+//! Invariant: an address is checked after name resolution, and the connection uses exactly the checked address.
+//! Invariant: link-local and metadata addresses are refused for every namespace, even if an operator allows them.
 //!
 //! Not here: resolving names, connecting, and which namespaces are confined.
 

@@ -13,9 +13,9 @@ pub struct Network {
     bits: u8,
 }
 
-/// Why a text is not a network.
+/// Why a string is not a network.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("a network has the form 10.0.0.0/8, fd00::/8 or 10.1.2.3, without bits behind its beginning")]
+#[error("a network must be an IP address or a CIDR without host bits, such as 10.0.0.0/8, fd00::/8 or 10.1.2.3")]
 pub struct InvalidNetwork;
 
 impl FromStr for Network {

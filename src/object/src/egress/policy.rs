@@ -9,7 +9,7 @@ use super::network::{Network, is_internal};
 /// The allowed addresses.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Egress {
-    /// All addresses except those refused for every namespace.
+    /// All addresses except for those that are refused for every namespace.
     #[default]
     Unrestricted,
     /// Public addresses, and those that the operator allows.
@@ -19,11 +19,11 @@ pub enum Egress {
 /// Why an address is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum EgressRefusal {
-    /// It is link-local or that of a metadata service. This is refused for every namespace.
+    /// The address is link-local or that of a metadata service, which is refused for every namespace.
     #[error("{METADATA_REFUSED}")]
     Metadata,
-    /// It is internal, and the namespace is confined. A tenant's message must not differ from the one for a missing
-    /// name; otherwise a tenant could probe for names in the cluster.
+    /// The address is internal, and the namespace is confined. A tenant must get the same message as for a name that
+    /// does not exist; otherwise a tenant could probe for names in the cluster.
     #[error("addresses of the cluster, of the machine and of private networks are not connected to for this namespace")]
     Internal,
 }
@@ -31,16 +31,16 @@ pub enum EgressRefusal {
 /// The operator's rules.
 #[derive(Clone, Debug, Default)]
 pub struct EgressPolicy {
-    /// Unconfined namespaces; `None`: no namespace is confined.
+    /// Unconfined namespaces; `None` if no namespace is confined.
     pub unconfined: Option<Vec<String>>,
-    /// Networks that confined namespaces may reach besides public addresses.
+    /// Networks that confined namespaces may connect to, in addition to public addresses.
     pub allowed: Vec<Network>,
-    /// Hosts of the proxies in the environment, which the operator chose.
+    /// Hosts of the proxies in the environment, which the operator configures.
     pub proxies: HashSet<String>,
 }
 
 impl EgressPolicy {
-    /// Returns the allowed addresses of a namespace.
+    /// Returns which addresses a namespace may connect to.
     pub fn of(&self, namespace: &str) -> Egress {
         let is_trusted = |all: &Vec<String>| all.iter().any(|one| one == namespace);
         let reaches_all = Network::ALL.iter().all(|all| self.allowed.contains(all));
@@ -67,7 +67,7 @@ impl EgressPolicy {
         if let Ok(address) = host.parse() {
             return self.refusal(egress, address);
         }
-        // The host may be reached as a proxy, but not as a server.
+        // The host may be used as a proxy, but not as a server.
         (egress == Egress::Confined && self.is_proxy(host)).then_some(EgressRefusal::Internal)
     }
 

@@ -23,7 +23,7 @@ impl fmt::Display for ExpressionError {
 pub(super) struct Fault {
     pub(super) at: usize,
     pub(super) what: String,
-    /// Whether the step limit was exceeded. Then no other part of the expression can determine the result.
+    /// Whether the step limit was exceeded. In that case, no other part of the expression can determine the result.
     pub(super) is_final: bool,
 }
 

@@ -18,7 +18,7 @@ pub(super) fn holds<'v>(root: &'v Node, variable: &dyn Fn(&str) -> Option<&'v Js
     match evaluation.value(root)? {
         Value::Bool(bool) => Ok(bool),
         other => {
-            Err(Fault::new(root.at, format!("the expression has to be true or false, and is {}", other.type_name())))
+            Err(Fault::new(root.at, format!("the expression must be true or false, but is {}", other.type_name())))
         }
     }
 }
@@ -114,7 +114,7 @@ impl<'v> Evaluation<'_, 'v> {
     fn bool(&mut self, node: &'v Node) -> Result<bool, Fault> {
         match self.value(node)? {
             Value::Bool(bool) => Ok(bool),
-            other => Err(Fault::new(node.at, format!("this has to be true or false, and is {}", other.type_name()))),
+            other => Err(Fault::new(node.at, format!("this must be true or false, but is {}", other.type_name()))),
         }
     }
 
@@ -154,7 +154,7 @@ impl<'v> Evaluation<'_, 'v> {
             let here = at(key.at);
             let key = self.value(key)?;
             if !matches!(key, Value::Text(_) | Value::Int(_) | Value::Uint(_) | Value::Bool(_)) {
-                return Err(here(Halt::because(format!("{} is no key of a map", key.type_name()))));
+                return Err(here(Halt::because(format!("{} cannot be a key of a map", key.type_name()))));
             }
             for (known, _) in &map {
                 if operators::equal(known, &key, &mut self.steps).map_err(&here)? {
@@ -172,7 +172,7 @@ impl<'v> Evaluation<'_, 'v> {
         match self.value(node)? {
             value if !optional => Ok(Some(value)),
             Value::Optional(value) => Ok(value.map(|value| Value::clone(&value))),
-            other => Err(Fault::new(node.at, format!("after `?`, {} is no optional value", other.type_name()))),
+            other => Err(Fault::new(node.at, format!("after `?`, {} is not an optional value", other.type_name()))),
         }
     }
 
@@ -235,6 +235,6 @@ fn negate<'v>(value: &Value<'v>) -> Result<Value<'v>, Halt> {
             whole.checked_neg().map(Value::Int).ok_or_else(|| Halt::because("the result is out of range"))
         }
         Value::Double(double) => Ok(Value::Double(-double)),
-        other => Err(Halt::because(format!("{} has no negative", other.type_name()))),
+        other => Err(Halt::because(format!("{} cannot be negated", other.type_name()))),
     }
 }

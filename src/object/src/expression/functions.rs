@@ -35,7 +35,7 @@ pub(super) enum Function {
     SetsIntersects,
 }
 
-/// The call style of a function.
+/// How a function is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Called {
     /// `size(x)`
@@ -98,7 +98,7 @@ pub(super) fn find(name: &str, called: Called, count: usize) -> Result<Function,
     if (least..=most).contains(&count) { Ok(function) } else { Err(Uncallable::Takes(least - object, most - object)) }
 }
 
-/// Returns whether the name is a namespace of functions.
+/// Returns whether the name is that of a namespace of functions.
 pub(super) fn is_space(name: &str) -> bool {
     matches!(name, "optional" | "sets")
 }

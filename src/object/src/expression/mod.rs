@@ -1,17 +1,17 @@
-//! Expressions of the Common Expression Language (CEL): parses a text into an [`Expression`], which evaluates JSON to
+//! Expressions of the Common Expression Language (CEL): parses a string into an [`Expression`], which evaluates JSON to
 //! true or false.
 //!
 //! - [`Expression`]: parsed once, evaluated often
 //! - [`ExpressionError`]: an error with its position
 //! - [`LONGEST`], [`STEPS`]: limits
 //!
-//! Users with access to a GitSync write both expressions and objects, so both are untrusted. A general CEL engine is
-//! not used, because it does not bound the time of an evaluation.
+//! Users with access to a GitSync write both expressions and objects, so both are untrusted. No general CEL engine is
+//! used, because such engines do not bound the time of an evaluation.
 //!
 //! Invariant: parsing is linear in the length, and recursion is at most [`DEEPEST`](limits::DEEPEST) deep.
 //! Invariant: an evaluation takes at most [`STEPS`] small steps for any expression and object. This bounds its
 //! memory, too.
-//! Invariant: an error names types and fields, never a value.
+//! Invariant: an error contains types and names of fields, never a value.
 //!
 //! Not here: times and durations, bytes, `type()`, and non-literal regular expressions. The parser rejects them with
 //! a message.
@@ -53,7 +53,7 @@ impl PartialEq for Expression {
 }
 
 impl Expression {
-    /// Parses an expression. With `variables`, other names are refused; without, every name is allowed.
+    /// Parses an expression. With `variables`, other variables are refused; without, every name is allowed.
     ///
     /// # Errors
     /// The first invalid position, and the problem.
@@ -65,7 +65,7 @@ impl Expression {
     /// Evaluates the expression with the values of its variables.
     ///
     /// # Errors
-    /// Why the result is neither true nor false: a missing field, a wrong type, or too many steps.
+    /// The result is neither true nor false, because of a missing field, a wrong type, or too many steps.
     pub fn holds<'v>(&'v self, variable: &dyn Fn(&str) -> Option<&'v Json>) -> Result<bool, ExpressionError> {
         evaluate::holds(&self.root, variable).map_err(|fault| fault.located(&self.source))
     }

@@ -122,7 +122,7 @@ fn order(left: &Value<'_>, right: &Value<'_>, steps: &mut Steps) -> Result<Optio
         _ if is_number(left) && is_number(right) => Ok(number_order(left, right)),
         _ => {
             let (one, other) = (left.type_name(), right.type_name());
-            Err(Halt::because(format!("{one} and {other} have no order")))
+            Err(Halt::because(format!("{one} and {other} cannot be compared")))
         }
     }
 }
@@ -150,7 +150,7 @@ fn double_order(double: f64, whole: i128) -> Option<Ordering> {
     if double.is_nan() {
         return None;
     }
-    // Larger numbers saturate, which keeps the order.
+    // Numbers that are too large saturate, which keeps the order.
     #[expect(clippy::cast_possible_truncation, reason = "what is after the point is compared next")]
     let floor = double.floor() as i128;
     let above = if double.fract() == 0.0 { Ordering::Equal } else { Ordering::Greater };
@@ -187,7 +187,7 @@ fn at_key<'v>(map: &Map<'v>, key: &Value<'_>, steps: &mut Steps) -> Result<Optio
     }
 }
 
-/// Returns the element of a list or map.
+/// Returns the element of a list or map at an index.
 pub(super) fn element<'v>(of: &Value<'v>, index: &Value<'_>, steps: &mut Steps) -> Answer<'v> {
     match of {
         Value::Map(map) => at_key(map, index, steps)?.ok_or_else(|| match index {
@@ -198,10 +198,12 @@ pub(super) fn element<'v>(of: &Value<'v>, index: &Value<'_>, steps: &mut Steps) 
             let at = match index {
                 Value::Int(at) => usize::try_from(*at).ok(),
                 Value::Uint(at) => usize::try_from(*at).ok(),
-                _ => return Err(Halt::because(format!("{} is no index of a list", index.type_name()))),
+                _ => return Err(Halt::because(format!("{} cannot be an index of a list", index.type_name()))),
             };
             let found = at.and_then(|at| list.get(at));
-            found.ok_or_else(|| Halt::because(format!("the list has {} elements, and no such one", list.len())))
+            found.ok_or_else(|| {
+                Halt::because(format!("the list has {} elements, so the index is out of range", list.len()))
+            })
         }
         _ => Err(Halt::because(format!("{} has no elements", of.type_name()))),
     }

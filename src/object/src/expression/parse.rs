@@ -105,7 +105,7 @@ impl Parser<'_> {
         self.member()
     }
 
-    /// Parses a negative integer. The smallest one has no positive counterpart.
+    /// Parses a negative integer, because the smallest one has no positive counterpart.
     fn negative(&mut self, at: usize) -> Result<Node, Fault> {
         let Token::Int(whole) = self.take() else { return Err(self.unexpected("a number")) };
         let negative = 0_i64.checked_sub_unsigned(whole);

@@ -70,7 +70,7 @@ impl<'s> Parser<'s> {
     fn fold(&mut self, of: Node, name: &str, at: usize) -> Result<Node, Fault> {
         let place = self.at();
         let Token::Name(variable) = self.take() else {
-            return Err(Fault::new(place, format!("the first argument of `{name}` has to be a name for the element")));
+            return Err(Fault::new(place, format!("the first argument of `{name}` must be a name for the element")));
         };
         self.expect(",")?;
         self.bound.push(variable);
@@ -208,10 +208,10 @@ fn call(name: &str, called: Called, arguments: Vec<Node>, at: usize) -> Result<N
 
 fn matches(arguments: Vec<Node>, at: usize) -> Result<Node, Fault> {
     let Ok([of, pattern]) = <[Node; 2]>::try_from(arguments) else {
-        return Err(Fault::new(at, "`matches` takes a text and a pattern"));
+        return Err(Fault::new(at, "`matches` takes a string and a pattern"));
     };
     let Kind::Text(text) = &pattern.kind else {
-        return Err(Fault::new(pattern.at, "the pattern of `matches` has to be a literal text"));
+        return Err(Fault::new(pattern.at, "the pattern of `matches` must be a string literal"));
     };
     let pattern = compile(text).map_err(|why| Fault::new(pattern.at, why))?;
     node(at, Kind::Matches(Box::new(of), Box::new(pattern)))
@@ -243,7 +243,7 @@ fn compile(pattern: &str) -> Result<Regex, String> {
         RegexBuilder::new(&with_ascii_classes(pattern)).size_limit(PATTERN_BYTES).dfa_size_limit(PATTERN_BYTES).build();
     compiled.map_err(|error| match error {
         regex::Error::CompiledTooBig(_) => "the pattern is too large".to_owned(),
-        _ => "this is no regular expression".to_owned(),
+        _ => "this is not a regular expression".to_owned(),
     })
 }
 

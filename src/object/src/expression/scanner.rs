@@ -57,9 +57,9 @@ fn word(rest: &str) -> Result<(Token<'_>, usize), Fault> {
     }
     let sign = SIGNS.into_iter().find(|sign| rest.starts_with(sign));
     match sign {
-        Some("=") => Err(Fault::new(0, "`=` is no operator; `==` compares")),
+        Some("=") => Err(Fault::new(0, "`=` is not an operator; `==` compares")),
         Some(sign) => Ok((Token::Sign(sign), sign.len())),
-        None => Err(Fault::new(0, "this character has no meaning outside of a text")),
+        None => Err(Fault::new(0, "this character has no meaning outside a string")),
     }
 }
 
@@ -103,7 +103,7 @@ fn literal(rest: &str) -> Option<Result<(Token<'_>, usize), Fault>> {
         return None;
     }
     if letters.contains(['b', 'B']) {
-        return Some(Err(Fault::new(0, "bytes are not supported here; write a text")));
+        return Some(Err(Fault::new(0, "bytes are not supported here; write a string")));
     }
     Some(text(rest, prefix, prefix > 0).map(|(text, length)| (Token::Text(text), length)))
 }
@@ -118,13 +118,13 @@ fn text(rest: &str, from: usize, is_raw: bool) -> Result<(String, usize), Fault>
     loop {
         let ahead = &rest[at..];
         let Some(next) = ahead.chars().next().filter(|next| is_long || *next != '\n') else {
-            return Err(Fault::new(0, "the text does not end: a quote is missing"));
+            return Err(Fault::new(0, "the string does not end: a quote is missing"));
         };
         if ahead.starts_with(end) {
             return Ok((read, at + end.len()));
         }
         if next == '\\' && !is_raw {
-            let (escaped, length) = escape(&ahead[1..]).ok_or_else(|| Fault::new(at, "no such escape in a text"))?;
+            let (escaped, length) = escape(&ahead[1..]).ok_or_else(|| Fault::new(at, "no such escape in a string"))?;
             read.push(escaped);
             at += 1 + length;
         } else {

@@ -100,7 +100,7 @@ fn another_engine_says_the_same() {
         for (name, value) in object.as_object().unwrap() {
             context.add_variable(name.as_str(), value).unwrap();
         }
-        // The other engine reads non-negative JSON numbers as unsigned, and lacks these functions.
+        // The other engine treats non-negative JSON numbers as unsigned, and lacks these functions.
         let differs = ["optional.none().or(", "[1, ?optional.none()"].iter().any(|part| source.contains(part));
         let theirs = env.compile(source).map(|program| program.execute(&context));
         let Ok(Ok(cel::Value::Bool(theirs))) = theirs else {
@@ -120,16 +120,16 @@ fn without_an_answer_the_place_and_the_reason_are_given_and_no_value() {
         ("status.phase == 'a'", "line 1, column 8: there is no field `phase`"),
         ("statu.phase == 'a'", "line 1, column 1: the object has no field `statu`"),
         ("true &&\n  status.a.b", "line 2, column 10: there is no field `a`"),
-        ("status.password", "line 1, column 8: the expression has to be true or false, and is a text"),
-        ("status.password.x", "line 1, column 17: a text has no field `x`"),
-        ("status.password + 1 == 2", "line 1, column 17: this operator does not take a text and a whole number"),
-        ("status.list[3] == ''", "line 1, column 12: the list has 1 elements, and no such one"),
+        ("status.password", "line 1, column 8: the expression must be true or false, but is a string"),
+        ("status.password.x", "line 1, column 17: a string has no field `x`"),
+        ("status.password + 1 == 2", "line 1, column 17: this operator does not take a string and an integer"),
+        ("status.list[3] == ''", "line 1, column 12: the list has 1 elements, so the index is out of range"),
         ("status['x'] == ''", "line 1, column 7: the map has no such key"),
-        ("int(status.password) == 1", "line 1, column 1: this text cannot be converted to a whole number"),
+        ("int(status.password) == 1", "line 1, column 1: this string cannot be converted to an integer"),
         ("status.count / 0 == 1", "line 1, column 14: the result is out of range, or the divisor is 0"),
-        ("status.password < 1", "line 1, column 17: a text and a whole number have no order"),
-        ("status.count.all(x, true)", "line 1, column 14: a whole number has no elements"),
-        ("status.count ? true : false", "line 1, column 8: this has to be true or false, and is a whole number"),
+        ("status.password < 1", "line 1, column 17: a string and an integer cannot be compared"),
+        ("status.count.all(x, true)", "line 1, column 14: an integer has no elements"),
+        ("status.count ? true : false", "line 1, column 8: this must be true or false, but is an integer"),
     ] {
         assert_eq!(answer(source, &object), format!("no answer: {expected}"), "{source}");
     }
@@ -140,12 +140,12 @@ fn an_invalid_expression_is_refused_with_its_position() {
     for (source, expected) in [
         ("", "line 1, column 1: the expression is empty"),
         ("status.", "line 1, column 8: expected the name of a field after `.`"),
-        ("status.phase = 'a'", "line 1, column 14: `=` is no operator; `==` compares"),
+        ("status.phase = 'a'", "line 1, column 14: `=` is not an operator; `==` compares"),
         ("a ==\n== b", "line 2, column 1: expected a value, found `==`"),
         ("(a", "line 1, column 3: expected `)`, found the end"),
         ("a b", "line 1, column 3: expected an operator or the end, found `b`"),
-        ("a == 'x", "line 1, column 6: the text does not end: a quote is missing"),
-        ("a == '\\q'", "line 1, column 7: no such escape in a text"),
+        ("a == 'x", "line 1, column 6: the string does not end: a quote is missing"),
+        ("a == '\\q'", "line 1, column 7: no such escape in a string"),
         ("lengthOf(a)", "line 1, column 1: there is no function `lengthOf`"),
         (
             "timestamp(a) > timestamp(b)",
@@ -154,14 +154,14 @@ fn an_invalid_expression_is_refused_with_its_position() {
         ("a.contains()", "line 1, column 3: `contains` takes 1 arguments"),
         ("has(a)", "line 1, column 1: `has` takes a field, such as `has(status.phase)`"),
         ("a.?.b", "line 1, column 4: expected the name of a field after `.`"),
-        ("a.all(1, true)", "line 1, column 7: the first argument of `all` has to be a name for the element"),
+        ("a.all(1, true)", "line 1, column 7: the first argument of `all` must be a name for the element"),
         ("a.all(x, true, false, true)", "line 1, column 3: `all` does not take so many arguments"),
-        ("a.matches(b)", "line 1, column 11: the pattern of `matches` has to be a literal text"),
-        ("a.matches('(')", "line 1, column 11: this is no regular expression"),
+        ("a.matches(b)", "line 1, column 11: the pattern of `matches` must be a string literal"),
+        ("a.matches('(')", "line 1, column 11: this is not a regular expression"),
         ("a.matches('((a{100}){100}){100}')", "line 1, column 11: the pattern is too large"),
         ("9223372036854775808 == 1", "line 1, column 1: the number is out of range"),
-        ("b'x' == b'x'", "line 1, column 1: bytes are not supported here; write a text"),
-        ("a == é", "line 1, column 6: this character has no meaning outside of a text"),
+        ("b'x' == b'x'", "line 1, column 1: bytes are not supported here; write a string"),
+        ("a == é", "line 1, column 6: this character has no meaning outside a string"),
     ] {
         assert_eq!(answer(source, &json!({})), format!("refused: {expected}"), "{source}");
     }

@@ -53,7 +53,7 @@ fn position<'v>(at: Option<usize>) -> Answer<'v> {
 
 /// Returns the byte offset of a character, or of the end of the text.
 fn byte_of(text: &str, character: i64) -> Result<usize, Halt> {
-    let beyond = || Halt::because("the position is not in the text");
+    let beyond = || Halt::because("the position is not in the string");
     let character = usize::try_from(character).map_err(|_| beyond())?;
     let mut bytes = text.char_indices().map(|(at, _)| at).chain(std::iter::once(text.len()));
     bytes.nth(character).ok_or_else(beyond)
@@ -66,7 +66,7 @@ fn char_at<'v>(text: &Text<'v>, at: i64) -> Answer<'v> {
 
 fn substring<'v>(text: &Text<'v>, from: i64, to: Option<i64>) -> Answer<'v> {
     let (from, to) = (byte_of(text, from)?, to.map_or(Ok(text.len()), |to| byte_of(text, to))?);
-    let part = text.get(from..to).ok_or_else(|| Halt::because("the part of the text ends before it begins"))?;
+    let part = text.get(from..to).ok_or_else(|| Halt::because("the substring ends before it begins"))?;
     Ok(Value::text(part))
 }
 
@@ -83,7 +83,7 @@ fn join<'v>(list: &List<'v>, by: &str, steps: &mut Steps) -> Answer<'v> {
     let mut joined = String::new();
     for (at, item) in list.iter().enumerate() {
         let Value::Text(text) = item else {
-            return Err(Halt::because(format!("`join` takes a list of texts, and not of {}", item.type_name())));
+            return Err(Halt::because(format!("`join` takes a list of strings, not of {}", item.type_name())));
         };
         steps.spend_text(text.len() + by.len())?;
         if at > 0 {
@@ -127,10 +127,10 @@ pub(super) fn convert<'v>(to: Function, value: &Value<'v>, steps: &mut Steps) ->
         _ => None,
     };
     let name = match to {
-        F::Int => "a whole number",
-        F::Uint => "an unsigned number",
+        F::Int => "an integer",
+        F::Uint => "an unsigned integer",
         F::Double => "a number",
-        F::Text => "a text",
+        F::Text => "a string",
         _ => "a boolean",
     };
     converted.ok_or_else(|| Halt::because(format!("this {} cannot be converted to {name}", short(value))))

@@ -28,7 +28,7 @@ impl Token<'_> {
         match self {
             Self::Name(name) | Self::Quoted(name) => format!("`{name}`"),
             Self::Int(_) | Self::Uint(_) | Self::Double(_) => "a number".to_owned(),
-            Self::Text(_) => "a text".to_owned(),
+            Self::Text(_) => "a string".to_owned(),
             Self::Sign(sign) => format!("`{sign}`"),
             Self::End => "the end".to_owned(),
         }

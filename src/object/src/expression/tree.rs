@@ -9,7 +9,7 @@ use super::functions::Function;
 pub(super) struct Node {
     /// Byte offset in the text.
     pub(super) at: usize,
-    /// Nesting depth of its parts.
+    /// Nesting depth of the node's parts.
     pub(super) depth: u16,
     pub(super) kind: Kind,
 }

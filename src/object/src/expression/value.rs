@@ -85,10 +85,10 @@ impl<'v> Value<'v> {
         match self {
             Self::Null => "null",
             Self::Bool(_) => "a boolean",
-            Self::Int(_) => "a whole number",
-            Self::Uint(_) => "an unsigned number",
+            Self::Int(_) => "an integer",
+            Self::Uint(_) => "an unsigned integer",
             Self::Double(_) => "a number",
-            Self::Text(_) => "a text",
+            Self::Text(_) => "a string",
             Self::List(_) => "a list",
             Self::Map(_) => "a map",
             Self::Optional(_) => "an optional value",

@@ -1,8 +1,8 @@
 //! The delay of a controller after a failure.
 //!
-//! Not here: clocks and randomness. `chance` is a random number from 0 to 1, drawn by the caller. `backon` 1.6 is not
-//! used: its backoff is an iterator that draws its own random numbers and takes 120 bytes for each object that may
-//! fail. A count of failures takes 4 bytes and is kept anyway.
+//! Not here: clocks and randomness. `chance` is a random number from 0 to 1, drawn by the caller, that selects the
+//! jitter. `backon` 1.6 is not used: its backoff is an iterator that draws its own random numbers and takes 120 bytes
+//! for each object that may fail. A count of failures takes 4 bytes and is stored anyway.
 
 use std::time::Duration;
 
@@ -34,8 +34,8 @@ impl Backoff {
     }
 }
 
-/// Returns `duration`, up to 10 % shorter (`chance` 0) or longer (`chance` 1). Clients that failed together then
-/// retry at different times.
+/// Returns `duration` with a jitter of 10 %, from shorter (`chance` 0) to longer (`chance` 1). Clients that failed
+/// together then retry at different times.
 pub fn jitter(duration: Duration, chance: f64) -> Duration {
     duration.mul_f64(0.9 + 0.2 * chance)
 }

@@ -1,6 +1,6 @@
 //! The class of a failure, and the backoff for it.
 //!
-//! Invariant: every error of an acting module has a [`Class`]. Controllers choose conditions and the time of the next
+//! Invariant: every error of a module that acts has a [`Class`]. Controllers choose conditions and the time of the next
 //! attempt by the class, never by the text of an error.
 
 mod backoff;
@@ -11,10 +11,10 @@ use std::time::Duration;
 pub use backoff::{Backoff, jitter};
 pub use panicked::{Panicked, caught, caught_now};
 
-/// The class of a failure. It determines who can fix it, and when to retry.
+/// The class of a failure, which determines who can correct the cause, and when to retry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
-    /// Another client wrote first. Retry almost at once.
+    /// Another client wrote first. Retry almost immediately.
     Conflict,
     /// A dependency does not exist yet. Retry when it appears.
     NotReady,
@@ -22,7 +22,7 @@ pub enum Class {
     Unavailable,
     /// 401 or 403 from Git or the API server. Retry slowly, or when the Secret changes.
     Denied,
-    /// Only the user can fix it. Retry when the input changes.
+    /// Only the user can correct the cause. Retry when the input changes.
     Invalid,
     /// An invariant of Mainstay is broken. Retry slowly.
     Bug,
@@ -34,7 +34,7 @@ const MAX_RETRY_AFTER: Duration = Duration::from_secs(3600);
 /// Minimum delay before a status is written again.
 const MIN_STATUS_DELAY: Duration = Duration::from_secs(5);
 const MAX_STATUS_DELAY: Duration = Duration::from_secs(60);
-/// A status that the server rejects as invalid may be valid with another version of the definition.
+/// Backoff for a status that the server rejects as invalid. It may be valid with a different version of the CRD.
 const INVALID_STATUS: Backoff = Backoff::new(Duration::from_secs(30), Duration::from_secs(600));
 
 /// Returns the delay for a `Retry-After` of this many seconds, at most an hour.
@@ -42,7 +42,7 @@ pub fn retry_after(seconds: u64) -> Duration {
     Duration::from_secs(seconds).min(MAX_RETRY_AFTER)
 }
 
-/// Parses a `Retry-After` header at `now`: seconds or a date, at most an hour; `None` if it is neither.
+/// Parses a `Retry-After` header at `now`: seconds or a date, at most an hour; `None` if the header is neither.
 pub fn retry_after_header(text: &str, now: jiff::Timestamp) -> Option<Duration> {
     let text = text.trim();
     if let Ok(seconds) = text.parse() {
@@ -65,9 +65,10 @@ impl Class {
         Some(Backoff::new(base, cap))
     }
 
-    /// Returns the delay before a status is written again, after this many consecutive failures (from 1). It is the
-    /// class's backoff, or a fixed one for `Invalid`, so that a fix takes effect soon: at least 5 s, and at most 60 s
-    /// for `Invalid`, `Denied` and `Bug` or 30 s for other classes. A longer `Retry-After` of the server wins.
+    /// Returns the delay before a status is written again, after this many consecutive failures (from 1). The delay is
+    /// the class's backoff, or for `Invalid` a fixed one, so that a correction takes effect soon. It is at least 5 s,
+    /// and at most 60 s for `Invalid`, `Denied` and `Bug` or 30 s for other classes. A longer `Retry-After` of the
+    /// server takes precedence.
     pub fn status_delay(self, failures: u32, retry_after: Option<Duration>, chance: f64) -> Duration {
         let backoff = self.backoff().unwrap_or(INVALID_STATUS);
         let most = match self {
@@ -93,7 +94,7 @@ pub fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// Describes a network error by its innermost cause. The address is omitted, because it may hold credentials.
+/// Describes a network error by its innermost cause. The address is omitted, because it may contain credentials.
 pub fn network_error(error: &reqwest::Error) -> String {
     let first = std::error::Error::source(error);
     let last = std::iter::successors(first, |cause| cause.source()).last();

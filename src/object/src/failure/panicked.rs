@@ -1,6 +1,6 @@
 //! Catches panics, which are defects of Mainstay. The caller gets an error and continues.
 //!
-//! Not here: the text of a panic. It may contain secrets; the process's log has it, with the line of code.
+//! Not here: the message of a panic, which may contain secrets. The process's log contains it, with the line of code.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -11,8 +11,8 @@ use futures::FutureExt;
 #[error("a panic, which is a defect of Mainstay: the agent's log says where; please report it")]
 pub struct Panicked;
 
-/// Runs a task, and catches its panic. As for a task that can be dropped, shared state must be consistent at each
-/// await point, and also before calls that may panic.
+/// Runs a task, and catches its panic. As for a task that can be dropped, shared state must be consistent at each await
+/// point, and also before each call that may panic.
 pub fn caught<F: Future>(task: F) -> impl Future<Output = Result<F::Output, Panicked>> {
     AssertUnwindSafe(task).catch_unwind().map(|ended| ended.map_err(|_| Panicked))
 }

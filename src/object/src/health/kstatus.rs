@@ -31,7 +31,7 @@ fn differs(key: &Key, live: &Value, theirs: &str) -> Option<&'static str> {
     }
 }
 
-/// Returns whether the condition `Ready` of an object is of this generation.
+/// Returns whether the condition `Ready` of an object belongs to this generation.
 fn is_ready_of_generation(live: &Value, generation: i64) -> bool {
     let conditions = live["status"]["conditions"].as_array().unwrap();
     conditions.iter().any(|one| one["type"] == "Ready" && one["observedGeneration"] == generation)
@@ -57,7 +57,7 @@ fn kstatus_says_the_same_but_for_what_is_listed() {
         let meant = |why: &str| ours == ["Current", "InProgress", "Failed"]["HPF".find(&why[..1]).unwrap()];
         match differs(&key, live, theirs).filter(|why| meant(why)) {
             Some(why) => *on_purpose.entry(why).or_insert(0) += 1,
-            None => wrong.push(format!("ours {ours}, kstatus {theirs}: {live}")),
+            None => wrong.push(format!("Mainstay {ours}, kstatus {theirs}: {live}")),
         }
     }
     assert!(count > 300, "{count} objects");

@@ -10,7 +10,7 @@ use crate::redact::{redact_server_text, withhold_server_text};
 pub(super) struct Live<'v> {
     pub(super) key: &'v Key,
     pub(super) value: &'v Value,
-    /// Whether its messages may quote confidential values.
+    /// Whether messages in the object may quote confidential values.
     pub(super) is_confidential: bool,
 }
 
@@ -72,7 +72,7 @@ impl<'v> Live<'v> {
         words
     }
 
-    /// Returns progressing if fewer than `desired` replicas have this `state`.
+    /// Returns progressing if fewer than `desired` replicas, counted by the status field `field`, have this `state`.
     pub(super) fn at_least(&self, desired: i64, field: &str, state: &str) -> Health {
         let have = self.count(field);
         if have < desired { Progressing(format!("{have} of {desired} replicas are {state}")) } else { Healthy }

@@ -48,12 +48,12 @@ pub(super) fn api_service(object: &Live<'_>) -> Health {
 }
 
 pub(super) fn autoscaler(object: &Live<'_>) -> Health {
-    // Metrics depend on other installed software; whether the target can be scaled does not.
+    // Whether metrics are available depends on other installed software, but whether the target can be scaled does not.
     object.is("AbleToScale", "False").map_or(Healthy, |condition| Progressing(object.words(&condition)))
 }
 
-/// A Function is always retried, so it never fails permanently. `Running` stays True while an earlier version serves;
-/// its reason then says that the newest one is not ready.
+/// A Function is always retried, so it never fails permanently. While an earlier version is running, `Running` stays
+/// True, and its reason says that the newest version is not ready.
 pub(super) fn function(object: &Live<'_>) -> Health {
     first(["ConfigurationReady", "BuildReady", "Running"].map(|kind| match object.condition(kind) {
         Some(condition) if condition.value["status"] == "True" && !is_waiting(&condition) => Healthy,
@@ -66,7 +66,7 @@ fn is_waiting(condition: &Condition<'_>) -> bool {
     matches!(condition.value["reason"].as_str(), Some("DeploymentWaiting" | "ServiceWaiting"))
 }
 
-/// An APIRule is always retried, too. Its codes are those of Kyma's controllers; later versions have a state.
+/// An APIRule is always retried, too. Its status codes are those of Kyma's controllers; later versions have a state.
 pub(super) fn api_rule(object: &Live<'_>) -> Health {
     let said = |what: &str, word: &str| {
         let exposed = object.condition("Exposed").filter(|exposed| exposed.status() != "True");
@@ -80,7 +80,7 @@ pub(super) fn api_rule(object: &Live<'_>) -> Health {
     ] {
         match object.text(pointer) {
             "" | "OK" | "Ready" | "Warning" => {}
-            // Without a condition, the message is the short word.
+            // If there is no condition, the message is the short word.
             word @ ("ERROR" | "SKIPPED" | "Error" | "Processing") => return Progressing(said(what, word)),
             _ => return Progressing(said(what, "not known")),
         }
@@ -88,14 +88,14 @@ pub(super) fn api_rule(object: &Live<'_>) -> Health {
     if object.text("/status/state").is_empty() && object.text("/status/APIRuleStatus/code").is_empty() {
         return Progressing("nothing has served it yet".into());
     }
-    // It may route to Services that do not exist yet.
+    // An APIRule may route to Services that do not exist yet.
     match object.is("Exposed", "False") {
         Some(exposed) => Progressing(object.words(&exposed)),
         None => Healthy,
     }
 }
 
-/// A service that is away says nothing about the commit: no GitSync waits for a chat.
+/// An unreachable service says nothing about the commit, so no GitSync waits for a chat.
 pub(super) fn provider(object: &Live<'_>) -> Health {
     let is_away = object.condition("Ready").is_some_and(|ready| ready.reason() == "NotDelivered");
     if is_away { Healthy } else { ready(object) }

@@ -3,10 +3,10 @@
 /// The health of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Health {
-    /// In the desired state.
+    /// The object has its desired state.
     Healthy,
-    /// Not healthy yet, with the reason.
+    /// The object is not healthy yet, for this reason.
     Progressing(String),
-    /// It reports a failure, with the reason.
+    /// The object reports a failure, with this reason.
     Failed(String),
 }

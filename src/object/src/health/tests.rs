@@ -150,7 +150,7 @@ fn pods_and_jobs_end_well_or_badly() {
     );
     pod(
         "{status: {phase: Running, containerStatuses: [{name: a, state: {waiting: {reason: CrashLoopBackOff}}}]}}",
-        "failed: container a crashes again and again",
+        "failed: container a is in a crash loop",
     );
     pod(
         "{status: {phase: Pending, conditions: [{type: PodScheduled, status: 'False', reason: Unschedulable}]}}",

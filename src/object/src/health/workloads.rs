@@ -102,7 +102,7 @@ pub(super) fn pod(object: &Live<'_>) -> Health {
         "Failed" => Failed(format!("the pod failed{}", reason())),
         "Running" if object.is("Ready", "True").is_some() => Healthy,
         "Running" => match crash_looping(object) {
-            Some(name) => Failed(format!("container {name} crashes again and again")),
+            Some(name) => Failed(format!("container {name} is in a crash loop")),
             None => Progressing("the pod is not ready".into()),
         },
         _ => match object.is("PodScheduled", "False") {

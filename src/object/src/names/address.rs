@@ -24,7 +24,7 @@ impl ServiceHost {
     /// Parses `NAME.NAMESPACE.svc`, with or without the cluster's domain and a trailing dot.
     ///
     /// # Errors
-    /// If it is another host.
+    /// The host does not have this form.
     pub fn parse(text: &str) -> Result<Self, InvalidName> {
         let name = text.strip_suffix('.').unwrap_or(text).to_ascii_lowercase();
         let name = name.strip_suffix(CLUSTER_DOMAIN).and_then(|rest| rest.strip_suffix('.')).unwrap_or(&name);
@@ -55,7 +55,7 @@ impl fmt::Display for ServiceHost {
 /// The scheme of a URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Scheme {
-    /// Plain text.
+    /// Without TLS.
     Http,
     /// With TLS.
     Https,

@@ -1,4 +1,4 @@
-//! [`GatewayRef`]: the gateway that serves a host.
+//! [`GatewayRef`]: the gateway through which a host is reached.
 
 use std::fmt;
 
@@ -23,7 +23,7 @@ impl GatewayRef {
     /// domain.
     ///
     /// # Errors
-    /// If it is neither, or is `mesh`.
+    /// The reference has neither form, or is `mesh`.
     pub fn parse(text: &str) -> Result<Self, InvalidName> {
         if text.trim_matches('.').eq_ignore_ascii_case("mesh") {
             return Err(InvalidName::Mesh);
@@ -57,7 +57,7 @@ impl GatewayRef {
         }
     }
 
-    /// Returns whether another reference names the same gateway, in either form.
+    /// Returns whether both references, in either form, are for the same gateway.
     pub fn is_same(&self, other: &Self) -> bool {
         (self.namespace(), self.name()) == (other.namespace(), other.name())
     }

@@ -10,7 +10,7 @@ use super::label::is_label;
 /// Maximum length of a host.
 const MAX_LENGTH: usize = 253;
 
-/// A host with at least two labels, in lower case and without a trailing dot. It is not an IP address or a wildcard.
+/// A host with at least two labels, in lower case and without a trailing dot. Neither an IP address nor a wildcard.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostName(Arc<str>);
 
@@ -43,8 +43,7 @@ impl HostName {
         self.0.strip_suffix(&*domain.0).is_some_and(|rest| rest.ends_with('.'))
     }
 
-    /// Returns whether the cluster's DNS answers for the host: `*.svc`, `*.svc.*`, and names below the cluster's
-    /// domain.
+    /// Returns whether the cluster's DNS resolves the host: `*.svc`, `*.svc.*`, and names below the cluster's domain.
     pub fn is_of_cluster(&self) -> bool {
         let is_below = self.0.strip_suffix(CLUSTER_DOMAIN).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
         is_below || self.0.split('.').skip(1).any(|label| label == "svc")
@@ -86,8 +85,8 @@ fn normalise(text: &str) -> Result<String, InvalidName> {
     if name.rsplit('.').next().is_some_and(is_number) { Err(InvalidName::IpAddress) } else { Ok(name) }
 }
 
-/// Returns whether a label is a number. URLs and the C library read a host that ends with a number as an IPv4
-/// address: `127.1`, `0x7f.1`.
+/// Returns whether a label is a number. URLs and the C library parse a host that ends with a number as an IPv4 address:
+/// `127.1`, `0x7f.1`.
 fn is_number(label: &str) -> bool {
     let hexadecimal = label.strip_prefix("0x");
     hexadecimal.is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_hexdigit()))

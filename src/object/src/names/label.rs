@@ -59,7 +59,7 @@ impl fmt::Display for ServiceName {
     }
 }
 
-/// Returns whether a text is a label as in RFC 1123, in lower case.
+/// Returns whether a string is a label as in RFC 1123, in lower case.
 pub(super) fn is_label(text: &str) -> bool {
     let is_part = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     (1..=MAX_LENGTH).contains(&text.len())

@@ -2,14 +2,15 @@
 //!
 //! - [`DnsLabel`]: one label, such as a namespace
 //! - [`ServiceName`]: the name of a Service
-//! - [`HostName`]: a host with at least two labels; [`DomainName`]: a domain, which may have one
+//! - [`HostName`]: a host with at least two labels; [`DomainName`]: a domain, which may have only one label
 //! - [`ServiceHost`]: the host of a Service in the cluster; [`ServiceAddress`]: scheme, host and port
 //! - [`UrlPath`]: path and query of a URL
 //! - [`GatewayRef`]: a gateway, by namespace and name
 //!
-//! Invariant: only a check of its syntax creates a value, so text of a spec cannot add a host, port, user or path.
-//! Invariant: URLs and hosts are built from these types; `tests/tidy` finds text that is formatted into one
-//! elsewhere.
+//! Invariant: a value is created only by a check of its syntax, so a string from a spec cannot add a host, port, user
+//! or path.
+//! Invariant: URLs and hosts are built only from these types; `tests/tidy` finds code that formats other strings into
+//! URLs.
 
 mod address;
 mod gateway;
@@ -25,7 +26,7 @@ pub use host::{DomainName, HostName};
 pub use label::{DnsLabel, ServiceName};
 pub use path::UrlPath;
 
-/// Why a text is not a valid name.
+/// Why a string is not a valid name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidName {
     /// Not a label.

@@ -16,7 +16,7 @@ impl UrlPath {
     /// Parses a path with an optional query.
     ///
     /// # Errors
-    /// If it does not begin with a slash, or has characters that a URL cannot have.
+    /// The path does not begin with a slash, or contains characters that are not allowed in URLs.
     pub fn parse(text: &str) -> Result<Self, InvalidName> {
         let is_path = text.starts_with('/')
             && text.len() <= MAX_LENGTH

@@ -1,4 +1,4 @@
-//! Properties of all names: a parsed text adds nothing to an address besides its own part.
+//! Properties of all names: a parsed string adds nothing to a URL besides its own part.
 
 use std::num::NonZeroU16;
 
@@ -7,7 +7,7 @@ use reqwest::Url;
 
 use super::*;
 
-/// Generates hostile text: parts of names, addresses and URLs in any order.
+/// Generates hostile strings: parts of names, addresses and URLs in any order.
 fn hostile() -> impl Strategy<Value = String> {
     let parts = [
         "a",

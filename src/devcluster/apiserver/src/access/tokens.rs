@@ -67,7 +67,7 @@ pub fn check(server: &Server, token: &str, now: Timestamp) -> Result<Accepted, R
             continue;
         }
         let place = if field == "node" { "" } else { namespace };
-        // A pod's token also names the pod's node, but does not depend on it.
+        // A pod's token also names the pod's node, but stays valid without the node.
         let depends = field != "node" || bound["pod"].is_null();
         if depends && !lives(storage, place, reference) {
             return invalid("service account token has been invalidated");

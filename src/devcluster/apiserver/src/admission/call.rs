@@ -1,4 +1,4 @@
-//! Calls a webhook: connects unless a connection is open, posts the review and reads the answer, within time and size
+//! Calls a webhook: connects unless a connection is open, posts the review and reads the response, within time and size
 //! limits.
 //!
 //! Invariant: a call always ends at its deadline, and reads no more than its limit.
@@ -26,9 +26,9 @@ use std::{
 };
 use tokio::net::TcpStream;
 
-/// Maximum size of an answer, in bytes.
+/// Maximum size of a response, in bytes.
 const MAX_ANSWER: usize = 3 << 20;
-/// Maximum size of the quoted part of an answer, in bytes.
+/// Maximum size of the quoted part of a response, in bytes.
 const MAX_QUOTED: usize = 2048;
 
 /// Calls a webhook.
@@ -76,9 +76,9 @@ struct Posted {
 }
 
 enum Failure {
-    /// There is no answer.
+    /// No complete response arrived.
     Transport(String),
-    /// The answer is too long.
+    /// The response could not be read completely, for example because it is too long.
     Answer(String),
 }
 
@@ -190,7 +190,7 @@ fn transport(error: hyper::Error) -> Failure {
 
 async fn post(kept: &Kept, place: &Place, body: Bytes) -> Result<Posted, Failure> {
     let whom = place.whom();
-    // A kept connection may be closed by now. A request that was not sent on it is sent on another one.
+    // A kept connection may be closed by now. A request that was not sent on it is sent on a different connection.
     while let Some(mut sender) = kept.take(&whom, Instant::now()) {
         match sender.try_send_request(request(place, body.clone())?).await {
             Ok(response) => return answer(kept, whom, sender, response).await,

@@ -1,7 +1,7 @@
 //! Match conditions: expressions that decide whether a webhook or a policy applies to a write.
 //!
-//! Invariant: one false condition suffices, regardless of failures in others. The failure policy decides about a
-//! condition that cannot be evaluated.
+//! Invariant: with one false condition the webhook or policy does not apply, even if other conditions fail. The failure
+//! policy decides about a condition that cannot be evaluated.
 //!
 //! Not here: the fields of `namespaceObject`, which conditions do not get from a real server either.
 

@@ -1,4 +1,4 @@
-//! Applies the answers of webhooks and policies to a write.
+//! Applies the responses of webhooks and the decisions of policies to a write.
 
 use super::{
     Answer, Digest, Response, Stop, WebhookCall, conditions,
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use std::collections::BTreeSet;
 
-/// Lets the mutating webhooks change a write. Returns whether it changed. A deletion has no object.
+/// Lets the mutating webhooks change a write. Returns whether the object changed. A deletion has no object.
 pub(crate) fn mutate(
     server: &Server,
     settings: &Settings,

@@ -12,7 +12,7 @@ use crate::{
 use futures::future::join_all;
 use std::sync::Arc;
 
-/// Maximum number of computations of one write, because concurrent writes may repeat.
+/// Maximum number of computations of one write. Concurrent writes can make each computation start again.
 const ROUNDS: usize = 200;
 
 /// A write in progress.
@@ -155,7 +155,7 @@ fn away(server: &Server, webhook_calls: &[WebhookCall]) -> Vec<Answer> {
     };
     let many = tokio::runtime::Handle::try_current()
         .is_ok_and(|handle| handle.runtime_flavor() == tokio::runtime::RuntimeFlavor::MultiThread);
-    // On a multi-threaded runtime, other threads take over the tasks of this one.
+    // On a multi-threaded runtime, other threads take over the tasks of this thread.
     let answers = if many { tokio::task::block_in_place(ask) } else { ask() };
     let failed = || Err("failed to call webhook: no thread could be started".to_owned());
     answers.unwrap_or_else(|| webhook_calls.iter().map(|_| failed()).collect())

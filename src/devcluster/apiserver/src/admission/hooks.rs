@@ -33,7 +33,7 @@ impl Hook {
         self.value["failurePolicy"] != "Ignore"
     }
 
-    /// Returns whether the webhook is called again after a later one changed the object.
+    /// Returns whether the webhook is called again after a later webhook changed the object.
     pub(crate) fn is_reinvoked(&self) -> bool {
         self.value["reinvocationPolicy"] == "IfNeeded"
     }
@@ -138,7 +138,7 @@ pub(crate) fn selected(
     Ok(in_selected_namespace(server, criteria.selectors, write, object)?.then_some(found))
 }
 
-/// Returns the kind that one of the rules matches: that of the write, or an equivalent one for the same objects.
+/// Returns the kind that one of the rules matches: the kind of the write, or an equivalent kind of the same objects.
 fn matching(server: &Server, rules: &Value, is_equivalent: bool, write: &Write<'_>) -> Option<Arc<Kind>> {
     let kind = &write.target.kind;
     let rules = || rules.as_array().into_iter().flatten();

@@ -43,7 +43,7 @@ impl Kept {
         Some(idle.remove(last).2)
     }
 
-    /// Keeps a connection whose answer was read completely.
+    /// Keeps a connection whose response was read completely.
     pub(super) fn put(&self, whom: Whom, now: Instant, sender: Sender) {
         let mut idle = self.idle.lock();
         if idle.len() >= MOST {

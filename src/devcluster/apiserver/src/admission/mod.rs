@@ -1,15 +1,15 @@
 //! Admission: policies and webhooks change and validate writes before they are stored.
 //!
-//! A verb computes a write up to a webhook call. If its `Answers` contain the answer, the verb continues; otherwise
-//! it stops with the [`WebhookCall`]. [`drive`] then makes the call without holding any lock and runs the verb again on
-//! the live object, now with the answer. After a concurrent write the review differs and is sent again. Verbs therefore
-//! never wait.
+//! A verb computes a write up to a webhook call. If its `Answers` contain the result of the call, the verb continues;
+//! otherwise it stops with the [`WebhookCall`]. [`drive`] then makes the call without holding any lock and runs the
+//! verb again on the live object, now with the result. After a concurrent write the review differs and is sent again.
+//! Verbs therefore never wait.
 //!
 //! [`hooks`] reads configurations and selects the webhooks for a write. [`conditions`] evaluates their match
-//! conditions. [`consult`] applies the answers. [`review`] writes and parses AdmissionReviews, and [`call`] sends them.
-//! [`policies`] and [`crate::pod_security`] decide without calls.
+//! conditions. [`consult`] applies the results of calls. [`review`] writes and parses AdmissionReviews, and [`call`]
+//! sends them. [`policies`] and [`crate::pod_security`] decide without calls.
 //!
-//! Invariant: a request sends the same review to the same webhook once.
+//! Invariant: a request sends the same review to the same webhook at most once.
 //! Invariant: a write is not stored while a call is open.
 //!
 //! Not here: conversion webhooks, and policies that change writes.
@@ -43,7 +43,7 @@ pub struct WebhookCall {
     pub(crate) digest: Digest,
     /// The `clientConfig` of the webhook.
     pub(crate) client: Value,
-    /// Whether the answer may change the object.
+    /// Whether the response may change the object.
     pub(crate) mutating: bool,
     /// Timeout in seconds.
     pub(crate) timeout: u64,
@@ -51,7 +51,7 @@ pub struct WebhookCall {
     pub(crate) review: Value,
 }
 
-/// The answer of a webhook.
+/// The response of a webhook.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Response {
     /// Whether the write is allowed.
@@ -79,7 +79,7 @@ impl Response {
 /// The result of a webhook call. An error is a message in the words of a real server.
 pub(crate) type Answer = Result<Response, String>;
 
-/// The answers of one request so far.
+/// The results of the webhook calls of one request so far.
 pub(crate) type Answers = Arc<HashMap<Digest, Answer>>;
 
 /// Why a verb stopped before its write.
@@ -87,7 +87,7 @@ pub(crate) type Answers = Arc<HashMap<Digest, Answer>>;
 pub enum Stop {
     /// The write is refused.
     Refused(Status),
-    /// These webhook calls have to be made first.
+    /// The webhook calls that have to be made first.
     Ask(Vec<WebhookCall>),
 }
 

@@ -1,6 +1,6 @@
 //! An index of related objects. A reconcile then costs as much as its own objects, not as much as the namespace.
 //!
-//! Invariant: a query reads the event log first, so its answer is current.
+//! Invariant: a query reads the event log first, so its result is current.
 //! Invariant: a write costs one step per group of the object, and none if no group changes.
 //!
 //! Not here: the objects, which are in the store.

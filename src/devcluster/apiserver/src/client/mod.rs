@@ -1,8 +1,8 @@
 //! In-process access to the cluster for controllers and kubelets.
 //!
 //! Controllers expect failed writes: a conflict, a terminating namespace, a missing object. Most methods therefore
-//! return a `bool` instead of an error. A conflicting write made an event that causes the next reconcile. Related
-//! objects are found in an index of the event log (`index`).
+//! return a `bool` instead of an error. If a write conflicts, the event of the other write causes the next reconcile.
+//! Related objects are found in an index of the event log (`index`).
 
 mod index;
 mod subject;
@@ -41,8 +41,8 @@ type Reported = [String; 5];
 /// The field manager of most controllers.
 pub const CONTROLLER: &str = "kube-controller-manager";
 
-/// Number of stored events from which controllers write no more. Events do not expire here; on a real cluster they do
-/// after an hour.
+/// Maximum number of stored events. At this number, [`Client`] writes no more. Events do not expire here; on a real
+/// cluster they expire after an hour.
 const MOST_EVENTS: usize = 20_000;
 /// Maximum number of events kept for aggregation. A repeated event increments a count instead of creating a new one.
 const MOST_REPORTED: usize = 4096;
@@ -148,12 +148,12 @@ impl Client {
         self.call(manager, &Subject::new(storage, namespace, ""), "", Action::Create(object))
     }
 
-    /// Replaces an object at the version that it carries. Returns whether it succeeded.
+    /// Replaces an object if the resource version in `object` is current. Returns whether it succeeded.
     pub fn update(&self, manager: &str, subject: &Subject, object: Value) -> bool {
         self.call(manager, subject, "", Action::Update(object)).is_ok()
     }
 
-    /// Replaces a subresource at the version that it carries. Returns whether it succeeded.
+    /// Replaces a subresource if the resource version in `object` is current. Returns whether it succeeded.
     pub fn update_on(&self, manager: &str, subject: &Subject, subresource: &str, object: Value) -> bool {
         self.call(manager, subject, subresource, Action::Update(object)).is_ok()
     }
@@ -165,7 +165,7 @@ impl Client {
         self.call(manager, pod, "binding", Action::Create(binding)).is_ok()
     }
 
-    /// Replaces `status` if it differs. Returns whether the stored status is now this one.
+    /// Replaces `status` if it differs. Returns whether the stored status now equals `status`.
     pub fn set_status(&self, manager: &str, subject: &Subject, object: &Value, status: Value) -> bool {
         if object["status"] == status {
             return true;
@@ -180,7 +180,7 @@ impl Client {
         self.call(manager, subject, "", Action::Patch(Form::Merge, patch)).is_ok()
     }
 
-    /// Deletes exactly the object in `seen`, not a later one of the same name.
+    /// Deletes exactly the object in `seen`, not a later object of the same name.
     pub fn delete(&self, subject: &Subject, seen: &Value, propagation: Option<Propagation>, grace: Option<i64>) {
         let uid = seen["metadata"]["uid"].as_str().map(str::to_owned);
         let options = DeleteOptions { propagation, grace, uid, ..DeleteOptions::default() };
@@ -188,7 +188,7 @@ impl Client {
         let _ = self.call(CONTROLLER, subject, "", Action::Delete(options));
     }
 
-    /// Reports an event about an object. A repeated event increments the count of the first one.
+    /// Reports an event about an object. A repeated event increments the count of the existing event.
     pub fn report(&self, about: &Value, source: &str, kind: &str, reason: &str, message: &str) {
         if self.server.store().count("events") >= MOST_EVENTS {
             return;

@@ -2,8 +2,8 @@
 //!
 //! Invariant: every row has as many cells as there are column definitions.
 //!
-//! Not here: the list's metadata, and whether definitions are sent (a watch sends them once). The caller adds and
-//! removes those.
+//! Not here: the list's metadata, which the caller adds. A watch sends the column definitions once; the caller removes
+//! them from later Tables.
 
 mod age;
 mod descriptions;
@@ -138,7 +138,7 @@ fn built_in_definitions(path: &str) -> Vec<Value> {
     }
 }
 
-/// Adds the name first (Events: last), and fills up to the number of columns.
+/// Adds the name as the first cell (Events: as the last), and pads the row to the number of columns.
 fn padded(cells: Vec<Value>, object: &Value, width: usize) -> Vec<Value> {
     let mut all = Vec::with_capacity(width);
     if cells.len() < width {

@@ -215,7 +215,7 @@ impl PodState {
         self.last_restart = self.last_restart.max(last);
     }
 
-    /// Returns whether an init container has not finished. The status then describes it.
+    /// Returns whether an init container has not finished. The pod's state then describes that container.
     fn initialising(&mut self, pod: &Value) -> bool {
         let total = pod["spec"]["initContainers"].as_array().map_or(0, Vec::len);
         for (index, container) in pod["status"]["initContainerStatuses"].as_array().into_iter().flatten().enumerate() {

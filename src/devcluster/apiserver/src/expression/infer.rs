@@ -236,7 +236,7 @@ impl Inference<'_> {
         offset.and_then(|(start, _)| usize::try_from(start).ok()).unwrap_or(0)
     }
 
-    /// Returns the position of a selection's dot. For `has`, returns its bracket.
+    /// Returns the position of a selection's dot. For `has`, returns the position of its bracket.
     fn at_selection(&self, field: &str) -> usize {
         let dot = at_field(self.source, field);
         match self.source[..dot].rfind("has(") {

@@ -120,7 +120,7 @@ pub struct AtRest {
 }
 
 impl Kind {
-    /// Returns group and plural, as errors name it.
+    /// Returns the plural and the group as they appear in error messages, such as `deployments.apps`.
     pub fn group_resource(&self) -> GroupResource {
         GroupResource { group: self.group.clone(), resource: self.plural.clone() }
     }
@@ -368,7 +368,7 @@ const SERVED_SUBRESOURCES: [&str; 13] = [
     "proxy",
 ];
 
-/// Kinds that are answered, but never stored.
+/// Kinds whose requests are answered, but whose objects are never stored.
 const REVIEWS: [&str; 6] = [
     "selfsubjectreviews",
     "tokenreviews",

@@ -60,7 +60,7 @@ pub struct ContainerUsage {
 
 /// A command in a container. Dropping it kills the command.
 pub trait Process: Send {
-    /// Returns the streams. They can be taken once.
+    /// Returns the streams, which can be taken once.
     fn pipes(&mut self) -> Pipes;
 
     /// Waits for the end of the command. Returns its exit code.

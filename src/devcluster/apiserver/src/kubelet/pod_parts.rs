@@ -1,8 +1,8 @@
-//! Applies changes of a running pod, as a kubelet does: the resources of containers, ephemeral containers, and
-//! conditions of others.
+//! Applies changes of a running pod, as a kubelet does: the resources of containers, ephemeral containers, and the
+//! conditions that other clients set.
 //!
-//! A resize takes effect at once. A resize beyond the node's capacity stays pending as infeasible, and the containers
-//! keep their resources. An ephemeral container runs as long as its pod.
+//! A resize takes effect immediately. A resize beyond the node's capacity stays pending as infeasible, and the
+//! containers keep their resources. An ephemeral container runs as long as its pod.
 //!
 //! Not here: restarts by a resize policy, and deferred resizes. The node can run any number of pods, as long as each
 //! fits.
@@ -15,7 +15,7 @@ use crate::client::{Client, Subject};
 use crate::kinds::hooks::quantity;
 use crate::object::{conditions, text};
 
-/// Conditions that a kubelet computes. It keeps all others.
+/// Conditions that a kubelet computes. The kubelet keeps all other conditions.
 const COMPUTED: [&str; 8] = [
     "PodReadyToStartContainers",
     "Initialized",
@@ -27,7 +27,7 @@ const COMPUTED: [&str; 8] = [
     SIMULATED,
 ];
 
-/// Adds the conditions that others wrote, for example the reason of an eviction, to a pod's new status.
+/// Adds the conditions that other clients wrote, for example the reason of an eviction, to a pod's new status.
 pub fn keep_conditions(pod: &Value, status: &mut Value) {
     let Some(list) = status["conditions"].as_array_mut() else { return };
     let is_computed = |condition: &&Value| COMPUTED.contains(&text(condition, "/type"));
@@ -85,7 +85,7 @@ fn known<'a>(pod: &'a Value, statuses: &str, name: &Value) -> Option<&'a Value> 
     all.find(|container| container["name"] == *name && container["resources"].is_object())
 }
 
-/// Returns the statuses of a pod's ephemeral containers, which run at once; `None` if it has none.
+/// Returns the statuses of a pod's ephemeral containers, which run immediately; `None` if it has none.
 pub fn ephemeral_statuses(client: &Client, pod: &Value, runs: Option<&str>) -> Option<Value> {
     let containers = pod["spec"]["ephemeralContainers"].as_array().filter(|containers| !containers.is_empty())?;
     let before = pod["status"]["ephemeralContainerStatuses"].as_array();

@@ -4,10 +4,10 @@
 //! and no other manager owns; compare with the live object; refuse or (forced) take over changed fields of other
 //! managers.
 //!
-//! Invariant: if neither the object nor the applier's fields change, its entry keeps its time. The result then equals
-//! the live object, and nothing is written.
+//! Invariant: if neither the object nor the applier's fields change, the applier's entry keeps its time. The result
+//! then equals the live object, and nothing is written.
 //!
-//! Not here: preconditions (resourceVersion, uid), defaults and validation, which the verb does.
+//! Not here: preconditions (resourceVersion, uid), defaults and validation, for which the verb is responsible.
 
 use serde_json::{Map, Value};
 
@@ -82,8 +82,8 @@ pub fn check_typed(schema: &Schema, config: &Value) -> Result<(), Status> {
     typed::check(schema.view(), config).map_err(|why| untyped(config, &why))
 }
 
-/// Returns the applier's new entry. Its time is that of the last apply that changed the object. An applier that changed
-/// nothing so far has no time.
+/// Returns the applier's new entry. The time of the entry is the time of the last apply that changed the object. The
+/// entry of an applier that changed nothing so far has no time.
 fn entry(cx: &ApplyContext<'_>, fields: FieldSet, previous: Option<Entry>, changed: bool) -> Option<Entry> {
     if fields.is_empty() {
         return None;
@@ -164,7 +164,7 @@ fn cut(value: &mut Value, path: &[&str]) {
 }
 
 /// Returns the paths of `last` that none of `owners` owns. A declared field also counts as owned if a field inside it
-/// is.
+/// is owned.
 fn abandoned(view: View<'_>, last: &FieldSet, owners: &[&FieldSet]) -> FieldSet {
     let mut gone = FieldSet::default();
     for (element, below) in &last.children {

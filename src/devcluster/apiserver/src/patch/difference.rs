@@ -1,7 +1,8 @@
 //! The paths that a write added, changed and removed.
 //!
-//! In Go, a built-in object always has its plain struct fields, even if JSON omits them. Filling such a parent does not
-//! add it. A parent behind a pointer, a free map or a list is added ([`Side::Zero`]).
+//! In Go, a built-in object always has its plain struct fields, even if JSON omits them. A write that fills such a
+//! struct does not add the struct itself. A struct behind a pointer, a free map or a list counts as added
+//! ([`Side::Zero`]).
 
 use std::cell::LazyCell;
 use std::collections::BTreeMap;

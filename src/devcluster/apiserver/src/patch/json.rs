@@ -55,7 +55,7 @@ pub fn json(live: &Value, patch: &Value) -> Result<Value, Status> {
     Ok(object)
 }
 
-/// Executes one operation. As on a real server, replacing a missing map key adds it.
+/// Executes one operation. As on a real server, replacing a missing map key adds the key.
 fn step(object: &mut Value, operation: &Value) -> Result<(), Status> {
     let parsed =
         |value: Value| serde_json::from_value::<json_patch::PatchOperation>(value).map_err(|_| unprocessable());

@@ -80,7 +80,7 @@ pub(crate) fn decode(value: Option<&Value>) -> Option<Vec<Entry>> {
         };
         let twin = entries.iter_mut().find(|e| e.is(operation, &entry.manager, &entry.subresource, &entry.api_version));
         match twin {
-            // As on a real server, the last one counts.
+            // Two entries have the same identity. As on a real server, the last one counts.
             Some(twin) => *twin = entry,
             None => entries.push(entry),
         }

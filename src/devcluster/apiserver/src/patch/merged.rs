@@ -61,7 +61,7 @@ fn merged_lists(item: View<'_>, list: &List, live: &[Value], config: &[Value]) -
     };
     let mut out = Vec::with_capacity(live.len().max(config.len()));
     let mut ours = config_items.iter().peekable();
-    // The common items are emitted in the configuration's order. The peeked one is next.
+    // The common items are emitted in the configuration's order. The peeked item is next.
     let mut shared = config_items.iter().map(|(e, _)| e).filter(|e| of_live.contains_key(*e)).peekable();
     for (element, theirs) in &live_items {
         if !of_config.contains_key(element) {
@@ -69,7 +69,7 @@ fn merged_lists(item: View<'_>, list: &List, live: &[Value], config: &[Value]) -
             continue;
         }
         if shared.peek() != Some(&element) {
-            // It is emitted at its position in the configuration.
+            // The item is emitted at its position in the configuration.
             continue;
         }
         for (next, value) in ours.by_ref() {

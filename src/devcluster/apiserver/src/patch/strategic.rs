@@ -54,7 +54,7 @@ fn maps(view: View<'_>, mut live: Fields, patch: &Fields) -> Result<Fields, Stat
         }
     }
     for (key, value) in patch.iter().filter(|(key, _)| !is_directive(key)) {
-        // A list with an order was merged together with it.
+        // A list with a `$setElementOrder` was merged together with the order.
         if value.is_array() && patch.contains_key(&format!("{ORDER}{key}")) {
             continue;
         }

@@ -11,7 +11,7 @@ struct Row {
     id: &'static str,
     level: Level,
     forms: &'static [(u64, Check)],
-    /// The check of the lower level that this one replaces.
+    /// The check of the lower level that this check replaces.
     replaces: &'static str,
 }
 
@@ -23,7 +23,7 @@ const fn replacing(id: &'static str, replaces: &'static str, forms: &'static [(u
     Row { id, level: Level::Restricted, forms, replaces }
 }
 
-/// In the order of a refusal's message.
+/// All checks, in the order in which the message of a refusal lists them.
 const CHECKS: &[Row] = &[
     row("appArmorProfile", Level::Baseline, &[(0, baseline::app_armor_profile)]),
     row("capabilities_baseline", Level::Baseline, &[(0, baseline::capabilities)]),

@@ -80,13 +80,13 @@ impl fmt::Display for Standard {
 /// The policy of a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Policy {
-    /// A pod that violates it is refused.
+    /// A pod that violates this standard is refused.
     pub(super) enforce: Standard,
-    /// A pod or workload that violates it causes a warning.
+    /// A pod or workload that violates this standard causes a warning.
     pub(super) warn: Standard,
 }
 
-/// Returns the policy in the labels and the faults of the labels. An invalid `enforce` label enforces the strictest
+/// Returns the policy in the labels and the errors in the labels. An invalid `enforce` label enforces the strictest
 /// level. An invalid `warn` label disables warnings.
 pub(super) fn policy(labels: &Value) -> (Policy, Vec<Cause>) {
     let mut causes = Vec::new();

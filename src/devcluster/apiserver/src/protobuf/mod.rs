@@ -35,10 +35,10 @@ pub enum Error {
     /// The kind has no table.
     #[error("protobuf bodies of kind {0} are not decoded here")]
     Kind(String),
-    /// A field is set that its message's table does not list.
+    /// A field is set, but the table of its message does not list the field.
     #[error("field {number} of {message} is not decoded here")]
     Unknown {
-        /// Name of the message or field that contains it.
+        /// Name of the message or field that contains the unknown field.
         message: String,
         /// Field number.
         number: u64,

@@ -42,8 +42,8 @@ pub fn metadata() -> Schema {
     Schema::new(Arc::clone(&catalogue.arena), catalogue.named[META])
 }
 
-/// Returns a new arena with the types of `metadata`, and the node of `metadata` in it. Arenas of custom kinds start
-/// with it.
+/// Returns a new arena with the types of `metadata`, and the node of `metadata` in it. Arenas of custom kinds start as
+/// a copy of this arena.
 pub(crate) fn metadata_arena() -> (Vec<Node>, Id) {
     let catalogue = catalogue();
     let mut copy = Vec::new();

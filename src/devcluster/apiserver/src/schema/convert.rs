@@ -50,7 +50,7 @@ fn convert_scalar(scalar: Scalar, value: &mut Value) -> Result<(), String> {
         Scalar::Int64 => "int64",
         Scalar::Boolean => "bool",
         Scalar::String => "string",
-        // These types parse their own text.
+        // Values of these types parse their own text.
         _ => return Ok(()),
     };
     match (scalar, &*value) {

@@ -10,7 +10,7 @@ use crate::status::Cause;
 /// Groups of Kubernetes, which need an approval annotation.
 const PROTECTED: [&str; 2] = ["k8s.io", "kubernetes.io"];
 
-/// Validates a definition after its defaults. A schema that is not structural is not compiled, so its patterns and
+/// Validates a definition whose defaults are set. A schema that is not structural is not compiled, so its patterns and
 /// rules are not validated yet.
 pub fn validate_definition(definition: &Value, old: Option<&Value>) -> Vec<Cause> {
     let spec = &definition["spec"];

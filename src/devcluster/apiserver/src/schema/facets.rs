@@ -25,7 +25,7 @@ pub(crate) struct Facets {
     pub unique_items: bool,
     pub min_properties: Option<u64>,
     pub max_properties: Option<u64>,
-    /// Whether it is an embedded object, which needs apiVersion and kind.
+    /// Whether the value is an embedded object, which needs apiVersion and kind.
     pub embedded: bool,
     /// Whether the type is `integer`, not `number`.
     pub integer: bool,

@@ -1,6 +1,6 @@
 //! One rule in the Common Expression Language, as a definition declares it.
 //!
-//! Not here: its evaluation (`rules`).
+//! Not here: the evaluation of rules (`rules`).
 
 use std::sync::Arc;
 

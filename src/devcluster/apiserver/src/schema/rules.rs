@@ -1,7 +1,7 @@
 //! Rules in the Common Expression Language (`x-kubernetes-validations`).
 //!
-//! Invariant: a rule never passes silently. One that cannot be compiled is refused with its definition (unknown
-//! function, unknown field). One that cannot be evaluated fails the object.
+//! Invariant: a rule never passes silently. A rule that cannot be compiled is refused with its definition (unknown
+//! function, unknown field). A rule that cannot be evaluated fails the object.
 //!
 //! Not here: parsing of expressions and their functions (`expression`).
 
@@ -22,7 +22,7 @@ use crate::expression::{ENVIRONMENT, at_field, located};
 use crate::status::Cause;
 
 impl Rule {
-    /// Returns the fault of an expression that selects an undeclared field.
+    /// Returns the error of an expression that selects an undeclared field.
     pub(crate) fn undefined(&self, view: View<'_>) -> Option<Cause> {
         let mut missing = None;
         select(self.program.expression(), &mut |path| {

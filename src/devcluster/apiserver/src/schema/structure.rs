@@ -1,4 +1,4 @@
-//! Validates that a custom resource's schema is structural: every level declares its type, in one place.
+//! Validates that a custom resource's schema is structural: every level declares its type exactly once.
 //!
 //! Invariant: a valid schema has a type at every level. Pruning, defaulting and merging are then defined everywhere.
 

@@ -211,7 +211,7 @@ fn limits(facets: &Facets, value: &Value, path: &str, causes: &mut Vec<Cause>) {
 
 fn texts(facets: &Facets, text: &str, path: &str, invalid: &dyn Fn(String) -> Cause, causes: &mut Vec<Cause>) {
     let length = text.chars().count() as u64;
-    // Only the first fault of a string is reported.
+    // Only the first error of a string is reported.
     if let Some(most) = facets.max_length.filter(|n| length > *n) {
         let text = format!("Too long: may not be more than {most} bytes");
         causes.push(Cause::new("FieldValueTooLong", path, text));

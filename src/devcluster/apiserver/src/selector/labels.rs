@@ -1,6 +1,6 @@
 //! Parses a label selector into tokens and then requirements, with the error messages of a real server.
 //!
-//! Not here: matching of labels (the module above).
+//! Not here: matching of labels (`selector`).
 
 use crate::kinds::hooks::metadata::{label_value_faults, qualified_faults};
 

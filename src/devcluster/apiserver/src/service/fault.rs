@@ -1,4 +1,4 @@
-//! The attributes of a request in faults, and the answer of an injected fault.
+//! The attributes of a request in faults, and the response of an injected fault.
 //!
 //! Public, so that a proxy in front of another server can inject the same faults.
 //!
@@ -35,7 +35,7 @@ pub fn verb(method: &Method, is_collection: bool, is_watch: bool, content_type: 
     }
 }
 
-/// Returns the answer of a fault to a request.
+/// Returns the response of a fault to a request.
 pub fn answer(asked: &Asked<'_>, fault: &Fault) -> Response<Body> {
     match &fault.body {
         Some(Value::String(text)) => return retry_after(respond::text(fault.code, text.clone()), fault),

@@ -3,7 +3,7 @@
 //! All checks pass whenever the server answers: the store is in memory, and initialisation ends before the server
 //! listens.
 //!
-//! Not here: a shutdown state. A dropped server is gone at once.
+//! Not here: a shutdown state. A dropped server is gone immediately.
 
 use super::respond;
 use crate::body::Body;

@@ -1,6 +1,6 @@
 //! `GET …/pods/x/log`: the output of a container.
 //!
-//! A simulated container has one line of output, which names it.
+//! A simulated container has one line of output, which states the container's name.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -190,7 +190,7 @@ pub(super) fn is_running(pod: &Value, container: &str) -> bool {
     states(pod, container).any(|state| state["running"].is_object())
 }
 
-/// Returns the name of the requested container, or of the only one.
+/// Returns the name of the requested container, or of the only container.
 pub(super) fn container(pod: &Value, wanted: &str) -> Result<String, Status> {
     let name = verbs::text(pod, "/metadata/name");
     let names = |list: &str| -> Vec<String> {

@@ -1,7 +1,7 @@
 //! Answers HTTP requests, from connections and from clients in this process.
 //!
 //! [`resource`] handles objects and [`fault_injection`] the settings of tests; this module handles everything else.
-//! [`respond`] builds responses, and [`fault`] the answers of injected faults.
+//! [`respond`] builds responses, and [`fault`] builds the responses of injected faults.
 //!
 //! Invariant: every error is a `Status` body, except where a real server answers in plain text.
 //!

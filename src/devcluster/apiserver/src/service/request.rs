@@ -102,7 +102,7 @@ where
 }
 
 /// Drains a refused body, within bounds. A client that is still sending when the connection closes would not read the
-/// answer.
+/// response.
 async fn discard<B>(mut body: Pin<&mut B>)
 where
     B: http_body::Body,

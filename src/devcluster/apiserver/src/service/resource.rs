@@ -1,4 +1,4 @@
-//! Requests about objects: determines verb, target and options, and renders the answer in the accepted form.
+//! Requests about objects: determines verb, target and options, and renders the response in the accepted form.
 //!
 //! Not here: the verbs themselves (`verbs`).
 
@@ -40,7 +40,7 @@ pub(super) async fn answer(server: &Server, address: Address, asked: Asked) -> R
         kind: kind.clone(),
         namespace: address.namespace,
         name: address.name,
-        // The rest of the path belongs to the request to a pod.
+        // The rest of the path belongs to the request that is forwarded to a pod.
         subresource: if kind.subresource("proxy").is_some() && proxy::is_proxy(&address.subresource) {
             "proxy".to_owned()
         } else {
@@ -72,7 +72,7 @@ pub(super) async fn answer(server: &Server, address: Address, asked: Asked) -> R
         tokio::time::sleep(fault.delay()).await;
         if fault.code != 0 {
             if fault.after {
-                // The request is executed, and only its answer is lost.
+                // The request is executed, and only its response is lost.
                 let _ = perform(server, &target, verb, &asked).await;
             }
             return fault::answer(&seen, &fault);
@@ -88,8 +88,8 @@ pub(super) async fn answer(server: &Server, address: Address, asked: Asked) -> R
     response
 }
 
-/// Returns the answer for an unknown resource: a Status in the groups of Kubernetes, plain text elsewhere. Unauthorised
-/// clients get a 403 instead.
+/// Returns the response for an unknown resource: a Status in the groups of Kubernetes, plain text elsewhere.
+/// Unauthorised clients get a 403 instead.
 fn unknown(server: &Server, address: &Address, asked: &Asked) -> Response<Body> {
     let verb = fault::verb(
         &asked.parts.method,
@@ -275,7 +275,7 @@ fn may_connect(server: &Server, target: &Target, asked: &Asked) -> Result<(), St
     Err(Status::forbidden(&target.kind.group_resource(), &target.name, &decision.reason))
 }
 
-/// Returns the form of the answer; 406 if it is not supported.
+/// Returns the form of the response; 406 if it is not supported.
 fn wanted(target: &Target, asked: &Asked, route: Route) -> Result<Form, Status> {
     let accept = asked.header(header::ACCEPT);
     if target.kind.custom.is_none() {

@@ -1,6 +1,6 @@
 //! Builds HTTP responses.
 //!
-//! Not here: their content.
+//! Not here: the content of responses.
 
 use crate::body::Body;
 use crate::status::Status;
@@ -21,13 +21,13 @@ pub fn text(code: u16, body: impl Into<Bytes>) -> Response<Body> {
     with(code, "text/plain; charset=utf-8", Full::new(body.into()).boxed_unsync())
 }
 
-/// Returns a stream of JSON lines. Its headers are sent at once.
+/// Returns a stream of JSON lines. The headers are sent immediately.
 pub fn stream(lines: impl Stream<Item = Bytes> + Send + 'static) -> Response<Body> {
     let frames = lines.map(|line| Ok::<_, Infallible>(Frame::data(line)));
     with(200, "application/json", StreamBody::new(frames).boxed_unsync())
 }
 
-/// Returns a stream of plain text. Its headers are sent at once.
+/// Returns a stream of plain text. The headers are sent immediately.
 pub fn text_stream(parts: impl Stream<Item = Bytes> + Send + 'static) -> Response<Body> {
     let frames = parts.map(|part| Ok::<_, Infallible>(Frame::data(part)));
     with(200, "text/plain", StreamBody::new(frames).boxed_unsync())
@@ -62,7 +62,7 @@ pub fn method_not_allowed() -> Status {
     status
 }
 
-/// Maximum total length of an answer's warnings, in characters. Beyond that, each warning is cut.
+/// Maximum total length of a response's warnings, in characters. Beyond that, each warning is cut.
 const MAX_WARNINGS: usize = 4096;
 /// Maximum number of warnings: many clients read at most a hundred headers.
 const MOST_WARNINGS: usize = 80;

@@ -1,6 +1,6 @@
-//! Answers in YAML, for clients that request it.
+//! Responses in YAML, for clients that request it.
 //!
-//! A finished JSON answer is converted to YAML, so verbs need not know about it.
+//! A finished JSON response is converted to YAML, so verbs need not know about it.
 //!
 //! Invariant: YAML 1.1 and 1.2 parsers read the same values. `serde_yaml` does not quote `yes` or times. This writer
 //! therefore quotes all strings but plain words.
@@ -22,7 +22,7 @@ pub(super) fn is_offered(path: &str) -> bool {
     })
 }
 
-/// Converts a JSON answer to YAML.
+/// Converts a JSON response to YAML.
 pub(super) async fn instead_of_json(response: Response<Body>) -> Response<Body> {
     let is_json = response.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == "application/json");
     if !is_json {

@@ -56,7 +56,7 @@ pub(crate) enum Control<'a> {
         /// Compressed headers.
         block: &'a [u8],
     },
-    /// Accepts a stream. Its headers must be decompressed before later ones.
+    /// Accepts a stream. The headers of this frame must be decompressed before those of later frames.
     Reply {
         /// Compressed headers.
         block: &'a [u8],
@@ -157,7 +157,7 @@ pub(crate) fn reset(stream: u32, reason: u32) -> Vec<u8> {
     control_frame(3, &[&stream.to_be_bytes(), &reason.to_be_bytes()])
 }
 
-/// Builds the answer to a ping.
+/// Builds the response to a ping.
 pub(crate) fn ping(id: u32) -> Vec<u8> {
     control_frame(6, &[&id.to_be_bytes()])
 }
@@ -194,7 +194,7 @@ mod tests {
         assert_eq!(control(1, &[0, 0, 0, 2, 0, 0, 0, 0, 0, 0]), Err(Error::Number(2)));
         for kind in 0..20 {
             for length in 0..12 {
-                // It returns, with any result.
+                // The call must return, with any result.
                 let _ = control(kind, &vec![0xff; length]);
             }
         }

@@ -152,7 +152,7 @@ mod tests {
         for at in 0..block.len() {
             let mut broken = block.clone();
             broken[at] ^= 0x55;
-            // It returns, with any result.
+            // The call must return, with any result.
             let _ = Reader::default().read(&broken);
         }
     }

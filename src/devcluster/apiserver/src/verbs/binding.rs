@@ -16,7 +16,7 @@ use crate::{
 };
 use serde_json::{Value, json};
 
-/// Returns the answer to a successful binding.
+/// Returns the response to a successful binding.
 pub(crate) fn success() -> Value {
     json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201})
 }

@@ -1,6 +1,6 @@
 //! POST to a collection, and creation by apply and PUT.
 //!
-//! Not here: decoding. It differs between bodies and patches, so callers do it.
+//! Not here: decoding, which callers do, because bodies and patches are decoded differently.
 
 use super::{
     Done, Settings, Shown, Target, decode, fits, metadata, namespace, reset_paths, service_account, text, to_storage,

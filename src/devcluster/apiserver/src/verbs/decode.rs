@@ -120,10 +120,10 @@ pub fn yaml(bytes: &[u8]) -> Result<Value, Status> {
     })
 }
 
-/// Maximum number of characters that begin or separate YAML values. Those inside strings count, too; the limit allows
-/// for them.
+/// Maximum number of characters that begin or separate YAML values. Such characters inside strings count, too; the
+/// limit allows for them.
 const MAX_PIECES: usize = 200_000;
-/// Maximum nesting of brackets. Those inside strings count, too; the limit allows for them. The parser's time is
+/// Maximum nesting of brackets. Brackets inside strings count, too; the limit allows for them. The parser's time is
 /// quadratic in the nesting.
 const MAX_OPENED: usize = 4_096;
 
@@ -250,8 +250,8 @@ fn value_name(value: &Value) -> &str {
     super::text(value, "/metadata/name")
 }
 
-/// Returns the 422 of a patch with an invalid result. As on a real server, the message names no object. Unlike there,
-/// it does not quote the object, which may hold secrets.
+/// Returns the 422 of a patch with an invalid result. As on a real server, the message names no object. Unlike on a
+/// real server, the message does not quote the object, which may hold secrets.
 pub(crate) fn patch_flaw(text: &str) -> Status {
     let cause = Cause::new("FieldValueInvalid", "patch", format!("Invalid value: \"<patch>\": {text}"));
     let mut status = Status::invalid("", "", "", vec![cause]);

@@ -192,7 +192,7 @@ fn protect(target: &Target) -> Result<(), Status> {
 }
 
 fn preconditions(target: &Target, options: &DeleteOptions, old: &Value) -> Result<(), Status> {
-    // Unlike every other conflict, this one names the kind and not the resource.
+    // Unlike every other conflict, this conflict names the kind and not the resource.
     let gr = GroupResource { group: target.kind.group.clone(), resource: target.kind.kind.clone() };
     let differs = |wanted: &Option<String>, pointer: &str| wanted.as_ref().is_some_and(|w| w != text(old, pointer));
     if differs(&options.uid, "/metadata/uid") {
@@ -246,7 +246,7 @@ fn attempt(
     }
     mark(&mut new, grace, already, server.now());
     if matches!(kind.kind.as_str(), "Namespace" | "CustomResourceDefinition") {
-        // These wait for their contents, not for a grace period.
+        // Namespaces and definitions wait for their contents, not for a grace period.
         metadata::of(&mut new).remove("deletionGracePeriodSeconds");
     }
     if kind.kind == "Namespace" {
@@ -270,7 +270,7 @@ fn attempt(
     Some(Deleted::Marked(Shown::Stored(stored)))
 }
 
-/// Returns the grace period of a pod in seconds. Zero for other kinds, for unscheduled pods and for finished ones.
+/// Returns the grace period of a pod in seconds. Zero for other kinds, for unscheduled pods and for finished pods.
 fn grace(kind: &Kind, old: &Value, options: &DeleteOptions) -> i64 {
     let finished = matches!(text(old, "/status/phase"), "Succeeded" | "Failed");
     if &*kind.storage != "pods" || text(old, "/spec/nodeName").is_empty() || finished {
@@ -332,7 +332,7 @@ fn mark(object: &mut Value, grace: i64, already: bool, now: Timestamp) {
     }
 }
 
-/// Returns whether a deletion of this kind returns the object, even if it was removed at once.
+/// Returns whether a deletion of this kind returns the object, even if the object was removed immediately.
 pub fn answers_object(kind: &Kind) -> bool {
     matches!(
         &*kind.storage,

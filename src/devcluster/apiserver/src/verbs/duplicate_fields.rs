@@ -17,7 +17,7 @@ pub fn parse(bytes: &[u8], bounds: Bounds) -> Result<(Value, Vec<String>), Unrea
     Ok((value, found))
 }
 
-/// A position in the document. It is formatted only for a report.
+/// A position in the document, which is formatted only for a report.
 enum Path<'a> {
     Root,
     Field(&'a Path<'a>, &'a str),

@@ -93,7 +93,7 @@ fn ask(server: &Server, target: &Target, settings: &Settings, pod: &Arc<Value>) 
     Err(Status::new(504, "Timeout", "couldn't update PodDisruptionBudget due to conflicts"))
 }
 
-/// Returns whether a budget restricts the eviction of a pod. It always does for a ready pod.
+/// Returns whether a budget restricts the eviction of a pod. A budget always restricts the eviction of a ready pod.
 fn guards(budget: &Value, pod: &Value) -> bool {
     let conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
     let ready = conditions.into_iter().any(|c| c["type"] == "Ready" && c["status"] == "True");
@@ -142,7 +142,7 @@ fn spend(budget: &Value, pod: &str, now: &str) -> Result<Value, Status> {
     Ok(next)
 }
 
-/// Writes a budget at the version that it carries. Returns whether it succeeded.
+/// Writes a budget if its resource version is current. Returns whether it succeeded.
 fn write(server: &Server, target: &Target, settings: &Settings, budget: Value) -> bool {
     let table = server.table();
     let Some(kind) = table.find_resource("policy/v1", "poddisruptionbudgets") else { return false };

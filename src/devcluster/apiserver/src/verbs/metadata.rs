@@ -66,7 +66,7 @@ pub(crate) fn marked_by_client(old: &Value, new: &Value) -> Vec<Cause> {
         let given = &new["metadata"][field];
         if !given.is_null() && old["metadata"][field].is_null() {
             let cause = Cause::invalid(format!("metadata.{field}"), given, "field is immutable");
-            // Reported twice, as by a real server: by the validation of all kinds and by that of the kind.
+            // Reported twice, as by a real server: by the general validation and by the validation of the kind.
             causes.extend([cause.clone(), cause]);
         }
     }

@@ -72,12 +72,12 @@ impl Target {
 /// The handling of unknown fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FieldValidation {
-    /// Refuses them.
+    /// Refuses requests with unknown fields.
     Strict,
-    /// Drops them and returns warnings.
+    /// Drops unknown fields and returns warnings.
     #[default]
     Warn,
-    /// Drops them.
+    /// Drops unknown fields.
     Ignore,
 }
 
@@ -108,7 +108,7 @@ pub struct Settings {
     pub(crate) options: serde_json::Map<String, Value>,
     /// Whether webhooks and policies apply.
     pub(crate) admit: bool,
-    /// The answers of webhooks.
+    /// The results of webhook calls.
     pub(crate) answers: Answers,
     /// Warnings of policies and Pod Security for the client.
     pub(crate) warned: Arc<Mutex<Vec<String>>>,
@@ -129,12 +129,12 @@ impl Settings {
     }
 }
 
-/// An object in an answer.
+/// An object in a response.
 #[derive(Clone, Debug)]
 pub enum Shown {
     /// The stored object.
     Stored(Arc<Stored>),
-    /// An object made for this answer.
+    /// An object made for this response.
     Value(Value),
 }
 

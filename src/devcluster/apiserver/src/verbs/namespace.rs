@@ -1,4 +1,4 @@
-//! Namespaces: objects cannot be created in a missing or terminating one.
+//! Namespaces: objects cannot be created in a missing or terminating namespace.
 //!
 //! Not here: removal of a terminating namespace's contents, which a controller does.
 

@@ -50,7 +50,7 @@ impl Form {
     }
 }
 
-/// Patches an object. An apply creates it if it is missing.
+/// Patches an object. An apply creates the object if it is missing.
 pub fn patch(server: &Server, target: &Target, settings: &Settings, form: Form, body: &Value) -> Result<Done, Stop> {
     match form {
         Form::Apply => apply(server, target, settings, body),
@@ -125,7 +125,7 @@ fn same_uid(target: &Target, old: &Value, new: &Value) -> Result<(), Status> {
         return Ok(());
     }
     let cause = Cause::invalid("metadata.uid", &given.into(), "field is immutable");
-    // Reported twice, as by a real server: by the validation of all kinds and by that of the kind.
+    // Reported twice, as by a real server: by the general validation and by the validation of the kind.
     let causes = vec![cause.clone(), cause];
     Err(Status::invalid(&target.kind.group, &target.kind.kind, &target.name, causes))
 }

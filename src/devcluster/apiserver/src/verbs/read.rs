@@ -3,7 +3,7 @@
 //! The continue token of a page names the snapshot and the last key. Later pages show the collection as of the first
 //! page.
 //!
-//! Not here: the forms of an answer (`present`), and waiting for future resource versions.
+//! Not here: the forms of a response (`present`), and waiting for future resource versions.
 
 use super::{Target, decode};
 use crate::{
@@ -56,7 +56,7 @@ impl ListOptions {
         })
     }
 
-    /// Fails with 422 if a list does not allow the combination. Reports all causes.
+    /// Fails with 422 if a list does not allow the combination of parameters. Reports all causes.
     pub fn check_list(&self, query: &Query) -> Result<(), Status> {
         let field = "resourceVersionMatch";
         let mut causes = Vec::new();
@@ -81,11 +81,11 @@ impl ListOptions {
         refuse(causes)
     }
 
-    /// Fails with 422 if a watch does not allow the combination. Reports all causes.
+    /// Fails with 422 if a watch does not allow the combination of parameters. Reports all causes.
     pub fn check_watch(&self, query: &Query) -> Result<(), Status> {
         let field = "resourceVersionMatch";
         let (wanted, mut initial) = (self.version_match.as_str(), !query.text("sendInitialEvents").is_empty());
-        // A watch without a version starts with the current objects, as if it had requested them.
+        // A watch without a version starts with the current objects, as if the client had requested them.
         let implied = !initial && wanted.is_empty() && self.version.is_none_or(|version| version == 0);
         let wanted = if implied { "NotOlderThan" } else { wanted };
         initial |= implied;

@@ -1,4 +1,4 @@
-//! Access and token reviews, which are answered at once and never stored.
+//! Access and token reviews, which are answered immediately and never stored.
 //!
 //! Without RBAC, every access review is allowed.
 //!
@@ -44,7 +44,7 @@ pub fn answer(server: &Server, target: &Target, user: &User, mut body: Value) ->
         body["metadata"]["creationTimestamp"] = stamp(server.now()).into();
     }
     if kind.plural == "selfsubjectrulesreviews" {
-        // The answer omits the spec.
+        // The response omits the spec.
         body["spec"] = json!({});
     }
     body["status"] = status;

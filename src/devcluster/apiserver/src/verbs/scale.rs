@@ -117,7 +117,7 @@ fn configuration(target: &Target, config: &Value) -> Result<(), Status> {
         patch::check_typed(&schema, config)?;
     }
     if target.kind.custom.is_some() {
-        // A real server cannot apply these either and answers with this text.
+        // A real server cannot apply a Scale of a custom resource either, and answers with this text.
         let (namespace, name) = (text(config, "/metadata/namespace"), text(config, "/metadata/name"));
         let text = format!(
             "failed to convert new object ({namespace}/{name}; autoscaling/v1, Kind=Scale) to proper version: request to \

@@ -1,7 +1,7 @@
 //! ServiceAccount admission: checks the account of a new pod and adds the volume with its token.
 //!
-//! Not here: refusing a pod in a new namespace whose account `default` is still missing. A controller creates it
-//! shortly after.
+//! Not here: refusing a pod in a new namespace whose account `default` is still missing. A controller creates the
+//! account shortly after.
 
 use super::{Settings, Target, metadata, text};
 use crate::{server::Server, status::Status, store::Key};

@@ -1,7 +1,7 @@
 //! Watches: the event log as seen by one client.
 //!
-//! A watch has no buffer. It keeps its position in the log and reads on when polled. A client that falls behind the
-//! oldest kept event is disconnected.
+//! A watch has no buffer. It keeps its position in the log and continues to read when polled. A client that falls
+//! behind the oldest kept event is disconnected.
 //!
 //! Invariant: events have the order of their resource versions. A client sees each state of an object once.
 //!
@@ -32,7 +32,7 @@ const PIECE: usize = 64 << 10;
 /// Maximum of `timeoutSeconds`.
 const MAX_TIMEOUT: u64 = 24 * 60 * 60;
 
-/// The options of a watch besides those of a list.
+/// The options that a watch has in addition to the options of a list.
 #[derive(Clone, Debug)]
 pub struct WatchOptions {
     /// Selector and resource version.
@@ -194,7 +194,7 @@ impl Watcher {
         }
     }
 
-    /// Reads on in the log; false if there are no new events.
+    /// Reads the next events of the log; false if there are no new events.
     fn read_events(&mut self) -> bool {
         let storage = self.target.kind.storage.clone();
         let Ok((events, newest)) = self.server.store().events_after(Some(&storage), self.cursor, BATCH) else {
@@ -282,7 +282,7 @@ impl Watcher {
 
     async fn wait(&mut self) {
         let interval = self.server.options().bookmark_interval;
-        // A watch from a future version receives no bookmarks until then.
+        // A watch from a future version receives no bookmarks until that version exists.
         let tick = Instant::now() + interval;
         let until = if self.options.bookmarks { tick.min(self.deadline) } else { self.deadline };
         tokio::select! {

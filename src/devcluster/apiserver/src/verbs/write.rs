@@ -102,7 +102,7 @@ pub(crate) enum Sent {
     Part,
 }
 
-/// Fails with 409 if the object names another version than the live one.
+/// Fails with 409 if the object names a different resource version than the live object has.
 pub(crate) fn same_version(target: &Target, old: &Value, new: &Value, sent: Sent) -> Result<(), Status> {
     let given = text(new, "/metadata/resourceVersion");
     if given.is_empty() || given == "0" {

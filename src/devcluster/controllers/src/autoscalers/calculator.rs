@@ -11,7 +11,7 @@ use devcluster_apiserver::object::{conditions, is_terminating, text};
 use jiff::Timestamp;
 use serde_json::Value;
 
-/// CPU of a pod younger than this may be that of its start.
+/// Age of a pod up to which its CPU usage may still be caused by its start-up.
 const INITIALISATION: Duration = Duration::from_mins(5);
 /// A pod that became unready within this time of its start counts as never ready.
 const INITIAL_READINESS: Duration = Duration::from_secs(30);
@@ -19,7 +19,7 @@ const INITIAL_READINESS: Duration = Duration::from_secs(30);
 /// The target usage of each pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Target {
-    /// Percent of its request.
+    /// Percent of the pod's request.
     Utilization(i64),
     /// Thousandths of a unit.
     Average(i64),
@@ -69,7 +69,7 @@ pub(super) fn pod_use(pod: &Value, usage: Option<i64>, is_cpu: bool, now: Timest
     PodUse::Ready(usage)
 }
 
-/// Whether the CPU usage of a pod is valid, not that of its start.
+/// Whether the CPU usage of a pod is valid, and not the usage of its start-up.
 fn is_measured(pod: &Value, now: Timestamp, window: Duration) -> bool {
     let ready = conditions(pod).iter().find(|condition| condition["type"] == "Ready");
     let started = text(pod, "/status/startTime").parse::<Timestamp>();

@@ -1,4 +1,4 @@
-//! Limits a recommendation: stabilisation over earlier ones, then policies and bounds.
+//! Limits a recommendation: stabilisation over earlier recommendations, then policies and bounds.
 //!
 //! Not here: computing the recommendation (`calculator`).
 
@@ -71,7 +71,7 @@ impl History {
         Limited { replicas, able, is_cut: limit.is_some(), bound }
     }
 
-    /// Clamps the recommendation between the lowest and the highest recent one.
+    /// Clamps the recommendation between the lowest and the highest recent recommendation.
     fn stabilise(&mut self, behavior: &Value, current: i64, desired: i64, now: Timestamp) -> i64 {
         let window = |direction: &str, default: i64| {
             behavior[direction]["stabilizationWindowSeconds"].as_i64().unwrap_or(default)

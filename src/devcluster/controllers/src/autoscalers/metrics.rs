@@ -1,4 +1,4 @@
-//! Evaluates the metrics of an autoscaler: resource usage of its pods, and the replicas that it requires.
+//! Evaluates the metrics of an autoscaler: resource usage of its pods, and the replicas that the usage requires.
 //!
 //! Not here: metrics of type `Pods`, `Object` and `External`. No API serves them here.
 
@@ -71,7 +71,7 @@ impl Pods {
         Self { all: pods, usage, is_served, now: client.now(), window }
     }
 
-    /// Usage and request of each pod, in thousandths. `container` restricts it to one container.
+    /// Usage and request of each pod, in thousandths. `container` restricts both to one container.
     fn counted(&self, resource: &str, container: Option<&str>) -> Result<Vec<Counted>, String> {
         if !self.is_served || self.usage.iter().all(Option::is_none) {
             let why = if self.is_served { NOTHING } else { NOT_SERVED };

@@ -105,7 +105,7 @@ impl Outcome {
         self.events.push(("FailedComputeMetricsReplicas", message));
     }
 
-    /// Records an unavailable metric; `all` and `lost` count the metrics and the unavailable ones.
+    /// Records an unavailable metric. `all` is the number of metrics, `lost` the number of unavailable metrics.
     pub(super) fn unmeasured(&mut self, current: i64, missing: &Missing, statuses: Value, [all, lost]: [usize; 2]) {
         self.keep(current);
         self.status["currentMetrics"] = statuses;

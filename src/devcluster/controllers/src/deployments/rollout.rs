@@ -81,7 +81,7 @@ pub(super) fn emit_scaled(client: &Client, deployment: &Value, set: &Value, from
 pub(super) fn step(client: &Client, deployment: &Value, sets: &Sets) {
     let replicas = count(deployment, "/spec/replicas");
     let Some(current) = &sets.current else {
-        // A paused Deployment without a current ReplicaSet: the newest old one keeps the size.
+        // The Deployment is paused and has no current ReplicaSet: the newest old ReplicaSet gets all replicas.
         if let Some(newest) = sets.old.last() {
             resize(client, deployment, newest, replicas);
         }

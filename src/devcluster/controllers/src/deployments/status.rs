@@ -15,10 +15,10 @@ pub(super) fn with(client: &Client, object: &Value, kind: &str, status: &str, re
     put(conditions(object), kind, status, reason, message, &client.stamp(), Refresh::OnChange).into()
 }
 
-/// When a condition's `lastUpdateTime` moves.
+/// When a condition's `lastUpdateTime` changes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Refresh {
-    /// When its status or reason changes.
+    /// When the status or reason of the condition changes.
     OnChange,
     /// At every call, because the Deployment made progress.
     Always,

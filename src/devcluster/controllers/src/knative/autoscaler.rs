@@ -118,7 +118,7 @@ fn services(client: &Client, autoscaler: &Value, is_active: bool) {
         "mode": if is_active { "Serve" } else { "Proxy" }, "objectRef": autoscaler["spec"]["scaleTargetRef"],
         "protocolType": "http1", "numActivators": 1,
     });
-    // The Revision can be reached without it.
+    // The Revision can be reached without the ServerlessService.
     let Ok(made) = children::ensure(client, SERVERLESS, autoscaler, desired, &[]) else { return };
     let private = names::child(name, "-private");
     let mut own = children::built(&made.object, "v1", "Service", name);

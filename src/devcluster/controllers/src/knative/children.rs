@@ -13,7 +13,7 @@ use devcluster_apiserver::object::{controller, controller_reference, is_terminat
 pub(super) enum Missing {
     /// Another object controls the object of that name.
     NotOwned,
-    /// The API server refused the write; its message.
+    /// The API server refused the write with this message.
     Refused(String),
     /// An object of that name terminates.
     Leaving,
@@ -22,7 +22,7 @@ pub(super) enum Missing {
 /// An existing child.
 pub(super) struct Child {
     pub(super) object: Arc<Value>,
-    /// Whether this call created it.
+    /// Whether this call created the child.
     pub(super) is_new: bool,
 }
 
@@ -73,7 +73,7 @@ pub(super) fn ensure(
     Ok(Child { object, is_new: false })
 }
 
-/// Creates a child. An existing one is not changed.
+/// Creates a child. An existing child is not changed.
 pub(super) fn create(client: &Client, storage: &str, owner: &Value, desired: &Value) -> Result<Child, Missing> {
     Ok(match existing(client, storage, owner, desired)? {
         Ok(object) => Child { object, is_new: false },

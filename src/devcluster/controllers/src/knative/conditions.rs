@@ -1,7 +1,7 @@
 //! The conditions of a Knative object, and Ready, which summarises them.
 //!
 //! Invariant: False precedes Unknown, and Unknown precedes True. Among equal statuses Ready repeats the most recent
-//! one.
+//! condition.
 //! Invariant: an unchanged condition keeps its transition time.
 
 use serde_json::{Map, Value, json};

@@ -19,7 +19,7 @@ pub(super) fn reconcile(client: &Client, subject: &Subject, configuration: &Valu
     }
     let mut status = configuration["status"].as_object().cloned().unwrap_or_default();
     status.insert("observedGeneration".to_owned(), configuration["metadata"]["generation"].clone());
-    // Ready has no dependents: it copies the newest Revision's.
+    // Ready has no dependents: its value is copied from the newest Revision.
     let mut conditions = Conditions::of(configuration, &[], client.stamp());
     let name = revision_name(configuration);
     let before = text(configuration, "/status/latestCreatedRevisionName").to_owned();
@@ -99,7 +99,7 @@ fn observe(
     }
 }
 
-/// Finds the newest ready Revision while the newest one is not ready.
+/// Finds the newest ready Revision while the newest Revision is not ready.
 fn older(client: &Client, configuration: &Value, status: &mut Map<String, Value>) {
     let (namespace, _) = super::kinds::place(configuration);
     let generation = |revision: &Value| names::number(revision);

@@ -69,8 +69,8 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// Creates Revisions 1 to 6, each created and last routed so many hours ago; 6 is the latest ready. Returns the
-    /// deleted ones.
+    /// Creates Revisions 1 to 6, each created and last routed so many hours ago; 6 is the latest ready Revision.
+    /// Returns the deleted Revisions.
     fn check(hours: [i64; 6], change: impl Fn(i64, &mut Value), retention: &Retention) -> Vec<i64> {
         let now: Timestamp = "2026-01-10T00:00:00Z".parse().unwrap();
         let made = hours.iter().zip(1..).map(|(hours, generation): (&i64, i64)| {

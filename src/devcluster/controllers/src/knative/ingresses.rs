@@ -1,4 +1,4 @@
-//! Ingresses: marks them ready at once, because the node routes by them directly.
+//! Ingresses: marks them ready immediately, because the node routes by them directly.
 
 use serde_json::{Value, json};
 

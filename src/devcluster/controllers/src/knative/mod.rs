@@ -5,7 +5,7 @@
 //! `conditions`, `traffic`, `scale`, `gc`, `names` and `admission` decide. The node (`devcluster_node`) routes requests
 //! according to the Ingress. Knative runs if the cluster's options enable it and [`DEFINITIONS`] are applied.
 //!
-//! Invariant: an object that another one controls is not changed; the status reports the name conflict.
+//! Invariant: an object that another object controls is not changed; the status reports the name conflict.
 //! Invariant: changes of a Deployment's image and variables are kept, because Knative does not compare them.
 //!
 //! Not here: TLS, several containers with code, gradual rollouts, and resolution of tags to digests.
@@ -64,7 +64,7 @@ impl Controller for Knative {
                 let route = of(ROUTES, event.key.name());
                 let service = labelled(names::SERVICE).map(|name| of(SERVICES, name));
                 // This order yields the status of a real Service: first the Route waits for the first Revision, later
-                // requests still go to the previous one.
+                // requests still go to the previous Revision.
                 let is_new = event.change() == Change::Added;
                 let all = if is_new { [Some(route), service] } else { [service, Some(route)] };
                 for subject in all.into_iter().flatten() {
@@ -98,7 +98,7 @@ impl Controller for Knative {
                 }
             }
             "services" | "endpoints" => {
-                // Also the owner before the write, in case it lost the object.
+                // The owner before the write is included, because the write may have removed the owner reference.
                 for stored in event.old.iter().chain(&event.new) {
                     for owner in stored.owners.iter().filter(|owner| owner.controls) {
                         match &*owner.kind {

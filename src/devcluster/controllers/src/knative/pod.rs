@@ -139,7 +139,7 @@ fn label(revision: &Value, name: &str) -> String {
     revision["metadata"]["labels"][name].as_str().unwrap_or_default().to_owned()
 }
 
-/// Sets the port of a probe without one, or with port 0, to that of the code.
+/// Sets the port of a probe that has no port, or port 0, to the port of the code.
 fn with_port(probe: &Value, port: u64) -> Value {
     let mut probe = probe.clone();
     for action in ["tcpSocket", "httpGet", "grpc"] {

@@ -179,8 +179,8 @@ fn labels(route: &Value) -> Map<String, Value> {
     names::labels(route, &[(names::ROUTE, text(route, "/metadata/name"))])
 }
 
-/// Creates the placeholder Service of an address. It begins as an ExternalName of itself. After the Ingress is ready it
-/// becomes a ClusterIP Service without a selector.
+/// Creates the placeholder Service of an address. The Service begins as an ExternalName of itself. After the Ingress is
+/// ready, the Service becomes a ClusterIP Service without a selector.
 fn placeholder(client: &Client, route: &Value, tag: &str, programmed: Option<()>) -> Result<(), InTheWay> {
     let (name, namespace) = (address(route, tag), text(route, "/metadata/namespace"));
     let failed = |kind: &'static str| {

@@ -58,9 +58,9 @@ impl Seen {
 /// Whether requests can reach the Revision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reach {
-    /// A Route sends requests to it, or may do so.
+    /// A Route sends requests to the Revision, or may do so.
     Reachable,
-    /// No Route sends requests to it.
+    /// No Route sends requests to the Revision.
     Unreachable,
 }
 

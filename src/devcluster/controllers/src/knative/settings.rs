@@ -1,6 +1,6 @@
 //! Knative's settings: the ConfigMaps of its namespace.
 //!
-//! A missing or invalid setting has Knative's default.
+//! A missing or invalid setting gets Knative's default.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ pub(super) struct Settings {
     pub(super) scales_to_zero: bool,
     /// Concurrent requests per pod if the Revision sets no limit. Default: 100.
     pub(super) target: f64,
-    /// Fraction of that number to aim at. Default: 0.7.
+    /// Fraction of the maximum of concurrent requests to aim at. Default: 0.7.
     pub(super) utilisation: f64,
     /// Time for pods to become ready. Default: 600 s.
     pub(super) progress_deadline: Duration,
@@ -35,7 +35,7 @@ pub(super) struct Settings {
 pub(super) struct Retention {
     /// Minimum age. Default: 48 h.
     pub(super) since_created: Option<Duration>,
-    /// Minimum time since its last traffic. Default: 15 h.
+    /// Minimum time since the last traffic of the Revision. Default: 15 h.
     pub(super) since_routed: Option<Duration>,
     /// Number of unused Revisions that are always kept. Default: 20.
     pub(super) least: usize,

@@ -100,7 +100,7 @@ pub(super) fn reported(targets: &[Target], url_of: &dyn Fn(&str) -> String) -> V
     targets.iter().map(one).collect()
 }
 
-/// Returns the shares of an address: of all targets for the untagged one, otherwise of the tag.
+/// Returns the shares of an address: of all targets for the untagged address, otherwise of the tag.
 pub(super) fn splits(targets: &[Target], tag: &str, namespace: &str) -> Vec<Value> {
     let mut shares: Vec<(&str, u64)> = Vec::new();
     for target in targets.iter().filter(|target| tag.is_empty() || target.tag == tag) {

@@ -1,7 +1,7 @@
 //! Finds faults that keep containers from running or being ready on any node.
 //!
-//! If the pod's containers declare ports, they listen on those only, and a probe of another port fails. A container
-//! without declared ports may listen on any port.
+//! If the pod's containers declare ports, the containers listen on those ports only, and a probe of another port fails.
+//! A container without declared ports may listen on any port.
 //!
 //! Not here: probes that run a command or use another host. Their outcome is unknown, so they succeed.
 
@@ -13,13 +13,13 @@ use devcluster_apiserver::object::text;
 /// Why a container does not run or is not ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// Its image name is invalid.
+    /// The image name is invalid.
     InvalidName(String),
-    /// Its image cannot be pulled.
+    /// The image cannot be pulled.
     NoImage(String),
-    /// It runs, but its readiness probe never succeeds.
+    /// The container runs, but its readiness probe never succeeds.
     Unready(String),
-    /// It is restarted repeatedly because a probe fails.
+    /// The container is restarted repeatedly because a probe fails.
     Killed(String),
 }
 

@@ -11,11 +11,11 @@ use devcluster_apiserver::object::text;
 pub(super) enum Outcome {
     /// Runs and is ready; succeeds if it does not restart.
     Fine,
-    /// Is never placed.
+    /// Is never scheduled.
     Pending,
     /// Runs, but is not ready.
     NeverReady,
-    /// Its image cannot be pulled.
+    /// The image cannot be pulled.
     NoImage,
     /// Crashes repeatedly.
     CrashLoop,
@@ -23,7 +23,7 @@ pub(super) enum Outcome {
     Exit(i64),
     /// Runs until its simulated end.
     Busy {
-        /// Whether it is still in its init containers.
+        /// Whether the pod is still in its init containers.
         init: bool,
     },
     /// Has reached its simulated end.
@@ -33,7 +33,7 @@ pub(super) enum Outcome {
 }
 
 impl Outcome {
-    /// Returns the outcome of the annotation; otherwise that of images and probes.
+    /// Returns the outcome of the annotation; otherwise the outcome of images and probes.
     pub(super) fn of(pod: &Value) -> Self {
         let outcome = text(pod, "/metadata/annotations/devcluster.dev~1outcome");
         match outcome {

@@ -54,7 +54,7 @@ pub(super) fn is_good(text: &str, config: &Value, keys: &[Value], now: i64) -> b
     jwt::read(text).is_some_and(|token| jwt::is_signed(&token, keys, config) && jwt::is_good(&token, config, now))
 }
 
-/// Reads the token of a request from the configured place.
+/// Reads the token of a request from the configured location.
 fn token(config: &Value, headers: &HeaderMap, query: Option<&str>) -> Option<String> {
     let from = &config["token_from"];
     let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());

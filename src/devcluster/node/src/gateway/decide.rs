@@ -19,7 +19,7 @@ pub(super) enum Decision {
     Nowhere,
     /// The path is ambiguous: 400.
     Ambiguous,
-    /// Answer of a CORS preflight.
+    /// Response to a CORS preflight.
     Preflight(Allowed),
     /// Forwarded without checks.
     Open(Target, Option<Allowed>),
@@ -74,7 +74,7 @@ impl Asked<'_> {
 pub(super) fn decide(table: &Table, patterns: &Patterns, asked: &Asked<'_>) -> Decision {
     let Some(host) = asked.host() else { return Decision::Nowhere };
     let Some(path) = decoded(asked.path) else { return Decision::Ambiguous };
-    // A server might normalise such a path to another one than the matched path.
+    // A server might normalise such a path to a path other than the matched one.
     if path.split(['/', '\\']).any(|segment| matches!(segment, "." | "..")) || path.contains('\0') {
         return Decision::Ambiguous;
     }
@@ -138,7 +138,7 @@ fn of_http_routes(
     };
     let routes = table.http_routes(host);
     let all = routes.iter().flat_map(|route| &route.matches).filter(|found| says(&found.path));
-    // A preflight asks for another method than its own.
+    // A preflight asks about a method other than its own.
     let is_met = |found: &&http_route::Match| {
         found.method.as_ref().is_none_or(|method| method == asked.method.as_str())
             || (found.cors.is_some() && is_preflight(asked))
@@ -147,7 +147,7 @@ fn of_http_routes(
     Some((best.target.clone(), best.cors.clone()))
 }
 
-/// Finds the Rule of a request. Only one may match.
+/// Finds the Rule of a request. More than one matching Rule is an error.
 fn of_rules(
     table: &Table,
     patterns: &Patterns,

@@ -1,7 +1,8 @@
 //! Token introspection (`oauth2_introspection`).
 //!
 //! Invariant: if the issuer does not answer, the request is refused with 500.
-//! Invariant: answers are cached only if the authenticator enables it. The cache is bounded and holds no token.
+//! Invariant: responses are cached only if the authenticator enables the cache. The cache is bounded and holds no
+//! token.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -12,13 +13,13 @@ use sha2::{Digest as _, Sha256};
 
 use super::jwt::does_grant;
 
-/// Maximum number of cached answers.
+/// Maximum number of cached responses.
 const MOST: usize = 1024;
-/// Default and maximum lifetime of a cached answer.
+/// Default and maximum lifetime of a cached response.
 const USUAL: Duration = Duration::from_secs(60);
 const LONGEST: Duration = Duration::from_secs(600);
 
-/// Returns the status if an answer refuses the request. `now` is in seconds since 1970.
+/// Returns the status if a response refuses the request. `now` is in seconds since 1970.
 pub(super) fn refusal(answer: &Value, config: &Value, now: i64) -> Option<u16> {
     let is_over = answer["exp"].as_i64().is_some_and(|end| end <= now);
     if answer["active"] != true || is_over {
@@ -41,12 +42,12 @@ pub(super) fn form(token: &str) -> String {
     form
 }
 
-/// The cache of answers.
+/// The cache of responses.
 #[derive(Debug, Default)]
 pub(super) struct Answers(Mutex<HashMap<[u8; 32], (Instant, Value)>>);
 
 impl Answers {
-    /// Returns the cached answer of an address for a token, if it is still valid.
+    /// Returns the cached response of an address for a token, if the response is still valid.
     pub(super) fn get(&self, config: &Value, address: &str, token: &str, now: Instant) -> Option<Value> {
         kept_for(config)?;
         let kept = self.0.lock();
@@ -54,7 +55,7 @@ impl Answers {
         (*until > now).then(|| answer.clone())
     }
 
-    /// Caches an answer if the authenticator enables it.
+    /// Caches a response if the authenticator enables the cache.
     pub(super) fn keep(&self, config: &Value, address: &str, token: &str, answer: &Value, now: Instant) {
         let Some(kept_for) = kept_for(config).filter(|_| answer["active"] == true) else { return };
         let mut kept = self.0.lock();
@@ -72,7 +73,7 @@ fn key(address: &str, token: &str) -> [u8; 32] {
     Sha256::new().chain_update(address).chain_update([0]).chain_update(token).finalize().into()
 }
 
-/// Lifetime of an authenticator's cached answers; `None` if caching is off.
+/// Lifetime of an authenticator's cached responses; `None` if caching is off.
 fn kept_for(config: &Value) -> Option<Duration> {
     let cache = &config["cache"];
     (cache["enabled"] == true).then(|| match &cache["ttl"] {

@@ -6,7 +6,7 @@
 //!
 //! Invariant: unsupported configuration is not served. A VirtualService or HTTPRoute with an unknown field has no
 //! routes, and a Rule with an unknown handler refuses every request.
-//! Invariant: routes lead to the cluster's Services only, never to names in DNS.
+//! Invariant: routes point to the cluster's Services only, never to names in DNS.
 //! Invariant: matching a regular expression takes linear time and bounded memory.
 //! Invariant: certificates are issued for served hosts and hosts below `localhost`. The authority's key is in memory
 //! only.

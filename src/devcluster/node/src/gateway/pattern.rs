@@ -1,6 +1,6 @@
 //! Regular expressions that match a whole path.
 //!
-//! Invariant: the cache of compiled expressions is bounded, and so is the memory of each.
+//! Invariant: the cache of compiled expressions is bounded, and so is the memory of each expression.
 
 use std::collections::HashMap;
 
@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn expressions_that_would_blow_up_cost_little() {
-        // Without its bounds, this would not end: the test runner stops it.
+        // Without the bounds, the match would not end: the test runner stops it.
         let patterns = Patterns::default();
         let long = format!("/{}", "a".repeat(5_000));
         assert!(!patterns.matches("/(a+)+b", &long));

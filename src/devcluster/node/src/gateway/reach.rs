@@ -1,4 +1,4 @@
-//! Restricts the issuers that the gateway connects to. Without it, an author of Rules could reach internal addresses.
+//! Restricts the issuers that the gateway connects to. Otherwise, an author of Rules could reach internal addresses.
 //!
 //! Invariant: the check is made after name resolution, on the address that is then connected to.
 //! Invariant: link-local addresses, where clouds serve credentials, are never requested.
@@ -38,7 +38,7 @@ pub(super) fn may_ask(address: IpAddr, is_permitted: bool) -> bool {
 
 /// Whether an address is link-local, or a cloud's metadata service.
 fn is_metadata(address: IpAddr) -> bool {
-    // Azure's and Alibaba's.
+    // The metadata services of Azure and Alibaba.
     const OTHERS: [Ipv4Addr; 2] = [Ipv4Addr::new(168, 63, 129, 16), Ipv4Addr::new(100, 100, 100, 200)];
     match address {
         IpAddr::V4(v4) => v4.is_link_local() || v4.is_unspecified() || OTHERS.contains(&v4),

@@ -47,7 +47,7 @@ const FORM: usize = 32 << 10;
 /// Delay after a failed accept.
 const AGAIN: Duration = Duration::from_millis(50);
 
-/// A running gateway. It ends when this is dropped.
+/// A running gateway. Dropping the value ends the gateway.
 pub struct Gateway {
     address: SocketAddr,
     shared: Arc<Shared>,
@@ -75,8 +75,8 @@ impl std::fmt::Debug for Gateway {
 }
 
 impl Gateway {
-    /// Serves a cluster's hosts at a loopback address; port 0 selects a free one. For 127.0.0.1 it also listens on the
-    /// same port of ::1 if that is possible.
+    /// Serves a cluster's hosts at a loopback address; port 0 selects a free port. For 127.0.0.1, the gateway also
+    /// listens on the same port of ::1 if possible.
     ///
     /// Needs a running tokio runtime.
     ///
@@ -86,8 +86,8 @@ impl Gateway {
         Self::start_with(server, address, None, &[]).await
     }
 
-    /// Like `start`, with an issuer. The gateway serves its endpoints, and authenticators without an issuer use
-    /// it. Other issuers are requested at public addresses, and at the internal URLs in `inside`, such as
+    /// Like `start`, with an issuer. The gateway serves the endpoints of this issuer, and authenticators that name no
+    /// issuer use it. Other issuers are requested at public addresses, and at the internal URLs in `inside`, such as
     /// `http://dex.auth.svc:5556`.
     ///
     /// # Errors
@@ -112,7 +112,7 @@ impl Gateway {
         Ok(gateway)
     }
 
-    /// Also serves the hosts over HTTPS at another loopback address; port 0 selects a free one. Returns that address
+    /// Also serves the hosts over HTTPS at another loopback address; port 0 selects a free port. Returns that address
     /// and the authority's certificate as PEM. The authority's key is in memory only.
     ///
     /// # Errors
@@ -136,7 +136,7 @@ impl Gateway {
         let listener = Listener::bind(address, loopback::Reach::SameUser)?;
         let address = listener.local_addr()?;
         let mut all = vec![listener];
-        // Names below `localhost` resolve to both addresses.
+        // Names below `localhost` resolve to 127.0.0.1 and to ::1.
         if address.ip().is_ipv4()
             && let Ok(other) = Listener::bind((Ipv6Addr::LOCALHOST, address.port()).into(), loopback::Reach::SameUser)
         {

@@ -14,15 +14,15 @@ use super::rule::Rule;
 use super::{fetch, jwt};
 use devcluster_apiserver::server::Server;
 
-/// Deadline of an issuer's answer.
+/// Deadline of an issuer's response.
 const DEADLINE: Duration = Duration::from_secs(5);
 
-/// Issuers and their cached answers.
+/// Issuers and their cached responses.
 #[derive(Debug, Default)]
 pub(super) struct Issuers {
     keys: Keys,
     answers: Answers,
-    /// The gateway's own issuer. It is the default of authenticators that name none.
+    /// The gateway's own issuer, which is the default of authenticators that name no issuer.
     own: Option<Issuer>,
     /// Permitted internal issuers.
     reach: Reach,
@@ -89,7 +89,7 @@ impl Issuers {
         let asked = fetch::ask(server, &self.reach, &uri, Some(form(token)));
         let text = tokio::time::timeout(DEADLINE, asked).await.ok().flatten()?;
         let answer: Value = serde_json::from_slice(&text).ok()?;
-        // An answer without `active` is invalid.
+        // A response without `active` is invalid.
         answer["active"].as_bool()?;
         self.answers.keep(config, address, token, &answer, Instant::now());
         Some(answer)

@@ -14,7 +14,7 @@ pub(super) struct VirtualService {
     pub(super) routes: Vec<Route>,
 }
 
-/// A route. The first that matches wins.
+/// A route. The first matching route wins.
 #[derive(Debug, PartialEq)]
 pub(super) struct Route {
     /// An empty list matches everything.

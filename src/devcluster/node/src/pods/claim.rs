@@ -20,8 +20,8 @@ pub(super) fn hold(directory: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Whether a directory belongs to a node that no longer runs. A lock decides, because another cluster with another
-/// directory may use the same networks.
+/// Whether a directory belongs to a node that no longer runs. A lock decides, because a different cluster with a
+/// different directory may use the same networks.
 pub(super) fn is_abandoned(directory: &Path) -> bool {
     let Some(name) = directory.file_name().and_then(|name| name.to_str()).filter(|name| Slot::is_name(name)) else {
         return false;

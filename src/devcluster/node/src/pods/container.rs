@@ -1,6 +1,6 @@
 //! A container, from its first start to its last end.
 //!
-//! A container that cannot start reports why and retries. A finished one restarts by the pod's policy, with the
+//! A container that cannot start reports why and retries. A finished container restarts by the pod's policy, with the
 //! kubelet's backoff.
 //!
 //! Not here: the pod's status. `pod` derives it from each [`Update`].
@@ -49,15 +49,15 @@ const AGAIN: Duration = Duration::from_secs(5);
 /// Message from a container to its pod.
 #[derive(Debug)]
 pub(super) enum Update {
-    /// Its state and number of restarts.
+    /// The state of the container and its number of restarts.
     State(State, i64),
-    /// The ID of its image.
+    /// The ID of the image.
     Image(String),
-    /// Whether it is ready.
+    /// Whether the container is ready.
     Ready(bool),
-    /// It passed its startup probe.
+    /// The container passed its startup probe.
     Started,
-    /// It will not run again.
+    /// The container will not run again.
     Over,
 }
 
@@ -67,7 +67,7 @@ pub(super) struct Container {
     pub(super) index: usize,
     pub(super) pod: Arc<Value>,
     pub(super) spec: Value,
-    /// Whether it may run again when it succeeds, and when it fails.
+    /// Whether the container may run again after success and after failure.
     pub(super) policy: Policy,
     pub(super) sandbox: Sandbox,
     pub(super) volumes: Arc<Vec<Volume>>,
@@ -200,7 +200,7 @@ impl Container {
                 let image = text(&self.spec, "/image");
                 let message = format!("Back-off pulling image \"{image}\": ErrImagePull: {message}");
                 self.send(Update::State(State::Waiting("ImagePullBackOff", message), restarts)).await;
-                // Pushes cause no event, but a retry reads only one file.
+                // A pushed image causes no event, but a retry reads only one file.
                 if !self.pause(LOOK_AGAIN).await {
                     return None;
                 }
@@ -352,7 +352,7 @@ impl Container {
     }
 }
 
-/// Reads a container's termination message. Anything but a regular file yields an empty one.
+/// Reads a container's termination message. Anything but a regular file yields an empty message.
 fn last_written(path: &Path) -> String {
     use std::io::Read as _;
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;

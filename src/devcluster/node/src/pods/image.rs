@@ -30,7 +30,7 @@ pub(super) struct Image {
     pub(super) programs: Option<PathBuf>,
     /// Top-level names of the file system, and their paths on this machine.
     tops: Vec<(String, PathBuf)>,
-    /// Keeps the files; not read.
+    /// Keeps the files of the image; this field is not read.
     _files: Option<Arc<Files>>,
 }
 
@@ -54,7 +54,7 @@ pub(super) async fn ready(ctx: &Context, reference: &str) -> Result<Arc<Image>, 
         Lookup::Missing(why) => return Err(why),
         Lookup::Elsewhere => return Err(format!("{reference} is in another registry")),
     };
-    // One at a time, so that two containers do not unpack the same image twice.
+    // Images are unpacked one at a time, so that two containers do not unpack the same image twice.
     let mut images = ctx.node().images.lock().await;
     let known = images.find(&found.digest);
     let files = if let Some(files) = known { files } else { images.unpack(&ctx.node().directory(), &found).await? };

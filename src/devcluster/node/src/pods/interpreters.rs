@@ -1,6 +1,7 @@
 //! A Python environment for images without their base layers: this machine's Python without its installed packages.
 //!
-//! It contains the standard library only, so that a program does not find packages that its real image lacks.
+//! The environment contains the standard library only, so that a program does not find packages that its real image
+//! lacks.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -14,7 +15,7 @@ use super::kubelet::Node;
 const WITHIN: Duration = Duration::from_secs(30);
 
 impl Node {
-    /// Returns the directory of programs that replaces those of an image, depending on the first word of its command.
+    /// Returns the directory of programs that replaces the programs of an image, depending on the command's first word.
     pub(super) async fn interpreters(&self, word: Option<&str>) -> Option<PathBuf> {
         if word? != "python3" {
             return None;

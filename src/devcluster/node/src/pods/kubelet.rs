@@ -49,7 +49,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// Creates a node without pods. `registry` is the cluster's.
+    /// Creates a node without pods. `registry` is the registry of the cluster.
     pub fn new(options: NodeOptions, registry: Option<Arc<Registry>>) -> Self {
         let slot = Slot::take();
         let directory = options.directory.join(slot.name());

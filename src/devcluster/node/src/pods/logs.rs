@@ -87,7 +87,7 @@ impl StoredLog {
         self.directory.join(format!("{attempt}.log.1"))
     }
 
-    /// Begins the log of the next attempt and removes that of the attempt before the previous one.
+    /// Begins the log of the next attempt, and removes the log of the attempt before the previous attempt.
     pub(super) fn begin(&self) -> io::Result<()> {
         let mut state = self.state.lock();
         let attempt = state.attempt + 1;
@@ -182,7 +182,7 @@ impl ContainerLog for StoredLog {
         let state = self.state.lock();
         let mut all = Vec::new();
         if position.attempt != state.attempt {
-            // The next attempt has begun: return the rest of this one and its end.
+            // The next attempt has begun: return the rest of this attempt's log and its end.
             all.extend(tail(&self.path(position.attempt), position.offset));
             return (all, false);
         }

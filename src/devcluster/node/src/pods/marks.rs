@@ -2,7 +2,7 @@
 //!
 //! A daemon creates its own group and session, but inherits the environment, which contains the mark.
 //!
-//! Not here: processes that clear their environment. Only kernel isolation could contain those.
+//! Not here: processes that clear their environment. Only kernel isolation could contain such processes.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 /// Name of the variable.
 const NAME: &str = "DEVCLUSTER_CONTAINER";
-/// Maximum rounds of killing. A killed process may have started another one.
+/// Maximum rounds of killing. A killed process may have started another process.
 const ROUNDS: usize = 20;
 
 /// The mark of a running container. Dropping it kills all marked processes.
@@ -20,7 +20,7 @@ pub(super) struct Mark {
 }
 
 impl Mark {
-    /// Creates a mark below the node's.
+    /// Creates a mark below the node's mark.
     pub(super) fn new(node: &Path) -> Self {
         Self { value: format!("{}/{:032x}", node.display(), fastrand::u128(..)) }
     }
@@ -66,7 +66,7 @@ fn carriers(beginning: &[u8]) -> impl Iterator<Item = Pid> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(move |entry| {
         let id: i32 = entry.file_name().to_str()?.parse().ok()?;
-        // Unreadable for processes of other users, which are not ours, and for dead processes.
+        // Unreadable for dead processes, and for processes of other users, which the node did not start.
         let environment = fs::read(entry.path().join("environ")).ok()?;
         let carries = environment.split(|byte| *byte == 0).any(|variable| variable.starts_with(beginning));
         if carries && id != own { Pid::from_raw(id) } else { None }

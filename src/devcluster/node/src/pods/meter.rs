@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// How long samples are kept. It exceeds every averaging window.
+/// How long samples are kept. Every averaging window is shorter.
 const KEPT: Duration = Duration::from_secs(90);
 
 /// The samples of a container.

@@ -9,7 +9,7 @@
 //! listens for Services, and [`names`] resolves their names in programs.
 //!
 //! Invariant: no process outlives the node. A container is a process group that is killed as a whole. A [`watchdog`]
-//! kills it if this process cannot.
+//! kills the group if this process cannot.
 //!
 //! Not here: isolation (namespaces, users). Containers run as the user who started the cluster. A resize only changes
 //! the status. Ephemeral containers are not run.

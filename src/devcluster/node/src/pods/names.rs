@@ -2,8 +2,8 @@
 //!
 //! Programs use this machine's DNS, which does not know the cluster's Services. A hook file in Node.js and Python
 //! therefore resolves names first. Each Service has a small file with its address and ports, so names are never stale
-//! and a lookup costs one read. An HTTP proxy would not work: `fetch` and `http` of Node.js ignore its variables, and
-//! all external traffic would pass through it.
+//! and a lookup costs one read. An HTTP proxy would not work: `fetch` and `http` of Node.js ignore proxy variables, and
+//! all external traffic would pass through the proxy.
 //!
 //! Child processes resolve names, too, if they are Node.js or Python and inherit the environment.
 //!
@@ -15,8 +15,8 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
-/// Hook files that Node.js and Python load before a program. A hook finds the Services two directories above it; its
-/// own directory is named after the namespace.
+/// Hook files that Node.js and Python load before a program. A hook finds the Services two levels above its own
+/// directory, which is named after the namespace.
 const HOOKS: [(&str, &str); 2] =
     [("names.js", include_str!("names/names.js")), ("sitecustomize.py", include_str!("names/sitecustomize.py"))];
 

@@ -44,7 +44,7 @@ pub struct FrontOptions {
     pub variable: String,
     /// Port of the pod that forwards to the socket.
     pub port: u16,
-    /// Directory of the sockets. It has a short path and is accessible to this user only.
+    /// Directory of the sockets. The directory has a short path and is accessible to this user only.
     pub directory: PathBuf,
 }
 
@@ -64,7 +64,7 @@ impl NodeOptions {
         }
     }
 
-    /// Adds a host image. Each command is its first word and the program for it.
+    /// Adds a host image. Each command is a pair: the first word, and the program for this word.
     #[must_use]
     pub fn host_image(mut self, image: &str, commands: impl IntoIterator<Item = (String, PathBuf)>) -> Self {
         self.host_images.push(HostImage { image: image.to_owned(), commands: commands.into_iter().collect() });

@@ -15,7 +15,7 @@ pub(super) struct Paths {
 }
 
 impl Paths {
-    /// Adds a mapping. The longest matching path wins; of equal ones, the first.
+    /// Adds a mapping. The longest matching path wins; of equal paths, the first path wins.
     pub(super) fn add(&mut self, path: &str, place: PathBuf) {
         let path = path.trim_end_matches('/');
         if path.starts_with('/') {

@@ -64,7 +64,7 @@ pub(super) async fn live(
     ctx.node().addresses.lock().remove(&uid);
     ctx.node().slot.give_back(address);
     let removed = tokio::task::spawn_blocking(move || fs::remove_dir_all(directory)).await;
-    // Missing if the pod never began.
+    // The directory is missing if the pod never began.
     if let Ok(Err(error)) = removed
         && error.kind() != std::io::ErrorKind::NotFound
     {
@@ -116,7 +116,7 @@ struct Life {
 
 /// Why waiting for the containers ended.
 enum End {
-    /// All have finished.
+    /// All containers have finished.
     Over,
     /// The pod terminates.
     Deleted,

@@ -32,11 +32,11 @@ const LONGEST_EAGER: Duration = Duration::from_secs(1);
 pub(super) enum Verdict {
     /// The startup probe succeeded.
     Started,
-    /// Whether it is ready.
+    /// Whether the container is ready.
     Ready(bool),
     /// A probe failed; the message of the Event.
     Failed(String),
-    /// This probe requires that the container be killed.
+    /// The probe with this name requires that the container be killed.
     Dead(&'static str),
 }
 
@@ -57,7 +57,7 @@ impl Kind {
     }
 }
 
-/// The probes of a running container. They end when this is dropped.
+/// The probes of a running container. Dropping the value ends the probes.
 pub(super) struct Probing {
     verdicts: mpsc::Receiver<Verdict>,
     startup: bool,

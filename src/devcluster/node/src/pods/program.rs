@@ -21,7 +21,7 @@ use devcluster_apiserver::object::text;
 /// The paths of a container.
 #[derive(Clone, Debug)]
 pub(super) struct Sandbox {
-    /// Its own directory.
+    /// The container's own directory.
     pub(super) directory: PathBuf,
     /// File of the termination message.
     pub(super) termination: PathBuf,
@@ -108,7 +108,7 @@ fn environment(
     let termination = shown(&sandbox.termination);
     for (name, value) in &options.env {
         let value = paths.rewrite(value);
-        // These are already paths of this machine.
+        // These values contain paths of this machine already.
         set(name, value.replace("{podIP}", &sandbox.address.to_string()).replace("{terminationLog}", &termination));
     }
     for (name, value) in &options.host_env {

@@ -1,8 +1,8 @@
 //! Listeners for Services on loopback addresses. Connections are distributed over ready pods in turn.
 //!
 //! A Service without a selector forwards to the loopback addresses in its Endpoints, which are programs outside of
-//! pods. A Knative Service forwards by its Ingress. A port without permission is bound 8000 higher (80 as 8080, 443 as
-//! 8443); the annotation `devcluster.dev/url` of the Service then shows the URL.
+//! pods. A Knative Service forwards by its Ingress. A port that this process may not bind is bound 8000 higher (80 as
+//! 8080, 443 as 8443); the annotation `devcluster.dev/url` of the Service then shows the URL.
 //!
 //! Not here: UDP, session affinity, and user-written EndpointSlices.
 
@@ -27,9 +27,10 @@ use devcluster_apiserver::kinds::hooks;
 use devcluster_apiserver::object::{is_terminating, is_true, text};
 use devcluster_apiserver::store::Key;
 
-/// Annotation of a simulated pod. With `true`, its ports are those of 127.0.0.1, where another process serves for it.
+/// Annotation of a simulated pod. With `true`, the pod's ports are those of 127.0.0.1, where another process serves
+/// them.
 pub const LOOPBACK: &str = "devcluster.dev/loopback";
-/// Annotation with the URL of a Service that listens on another port than declared.
+/// Annotation with the URL of a Service that listens on a port other than the declared one.
 const URL: &str = "devcluster.dev/url";
 /// Maximum number of connections per port; further ones wait.
 const CONNECTIONS: usize = 2_048;

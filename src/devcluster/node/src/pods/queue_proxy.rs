@@ -35,7 +35,7 @@ const ADMIN: u16 = 8022;
 const PROBE: &str = "k-network-probe";
 /// Deadline of a probe of the code.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How long to wait for a request of the admin port after the last request.
+/// How long to wait for a request to the admin port after the last request.
 const ASKED: Duration = Duration::from_secs(1);
 /// Deadline of a request head.
 const HEAD: Duration = Duration::from_secs(30);
@@ -115,7 +115,7 @@ impl Shared {
         serving::relay(SocketAddr::from((self.address, self.port)), request, (under_way, permit)).await
     }
 
-    /// Answers when no request is in progress.
+    /// Answers as soon as no request is in progress.
     async fn admin(self: Arc<Self>, _: Request<Incoming>) -> Response<Body> {
         self.asked.send_replace(true);
         self.drained().await;
@@ -162,7 +162,7 @@ async fn live(container: &mut Container) {
 
 /// Runs the probes until the pod terminates. Returns the grace period.
 async fn serve(container: &mut Container) -> Duration {
-    // A placeholder: its probes run no command.
+    // A placeholder: the probes here run no command.
     let program = Program {
         path: std::path::PathBuf::new(),
         name: String::new(),

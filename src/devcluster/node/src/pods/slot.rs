@@ -1,7 +1,7 @@
-//! The networks of a node: one of 127.0.0.0/8 for its pods, and the next one for its Services.
+//! The networks of a node: one network of 127.0.0.0/8 for its pods, and the next network for its Services.
 //!
 //! Nodes of several clusters on one machine must not share addresses. A node reserves its networks by a listener in
-//! them. The kernel closes it when the process ends, even by a crash.
+//! them. The kernel closes the listener when the process ends, even by a crash.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -40,8 +40,8 @@ fn hold(network: u8) -> Option<Reserved> {
 }
 
 impl Slot {
-    /// Reserves free networks. If all are in use, it shares the first; then addresses may conflict, and pods report
-    /// that.
+    /// Reserves free networks. If all are in use, the node shares the first; addresses may then conflict, and pods
+    /// report the conflict.
     pub(super) fn take() -> Self {
         let free = (FIRST..=LAST).step_by(2).find_map(|network| Some((network, hold(network)?)));
         let (network, listener) = free.map_or((FIRST, None), |(network, listener)| (network, Some(listener)));
@@ -53,7 +53,7 @@ impl Slot {
         format!("node-{}", self.network)
     }
 
-    /// Whether a name is that of a node's directory.
+    /// Whether a name is the name of a node's directory.
     pub(super) fn is_name(name: &str) -> bool {
         name.strip_prefix("node-").is_some_and(|network| network.parse::<u8>().is_ok())
     }

@@ -31,7 +31,7 @@ pub(super) struct Ended {
 pub(super) enum State {
     /// Not running, with reason and message.
     Waiting(&'static str, String),
-    /// Running since then, with its ID.
+    /// Running since this time, with the ID of the container.
     Running(Timestamp, String),
     /// Ended; it may restart later.
     Ended(Ended),

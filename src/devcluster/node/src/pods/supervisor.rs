@@ -62,7 +62,7 @@ async fn run(server: Server, node: Arc<Node>) {
     tokio::join!(monitor, follow);
 }
 
-/// Kills the processes of earlier nodes, removes their directories, and creates this node's. The result locks it.
+/// Kills the processes of earlier nodes, removes their directories, and creates and locks the directory of this node.
 fn clean(ctx: &Context) -> Option<File> {
     let own = ctx.node().directory();
     let all = ctx.node().options.directory.clone();

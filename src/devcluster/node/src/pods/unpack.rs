@@ -4,8 +4,8 @@
 //! files are read-only, so that containers of one image do not modify each other's programs accidentally.
 //!
 //! Invariant: the directory gets its name only when it is complete.
-//! Invariant: no chain of links leads out of the directory. The meaning of `..` behind a link depends on all links, so
-//! links are checked at the end.
+//! Invariant: no chain of links points outside the directory. The meaning of `..` behind a link depends on all links,
+//! so links are checked at the end.
 //!
 //! Not here: owners, devices, pipes, extended attributes and zstd.
 
@@ -160,7 +160,7 @@ impl Tree {
         Ok(at)
     }
 
-    /// Returns the stored target of a symbolic link. An absolute one is made relative to the image's root.
+    /// Returns the stored target of a symbolic link. An absolute target is made relative to the image's root.
     fn lead(&self, parent: &Path, link: &Path) -> io::Result<PathBuf> {
         let depth = parent.strip_prefix(&self.root).map_err(|_| refused("an entry lies outside of the image"))?;
         let depth = depth.components().count();
@@ -191,7 +191,7 @@ impl Tree {
         Ok(stored)
     }
 
-    /// Fails if a link leads out of the root when it is followed as the kernel does.
+    /// Fails if a link, followed as the kernel does, points outside the root.
     fn check_links(&self) -> io::Result<()> {
         let leads_out = |link: &PathBuf| link.strip_prefix(&self.root).map_or(true, |link| leads_out(&self.root, link));
         if self.links.iter().any(leads_out) { Err(refused("a link leads out of the image")) } else { Ok(()) }
@@ -209,7 +209,7 @@ impl Tree {
     }
 }
 
-/// Whether a path below `root` leads out of it after resolving all links.
+/// Whether a path below `root` points outside `root` after all links are resolved.
 fn leads_out(root: &Path, path: &Path) -> bool {
     let words = |path: &Path| path.components().map(|part| part.as_os_str().to_owned()).collect::<VecDeque<_>>();
     let (mut ahead, mut at, mut hops) = (words(path), PathBuf::new(), 0);
@@ -227,7 +227,7 @@ fn leads_out(root: &Path, path: &Path) -> bool {
         let Ok(link) = fs::read_link(root.join(&at)) else { continue };
         hops += 1;
         if link.is_absolute() || hops > MOST_HOPS {
-            // Stored links are never absolute, and a cycle leads nowhere.
+            // Stored links are never absolute, and a cycle has no target.
             return link.is_absolute();
         }
         at.pop();

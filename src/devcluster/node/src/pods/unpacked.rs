@@ -23,7 +23,7 @@ pub(super) struct Files {
 impl Drop for Files {
     fn drop(&mut self) {
         let place = std::mem::take(&mut self.place);
-        // Removal may be slow. It uses a thread, because the runtime may have ended.
+        // Removal may be slow, and the runtime may have ended, so a thread removes the files.
         std::thread::spawn(move || {
             if let Err(error) = fs::remove_dir_all(&place) {
                 tracing::debug!(%error, "the files of an image stay until the node begins again");

@@ -1,7 +1,7 @@
 //! Measures resource usage of containers and kills those that exceed their limits.
 //!
 //! Memory, tasks and CPU time are summed over a container's process group and its descendants twice a second. A
-//! container above its memory limit is killed like by the kernel. A pod's disk usage is measured periodically.
+//! container above its memory limit is killed, as the kernel would do. A pod's disk usage is measured periodically.
 //!
 //! Not here: CPU limits, and usage peaks between two measurements.
 

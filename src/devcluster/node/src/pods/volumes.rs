@@ -1,6 +1,6 @@
 //! The volumes of a pod as directories.
 //!
-//! ConfigMaps and Secrets are written as the kubelet does: the link `..data` leads to a directory with the files, so
+//! ConfigMaps and Secrets are written as the kubelet does: the link `..data` points to a directory with the files, so
 //! all files change atomically. A claim is a directory that outlives the pod.
 //!
 //! Invariant: a Secret or token is on disk only while a container that mounts it runs, because other containers of the
@@ -236,7 +236,7 @@ pub(super) fn write(place: &Path, files: &BTreeMap<String, File>) -> io::Result<
             fs::remove_file(entry.path())?;
         }
     }
-    // Only names created here: the container may have replaced the link.
+    // Only a directory that was created here is removed: the container may have replaced the link.
     let made_here = |name: &Path| name.components().count() == 1 && name.to_string_lossy().starts_with("..");
     if let Some(before) = before.filter(|name| made_here(name) && name.as_os_str() != "..") {
         fs::remove_dir_all(place.join(before))?;

@@ -2,7 +2,7 @@
 //!
 //! A shell reads the live process groups from a pipe. The pipe closes when this process ends, even by SIGKILL, and the
 //! shell then kills the remaining groups. If the shell is killed, too, a file per group remains, and the next node in
-//! the same directory kills them. Processes outside their group are found by their mark.
+//! the same directory kills those groups. Processes outside their group are found by their mark.
 //!
 //! Invariant: a group is registered as soon as it starts, and removed only after its end.
 
@@ -16,7 +16,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::marks;
 
-/// Reads `+group` and `-group`, and kills the remaining groups at the end. Its argument is the node's mark.
+/// Reads `+group` and `-group`, and kills the remaining groups at the end. The argument is the node's mark.
 const SCRIPT: &str = r#"trap '' INT TERM HUP
 live=' '
 while read -r line; do

@@ -29,7 +29,7 @@ use tokio::{
 
 /// Header with the digest of the content.
 const CONTENT_DIGEST: HeaderName = HeaderName::from_static("docker-content-digest");
-/// Bytes of a blob that are read at once.
+/// Bytes of a blob that are read at a time.
 const PIECE: usize = 64 << 10;
 /// Deadline of waiting for a permit, and of receiving a manifest.
 const MANIFEST_WITHIN: Duration = Duration::from_secs(10);
@@ -194,7 +194,7 @@ fn content(upload: &Upload) -> Result<tokio::sync::MutexGuard<'_, Content>, Refu
     upload.content.try_lock().map_err(|_| Refusal::upload_invalid("another request is writing this upload"))
 }
 
-/// A part with a range must begin where the previous one ended.
+/// Checks that a part with a range begins where the previous part ended.
 fn starts_at_the_end(range: Option<&str>, content: &Content) -> Result<(), Refusal> {
     let Some(range) = range else { return Ok(()) };
     let first = range.trim_start_matches("bytes ").split('-').next().and_then(|first| first.parse().ok());
@@ -267,7 +267,7 @@ fn pieces(file: tokio::io::Take<tokio::fs::File>) -> Body {
     StreamBody::new(stream).boxed_unsync()
 }
 
-/// Returns a page of a list and the link to the next one.
+/// Returns a page of a list and the link to the next page.
 fn page<'a>(all: impl Iterator<Item = &'a str>, query: &Query, path: &str) -> (Vec<&'a str>, Option<String>) {
     let wanted = query.number("n").and_then(|n| usize::try_from(n).ok()).unwrap_or(MAX_PAGE).min(MAX_PAGE);
     let last = query.text("last");

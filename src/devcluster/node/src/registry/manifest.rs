@@ -108,7 +108,7 @@ impl Index {
     }
 }
 
-/// The blobs and manifests that a manifest refers to. They must exist before it is accepted.
+/// The blobs and manifests that a manifest refers to, and that must exist before the manifest is accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Needs {
     pub(super) media_type: String,
@@ -164,7 +164,7 @@ pub(super) fn chosen(index: &Value, architecture: &str) -> Option<Digest> {
     linux().find(fits).or_else(|| linux().next()).and_then(|m| m["digest"].as_str()).and_then(Digest::parse)
 }
 
-/// Whether a media type is that of an index.
+/// Whether a media type means an index.
 pub(super) fn is_index(media_type: &str) -> bool {
     INDEXES.contains(&media_type)
 }

@@ -99,11 +99,11 @@ impl Reference {
 
 /// Splits an image reference into host, repository and tag or digest; `None` without a host or if it is malformed.
 ///
-/// A digest precedes a tag. The default tag is `latest`.
+/// If a reference has both, the digest is returned. The default tag is `latest`.
 pub fn split(image: &str) -> Option<(&str, Repository, Reference)> {
     let (host, rest) = image.split_once('/')?;
     if !host.contains([':', '.']) && host != "localhost" {
-        return None; // A path on the default registry, which is another one.
+        return None; // A path on the default registry, which is a different registry.
     }
     let (rest, digest) = match rest.split_once('@') {
         Some((rest, digest)) => (rest, Some(Reference::Digest(Digest::parse(digest)?))),

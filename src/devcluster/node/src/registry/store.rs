@@ -109,7 +109,8 @@ impl Registry {
         Ok(fs::rename(file, self.blob_path(repository, digest)).await?)
     }
 
-    /// Links a blob from another repository. Returns false if the other one does not have it, or the link fails.
+    /// Links a blob from another repository. Returns false if that repository does not have the blob, or the link
+    /// fails.
     pub(super) async fn mount(&self, from: &Repository, to: &Repository, digest: &Digest) -> Result<bool, Refusal> {
         if self.blob_size(from, digest).await?.is_none() {
             return Ok(false);

@@ -50,7 +50,7 @@ pub(super) struct Content {
     file: fs::File,
     hasher: Sha256,
     pub(super) size: u64,
-    /// A write failed, so the content of the file is unknown.
+    /// Whether a write failed, so that the content of the file is unknown.
     broken: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Takeovers: their fields, appliers and moments, and their reversal.
+//! Takeovers: their fields, appliers and moments, and how they are undone.
 
 use super::*;
 use crate::managed::fixtures::desired_of;
@@ -78,6 +78,40 @@ fn fields_that_stay_become_ours_only_if_the_manifest_names_them() {
     assert_eq!(taken.fields(), ["metadata.annotations.old", "spec.paused"]);
     assert_eq!(Value::Object(taken.taken), expected);
     assert_eq!(taken.entries[0]["fieldsV1"]["f:spec"]["f:template"], fields["f:spec"]["f:template"]);
+}
+
+#[test]
+fn the_suspension_of_an_object_of_flux_stays_unless_the_manifest_names_it() {
+    let check = |group: &str, spec: Value, removed: &[&str]| {
+        let kind = Kind::fixed(&format!("{group}/v1"), "HelmRelease", "helmreleases", Scope::Namespaced);
+        let desired = desired_of(
+            kind,
+            &json!({
+                "apiVersion": format!("{group}/v1"), "kind": "HelmRelease", "metadata": {"name": "web"}, "spec": spec,
+            }),
+        );
+        let mut theirs = entry("kubectl-patch", "Update", &json!({"f:spec": {"f:suspend": {}, "f:timeout": {}}}));
+        theirs["apiVersion"] = format!("{group}/v1").into();
+        let taken = take_over(&json!([theirs]), &desired, &desired.body(), &all(), Moment::Before, NOW).unwrap();
+        assert_eq!(taken.fields(), removed, "{group} {spec}");
+        let kept = taken.entries.to_string().contains("kubectl-patch");
+        assert_eq!(kept, removed == ["spec.timeout"] && spec["suspend"].is_null(), "{}", taken.entries);
+    };
+    check("helm.toolkit.fluxcd.io", json!({}), &["spec.timeout"]);
+    check("helm.toolkit.fluxcd.io", json!({"suspend": false}), &["spec.timeout"]);
+    check("other.example.com", json!({}), &["spec.suspend", "spec.timeout"]);
+}
+
+#[test]
+fn a_secret_has_no_field_that_the_server_merges_into_another() {
+    let kind = Kind::fixed("v1", "Secret", "secrets", Scope::Namespaced);
+    let document = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "data": {"a": "YQ=="}});
+    let desired = desired_of(kind, &document);
+    let mut theirs = entry("kubectl", "Apply", &json!({"f:stringData": {"f:a": {}}, "f:data": {"f:b": {}}}));
+    theirs["apiVersion"] = "v1".into();
+    let taken = take_over(&json!([theirs]), &desired, &desired.body(), &all(), Moment::Before, NOW).unwrap();
+    assert_eq!(taken.fields(), ["data.b"]);
+    assert!(!taken.entries.to_string().contains("kubectl"), "{}", taken.entries);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Collisions with our fields, and fields that stay beside them.
+//! Collisions with Mainstay's fields, and fields that stay beside them.
 
 use super::*;
 
@@ -8,7 +8,7 @@ fn entry(manager: &str, operation: &str, fields: &Value) -> Value {
     json!({"manager": manager, "operation": operation, "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": fields})
 }
 
-/// Returns our fields after the collision, or null without one.
+/// Returns Mainstay's fields after the collision, or null without one.
 fn taken(found: Option<Collision>) -> Value {
     let Some(Collision { entries, .. }) = found else { return Value::Null };
     let entries = entries.as_array().unwrap().clone();
@@ -33,7 +33,7 @@ fn item(keys: &Value, more: &[&str]) -> Value {
 
 const EDIT: (&str, &str) = ("kubectl-edit", "Update");
 
-/// A Service with our port 80 and the port and label of another manager.
+/// A Service with Mainstay's port 80 and the port and label of another manager.
 fn port(ours: &Value, theirs: &Value, by: (&str, &str)) -> (Value, Value) {
     let fields = json!({
         "f:metadata": {"f:labels": {"f:theirs": {}}},
@@ -147,7 +147,7 @@ fn owned_fields_are_not_removed() {
     assert_eq!(lost(&body, &live), Vec::<String>::new());
 }
 
-/// Returns our fields of a container after another manager wrote `theirs` into it.
+/// Returns Mainstay's fields of a container after another manager wrote `theirs` into it.
 fn in_container(theirs: &Value, by: (&str, &str), refused_for: Option<&str>) -> Value {
     let wanted = json!({"name": "web", "env": [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}],
         "probe": {"httpGet": {"port": 80}, "period": 5}, "odd": {"one": 1}});

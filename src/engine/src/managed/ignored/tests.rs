@@ -23,7 +23,7 @@ fn desired(document: Value, pointers: &[&str]) -> Desired {
     Desired { key, kind, object, mark: Mark::Label("shop.demo".into()), ignored }
 }
 
-/// Returns a live object in which we own `ours` and another manager owns `theirs`.
+/// Returns a live object in which Mainstay owns `ours` and another manager owns `theirs`.
 fn live(mut object: Value, ours: Value, theirs: Value) -> Value {
     object["metadata"]["managedFields"] = json!([
         {"manager": "other", "operation": "Update", "apiVersion": "apps/v1", "fieldsV1": theirs},
@@ -93,7 +93,7 @@ fn a_field_in_an_atomic_value_is_sent_with_its_live_value() {
     let routes = |weight: i64, host: &str| json!({"spec": {"http": [{"host": host, "weight": weight}]}});
     let desired = desired(routes(100, "a"), &["/spec/http/0/weight"]);
     let atomic = json!({"f:spec": {"f:http": {}}});
-    // A manager that writes in it takes it from us.
+    // A manager that writes in the atomic value takes it from Mainstay.
     let found = live(routes(70, "b"), json!({"f:metadata": {"f:labels": {"f:x": {}}}}), atomic.clone());
     assert!(desired.follows(&found));
     assert_eq!(desired.body_over(&found)["spec"], routes(70, "a")["spec"]);

@@ -38,13 +38,13 @@ fn kinds_are_parsed_and_all_invalid_ones_are_reported() {
     check("Job", "the core group has no such kind; write Job.batch");
     check("Widget", "the core group has no such kind; write Kind.group");
     for item in ["", "job.batch", "Job.", "Job.batch/v1", "Job batch", "batch/Job", "*", "Job.batch..x"] {
-        check(item, "has to be Kind.group");
+        check(item, "must be Kind.group");
     }
     check("Namespace", "deleting a Namespace deletes everything in it");
     check("CustomResourceDefinition.apiextensions.k8s.io", "deleting it deletes every object of its kind");
     check("PersistentVolume", "deleting it deletes data, so objects of this kind are never");
     check("GitSync.mainstay.dev", "deleting a GitSync ends its work");
-    check("PersistentVolumeClaim", "it holds data, so each object has to be named");
+    check("PersistentVolumeClaim", "it holds data, so each object must have the annotation");
     let both = parse(&["Job", "Namespace"]).unwrap_err();
     assert!(both.contains("spec.replace[0]") && both.contains("; spec.replace[1]"), "{both}");
 }
@@ -168,7 +168,7 @@ fn a_forbidden_replacement_says_how_to_allow_it() {
     assert!(text("", "Service", Denied::Unasked).contains("`replace: [Service]`"));
     let claim = text("", "PersistentVolumeClaim", Denied::HoldsData("it holds data"));
     assert!(
-        claim.starts_with("it holds data, so spec.replace does not count") && claim.contains(snippets[0]),
+        claim.starts_with("it holds data, so spec.replace does not apply") && claim.contains(snippets[0]),
         "{claim}"
     );
 }

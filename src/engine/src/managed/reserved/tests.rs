@@ -15,13 +15,13 @@ fn container(fields: &Value) -> Value {
     json!({"f:spec": {"f:template": {"f:spec": {"f:containers": {r#"k:{"name":"web"}"#: fields}}}}})
 }
 
-/// An object that we applied, with another entry.
+/// An object that Mainstay applied, with an entry of another manager.
 fn object(theirs: &Value) -> Value {
     let ours = container(&json!({".": {}, "f:name": {}, "f:image": {}}));
     json!({"metadata": {"managedFields": [entry(MANAGER, "Apply", &ours), theirs]}})
 }
 
-/// Returns the fields of another manager that become ours.
+/// Returns the fields of another manager that Mainstay takes over.
 fn taken(theirs: &Value) -> Option<Value> {
     let live = object(theirs);
     let entries = with(None, RESERVED, &live, NOW)?.entries;

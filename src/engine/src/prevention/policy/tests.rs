@@ -1,4 +1,4 @@
-//! Evaluates the expressions with another CEL implementation than that of a cluster.
+//! Evaluates the expressions with a CEL implementation other than that of a cluster.
 
 use std::sync::Arc;
 
@@ -55,7 +55,7 @@ fn evaluate(expression: &str, variables: &[(&str, String)], request: &Value, old
     program.execute(&context).unwrap_or_else(|why| panic!("{source}: {why}"))
 }
 
-/// Returns the message of the policy if it refuses a write.
+/// Returns the message of the policy if it rejects a write.
 fn judge(
     protection: &Protection,
     user: &str,
@@ -131,7 +131,7 @@ fn people_change_only_permitted_fields() {
 
 #[test]
 fn the_agent_its_account_and_the_cluster_pass() {
-    // The server removes a field from our entry when another manager changes it.
+    // The server removes a field from Mainstay's entry when another manager changes it.
     let taken = json!([{"manager": "mainstay", "operation": "Apply", "fieldsV1": {}}]);
     let patch = || changed(json!({"metadata": {"managedFields": taken}, "spec": {"replicas": 2}}));
     for (user, groups) in [

@@ -175,13 +175,13 @@ fn values_that_the_schema_refuses_are_converted_without_a_panic() {
     assert_eq!(into(&other, Version::V1alpha2), other);
 }
 
-/// Any text, or one with a special meaning.
+/// Any string, or a string with a special meaning.
 fn texts() -> impl Strategy<Value = String> {
     let telling = select(vec!["", "git", "inline", "{}", "/", "null", "{\"deps\":\"x\"}", "{\"type\":\"inline\"}"]);
     prop_oneof![telling.prop_map(str::to_owned), "\\PC{0,8}", any::<String>()]
 }
 
-/// The annotation: none, any text, or one in this module's format for either form, with some nesting.
+/// The annotation: none, any string, or one in this module's format for either form, with some nesting.
 fn annotations() -> impl Strategy<Value = Option<String>> {
     let unsaid = |annotation: Option<String>| {
         let text = || proptest::option::of(texts());

@@ -1,6 +1,6 @@
 //! Errors of fetching a source and preparing its installation.
 //!
-//! Invariant: no text contains a credential. Names and texts from a repository appear without control characters.
+//! Invariant: no message contains a credential. Names and strings from a repository appear without control characters.
 
 use std::fmt;
 use std::io;
@@ -19,7 +19,7 @@ pub enum Error {
     /// Reading the remote failed, or its content is invalid.
     #[error(transparent)]
     Git(#[from] mainstay_git::Error),
-    /// The recorded commit is not available.
+    /// The recorded commit is not available, or its directory has changed.
     #[error("commit {commit} is gone: {why}; the reference is resolved again")]
     BranchMoved {
         /// The recorded commit.
@@ -61,17 +61,17 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// The source does not match the Function.
+    /// Returns the finding for a source that does not match the Function.
     pub(in crate::build) fn source(text: impl Into<String>) -> Self {
         Self { reason: FailureReason::SourceInvalid, text: text.into() }
     }
 
-    /// The dependency file is invalid.
+    /// Returns the finding for an invalid dependency file.
     pub(in crate::build) fn dependencies(text: impl Into<String>) -> Self {
         Self { reason: FailureReason::DependencyInvalid, text: text.into() }
     }
 
-    /// The source is too large for an image.
+    /// Returns the finding for a source that is too large for an image.
     pub(in crate::build) fn too_large(text: impl Into<String>) -> Self {
         Self { reason: FailureReason::TooLarge, text: text.into() }
     }
@@ -139,7 +139,7 @@ fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)
 }
 
-/// Returns the text without control characters, cut to the maximum length.
+/// Returns the message without control characters, cut to the maximum length.
 fn message(text: &str) -> String {
     let mut message: String =
         text.chars().map(|c| if is_unprintable(c) && c != '\n' { '\u{fffd}' } else { c }).collect();

@@ -1,4 +1,4 @@
-//! Fetches a source from a Git repository: the recorded commit, or a later one with the same directory.
+//! Fetches a source from a Git repository: the recorded commit, or a later commit with the same directory.
 //!
 //! Invariant: files are written before links, into an empty directory, so no file is written through a link.
 
@@ -20,15 +20,16 @@ use mainstay_git::{
     Source,
 };
 
-/// Maximum bytes of a link's target.
+/// Maximum length of a link's target in bytes.
 const TARGET_BYTES: u64 = 1024;
-/// Maximum bytes of a Secret's value.
+/// Maximum size of a Secret's value in bytes.
 const KEY_BYTES: u64 = 1 << 20;
 
-/// Fetches with a mirror in `mirror` and writes the files to `src`, which is empty.
+/// Fetches with a mirror in `mirror` and writes the files to the empty directory `src`.
 pub(super) async fn write(in_git: &InGit, mirror: &Path, src: &Path, bounds: Bounds) -> Result<(Tree, Commit), Error> {
     let Access { credentials, connection } = access(in_git)?;
-    // The agent verified the commit. The build uses that commit, or another one whose directory has the same tree ID.
+    // The agent verified the commit. The build uses that commit, or a different commit whose directory has the same
+    // tree ID.
     let url = in_git.url.clone();
     let remote =
         Remote { url, credentials, connection, verification: None, submodules: in_git.submodules, lfs: in_git.lfs };
@@ -49,7 +50,7 @@ pub(super) async fn write(in_git: &InGit, mirror: &Path, src: &Path, bounds: Bou
 }
 
 /// Returns the reference's newest commit if its directory is unchanged, which is the usual case. Otherwise returns the
-/// recorded one, which is more expensive if the server does not serve commits by ID.
+/// recorded commit, which is more expensive if the server does not serve commits by ID.
 async fn snapshot(source: &Source, remote: &Remote, in_git: &InGit) -> Result<Snapshot, Error> {
     let moved = |why| Error::BranchMoved { commit: in_git.commit, why };
     let is_pinned = in_git.reference.spells(in_git.commit);
@@ -77,8 +78,8 @@ async fn snapshot(source: &Source, remote: &Remote, in_git: &InGit) -> Result<Sn
     }
 }
 
-/// Returns the current commit of the reference; `None` if the reference is missing. Another branch may contain the
-/// commit.
+/// Returns the current commit of the reference; `None` if the reference is missing. In that case, another branch may
+/// still contain the recorded commit.
 async fn tip(source: &Source, remote: &Remote, reference: &Reference) -> Result<Option<ResolvedRef>, Error> {
     match source.lookup(remote, reference, Duration::ZERO).await {
         Ok(found) => Ok(Some(found)),
@@ -93,7 +94,7 @@ async fn tip(source: &Source, remote: &Remote, reference: &Reference) -> Result<
     }
 }
 
-/// Returns the snapshot if its directory is the recorded one.
+/// Returns the snapshot if its directory has the recorded tree ID.
 async fn checked(snapshot: Snapshot, in_git: &InGit) -> Result<Snapshot, Error> {
     let tree = snapshot.tree(&in_git.base_dir).await?;
     match tree {
@@ -105,7 +106,7 @@ async fn checked(snapshot: Snapshot, in_git: &InGit) -> Result<Snapshot, Error> 
     }
 }
 
-/// Writes the files of the directory. Blocks.
+/// Writes the files of the directory. Blocks the thread.
 fn write_files(snapshot: &Snapshot, base_dir: &BaseDir, src: &Path, bounds: Bounds) -> Result<Tree, Error> {
     let entries = snapshot.entries(base_dir)?;
     let prefix = if base_dir.path().is_empty() { 0 } else { base_dir.path().len() + 1 };
@@ -130,8 +131,8 @@ fn write_files(snapshot: &Snapshot, base_dir: &BaseDir, src: &Path, bounds: Boun
             EntryKind::Symlink => Node::Symlink { target: target(snapshot, path, entry)? },
             EntryKind::Submodule => {
                 let text = format!(
-                    "`{path}` is a submodule that is not fetched; let the GitRepository say `submodules: true` and name it in \
-                     .gitmodules, or let `baseDir` name a directory without it"
+                    "`{path}` is a submodule that is not fetched; set `submodules: true` in the GitRepository and \
+                     name it in .gitmodules, or let `baseDir` name a directory without it"
                 );
                 return Err(Finding::source(text).into());
             }
@@ -171,7 +172,7 @@ fn target(snapshot: &Snapshot, path: &str, entry: &mainstay_git::Entry) -> Resul
     if target.chars().any(char::is_control) { Err(unusable().into()) } else { Ok(target) }
 }
 
-/// Returns the access from the mounted Secrets.
+/// Returns how to access the repository, from the mounted Secrets.
 fn access(in_git: &InGit) -> Result<Access, Error> {
     let access = match &in_git.auth {
         None => mainstay_git::access(None, None)?,

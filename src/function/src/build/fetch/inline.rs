@@ -11,10 +11,10 @@ use crate::runtimes::{Language, Runtime};
 /// Keys of the ConfigMap.
 const SOURCE: &str = "source";
 const DEPENDENCIES: &str = "dependencies";
-/// Maximum bytes of a key. A ConfigMap holds at most 1 MiB.
+/// Maximum size of a key's value in bytes. A ConfigMap holds at most 1 MiB.
 const BYTES: u64 = 2 << 20;
 
-/// Writes handler and dependency file to `src`, which is empty.
+/// Writes the handler and the dependency file to the empty directory `src`.
 pub(super) fn write(runtime: &Runtime, directory: &Path, src: &Path) -> Result<Tree, Error> {
     let handler = read(&directory.join(SOURCE))?;
     let handler = handler.ok_or_else(|| Finding::source("the Function has no source"))?;
@@ -33,7 +33,7 @@ pub(super) fn write(runtime: &Runtime, directory: &Path, src: &Path) -> Result<T
     Ok(tree)
 }
 
-/// Reads a key; `None` if it does not exist. Mounted keys are symbolic links, which are followed.
+/// Reads the value of a key; `None` if the key does not exist. Mounted keys are symbolic links, which are followed.
 fn read(path: &Path) -> Result<Option<Vec<u8>>, Error> {
     let mut content = Vec::new();
     let read = File::open(path).and_then(|file| file.take(BYTES + 1).read_to_end(&mut content));

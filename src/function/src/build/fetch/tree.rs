@@ -1,16 +1,15 @@
 //! The files of a Function's source by path, and checks whether they may be written.
 //!
-//! Invariant: a [`Tree`] contains no path that leaves its directory, no duplicate path, and no symbolic link that leads
-//! out of it when a kernel follows it.
-//! Not here: file contents and access to the disk.
+//! Invariant: a [`Tree`] contains no path that leaves its directory, no duplicate path, and no symbolic link that
+//! resolves outside of the directory when a kernel follows it. Not here: file contents and access to the disk.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::error::Finding;
 
-/// Maximum bytes of a file or directory name.
+/// Maximum length of a file or directory name in bytes.
 const NAME_BYTES: usize = 255;
-/// Maximum bytes of a path from the base directory.
+/// Maximum length in bytes of a path relative to the base directory.
 const PATH_BYTES: usize = 1024;
 /// Maximum number of links on the way to one file.
 const LINKS: usize = 40;
@@ -22,12 +21,12 @@ pub enum Node {
     Directory,
     /// A regular file.
     File {
-        /// Whether it is executable.
+        /// Whether the file is executable.
         executable: bool,
     },
     /// A symbolic link.
     Symlink {
-        /// Its target as written.
+        /// The link's target as written.
         target: String,
     },
 }
@@ -41,16 +40,17 @@ pub struct Tree(BTreeMap<String, Node>);
 pub enum Place {
     /// A path that is not a link. The root is the empty path.
     At(String),
-    /// It does not exist.
+    /// The path does not exist.
     Nowhere,
-    /// It leads out of the tree.
+    /// The path resolves outside of the tree.
     Outside,
     /// The links form a loop.
     Loop,
 }
 
 impl Tree {
-    /// Adds a file or link with its parent directories. [`Tree::check_links`] checks the links once all are added.
+    /// Adds a file or link with its parent directories. [`Tree::check_links`] checks the links once all entries
+    /// are added.
     pub(in crate::build) fn add(&mut self, path: &str, node: Node) -> Result<(), Finding> {
         check_path(path)?;
         let twice = || Finding::source(format!("`{path}` is in the repository twice"));
@@ -65,14 +65,14 @@ impl Tree {
         }
     }
 
-    /// Refuses links that lead out of the tree.
+    /// Refuses links that resolve outside of the tree.
     pub(super) fn check_links(&self) -> Result<(), Finding> {
         for (path, node) in &self.0 {
             let Node::Symlink { target } = node else { continue };
             let why = match self.resolve(path) {
                 Place::At(_) | Place::Nowhere => continue,
-                Place::Outside => "leads out of the Function's directory",
-                Place::Loop => "leads to itself",
+                Place::Outside => "points outside the Function's directory",
+                Place::Loop => "points to itself",
             };
             return Err(Finding::source(format!(
                 "the symbolic link `{path}` {why} (to `{target}`); an image holds only files of the directory"
@@ -86,12 +86,12 @@ impl Tree {
         self.0.get(path)
     }
 
-    /// Whether there is a directory at `path`; the root is empty.
+    /// Whether there is a directory at `path`; the root is the empty path.
     pub fn is_directory(&self, path: &str) -> bool {
         path.is_empty() || self.get(path) == Some(&Node::Directory)
     }
 
-    /// Returns all entries by path: a directory before its contents.
+    /// Returns all entries in the order of their paths, so a directory comes before its contents.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Node)> {
         self.0.iter().map(|(path, node)| (path.as_str(), node))
     }
@@ -150,8 +150,8 @@ impl Tree {
         if missing { Place::Nowhere } else { Place::At(at.join("/")) }
     }
 
-    /// Returns the part of the tree that is needed to read `paths`: their targets, the links on the way, and the
-    /// targets of links below them.
+    /// Returns the part of the tree that is needed to read `paths`: the targets of these paths, the links on the way,
+    /// and the targets of links below them.
     #[must_use]
     pub fn closure(&self, paths: impl IntoIterator<Item = String>) -> Self {
         let mut open: Vec<String> = paths.into_iter().collect();
@@ -202,7 +202,7 @@ fn check_path(path: &str) -> Result<(), Finding> {
             return refused("with a name that is longer than 255 bytes");
         }
         if matches!(name, "" | "." | "..") || name.eq_ignore_ascii_case(".git") {
-            return refused("which no repository may hold");
+            return refused("whose name is reserved by Git");
         }
     }
     Ok(())
@@ -251,12 +251,12 @@ mod tests {
 
     #[test]
     fn follows_links_as_a_kernel_does() {
-        refused(&["l -> ../x"], "leads out");
-        refused(&["l -> /etc/passwd"], "leads out");
-        refused(&["a -> b", "b -> a"], "leads to itself");
-        // As text, this path stays inside. A kernel that follows it leaves the tree.
-        refused(&["a/b/c -> ../..", "l -> a/b/c/../x", "a/b/x"], "leads out");
-        refused(&["l -> missing/../../x"], "leads out");
+        refused(&["l -> ../x"], "points outside");
+        refused(&["l -> /etc/passwd"], "points outside");
+        refused(&["a -> b", "b -> a"], "points to itself");
+        // Compared as a string, this path stays inside the tree. A kernel that follows it leaves the tree.
+        refused(&["a/b/c -> ../..", "l -> a/b/c/../x", "a/b/x"], "points outside");
+        refused(&["l -> missing/../../x"], "points outside");
         let tree = tree(&["lib/x", "a/up -> ../lib", "b -> a/up/x", "gone -> a/nothing", "self -> ."]).unwrap();
         assert_eq!(tree.resolve("b"), Place::At("lib/x".into()));
         assert_eq!(tree.resolve("self/self/a/up/../lib"), Place::At("lib".into()));

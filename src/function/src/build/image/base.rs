@@ -17,7 +17,8 @@ use crate::registry::{self, Client, Digest, ImageRef};
 
 /// Maximum bytes of a manifest or configuration.
 const MAX_DOCUMENT: u64 = 4 << 20;
-/// Maximum number of layers of a base. Together with ours, they stay below the limit of container runtimes.
+/// Maximum number of layers of a base image. Together with the layers of a build, the number stays below the limit of
+/// container runtimes.
 const MAX_LAYERS: usize = 120;
 
 /// A base image.
@@ -34,10 +35,10 @@ pub enum Base {
 /// Why a base image name is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseBaseError {
-    /// It is not an image reference.
+    /// The name is not an image reference.
     #[error("the base image is neither `scratch`, nor `oci:DIRECTORY`, nor a reference of an image")]
     Reference(#[source] registry::ParseImageRefError),
-    /// It has neither a digest nor a tag.
+    /// The name has neither a digest nor a tag.
     #[error("the base image is named by neither a digest nor a tag: write NAME@sha256:… or NAME:TAG")]
     Unnamed,
 }
@@ -89,12 +90,12 @@ pub(in crate::build) enum Error {
     Unusable { base: String, why: String },
 }
 
-/// A loaded base; `configuration` is `Null` for an empty one.
+/// A loaded base; `configuration` is `Null` for an empty base.
 #[derive(Clone, Debug)]
 pub(in crate::build) struct Read {
     pub(in crate::build) configuration: Value,
     pub(in crate::build) layers: Vec<LayerOf>,
-    /// Its name with the resolved digest.
+    /// The base's name with the resolved digest.
     pub(in crate::build) resolved: Option<ImageRef>,
 }
 
@@ -118,7 +119,7 @@ struct OfPlatform {
 }
 
 impl Base {
-    /// Loads the base for a platform. `client` is for its repository.
+    /// Loads the base for a platform. `client` accesses the base's repository.
     pub(in crate::build) async fn read(&self, client: Option<&Client>, platform: &Platform) -> Result<Read, Error> {
         let unusable = |why: &str| Error::Unusable { base: self.to_string(), why: why.to_owned() };
         let documents = match (self, client) {
@@ -130,7 +131,8 @@ impl Base {
         let mut digest = match self {
             Self::Layout(path, None) => {
                 let bytes = small_file(&path.join("index.json"))?;
-                let index: Index = serde_json::from_slice(&bytes).map_err(|_| unusable("index.json is no index"))?;
+                let index: Index =
+                    serde_json::from_slice(&bytes).map_err(|_| unusable("index.json is not an index"))?;
                 self.chosen(&index, platform)?
             }
             Self::Layout(_, Some(digest)) => digest.clone(),
@@ -148,7 +150,10 @@ impl Base {
         };
         // An index contains manifests or other indexes. Deeper nesting does not occur.
         for _ in 0..3 {
-            let bytes = documents.manifest(&digest).await?.ok_or_else(|| unusable("a manifest has another digest"))?;
+            let bytes = documents
+                .manifest(&digest)
+                .await?
+                .ok_or_else(|| unusable("the digest of a manifest does not match"))?;
             let value: Value = serde_json::from_slice(&bytes).map_err(|_| unusable("its manifest is not JSON"))?;
             if value.get("manifests").is_none() {
                 return self.image(&documents, value, platform, resolved).await;
@@ -159,7 +164,7 @@ impl Base {
         Err(unusable("its indexes are nested too deep"))
     }
 
-    /// Returns the image of an index for a platform. A single entry needs no platform.
+    /// Returns the image of an index for a platform. A single entry without a platform fits too.
     fn chosen(&self, index: &Index, platform: &Platform) -> Result<Digest, Error> {
         let fits = |entry: &&InIndex| match &entry.platform {
             Some(of) => of.os == platform.os && of.architecture == platform.architecture,
@@ -188,7 +193,7 @@ impl Base {
             return Err(unusable("it has too many layers, or its configuration is too large"));
         }
         let bytes = documents.blob(&manifest.config.digest, manifest.config.size).await?;
-        let bytes = bytes.ok_or_else(|| unusable("its configuration has another digest"))?;
+        let bytes = bytes.ok_or_else(|| unusable("the digest of its configuration does not match"))?;
         let configuration: Value =
             serde_json::from_slice(&bytes).map_err(|_| unusable("its configuration is not JSON"))?;
         if configuration["os"] != platform.os || configuration["architecture"] != platform.architecture {

@@ -1,7 +1,8 @@
 //! The configuration and manifest of an image, from its layers.
 //!
 //! Invariant: the base's fields are kept, except those that the runtime sets: command, user, working directory. For
-//! this, documents are JSON values: `ImageConfiguration` of `oci-spec` 0.10 drops unknown fields such as `Shell`.
+//! this reason, documents are handled as JSON values: `ImageConfiguration` of `oci-spec` 0.10 drops unknown fields such
+//! as `Shell`.
 
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
@@ -15,7 +16,7 @@ const NO_TIME: &str = "1970-01-01T00:00:00Z";
 /// User and group of containers.
 const USER: &str = "1000:1000";
 
-/// Returns the configuration: that of the base (`Null` if there is none) with our layers on top.
+/// Returns the configuration: the base's configuration (`Null` if there is none) with this build's layers on top.
 pub(in crate::build) fn configuration(
     base: &Value,
     base_layers: &[LayerOf],
@@ -53,8 +54,8 @@ pub(in crate::build) fn configuration(
     Bytes::from(Value::Object(document).to_string())
 }
 
-/// Returns the base's history with an entry for each of our layers; `None` if the history does not match the base's
-/// layers.
+/// Returns the base's history with an entry for each layer of this build; `None` if the history does not match the
+/// base's layers.
 fn history(base: &Value, below: usize, ours: usize) -> Option<Value> {
     let mut lines = base["history"].as_array().cloned().unwrap_or_default();
     if lines.iter().filter(|line| line["empty_layer"] != true).count() != below {

@@ -1,8 +1,7 @@
 //! Writes files as a layer: a tar archive, compressed with gzip, in a temporary file.
 //!
-//! Invariant: the same files give the same bytes. Entries are sorted, times are 0, the owner is 1000:1000, and modes
-//! are 0644 or 0755.
-//! Invariant: memory use does not depend on the size of the files.
+//! Invariant: the same files result in the same bytes. Entries are sorted, times are 0, the owner is 1000:1000, and
+//! modes are 0644 or 0755. Invariant: memory use does not depend on the size of the files.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -20,15 +19,15 @@ use crate::runtimes::ServerFile;
 
 /// Owner and group of all files.
 const OWNER: u64 = 1000;
-/// Compression level. It takes four fifths of the default time and produces slightly more bytes.
+/// Compression level. This level takes four fifths of the time of the default level and produces slightly more bytes.
 const LEVEL: u32 = 4;
 
 /// Limits of a layer.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// Maximum bytes of all files; 2 GiB.
+    /// Maximum total size of all files in bytes; by default 2 GiB.
     pub bytes: u64,
-    /// Maximum number of files, directories and links; 300 000.
+    /// Maximum number of files, directories and links; by default 300 000.
     pub entries: u64,
 }
 
@@ -59,7 +58,8 @@ pub(in crate::build) enum Error {
 }
 
 /// Returns a directory as a layer with its contents at `at`, a relative path. Returns `None` if the directory is empty,
-/// missing, or a link. Third-party code wrote there, and a link may lead to a secret.
+/// missing, or a link. A link is not followed, because third-party code wrote to the directory and the link may point
+/// to a secret.
 pub(in crate::build) fn of_folder(root: &Path, at: &str, bounds: Bounds) -> Result<Option<Made>, Error> {
     if !root.symlink_metadata().is_ok_and(|metadata| metadata.is_dir()) {
         return Ok(None);
@@ -82,8 +82,9 @@ pub(in crate::build) fn of_folder(root: &Path, at: &str, bounds: Bounds) -> Resu
     archive.map(Archive::finish).transpose()
 }
 
-/// Returns the bytecode of modules as a layer, from directories named after those of the modules. Each file lies in the `__pycache__`
-/// beside its module. The layer names no directory, so those of the base keep their owners and modes. `None` without bytecode.
+/// Returns the bytecode of modules as a layer, from directories named after the directories of the modules. Each file
+/// is placed in the `__pycache__` beside its module. The layer contains no entries for directories, so the base's
+/// directories keep their owners and modes. Returns `None` without bytecode.
 pub(in crate::build) fn of_bytecode(root: &Path, bounds: Bounds) -> Result<Option<Made>, Error> {
     let mut archive: Option<Archive> = None;
     let mut left = bounds;
@@ -104,8 +105,8 @@ pub(in crate::build) fn of_bytecode(root: &Path, bounds: Bounds) -> Result<Optio
     archive.map(Archive::finish).transpose()
 }
 
-/// Returns the files of a runtime server and its packages as a layer with its contents at `at`. `packages` is a
-/// directory and its name in the layer.
+/// Returns the files of a runtime server and its packages as a layer with its contents at `at`. `packages` is the
+/// directory of the packages and its name in the layer.
 pub(in crate::build) fn of_server(files: &[ServerFile], packages: (&Path, &str), at: &str) -> Result<Made, Error> {
     let mut archive = Archive::begin(at)?;
     let mut folders = std::collections::BTreeSet::new();
@@ -155,7 +156,7 @@ impl Archive {
             Kind::File(size, executable) => {
                 let unread = |cause| Error::Unfit(Unfit::Read { path: path.to_owned(), cause });
                 let file = File::open(on_disk).map_err(unread)?;
-                // The open file is the checked one, not a link that replaced it.
+                // The opened file is checked, not the path, because a link may have replaced it.
                 let metadata = file.metadata().map_err(unread)?;
                 if !metadata.is_file() || metadata.len() != *size {
                     return Err(Error::Changed { path: path.to_owned() });
@@ -233,7 +234,7 @@ impl<W: Write> Write for Hashing<W> {
     }
 }
 
-/// Counts read bytes, and keeps the file's error apart from errors of the archive.
+/// Counts read bytes, and distinguishes errors of the file from errors of the archive.
 struct Counting<R> {
     inner: R,
     read: u64,

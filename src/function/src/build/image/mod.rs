@@ -34,7 +34,7 @@ pub(super) struct Descriptor {
     pub(super) size: u64,
     #[serde(default, skip_serializing_if = "std::collections::BTreeMap::is_empty")]
     pub(super) annotations: std::collections::BTreeMap<String, String>,
-    /// External addresses. A layer with such addresses is not in the registry.
+    /// External URLs. A layer with such URLs is not in the registry.
     #[serde(default, skip_serializing)]
     pub(super) urls: Vec<String>,
 }
@@ -72,7 +72,7 @@ impl std::str::FromStr for Platform {
             Some((os, architecture)) if fits(os) && fits(architecture) => {
                 Ok(Self { os: os.to_owned(), architecture: architecture.to_owned() })
             }
-            _ => Err("a platform is OS/ARCHITECTURE, such as linux/amd64".to_owned()),
+            _ => Err("a platform must be OS/ARCHITECTURE, such as linux/amd64".to_owned()),
         }
     }
 }

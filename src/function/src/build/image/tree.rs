@@ -1,7 +1,7 @@
 //! Walks a directory and returns the entries of a layer, in an order that depends only on their names.
 //!
-//! Invariant: no symbolic link is followed, and no link that leads out of the tree is included.
-//! Invariant: memory use depends on the depth and the largest directory, not on the number of files.
+//! Invariant: no symbolic link is followed, and no link whose path points outside of the tree is included. Invariant:
+//! memory use depends on the depth and the largest directory, not on the number of files.
 
 use std::fs::{self, Metadata};
 use std::os::unix::ffi::OsStrExt as _;
@@ -33,7 +33,7 @@ pub(super) struct Entry {
 pub(in crate::build) enum Unfit {
     #[error("{path} is {what}, and only files, folders and symbolic links can be in an image", path = .path.display())]
     Special { path: PathBuf, what: &'static str },
-    #[error("{path} is a symbolic link that leads out of the image's folder", path = .path.display())]
+    #[error("{path} is a symbolic link that points outside the image's folder", path = .path.display())]
     LeadsOut { path: PathBuf },
     #[error("{path} is in too many folders", path = .path.display())]
     TooDeep { path: PathBuf },
@@ -111,8 +111,8 @@ fn special(metadata: &Metadata) -> &'static str {
     }
 }
 
-/// Whether the target of a link at `path` stays in the tree, judged by its text. After another link, `..` may lead
-/// elsewhere. Such a link is included unchanged, because it cannot lead out of an image.
+/// Whether the target of a link at `path` stays in the tree, judged by the path alone. After another link, `..` may
+/// resolve outside of the tree. Such a link is included unchanged, because it cannot resolve outside of an image.
 fn stays_inside(path: &Path, target: &Path) -> bool {
     let mut depth = path.components().count().saturating_sub(1);
     for part in target.components() {
@@ -167,7 +167,8 @@ mod tests {
         let root = outside.path().join("tree");
         fs::create_dir_all(root.join("a/b")).unwrap();
         symlink("../..", root.join("a/b/up")).unwrap();
-        // As text the link stays inside; followed, it leads to the secret. In an image it ends at the image's root.
+        // Judged by its path, the link stays inside the tree. A kernel that follows the link reaches the secret. In an
+        // image, the link resolves to a path below the image's root.
         symlink("a/b/up/../secret", root.join("x")).unwrap();
         assert_eq!(fs::read_to_string(root.join("x")).unwrap(), "hunter2");
         let expected = ["a Folder", "a/b Folder", "a/b/up Link(\"../..\")", "x Link(\"a/b/up/../secret\")"];

@@ -1,18 +1,18 @@
 //! Bytecode of Python's standard library for an image.
 //!
-//! The official images of Python contain none, and a pod cannot write to its image. Each start of a Function would compile the
-//! modules that it imports: about 0.3 s of a processor, which take 3 s with the CPU limit of the default preset.
+//! The official images of Python contain no bytecode, and a pod cannot write to its image. Each start of a Function
+//! would compile the modules that it imports: about 0.3 s of a processor, which take 3 s with the CPU limit of the
+//! default preset.
 //!
-//! An import in each build costs CPU time, too. A Function without dependencies therefore has the bytecode of the modules that
-//! it imports, and others that of the modules that packages usually import.
+//! Importing modules in each build costs CPU time, too. A Function without dependencies therefore gets the bytecode of
+//! only the modules that it imports. Other Functions get the bytecode of the modules that packages usually import.
 //!
-//! Invariant: a build never fails because of this.
-//! Invariant: the same base image and handler give the same bytes: modules are imported in a fixed order by one process with a
-//! fixed seed.
+//! Invariant: a build never fails because of the bytecode. Invariant: the same base image and handler result in the
+//! same bytes: modules are imported in a fixed order by one process with a fixed seed.
 
 use crate::runtimes::Language;
 
-/// Directory below the workspace in which the script for an inline source leaves the bytecode.
+/// Directory below the workspace in which the script for an inline source writes the bytecode.
 pub(crate) const DIR: &str = "bytecode";
 
 /// The modules that the runtime server and Bottle import.
@@ -21,13 +21,13 @@ const SERVER: &str = "base64 calendar collections configparser contextlib ctypes
     queue re resource selectors signal site socket sys tempfile threading time traceback types unicodedata urllib.parse uuid \
     warnings weakref";
 
-/// The modules that common packages import. Modules that they import are compiled, too.
+/// The modules that common packages import. Modules that these modules import are compiled, too.
 const COMMON: &str = "asyncio concurrent.futures.thread copy csv dataclasses decimal email.message email.parser email.policy enum gzip \
     http.cookiejar importlib.metadata logging pathlib random secrets shutil ssl string subprocess termios textwrap typing \
     urllib.request zipfile zlib zoneinfo";
 
-/// Defines `library`. It imports modules, and Python writes what it compiles below `to`, in directories named after those of the
-/// modules. It does nothing if the base image has bytecode.
+/// Defines the Python function `library`, which imports modules. Python writes the compiled files below `to`, in
+/// directories named after the directories of the modules. The function does nothing if the base image has bytecode.
 const LIBRARY: &str = r#"
 def library(to, names):
     import importlib.util, os, warnings
@@ -47,8 +47,8 @@ def library(to, names):
     return True
 "#;
 
-/// Parses a handler. `imports` returns its imports from the standard library, without those that do more than define names, and
-/// those that the server needs for coroutines and for publishing.
+/// Parses a handler. The Python function `imports` returns the handler's imports from the standard library, without
+/// modules that do more than define names, and the modules that the server needs for coroutines and for publishing.
 const HANDLER: &str = r#"
 def parse(path):
     with open(path, "rb") as file:
@@ -76,8 +76,8 @@ def imports(source):
     return sorted(name for name in found if name.partition(".")[0] in known)
 "#;
 
-/// The command that runs a program with these functions. Its modules of the start are compiled, too. A fixed seed gives the same
-/// bytes, and without `site` no file of a package is read.
+/// The command that runs a program with these functions. The modules that Python imports at its start are compiled,
+/// too. A fixed seed makes the bytes reproducible, and without `site` no file of a package is read.
 fn python(to: &str, arguments: &str, program: &str) -> String {
     format!(
         "( [ -z \"$to\" ] || unset PYTHONDONTWRITEBYTECODE\n  PYTHONHASHSEED=0 exec python3 -S -X pycache_prefix={to} - {to} {arguments} <<'PYTHON'\n\
@@ -87,7 +87,8 @@ fn python(to: &str, arguments: &str, program: &str) -> String {
 
 const NO_BYTECODE: &str = "echo 'no bytecode of the standard library: Functions start more slowly' >&2";
 
-/// The step for a POSIX shell that leaves the bytecode in the directory that `to` expands to; empty for other languages.
+/// The step for a POSIX shell that writes the bytecode in the directory that `to` expands to; empty for other
+/// languages.
 pub(super) fn step(language: Language, to: &str) -> String {
     let program = ended("", "sys.argv[2:]");
     match language {
@@ -96,8 +97,8 @@ pub(super) fn step(language: Language, to: &str) -> String {
     }
 }
 
-/// The step that checks the syntax of a handler in Python and leaves the bytecode of the server's modules and of those that the
-/// handler imports. A build with a syntax error ends with exit code 1.
+/// The step that checks the syntax of a handler in Python and writes the bytecode of the modules that the server and
+/// the handler import. A build with a syntax error ends with exit code 1.
 pub(super) fn check(handler: &str, to: &str) -> String {
     let program = ended(&format!("{HANDLER}source = parse(sys.argv[2])\n"), "sys.argv[3:] + imports(source)");
     format!("to={to}\nrm -rf \"$to\"\n{}", guarded(&format!("{handler} {SERVER}"), &program))
@@ -112,7 +113,7 @@ fn ended(before: &str, modules: &str) -> String {
     )
 }
 
-/// Runs a program whose exit code 1 ends the build. Code 3 means that the base image has bytecode.
+/// Runs a program whose exit code 1 makes the build fail. Code 3 means that the base image has bytecode.
 fn guarded(arguments: &str, program: &str) -> String {
     format!(
         "code=0\n{} || code=$?\ncase $code in\n  0) ;;\n  1) exit 1 ;;\n  3) rm -rf \"$to\" ;;\n  *) {NO_BYTECODE} ;;\nesac\n",
@@ -120,8 +121,8 @@ fn guarded(arguments: &str, program: &str) -> String {
     )
 }
 
-/// The step that leaves the bytecode in the directory `$to`, unless `$to` is empty, and runs pip in the same process. pip imports
-/// most of these modules, so they are compiled once.
+/// The step that runs pip and, unless `$to` is empty, first writes the bytecode to the directory `$to` in the same
+/// process. pip imports most of these modules, so they are compiled only once.
 pub(super) fn pip(arguments: &str) -> String {
     let modules = format!("{SERVER} {COMMON}");
     let program = format!(
@@ -147,7 +148,7 @@ mod tests {
     use super::*;
     use crate::runtimes;
 
-    /// As in official images, which have no bytecode.
+    /// Returns the script for an image without bytecode, like the official images.
     fn without_bytecode(script: &str) -> String {
         let found =
             r#"if os.path.exists(importlib.util.cache_from_source(importlib.util.find_spec("socket").origin)):"#;
@@ -160,7 +161,7 @@ mod tests {
         Command::new("sh").args(["-euc", script]).current_dir(room).output().unwrap()
     }
 
-    /// Runs the step; the files that it leaves, with their contents.
+    /// Runs the step. Returns the files that it wrote, with their contents.
     fn run(room: &Path, name: &str, step: &dyn Fn(&str) -> String) -> Vec<(String, Vec<u8>)> {
         let to = room.join(name);
         let output = sh(room, &without_bytecode(&step(&format!("'{}'", to.display()))));
@@ -228,7 +229,7 @@ mod tests {
             let said = String::from_utf8_lossy(&output.stderr).into_owned();
             assert!(said.contains("no bytecode of the standard library"), "{code}: {said}");
         }
-        // With the bytecode of the base image, none is left.
+        // If the base image has bytecode, no bytecode is written.
         let has = script.replace("if os.path.exists(", "if True or (");
         assert!(sh(room.path(), &has).status.success() && !room.path().join("to").exists());
     }

@@ -16,12 +16,12 @@ const BESIDE: [&str; 3] = ["npm-shrinkwrap.json", "package-lock.json", ".npmrc"]
 /// Scripts of the project that npm runs during installation. They may read any file.
 const SCRIPTS: [&str; 7] =
     ["preinstall", "install", "postinstall", "prepublish", "preprepare", "prepare", "postprepare"];
-/// Kinds of dependencies that npm reads. It does not install the last kind.
+/// Kinds of dependencies that npm reads. npm does not install the last kind.
 const OWN: [&str; 4] = ["dependencies", "optionalDependencies", "peerDependencies", "devDependencies"];
 /// Maximum number of packages in the source that depend on each other.
 const PACKAGES: usize = 1000;
 
-/// Reads the `package.json` named `file` at `at`, and those of local packages that it depends on.
+/// Reads the `package.json` named `file` at `at`, and the `package.json` files of local packages that it depends on.
 pub(super) fn plan(tree: &Tree, file: &str, at: &str, read: &mut Reader) -> Result<Plan, Error> {
     let own = object(file, &read(at)?)?;
     let has = |kind: &str| own.get(kind).and_then(Value::as_object).is_some_and(|map| !map.is_empty());
@@ -54,7 +54,7 @@ pub(super) fn plan(tree: &Tree, file: &str, at: &str, read: &mut Reader) -> Resu
 struct Packages<'a, 'r> {
     tree: &'a Tree,
     read: &'a mut Reader<'r>,
-    /// Directories of packages that remain to be read.
+    /// Directories of packages whose `package.json` remains to be read.
     open: Vec<String>,
     paths: BTreeSet<String>,
     only_local: bool,
@@ -72,7 +72,7 @@ impl Packages<'_, '_> {
         for kind in kinds {
             for (name, spec) in package.get(*kind).and_then(Value::as_object).into_iter().flatten() {
                 let Some(spec) = spec.as_str() else {
-                    let text = format!("{file}: the version of `{name}` in `{kind}` is not text");
+                    let text = format!("{file}: the version of `{name}` in `{kind}` is not a string");
                     return Err(Finding::dependencies(text).into());
                 };
                 self.spec(file, directory, name, spec)?;
@@ -118,7 +118,7 @@ impl Packages<'_, '_> {
         for (name, value) in overrides.and_then(Value::as_object).into_iter().flatten() {
             match value {
                 Value::String(spec) => self.spec(file, "", name, spec)?,
-                // The parser limits the nesting.
+                // Recursion is safe, because the parser limits the nesting.
                 nested => self.overrides(file, Some(nested))?,
             }
         }
@@ -152,11 +152,11 @@ impl Packages<'_, '_> {
 /// A dependency that may be a path.
 struct Local<'a> {
     path: &'a str,
-    /// Whether it can only be a path.
+    /// Whether the dependency can only be a path.
     is_certain: bool,
 }
 
-/// Parses a dependency like npm; `None` if it is not local.
+/// Parses a dependency as npm does; `None` if it is not local.
 fn local(spec: &str) -> Option<Local<'_>> {
     let certain = |path| Some(Local { path, is_certain: true });
     let prefix = spec.get(..5).filter(|prefix| prefix.eq_ignore_ascii_case("file:") || *prefix == "link:");
@@ -195,8 +195,9 @@ const READ: [&str; 7] = [
     "scripts",
 ];
 
-/// A `package.json`, parsed like npm does. Other fields may contain values that only JavaScript accepts: infinite
-/// numbers, unpaired surrogates, any depth. The last of duplicate fields wins, and a list is an empty package.
+/// A `package.json`, parsed as npm does. Other fields may contain values that only JavaScript accepts: infinite
+/// numbers, unpaired surrogates, any depth. The last one of duplicate fields is used. A list counts as an empty
+/// package.
 struct Package(Map<String, Value>);
 
 impl<'de> Deserialize<'de> for Package {
@@ -232,7 +233,7 @@ impl<'de> Visitor<'de> for PackageVisitor {
     }
 }
 
-/// Parses the needed fields of the file. A blank file is empty.
+/// Parses the needed fields of the file. A blank file counts as an empty object.
 fn object(file: &str, bytes: &[u8]) -> Result<Map<String, Value>, Finding> {
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     if bytes.trim_ascii().is_empty() {
@@ -243,7 +244,7 @@ fn object(file: &str, bytes: &[u8]) -> Result<Map<String, Value>, Finding> {
         Finding::dependencies(if error.is_data() {
             format!("{file} is not a JSON object")
         } else {
-            // The error text ends with line and column.
+            // The error message ends with line and column.
             format!(
                 "{file} is not JSON: {error}; npm refuses it (EJSONPARSE): {file} must be actual JSON, not just JavaScript"
             )
@@ -297,7 +298,7 @@ mod tests {
         check(
             "package.json",
             &[("package.json", r#"{"dependencies":{"a":1}}"#)],
-            "DependencyInvalid: package.json: the version of `a` in `dependencies` is not text",
+            "DependencyInvalid: package.json: the version of `a` in `dependencies` is not a string",
         );
     }
 

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use super::{Inputs, Plan, Reader, parent};
 use crate::build::fetch::{Error, Finding, Place, Tree};
 
-/// Options whose value is a file or directory, and its kind.
+/// Options whose value is a file or directory, and the kind of that file or directory.
 const NAMING: [(&[&str], Names); 4] = [
     (&["-r", "--requirement"], Names::Requirements),
     (&["-c", "--constraint"], Names::Constraints),
@@ -68,7 +68,7 @@ pub(super) fn plan(tree: &Tree, file: &str, at: &str, read: &mut Reader) -> Resu
     Ok(if wanted { Plan::Pip { inputs: Inputs(tree.closure(paths)) } } else { Plan::Nothing })
 }
 
-/// Returns the path from the root of the source, and its target.
+/// Returns the path from the root of the source, and the target of that path.
 fn find(tree: &Tree, place: &str, base: &str, path: &str) -> Result<(String, String), Finding> {
     let path = path.strip_prefix("file:").unwrap_or(path);
     let path = path.strip_prefix("//localhost").or_else(|| path.strip_prefix("//")).unwrap_or(path);

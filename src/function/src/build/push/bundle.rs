@@ -6,13 +6,13 @@ use std::path::Path;
 
 use super::Error;
 
-/// Maximum bytes of a bundle. A Secret has the same limit.
+/// Maximum size of a bundle in bytes. A Secret has the same limit.
 const MAX_BUNDLE: u64 = 1 << 20;
 
 /// The operator's CA bundle.
 #[derive(Debug)]
 pub(super) enum Bundle {
-    /// The operator configured none.
+    /// The operator configured no bundle.
     Unset,
     /// The namespace lacks the Secret or its key.
     Missing,
@@ -21,7 +21,7 @@ pub(super) enum Bundle {
 }
 
 impl Bundle {
-    /// Reads the file of a Secret's key. The file is missing if the Secret lacks the key.
+    /// Reads the file of a Secret's key. A missing file means that the Secret lacks the key.
     pub(super) fn read(path: Option<&Path>) -> Result<Self, Error> {
         let Some(path) = path else { return Ok(Self::Unset) };
         let unread = |cause| Error::ReadSecret { path: path.to_owned(), cause };

@@ -40,7 +40,7 @@ pub enum Error {
     /// The registry Secret is unreadable.
     #[error("could not read the registry Secret at {path}", path = .path.display())]
     ReadSecret {
-        /// File.
+        /// The file.
         path: PathBuf,
         /// The cause.
         #[source]
@@ -58,7 +58,7 @@ pub enum Error {
     /// The certificate of the base image's registry is not trusted.
     #[error("could not use the base image")]
     UntrustedBase {
-        /// How to fix it.
+        /// How to fix the error.
         way_out: &'static str,
         /// The cause.
         #[source]
@@ -68,11 +68,11 @@ pub enum Error {
     #[error("the CA bundle of MAINSTAY_BASE_CA holds no certificates in PEM")]
     NoCertificates,
     /// A file of the base's layout does not match its name.
-    #[error("the base image is broken: {path} has another digest or size than its name says", path = .path.display())]
+    #[error("the base image is broken: the digest or size of {path} does not match its name", path = .path.display())]
     BrokenLayout {
-        /// File.
+        /// The file.
         path: PathBuf,
-        /// The answer of the registry.
+        /// The cause.
         #[source]
         cause: registry::Error,
     },
@@ -98,7 +98,7 @@ pub enum Error {
         why: &'static str,
     },
     /// A task panicked.
-    #[error("a part of the program broke")]
+    #[error("internal error: a task panicked")]
     Broke(#[source] tokio::task::JoinError),
 }
 
@@ -134,7 +134,7 @@ impl Error {
         BuildFailure { reason, message: message(self), retry, waits_for_registry }
     }
 
-    /// Returns a hint, if the error text contains none.
+    /// Returns a hint, if the error message contains none.
     fn way_out(&self) -> String {
         match self {
             Self::Registry(registry::Error { fault: Fault::Full { .. }, registry, .. }) => room(registry),
@@ -152,7 +152,7 @@ impl Error {
                 _ => (FailureReason::Registry, passes(error)),
             },
             Self::Base(BaseError(base::Error::Registry(error))) => (FailureReason::BaseImage, passes(error)),
-            // The operator fixes it, without a change to the Function.
+            // The operator fixes the error, without a change to the Function.
             Self::UntrustedBase { .. } | Self::NoCertificates => (FailureReason::BaseImage, true),
             Self::Base(_) | Self::BrokenLayout { .. } => (FailureReason::BaseImage, false),
             Self::ReadSecret { .. } => (FailureReason::Registry, true),
@@ -179,7 +179,7 @@ fn room(registry: &str) -> String {
         (Some(name @ INTERNAL_REGISTRY), Some(namespace), Some("svc")) => {
             format!("; enlarge it with `kubectl edit pvc -n {namespace} {name}`")
         }
-        _ => "; make room there".to_owned(),
+        _ => "; free space there".to_owned(),
     }
 }
 
@@ -225,7 +225,7 @@ mod tests {
         for other in
             ["registry.example.com", "other.mainstay-system.svc:5000", "serverless-docker-registry.example.com"]
         {
-            assert!(full(other).message.ends_with("its volume is full (it answered 500); make room there"));
+            assert!(full(other).message.ends_with("its volume is full (it answered 500); free space there"));
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::build::install::bytecode;
 use crate::registry::SecretData;
 use crate::runtimes::Runtime;
 
-/// Maximum bytes of a Secret's key in the API.
+/// Maximum size in bytes of the value of a Secret's key in the API.
 const MAX_KEY: u64 = 1 << 20;
 /// The keys that are read.
 const KEYS: [&str; 9] = [
@@ -28,12 +28,12 @@ const KEYS: [&str; 9] = [
     "username",
 ];
 
-/// Returns the digest of the inputs of the dependencies; empty without dependencies.
+/// Returns the digest of the inputs of the dependencies; empty if the Function has no dependencies.
 pub(super) fn dependencies(workspace: &Path) -> String {
     digest(&workspace.join(DEPENDENCIES)).unwrap_or_default()
 }
 
-/// Returns the same digest if the dependencies of the previous image are reused.
+/// Returns the digest of the inputs of the dependencies if the dependencies of the previous image are reused.
 pub(super) fn reused(workspace: &Path) -> Option<String> {
     digest(&workspace.join(REUSED))
 }
@@ -45,7 +45,7 @@ pub(super) fn age(workspace: &Path) -> Option<Duration> {
         let begun = begun.symlink_metadata().ok()?.modified().ok()?;
         begun.elapsed().ok().filter(|age| *age < Duration::from_hours(24))
     };
-    // `install` runs first if there is no `fetch`.
+    // `install` runs first if the Job has no container `fetch`.
     age(workspace.join(DEPS).join(BEGUN)).max(age(workspace.join(BEGUN)))
 }
 

@@ -34,9 +34,9 @@ pub enum Content<'a> {
 /// The result of mounting a blob.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mounted {
-    /// The repository has it.
+    /// The repository now has the blob.
     Yes,
-    /// It has to be pushed.
+    /// The blob has to be pushed.
     No,
 }
 
@@ -76,7 +76,7 @@ impl Content<'_> {
 pub(super) struct Progress {
     /// Bytes sent.
     pub(super) moved: AtomicU64,
-    /// Why it ended early. The HTTP client does not report the cause.
+    /// Why the body ended early. The HTTP client does not report the cause.
     broke: Mutex<Option<Fault>>,
 }
 
@@ -136,20 +136,20 @@ impl Client {
         match self.begin(&url).await {
             Ok(response) if response.status().as_u16() == 201 => Ok(Mounted::Yes),
             Ok(response) => {
-                // The registry started an upload instead. Cancel it.
+                // The registry started an upload instead, which is cancelled.
                 if let Ok(url) = self.upload_at(&response) {
                     let _ = self.ask(&Ask::new(Method::DELETE), &url).await;
                 }
                 Ok(Mounted::No)
             }
-            // The account may push here but not read the other repository.
+            // The account may push to this repository but not read the other one.
             Err(Fault::Denied { .. } | Fault::Status { status: 400..=499, .. }) => Ok(Mounted::No),
             Err(fault) => Err(fail(fault)),
         }
     }
 
-    /// Mounts a blob of this repository into `shared`, so that others can mount it from there. Returns whether it
-    /// worked.
+    /// Mounts a blob of this repository into `shared`, so that other repositories can mount it from there. Returns
+    /// whether the mount succeeded.
     pub(crate) async fn share_blob(&self, digest: &Digest, shared: &str) -> Result<bool, Error> {
         let mut url = self.origin.clone();
         url.set_path(&format!("/v2/{shared}/blobs/uploads/"));
@@ -189,7 +189,8 @@ impl Client {
         let at = if sent.headers().contains_key(header::LOCATION) { self.upload_at(&sent)? } else { at };
         let empty = Bytes::new();
         match self.complete(at, digest, Content::Bytes(&empty)).await {
-            // The registry lost the accepted bytes. In a single request, it reports a full volume if that is the cause.
+            // The registry lost the accepted bytes. If a full volume is the cause, the registry reports it in response
+            // to a single request.
             Err(fault) if fault.is_about_upload() => {
                 let begun = self.begin(&self.address("blobs", "uploads/")).await?;
                 self.complete(self.upload_at(&begun)?, digest, content).await
@@ -198,7 +199,7 @@ impl Client {
         }
     }
 
-    /// Ends an upload with its remaining bytes.
+    /// Completes an upload with its remaining bytes.
     async fn complete(&self, mut at: Url, digest: &Digest, rest: Content<'_>) -> Result<(), Fault> {
         at.query_pairs_mut().append_pair("digest", digest.as_str());
         let mut ask = Ask::new(Method::PUT);
@@ -214,8 +215,8 @@ impl Client {
         self.ask(&Ask { body: Some(&nothing), ..Ask::new(Method::POST) }, url).await
     }
 
-    /// Checks the digest in a response, if there is one.
-    #[expect(clippy::unused_self, reason = "it reads like the other questions about an answer")]
+    /// Checks the digest in a response, if the response contains one.
+    #[expect(clippy::unused_self, reason = "it reads like the other checks of a response")]
     pub(super) fn same_digest(&self, response: &Response, digest: &Digest, what: &'static str) -> Result<(), Fault> {
         let named = response.headers().get("docker-content-digest").and_then(|value| value.to_str().ok());
         // Digests of other algorithms are ignored.
@@ -223,7 +224,7 @@ impl Client {
         if other { Err(Fault::Digest { what }) } else { Ok(()) }
     }
 
-    /// Returns the bytes of a blob of this size. The last item is an error if they do not match the digest.
+    /// Returns the bytes of a blob of this size. The last item is an error if the bytes do not match the digest.
     pub async fn blob(&self, digest: &Digest, size: u64) -> Result<BoxStream<'static, Result<Bytes, Fault>>, Error> {
         let response = self.ask(&Ask::new(Method::GET), &self.address("blobs", digest.as_str())).await;
         let response = response.map_err(self.failed("could not read a layer from"))?;

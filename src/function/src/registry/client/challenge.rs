@@ -7,14 +7,14 @@ pub(super) enum Challenge {
     Basic,
     /// A token from a token server.
     Bearer {
-        /// Address of the token server.
+        /// URL of the token server.
         realm: String,
         /// The service that the token is for.
         service: Option<String>,
     },
 }
 
-/// Maximum bytes of a parsed header.
+/// Maximum length of a parsed header in bytes.
 const LONGEST: usize = 4096;
 
 /// Parses the headers. Prefers a token to a password.
@@ -54,7 +54,7 @@ fn parameters(text: &str) -> Vec<(String, String)> {
     found
 }
 
-/// Returns the text up to the closing quote, and the rest.
+/// Returns the string up to the closing quote, and the rest.
 fn quoted_string(text: &str) -> (String, &str) {
     let mut value = String::new();
     let mut characters = text.char_indices();

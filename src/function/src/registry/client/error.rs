@@ -6,11 +6,11 @@ use serde_json::Value;
 
 use mainstay_object::failure::Class;
 
-/// A failed attempt. The cause is its error source.
+/// A failed attempt. The error source is the cause.
 #[derive(Debug, thiserror::Error)]
 #[error("{attempt} {registry}")]
 pub struct Error {
-    /// The attempt, as the text before the name of the registry.
+    /// The attempt, as the part of the message before the name of the registry.
     pub attempt: &'static str,
     /// Host and port of the registry.
     pub registry: String,
@@ -30,13 +30,13 @@ pub enum Fault {
         /// Whether the server is unreachable or closed the connection, so that a retry may help.
         is_outage: bool,
     },
-    /// The host may not be reached.
+    /// The egress policy forbids a connection to the host.
     #[error("{why}")]
     Forbidden {
-        /// The rule that forbids it.
+        /// The rule that forbids the connection.
         why: String,
     },
-    /// Its certificate is not trusted.
+    /// The host's certificate is not trusted.
     #[error("its certificate is refused: {why}")]
     Untrusted {
         /// The TLS library's reason.
@@ -53,19 +53,19 @@ pub enum Fault {
     /// 401 or 403.
     #[error("{by} answered {status} {}", refusal(*status, *anonymous))]
     Denied {
-        /// The registry, or its token server.
+        /// Who denied access: the registry or its token server.
         by: &'static str,
-        /// Status.
+        /// HTTP status.
         status: u16,
         /// Whether no login was sent.
         anonymous: bool,
     },
-    /// Another error status.
+    /// A different error status.
     #[error("it answered {status}{}{}", code.as_ref().map(|code| format!(" {code}")).unwrap_or_default(), meaning(*status, code.as_deref()))]
     Status {
-        /// Status.
+        /// HTTP status.
         status: u16,
-        /// Code of the distribution specification.
+        /// Error code of the distribution specification.
         code: Option<String>,
         /// The registry's `Retry-After`.
         retry_after: Option<Duration>,
@@ -73,13 +73,13 @@ pub enum Fault {
     /// The registry has no space left.
     #[error("its volume is full (it answered {status})")]
     Full {
-        /// Status.
+        /// HTTP status.
         status: u16,
     },
     /// A redirect that is not followed.
     #[error("it redirects to {to}, which is not followed: {why}")]
     Redirect {
-        /// Host.
+        /// The host in the redirect.
         to: String,
         /// Why it is not followed.
         why: &'static str,
@@ -93,10 +93,10 @@ pub enum Fault {
     /// The registry cannot read its records of the image's blobs.
     #[error("it cannot read which parts of the image it has (it answered {status} DIGEST_INVALID)")]
     Parts {
-        /// Status.
+        /// HTTP status.
         status: u16,
     },
-    /// An answer is too large.
+    /// A response is too large.
     #[error("{what} is longer than {limit} bytes")]
     TooLarge {
         /// The blob or manifest that was read.
@@ -104,7 +104,7 @@ pub enum Fault {
         /// The limit.
         limit: u64,
     },
-    /// An answer violates the protocol.
+    /// A response violates the protocol.
     #[error("it does not speak the distribution protocol: {why}")]
     Protocol {
         /// The violation.
@@ -116,7 +116,7 @@ pub enum Fault {
     /// The content to push could not be read.
     #[error("could not read the image to push")]
     Content(#[source] std::io::Error),
-    /// The content to push comes from another registry, which failed.
+    /// The content to push comes from a different registry, which failed.
     #[error("the other registry failed")]
     Other(#[source] Box<Error>),
 }
@@ -124,8 +124,8 @@ pub enum Fault {
 fn refusal(status: u16, anonymous: bool) -> &'static str {
     match (status, anonymous) {
         (_, true) => "to a request without credentials",
-        // Registries answer 403 to accounts without permission and to accounts over their quota.
-        (403, false) => "to these credentials (they lack the right, or a quota is used up)",
+        // Registries respond with 403 to accounts without permission and to accounts over their quota.
+        (403, false) => "to these credentials (they lack the permission, or a quota is used up)",
         (_, false) => "to these credentials",
     }
 }
@@ -162,13 +162,13 @@ impl Fault {
         }
     }
 
-    /// Whether the same request may succeed soon. A full volume stays full, since each attempt leaves more data there.
-    /// A blob that the registry lost has to be pushed again.
+    /// Whether the same request may succeed soon. A full volume stays full, because each attempt leaves more data on
+    /// the volume. A blob that the registry lost has to be pushed again.
     pub(crate) fn may_pass(&self) -> bool {
         !matches!(self, Self::Full { .. } | Self::Content(_)) && !self.has_forgotten()
     }
 
-    /// Whether pushes fail until the registry changes: it is full, or refuses the login.
+    /// Whether pushes fail until the registry changes: the registry is full, or refuses the login.
     pub(crate) fn lasts_at_registry(&self) -> bool {
         matches!(self, Self::Full { .. } | Self::Denied { .. })
     }
@@ -201,12 +201,12 @@ impl Fault {
         }
     }
 
-    /// Whether the registry lost the upload or its state.
+    /// Whether the registry lost the upload or the state of the upload.
     pub(super) fn is_about_upload(&self) -> bool {
         matches!(self, Self::Status { code: Some(code), .. } if is_lost_upload(code))
     }
 
-    /// Whether the registry lacks a blob of the manifest, or cannot read its record of it.
+    /// Whether the registry lacks a blob of the manifest, or cannot read its record of that blob.
     pub(crate) fn lacks_parts(&self) -> bool {
         matches!(self, Self::Parts { .. }) || self.has_forgotten()
     }
@@ -226,12 +226,13 @@ fn is_lost_upload(code: &str) -> bool {
     matches!(code, "BLOB_UPLOAD_INVALID" | "BLOB_UPLOAD_UNKNOWN")
 }
 
-/// Linux error numbers and texts for a write without space: on the volume, in a quota, or in the largest file.
+/// Linux error numbers and messages for a write without space: the volume is full, a quota is used up, or a file is too
+/// large.
 const NO_ROOM: [(u64, &str); 3] =
     [(28, "no space left on device"), (122, "disk quota exceeded"), (27, "file too large")];
 
-/// Whether an error reports a full volume. `distribution` answers 500 with the system's error as text or number. It
-/// uses these words for no other error.
+/// Whether an error reports a full volume. `distribution` returns 500 with the system's error as a message or number.
+/// `distribution` uses these words for no other error.
 pub(super) fn is_about_room(status: u16, body: &Value) -> bool {
     fn says_so(detail: &Value, depth: u8) -> bool {
         match detail {
@@ -258,7 +259,7 @@ mod tests {
             let body = json!({"errors": [{"code": "UNKNOWN", "message": "unknown error", "detail": detail}]});
             assert_eq!(is_about_room(status, &body), expected, "{status} {body}");
         };
-        // Answers of distribution 2.8 and 3 to PATCH, and to POST or PUT.
+        // Responses of distribution 2.8 and 3 to PATCH, and to POST or PUT.
         check(500, json!("write /var/lib/registry/docker/registry/v2/…/data: no space left on device"), true);
         let written =
             |error| json!({"DriverName": "filesystem", "Enclosed": {"Op": "write", "Path": "/v", "Err": error}});

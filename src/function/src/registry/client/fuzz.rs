@@ -1,4 +1,5 @@
-//! Fuzz targets for untrusted input. Each accepts any bytes, ends soon, does not panic, and checks its invariants.
+//! Fuzz targets for untrusted input. Each accepts any bytes, terminates quickly, does not panic, and checks its
+//! invariants.
 
 use std::io;
 use std::sync::LazyLock;
@@ -14,12 +15,12 @@ use super::{Client, Deadlines, Fault, Rights};
 use crate::registry::{Access, ImageRef, Scheme};
 use mainstay_object::is_unprintable;
 
-/// Parses the headers of a refusal.
+/// Parses the headers of a response that asks for authentication.
 pub(in crate::registry) fn asked(headers: &str) {
     if let Some(Challenge::Bearer { realm, .. }) = challenge(headers.lines()) {
         assert!(realm.len() <= headers.len(), "nothing is invented");
         let Some(client) = &*CLIENT else { return };
-        // The password is sent to this address.
+        // The password is sent to this URL.
         assert!(client.realm(&realm).is_ok_and(|at| at.scheme() == "https") || client.realm(&realm).is_err());
     }
 }
@@ -29,8 +30,8 @@ pub(in crate::registry) fn token(body: &[u8]) {
     assert!(token_of(body).is_none_or(|(token, _)| !token.is_empty()), "a token is something");
 }
 
-/// Parses a response: its status, header lines, an empty line, and its body. Its redirect target must use HTTPS and
-/// contain no login. An error may contain only a code from its texts.
+/// Parses a response: its status, header lines, an empty line, and its body. The redirect target must use HTTPS and
+/// contain no login. An error may contain only a known code from the response, and no other text.
 pub(in crate::registry) fn answer(bytes: &[u8]) {
     let (Some(client), Ok(runtime)) = (&*CLIENT, &*RUNTIME) else { return };
     let Some(given) = response(bytes) else { return };

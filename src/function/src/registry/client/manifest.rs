@@ -8,7 +8,7 @@ use super::send::Ask;
 use super::{Client, Content, Error, Fault};
 use crate::registry::Digest;
 
-/// Maximum bytes of a manifest, as the distribution specification recommends.
+/// Maximum size of a manifest in bytes, as the distribution specification recommends.
 const MAX_MANIFEST: u64 = 4 << 20;
 
 const ACCEPTED: &str = "application/vnd.oci.image.manifest.v1+json, application/vnd.oci.image.index.v1+json, \
@@ -58,7 +58,7 @@ impl Client {
         }
     }
 
-    /// Pushes a manifest under a tag, and verifies that it is stored.
+    /// Pushes a manifest with a tag, and verifies that the manifest is stored.
     pub(crate) async fn push_manifest(
         &self,
         tag: &str,
@@ -76,7 +76,7 @@ impl Client {
         let put = self.ask(&ask, &self.address("manifests", tag)).await.map_err(about_parts)?;
         self.same_digest(&put, &digest, "the image that it keeps")?;
         // Compares the bytes, not only the digest. If Docker's registry is killed during the write, it keeps partial
-        // bytes but reports the digest.
+        // bytes but later reports the full digest.
         let kept = self.address("manifests", digest.as_str());
         let kept = self.ask(&Ask::accepting(Method::GET, ACCEPTED), &kept).await?;
         self.same_digest(&kept, &digest, "the image that it keeps")?;
@@ -87,9 +87,9 @@ impl Client {
     }
 }
 
-/// Converts `DIGEST_INVALID` into missing blobs. The manifest is pushed under a tag, so the request contains no digest.
-/// Docker's registry (2.8 and 3) returns the code for an empty link to a blob. A kill during a repeated push leaves
-/// such a link.
+/// Converts `DIGEST_INVALID` into missing blobs. The manifest is pushed with a tag, so the request contains no digest
+/// that could be invalid. Docker's registry (2.8 and 3) returns the code for an empty link to a blob. A kill during a
+/// repeated push leaves such a link.
 fn about_parts(fault: Fault) -> Fault {
     match fault {
         Fault::Status { status, code: Some(code), .. } if code == "DIGEST_INVALID" => Fault::Parts { status },

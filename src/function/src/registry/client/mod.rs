@@ -1,13 +1,14 @@
-//! A client of the OCI distribution API for one repository. It reads and pushes blobs and manifests.
+//! A client of the OCI distribution API for one repository. The client reads and pushes blobs and manifests.
 //!
 //! [`send`] sends requests (redirects, deadlines), [`token`] authenticates, [`blob`] and [`manifest`] define the
 //! requests, [`retry`] defines which requests are retried.
 //!
-//! Invariant: all data from a registry is limited in size, and every wait has a deadline.
-//! Invariant: no error contains a credential, an address with a query, or a text from the server.
+//! Invariant: all data from a registry is limited in size, and every wait has a deadline. Invariant: no error contains
+//! a credential, a URL with a query, or a string from the server.
 //!
-//! Not here: resuming uploads. Why not `oci-client`: version 0.18 sent the password to a token server on another host
-//! over HTTP, as the registry's challenge asked. It also buffered that server's response of 100 MiB.
+//! Not here: resuming uploads. The crate `oci-client` is not used: version 0.18 sent the password to a token server on
+//! a different host over HTTP, as the registry's challenge asked. This version also buffered a response of 100 MiB from
+//! that server.
 
 mod blob;
 mod challenge;
@@ -42,13 +43,13 @@ const DOCKER_HUB: &str = "registry-1.docker.io";
 /// Deadlines of a registry.
 #[derive(Clone, Copy, Debug)]
 pub struct Deadlines {
-    /// Timeout for connecting; 10 s.
+    /// Timeout for connecting; 10 s by default.
     pub connect: Duration,
-    /// Timeout without progress; 60 s.
+    /// Idle timeout of a transfer; 60 s by default.
     pub silence: Duration,
-    /// Minimum average transfer rate in bytes per second; 16 KiB.
+    /// Minimum average transfer rate in bytes per second; 16 KiB by default.
     pub slowest: u64,
-    /// How long to retry during an outage of the registry; 30 s.
+    /// How long to retry during an outage of the registry; 30 s by default.
     pub patience: Duration,
 }
 
@@ -79,21 +80,21 @@ pub enum Rights {
     PullAndPush,
 }
 
-/// Returns why a host may not be reached.
+/// Returns an error if a host must not be contacted. The error is the reason.
 pub(super) type HostCheck = Arc<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
 
-/// The HTTP clients of a [`Client`], and the hosts that they may reach.
+/// The HTTP clients of a [`Client`], and the check of the hosts that they may contact.
 #[derive(Clone)]
 pub struct Network {
     /// The client for the registry.
     pub own: reqwest::Client,
     /// The client for other hosts, without a client certificate.
     pub foreign: reqwest::Client,
-    /// Judges hosts. The clients check names, but no addresses.
+    /// Checks host names. The clients check the names with it, but no IP addresses.
     pub check: HostCheck,
 }
 
-/// Omits the clients, whose output would contain the password of a proxy.
+/// Omits the clients, because their output would contain the password of a proxy.
 impl fmt::Debug for Network {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Network").finish_non_exhaustive()
@@ -117,7 +118,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Returns a client for the repository of an image. Sends no request.
+    /// Returns a client for the repository of an image. This sends no request.
     ///
     /// Fails if the CA certificates are invalid.
     pub fn new(image: &ImageRef, access: Access, rights: Rights, deadlines: Deadlines) -> Result<Self, Error> {
@@ -142,7 +143,7 @@ impl Client {
         Self::within(network, image, access, rights, deadlines)
     }
 
-    /// Returns a client that reaches its hosts through `network`. The CA certificates of `access` are not used.
+    /// Returns a client that connects through `network`. The CA certificates of `access` are not used.
     pub fn within(
         network: Network,
         image: &ImageRef,
@@ -157,7 +158,7 @@ impl Client {
         };
         let host = if image.registry == "docker.io" { DOCKER_HUB } else { &image.registry };
         let origin = Url::parse(&format!("{scheme}://{host}/"));
-        let origin = origin.map_err(|_| fail(Fault::Protocol { why: "its host makes no address" }))?;
+        let origin = origin.map_err(|_| fail(Fault::Protocol { why: "its host is not valid in a URL" }))?;
         Ok(Self {
             network,
             deadlines,

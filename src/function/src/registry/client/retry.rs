@@ -1,4 +1,4 @@
-//! Which requests are retried, and when.
+//! Decides which requests are retried, and when.
 //!
 //! Invariant: a refusal of the credentials or of the request itself is never retried.
 
@@ -9,7 +9,7 @@ use mainstay_object::failure::Class;
 
 /// Delays between retries after a failure that is not an outage.
 const DELAYS: [Duration; 2] = [Duration::from_millis(300), Duration::from_secs(2)];
-/// Maximum delay between retries during an outage, unless the registry asks for a longer one.
+/// Maximum delay between retries during an outage, unless the registry asks for a longer delay.
 const LONGEST: Duration = Duration::from_secs(5);
 
 /// Returns the delay before the next attempt; `None` if the failure is final. `retries` is the number of retries so
@@ -27,7 +27,8 @@ fn delay(fault: &Fault, retries: usize, ago: Duration, patience: Duration) -> Op
 }
 
 impl Client {
-    /// Retries an attempt after temporary failures: for the client's patience during an outage, twice otherwise.
+    /// Retries an attempt after temporary failures: up to the client's `patience` during an outage, and twice
+    /// otherwise.
     ///
     /// # Errors
     /// Returns the failure of the last attempt.

@@ -1,4 +1,4 @@
-//! Sends requests. It follows redirects itself, and every step has a deadline.
+//! Sends requests. Redirects are followed here, and every step has a deadline.
 //!
 //! Invariant: an `Authorization` header is sent only to its origin (scheme, host and port), before and after redirects.
 
@@ -17,12 +17,12 @@ use super::{Client, Fault, challenge::challenge, error::is_about_room};
 use mainstay_object::failure::network_error;
 
 const REDIRECTS: usize = 5;
-/// Maximum bytes of an error response that are read.
+/// Maximum number of bytes of an error response that are read.
 const MAX_REFUSAL: u64 = 8 << 10;
-/// Maximum characters of a certificate error.
+/// Maximum length in characters of a message about a certificate.
 const MAX_CERTIFICATE: usize = 200;
 
-/// A request without its address.
+/// A request without its URL.
 pub(super) struct Ask<'a> {
     pub(super) method: Method,
     pub(super) headers: HeaderMap,
@@ -62,8 +62,8 @@ impl Client {
         }
     }
 
-    /// Sends a request and follows redirects of reads. `authorization` is for `origin`. Returns whether the response
-    /// came from there.
+    /// Sends a request and follows redirects of reads. `authorization` is sent only to `origin`. Also returns whether
+    /// the response came from `origin`.
     pub(super) async fn follow(
         &self,
         ask: &Ask<'_>,
@@ -91,7 +91,7 @@ impl Client {
             if !is_redirect(response.status()) {
                 return Ok((response, own));
             }
-            let to = location(&response, &at).ok_or(Fault::Protocol { why: "a redirect names no address" })?;
+            let to = location(&response, &at).ok_or(Fault::Protocol { why: "a redirect has no URL" })?;
             if !reads {
                 return Err(Fault::Redirect { to: host(&to), why: "only reads may be redirected" });
             }
@@ -101,7 +101,7 @@ impl Client {
         Err(Fault::Redirect { to: host(&at), why: "there were more than five redirects" })
     }
 
-    /// Returns the head of the response, within the deadlines for transfers and for silence.
+    /// Returns the head of the response, within the deadline for the transfer and the idle timeout.
     async fn answered(
         &self,
         request: reqwest::RequestBuilder,
@@ -120,7 +120,7 @@ impl Client {
             }
             let now = progress.moved.load(Ordering::Relaxed);
             if Instant::now() >= end {
-                return Err(Fault::Timeout { after: whole, what: "sending, or waiting for an answer" });
+                return Err(Fault::Timeout { after: whole, what: "sending, or waiting for a response" });
             }
             if now == seen {
                 return Err(Fault::Timeout { after: self.deadlines.silence, what: "nothing moved" });
@@ -134,8 +134,8 @@ impl Client {
         read(response, what, limit, self.deadlines.silence).await
     }
 
-    /// Returns the fault for an error response. From its body, it uses only a code of the specification, and whether
-    /// the registry is full.
+    /// Returns the error for an error response. The error uses from the body only a code of the specification, and
+    /// whether the registry is full.
     pub(super) async fn refused(&self, response: Response, by: &'static str) -> Fault {
         let status = response.status();
         let retry_after = retry_after(response.headers());
@@ -151,8 +151,8 @@ impl Client {
         Fault::Status { status: status.as_u16(), code: code.map(str::to_owned), retry_after }
     }
 
-    /// Returns the address of an upload. The registry's own host keeps its scheme, since a registry behind a proxy may
-    /// report another one.
+    /// Returns the URL of an upload. If the host is the registry's own, the scheme is kept, because a registry behind a
+    /// proxy may report a different scheme.
     pub(super) fn upload_at(&self, response: &Response) -> Result<Url, Fault> {
         let mut to = location(response, response.url()).ok_or(Fault::Protocol { why: "an upload has no address" })?;
         if to.host() == self.origin.host() && (to.port().is_none() || to.port() == self.origin.port()) {
@@ -195,10 +195,10 @@ pub(super) fn location(response: &Response, base: &Url) -> Option<Url> {
     location_in(response.headers().get(header::LOCATION)?.to_str().ok()?, base)
 }
 
-/// Returns the address in a text without user name, password and fragment.
+/// Returns the URL in a string without user name, password and fragment.
 pub(super) fn location_in(text: &str, base: &Url) -> Option<Url> {
     let mut to = base.join(text).ok()?;
-    // These fail only for addresses without a host, which `allowed` refuses.
+    // These fail only for URLs without a host, which `allowed` refuses.
     let _ = to.set_username("");
     let _ = to.set_password(None);
     to.set_fragment(None);
@@ -208,7 +208,7 @@ pub(super) fn location_in(text: &str, base: &Url) -> Option<Url> {
 pub(super) fn allowed(from: &Url, to: &Url) -> Result<(), Fault> {
     let why = match (from.scheme(), to.scheme()) {
         (_, "https") | ("http", "http") => return Ok(()),
-        ("https", "http") => "it leads from https to http",
+        ("https", "http") => "it changes from https to http",
         _ => "it is not HTTP",
     };
     Err(Fault::Redirect { to: host(to), why })
@@ -223,7 +223,7 @@ pub(super) fn network(error: &reqwest::Error) -> Fault {
     let causes = std::iter::successors(std::error::Error::source(error), |cause| cause.source());
     match causes.filter_map(tls_error).last() {
         Some(rustls::Error::InvalidCertificate(why)) => {
-            // The text may quote the certificate, which the server controls.
+            // The message may quote the certificate, which the server controls.
             Fault::Untrusted { why: why.to_string().chars().take(MAX_CERTIFICATE).collect() }
         }
         _ => Fault::Network { what: network_error(error), is_outage: is_outage(error) },
@@ -238,7 +238,7 @@ fn tls_error<'e>(mut cause: &'e (dyn std::error::Error + 'static)) -> Option<&'e
     cause.downcast_ref()
 }
 
-/// Whether the connection was refused or broke. Unknown names and untrusted certificates do not count.
+/// Whether the connection was refused or broke. Unknown host names and untrusted certificates do not count.
 fn is_outage(error: &(dyn std::error::Error + 'static)) -> bool {
     let mut causes = std::iter::successors(Some(error), |error| error.source());
     causes.any(|cause| {

@@ -1,4 +1,4 @@
-//! Tags: listing those of a repository.
+//! Lists the tags of a repository.
 
 use reqwest::header::{self, HeaderMap};
 use reqwest::{Method, Url};
@@ -7,7 +7,7 @@ use serde::Deserialize;
 use super::send::{Ask, allowed, location_in};
 use super::{Client, Error, Fault};
 
-/// Maximum bytes of a page.
+/// Maximum size of a page in bytes.
 const MAX_PAGE: u64 = 4 << 20;
 /// Maximum number of pages, and of tags.
 const MAX_PAGES: usize = 100;
@@ -37,7 +37,7 @@ impl Client {
             let next = next(response.headers(), &url);
             let page = self.body(response, "the list of tags", MAX_PAGE).await?;
             let page: Page =
-                serde_json::from_slice(&page).map_err(|_| Fault::Protocol { why: "its list of tags does not read" })?;
+                serde_json::from_slice(&page).map_err(|_| Fault::Protocol { why: "its list of tags is invalid" })?;
             all.extend(page.tags.unwrap_or_default());
             if all.len() > MAX_TAGS {
                 return Err(Fault::TooLarge { what: "the number of tags", limit: MAX_TAGS as u64 });
@@ -50,7 +50,7 @@ impl Client {
     }
 }
 
-/// Returns the address of the next page.
+/// Returns the URL of the next page.
 fn next(headers: &HeaderMap, base: &Url) -> Option<Url> {
     let links = headers.get_all(header::LINK).iter().filter_map(|value| value.to_str().ok());
     let next = links.flat_map(|links| links.split(',')).find(|link| link.contains("rel=\"next\""))?;

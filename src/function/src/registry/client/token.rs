@@ -1,7 +1,7 @@
-//! Authentication with user name and password, or with a token that a token server issues for them.
+//! Authentication with user name and password, or with a token that a token server issues for these credentials.
 //!
-//! Invariant: a token server receives the password over HTTPS. It receives it over HTTP only if the registry itself
-//! uses HTTP and is the same host. So a registry cannot redirect the password elsewhere.
+//! Invariant: a token server receives the password over HTTPS. HTTP is allowed only if the registry itself uses HTTP
+//! and is the same host. So a registry cannot redirect the password over plain HTTP to a different host.
 
 use std::time::{Duration, Instant};
 
@@ -15,20 +15,20 @@ use super::{Client, Fault, Rights, challenge::Challenge};
 use crate::registry::access::is_loopback;
 use mainstay_object::Secret;
 
-/// Maximum bytes of a token server's response.
+/// Maximum size of a token server's response in bytes.
 const MAX_ANSWER: u64 = 64 << 10;
 /// The default lifetime of a token, from the specification.
 const USUAL: Duration = Duration::from_secs(60);
-/// Remaining lifetime below which a token is not used any more.
+/// Remaining lifetime below which a token is no longer used.
 const LEEWAY: Duration = Duration::from_secs(5);
 
 /// The authorization for the registry.
 #[derive(Debug, Default)]
 pub(super) enum Authorization {
-    /// None: the registry has not requested any.
+    /// None: the registry has not requested any authorization.
     #[default]
     Nothing,
-    /// This header until the given time; `None` means forever.
+    /// This header, until the given time; with `None`, without an end.
     Header(Secret<HeaderValue>, Option<Instant>),
 }
 
@@ -100,13 +100,13 @@ impl Client {
         if !response.status().is_success() {
             return Err(self.refused(response, "the registry's token server").await);
         }
-        let body = self.body(response, "the answer of the token server", MAX_ANSWER).await?;
+        let body = self.body(response, "the response of the token server", MAX_ANSWER).await?;
         let (token, lasts) = token_of(&body).ok_or(Fault::Protocol { why: "there is no token" })?;
         let until = Instant::now() + lasts.saturating_sub(LEEWAY).max(LEEWAY);
         Ok(Authorization::Header(Secret::new(header("Bearer", &token)?), Some(until)))
     }
 
-    /// Returns the address of the token server, if it may receive a password.
+    /// Returns the URL of the token server, if it may receive a password.
     pub(super) fn realm(&self, realm: &str) -> Result<Url, Fault> {
         let realm = Url::parse(realm).map_err(|_| Fault::Protocol { why: "its token server has no address" })?;
         let near = || realm.host() == self.origin.host() || realm.host_str().is_some_and(is_loopback);
@@ -120,7 +120,7 @@ impl Client {
 
 fn header(scheme: &str, value: &str) -> Result<HeaderValue, Fault> {
     let mut header = HeaderValue::from_str(&format!("{scheme} {value}"))
-        .map_err(|_| Fault::Protocol { why: "its token fits no header" })?;
+        .map_err(|_| Fault::Protocol { why: "its token is not valid in a header" })?;
     header.set_sensitive(true);
     Ok(header)
 }

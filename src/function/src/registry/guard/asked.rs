@@ -1,6 +1,6 @@
 //! Parses the subject of a request to a registry.
 //!
-//! Invariant: a path has at most one meaning. Escaped, doubled or unknown parts have none.
+//! Invariant: a path has at most one meaning. Escaped, doubled or unknown parts have no meaning.
 
 use http::Method;
 
@@ -15,7 +15,7 @@ pub(super) enum Subject<'a> {
     Version,
     /// The names of all repositories.
     Catalog,
-    /// A part of the repository with this name.
+    /// A part of the repository that has this name.
     Of(&'a str, Part),
 }
 
@@ -26,15 +26,15 @@ pub(super) enum Part {
     Manifest,
     Blob,
     Referrers,
-    /// The address at which uploads start.
+    /// The URL at which uploads start.
     Uploads,
     /// A started upload.
     Upload,
 }
 
 impl Part {
-    /// Returns its methods in the specification. A registry may handle other methods in its own way: Docker's starts an
-    /// upload for a POST to a started one.
+    /// Returns the methods that the specification defines for this part. A registry may handle other methods in its own
+    /// way: Docker's registry starts an upload for a POST to a started upload.
     fn methods(self) -> &'static [Method] {
         match self {
             Self::Tags | Self::Referrers => &[Method::GET, Method::HEAD],
@@ -47,7 +47,7 @@ impl Part {
 }
 
 impl<'a> Subject<'a> {
-    /// Parses a path; `None` if it is not part of the API.
+    /// Parses a path; `None` if the path is not part of the API.
     pub(super) fn read(path: &'a str) -> Option<Self> {
         match path {
             "/" => return Some(Self::Health),
@@ -70,7 +70,7 @@ impl<'a> Subject<'a> {
         is_repository(name).then_some(Self::Of(name, part))
     }
 
-    /// Whether the specification has this method for it.
+    /// Whether the specification defines this method for the subject.
     pub(super) fn has(self, method: &Method) -> bool {
         match self {
             Self::Of(_, part) => part.methods().contains(method),
@@ -79,7 +79,7 @@ impl<'a> Subject<'a> {
     }
 }
 
-/// Whether a text may be a tag, a digest or an upload ID.
+/// Whether a string may be a tag, a digest or an upload ID.
 fn is_reference(text: &str) -> bool {
     let is_known = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-' | b':' | b'=' | b'+');
     !text.is_empty() && text.bytes().all(is_known) && !text.starts_with('.')

@@ -1,6 +1,6 @@
 //! Reads the files of the registry's Secret, and checks logins against them.
 //!
-//! Invariant: no error contains text from a file.
+//! Invariant: no error contains the content of a file.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use super::logins::{NAMESPACE_KEY, NamespaceKey};
 use super::verdict::Visitor;
 use crate::registry::Login;
 
-/// Maximum bytes of a file of the Secret.
+/// Maximum size in bytes of a file of the Secret.
 const MAX_FILE: u64 = 1 << 20;
 
 /// Why the guard cannot serve.
@@ -26,11 +26,11 @@ pub enum ServeError {
     File {
         /// The file.
         path: PathBuf,
-        /// Cause.
+        /// The cause.
         #[source]
         cause: io::Error,
     },
-    /// The certificate or its key is invalid, or they do not match.
+    /// The certificate or its key is invalid, or the two do not match.
     #[error(
         "{directory}/tls.crt and tls.key are not a certificate and its key; the agent makes them when both are removed from the Secret"
     )]

@@ -25,12 +25,12 @@ const OWN: [&str; 3] = ["username", "password", ".dockerconfigjson"];
 pub(super) struct NamespaceKey(hmac::Key);
 
 impl NamespaceKey {
-    /// Returns the key with this text.
+    /// Returns the key that is derived from this string.
     pub(super) fn new(text: &Secret<String>) -> Self {
         Self(hmac::Key::new(hmac::HMAC_SHA256, text.expose().as_bytes()))
     }
 
-    /// Returns the login of a namespace. Its user name is the name of the namespace.
+    /// Returns the login of a namespace. The user name is the name of the namespace.
     pub(super) fn login(&self, namespace: &str) -> Login {
         let tag = hmac::sign(&self.0, &message(namespace));
         let password = Secret::new(BASE64_URL_SAFE_NO_PAD.encode(tag.as_ref()));
@@ -50,7 +50,7 @@ fn message(namespace: &str) -> Vec<u8> {
 
 /// Returns the `data` of a namespace's copy of the default registry Secret; `None` if all namespaces share one login.
 ///
-/// The copy contains the login of its namespace and no key. Without valid addresses it contains no login.
+/// The copy contains the login of its namespace and no key. Without valid addresses the copy contains no login.
 pub fn of_namespace(data: &Value, namespace: &str) -> Option<Value> {
     let key = data.get(NAMESPACE_KEY)?;
     let text = |value: &Value| {

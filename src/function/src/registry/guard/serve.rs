@@ -35,7 +35,7 @@ use mainstay_cluster::ServedCertificate;
 use mainstay_cluster::listener::{self, Limits, is_encrypted};
 use mainstay_object::failure::chain;
 
-/// Limits for clients. A layer is one request, and the registry may take long to store it.
+/// Limits for clients. A layer is one request, and the registry may take long to store a layer.
 const LIMITS: Limits = Limits {
     connections: 192,
     head: Duration::from_secs(10),
@@ -46,9 +46,9 @@ const LIMITS: Limits = Limits {
 };
 /// Timeout for a connection to the registry in the same pod.
 const CONNECT: Duration = Duration::from_secs(5);
-/// Interval for reading the files again. A kubelet updates the files of a Secret within one or two minutes.
+/// Interval at which the files are read again. A kubelet updates the files of a Secret within one or two minutes.
 const READ_EVERY: Duration = Duration::from_secs(5);
-/// Bytes that are read from a response at once.
+/// Number of bytes that are read from a response in one step.
 const CHUNK: usize = 32 << 10;
 /// Minimum time between log lines about an unreachable registry.
 const LOG_EVERY: Duration = Duration::from_secs(10);
@@ -124,7 +124,10 @@ async fn follow(directory: PathBuf, mut known: Files, guard: Arc<Guard>, served:
             Err(error) => {
                 let why = chain(&error);
                 if why != problem {
-                    tracing::warn!(why, "the registry's former certificate and login are used");
+                    tracing::warn!(
+                        why,
+                        "could not load the new certificate or login of the registry; the previous ones stay in use"
+                    );
                 }
                 problem = why;
             }
@@ -137,7 +140,7 @@ struct Guard {
     client: Client<HttpConnector, Passed>,
     logins: RwLock<Logins>,
     shares: Shares,
-    /// When an unreachable registry was last logged.
+    /// When the log last reported an unreachable registry.
     logged: Mutex<Option<Instant>>,
 }
 
@@ -179,7 +182,7 @@ impl Guard {
             }
             Err(error) => {
                 self.log(&error);
-                let said = "the registry behind the guard does not answer; it is starting, or its volume is not there";
+                let said = "the registry behind the guard does not respond; it is starting, or its volume is not there";
                 error_answer(StatusCode::SERVICE_UNAVAILABLE, "UNAVAILABLE", said)
             }
         }
@@ -189,7 +192,7 @@ impl Guard {
         let mut logged = self.logged.lock();
         if logged.is_none_or(|at| at.elapsed() >= LOG_EVERY) {
             *logged = Some(Instant::now());
-            tracing::warn!(why = chain(error), "the registry does not answer");
+            tracing::warn!(why = chain(error), "the registry does not respond");
         }
     }
 
@@ -203,7 +206,7 @@ impl Guard {
         let path = head.uri.path();
         let target = if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") };
         let mut headers = passed(&head.headers);
-        // A read has no body. With a content length, the registry would wait for one.
+        // A read has no body. With a content length, the registry would wait for a body.
         let body = if is_read(&head.method) {
             headers.remove(header::CONTENT_LENGTH);
             Empty::new().map_err(|never| match never {}).boxed_unsync()
@@ -232,7 +235,7 @@ impl Guard {
         Ok(self.client.request(request).await?.status().is_success())
     }
 
-    /// Returns the registry's URL of a target that was parsed before.
+    /// Returns the registry's URL for a target that was parsed before.
     fn at(&self, target: &str) -> Uri {
         let uri = Uri::builder().scheme("http").authority(self.registry.to_string()).path_and_query(target);
         uri.build().unwrap_or_default()
@@ -245,7 +248,7 @@ fn is_of_client(error: &legacy::Error) -> bool {
     cause.is_some_and(hyper::Error::is_user)
 }
 
-/// A response whose request counts against the share until it is written.
+/// A response whose request counts against the share of a namespace until the response is written.
 struct Placed {
     body: Passed,
     _place: Option<Place>,
@@ -278,7 +281,7 @@ fn busy() -> Response<Passed> {
 
 /// Returns the headers to forward.
 fn passed(headers: &HeaderMap) -> HeaderMap {
-    // Headers that `Connection` names are hop-by-hop too.
+    // Headers that are listed in `Connection` are hop-by-hop too.
     let named: Vec<String> = headers
         .get_all(header::CONNECTION)
         .iter()

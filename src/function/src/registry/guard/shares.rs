@@ -8,11 +8,11 @@ use parking_lot::Mutex;
 /// Maximum number of concurrent requests of one namespace.
 pub(super) const SHARE: usize = 48;
 
-/// The numbers of current requests by namespace.
+/// The number of current requests of each namespace.
 #[derive(Clone, Default)]
 pub(super) struct Shares(Arc<Mutex<BTreeMap<String, usize>>>);
 
-/// A current request. It counts until it is dropped.
+/// A current request. The request counts until this value is dropped.
 pub(super) struct Place {
     shares: Shares,
     namespace: String,

@@ -24,9 +24,9 @@ pub(super) enum Visitor {
 pub(super) struct Request<'a> {
     pub(super) method: &'a Method,
     pub(super) query: &'a str,
-    /// Whether it came over TLS.
+    /// Whether the request came over TLS.
     pub(super) is_encrypted: bool,
-    /// Whether it was sent to a loopback address.
+    /// Whether the request was sent to a loopback address.
     pub(super) is_to_loopback: bool,
 }
 
@@ -39,14 +39,14 @@ pub(super) enum Refusal {
     Method,
     /// The login is missing or wrong.
     Unauthorized,
-    /// It came over plain HTTP, which is allowed only for reads by nodes.
+    /// The request came over plain HTTP, which is allowed only for reads by nodes.
     Unencrypted,
     /// The login of this namespace lacks the permission.
     Denied(String),
 }
 
 impl Refusal {
-    /// Returns its status, its code in the distribution specification, and its message.
+    /// Returns the HTTP status of the refusal, its code in the distribution specification, and its message.
     pub(super) fn parts(&self) -> (StatusCode, &'static str, String) {
         match self {
             Self::NotFound => (StatusCode::NOT_FOUND, "UNSUPPORTED", "a registry serves nothing at this path".to_owned()),
@@ -70,8 +70,8 @@ impl Refusal {
                 StatusCode::FORBIDDEN,
                 "DENIED",
                 format!(
-                    "the login of the namespace {namespace} is for the images of its Functions; it may read images that are no \
-                     Function's, such as base/node, and write no others"
+                    "the login of the namespace {namespace} is for the images of its Functions; it may read images that \
+                     belong to no Function, such as base/node, and write no others"
                 ),
             ),
         }
@@ -121,7 +121,7 @@ pub(super) fn judge<'q>(
 /// Returns the query that mounts a blob of the namespace's own repositories in the shared repository; `None` for any
 /// other query.
 ///
-/// Invariant: a namespace shares only blobs that it has. No upload reaches the shared repository.
+/// Invariant: a namespace shares only blobs of its own repositories. No upload reaches the shared repository.
 fn sharing(query: &str, namespace: &str) -> Option<String> {
     let all: Vec<_> = form_urlencoded::parse(query.as_bytes()).collect();
     let only = |name: &str| {
@@ -140,7 +140,7 @@ pub(super) fn mounted(query: &str) -> Option<(Digest, String)> {
     Some((find("mount")?.1.parse().ok()?, find("from")?.1.into_owned()))
 }
 
-/// Whether a namespace shares a blob.
+/// Whether a request of a namespace shares a blob.
 pub(super) fn shares(subject: Option<Subject<'_>>, visitor: &Visitor) -> bool {
     matches!((subject, visitor), (Some(Subject::Of(SHARED_LAYERS, Part::Uploads)), Visitor::Namespace(_)))
 }

@@ -22,11 +22,11 @@ pub enum Content {
 /// A parsed manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parsed {
-    /// Its type, as far as the manifest itself determines it.
+    /// The manifest's type, as far as the manifest itself determines it.
     pub content: Content,
     /// The digests of all blobs and manifests that it references.
     pub needs: Vec<Digest>,
-    /// Its configuration, whose labels may determine the type.
+    /// The digest of the image's configuration. The labels in the configuration may determine the type.
     pub configuration: Option<Digest>,
 }
 

@@ -1,4 +1,4 @@
-//! Images in use, held, young or foreign are never removed, and the intended ones are.
+//! Images that are in use, held, young or foreign are never removed, and the intended images are removed.
 
 use proptest::prelude::*;
 use serde_json::json;
@@ -78,7 +78,7 @@ fn a_living_function_keeps_its_newest_builds_and_what_runs() {
     let repositories = [repository("shop-quote", builds)];
     assert_eq!(goes(&repositories, &policy(&[function("shop", "quote")], &[5], &[])), "shop-quote 3,4,6");
     assert_eq!(goes(&repositories, &policy(&[function("shop", "quote")], &[5], &[6, 3])), "shop-quote 4");
-    // Repositories of earlier releases.
+    // These repositories have the names of earlier releases.
     let sharing = [repository("a-b-c", (1..=6).map(|number| stored(number, 30, Content::Function)).collect())];
     let two = [function("a", "b-c"), function("a-b", "c")];
     assert_eq!(decide(&sharing, &policy(&two, &[], &[]), now()).removals[0].manifests.len(), 2, "each keeps two");
@@ -104,7 +104,7 @@ fn young_foreign_and_tagged_images_stay() {
     of_people.manifests = Some(vec![stored(5, 900, Content::Function)]);
     of_people.tags = BTreeMap::from([("v1".to_owned(), digest(5))]);
     assert_eq!(goes(&all(&of_people), &policy(&[], &[], &[])), "shop-quote 4");
-    // A user's index needs it.
+    // A user's index needs the image.
     let mut index = stored(6, 900, Content::Other);
     index.needs.push(digest(5));
     let indexed = repository("team-app", vec![stored(5, 900, Content::Function), index]);
@@ -192,7 +192,7 @@ fn content() -> impl Strategy<Value = Content> {
     prop_oneof![5 => Just(Content::Function), 2 => Just(Content::Image), 1 => Just(Content::Other)]
 }
 
-/// A repository with a few manifests. Some are also in other repositories, with tags of builds and of users.
+/// A repository with a few manifests. Some manifests are also in other repositories, with tags of builds and of users.
 fn any_repository() -> impl Strategy<Value = Repository> {
     let names = prop::sample::select(vec!["a-b", "a-b/cache", "c-d", "c-d/cache", "e"]);
     let manifest = (0u64..12, 0i64..900, content(), prop::option::of(0u64..12), 0u8..4);

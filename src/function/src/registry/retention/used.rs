@@ -1,6 +1,6 @@
 //! The images that objects of the cluster use.
 //!
-//! Invariant: an image is in use if any text of an object contains its digest or its name with the tag. The host is
+//! Invariant: an image is in use if any string of an object contains its digest or its name with the tag. The host is
 //! ignored, because a registry has several addresses.
 
 use std::collections::BTreeSet;
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::registry::Digest;
 
-/// Number of digest digits that are kept. Digests with the same prefix count as used, too.
+/// Number of hexadecimal digits of a digest that are kept. Digests with the same prefix count as used, too.
 const PREFIX: usize = 16;
 const ALGORITHM: &str = "sha256:";
 
@@ -72,7 +72,7 @@ impl Used {
         }
     }
 
-    /// Whether a manifest of a repository with these tags is in use.
+    /// Whether a manifest that has these tags in a repository is in use.
     pub(super) fn has<'t>(&self, repository: &str, digest: &Digest, tags: impl IntoIterator<Item = &'t str>) -> bool {
         let named = |tag: &str| self.tags.contains(tag) || self.names.contains(&format!("{repository}:{tag}"));
         self.digests.contains(&digest.hex()[..PREFIX]) || tags.into_iter().any(named)

@@ -67,7 +67,7 @@ fn accepts_source_and_deps_of_one_mebibyte_and_refuses_more() {
         update.starts_with("invalid value: source and deps have 1048577 bytes together: spec.deps, spec.source"),
         "{update}"
     );
-    // The `{}` of a Node.js Function without dependencies counts.
+    // The `{}` of a Node.js Function without dependencies counts towards the size.
     let mut node = function(NODE, &[]);
     node.spec.source = "/".repeat(1024 * 1024 - 1);
     assert!(refusal(&node).contains("1048577 bytes"));
@@ -79,7 +79,7 @@ fn refuses_an_unknown_runtime() {
         .unwrap_err();
     let update = text(&found);
     assert!(
-        update.starts_with("invalid value: cannot find runtime: cobol85: spec.deps\nspec.runtime is one of "),
+        update.starts_with("invalid value: cannot find runtime: cobol85: spec.deps\nspec.runtime must be one of "),
         "{update}"
     );
     assert_eq!(reason(&found), mainstay_api::function_conditions::Reason::RuntimeNotSupported);
@@ -270,7 +270,7 @@ fn refuses_invalid_references_and_directories() {
     assert!(inline.starts_with("invalid value: source is not the name of a GitRepository: spec.source\n"), "{inline}");
 }
 
-/// Returns a Function with this own repository.
+/// Returns a Function that declares this repository itself.
 fn own(repository: &str) -> String {
     format!("type: git\nsource: ''\nruntime: nodejs22\nreference: main\nbaseDir: /\ngitRepository: {repository}")
 }

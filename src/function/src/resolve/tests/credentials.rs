@@ -26,7 +26,7 @@ fn credentials() -> Credentials {
     Credentials::new(&settings(), [&repository])
 }
 
-/// Collects every text in a document.
+/// Collects every string in a document.
 fn texts<'v>(value: &'v Value, all: &mut Vec<&'v str>) {
     match value {
         Value::String(text) => all.push(text),
@@ -169,7 +169,7 @@ fn a_secret_is_not_sent_to_an_address_that_the_function_names() {
         );
         assert_eq!(with(&known, secret, "https://evil.example/shop").unwrap_err(), expected, "{secret}");
     }
-    // It may be sent to the server to which a GitRepository sends it already.
+    // The Secret may be sent to the server to which a GitRepository already sends it.
     with(&known, "shop-git", "https://git.example.com/other").unwrap();
     for other in
         ["http://git.example.com/shop", "https://git.example.com:444/shop", "https://git.example.com.evil/shop"]
@@ -196,7 +196,7 @@ fn the_code_does_not_read_what_its_own_repository_is_read_with() {
     let said = refused(&own);
     let expected = "invalid value: env A reads Secret \"mine\", which holds the credentials for the Git repository of a Function: spec.env";
     assert!(said.starts_with(expected), "{said}");
-    // Another Function of the namespace must not use it, either.
+    // Another Function of the namespace must not use the Secret, either.
     let other = function(&format!("{NODE}{env}"), &[]);
     let known = credentials().and([("mine".to_owned(), Purpose::FunctionRepository)]);
     assert!(text(&resolve(&other, &settings(), &known).unwrap_err()).starts_with(expected));

@@ -90,7 +90,7 @@ fn no_pod_has_a_key_that_the_operator_has_not_allowed() {
     }
 }
 
-/// All children have the Function's labels. Pods of builds have only the allowed ones.
+/// All children have the Function's labels. Pods of builds have only the allowed labels.
 #[test]
 fn pods_of_builds_have_only_the_labels_that_the_operator_allows() {
     let found =

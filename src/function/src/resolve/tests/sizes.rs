@@ -116,7 +116,7 @@ fn a_limit_of_memory_below_what_the_runtime_needs_is_kept_with_a_warning() {
     for (resources, expected) in unsaid {
         assert_eq!(with(resources), (expected.to_owned(), String::new()), "{resources}");
     }
-    // Less than the operator's minimum is refused.
+    // A limit below the operator's minimum is refused.
     let update = refused(&format!("{PYTHON}resources: {{limits: {{memory: 15Mi}}}}"));
     assert!(update.contains("limits memory(15Mi) should be higher than minimal value (16Mi)"), "{update}");
 }

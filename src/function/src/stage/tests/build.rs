@@ -35,7 +35,7 @@ fn a_complete_job_without_a_report_counts_as_failed_after_a_while() {
     case.state = decision.state;
     case.now += jiff::SignedDuration::from_secs(20);
     assert!(message(&case.decide(), Reason::JobFailed).contains("the build's pod is gone"));
-    // Only a digest counts.
+    // The report counts only if it contains a digest.
     case.pod("j", terminated("push", 0, r#"{"digest":"latest"}"#));
     assert!(message(&case.decide(), Reason::JobFailed).contains("the build reported no image"));
 }
@@ -122,7 +122,7 @@ fn a_held_up_build_is_suspended_for_others_and_resumed_in_its_turn() {
     let decision = case.decide();
     assert_eq!((message(&decision, Reason::JobQueued), decision.in_queue), (said, false));
     assert_eq!((decision.without_pod, decision.requeue_after), (None, Some(Duration::from_secs(7))));
-    // The retry time has come, and the build waits for its place in the queue.
+    // The retry time has come, and the build waits for its turn in the queue.
     case.now += jiff::SignedDuration::from_secs(7);
     case.admission = Admission::Queued { position: 2 };
     let decision = case.decide();
@@ -230,7 +230,7 @@ fn a_job_has_failed_only_when_its_condition_says_so() {
     case.job("j", 1, status.clone());
     assert!(words(&case.decide()).contains(&"Unknown JobRunning".to_owned()), "it may have another pod yet");
     let condition = |kind: &str, value: &str| json!([{"type": kind, "status": value, "reason": "DeadlineExceeded", "message": "it took too long"}]);
-    // These conditions announce the end, but pods may still run.
+    // These conditions announce the end of the Job, but pods may still run.
     for (kind, value) in [("FailureTarget", "True"), ("Suspended", "True"), ("Failed", "False"), ("Failed", "Unknown")]
     {
         status["conditions"] = condition(kind, value);
@@ -350,7 +350,7 @@ fn a_refused_job_leaves_the_queue_and_is_not_an_attempt() {
     let decision = case.decide();
     assert_eq!(words(&decision).last().map(String::as_str), Some("refused"));
     assert_eq!((decision.record.building, decision.record.retry_at), (Some((case.tag(), 1)), Some(due)));
-    // Other inputs get another Job.
+    // Different inputs get a new Job.
     case.function.spec.source = "2".into();
     assert!(words(&case.decide()).contains(&"put Job".to_owned()));
 }
@@ -388,7 +388,8 @@ fn a_function_that_is_not_queued_asks_for_a_place_and_writes_no_job() {
     assert!(decision.in_queue && words(&decision).contains(&"put Job".to_owned()), "{:?}", words(&decision));
 }
 
-/// Returns a Function that was built on an empty base image. Its runtime has another base now; the schedule is daily.
+/// Returns a Function that was built on an empty base image. The base image of its runtime has changed; the schedule is
+/// daily.
 fn on_an_older_base() -> Case {
     let mut case = Case::new();
     case.job("j", 1, ended("Complete", "CompletionsReached"));
@@ -409,7 +410,8 @@ fn another_base_image_of_the_runtime_is_built_at_the_time_of_the_schedule_and_th
     let decision = case.decide();
     assert_eq!((decision.record.moves_at, decision.requeue_after), (Some(due), Some(Duration::from_secs(8400))));
     assert!(
-        message(&decision, Reason::JobFinished).ends_with("it is built on another base image at 2026-01-01T02:30:00Z")
+        message(&decision, Reason::JobFinished)
+            .ends_with("it will be rebuilt on the new base image at 2026-01-01T02:30:00Z")
     );
     assert!(!words(&decision).contains(&"put Job".to_owned()));
     assert_eq!(decision.image.map(|image| image.name), case.status.image);
@@ -526,7 +528,7 @@ fn the_digest_that_kaniko_leaves_is_recorded_and_the_image_outlives_the_builder(
     assert_eq!(message(&decision, Reason::JobFinished), "Job j finished (20.0 s: SOURCE)");
     let built = decision.record.built.unwrap();
     assert_eq!((built.digest.as_str(), built.dependencies.as_str()), (DIGEST, ""));
-    // A change of the builder causes no build, and the new builder does not reuse the other's dependencies.
+    // A change of the builder causes no build, and the new builder does not reuse dependencies from the other builder.
     (case.status.built, case.children.jobs, case.children.pods) = (Some(built), vec![], vec![]);
     case.settings.builder = Builder::Own;
     assert!(!words(&case.decide()).contains(&"put Job".to_owned()));
@@ -553,7 +555,7 @@ fn a_syntax_error_is_named_with_its_place_and_awaits_another_source() {
         decision.record.retry_at.map(|at| at.duration_since(case.now)),
         Some(jiff::SignedDuration::from_hours(1))
     );
-    // Only the container that checks the syntax reports it.
+    // A syntax error counts only if the container that checks the syntax reports it.
     case.children.pods.clear();
     case.pod("j", terminated("push", 1, log));
     assert!(!message(&case.decide(), Reason::JobFailed).contains("SourceInvalid"));
@@ -583,7 +585,7 @@ fn why_kaniko_failed_is_reported_with_what_to_do_and_without_credentials() {
     let said = message(&case.decide(), Reason::JobFailed);
     assert!(said.contains("RegistryAuthorization: the registry refused the login; Kaniko uses that in"), "{said}");
     assert!(said.contains("executor ended with exit code 1") && !said.contains("hunter2"), "{said}");
-    // Another builder is tried at once.
+    // A different builder is tried immediately.
     case.settings.builder = Builder::Own;
     assert!(words(&case.decide()).contains(&"put Job".to_owned()));
 }

@@ -20,7 +20,8 @@ fn identity(name: &str) -> ChildIdentity {
 }
 
 impl Case {
-    /// Adds its Knative Service with Ready, ConfigurationsReady and RoutesReady, since this time of 2026-01-01.
+    /// Adds the Function's Knative Service with the conditions Ready, ConfigurationsReady and RoutesReady, unchanged
+    /// since this time on 2026-01-01.
     fn on_knative(&mut self, conditions: [&str; 3], since: &str) -> &mut Self {
         let kinds = ["Ready", "ConfigurationsReady", "RoutesReady"].into_iter();
         let since = format!("2026-01-01T{since}Z");

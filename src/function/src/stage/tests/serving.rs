@@ -68,7 +68,7 @@ fn a_missing_secret_of_a_mount_is_named_while_the_pods_wait_for_it() {
     let why =
         "is not ready yet: Secret \"words\" of spec.secretMounts does not exist; the pods start when it is created";
     assert!(said.ends_with(why), "{said}");
-    // The problem of a container is more precise.
+    // The problem of a container takes precedence, because it is more precise.
     case.children.pods = vec![crashing("hello-1", "SyntaxError")];
     let said = message(&case.decide(), Reason::DeploymentWaiting);
     assert!(said.contains("SyntaxError") && !said.contains("words"), "{said}");
@@ -122,7 +122,7 @@ fn replicas_are_handed_over_before_they_are_dropped() {
     assert!(!words(&case.decide()).contains(&"hand over 2".to_owned()));
 }
 
-/// Marks the Function as running before.
+/// Sets the condition Running to True, as if the Function had run before.
 fn ran(case: &mut Case) {
     let running = ConditionUpdate::new(Type::Running, Status::True, Reason::DeploymentReady, "m");
     let reconciled = crate::status::Reconciled { updates: vec![running], ..Default::default() };

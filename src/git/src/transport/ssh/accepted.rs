@@ -1,6 +1,6 @@
 //! The accepted host keys, for display.
 //!
-//! Invariant: they are only displayed, never trusted.
+//! Invariant: these keys are only displayed, never trusted.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 /// Maximum number of remembered hosts.
 const MOST: usize = 1000;
 
-/// Fingerprint and type of the accepted key of each host. Clones share them.
+/// Fingerprint and type of the accepted key of each host. Clones share the keys.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AcceptedKeys(Arc<Mutex<HashMap<String, String>>>);
 
@@ -24,7 +24,7 @@ impl AcceptedKeys {
         all.insert(host.to_owned(), fingerprint);
     }
 
-    /// Returns the key of a host.
+    /// Returns the accepted key of a host.
     pub(super) fn of(&self, host: &str) -> Option<String> {
         self.0.lock().get(host).cloned()
     }

@@ -8,7 +8,7 @@ use tokio_util::sync::DropGuard;
 
 use super::handler::HostKeyChecker;
 
-/// An authenticated connection. Dropping it closes it.
+/// An authenticated connection, which is closed when it is dropped.
 pub(super) struct Connection {
     handle: Handle<HostKeyChecker>,
     #[expect(dead_code, reason = "it ends the stream when it is dropped, whatever the connection is doing")]

@@ -1,4 +1,4 @@
-//! Handles requests of the server: checks its host key, and refuses everything else.
+//! Handles requests from the server: checks its host key, and refuses everything else.
 
 use jiff::Timestamp;
 use russh::client::{ChannelOpenHandle, Handler, Msg, Session};
@@ -109,7 +109,7 @@ impl Handler for HostKeyChecker {
         }))
     }
 
-    /// Not logged here: the caller reports the error.
+    /// The reason is not logged here, because the caller reports the error.
     async fn disconnected(&mut self, reason: client::DisconnectReason<Refusal>) -> Result<(), Refusal> {
         match reason {
             client::DisconnectReason::ReceivedDisconnect(_) => Ok(()),

@@ -14,7 +14,7 @@ use crate::ssh_key::SshIdentity;
 
 /// Maximum wait until the keys are known.
 const WITHIN: Duration = Duration::from_secs(10);
-/// Maximum number of keys that wait to be pinned. Further connections wait for a place, until their own deadline.
+/// Maximum number of keys that wait to be pinned. Further connections wait for a free slot, until their own deadline.
 const WAITING: usize = 16;
 
 /// The [`SharedHostKeys`] of a process.
@@ -26,7 +26,7 @@ impl KeysForAll {
         Self(watch::Sender::new(SharedHostKeys::Published))
     }
 
-    /// Replaces the keys, and returns whether they differ. Receivers are woken only by a difference.
+    /// Replaces the keys, and returns whether they differ. Receivers are woken only if they do.
     pub(super) fn set(&self, keys: SharedHostKeys) -> bool {
         self.0.send_if_modified(|old| {
             let differs = *old != keys;
@@ -42,7 +42,7 @@ impl KeysForAll {
     /// Returns the keys of a host, by its name in `known_hosts`, and their origin.
     pub(super) async fn of(&self, name: &str, identity: &SshIdentity) -> Result<(HostKeys, Origin), Fault> {
         let mut keys = self.0.subscribe();
-        // After a timeout, `keys_of` returns the reason.
+        // If the wait times out, `keys_of` returns the reason.
         let _ = tokio::time::timeout(WITHIN, keys.wait_for(SharedHostKeys::are_known)).await;
         let found = keys.borrow().keys_of(name, identity);
         found

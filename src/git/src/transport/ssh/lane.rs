@@ -1,8 +1,9 @@
-//! Connection pool: one login serves many lookups and fetches, concurrently and one after the other.
+//! Connection pool: after one login, a connection is used for many lookups and fetches, concurrently and one after the
+//! other.
 //!
 //! Invariant: a connection is shared only by remotes with the same host, port, user, key, known host keys and proxy.
-//! Invariant: a connection closes with the last remote that may use it, after some idle time, and when the known host
-//! keys change. It also closes at the age of [`AGE`], so that a withdrawn key does not work longer.
+//! Invariant: a connection is closed with the last remote that may use it, after some idle time, and when the known
+//! host keys change. It is also closed at the age of [`AGE`], so that a withdrawn key does not work longer.
 //! Invariant: a connection with an aborted conversation is not used again.
 
 use std::collections::HashMap;
@@ -19,8 +20,8 @@ use crate::error::Fault;
 
 /// Maximum concurrent conversations per connection. OpenSSH's default limit is ten.
 const CHANNELS: usize = 8;
-/// How long a caller waits for an ending conversation rather than log in. A server ends one in milliseconds, or in
-/// seconds while it is busy, when a further login would add load.
+/// How long a caller waits for a conversation to end before it logs in again. A server ends a conversation in
+/// milliseconds, or in seconds while it is busy. In that case, a further login would add load.
 const ENDING: Duration = Duration::from_secs(5);
 /// The age at which a connection is replaced.
 const AGE: Duration = Duration::from_secs(300);
@@ -58,7 +59,7 @@ struct Kept {
     connections: Vec<(Arc<SharedConnection>, Instant)>,
     /// Number of logins in progress.
     logins: usize,
-    /// Number of callers that wait for them.
+    /// Number of callers that wait for these logins.
     waiting: usize,
     /// Number of failed logins.
     failures: u64,
@@ -70,13 +71,13 @@ pub(super) struct SharedConnection {
     pub(super) connection: Connection,
     since: Instant,
     spent: AtomicBool,
-    /// Whether a conversation on it has begun.
+    /// Whether a conversation on the connection has begun.
     has_served: AtomicBool,
     lane: Weak<Lane>,
 }
 
 impl SharedConnection {
-    /// Refuses further conversations. The connection closes with its last one.
+    /// Refuses further conversations. The connection is closed after its last conversation.
     pub(super) fn spend(&self) {
         self.spent.store(true, Ordering::Relaxed);
         if let Some(lane) = self.lane.upgrade() {
@@ -103,7 +104,7 @@ impl SharedConnection {
     }
 }
 
-/// An ending conversation. It has ended when this is dropped.
+/// An ending conversation. Dropping this value records that it has ended.
 pub(super) struct Ending(Arc<Lane>);
 
 impl Drop for Ending {
@@ -120,7 +121,7 @@ enum Next<'l> {
     LogIn(Login<'l>),
 }
 
-/// A waiting caller. Dropping it wakes no other, since waiters would wake each other endlessly.
+/// A waiting caller. Dropping it does not wake other waiters, because they would wake each other endlessly.
 struct Waiter<'l>(&'l Lane);
 
 impl Drop for Waiter<'_> {
@@ -129,7 +130,7 @@ impl Drop for Waiter<'_> {
     }
 }
 
-/// A login in progress. If dropped without success, it counts as failed, also when aborted.
+/// A login in progress. If it is dropped without success, it counts as failed, even if it was aborted.
 struct Login<'l> {
     lane: &'l Lane,
     has_succeeded: bool,
@@ -245,14 +246,14 @@ impl Lane {
         }
     }
 
-    /// Chooses the next step. `failures` is the count when the caller arrived: after a failed login, all its waiters
-    /// log in at once, not one after the other.
+    /// Chooses the next step. `failures` is the count when the caller arrived. After a failed login, all callers that
+    /// waited for it log in immediately, not one after the other.
     fn next(&self, failures: u64) -> Next<'_> {
         let mut kept = self.kept.lock();
         if let Some(connection) = self.take(&mut kept) {
             return Next::Take(connection);
         }
-        // Each login in progress provides a slot for its caller and further ones.
+        // Each login in progress will provide a slot for its own caller and for further callers.
         if kept.failures == failures && kept.waiting < kept.logins * (self.room() - 1) {
             kept.waiting += 1;
             Next::Wait(self.ended.notified(), Waiter(self))
@@ -262,10 +263,11 @@ impl Lane {
         }
     }
 
-    /// Records that the server allows no further conversation on this connection. Returns whether it has or had any:
-    /// other callers may have used it before the one that logged in. A connection without conversations is closed.
+    /// Records that the server allows no further conversation on this connection. Returns whether the connection has or
+    /// had any conversation, because other callers may have used it before the caller that logged in. A connection
+    /// without conversations is closed.
     pub(super) fn set_full(&self, connection: &Arc<SharedConnection>) -> bool {
-        // The list and the caller hold one reference each.
+        // The list and the caller have one reference each.
         let others = Arc::strong_count(connection).saturating_sub(2);
         self.room.fetch_min(others.max(1), Ordering::Relaxed);
         if others == 0 {
@@ -282,7 +284,7 @@ impl Lane {
     fn take(&self, kept: &mut Kept) -> Option<Arc<SharedConnection>> {
         let now = Instant::now();
         kept.connections.retain(|(connection, _)| connection.is_usable(now));
-        // The list holds one reference.
+        // The list has one reference.
         let users = |connection: &Arc<SharedConnection>| Arc::strong_count(connection) - 1;
         let with_room = kept.connections.iter_mut().filter(|(connection, _)| users(connection) < self.room());
         let (connection, used) = with_room.max_by_key(|(connection, _)| users(connection))?;

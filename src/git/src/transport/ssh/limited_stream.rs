@@ -1,4 +1,4 @@
-//! The stream under an SSH connection. It ends when the connection is dropped, whatever its state, and limits the
+//! The stream of an SSH connection. It is closed when the connection is dropped, whatever its state. It limits the
 //! bytes from an unauthenticated server.
 
 use std::io;
@@ -16,7 +16,7 @@ use crate::error::Fault;
 /// Maximum bytes from the server before authentication succeeds: host keys, algorithms and a banner.
 const BEFORE_LOGIN: u64 = 128 << 10;
 
-/// The bytes received, shared with the code that opened the connection.
+/// The number of bytes received, shared with the code that opened the connection.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Received(Arc<State>);
 
@@ -28,12 +28,12 @@ struct State {
 }
 
 impl Received {
-    /// Records that authentication succeeded. Answers then have their own limits.
+    /// Records that authentication succeeded. From then on, responses have their own limits.
     pub(super) fn set_authenticated(&self) {
         self.0.is_in.store(true, Ordering::Relaxed);
     }
 
-    /// Returns the fault if the limit was exceeded.
+    /// Returns the error if the limit was exceeded.
     pub(super) fn fault(&self) -> Option<Fault> {
         let is_over = self.0.is_over.load(Ordering::Relaxed);
         is_over.then_some(Fault::TooLarge {

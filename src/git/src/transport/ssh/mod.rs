@@ -9,11 +9,12 @@
 //!
 //! Invariant: only the handshake is sent before the host key is accepted, and only a signature of the client key
 //! before authentication succeeds.
-//! Invariant: a connection to a host whose key must be pinned ends before any request is sent. The next one relies on
-//! the pin.
-//! Invariant: the deadline of silence covers the whole time from connecting to the running command.
-//! Invariant: a failure on a pooled connection before any answer is retried once on a new connection.
-//! Invariant: all requests of a server (channels, forwarding, agent) are refused.
+//! Invariant: a connection to a host whose key must be pinned is closed before any request is sent. The next connection
+//! uses the pinned key.
+//! Invariant: every step up to the running command has a timeout: the TCP connection its own; handshake with
+//! authentication, and the start of the command, the idle timeout each.
+//! Invariant: if a pooled connection fails before any response, the command is retried once on a new connection.
+//! Invariant: all requests from a server (channels, forwarding, agent) are refused.
 
 mod accepted;
 mod connection;
@@ -80,16 +81,16 @@ pub(crate) struct SshWire<'a> {
     pub(crate) connection: &'a ConnectionSettings,
 }
 
-/// Maximum time to open a channel on an open connection, so that a dead connection is noticed soon.
+/// Maximum time to open a channel on a pooled connection, so that a dead connection is noticed soon.
 const CHANNEL: Duration = Duration::from_secs(5);
 
 /// Why a conversation did not begin.
 enum NotBegun {
-    /// The connection is unusable, or the server ended it before an answer.
+    /// The connection is unusable, or the server closed it before any response.
     Broken(Fault),
     /// The server does not allow another channel on this connection.
     Full,
-    /// The server answered with another error.
+    /// The server responded with a different error.
     Answered(Fault),
 }
 
@@ -117,7 +118,8 @@ impl Ssh {
         &self.pins
     }
 
-    /// Replaces the host keys for all remotes, and returns whether they differ. Existing connections are then closed.
+    /// Replaces the host keys for all remotes, and returns whether they differ. If they do, existing connections are
+    /// closed.
     pub(crate) fn set_host_keys(&self, keys: SharedHostKeys) -> bool {
         let differ = self.shared.set(keys);
         if differ {
@@ -143,12 +145,12 @@ impl Ssh {
 }
 
 impl SshWire<'_> {
-    /// Starts `git-upload-pack`. The server answers with its advertisement.
+    /// Starts `git-upload-pack`. The server responds with its advertisement.
     pub(super) async fn open(&self, credentials: &Credentials, limit: u64) -> Result<Body, Fault> {
         self.start(credentials, &self.address.command(), limit).await
     }
 
-    /// Returns the server's answer about its LFS server.
+    /// Returns the server's output about its LFS server.
     pub(crate) async fn lfs_server(&self, credentials: &Credentials, limit: u64) -> Result<Vec<u8>, Fault> {
         self.start(credentials, &self.address.lfs_command(), limit).await?.all().await
     }
@@ -168,7 +170,7 @@ impl SshWire<'_> {
         let host_keys = client.shared.of(&address.known_hosts_name(), identity).await?;
         let lane = client.lanes.get(self.digest(identity, &host_keys.0), lane);
         let mut may_be_kept = true;
-        // The loop ends: each full connection lowers the expected number of slots, and zero is an error.
+        // The loop ends, because each full connection lowers the expected number of slots, and zero slots are an error.
         loop {
             let kept = if may_be_kept { lane.kept() } else { None };
             let is_kept = kept.is_some();
@@ -236,7 +238,7 @@ impl SshWire<'_> {
     }
 }
 
-/// Starts the command on a connection, and waits for its first answer.
+/// Starts the command on a connection, and waits for its first output.
 async fn begin(
     connection: &Arc<SharedConnection>,
     command: &str,
@@ -313,7 +315,7 @@ async fn authenticate(
 ) -> Result<(), Fault> {
     let hash = if key.algorithm().is_rsa() {
         let supported = handle.best_supported_rsa_hash().await.map_err(|error| broken(error.into(), LOGIN))?;
-        // A server that does not list its algorithms supports SHA-256, as all do since ten years ago.
+        // A server that does not list its algorithms supports SHA-256, as servers have done for ten years.
         Some(supported.unwrap_or(Some(HashAlg::Sha256)).ok_or(SshFault::OnlySha1)?)
     } else {
         None
@@ -324,7 +326,7 @@ async fn authenticate(
     let answer = answer.map_err(|error| broken(error.into(), LOGIN))?;
     match answer {
         AuthResult::Success => return Ok(()),
-        // A server that refuses a key lists at least the tried method.
+        // A server that rejects a key lists at least the method that was tried.
         AuthResult::Failure { remaining_methods, partial_success: false } if remaining_methods.is_empty() => {
             return Err(broken(russh::Error::Disconnect.into(), LOGIN));
         }
@@ -355,7 +357,7 @@ fn network(what: String) -> Fault {
     Fault::Network { what }
 }
 
-/// Returns the fault of a broken connection.
+/// Returns the error of a broken connection.
 fn broken(refusal: Refusal, when: &'static str) -> Fault {
     use russh::Error;
     let error = match refusal {
@@ -382,7 +384,7 @@ fn broken(refusal: Refusal, when: &'static str) -> Fault {
             network(format!("the server ended the connection {when}"))
         }
         Error::InactivityTimeout | Error::ConnectionTimeout | Error::KeepaliveTimeout => {
-            network(format!("the server stopped answering {when}"))
+            network(format!("the server stopped responding {when}"))
         }
         _ => Fault::Protocol { why: "it violates the SSH protocol" },
     }

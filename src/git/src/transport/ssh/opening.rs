@@ -1,9 +1,9 @@
-//! Opens private keys, each once for all users, and keeps it while it has a user.
+//! Opens private keys. Each key is opened once for all users, and kept while it has a user.
 //!
-//! Opening an encrypted key takes some tenths of a second of CPU time, also if it fails. Failures are cached, too.
+//! Opening an encrypted key takes some tenths of a second of CPU time, even if it fails. Failures are cached, too.
 //!
-//! Invariant: at most [`AT_ONCE`] keys are being opened, shared fairly by namespaces, even for callers that have
-//! given up.
+//! Invariant: at most [`AT_ONCE`] keys are being opened, including those for callers that have given up. The slots are
+//! shared fairly between namespaces.
 //! Invariant: a key is dropped from memory with the last remote that uses it.
 
 use std::collections::HashMap;
@@ -63,7 +63,7 @@ impl Keys {
         Ok((*outcome).clone()?)
     }
 
-    /// Opens a key. The result is kept even if the caller has given up, so that the next one need not repeat it.
+    /// Opens a key. The result is kept even if the caller has given up, so that the next caller need not repeat it.
     fn open_now(&self, identity: &SshIdentity, place: &KeyPlace) -> Arc<Outcome> {
         let name = name(identity);
         let known = self.known.lock().get(&name).and_then(Weak::upgrade);
@@ -79,7 +79,7 @@ impl Keys {
     }
 }
 
-/// Returns the identity of a key: its field, text and passphrase.
+/// Returns the identity of a key: its field, content and passphrase.
 fn name(identity: &SshIdentity) -> [u8; 32] {
     let passphrase = identity.passphrase.as_ref().map(|text| text.expose().as_str()).unwrap_or_default();
     let mut digest = Sha256::new();

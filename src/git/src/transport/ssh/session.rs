@@ -19,7 +19,7 @@ const WORDS: usize = 4 << 10;
 /// Maximum bytes of the command's standard error.
 const MOST_WORDS: usize = 1 << 20;
 
-/// Maximum bytes after the last answer.
+/// Maximum bytes after the last response.
 const FAREWELL: usize = 64 << 10;
 
 /// A running command.
@@ -35,7 +35,7 @@ pub(in crate::transport) struct Session {
     said: usize,
     status: Option<u32>,
     is_closed: bool,
-    /// Whether the server has begun to answer.
+    /// Whether the server has begun to respond.
     has_answered: bool,
 }
 
@@ -45,7 +45,7 @@ impl std::fmt::Debug for Session {
     }
 }
 
-/// A channel that was not closed may still be open at the server, so its connection is not used again.
+/// A channel that was not closed properly may still be open at the server, so its connection is not used again.
 impl Drop for Session {
     fn drop(&mut self) {
         if !self.is_closed {
@@ -72,7 +72,7 @@ impl Session {
             has_answered: false,
         };
         let refused = |error: russh::Error| broken(error.into(), COMMAND);
-        // A server that does not accept it uses version 0.
+        // A server that does not accept the variable uses version 0.
         session.channel.set_env(false, "GIT_PROTOCOL", "version=2").await.map_err(refused)?;
         session.channel.exec(true, command).await.map_err(refused)?;
         Ok(session)
@@ -115,7 +115,7 @@ impl Session {
                 Some(ChannelMsg::Close) => self.is_closed = true,
                 Some(_) => {}
                 None if !self.is_closed => {
-                    return Err(network("the server ended the connection in the middle of an answer".to_owned()));
+                    return Err(network("the server ended the connection in the middle of a response".to_owned()));
                 }
                 None if self.status == Some(0) => return Ok(None),
                 None => return Err(self.complaint()),
@@ -123,10 +123,10 @@ impl Session {
         }
     }
 
-    /// Returns the fault of a failed command.
+    /// Returns the error of a failed command.
     fn complaint(&self) -> Fault {
         let text = clean(&self.words);
-        // A server that has listed references has the repository, even if an object is missing.
+        // If the server has listed references, the repository exists, even if an object is missing.
         if !self.has_answered && is_about_missing_repository(&text) {
             return SshFault::NoRepository { text }.into();
         }
@@ -137,7 +137,7 @@ impl Session {
         }
     }
 
-    /// Ends the session as the protocol requires, without making the caller wait.
+    /// Ends the session as the protocol requires, in the background.
     pub(in crate::transport) fn finish(self: Box<Self>, within: Duration) {
         let ending = self.connection.ending();
         tokio::spawn(async move {
@@ -148,7 +148,7 @@ impl Session {
     }
 
     async fn say_farewell(mut self: Box<Self>) {
-        // A closed connection needs no message.
+        // If the connection is closed, the server needs no message.
         if self.channel.data_bytes(&b"0000"[..]).await.is_err() || self.channel.eof().await.is_err() {
             return;
         }

@@ -23,12 +23,13 @@ fn check(text: &str) -> String {
     reported(text, &values, Undefined::Refused)
 }
 
-/// Results of `envsubst` in Flux 1.7.0 with the values in the first line. Each line has an expression, its result in
-/// strict mode, and its other result if that differs. `=` precedes a result, `!` an error.
+/// Results of `envsubst` in Flux 1.7.0 with the values in the first line. Each further line has an expression, the
+/// result in strict mode, and the result in the other mode if that differs. `=` precedes a result, and `!` precedes an
+/// error.
 const ENVSUBST: &str = include_str!("envsubst.jsonl");
 
-/// Deliberate differences: characters that Flux splits, lengths for which it panics, and texts to replace that it
-/// ends inside of another expression or after it.
+/// Returns whether the result differs deliberately from that of Flux: for characters that Flux splits, for lengths that
+/// make Flux panic, and for texts to replace that end, in Flux, inside of another expression or after it.
 fn differs_on_purpose(expression: &str, expected: &str) -> bool {
     expected == "!panic"
         || expected.contains('\u{fffd}')

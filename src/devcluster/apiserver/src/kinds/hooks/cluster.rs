@@ -6,7 +6,7 @@ use super::fill::{Fill, Object, at, text};
 use super::quantity;
 use crate::status::Cause;
 
-/// Sets the name label of a Namespace, which cannot be removed.
+/// Sets the name label of a Namespace. The label cannot be removed.
 pub(super) fn default_namespace(object: &mut Object) {
     let Some(metadata) = object.object("metadata") else { return };
     let name = metadata.str("name").to_owned();

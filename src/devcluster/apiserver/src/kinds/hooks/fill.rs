@@ -1,7 +1,7 @@
 //! Fills defaults into missing fields of untyped objects.
 //!
-//! In Go types, a missing field, `null` and (for plain strings) `""` are the same. [`Fill::text`] and [`Fill::value`]
-//! implement this distinction in one place.
+//! In Go types, a missing field, `null` and (for plain strings) `""` are the same. [`Fill::text`] implements this rule
+//! for plain strings, and [`Fill::value`] for all other types.
 //!
 //! Invariant: a field of an unexpected JSON type stays unchanged.
 
@@ -22,7 +22,7 @@ pub(super) trait Fill {
     fn inner(&mut self, key: &str) -> Option<&mut Object>;
     /// Returns the objects in the list under `key`.
     fn each(&mut self, key: &str) -> impl Iterator<Item = &mut Object>;
-    /// Removes those of `keys` that hold a Go zero value, which Go omits.
+    /// Removes the fields among `keys` that hold a Go zero value, which Go omits.
     fn drop_zero(&mut self, keys: &[&str]);
     /// Returns the string under `key`; empty if missing.
     fn str(&self, key: &str) -> &str;

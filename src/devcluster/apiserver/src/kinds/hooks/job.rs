@@ -35,7 +35,7 @@ pub(super) fn default_job(job: &mut Object) {
     }
 }
 
-/// Sets the defaults of a CronJob. Its Job template only gets those of pods.
+/// Sets the defaults of a CronJob. The Job template only gets the defaults of pods.
 pub(super) fn default_cron_job(cron: &mut Object) {
     let Some(spec) = cron.object("spec") else { return };
     spec.text("concurrencyPolicy", "Allow");
@@ -73,7 +73,7 @@ pub(super) fn prepare_create(job: &mut Object) {
     if let Some(metadata) = spec.inner("template").and_then(|t| t.object("metadata")) {
         add(metadata);
     }
-    // In a real server, a Job without labels shares its template's label map, so it gets these four labels, too.
+    // In a real server, a Job without labels shares its template's label map, so the Job gets these four labels, too.
     if let Some(metadata) = job.object("metadata")
         && (metadata.get("labels").unwrap_or(&Value::Null) == &template)
     {
@@ -232,7 +232,7 @@ pub(super) fn validate_cron_job(cron: &Value, causes: &mut Vec<Cause>) {
 const MONTHS: [&str; 12] = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
 const DAYS: [&str; 7] = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
 
-/// Returns the faults of a time zone name, which is case-sensitive.
+/// Returns the errors of a time zone name, which is case-sensitive.
 fn zone_faults(zone: &str) -> Vec<String> {
     if zone.is_empty() {
         return vec!["timeZone must be nil or non-empty string".to_owned()];

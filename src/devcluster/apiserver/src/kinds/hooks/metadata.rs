@@ -54,7 +54,7 @@ pub fn validate_metadata(object: &Value, old: Option<&Value>, rule: NameRule, fi
     labels("metadata.labels", &metadata["labels"], &mut causes);
     annotations("metadata.annotations", &metadata["annotations"], &mut causes);
     if old.is_some() {
-        // Reported twice, as by a real server: by the validation of all kinds and by that of the kind.
+        // Reported twice, as by a real server: by the general validation and by the validation of the kind.
         causes.extend_from_within(found..);
     }
     finalizer_names(metadata, finalizers, &mut causes);
@@ -67,7 +67,7 @@ pub fn validate_metadata(object: &Value, old: Option<&Value>, rule: NameRule, fi
                 "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
                 added.join(", ")
             );
-            // Reported twice, as by a real server: by the validation of all kinds and by that of the kind.
+            // Reported twice, as by a real server: by the general validation and by the validation of the kind.
             causes
                 .extend([Cause::forbidden("metadata.finalizers", &why), Cause::forbidden("metadata.finalizers", &why)]);
         }
@@ -93,7 +93,7 @@ fn name(metadata: &Value, rule: NameRule, causes: &mut Vec<Cause>) {
     }
 }
 
-/// Returns the fault of an object's name. The wording differs from names within objects.
+/// Returns the error of an object's name. The wording differs from that for names within objects.
 fn own_fault(name: &str, rule: NameRule) -> Option<String> {
     let why = name_fault(name, rule)?;
     if rule == NameRule::Label && name.contains('.') {
@@ -102,7 +102,7 @@ fn own_fault(name: &str, rule: NameRule) -> Option<String> {
     Some(if why.starts_with("must be no more than") { why.replace("bytes", "characters") } else { why })
 }
 
-/// Returns the fault of `name` under `rule`, in the API's words.
+/// Returns the error of `name` under `rule`, in the API's words.
 pub(super) fn name_fault(name: &str, rule: NameRule) -> Option<String> {
     let limit = if rule == NameRule::Label { 63 } else { 253 };
     match rule {

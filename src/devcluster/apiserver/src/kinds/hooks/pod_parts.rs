@@ -59,7 +59,7 @@ impl Part {
             Self::Resources => {
                 let same = |list: &str| items(&pod["spec"], &[list]).len() == items(&spec, &[list]).len();
                 if !same("containers") || !same("initContainers") {
-                    // The containers differ, so resources cannot be merged. Validation reports it.
+                    // The containers differ, so resources cannot be merged. Validation reports the difference.
                     return;
                 }
                 for list in ["containers", "initContainers"] {
@@ -108,7 +108,8 @@ fn take(to: &mut Object, from: &Value, field: &str) {
     };
 }
 
-/// Returns the old containers with the resources of the new ones. If the names differ, returns the new ones.
+/// Returns the old containers with the resources of the new containers. If the names differ, returns the new
+/// containers.
 fn resized(old: &[Value], new: &[Value]) -> Vec<Value> {
     if old.iter().zip(new).any(|(old, new)| old["name"] != new["name"]) {
         return new.to_vec();

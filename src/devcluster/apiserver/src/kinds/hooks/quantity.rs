@@ -40,7 +40,7 @@ impl Quantity {
         read(value)
     }
 
-    /// Returns the sum, in the format of this quantity, or in the other's if this one is zero.
+    /// Returns the sum, in the format of this quantity, or in the format of `other` if this quantity is zero.
     pub(crate) fn plus(self, other: Self) -> Self {
         let form = if self.nanos == 0 { other.form } else { self.form };
         Self { nanos: self.nanos.saturating_add(other.nanos), form }
@@ -95,7 +95,7 @@ pub(crate) fn canonical(value: &Value) -> Option<String> {
     Some(write(quantity))
 }
 
-/// Normalises every quantity of a resource list. Invalid ones stay unchanged.
+/// Normalises every quantity of a resource list. Invalid quantities stay unchanged.
 pub(super) fn normalise(list: Option<&mut Object>) {
     let Some(list) = list else { return };
     for value in list.values_mut() {

@@ -27,8 +27,8 @@ fn recorded() -> serde_json::Map<String, Value> {
     serde_json::from_str(text).expect("the fixture is JSON")
 }
 
-/// Returns the recorded answer without the fields that the store sets and those deliberately unsupported (a Pod's token
-/// volume).
+/// Returns the recorded response without two groups of fields: fields that the store sets, and deliberately unsupported
+/// fields (a Pod's token volume).
 fn without_store_fields(kind: &str, mut created: Value) -> Value {
     created["metadata"].as_object_mut().unwrap().remove("resourceVersion");
     created["metadata"].as_object_mut().unwrap().remove("generation");

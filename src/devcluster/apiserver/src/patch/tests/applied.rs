@@ -183,7 +183,7 @@ fn defaults_are_not_owned_and_dropping_their_field_is_free() {
 
 #[test]
 fn defaulted_children_go_with_the_only_owned_sibling() {
-    // The server completed a strategy that was applied as a bare type. Dropping it removes all of it.
+    // The server completed a strategy that was applied as a bare type. Dropping the strategy removes the whole field.
     let mut story = Story::of("apps/v1", "Deployment");
     let with = DEPLOYMENT.replace("spec:\n  selector", "spec:\n  strategy: {type: RollingUpdate}\n  selector");
     story.apply("m", &with);

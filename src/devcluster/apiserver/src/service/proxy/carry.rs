@@ -1,4 +1,4 @@
-//! Forwards a request to a pod, and its answer back.
+//! Forwards a request to a pod, and the pod's response to the client.
 
 use super::{
     fault::unreachable,
@@ -32,7 +32,7 @@ use tokio::{
 const CONNECTING: Duration = Duration::from_secs(10);
 /// Maximum time without data from a pod.
 const SILENCE: Duration = Duration::from_mins(5);
-/// Maximum duration of an answer.
+/// Maximum duration of a response.
 const LONGEST: Duration = Duration::from_hours(1);
 
 /// Forwards a request to the pod at `address`.
@@ -82,7 +82,7 @@ pub(super) async fn carry(
     if upgrade { switch(asked, client, answer, links) } else { Ok(shown(answer, links)) }
 }
 
-/// Streams the answer of a pod.
+/// Streams the response of a pod.
 fn shown(answer: Response<Incoming>, links: &Links<'_>) -> Response<Body> {
     let (mut parts, body) = answer.into_parts();
     headers::of_answer(&mut parts.headers, links);
@@ -102,7 +102,7 @@ fn shown(answer: Response<Incoming>, links: &Links<'_>) -> Response<Body> {
     Response::from_parts(parts, StreamBody::new(pieces).boxed_unsync())
 }
 
-/// Joins both connections if the pod switches protocols, too. Otherwise returns the pod's answer.
+/// Joins both connections if the pod switches protocols, too. Otherwise returns the pod's response.
 fn switch(
     asked: &Asked,
     client: Option<Connection>,

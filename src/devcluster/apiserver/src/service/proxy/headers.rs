@@ -1,4 +1,4 @@
-//! The forwarded parts of a request and its answer: paths, headers and links.
+//! The forwarded parts of a request and its response: paths, headers and links.
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
@@ -97,7 +97,7 @@ pub(super) struct Links<'a> {
 }
 
 impl Links<'_> {
-    /// Rewrites a link to lead through the proxy. Links to other hosts and relative links stay unchanged.
+    /// Rewrites a link to point to the proxy. Links to other hosts and relative links stay unchanged.
     fn through(&self, link: &str) -> String {
         let (origin, rest) = match link.split_once("//") {
             Some((scheme, rest)) if scheme.is_empty() || scheme.ends_with(':') && !scheme.contains('/') => {

@@ -1,13 +1,13 @@
 //! `pods/proxy`, `services/proxy` and `nodes/proxy`: requests that are forwarded to a pod.
 //!
-//! [`place`] finds the pod, [`headers`] selects the forwarded parts of a request and its answer, and [`carry`] forwards
-//! them.
+//! [`place`] finds the pod, [`headers`] selects the forwarded parts of a request and its response, and [`carry`]
+//! forwards them.
 //!
 //! Invariant: the proxy connects only to addresses that this cluster's node assigned to pods that it runs now. Other
 //! addresses in the API, which clients may have written, are never used.
-//! Invariant: at most one chunk of an answer is in memory. Answers that stay silent are cut off.
+//! Invariant: at most one chunk of a response is in memory. A response without data is cut off after the idle timeout.
 //!
-//! Not here: TLS to pods (`https:` is refused), rewriting of links in HTML pages, and kubelets: the node serves no
+//! Not here: TLS to pods (`https:` is refused), rewriting of links in HTML pages, and kubelets: the node listens on no
 //! port.
 
 mod carry;
@@ -39,7 +39,7 @@ pub(super) fn is_proxy(subresource: &str) -> bool {
     subresource == "proxy" || subresource.starts_with("proxy/")
 }
 
-/// Answers a proxy request for a pod, service or node.
+/// Answers a proxy request to a pod, service or node.
 pub(super) async fn answer(server: &Server, target: &Target, asked: &Asked) -> Result<Response<Body>, Status> {
     let known = [Method::GET, Method::HEAD, Method::OPTIONS, Method::POST, Method::PUT, Method::PATCH, Method::DELETE];
     if !known.contains(&asked.parts.method) {
@@ -97,14 +97,14 @@ async fn pass_on(server: &Server, target: &Target, asked: &Asked, wanted: &str) 
     carry::carry(asked, address, &place, &headers::encoded(&path), is_upgrade, &links).await
 }
 
-/// Returns the path of the proxy, which is the root for the program's clients.
+/// Returns the path of the proxy, which clients see as the root of the program.
 fn root_of(target: &Target) -> String {
     let namespace =
         if target.namespace.is_empty() { String::new() } else { format!("namespaces/{}/", target.namespace) };
     format!("/api/v1/{namespace}{}/{}/proxy", target.kind.plural, target.name)
 }
 
-/// Returns the address of a place; 503 if the cluster runs no pod there.
+/// Returns the address of the target pod; 503 if the cluster does not run the pod.
 fn reachable(place: &Place) -> Result<std::net::SocketAddr, Status> {
     let refuse = |why: String| Err(unreachable(&why));
     if place.scheme == "https" {
@@ -122,7 +122,7 @@ fn reachable(place: &Place) -> Result<std::net::SocketAddr, Status> {
     }
 }
 
-/// Redirects to a path with a trailing slash. Otherwise, relative links would lead out of the proxy.
+/// Redirects to a path with a trailing slash. Otherwise, relative links would point outside the proxy.
 fn to_folder(asked: &Asked) -> Response<Body> {
     let query = asked.parts.uri.query().map(|query| format!("?{query}")).unwrap_or_default();
     let mut response = Response::new(Empty::new().boxed_unsync());

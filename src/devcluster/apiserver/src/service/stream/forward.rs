@@ -1,8 +1,8 @@
 //! `portforward`: connections to the ports of a pod.
 //!
 //! A client opens two streams for each connection: one for data, one for errors. A pod that a node runs has its own
-//! address. A declared port of a simulated pod leads to the same port on this machine's loopback address, where a
-//! developer runs the program. Clients of other machines cannot use it.
+//! address. Connections to a declared port of a simulated pod go to the same port on this machine's loopback address,
+//! where a developer runs the program. Clients on other machines cannot use that port.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -25,7 +25,7 @@ use crate::verbs::text;
 
 /// Maximum number of queued streams.
 const QUEUE: usize = 16;
-/// Maximum number of streams that wait for the other one of their pair.
+/// Maximum number of streams that wait for the other stream of their pair.
 const MOST_WAITING: usize = 128;
 /// Maximum time to connect to a port.
 const CONNECTING: Duration = Duration::from_secs(10);

@@ -62,7 +62,7 @@ pub(super) fn answer(server: &Server, target: &Target, asked: &Asked) -> Result<
     }
 }
 
-/// Answers with a protocol switch, and serves the protocol after the answer is sent.
+/// Answers with a protocol switch, and serves the protocol after the response is sent.
 fn switch<F, S>(asked: &Asked, upgrade: Upgrade, serve: S) -> Result<Response<Body>, Status>
 where
     F: Future<Output = ()> + Send,

@@ -22,7 +22,7 @@ const QUEUE: usize = 16;
 pub(super) struct Stream {
     pub(super) number: u32,
     pub(super) headers: Headers,
-    /// Input from the client. Ends when the client closes it.
+    /// Input from the client. Ends when the client closes its side of the stream.
     pub(super) input: mpsc::Receiver<Bytes>,
     pub(super) output: Output,
 }
@@ -154,7 +154,7 @@ async fn read(
 struct Connection {
     blocks: Blocks,
     inputs: HashMap<u32, mpsc::Sender<Bytes>>,
-    /// Number of the newest stream. The next one must be higher.
+    /// Number of the newest stream. The number of the next stream must be higher.
     newest: u32,
     frames: mpsc::Sender<Out>,
     streams: mpsc::Sender<Stream>,

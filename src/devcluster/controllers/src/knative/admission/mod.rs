@@ -1,6 +1,6 @@
 //! Knative's admission webhooks: defaults, and refusals with the messages of a real installation.
 //!
-//! `defaults` completes objects; `object` and `container` validate them. [`answer`] returns a webhook's answer. The
+//! `defaults` completes objects; `object` and `container` validate them. [`answer`] returns a webhook's response. The
 //! webhook configurations are in `setup.yaml`; without them no webhook is called.
 //!
 //! Not here: the dry run of a pod, unknown fields of volumes and probes, and `config-features`, which are off.
@@ -21,8 +21,8 @@ const SERVICE: &str = "webhook";
 const DEFAULTING: &str = "/defaulting";
 const VALIDATION: &str = "/resource-validation";
 
-/// Returns the answer of a webhook as the `response` of an AdmissionReview, with an unencoded patch. `None` if the
-/// Service is not Knative's.
+/// Returns a webhook's response as the `response` of an AdmissionReview, with an unencoded patch. `None` if the Service
+/// is not Knative's.
 pub fn answer(server: &Server, service: &Value, review: &Value) -> Option<Value> {
     if service["namespace"] != NAMESPACE || service["name"] != SERVICE {
         return None;

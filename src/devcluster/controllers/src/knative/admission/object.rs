@@ -59,7 +59,7 @@ fn name(object: &Value, found: &mut Findings) {
     }
 }
 
-/// Autoscaling annotations belong on the template, not on the Service.
+/// Refuses autoscaling annotations on the Service: they belong on the template.
 fn annotations(object: &Value, found: &mut Findings) {
     for (key, _) in object["metadata"]["annotations"].as_object().into_iter().flatten() {
         if key.starts_with(AUTOSCALING) {
@@ -135,7 +135,7 @@ fn traffic(object: &Value, found: &mut Findings) {
     }
 }
 
-/// The creator is immutable. The modifier must be the user of this write.
+/// Validates creator and modifier. The creator is immutable. The modifier must be the user of this write.
 fn signatures(object: &Value, old: &Value, user: &str, found: &mut Findings) {
     let of = |object: &Value, name: &str| object["metadata"]["annotations"][name].clone();
     let mut refuse = |name: &str| found.add("annotation value is immutable", format!("metadata.annotations.{name}"));

@@ -27,7 +27,7 @@ use devcluster_apiserver::object::{is_terminating, is_true, text};
 use devcluster_apiserver::server::Server;
 use devcluster_apiserver::store::Key;
 
-/// Interval of looking for a pod, and of requesting one.
+/// Interval of looking for a pod, and interval of requesting a pod.
 const LOOK: Duration = Duration::from_millis(20);
 const ASK: Duration = Duration::from_secs(1);
 /// Deadline of a connection to a pod.
@@ -82,7 +82,8 @@ async fn of_address(
         match of_service(server, &service, fastrand::u64(..100)) {
             Some(revision) => return answer(server, Asked { revision, from }, request).await,
             None if addresses(server, &target).is_empty() => return said(StatusCode::NOT_FOUND, ""),
-            // Its new owner has not set a target yet, so the present endpoints still serve it.
+            // The new owner of the Service has not set a target yet, so the present endpoints still receive the
+            // request.
             None => {}
         }
     }

@@ -185,7 +185,7 @@ fn affinity(spec: &Value, causes: &mut Vec<Cause>) {
     }
 }
 
-/// Returns the fault of an address that no machine can have.
+/// Returns the error of an address that no machine can have.
 fn special(address: &str) -> Option<String> {
     let address: IpAddr = address.parse().ok()?;
     let link_local = match address {

@@ -171,7 +171,7 @@ fn stateful_set(spec: &Value, causes: &mut Vec<Cause>) {
             whole["template"]["spec"]["volumes"] = volumes.into();
         }
         template(&whole, "StatefulSet", causes);
-        // Reported twice, as by a real server: by the validation of templates and by that of the kind.
+        // Reported twice, as by a real server: by the validation of templates and by the validation of the kind.
         labels("spec.template.labels", found, causes);
     }
 }

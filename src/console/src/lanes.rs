@@ -1,0 +1,123 @@
+//! Hand edits over time, with a lane for each person: the values of a picture.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+
+use crate::edits::{Edit, End};
+
+/// Width of a lane in units.
+pub(crate) const WIDTH: i64 = 1000;
+/// Maximum number of lanes, and of marks of a lane.
+const LANES: usize = 12;
+const MARKS: usize = 200;
+
+/// A picture of hand edits.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Picture {
+    pub(crate) lanes: Vec<Lane>,
+    /// Number of people without a lane.
+    pub(crate) more: usize,
+    /// The time at the left end. The right end is now.
+    pub(crate) begin: Timestamp,
+}
+
+/// The edits of a person or field manager.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Lane {
+    pub(crate) who: String,
+    /// Number of edits, and of those that remain.
+    pub(crate) edits: usize,
+    pub(crate) remaining: usize,
+    pub(crate) marks: Vec<Mark>,
+}
+
+/// An edit in a lane.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Mark {
+    /// Its begin and its length in units.
+    pub(crate) at: i64,
+    pub(crate) length: i64,
+    pub(crate) is_remaining: bool,
+    pub(crate) title: String,
+}
+
+/// Returns the picture of these edits, the person with most edits first; `None` if no edit has a time.
+pub(crate) fn lanes<'e>(edits: impl IntoIterator<Item = &'e Edit>, now: Timestamp) -> Option<Picture> {
+    let mut by_person: BTreeMap<&str, Vec<(&Edit, Timestamp)>> = BTreeMap::new();
+    for (edit, when) in edits.into_iter().filter_map(|edit| Some((edit, edit.when?.min(now)))) {
+        by_person.entry(&edit.who).or_default().push((edit, when));
+    }
+    let begin = by_person.values().flatten().map(|(_, when)| *when).min()?;
+    let mut people: Vec<_> = by_person.into_iter().collect();
+    people.sort_by_key(|(_, edits)| std::cmp::Reverse(edits.len()));
+    let more = people.len().saturating_sub(LANES);
+    let lane = |(who, edits): (&str, Vec<(&Edit, Timestamp)>)| Lane {
+        who: who.to_owned(),
+        edits: edits.len(),
+        remaining: edits.iter().filter(|(edit, _)| matches!(edit.end, End::Remains(_))).count(),
+        marks: edits.iter().take(MARKS).map(|(edit, when)| mark(edit, *when, begin, now)).collect(),
+    };
+    Some(Picture { lanes: people.into_iter().take(LANES).map(lane).collect(), more, begin })
+}
+
+fn mark(edit: &Edit, when: Timestamp, begin: Timestamp, now: Timestamp) -> Mark {
+    let millis = |from: Timestamp, to: Timestamp| to.as_millisecond() - from.as_millisecond();
+    let whole = millis(begin, now).max(1);
+    let units = |millis: i64| (i128::from(millis) * i128::from(WIDTH) / i128::from(whole)).clamp(0, WIDTH.into());
+    let at = i64::try_from(units(millis(begin, when))).unwrap_or(WIDTH);
+    let (lasted, is_remaining) = match edit.end {
+        End::Reverted(lasted) => (lasted, false),
+        End::Remains(_) => (millis(when, now), true),
+    };
+    let length = i64::try_from(units(lasted)).unwrap_or(WIDTH).min(WIDTH - at);
+    let fields: Vec<&str> = edit.fields.iter().map(|field| field.path.as_str()).take(3).collect();
+    let title = format!("{} {}, {}", edit.object, fields.join(", "), edit.end_text());
+    Mark { at, length, is_remaining, title }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::edits::Field;
+
+    fn edit(who: &str, second: i64, end: End) -> Edit {
+        let field = Field { path: "spec.replicas".into(), values: None };
+        let when = Timestamp::from_second(second).ok();
+        Edit { when, object: "Service a/b".into(), who: who.into(), fields: vec![field], end }
+    }
+
+    #[test]
+    fn edits_are_in_the_lane_of_their_person_at_their_time() {
+        let now = Timestamp::from_second(2000).unwrap();
+        let all = [
+            edit("bob", 1500, End::Remains("Paused".into())),
+            edit("alice", 1000, End::Reverted(100_000)),
+            edit("alice", 3000, End::Reverted(5)),
+        ];
+        let lanes = lanes(&all, now).unwrap();
+        assert_eq!((lanes.begin, lanes.more), (Timestamp::from_second(1000).unwrap(), 0));
+        let marks = |lane: usize| {
+            let marks = lanes.lanes[lane].marks.iter();
+            marks.map(|mark| (mark.at, mark.length, mark.is_remaining)).collect::<Vec<_>>()
+        };
+        assert_eq!(lanes.lanes[0].who, "alice");
+        // A clock ahead of this one does not lead out of the picture.
+        assert_eq!(marks(0), [(0, 100, false), (1000, 0, false)]);
+        assert_eq!(marks(1), [(500, 500, true)]);
+        assert_eq!((lanes.lanes[1].edits, lanes.lanes[1].remaining), (1, 1));
+        assert_eq!(lanes.lanes[1].marks[0].title, "Service a/b spec.replicas, remains: Paused");
+    }
+
+    #[test]
+    fn the_number_of_lanes_is_bounded_and_edits_of_any_time_have_a_place() {
+        let all: Vec<Edit> = (0..20).map(|at| edit(&format!("p{at}"), at, End::Reverted(i64::MAX))).collect();
+        let bounded = lanes(&all, Timestamp::from_second(20).unwrap()).unwrap();
+        assert_eq!((bounded.lanes.len(), bounded.more), (LANES, 8));
+        assert!(bounded.lanes.iter().flat_map(|lane| &lane.marks).all(|mark| mark.at + mark.length == WIDTH));
+        let timeless = Edit { when: None, ..edit("a", 0, End::Reverted(0)) };
+        assert_eq!(lanes([&timeless], Timestamp::UNIX_EPOCH), None);
+        let only = lanes([&edit("a", 0, End::Reverted(-5))], Timestamp::UNIX_EPOCH).unwrap();
+        assert_eq!((only.lanes[0].marks[0].at, only.lanes[0].marks[0].length), (0, 0));
+    }
+}
