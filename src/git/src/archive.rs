@@ -35,7 +35,7 @@ pub(super) struct ArchiveLimits {
 pub enum Root {
     /// All files.
     Top,
-    /// Those of the only directory, such as those of a packed chart. Files beside it are refused.
+    /// The files of the only directory, as in a packed chart. Files beside the directory are refused.
     Directory,
 }
 
@@ -58,7 +58,7 @@ pub(super) fn unpack(
     let mut directory: Option<String> = None;
     let mut each = |mut file: ArchiveFile| {
         if root == Root::Directory {
-            let beside = || broken(format!("{} is not in the directory of the chart", shown(file.path.as_bytes())));
+            let beside = || broken(format!("{} is outside the directory of the chart", shown(file.path.as_bytes())));
             let (first, rest) = file.path.split_once('/').ok_or_else(beside)?;
             if directory.get_or_insert_with(|| first.to_owned()) != first {
                 return Err(beside());
@@ -298,10 +298,10 @@ mod tests {
         };
         assert_eq!(below(&["shop/Chart.yaml", "./shop/a/b"]), Ok(vec!["Chart.yaml".to_owned(), "a/b".to_owned()]));
         for beside in [&["Chart.yaml"][..], &["shop/Chart.yaml", "other/Chart.yaml"], &["shop/a", "b"]] {
-            assert!(below(beside).unwrap_err().contains("is not in the directory of the chart"), "{beside:?}");
+            assert!(below(beside).unwrap_err().contains("is outside the directory of the chart"), "{beside:?}");
         }
-        assert!(below(&["shop/../../a"]).unwrap_err().contains("leads out of the artifact"));
-        assert!(below(&["shop/.git/config"]).unwrap_err().contains("leads out of the artifact"));
+        assert!(below(&["shop/../../a"]).unwrap_err().contains("outside the artifact"));
+        assert!(below(&["shop/.git/config"]).unwrap_err().contains("outside the artifact"));
     }
 
     #[test]

@@ -68,7 +68,7 @@ impl Source {
         self.own().run(made).await?.map_err(Fault::disk)
     }
 
-    /// Runs work that takes long or much memory in a thread, one at a time in this process.
+    /// Runs work that takes much time or memory in a thread. Only one such work runs in this process at a time.
     ///
     /// # Errors
     /// The agent stops.

@@ -1,7 +1,7 @@
 //! Reads the index of a chart repository (`index.yaml`): the versions of one chart.
 //!
-//! Invariant: an index takes bounded memory, whatever it holds: it is read as a stream, and only the entries of the chart
-//! are kept. Aliases are not followed.
+//! Invariant: an index takes bounded memory: it is read as a stream, and only the entries of the chart are kept.
+//! Anchors are refused, because the parser keeps them.
 
 use std::cell::Cell;
 use std::io::Read;
@@ -17,8 +17,9 @@ const DEPTH: usize = 40;
 const VALUE: usize = 1 << 20;
 /// Maximum length of a field that is kept, in bytes.
 const FIELD: usize = 2 << 10;
-/// Maximum number of versions of a chart.
+/// Maximum number of versions of a chart, and of bytes of their fields.
 const VERSIONS: usize = 10_000;
+const KEPT: usize = 4 << 20;
 /// Bytes that are read at once.
 const PIECE: usize = 16 << 10;
 
@@ -38,14 +39,14 @@ pub struct ChartVersion {
 /// Returns the versions of a chart in an index; `None` if the index has no such chart.
 ///
 /// # Errors
-/// The index is not one, or it is too large.
+/// The file is not an index, or it is too large.
 pub fn chart_versions(index: impl Read, chart: &str) -> Result<Option<Vec<ChartVersion>>, String> {
     let mut events = Events::new(index);
     loop {
         match events.next()? {
             Event::StreamStart | Event::DocumentStart(..) => {}
             Event::MappingStart(..) => break,
-            _ => return Err("it is no index of a chart repository: it is no map".to_owned()),
+            _ => return Err("it is not the index of a chart repository: it is not a map".to_owned()),
         }
     }
     while let Some(key) = events.key()? {
@@ -57,7 +58,7 @@ pub fn chart_versions(index: impl Read, chart: &str) -> Result<Option<Vec<ChartV
             Event::MappingStart(..) => {}
             // A repository without charts.
             Event::Scalar(..) => return Ok(None),
-            _ => return Err("it is no index of a chart repository: `entries` is no map".to_owned()),
+            _ => return Err("it is not the index of a chart repository: `entries` is not a map".to_owned()),
         }
         while let Some(name) = events.key()? {
             if name == chart {
@@ -67,7 +68,7 @@ pub fn chart_versions(index: impl Read, chart: &str) -> Result<Option<Vec<ChartV
         }
         return Ok(None);
     }
-    Err("it is no index of a chart repository: it has no `entries`".to_owned())
+    Err("it is not the index of a chart repository: it has no `entries`".to_owned())
 }
 
 /// The characters of an index, and their number since the last event.
@@ -84,7 +85,7 @@ impl<R: Read> Characters<R> {
     fn fill(&mut self) -> Result<bool, ErrorKind> {
         let mut bytes = std::mem::take(&mut self.rest);
         let begun = bytes.len();
-        let failed = |_| ErrorKind::Custom("the index was not read".to_owned());
+        let failed = |_| ErrorKind::Custom("the index could not be read".to_owned());
         (&mut self.input).take(PIECE as u64).read_to_end(&mut bytes).map_err(failed)?;
         let is_end = bytes.len() == begun;
         let text = match std::str::from_utf8(&bytes) {
@@ -140,7 +141,7 @@ impl<R: Read> Events<R> {
     fn next(&mut self) -> Result<Event<'static>, String> {
         let event = self.parser.next_event().ok_or("it ends within a value")?;
         self.since.set(0);
-        let (event, _) = event.map_err(|error| {
+        let (event, mark) = event.map_err(|error| {
             let line = error.marker().line();
             match error.kind() {
                 // These are messages of this file.
@@ -149,6 +150,9 @@ impl<R: Read> Events<R> {
                 _ => format!("line {line}: the index is invalid YAML"),
             }
         })?;
+        if event.anchor_id().is_some() {
+            return Err(format!("line {}: the index contains an anchor, which is not supported", mark.start.line()));
+        }
         Ok(event)
     }
 
@@ -157,7 +161,7 @@ impl<R: Read> Events<R> {
         match self.next()? {
             Event::MappingEnd => Ok(None),
             Event::Scalar(text, ..) => Ok(Some(text.into_owned())),
-            _ => Err("it is no index of a chart repository: a key is no text".to_owned()),
+            _ => Err("it is not the index of a chart repository: a key is not text".to_owned()),
         }
     }
 
@@ -182,17 +186,24 @@ impl<R: Read> Events<R> {
         match self.next()? {
             Event::SequenceStart(..) => {}
             Event::Scalar(..) => return Ok(Vec::new()),
-            _ => return Err("the versions of the chart are no list".to_owned()),
+            _ => return Err("the versions of the chart are not a list".to_owned()),
         }
-        let mut entries = Vec::new();
+        let (mut entries, mut kept) = (Vec::new(), 0);
         loop {
             match self.next()? {
                 Event::SequenceEnd => return Ok(entries),
-                Event::MappingStart(..) => entries.push(self.entry()?),
-                _ => return Err("a version of the chart is no map".to_owned()),
+                Event::MappingStart(..) => {
+                    let entry = self.entry()?;
+                    kept += entry.version.len() + entry.url.len() + entry.digest.len() + entry.created.len();
+                    entries.push(entry);
+                }
+                _ => return Err("a version of the chart is not a map".to_owned()),
             }
             if entries.len() > VERSIONS {
                 return Err(format!("the chart has more than {VERSIONS} versions"));
+            }
+            if kept > KEPT {
+                return Err(format!("the versions of the chart have more than {KEPT} bytes"));
             }
         }
     }
@@ -212,7 +223,7 @@ impl<R: Read> Events<R> {
         Ok(entry)
     }
 
-    /// Returns the text of the next value; an empty one if it is no scalar.
+    /// Returns the text of the next value; an empty one if the value is not a scalar.
     fn text(&mut self) -> Result<String, String> {
         match self.next()? {
             Event::Scalar(text, ..) if text.len() <= FIELD => Ok(text.into_owned()),
@@ -294,20 +305,21 @@ generated: \"2026-01-01T00:00:00Z\"
     #[test]
     fn refuses_other_files_and_hostile_ones() {
         for (index, part) in [
-            ("<html></html>", "no map"),
+            ("<html></html>", "it is not a map"),
             ("a: b\n", "has no `entries`"),
-            ("entries: [a]\n", "`entries` is no map"),
-            ("entries: {shop: {a: b}}\n", "no list"),
-            ("entries: {shop: [a]}\n", "is no map"),
+            ("entries: [a]\n", "`entries` is not a map"),
+            ("entries: {shop: {a: b}}\n", "not a list"),
+            ("entries: {shop: [a]}\n", "is not a map"),
             ("entries: {shop: [", "invalid YAML"),
-            ("entries: {? [a] : b}\n", "a key is no text"),
+            ("entries: {? [a] : b}\n", "a key is not text"),
         ] {
             let said = read(index).unwrap_err();
             assert!(said.contains(part), "{index}: {said}");
         }
         assert!(read(&format!("a: {}", "[".repeat(1 << 20))).is_err());
-        assert!(read(&format!("a: {}\n", "x".repeat(VALUE + 1))).unwrap_err().contains("too long"));
-        assert!(read(&format!("{}a: b\n", "#".repeat(VALUE + 1))).unwrap_err().contains("too long"));
+        for index in [format!("a: {}\n", "x".repeat(VALUE + 99)), format!("{}\na: b\n", "#".repeat(VALUE + 99))] {
+            assert_eq!(read(&index), Err("line 1: a value of the index is too long".to_owned()));
+        }
         let many = "- version: 1.0.0\n".repeat(VERSIONS + 1);
         assert!(
             read(&format!("entries:\n  shop:\n{}", many.replace("- v", "  - v"))).unwrap_err().contains("more than")
@@ -315,8 +327,11 @@ generated: \"2026-01-01T00:00:00Z\"
         let field = format!("entries: {{shop: [{{version: {}}}]}}\n", "1".repeat(FIELD + 1));
         assert!(read(&field).unwrap_err().contains("longer than"));
         assert!(chart_versions(&b"a: \xff\n"[..], "shop").unwrap_err().contains("UTF-8"));
-        let bomb = "a: &a [x]\nb: [*a, *a]\nentries: {shop: [{version: *a}]}\n";
-        assert_eq!(read(bomb).unwrap().unwrap()[0].version, "");
+        let anchors = "a:\n- &a x\nentries: {shop: [{version: *a}]}\n";
+        assert_eq!(read(anchors), Err("line 2: the index contains an anchor, which is not supported".to_owned()));
+        assert!(read("a: *a\n").unwrap_err().contains("invalid YAML"));
+        let large = format!("  - version: {}\n", "1".repeat(FIELD)).repeat(KEPT / FIELD + 1);
+        assert!(read(&format!("entries:\n  shop:\n{large}")).unwrap_err().contains("more than 4194304 bytes"));
     }
 
     #[test]

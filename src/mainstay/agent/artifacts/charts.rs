@@ -1,7 +1,7 @@
 //! Finds a chart in a chart repository over HTTP, and downloads its archive.
 //!
 //! Invariant: an archive is passed on only if its bytes match the digest in the index, if the index has one.
-//! Invariant: an index and an archive are not in memory as a whole.
+//! Invariant: neither an index nor an archive is in memory as a whole.
 
 use reqwest::Url;
 
@@ -19,7 +19,7 @@ pub(super) struct Published {
     url: Url,
     /// Digest of the archive, if the index has one.
     digest: Option<Digest>,
-    /// The time of the publication, as the index has it.
+    /// The time of the publication in the index.
     created: String,
 }
 
@@ -27,13 +27,13 @@ pub(super) struct Published {
 #[derive(Debug)]
 pub(super) struct Chosen {
     chart: Chart,
-    /// The version of the index, in words of its server.
+    /// The entity tag of the index.
     tag: String,
     published: Published,
 }
 
-/// Returns the version that the spec follows. `last` is the choice from the last index, which is not read again while
-/// the server has the same.
+/// Returns the version that the spec follows. `last` is the choice from the last index. An unchanged index is not read
+/// again.
 pub(super) async fn find(
     client: &Client,
     chart: &Chart,
@@ -47,7 +47,7 @@ pub(super) async fn find(
     let sent = client.again(|| client.file(&url, tag.as_deref(), CHART_INDEX_BYTES)).await;
     let sent = sent.map_err(|error| format!("index.yaml: {}", chain(&error)))?;
     let Some(sent) = sent else {
-        let known = known.ok_or("index.yaml: the server sends none")?;
+        let known = known.ok_or("index.yaml: the server did not send it")?;
         return Ok(known.published.clone());
     };
     let _downloading = source.downloading().await.map_err(|fault| fault.to_string())?;
@@ -68,16 +68,16 @@ fn choose(chart: &Chart, versions: &[ChartVersion]) -> Result<Published, String>
     let entry = versions.iter().find(|entry| entry.version == version).ok_or_else(missing)?;
     let fail = |why: &str| format!("index.yaml: version {version} {why}");
     if entry.url.is_empty() {
-        return Err(fail("has no address of its archive"));
+        return Err(fail("has no URL of its archive"));
     }
-    let mut url = chart.repository.join(&entry.url).map_err(|_| fail("has an archive whose address does not read"))?;
+    let mut url = chart.repository.join(&entry.url).map_err(|_| fail("has an invalid URL of its archive"))?;
     match (chart.repository.scheme(), url.scheme()) {
         (_, "https") | ("http", "http") => {}
         (_, "oci") => {
-            let instead = "write its registry into spec.repository: oci://HOST/PATH without the name of the chart";
+            let instead = "set spec.repository to oci://HOST/PATH without the name of the chart";
             return Err(fail(&format!("has its archive in a registry; {instead}")));
         }
-        _ => return Err(fail("has an archive that is not at an https address")),
+        _ => return Err(fail("has an archive whose URL does not begin with https://")),
     }
     // These fail only for addresses without a host.
     let _ = url.set_username("");
@@ -87,7 +87,7 @@ fn choose(chart: &Chart, versions: &[ChartVersion]) -> Result<Published, String>
         "" => None,
         text => {
             let full = format!("sha256:{}", text.strip_prefix("sha256:").unwrap_or(text).to_ascii_lowercase());
-            Some(full.parse().map_err(|_| fail("has a digest that is none of SHA-256"))?)
+            Some(full.parse().map_err(|_| fail("has a digest that is not SHA-256"))?)
         }
     };
     Ok(Published { version: version.to_owned(), url, digest, created: entry.created.clone() })
@@ -96,7 +96,7 @@ fn choose(chart: &Chart, versions: &[ChartVersion]) -> Result<Published, String>
 /// Returns the archive of a version.
 pub(super) async fn download(client: &Client, published: &Published, source: &Source) -> Result<Written, String> {
     let sent = client.again(|| client.file(&published.url, None, ARTIFACT_BYTES)).await;
-    let sent = sent.map_err(|error| chain(&error))?.ok_or("the archive was not sent")?;
+    let sent = sent.map_err(|error| chain(&error))?.ok_or("the server did not send the archive")?;
     let written = write(sent.bytes, source).await.map_err(|why| format!("the archive {why}"))?;
     if published.digest.as_ref().is_some_and(|digest| *digest != written.digest) {
         return Err(format!("the archive of version {} does not have the digest in index.yaml", published.version));
@@ -129,7 +129,7 @@ mod tests {
             assert!(chosen("*", at(url)).is_err(), "{url}");
         }
         assert!(chosen("*", at("oci://r.example.org/shop:1.2.0")).unwrap_err().contains("spec.repository"));
-        assert!(chosen("*", at("")).unwrap_err().contains("has no address"));
+        assert!(chosen("*", at("")).unwrap_err().contains("has no URL"));
     }
 
     #[test]
@@ -140,7 +140,7 @@ mod tests {
             assert_eq!(with(&text).unwrap().digest.unwrap().hex(), digest);
         }
         assert_eq!(with("").unwrap().digest, None);
-        assert!(with("sha1:00").unwrap_err().contains("none of SHA-256"));
+        assert!(with("sha1:00").unwrap_err().contains("not SHA-256"));
         assert!(chosen("2.x", at("a.tgz")).unwrap_err().contains("none of the 2 versions"));
     }
 }

@@ -20,6 +20,9 @@ use mainstay_object::failure::chain;
 /// Maximum number of layers that a manifest may list.
 const LAYERS: usize = 1000;
 
+/// Minimum number of bytes that are written to the disk at once, except at the end.
+const PIECE: usize = 64 << 10;
+
 /// An artifact in its registry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Found {
@@ -117,7 +120,7 @@ async fn read(client: &Client, digest: &Digest) -> Result<Document, String> {
         .map_err(|_| "the manifest is invalid: each layer needs a media type, a sha256 digest and a size".to_owned())
 }
 
-/// Returns the image of an index: the one for Linux on x86-64, as Flux, or else the only one.
+/// Returns the image of an index: the one for Linux on x86-64, like Flux, or else the only one.
 fn member(members: Vec<Member>) -> Result<Digest, String> {
     let is = |member: &Member, os: &str, architecture: &str| {
         member.platform.as_ref().is_some_and(|platform| platform.os == os && platform.architecture == architecture)
@@ -130,21 +133,21 @@ fn member(members: Vec<Member>) -> Result<Digest, String> {
     let only = if others.len() == 1 { others.pop() } else { None };
     let chosen = if usual.is_empty() { only } else { Some(usual.swap_remove(0)) };
     chosen.map(|member| member.digest).ok_or_else(|| {
-        "it is an index of several images, and none is for linux/amd64; name the digest of one of them in spec.ref.digest"
+        "the index contains several images, and none is for linux/amd64; name the digest of one of them in spec.ref.digest"
             .to_owned()
     })
 }
 
 fn select(document: Document, media_type: Option<&str>) -> Result<Layer, String> {
     let Some(layers) = document.layers else {
-        return Err("it is neither an image nor an index of images".to_owned());
+        return Err("the manifest is neither an image nor an index of images".to_owned());
     };
     if layers.len() > LAYERS {
         return Err(format!("it has more than {LAYERS} layers"));
     }
     let layer = layers.into_iter().find(|layer| media_type.is_none_or(|wanted| layer.media_type == wanted));
     let layer = layer.ok_or_else(|| match media_type {
-        Some(CHART) => "it is no Helm chart: it has no layer with the media type of one".to_owned(),
+        Some(CHART) => "the artifact is not a Helm chart: it has no layer with the media type of charts".to_owned(),
         Some(wanted) => format!("it has no layer with the media type {wanted}; correct spec.layerSelector.mediaType"),
         None => "it has no layer".to_owned(),
     })?;
@@ -168,16 +171,24 @@ pub(super) struct Written {
     pub(super) digest: Digest,
 }
 
-/// Writes bytes to an unnamed file. An error is the end of a sentence about it.
+/// Writes bytes to an unnamed file. An error is the end of a sentence about the bytes.
 pub(super) async fn write(
     mut bytes: BoxStream<'static, Result<Bytes, Fault>>,
     source: &Source,
 ) -> Result<Written, String> {
-    let failed = |error: std::io::Error| format!("was not written to the disk: {error}");
-    let mut state =
-        (source.scratch_file().await.map_err(|fault| format!("was not written to the disk: {fault}"))?, Sha256::new());
-    while let Some(piece) = bytes.next().await {
-        let piece = piece.map_err(|fault| format!("was not read: {fault}"))?;
+    let failed = |error: std::io::Error| format!("cannot be written to the disk: {error}");
+    let file = source.scratch_file().await.map_err(|fault| format!("cannot be written to the disk: {fault}"))?;
+    let mut state = (file, Sha256::new());
+    let mut is_end = false;
+    while !is_end {
+        // A server may send single bytes.
+        let mut piece = Vec::new();
+        while piece.len() < PIECE && !is_end {
+            match bytes.next().await {
+                Some(more) => piece.extend_from_slice(&more.map_err(|fault| format!("was not read: {fault}"))?),
+                None => is_end = true,
+            }
+        }
         let written = tokio::task::spawn_blocking(move || {
             state.1.update(&piece);
             state.0.write_all(&piece).map(|()| state)

@@ -23,7 +23,7 @@ pub(in crate::agent) trait Named:
     /// Returns the object as the subject of messages.
     fn owner(namespace: &str, name: &str) -> Owner;
 
-    /// Returns the address for messages. It may hold a login, which is not shown.
+    /// Returns the URL for messages.
     fn address(&self) -> String;
 
     fn is_suspended(&self) -> bool;
@@ -31,10 +31,10 @@ pub(in crate::agent) trait Named:
     /// Returns the names of the Secrets: login, certificates, proxy.
     fn secrets(&self) -> [Option<&str>; 3];
 
-    /// Returns the artifact that the spec asks for.
+    /// Returns the artifact that the spec requests.
     ///
     /// # Errors
-    /// The invalid fields.
+    /// Fails with the invalid fields.
     fn wanted(&self) -> Result<Wanted, Vec<String>>;
 }
 

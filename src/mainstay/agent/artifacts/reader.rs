@@ -1,4 +1,4 @@
-//! Reads artifacts by the protocol of their place.
+//! Reads artifacts with the protocol of their place.
 
 use std::fs::File;
 
@@ -14,7 +14,7 @@ pub(super) enum Reader<'w> {
     Charts(Client, &'w Chart),
 }
 
-/// A version of an artifact, as its place names it.
+/// A version of an artifact in its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Found {
     Image(download::Found),
@@ -26,7 +26,7 @@ pub(super) struct Downloaded {
     pub(super) archive: File,
     /// Digest of the archive.
     pub(super) digest: String,
-    /// Tag or version with a digest, as Flux writes it.
+    /// Tag or version with a digest, in the format of Flux.
     pub(super) revision: String,
     /// Tag or version; empty if the spec names a digest.
     pub(super) tag: String,
@@ -57,7 +57,7 @@ impl Reader<'_> {
                 let (tag, digest) = (found.version.clone(), written.digest.to_string());
                 Ok(Downloaded { archive: written.file, revision: format!("{tag}@{digest}"), digest, tag })
             }
-            _ => Err("it was found elsewhere".to_owned()),
+            _ => Err("the version is of another place".to_owned()),
         }
     }
 }

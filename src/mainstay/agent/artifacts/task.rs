@@ -1,4 +1,4 @@
-//! The task of one OCIRepository: looks up the artifact at its interval, and writes the status.
+//! The task of one OCIRepository or HelmChart: looks up the artifact at its interval, and writes the status.
 //!
 //! Invariant: neither a status nor a log shows a value of a Secret. Invariant: after a failure, GitSyncs keep the last
 //! artifact.
@@ -117,7 +117,7 @@ impl<S: Named> Task<S> {
         self.source.pushes().remove(&self.consumer);
     }
 
-    /// Returns the object as one that deliveries may wake.
+    /// Returns the row of the object for deliveries, which may wake it.
     fn followed(&self, remote: &Remote) -> Followed {
         let (repository, url) = (self.name.1.clone(), remote.url.clone());
         Followed { repository, url, reference: Reference::head() }
@@ -292,7 +292,7 @@ impl<S: Named> Task<S> {
             }
             Err(error) if error.is_not_found() => {}
             Err(error) => {
-                tracing::warn!(namespace, name, why = chain(&error), "status of this OCIRepository not written");
+                tracing::warn!(namespace, name, why = chain(&error), "cannot write the status of this object");
                 return wait.min(AGAIN);
             }
         }
@@ -304,7 +304,7 @@ fn data(known: Option<&Known>) -> Option<&SecretData> {
     known.and_then(Known::data)
 }
 
-/// Returns the login in a Secret: for a registry the one of its image, for a chart also user name and password.
+/// Returns the login in a Secret: for a registry the login of its image, for a chart also user name and password.
 fn login_of<S: Named>(name: &str, data: &SecretData, place: &Place) -> Result<Login, String> {
     let text = |key: &str| data.get(key).and_then(|value| std::str::from_utf8(&value.0).ok());
     let pair = || {

@@ -118,12 +118,12 @@ pub(super) fn of_repository(spec: &OciRepositorySpec) -> Result<Wanted, Vec<Stri
 /// Returns the chart that a HelmChart asks for.
 ///
 /// # Errors
-/// The invalid fields.
+/// Fails with the invalid fields.
 pub(super) fn of_chart(spec: &HelmChartSpec) -> Result<Wanted, Vec<String>> {
     let mut problems = Vec::new();
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     if spec.name.starts_with('.') || !spec.name.chars().all(is_plain) {
-        problems.push("spec.name: has letters, digits, `-`, `_` and `.` only, and begins with no `.`".to_owned());
+        problems.push("spec.name: must consist of letters, digits, `-`, `_` and `.`, and must not begin with `.`".to_owned());
     }
     let range = spec.version.clone().unwrap_or_else(|| "*".to_owned());
     if let Err(why) = highest_version(&range, std::iter::empty()) {
@@ -146,18 +146,18 @@ fn chart_place(spec: &HelmChartSpec, range: String) -> Result<Place, String> {
         let (version, media_type) = (Version::OfChart(range), Some(CHART.to_owned()));
         return Ok(Place::Registry(Image { repository, scheme: scheme(spec.insecure), version, media_type }));
     }
-    let form = || format!("has the form https://HOST/PATH or {FORM}");
+    let form = || format!("must have the form https://HOST/PATH or {FORM}");
     let url = Url::parse(&format!("{address}/")).map_err(|_| form())?;
     if !url.username().is_empty() || url.password().is_some() {
-        return Err("has no login; name a Secret in spec.secretRef".to_owned());
+        return Err("must not contain a login; name a Secret in spec.secretRef".to_owned());
     }
     if url.query().is_some() || url.fragment().is_some() {
-        return Err("has no query and no fragment".to_owned());
+        return Err("must not contain a query or a fragment".to_owned());
     }
     match url.scheme() {
         "https" => {}
         "http" if spec.insecure => {}
-        "http" => return Err("begins with http://; write https://, or set spec.insecure".to_owned()),
+        "http" => return Err("must begin with https://, unless spec.insecure is set".to_owned()),
         _ => return Err(form()),
     }
     Ok(Place::Charts(Chart { repository: url, name: spec.name.clone(), range }))
@@ -167,14 +167,14 @@ fn scheme(insecure: bool) -> Scheme {
     if insecure { Scheme::Http } else { Scheme::Https }
 }
 
-/// Returns the time for a lookup, and adds the problems of the two fields.
+/// Returns the timeout of a lookup, and adds the problems of both fields.
 fn timeout(timeout: Option<Span>, interval: Span, problems: &mut Vec<String>) -> Duration {
     let timeout = timeout.map_or(TIMEOUT, |timeout| timeout.0);
     if timeout.is_zero() || timeout > LONGEST_TIMEOUT {
-        problems.push("spec.timeout: is between 1ms and 5m".to_owned());
+        problems.push("spec.timeout: must be between 1ms and 5m".to_owned());
     }
     if interval.0 < SHORTEST {
-        problems.push("spec.interval: is at least 10s".to_owned());
+        problems.push("spec.interval: must be at least 10s".to_owned());
     }
     timeout
 }
@@ -318,17 +318,17 @@ mod tests {
     #[test]
     fn names_each_wrong_field_of_a_chart() {
         for (change, problem) in [
-            (json!({"repository": "charts.example.org"}), "spec.repository: has the form https://HOST/PATH or oci://"),
-            (json!({"repository": "file:///etc"}), "spec.repository: has the form"),
-            (json!({"repository": "http://charts.example.org"}), "or set spec.insecure"),
-            (json!({"repository": "https://u:hunter2@charts.example.org"}), "spec.repository: has no login"),
-            (json!({"repository": "https://charts.example.org/?token=hunter2"}), "has no query"),
+            (json!({"repository": "charts.example.org"}), "spec.repository: must have the form https://HOST/PATH or oci://"),
+            (json!({"repository": "file:///etc"}), "spec.repository: must have the form"),
+            (json!({"repository": "http://charts.example.org"}), "unless spec.insecure is set"),
+            (json!({"repository": "https://u:hunter2@charts.example.org"}), "spec.repository: must not contain a login"),
+            (json!({"repository": "https://charts.example.org/?token=hunter2"}), "must not contain a query"),
             (json!({"repository": "oci://r.example.org/charts:v1"}), "spec.repository: "),
             (json!({"repository": "oci://r.example.org/charts", "name": "Shop"}), "spec.repository: "),
-            (json!({"name": ".."}), "spec.name: has letters"),
-            (json!({"name": "../shop"}), "spec.name: has letters"),
+            (json!({"name": ".."}), "spec.name: must consist of letters"),
+            (json!({"name": "../shop"}), "spec.name: must consist of letters"),
             (json!({"version": "one"}), "spec.version: "),
-            (json!({"interval": "1s"}), "spec.interval: is at least 10s"),
+            (json!({"interval": "1s"}), "spec.interval: must be at least 10s"),
         ] {
             let said = chart(change.clone()).unwrap_err();
             assert!(said.contains(problem) && !said.contains("hunter2"), "{change}: {said}");

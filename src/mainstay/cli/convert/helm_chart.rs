@@ -23,10 +23,10 @@ pub(super) fn convert<'a>(known: &mut Known<'a>, document: &'a Document, convers
     conversion.add(made, document, fields.finish());
 }
 
-/// Prints a HelmChart for the chart that a HelmRelease names, and lets its GitSync follow it.
+/// Adds a HelmChart for the chart that a HelmRelease names, and sets it as the source of the GitSync.
 ///
 /// # Errors
-/// Why the chart has no counterpart.
+/// The reason why the chart has no counterpart.
 pub(super) fn of_release<'a>(
     known: &mut Known<'a>,
     sync: &mut Converted,
@@ -87,14 +87,14 @@ fn chart<'a>(
         fields.ask(&at("sourceRef"), note.text);
     }
     if source.object["spec"]["passCredentials"] == true {
-        fields.lost(&at("sourceRef"), "the login of its HelmRepository is sent to the host of the repository only");
+        fields.lost(&at("sourceRef"), "the login of the HelmRepository is sent to the host of the repository only");
     }
     let provider = source.field("/spec/provider");
     if !matches!(provider, "" | "generic") {
-        fields.lost(&at("sourceRef"), format!("there is no login by the identity of {provider}"));
+        fields.lost(&at("sourceRef"), format!("logins with the identity of {provider} are not supported"));
     }
-    fields.drop_lost(&at("verify"), "signatures of charts are not verified: name one version in `version`");
+    fields.drop_lost(&at("verify"), "signatures of charts are not verified: set one version in `version`");
     fields.drop_unneeded(&[&at("reconcileStrategy")]);
-    fields.drop_different(&at("ignoreMissingValuesFiles"), "a missing file with values is a problem");
+    fields.drop_different(&at("ignoreMissingValuesFiles"), "a missing file with values is an error");
     Ok(())
 }

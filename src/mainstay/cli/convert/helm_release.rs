@@ -49,7 +49,7 @@ pub(super) fn convert<'a>(known: &mut Known<'a>, document: &'a Document, convers
             None
         }
         ("", "") => {
-            let text = "it names no chart: build its kustomization first";
+            let text = "it does not specify a chart: build its kustomization first";
             return conversion.judged.push(Judged::lost(document, text));
         }
         ("", kind) | (kind, _) => return conversion.judged.push(Judged::lost(document, counterpart(kind))),

@@ -171,7 +171,7 @@ impl<'a> Known<'a> {
         }
         sync.set("sourceRef", json!({"kind": "HelmChart", "name": name}), document, PATH);
         if self.namespace(namespace) != self.namespace(document.namespace()) {
-            fields.lost(PATH, format!("a GitSync reads HelmCharts of its namespace: create {name} there, too"));
+            fields.lost(PATH, format!("a GitSync reads HelmCharts of its namespace only: create {name} there, too"));
         }
         if let Some(interval) = fields.text("spec.interval") {
             sync.set("interval", interval, document, "spec.interval");
@@ -203,8 +203,8 @@ impl<'a> Known<'a> {
 /// Returns the message about a kind without a counterpart, with a remedy if there is one.
 pub(super) fn counterpart(kind: &str) -> &'static str {
     match kind {
-        "HelmRepository" => "no chart of it is among the objects: name its address in `repository` of a HelmChart",
-        "HelmChart" | "OCIRepository" => "it is no source of this kind",
+        "HelmRepository" => "the objects contain no chart of it: set its URL in `repository` of a HelmChart",
+        "HelmChart" | "OCIRepository" => "the kind is not a source of this object",
         "Bucket" | "ExternalArtifact" => "sources other than Git and registries are not supported",
         "ImageRepository" | "ImagePolicy" | "ImageUpdateAutomation" => "there is no image automation",
         _ => "the kind has no counterpart",

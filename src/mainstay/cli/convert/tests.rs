@@ -122,9 +122,9 @@ spec: {interval: 5m, chart: own, version: '*', sourceRef: {kind: HelmRepository,
     assert_eq!((&sync["baseDir"], &sync["sourceRef"]["kind"]), (&"/podinfo".into(), &"OCIRepository".into()));
     let report = conversion.text();
     for part in [
-        "the login of its HelmRepository is sent to the host of the repository only",
+        "the login of the HelmRepository is sent to the host of the repository only",
         "copy Secret login from the namespace flux-system to one",
-        "HelmRepository flux-system/unused (all.yaml)\n  lost     no chart of it is among the objects",
+        "HelmRepository flux-system/unused (all.yaml)\n  lost     the objects contain no chart of it",
     ] {
         assert!(report.contains(part), "{part}: {report}");
     }

@@ -1,4 +1,4 @@
-//! Files of a server that is no registry, such as the index and the archives of a chart repository.
+//! Files of a server that is not a registry, such as the index and the archives of a chart repository.
 //!
 //! Invariant: the login is sent to the origin (scheme, host and port) of the client only.
 
@@ -18,9 +18,9 @@ const TAG_BYTES: usize = 1 << 10;
 
 /// A file that a server sends.
 pub struct SentFile {
-    /// Its version, in words of the server.
+    /// The entity tag of the file.
     pub tag: Option<String>,
-    /// Its bytes. The last item is an error if there are more than asked for.
+    /// The bytes of the file. The last item is an error if the file is longer than the limit.
     pub bytes: BoxStream<'static, Result<Bytes, Fault>>,
 }
 
@@ -43,10 +43,10 @@ impl Client {
         }
     }
 
-    /// Returns a file of at most `limit` bytes; `None` if its version is still `known`.
+    /// Returns a file of at most `limit` bytes; `None` if its entity tag is still `known`.
     ///
     /// # Errors
-    /// The server was not reached, may not be reached, or refuses the request.
+    /// The server cannot be reached, may not be reached, or refuses the request.
     pub async fn file(&self, url: &Url, known: Option<&str>, limit: u64) -> Result<Option<SentFile>, Error> {
         let mut ask = Ask::new(Method::GET);
         if let Some(known) = known.and_then(|known| HeaderValue::from_str(known).ok()) {
