@@ -10,6 +10,8 @@ use axum::extract::{Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use base64::prelude::{BASE64_STANDARD, Engine as _};
+use devcluster::verbs::patch::Form;
+use devcluster::{Action, Call};
 use mainstay_object::egress::METADATA_REFUSED;
 use mainstay_testkit::docker_registry::{DockerRegistry, PASSWORD, Served, USER};
 use mainstay_testkit::files::files_below;
@@ -128,7 +130,7 @@ struct Answers {
 }
 
 #[derive(Clone)]
-enum Instead {
+pub(super) enum Instead {
     Redirect(String),
     /// This text so many times.
     Repeated(&'static str, usize),
@@ -136,22 +138,26 @@ enum Instead {
 }
 
 /// A chart repository: a web server for the files of a directory.
-struct Repository {
+pub(super) struct Repository {
     address: SocketAddr,
     answers: Arc<Answers>,
 }
 
 impl Repository {
-    async fn start(directory: &Path) -> Self {
+    pub(super) async fn start(directory: &Path) -> Self {
+        Self::start_at("127.0.0.1:0", directory).await
+    }
+
+    async fn start_at(address: &str, directory: &Path) -> Self {
         let answers = Arc::new(Answers { directory: directory.to_owned(), ..Answers::default() });
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let listener = tokio::net::TcpListener::bind(address).await.unwrap();
         let address = listener.local_addr().unwrap();
         let router = axum::Router::new().fallback(answer).with_state(Arc::clone(&answers));
         tokio::spawn(async move { axum::serve(listener, router).await });
         Self { address, answers }
     }
 
-    fn url(&self) -> String {
+    pub(super) fn url(&self) -> String {
         format!("http://{}/stable", self.address)
     }
 
@@ -386,28 +392,62 @@ async fn hostile_indexes_and_archives_are_refused_and_the_last_chart_stays() {
         again(number);
         said(&world, part).await;
     }
+    applied(&world, &helm.template(&first)).await;
     change(&world, json!({"name": "../shop"}));
     said(&world, "spec.name: must consist of letters").await;
     assert!(condition_of(&status(&world), "Stalled").starts_with("True"));
-    applied(&world, &helm.template(&first)).await;
+    assert!(world.get("apps/v1", "deployments", "web-shop").is_some(), "the last chart stays");
+}
+
+/// Changes the HelmChart of the tenant, and waits until its condition has `part`.
+async fn tenant_said(world: &World, spec: Value, part: &str) {
+    let patch = Action::Patch(Form::Merge, json!({"spec": spec}));
+    world.write_as("kubectl-edit", Call::new(OURS, "helmcharts", SHOP, "web", patch));
+    let live = || world.server.object(OURS, "helmcharts", SHOP, "web").unwrap();
+    let is_said = |_: &World| {
+        let live = live();
+        live["status"]["observedGeneration"] == live["metadata"]["generation"]
+            && condition_of(&live["status"], "Ready").contains(part)
+    };
+    world.until_or(part, is_said, || live().to_string()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_helm_chart_of_a_tenant_reaches_no_internal_address() {
+    const REFUSED: &str = "this namespace are not read from";
     let helm = Helm::new();
     helm.pack("1.0.0", "Welcome");
     helm.index(&[]);
     let repository = Repository::start(helm.packed.path()).await;
+    let inside = Repository::start_at("127.0.0.2:0", helm.packed.path()).await;
     let mut world = World::new().await;
-    world.allow_networks.clear();
+    world.allow_networks = vec!["127.0.0.1/32".parse().unwrap()];
     world.create("v1", "namespaces", "", json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SHOP}}));
-    create(&world, SHOP, &json!({"repository": repository.url()}));
+    create(&world, SHOP, &json!({"repository": inside.url()}));
     world.start();
-    let ready = |world: &World| {
-        let live = world.server.object(OURS, "helmcharts", SHOP, "web");
-        live.map(|live| condition_of(&live["status"], "Ready")).unwrap_or_default()
-    };
-    let refused = "which repositories of this namespace are not read from";
-    world.until_or(refused, |world| ready(world).contains(refused), || ready(&world)).await;
-    assert!(repository.answers.requests.lock().is_empty());
+    tenant_said(&world, json!({}), REFUSED).await;
+    let allowed = |timeout: &str| json!({"repository": repository.url(), "timeout": timeout});
+    tenant_said(&world, allowed("50s"), "stored artifact 1.0.0@").await;
+    repository.instead("index.yaml", Instead::Redirect(format!("{}/index.yaml", inside.url())));
+    tenant_said(&world, allowed("51s"), REFUSED).await;
+    let index = |url: &str| format!("entries: {{shop: [{{version: 1.1.0, urls: ['{url}']}}]}}\n").into_bytes();
+    repository.instead("index.yaml", Instead::Bytes(index(&format!("{}/shop-1.0.0.tgz", inside.url()))));
+    tenant_said(&world, allowed("52s"), REFUSED).await;
+    repository.instead("index.yaml", Instead::Bytes(index("shop-1.1.0.tgz")));
+    repository.instead("shop-1.1.0.tgz", Instead::Redirect(format!("{}/shop-1.0.0.tgz", inside.url())));
+    tenant_said(&world, allowed("53s"), REFUSED).await;
+    let asked = repository.answers.requests.lock().len();
+    let port = inside.address.port();
+    for (number, host) in ["127.0.0.2", "2130706434", "0x7f.2", "[::ffff:127.0.0.2]"].iter().enumerate() {
+        let name = format!("proxy-{number}");
+        let proxy = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": SHOP},
+            "stringData": {"address": format!("http://{host}:{port}")}});
+        world.create("v1", "secrets", SHOP, proxy);
+        tenant_said(&world, json!({"proxySecretRef": {"name": name}}), REFUSED).await;
+        let registry = json!({"repository": format!("oci://{}/charts", repository.address)});
+        tenant_said(&world, registry, REFUSED).await;
+        tenant_said(&world, json!({"repository": repository.url()}), REFUSED).await;
+    }
+    assert_eq!(repository.answers.requests.lock().len(), asked);
+    assert_eq!(*inside.answers.requests.lock(), []);
 }

@@ -123,7 +123,9 @@ pub(super) fn of_chart(spec: &HelmChartSpec) -> Result<Wanted, Vec<String>> {
     let mut problems = Vec::new();
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     if spec.name.starts_with('.') || !spec.name.chars().all(is_plain) {
-        problems.push("spec.name: must consist of letters, digits, `-`, `_` and `.`, and must not begin with `.`".to_owned());
+        problems.push(
+            "spec.name: must consist of letters, digits, `-`, `_` and `.`, and must not begin with `.`".to_owned(),
+        );
     }
     let range = spec.version.clone().unwrap_or_else(|| "*".to_owned());
     if let Err(why) = highest_version(&range, std::iter::empty()) {
@@ -318,10 +320,16 @@ mod tests {
     #[test]
     fn names_each_wrong_field_of_a_chart() {
         for (change, problem) in [
-            (json!({"repository": "charts.example.org"}), "spec.repository: must have the form https://HOST/PATH or oci://"),
+            (
+                json!({"repository": "charts.example.org"}),
+                "spec.repository: must have the form https://HOST/PATH or oci://",
+            ),
             (json!({"repository": "file:///etc"}), "spec.repository: must have the form"),
             (json!({"repository": "http://charts.example.org"}), "unless spec.insecure is set"),
-            (json!({"repository": "https://u:hunter2@charts.example.org"}), "spec.repository: must not contain a login"),
+            (
+                json!({"repository": "https://u:hunter2@charts.example.org"}),
+                "spec.repository: must not contain a login",
+            ),
             (json!({"repository": "https://charts.example.org/?token=hunter2"}), "must not contain a query"),
             (json!({"repository": "oci://r.example.org/charts:v1"}), "spec.repository: "),
             (json!({"repository": "oci://r.example.org/charts", "name": "Shop"}), "spec.repository: "),
