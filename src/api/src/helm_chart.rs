@@ -26,15 +26,15 @@ use super::oci_repository::{OciRepositoryStatus, OciSecretRef, ten_minutes};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct HelmChartSpec {
-    /// Address of the chart repository: `https://HOST/PATH` of an `index.yaml`, or `oci://HOST[:PORT]/PATH` without the name
-    /// of the chart.
+    /// URL of the chart repository: `https://HOST/PATH` of an `index.yaml`, or `oci://HOST[:PORT]/PATH` without the name of
+    /// the chart.
     #[schemars(length(min = 1, max = 2048))]
     pub repository: String,
     /// Name of the chart.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
-    /// A version, or a range of versions such as `>=1.2 <2`: the highest version in it is followed. By default the highest
-    /// version that is no pre-release.
+    /// A version, or a range of versions such as `^1.2`. The highest version in the range is followed. By default, the
+    /// highest version without pre-releases.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 255))]
     pub version: Option<String>,
@@ -48,7 +48,7 @@ pub struct HelmChartSpec {
     /// Secret in the same namespace with the keys `address`, `username` and `password` of a proxy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxy_secret_ref: Option<OciSecretRef>,
-    /// Whether a registry is read over HTTP without TLS.
+    /// Permit HTTP without TLS: `http://` in `repository`, or for `oci://` a registry without TLS.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub insecure: bool,
     /// Time between two lookups of the version; at least 10s.

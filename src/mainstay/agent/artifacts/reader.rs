@@ -57,7 +57,7 @@ impl Reader<'_> {
                 let (tag, digest) = (found.version.clone(), written.digest.to_string());
                 Ok(Downloaded { archive: written.file, revision: format!("{tag}@{digest}"), digest, tag })
             }
-            _ => Err("the version is of another place".to_owned()),
+            _ => Err("the version is of a different place".to_owned()),
         }
     }
 }
