@@ -310,18 +310,8 @@ async fn a_chart_of_a_chart_repository_is_rendered_as_helm_renders_it() {
     assert!(!status(&world).to_string().contains(PASSWORD));
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_converted_helm_release_is_rendered_as_helm_renders_it() {
-    let helm = Helm::new();
-    let (first, repository) = (helm.pack("1.0.0", "Welcome"), Repository::start(helm.packed.path()).await);
-    helm.pack("2.0.0", "Too new");
-    helm.index(&[]);
-    let source = json!({"apiVersion": "source.toolkit.fluxcd.io/v1", "kind": "HelmRepository",
-        "metadata": {"name": "charts", "namespace": NAMESPACE}, "spec": {"url": repository.url(), "interval": "10m"}});
-    let chart = json!({"chart": "shop", "version": "1.x", "sourceRef": {"kind": "HelmRepository", "name": "charts"}});
-    let release = json!({"apiVersion": "helm.toolkit.fluxcd.io/v2", "kind": "HelmRelease",
-        "metadata": {"name": "web", "namespace": NAMESPACE},
-        "spec": {"interval": "10m", "chart": {"spec": chart}, "values": {"replicas": 3}}});
+/// Returns a world with the objects that `mainstay convert` prints for a source and a HelmRelease of Flux.
+async fn converted(source: Value, release: Value) -> World {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("flux.yaml");
     let texts = [source, release].map(|object| serde_yaml::to_string(&object).unwrap());
@@ -332,10 +322,59 @@ async fn a_converted_helm_release_is_rendered_as_helm_renders_it() {
     let mut world = World::new().await;
     for text in String::from_utf8(output.stdout).unwrap().split("---\n").filter(|text| !text.trim().is_empty()) {
         let object: Value = serde_yaml::from_str(text).unwrap();
-        let plural = format!("{}s", object["kind"].as_str().unwrap().to_lowercase());
+        let plural = match object["kind"].as_str().unwrap() {
+            "OCIRepository" => "ocirepositories".to_owned(),
+            kind => format!("{}s", kind.to_lowercase()),
+        };
         world.create(OURS, &plural, NAMESPACE, object);
     }
     world.start();
+    world
+}
+
+/// Returns a source of Flux.
+fn source(kind: &str, spec: Value) -> Value {
+    let metadata = json!({"name": "charts", "namespace": NAMESPACE});
+    json!({"apiVersion": "source.toolkit.fluxcd.io/v1", "kind": kind, "metadata": metadata, "spec": spec})
+}
+
+/// Returns a HelmRelease with the values of [`Helm::template`].
+fn release(spec: &Value) -> Value {
+    let mut whole = json!({"interval": "10m", "values": {"replicas": 3}});
+    json_patch::merge(&mut whole, spec);
+    let metadata = json!({"name": "web", "namespace": NAMESPACE});
+    json!({"apiVersion": "helm.toolkit.fluxcd.io/v2", "kind": "HelmRelease", "metadata": metadata, "spec": whole})
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_converted_helm_release_of_a_helm_repository_is_rendered_as_helm_renders_it() {
+    let helm = Helm::new();
+    let (first, repository) = (helm.pack("1.0.0", "Welcome"), Repository::start(helm.packed.path()).await);
+    helm.pack("2.0.0", "Too new");
+    helm.index(&[]);
+    let charts = source("HelmRepository", json!({"url": repository.url(), "interval": "10m"}));
+    let chart = json!({"chart": "shop", "version": "1.x", "sourceRef": {"kind": "HelmRepository", "name": "charts"}});
+    let world = converted(charts, release(&json!({"chart": {"spec": chart}}))).await;
+    applied(&world, &helm.template(&first)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_converted_helm_release_of_an_oci_repository_is_rendered_as_helm_renders_it() {
+    let (helm, registry) = (Helm::new(), DockerRegistry::start(Served::Plainly).await);
+    let first = helm.pack("1.0.0", "Welcome");
+    for chart in [first.clone(), helm.pack("2.0.0", "Too new")] {
+        let address = format!("oci://{}/charts", registry.host());
+        helm.run(&["push", &chart.display().to_string(), &address, "--plain-http"]);
+    }
+    let selector = json!({"mediaType": "application/vnd.cncf.helm.chart.content.v1.tar+gzip", "operation": "copy"});
+    let charts = source(
+        "OCIRepository",
+        json!({
+            "url": format!("oci://{}/charts/shop", registry.host()), "interval": "10m", "insecure": true,
+            "ref": {"semver": "1.x"}, "layerSelector": selector,
+        }),
+    );
+    let world = converted(charts, release(&json!({"chartRef": {"kind": "OCIRepository", "name": "charts"}}))).await;
     applied(&world, &helm.template(&first)).await;
 }
 

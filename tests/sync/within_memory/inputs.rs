@@ -140,7 +140,7 @@ async fn large_charts(world: &World) -> (Repository, TempDir) {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("shop.tgz"), archive_of_60_mib("shop")).unwrap();
     let entry = |number: usize| {
-        let version = format!("  - version: 1.0.{number}\n    urls: [shop.tgz]\n    created: {:0>350}\n", number);
+        let version = format!("  - version: 1.0.{number}\n    urls: [shop.tgz]\n    created: {number:0>350}\n");
         version + "    description: |\n" + &format!("      {}\n", "x".repeat(80)).repeat(45)
     };
     let entries: String = (0..9_900).map(entry).collect();
