@@ -2,8 +2,9 @@
 //
 //	cd tests/kstatus && go run . > ../golden/kstatus.jsonl
 //
-// The objects are chosen by a generator with a fixed seed, so the same program prints the same lines. Needed only when
-// objects are added or kstatus changes: a unit test of `object::health` reads what is checked in.
+// A generator with a fixed seed chooses the objects, so the same program prints the same lines. Append new kinds at the
+// end: an entry before others changes their objects. Run the program only when you add objects or when kstatus changes.
+// A unit test of `object::health` reads the printed file from `tests/golden`.
 package main
 
 import (

@@ -7,6 +7,7 @@ mod addresses;
 mod book;
 mod circles;
 mod functions;
+mod health;
 mod keys;
 mod prose;
 mod real_tests;

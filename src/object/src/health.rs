@@ -8,10 +8,10 @@
 //! - an unschedulable Pod is progressing, without a time limit: waiting has its own timeout
 //! - a DaemonSet with the strategy `OnDelete` need not be updated: only users continue its rollout, as with a
 //!   StatefulSet
-//! - an APIService must be available, an autoscaler must find its target, a Function must run, and an APIRule must be
-//!   served
+//! - an APIService must be available, an autoscaler must find its target, a Function must run, an APIRule must be
+//!   served, and a Certificate must be issued
 //!
-//! Not here: health by expressions of a GitSync (`managed::health_rules`).
+//! Not here: health by expressions of a GitSync (`managed::health_rules` of the crate `engine`).
 
 mod live;
 mod others;
@@ -67,6 +67,7 @@ fn rule_of(key: &Key) -> fn(&Live<'_>) -> Health {
         ("serverless.kyma-project.io", "Function") => others::function,
         ("gateway.kyma-project.io", "APIRule") => others::api_rule,
         ("mainstay.dev", "Provider") => others::provider,
+        ("cert-manager.io", "Certificate") => others::certificate,
         _ => others::ready,
     }
 }

@@ -7,7 +7,7 @@
 //!
 //! Invariant: an object is evaluated when it is seen, so no whole object is stored for the expressions.
 //!
-//! Not here: health by kind (`object::health`).
+//! Not here: health by kind (`health` of the crate `object`).
 
 use serde_json::Value;
 

@@ -32,7 +32,7 @@ impl<'v> Live<'v> {
         self.at(pointer).and_then(Value::as_str).unwrap_or_default()
     }
 
-    /// Returns a number in the status; 0 if it is missing.
+    /// Returns a number of the status; 0 if it is missing.
     pub(super) fn count(&self, field: &str) -> i64 {
         self.at("/status").and_then(|status| status.get(field)).and_then(Value::as_i64).unwrap_or(0)
     }
@@ -50,8 +50,15 @@ impl<'v> Live<'v> {
         self.conditions().find(|condition| condition.kind() == kind)
     }
 
+    /// Returns the condition of this type if it has this status.
     pub(super) fn is(&self, kind: &str, status: &str) -> Option<Condition<'v>> {
         self.conditions().find(|condition| condition.kind() == kind && condition.status() == status)
+    }
+
+    /// Returns the generation of the object if the condition belongs to an older one.
+    pub(super) fn unseen_generation(&self, condition: &Condition<'_>) -> Option<i64> {
+        let observed = condition.value["observedGeneration"].as_i64()?;
+        self.number("/metadata/generation").filter(|generation| observed < *generation)
     }
 
     /// Returns a condition as text, without values in its message.

@@ -1,4 +1,4 @@
-//! Kinds that run no pods.
+//! The rules of all kinds except workloads, and the rule of kinds that have none of their own.
 
 use serde_json::Value;
 
@@ -101,13 +101,25 @@ pub(super) fn provider(object: &Live<'_>) -> Health {
     if is_away { Healthy } else { ready(object) }
 }
 
+/// cert-manager removes `Issuing` when it has issued the certificate, and sets it to False when the request has failed.
+/// It tries again after an hour or later, so a failed request counts as failed. A renewal leaves `Ready` True.
+pub(super) fn certificate(object: &Live<'_>) -> Health {
+    let health = match object.condition("Ready") {
+        Some(_) => ready(object),
+        None => Progressing("cert-manager has not issued it yet".into()),
+    };
+    let has_failed = |issuing: &Condition<'_>| object.unseen_generation(issuing).is_none();
+    match object.is("Issuing", "False").filter(has_failed) {
+        Some(issuing) if health != Healthy => Failed(object.words(&issuing)),
+        _ => health,
+    }
+}
+
+/// Judges a custom resource by its condition `Ready`. An object without this condition is healthy: many controllers set
+/// none.
 pub(super) fn ready(object: &Live<'_>) -> Health {
     let Some(condition) = object.condition("Ready") else { return Healthy };
-    let generation = object.number("/metadata/generation");
-    let observed = condition.value["observedGeneration"].as_i64();
-    if let (Some(generation), Some(observed)) = (generation, observed)
-        && observed < generation
-    {
+    if let Some(generation) = object.unseen_generation(&condition) {
         return Progressing(format!("its controller has not seen generation {generation}"));
     }
     if condition.value["status"] == "True" { Healthy } else { Progressing(object.words(&condition)) }

@@ -276,3 +276,33 @@ fn a_provider_whose_service_is_away_keeps_no_commit_waiting() {
         "progressing: Ready is False: SecretNotFound: no",
     );
 }
+
+#[test]
+fn a_certificate_is_healthy_once_it_is_issued() {
+    let certificate = |conditions: &str, expected: &str| {
+        let live = format!("{{metadata: {{generation: 2}}, status: {{conditions: [{conditions}]}}}}");
+        check("cert-manager.io/v1", "Certificate", &live, expected);
+    };
+    check("cert-manager.io/v1", "Certificate", "{}", "progressing: cert-manager has not issued it yet");
+    let ready = "{type: Ready, status: 'True', observedGeneration: 2}";
+    let missing = "{type: Ready, status: 'False', observedGeneration: 2, reason: DoesNotExist, message: no Secret}";
+    let issuing = "{type: Issuing, status: 'True', observedGeneration: 2, reason: DoesNotExist}";
+    let failed = |generation: i64| {
+        format!(
+            "{{type: Issuing, status: 'False', observedGeneration: {generation}, reason: Failed, message: retried}}"
+        )
+    };
+    certificate(ready, "healthy");
+    certificate(issuing, "progressing: cert-manager has not issued it yet");
+    certificate(&format!("{missing}, {issuing}"), "progressing: Ready is False: DoesNotExist: no Secret");
+    certificate(
+        "{type: Ready, status: 'True', observedGeneration: 1}",
+        "progressing: its controller has not seen generation 2",
+    );
+    // A valid certificate is healthy during its renewal, also if the renewal fails.
+    certificate(&format!("{ready}, {issuing}"), "healthy");
+    certificate(&format!("{ready}, {}", failed(2)), "healthy");
+    certificate(&format!("{missing}, {}", failed(2)), "failed: Issuing is False: Failed: retried");
+    certificate(&failed(2), "failed: Issuing is False: Failed: retried");
+    certificate(&format!("{missing}, {}", failed(1)), "progressing: Ready is False: DoesNotExist: no Secret");
+}

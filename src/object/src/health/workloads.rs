@@ -1,4 +1,4 @@
-//! Kinds that run pods.
+//! The rules of Kubernetes' kinds that run pods.
 
 use serde_json::Value;
 
