@@ -18,9 +18,10 @@ use mutation::Mutator;
 /// A target of `tests/fuzz`: its name and function.
 type Target = (&'static str, fn(&[u8]));
 
-const TARGETS: [Target; 20] = [
+const TARGETS: [Target; 21] = [
     ("admission_review", mainstay_function::admission::fuzz::admission_review),
     ("api_rule", mainstay_exposure::fuzz::api_rule),
+    ("chart_index", mainstay_manifest::fuzz::chart_index),
     ("cloud_event", mainstay_eventing::fuzz::cloud_event),
     ("conversion_review", mainstay_function::admission::fuzz::conversion_review),
     ("cron", mainstay_object::fuzz::cron),

@@ -6,6 +6,7 @@ use std::time::Duration;
 use flate2::{Compression, write::GzEncoder};
 use mainstay_testkit::docker_registry::{DockerRegistry, PASSWORD, Served, USER};
 use mainstay_testkit::listener::metrics;
+use mainstay_testkit::webhooks::{client, listening, send};
 use mainstay_testkit::world::{NAMESPACE, World, condition_of, config_map, free_address};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -285,6 +286,90 @@ async fn refuses_archives_and_layers_and_keeps_the_last_artifact() {
     refused(&world, "ArtifactFailed").await;
     assert_eq!(world.data("web"), "good");
     assert!(world.condition("web", "Ready").starts_with("True"), "{}", world.condition("web", "Ready"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn applies_the_image_of_an_index() {
+    const INDEX: &str = "application/vnd.oci.image.index.v1+json";
+    let pushed = Pushed::start(Served::Plainly).await;
+    let mut members = Vec::new();
+    for (tag, platform) in [("arm", "arm64"), ("intel", "amd64"), ("attestation", "unknown")] {
+        let digest = pushed.push_value(tag, tag).await;
+        let size = pushed.client.get(pushed.address(&format!("manifests/{digest}"))).header("accept", MANIFEST);
+        let size = size.send().await.unwrap().bytes().await.unwrap().len();
+        let os = if platform == "unknown" { "unknown" } else { "linux" };
+        let platform = json!({"os": os, "architecture": platform});
+        members.push(json!({"mediaType": MANIFEST, "digest": digest, "size": size, "platform": platform}));
+    }
+    let put = async |tag: &str, members: &[Value]| {
+        let index = json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": members}).to_string();
+        let put = pushed.client.put(pushed.address(&format!("manifests/{tag}"))).header("content-type", INDEX);
+        put.body(index.clone()).send().await.unwrap().error_for_status().unwrap();
+        digest(index.as_bytes())
+    };
+    let index = put("latest", &members).await;
+    let world = world(&pushed, json!({})).await;
+    applied(&world, "intel").await;
+    world.until("its digest", |world| status(world)["artifact"]["revision"] == format!("latest@{index}")).await;
+    put("latest", &[members[0].clone(), members[2].clone()]).await;
+    applied(&world, "arm").await;
+    put("latest", &members[2..]).await;
+    refused(&world, "none is for linux/amd64").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restarted_agent_keeps_the_last_artifact_while_the_registry_is_away() {
+    let mut pushed = Pushed::start(Served::Plainly).await;
+    pushed.push_value("latest", "one").await;
+    let mut world = world(&pushed, json!({})).await;
+    applied(&world, "one").await;
+    world.condition_is("web", "Ready", "True").await;
+    let commit = world.status("web")["appliedCommit"].clone();
+    world.stop().await;
+    pushed.registry.kill().await;
+    world.edit("v1", "configmaps", "web", json!({"data": {"key": "changed"}}));
+    world.start();
+    refused(&world, "ArtifactFailed").await;
+    applied(&world, "one").await;
+    assert_eq!(status(&world)["artifact"]["commit"], commit, "{}", status(&world));
+    // Another agent without these files deletes nothing.
+    world.stop().await;
+    for agent in std::fs::read_dir(world.disk()).unwrap() {
+        std::fs::remove_dir_all(agent.unwrap().path()).unwrap();
+    }
+    world.start();
+    world.until("no artifact", |world| world.condition("web", "Ready").contains("has no artifact")).await;
+    assert_eq!(world.data("web"), "one");
+    pushed.registry.restart().await;
+    world.condition_is("web", "Ready", "True").await;
+    assert_eq!((world.status("web")["appliedCommit"].clone(), world.data("web")), (commit, "one".to_owned()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_notification_of_the_registry_wakes_an_oci_repository() {
+    let mut pushed = Pushed::start(Served::Plainly).await;
+    pushed.push_value("latest", "one").await;
+    let mut world = World::new().await;
+    world.receive = Some(listening());
+    world.set_secret("hook", json!({"token": "0123456789abcdef"}));
+    world.receiver("hook", json!({"type": "generic"}));
+    create(&world, json!({"url": pushed.url(), "insecure": true, "interval": "1h"}));
+    world.sync("web", json!({"gitRepository": null, "sourceRef": {"kind": "OCIRepository", "name": "web"}}));
+    world.start();
+    applied(&world, "one").await;
+    let url = world.receiver_url("hook").await;
+    let (status, text) = send(client().post(&url)).await;
+    assert_eq!((status, text.contains("OCIRepository web") && !text.contains("web/")), (200, true), "{text}");
+    pushed.registry.notify(&url).await;
+    pushed.push_value("latest", "two").await;
+    applied(&world, "two").await;
+    world.change_receiver("hook", json!({"repositories": ["other"]}));
+    let is_narrow = |world: &World| {
+        let live = world.get(OURS, "receivers", "hook").unwrap();
+        live["status"]["observedGeneration"] == live["metadata"]["generation"]
+    };
+    world.until("the Receiver is read", is_narrow).await;
+    assert!(send(client().post(&url)).await.1.starts_with("nothing to do"));
 }
 
 /// The GitSync looks the artifact up before it was read, as after a start of the agent.

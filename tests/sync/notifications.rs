@@ -284,6 +284,34 @@ async fn a_provider_sends_no_secret_of_another_purpose_and_reaches_no_internal_a
     nothing_is_shown(&mut world, &[TOKEN]).await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_alert_is_about_artifacts_and_charts() {
+    let (mut world, service) = (World::new().await, Service::start().await);
+    create(&world, "Provider", "providers", "chat", json!({"type": "generic", "address": service.url()}));
+    let sources = json!([
+        {"kind": "OCIRepository", "name": "*", "matchLabels": {"team": "shop"}}, {"kind": "HelmChart", "name": "*"},
+    ]);
+    create(&world, "Alert", "alerts", "all", json!({"providerRef": {"name": "chat"}, "eventSources": sources}));
+    let away = json!({"url": "oci://127.0.0.1:1/shop", "insecure": true});
+    create(&world, "OCIRepository", "ocirepositories", "other", away.clone());
+    let mut labelled = object("OCIRepository", "web", away);
+    labelled["metadata"]["labels"] = json!({"team": "shop"});
+    world.create(OURS, "ocirepositories", NAMESPACE, labelled);
+    world.start();
+    let failed = service.received("ArtifactFailed").await;
+    let about = &failed["involvedObject"];
+    assert_eq!((&about["kind"], &about["name"]), (&json!("OCIRepository"), &json!("web")), "{failed}");
+    assert_eq!(failed["severity"], "error");
+    let invalid = json!({"repository": "file:///etc", "name": "web"});
+    create(&world, "HelmChart", "helmcharts", "web", invalid);
+    let refused = service.received("SpecInvalid").await;
+    assert_eq!(refused["involvedObject"]["kind"], "HelmChart", "{refused}");
+    is(&mut world, "ocirepositories", "other", "False ArtifactFailed").await;
+    let names: Vec<_> =
+        service.seen.requests.lock().iter().map(|(_, _, body)| body["involvedObject"]["name"].clone()).collect();
+    assert!(!names.contains(&json!("other")), "{names:?}");
+}
+
 /// Starts a real Alertmanager. Returns it with its address.
 async fn alertmanager(directory: &std::path::Path) -> (tokio::process::Child, String) {
     use tokio::io::{AsyncBufReadExt as _, BufReader};
@@ -349,6 +377,7 @@ async fn an_object_without_room_is_used_once_another_is_deleted() {
         ("Provider", "providers", json!({"type": "generic", "address": "http://127.0.0.1:1/x"})),
         ("Alert", "alerts", alert("of-another-name")),
         ("OCIRepository", "ocirepositories", json!({"url": "oci://127.0.0.1:1/shop", "insecure": true})),
+        ("HelmChart", "helmcharts", json!({"repository": "oci://127.0.0.1:1/shop", "name": "a", "insecure": true})),
     ];
     for (kind, plural, spec) in &kinds {
         let mut suspended = spec.clone();

@@ -19,7 +19,7 @@ use mainstay_testkit::{
 const TOKEN: &str = "canary-of-the-token";
 const ANOTHER: &str = "another-token-of-enough-bytes";
 const MAIN: &str = "refs/heads/main";
-const NOBODY: &str = "nothing to do: no GitSync or Function of this Receiver follows the repository and reference that the \
+const NOBODY: &str = "nothing to do: no GitSync, Function or artifact of this Receiver follows the repository and reference that the \
                       delivery names";
 
 /// Creates a world whose GitSync `demo` follows the repository `shop` on a Git server, with a poll interval of ten
@@ -122,7 +122,7 @@ async fn a_commit_that_is_followed_by_its_id_is_moved_by_no_push_and_the_answer_
     world.condition_is("fixed", "Ready", "False SourceInvalid").await;
     let before = world.lookups().await;
     let (status, text) = deliver(&url, TOKEN, &push(&server.url(NAME), "refs/heads/dev")).await;
-    let one = "nothing to do: no GitSync or Function of this Receiver follows the reference that the delivery names; one follows \
+    let one = "nothing to do: no GitSync, Function or artifact of this Receiver follows the reference that the delivery names; one follows \
                the repository at a commit id, which no push moves";
     assert_eq!((status, text.as_str()), (200, one));
     world.sync("again", fixed);

@@ -108,8 +108,8 @@ reasons! {
         ProviderNotFound: "The Provider of the Alert does not exist.", "Create the Provider in the same namespace, or correct `spec.providerRef`.";
         TypeNotSupported: "The agent cannot send to this type of Provider.", "Choose a type of the table in the documentation, such as `generic`.";
         NotDelivered: "The service of the Provider cannot be reached, or refuses a message.", "Look at the message. The agent tries again for an hour.";
-        ArtifactStored: "The agent has the artifact of the OCIRepository.", "";
-        ArtifactFailed: "The artifact cannot be found, read or unpacked. The last one stays in use.", "Look at the message: correct the tag, the login or the archive, or wait for the registry.";
+        ArtifactStored: "The agent has the artifact or the chart.", "";
+        ArtifactFailed: "The artifact cannot be found, read or unpacked. The last one stays in use.", "Look at the message: correct the version, the login or the archive, or wait for the registry.";
         NotServed: "The agent does not listen for deliveries.", "Start the agent with `--receive`.";
         PinnedAtFirstUse: "The agent pinned the first host key that the server presented.", "Compare the fingerprint with the one that the operator of the host publishes.";
         Served: "The routes of the APIRule exist and are accepted.", "";

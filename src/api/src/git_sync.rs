@@ -58,7 +58,7 @@ pub struct GitSyncSpec {
     /// Name of a GitRepository in the same namespace. Exactly one of `gitRepository` and `sourceRef` is set.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub git_repository: String,
-    /// An OCIRepository in the same namespace, instead of a GitRepository. It chooses the version: `reference` and
+    /// An OCIRepository or a HelmChart in the same namespace, instead of a GitRepository. It chooses the version: `reference` and
     /// `semver` have no effect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source_ref: Option<SourceRef>,
@@ -370,18 +370,30 @@ pub struct SourceRef {
 }
 
 /// The kind of a source that is not a GitRepository.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum SourceKind {
     /// An artifact in an image registry.
     #[serde(rename = "OCIRepository")]
     OciRepository,
+    /// A packed Helm chart in a chart repository or an image registry.
+    HelmChart,
+}
+
+impl SourceKind {
+    /// Returns its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::OciRepository => "OCIRepository",
+            Self::HelmChart => "HelmChart",
+        }
+    }
 }
 
 impl GitSyncSpec {
     /// Returns kind and name of the source.
     pub fn source(&self) -> (&'static str, &str) {
         match &self.source_ref {
-            Some(source) => ("OCIRepository", &source.name),
+            Some(source) => (source.kind.name(), &source.name),
             None => ("GitRepository", &self.git_repository),
         }
     }

@@ -17,6 +17,7 @@ pub mod function_conditions;
 pub mod function_v1alpha2;
 pub mod git_repository;
 pub mod git_sync;
+pub mod helm_chart;
 mod ids;
 pub mod ignore;
 pub mod kube_config;
@@ -40,6 +41,7 @@ pub use events::EventReason;
 pub use function::{Function, FunctionSpec, FunctionStatus};
 pub use git_repository::{GitRepository, GitRepositorySpec, GitRepositoryStatus};
 pub use git_sync::{DriftPolicy, GitSync, GitSyncSpec, GitSyncStatus};
+pub use helm_chart::{HelmChart, HelmChartSpec};
 pub use ids::{SHORT_ID, short_id};
 pub use oci_repository::{OciRepository, OciRepositorySpec, OciRepositoryStatus};
 pub use provider::{Provider, ProviderSpec, ProviderStatus};
@@ -51,9 +53,9 @@ use kube::CustomResourceExt;
 /// Returns every required CRD, in the order in which they are applied. `v1alpha2` of Function is served only if a
 /// webhook converts it.
 pub fn definitions() -> Vec<CustomResourceDefinition> {
-    let own =
-        [GitRepository::crd(), OciRepository::crd(), GitSync::crd(), Receiver::crd(), Provider::crd(), Alert::crd()];
-    own.into_iter().chain([function()]).collect()
+    let sources = [GitRepository::crd(), OciRepository::crd(), HelmChart::crd()];
+    let own = [GitSync::crd(), Receiver::crd(), Provider::crd(), Alert::crd()];
+    sources.into_iter().chain(own).chain([function()]).collect()
 }
 
 fn function() -> CustomResourceDefinition {

@@ -122,7 +122,7 @@ pub enum LayerOperation {
     Copy,
 }
 
-/// A Secret of an OCIRepository.
+/// A Secret of an OCIRepository or a HelmChart.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct OciSecretRef {
     /// Its name.
@@ -130,14 +130,14 @@ pub struct OciSecretRef {
     pub name: String,
 }
 
-/// The observed state of an OCIRepository.
+/// The observed state of an OCIRepository or a HelmChart.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OciRepositoryStatus {
     /// `metadata.generation` that this status speaks of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// The last artifact that was downloaded.
+    /// The last artifact or chart that was downloaded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub artifact: Option<OciArtifact>,
     /// Ready, and Stalled while only a change of the spec helps.
@@ -150,9 +150,9 @@ pub struct OciRepositoryStatus {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OciArtifact {
-    /// Tag and digest of the manifest, such as `v1.2.3@sha256:…`.
+    /// Tag or version, and the digest: of the manifest in a registry, or of the packed chart. Such as `v1.2.3@sha256:…`.
     pub revision: String,
-    /// Digest of the layer that holds the files.
+    /// Digest of the layer, or of the packed chart, that holds the files.
     pub digest: String,
     /// Id of the commit that holds the files in the agent. GitSyncs show it.
     pub commit: String,
@@ -161,6 +161,6 @@ pub struct OciArtifact {
     pub last_update_time: Time,
 }
 
-fn ten_minutes() -> Span {
+pub(super) fn ten_minutes() -> Span {
     Span(std::time::Duration::from_secs(600))
 }

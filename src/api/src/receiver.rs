@@ -37,7 +37,7 @@ pub struct ReceiverSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 50))]
     pub events: Vec<String>,
-    /// GitRepositories of the same namespace that may be looked up; by default all of them.
+    /// GitRepositories, OCIRepositories and HelmCharts of the same namespace that may be looked up; by default all of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1000))]
     pub repositories: Option<Vec<String>>,

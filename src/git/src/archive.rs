@@ -30,6 +30,15 @@ pub(super) struct ArchiveLimits {
     pub(super) files: usize,
 }
 
+/// The files of an archive that become the root of a commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Root {
+    /// All files.
+    Top,
+    /// The files of the only directory, as in a packed chart. Files beside the directory are refused.
+    Directory,
+}
+
 /// A file of an archive.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ArchiveFile {
@@ -43,8 +52,22 @@ pub(super) struct ArchiveFile {
 pub(super) fn unpack(
     archive: impl Read,
     limits: ArchiveLimits,
+    root: Root,
     mut each: impl FnMut(ArchiveFile) -> Result<(), Fault>,
 ) -> Result<(), Fault> {
+    let mut directory: Option<String> = None;
+    let mut each = |mut file: ArchiveFile| {
+        if root == Root::Directory {
+            let beside = || broken(format!("{} is outside the directory of the chart", shown(file.path.as_bytes())));
+            let (first, rest) = file.path.split_once('/').ok_or_else(beside)?;
+            if directory.get_or_insert_with(|| first.to_owned()) != first {
+                return Err(beside());
+            }
+            let rest = rest.to_owned();
+            file.path = rest;
+        }
+        each(file)
+    };
     let mut packed = BufReader::new(archive);
     let is_gzip = packed.fill_buf().map_err(Fault::disk)?.starts_with(&GZIP);
     let plain: Box<dyn Read + '_> = if is_gzip { Box::new(MultiGzDecoder::new(packed)) } else { Box::new(packed) };
@@ -217,8 +240,12 @@ mod tests {
     }
 
     fn paths(archive: &[u8]) -> Result<Vec<String>, String> {
+        paths_below(archive, Root::Top)
+    }
+
+    fn paths_below(archive: &[u8], root: Root) -> Result<Vec<String>, String> {
         let mut found = Vec::new();
-        let read = unpack(archive, LIMITS, |file| {
+        let read = unpack(archive, LIMITS, root, |file| {
             found.push(file.path);
             Ok(())
         });
@@ -261,6 +288,20 @@ mod tests {
             let said = paths(&packed(&pair.map(|path| (path, regular, &b""[..])))).unwrap_err();
             assert!(said.contains("both a file and a directory"), "{said}");
         }
+    }
+
+    #[test]
+    fn leaves_out_the_only_directory_of_a_packed_chart() {
+        let below = |paths: &[&str]| {
+            let entries: Vec<_> = paths.iter().map(|path| (*path, EntryType::Regular, &b""[..])).collect();
+            paths_below(&packed(&entries), Root::Directory)
+        };
+        assert_eq!(below(&["shop/Chart.yaml", "./shop/a/b"]), Ok(vec!["Chart.yaml".to_owned(), "a/b".to_owned()]));
+        for beside in [&["Chart.yaml"][..], &["shop/Chart.yaml", "other/Chart.yaml"], &["shop/a", "b"]] {
+            assert!(below(beside).unwrap_err().contains("is outside the directory of the chart"), "{beside:?}");
+        }
+        assert!(below(&["shop/../../a"]).unwrap_err().contains("outside the artifact"));
+        assert!(below(&["shop/.git/config"]).unwrap_err().contains("outside the artifact"));
     }
 
     #[test]

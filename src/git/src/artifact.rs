@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use git2::{FileMode, Index, IndexEntry, IndexTime, Repository, RepositoryInitOptions, Signature, Time};
 
-use super::archive::{ArchiveFile, ArchiveLimits, unpack};
+use super::archive::{ArchiveFile, ArchiveLimits, Root, unpack};
 use super::error::Fault;
 use super::followed_artifact::Artifact;
 use super::id::{Commit, Id};
@@ -49,6 +49,8 @@ pub struct Packed {
     pub message: String,
     /// Patterns of files to exclude, in the format of `.gitignore`; empty for none.
     pub ignore: String,
+    /// The files that become the root of the commit.
+    pub root: Root,
 }
 
 /// The permission to download.
@@ -64,6 +66,19 @@ impl Source {
             tempfile::tempfile_in(&directory)
         };
         self.own().run(made).await?.map_err(Fault::disk)
+    }
+
+    /// Runs work that takes much time or memory in a thread. Only one such work runs in this process at a time.
+    ///
+    /// # Errors
+    /// The agent stops.
+    pub async fn run_alone<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, Fault> {
+        let large = self.large();
+        let alone = move || -> Result<T, Fault> {
+            let _alone = large.acquire_here()?;
+            Ok(work())
+        };
+        self.own().run(alone).await?
     }
 
     /// Waits for the permission to download. Namespaces take turns.
@@ -165,7 +180,7 @@ fn commit(directory: &Path, packed: Packed, file_bytes: u64, spool: &mut PackSpo
     let mut files = Files { repository: &repository, index: Index::new().map_err(Fault::git)?, largest: 0 };
     let limits = ArchiveLimits { bytes: UNPACKED_BYTES, file_bytes, files: FILES };
     let mut own = Vec::new();
-    unpack(packed.archive, limits, |file| {
+    unpack(packed.archive, limits, packed.root, |file| {
         if file.path == IGNORE_FILE && !packed.ignore.is_empty() {
             own = file.content;
             return Ok(());

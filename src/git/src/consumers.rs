@@ -40,10 +40,17 @@ pub enum ConsumerKind {
     GitRepository,
     /// An OCIRepository. It keeps the mirror that contains its artifact.
     OciRepository,
+    /// A HelmChart. It keeps the mirror with its chart.
+    HelmChart,
 }
 
 impl ConsumerKind {
     const ALL: [Self; 2] = [Self::GitSync, Self::Function];
+
+    /// Returns whether deliveries wake this kind.
+    pub(super) fn is_delivered_to(self) -> bool {
+        self != Self::GitRepository
+    }
 
     /// Returns whether pushes wake this kind. The status of a GitRepository follows the kinds that pushes wake.
     pub(super) fn is_pushed_to(self) -> bool {

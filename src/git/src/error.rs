@@ -197,8 +197,8 @@ pub enum Fault {
         /// The violated rule.
         what: String,
     },
-    /// The artifact of an OCIRepository is missing.
-    #[error("the OCIRepository has no artifact: {why}")]
+    /// The artifact of an OCIRepository or a HelmChart is missing.
+    #[error("the source has no artifact: {why}")]
     NoArtifact {
         /// Why the artifact is missing.
         why: String,

@@ -116,6 +116,7 @@ mod watch;
 pub use access_fault::AccessFault;
 pub use address::RemoteUrl;
 pub use ancestry::Ancestry;
+pub use archive::Root;
 pub use artifact::{ARTIFACT_BYTES, Downloading, Packed};
 pub use auth::{Access, Credentials, access, fields, proxy_fields, supported};
 pub use connection::Connection;

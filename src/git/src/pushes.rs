@@ -47,7 +47,7 @@ impl PushReceiver {
 /// The reference that a consumer follows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Followed {
-    /// Name of the GitRepository, in the consumer's namespace.
+    /// Name of the GitRepository or of another source, in the consumer's namespace.
     pub repository: String,
     /// Address of the remote.
     pub url: RemoteUrl,
@@ -138,7 +138,7 @@ impl Pushes {
         last.retain(|_, at| *at + BETWEEN > now);
         let mut woken = Vec::new();
         let mut due: HashMap<&RemoteUrl, Instant> = HashMap::new();
-        for (consumer, row) in rows.iter().filter(|(consumer, _)| consumer.kind.is_pushed_to()) {
+        for (consumer, row) in rows.iter().filter(|(consumer, _)| consumer.kind.is_delivered_to()) {
             let Some(followed) = row.followed.as_ref().filter(|followed| is_meant(consumer, followed)) else {
                 continue;
             };
@@ -200,7 +200,7 @@ impl Pushes {
     pub fn count(&self, is_meant: impl Fn(&Consumer, &Followed) -> bool) -> usize {
         let inner = self.0.lock();
         let known = inner.rows.iter().filter_map(|(consumer, row)| Some((consumer, row.followed.as_ref()?)));
-        let known = known.filter(|(consumer, _)| consumer.kind.is_pushed_to());
+        let known = known.filter(|(consumer, _)| consumer.kind.is_delivered_to());
         known.filter(|(consumer, followed)| is_meant(consumer, followed)).count()
     }
 }

@@ -108,7 +108,7 @@ pub(super) struct State {
     /// Held during a search in the history.
     pub(super) searching: tokio::sync::Mutex<()>,
     pub(super) negotiated: Mutex<Option<Negotiated>>,
-    /// The artifact of an OCIRepository, or why there is none; `None` before its first read.
+    /// The artifact of an OCIRepository or a HelmChart, or why there is none; `None` before its first read.
     pub(super) artifact: watch::Sender<Option<Result<Artifact, String>>>,
     /// Successful signature checks.
     pub(super) judgements: Mutex<Judgements>,

@@ -10,10 +10,14 @@ use super::RemoteUrl;
 use super::pinning::SupersededPins;
 use super::pins::without_stale_pins;
 use super::shared_host_keys::SharedHostKeys;
+use mainstay_api::git_sync::{SourceKind, SourceRef};
 use mainstay_api::{GitRepository, GitRepositoryStatus};
 
 /// Why the GitRepositories are unknown before the first list.
 const NOT_LISTED: &str = "they have not been listed yet";
+
+/// Addresses by the namespace and the name of their objects.
+type Addresses = HashMap<(String, String), RemoteUrl>;
 
 /// The GitRepositories of the cluster.
 #[derive(Debug)]
@@ -21,8 +25,9 @@ pub struct Repositories {
     all: Mutex<HashMap<(String, String), Arc<GitRepository>>>,
     /// Unreadable objects, with the cause.
     unreadable: Mutex<HashMap<(String, String), String>>,
-    /// The addresses of OCIRepositories, each with an owner string that makes it unique; `None` before the first list.
-    artifacts: Mutex<Option<HashMap<(String, String), RemoteUrl>>>,
+    /// The addresses of artifacts by the kind of their source, each with an owner string that makes it unique. A kind is
+    /// missing before its first list.
+    artifacts: Mutex<HashMap<SourceKind, Addresses>>,
     changed: watch::Sender<u64>,
     /// Why the list is unknown; `None` once it is known.
     unknown: Mutex<Option<String>>,
@@ -55,21 +60,21 @@ impl Repositories {
         all.get(&(namespace.to_owned(), name.to_owned())).cloned()
     }
 
-    /// Returns the address of the artifact of an OCIRepository; `Ok(None)` if it does not exist.
+    /// Returns the address of the artifact of a source; `Ok(None)` if the source does not exist.
     ///
     /// # Errors
-    /// The reason why the OCIRepositories are unknown.
-    pub fn artifact(&self, namespace: &str, name: &str) -> Result<Option<RemoteUrl>, &'static str> {
+    /// The reason why the objects of this kind are unknown.
+    pub fn artifact(&self, namespace: &str, source: &SourceRef) -> Result<Option<RemoteUrl>, &'static str> {
         let artifacts = self.artifacts.lock();
-        let known = artifacts.as_ref().ok_or(NOT_LISTED)?;
-        Ok(known.get(&(namespace.to_owned(), name.to_owned())).cloned())
+        let known = artifacts.get(&source.kind).ok_or(NOT_LISTED)?;
+        Ok(known.get(&(namespace.to_owned(), source.name.clone())).cloned())
     }
 
-    /// Replaces the addresses of all OCIRepositories.
-    pub fn set_artifacts(&self, artifacts: HashMap<(String, String), RemoteUrl>) {
+    /// Replaces the addresses of all artifacts of a kind.
+    pub fn set_artifacts(&self, kind: SourceKind, artifacts: Addresses) {
         let mut known = self.artifacts.lock();
-        if known.as_ref() != Some(&artifacts) {
-            *known = Some(artifacts);
+        if known.get(&kind) != Some(&artifacts) {
+            known.insert(kind, artifacts);
             self.changed.send_modify(|count| *count += 1);
         }
     }

@@ -84,7 +84,7 @@ impl Task {
     pub(super) fn artifact(&self, sync: &GitSync) -> Option<Result<Option<RemoteUrl>, &'static str>> {
         let namespace = sync.metadata.namespace.as_deref().unwrap_or_default();
         let source = sync.spec.source_ref.as_ref()?;
-        Some(self.context.repositories.artifact(namespace, &source.name))
+        Some(self.context.repositories.artifact(namespace, source))
     }
 
     /// Reads the values of variables. Watches only the sources that the GitSync names.

@@ -105,7 +105,7 @@ pub(super) struct Seen {
     annotations: Option<BTreeMap<String, String>>,
     deleting: bool,
     repository: Option<GitRepository>,
-    /// The artifact of the OCIRepository.
+    /// The artifact of the OCIRepository or HelmChart.
     artifact: Option<RemoteUrl>,
     /// The reason why the repository is unknown.
     unread: Option<String>,

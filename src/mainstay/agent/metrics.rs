@@ -297,7 +297,7 @@ impl Metrics {
 }
 
 /// Returns the label for a GitSync (`sync`), a Function (`function`), a Receiver (`receiver`), a GitRepository
-/// (`repository`) or an APIRule (`apirule`).
+/// (`repository`), an APIRule (`apirule`), an OCIRepository (`ocirepository`) or a HelmChart (`helmchart`).
 fn labels(subject: &Owner) -> Labels {
     match subject {
         Owner::GitSync(name) => [("sync", name.to_string())],
@@ -305,6 +305,8 @@ fn labels(subject: &Owner) -> Labels {
         Owner::Receiver(name) => [("receiver", name.to_string())],
         Owner::GitRepository(name) => [("repository", name.to_string())],
         Owner::ApiRule(name) => [("apirule", name.to_string())],
+        Owner::OciRepository(name) => [("ocirepository", name.to_string())],
+        Owner::HelmChart(name) => [("helmchart", name.to_string())],
     }
 }
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use serde::Deserialize as _;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::sync::watch;
@@ -20,6 +21,8 @@ use mainstay_cluster::secrets::{Followed, Known, Purpose, Secrets};
 
 /// Maximum memory of a spec, in bytes.
 const LONGEST: usize = 32 << 10;
+/// Maximum memory of the labels, in bytes.
+const LABELS: usize = 8 << 10;
 /// Maximum length of a message, in bytes.
 const MESSAGE: usize = 1 << 10;
 
@@ -28,6 +31,8 @@ const MESSAGE: usize = 1 << 10;
 pub(super) struct Object<S> {
     pub(super) uid: String,
     pub(super) generation: Option<i64>,
+    /// Its labels; none if they are very large.
+    pub(super) labels: BTreeMap<String, String>,
     pub(super) spec: S,
 }
 
@@ -68,7 +73,10 @@ pub(super) fn read<S: DeserializeOwned>(live: &Value) -> Result<Option<Object<S>
     // The error may quote a value.
     let spec = S::deserialize(spec).map_err(|_| "a field does not match the schema of the CRD".to_owned())?;
     let uid = live.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default().to_owned();
-    Ok(Some(Object { uid, generation: live.pointer("/metadata/generation").and_then(Value::as_i64), spec }))
+    let labels = live.pointer("/metadata/labels").filter(|labels| memory(labels) <= LABELS);
+    let labels = labels.and_then(|labels| BTreeMap::deserialize(labels).ok()).unwrap_or_default();
+    let generation = live.pointer("/metadata/generation").and_then(Value::as_i64);
+    Ok(Some(Object { uid, generation, labels, spec }))
 }
 
 /// The state that the conditions of an object show.
@@ -92,6 +100,11 @@ impl State {
 
     pub(super) fn invalid(reason: Reason, problems: &[String]) -> Self {
         Self { reason, message: problems.join("; "), is_ready: false, is_stalled: true }
+    }
+
+    /// Returns whether it shows that the object does not work.
+    pub(super) fn is_failure(&self) -> bool {
+        !self.is_ready && self.reason != Reason::Suspended
     }
 
     /// Returns the conditions that show this state, based on the `old` ones.

@@ -25,6 +25,7 @@ use super::{
 use crate::{Component, Components};
 use loopback::{Listener, Reach};
 use mainstay_api::names::LEASE;
+use mainstay_api::{HelmChartSpec, OciRepositorySpec};
 use mainstay_cluster::listener::Limits;
 use mainstay_cluster::liveness::Liveness;
 use mainstay_cluster::secrets::Secrets;
@@ -495,9 +496,13 @@ async fn lead(
         secrets: Arc::clone(&secrets),
         source: context.source.clone(),
         repositories: Arc::clone(&context.repositories),
+        notifier: notifier.clone(),
     });
     let component = liveness.component("the watch of OCIRepositories");
-    let following = artifacts::follow(artifacts, stop.clone());
+    let following = artifacts::follow::<OciRepositorySpec>(Arc::clone(&artifacts), stop.clone());
+    tasks.spawn(async move { component.track_loop(following).await.map_err(Error::Task) });
+    let component = liveness.component("the watch of HelmCharts");
+    let following = artifacts::follow::<HelmChartSpec>(artifacts, stop.clone());
     tasks.spawn(async move { component.track_loop(following).await.map_err(Error::Task) });
     let component = liveness.component("the watch of Providers and Alerts");
     let following = notifications::follow(notifications, stop.clone());

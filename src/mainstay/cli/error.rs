@@ -107,7 +107,7 @@ pub(super) enum Error {
          does not read it"
     )]
     PathOfAgent { repository: String },
-    #[error("the files of OCIRepository {repository} are in the agent and in its registry; this command reads neither")]
+    #[error("the files of {repository} are in the agent and in its registry; this command reads neither")]
     PreviewArtifact { repository: String },
     #[error("--output markdown shows the changes of a work tree or a revision")]
     NoComment,

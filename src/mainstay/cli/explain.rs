@@ -40,10 +40,10 @@ const EVENTS: &str = "Event";
 fn kinds(reason: conditions::Reason) -> &'static str {
     use conditions::Reason as R;
     match reason {
-        R::SpecInvalid | R::Suspended => "GitSync, OCIRepository, Receiver, Provider, Alert",
-        R::SecretNotFound => "GitSync, GitRepository, OCIRepository, Provider",
-        R::MemoryExhausted => "GitSync, OCIRepository",
-        R::ArtifactStored | R::ArtifactFailed => "OCIRepository",
+        R::SpecInvalid | R::Suspended => "GitSync, OCIRepository, HelmChart, Receiver, Provider, Alert",
+        R::SecretNotFound => "GitSync, GitRepository, OCIRepository, HelmChart, Provider",
+        R::MemoryExhausted => "GitSync, OCIRepository, HelmChart",
+        R::ArtifactStored | R::ArtifactFailed => "OCIRepository, HelmChart",
         R::GitAuthorizationFailed | R::SourceUnavailable => "GitSync, GitRepository",
         R::ClusterUnavailable => "GitSync, APIRule",
         R::Resolved | R::Authenticated | R::PinnedAtFirstUse => "GitRepository",

@@ -139,7 +139,7 @@ fn describe(
     let mut text = format!("{}\n", syncs::name(sync));
     let mut row = |label: &str, value: String| text.push_str(&format!("  {label:<11} {value}\n"));
     let address = match repository {
-        None if spec.source_ref.is_some() => format!("OCIRepository {}", spec.source().1),
+        None if spec.source_ref.is_some() => format!("{} {}", spec.source().0, spec.source().1),
         None => format!("(GitRepository {} does not exist)", spec.git_repository),
         Some(repository) => address(repository).unwrap_or_else(|| "(the address cannot be read)".to_owned()),
     };

@@ -37,6 +37,13 @@ pub fn manifest(bytes: &[u8]) {
     repository(bytes);
 }
 
+/// Reads the index of a chart repository. The problem can be displayed.
+pub fn chart_index(bytes: &[u8]) {
+    if let Err(problem) = super::chart_versions(bytes, "shop") {
+        assert!(!problem.chars().any(is_unprintable), "a problem is text: {problem}");
+    }
+}
+
 /// Checks that cached and fresh files are decoded into equal results, and that each file is reported at most once.
 fn repository(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);

@@ -15,6 +15,7 @@
 //! Not here: whether a kind exists (the plan asks the API server), and building kustomizations and charts (`render`).
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods))]
 
+mod chart_index;
 mod chunks;
 mod decode;
 mod decode_cache;
@@ -48,6 +49,7 @@ mod verified;
 #[cfg(test)]
 mod tests;
 
+pub use chart_index::{CHART_INDEX_BYTES, ChartVersion, chart_versions};
 pub(crate) use decode::decode_manifests;
 pub use decode::{Decoded, decode, decode_rendered, duplicates, not_ignored, reads, too_many};
 pub use decode_cache::DecodeCache;

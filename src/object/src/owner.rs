@@ -29,6 +29,12 @@ pub enum Owner {
     /// An APIRule, whose routes are in no store.
     #[serde(rename = "apirule")]
     ApiRule(NamespacedName),
+    /// An OCIRepository. It manages no objects.
+    #[serde(rename = "ociRepository")]
+    OciRepository(NamespacedName),
+    /// A HelmChart. It manages no objects.
+    #[serde(rename = "helmChart")]
+    HelmChart(NamespacedName),
 }
 
 impl NamespacedName {
@@ -83,6 +89,16 @@ impl Owner {
         Self::ApiRule(NamespacedName::new(namespace, name))
     }
 
+    /// Returns an OCIRepository.
+    pub fn oci_repository(namespace: &str, name: &str) -> Self {
+        Self::OciRepository(NamespacedName::new(namespace, name))
+    }
+
+    /// Returns a HelmChart.
+    pub fn helm_chart(namespace: &str, name: &str) -> Self {
+        Self::HelmChart(NamespacedName::new(namespace, name))
+    }
+
     /// Returns the namespace and name of the resource.
     pub fn resource(&self) -> &NamespacedName {
         match self {
@@ -90,7 +106,9 @@ impl Owner {
             | Self::Function(name)
             | Self::Receiver(name)
             | Self::GitRepository(name)
-            | Self::ApiRule(name) => name,
+            | Self::ApiRule(name)
+            | Self::OciRepository(name)
+            | Self::HelmChart(name) => name,
         }
     }
 
@@ -102,6 +120,8 @@ impl Owner {
             Self::Receiver(_) => ("mainstay.dev", "Receiver"),
             Self::GitRepository(_) => ("serverless.kyma-project.io", "GitRepository"),
             Self::ApiRule(_) => ("gateway.kyma-project.io", "APIRule"),
+            Self::OciRepository(_) => ("mainstay.dev", "OCIRepository"),
+            Self::HelmChart(_) => ("mainstay.dev", "HelmChart"),
         };
         Key::new(group, kind, Some(self.resource().namespace()), self.resource().name())
     }
@@ -128,6 +148,8 @@ impl fmt::Display for Owner {
             Self::Receiver(name) => write!(f, "receiver {name}"),
             Self::GitRepository(name) => write!(f, "repository {name}"),
             Self::ApiRule(name) => write!(f, "apirule {name}"),
+            Self::OciRepository(name) => write!(f, "ocirepository {name}"),
+            Self::HelmChart(name) => write!(f, "helmchart {name}"),
         }
     }
 }

@@ -134,6 +134,16 @@ impl DockerRegistry {
         self.process.kill().await.unwrap();
     }
 
+    /// Starts it again with an address that it notifies of pushes.
+    pub async fn notify(&mut self, url: &str) {
+        self.kill().await;
+        let path = self.directory.path().join("config.yml");
+        let configuration = std::fs::read_to_string(&path).unwrap();
+        let endpoint = format!("{{name: tests, url: '{url}', timeout: 5s, threshold: 1, backoff: 1s}}");
+        std::fs::write(path, format!("{configuration}notifications: {{endpoints: [{endpoint}]}}\n")).unwrap();
+        self.restart().await;
+    }
+
     /// Starts the registry again after [`kill`](Self::kill), with the same address and images.
     pub async fn restart(&mut self) {
         (self.process, _) = serve(self.directory.path(), self.address, self.volume).await;

@@ -12,10 +12,12 @@ use mainstay_api::names::{INVENTORY_KEY, INVENTORY_LABEL, SYNC_LABEL};
 use mainstay_engine::managed::inventory::{Entry, Inventory, uid_bytes};
 use mainstay_object::{Digest, Key};
 use serde_json::{Value, json};
+use tempfile::TempDir;
 use tokio::{io::AsyncWriteExt as _, net::TcpStream, task::JoinSet};
 
 use super::{Envelope, HOSTILE, follow, lease::packs_beside_the_lease, packs, ready, repository};
 use crate::artifacts::{CONTENT, Pushed, packed};
+use crate::chart_sources::Repository;
 use mainstay_testkit::{
     docker_registry::Served,
     git_server::{Fault, GitServer, On},
@@ -106,15 +108,22 @@ fn files_are_named(world: &World) -> bool {
     })
 }
 
+fn archive_of_60_mib(directory: &str) -> Vec<u8> {
+    let mut random = fastrand::Rng::with_seed(7);
+    let files: Vec<(String, Vec<u8>)> = ["a", "b", "c", "d"]
+        .map(|name| {
+            let content = std::iter::repeat_with(|| random.u8(..)).take(15 << 20).collect();
+            (format!("{directory}/{name}.bin"), content)
+        })
+        .into();
+    packed(&files.iter().map(|(path, content)| (&**path, &**content)).collect::<Vec<_>>())
+}
+
 /// Adds an artifact of 60 MiB that cannot be compressed for each of several OCIRepositories, and GitSyncs that follow
 /// them.
 async fn large_artifacts(world: &World) -> Pushed {
     let pushed = Pushed::start(Served::Plainly).await;
-    let mut random = fastrand::Rng::with_seed(7);
-    let files: Vec<Vec<u8>> =
-        (0..4).map(|_| std::iter::repeat_with(|| random.u8(..)).take(15 << 20).collect()).collect();
-    let named: Vec<_> = ["a.bin", "b.bin", "c.bin", "d.bin"].into_iter().zip(files.iter().map(Vec::as_slice)).collect();
-    pushed.push("latest", &[(CONTENT, &packed(&named))]).await;
+    pushed.push("latest", &[(CONTENT, &archive_of_60_mib("web"))]).await;
     for number in 0..ARTIFACTS {
         let (version, name) = ("mainstay.dev/v1alpha1", format!("artifact-{number}"));
         let object = |kind: &str, spec: Value| json!({"apiVersion": version, "kind": kind, "metadata": {"name": name, "namespace": HOSTILE}, "spec": spec});
@@ -126,12 +135,33 @@ async fn large_artifacts(world: &World) -> Pushed {
     pushed
 }
 
+/// Adds a chart of 60 MiB that cannot be compressed, with an index of 45 MiB, for each of several HelmCharts.
+async fn large_charts(world: &World) -> (Repository, TempDir) {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("shop.tgz"), archive_of_60_mib("shop")).unwrap();
+    let entry = |number: usize| {
+        let version = format!("  - version: 1.0.{number}\n    urls: [shop.tgz]\n    created: {number:0>350}\n");
+        version + "    description: |\n" + &format!("      {}\n", "x".repeat(80)).repeat(45)
+    };
+    let entries: String = (0..9_900).map(entry).collect();
+    std::fs::write(directory.path().join("index.yaml"), format!("entries:\n  shop:\n{entries}")).unwrap();
+    let repository = Repository::start(directory.path()).await;
+    for number in 0..ARTIFACTS {
+        let version = "mainstay.dev/v1alpha1";
+        let metadata = json!({"name": format!("artifact-{number}"), "namespace": HOSTILE});
+        let spec = json!({"repository": repository.url(), "name": "shop", "insecure": true, "interval": "10s", "timeout": "5m"});
+        let object = json!({"apiVersion": version, "kind": "HelmChart", "metadata": metadata, "spec": spec});
+        world.create(version, "helmcharts", HOSTILE, object);
+    }
+    (repository, directory)
+}
+
 const ARTIFACTS: usize = 4;
 
-fn artifacts_are_read(world: &World) -> bool {
+fn artifacts_are_read(world: &World, kind: &str) -> bool {
     (0..ARTIFACTS).all(|number| {
         let name = format!("artifact-{number}");
-        let live = world.server.object("mainstay.dev/v1alpha1", "ocirepositories", HOSTILE, &name);
+        let live = world.server.object("mainstay.dev/v1alpha1", kind, HOSTILE, &name);
         live.is_some_and(|live| condition_of(&live["status"], "Ready").starts_with("True"))
     })
 }
@@ -336,6 +366,7 @@ async fn no_input_alone_nor_all_together_leave_the_envelope() {
     Box::pin(a_commit_that_waits_for_memory()).await;
     Box::pin(very_many_files_far_down()).await;
     Box::pin(artifacts_of_large_files()).await;
+    Box::pin(charts_of_large_files()).await;
     Box::pin(functions_with_very_much_source()).await;
     Box::pin(resources_that_are_fat_themselves()).await;
     Box::pin(lists_of_fat_objects()).await;
@@ -401,8 +432,15 @@ async fn very_many_files_far_down() {
 async fn artifacts_of_large_files() {
     let mut envelope = Envelope::new().await;
     let _pushed = large_artifacts(&envelope.world).await;
-    envelope.during("artifacts", A_WHILE, |world, _| artifacts_are_read(world)).await;
+    envelope.during("artifacts", A_WHILE, |world, _| artifacts_are_read(world, "ocirepositories")).await;
     envelope.judge("artifacts of four files of 15 MiB");
+}
+
+async fn charts_of_large_files() {
+    let mut envelope = Envelope::new().await;
+    let _charts = large_charts(&envelope.world).await;
+    envelope.during("charts", A_WHILE, |world, _| artifacts_are_read(world, "helmcharts")).await;
+    envelope.judge("charts of 60 MiB with an index of 45 MiB");
 }
 
 async fn functions_with_very_much_source() {

@@ -5,8 +5,9 @@ use super::Purpose;
 use mainstay_api::FunctionSpec;
 use mainstay_api::git_repository::GitRepositorySpec;
 use mainstay_api::git_sync::{GitSyncSpec, SubstituteSourceKind};
+use mainstay_api::oci_repository::OciSecretRef;
 use mainstay_api::receiver::ReceiverSpec;
-use mainstay_api::{OciRepositorySpec, ProviderSpec};
+use mainstay_api::{HelmChartSpec, OciRepositorySpec, ProviderSpec};
 
 /// Maximum length of a Secret's name in bytes.
 const LONGEST_NAME: usize = 253;
@@ -55,10 +56,20 @@ impl SecretReferences for ProviderSpec {
 impl SecretReferences for OciRepositorySpec {
     /// Secrets with certificates may contain a private key, so they are listed, too.
     fn secret_references(&self) -> References {
-        let sent = [&self.secret_ref, &self.cert_secret_ref].into_iter().flatten();
-        let proxy = self.proxy_secret_ref.iter().map(|proxy| (&*proxy.name, Purpose::Proxy));
-        references(sent.map(|secret| (&*secret.name, Purpose::Artifact)).chain(proxy))
+        of_artifact([&self.secret_ref, &self.cert_secret_ref], self.proxy_secret_ref.as_ref())
     }
+}
+
+impl SecretReferences for HelmChartSpec {
+    fn secret_references(&self) -> References {
+        of_artifact([&self.secret_ref, &self.cert_secret_ref], self.proxy_secret_ref.as_ref())
+    }
+}
+
+/// Certificates may hold a private key, so they are listed, too.
+fn of_artifact(sent: [&Option<OciSecretRef>; 2], proxy: Option<&OciSecretRef>) -> References {
+    let sent = sent.into_iter().flatten().map(|secret| (&*secret.name, Purpose::Artifact));
+    references(sent.chain(proxy.map(|proxy| (&*proxy.name, Purpose::Proxy))))
 }
 
 impl SecretReferences for FunctionSpec {

@@ -22,14 +22,23 @@ pub enum Referrer {
     Provider,
     /// OCIRepositories.
     OciRepository,
+    /// HelmCharts.
+    HelmChart,
     /// Functions.
     Function,
 }
 
 impl Referrer {
     /// All kinds.
-    pub const ALL: [Self; 6] =
-        [Self::GitRepository, Self::GitSync, Self::Receiver, Self::Provider, Self::OciRepository, Self::Function];
+    pub const ALL: [Self; 7] = [
+        Self::GitRepository,
+        Self::GitSync,
+        Self::Receiver,
+        Self::Provider,
+        Self::OciRepository,
+        Self::HelmChart,
+        Self::Function,
+    ];
 
     /// The plural of the kind for messages.
     pub const fn plural(self) -> &'static str {
@@ -39,6 +48,7 @@ impl Referrer {
             Self::Receiver => "Receivers",
             Self::Provider => "Providers",
             Self::OciRepository => "OCIRepositories",
+            Self::HelmChart => "HelmCharts",
             Self::Function => "Functions",
         }
     }
@@ -198,8 +208,9 @@ const fn referrers_that_exclude(used_for: Purpose) -> &'static [Referrer] {
             Referrer::Receiver,
             Referrer::Provider,
             Referrer::OciRepository,
+            Referrer::HelmChart,
         ],
-        Purpose::Receiver => &[Referrer::GitSync, Referrer::Provider, Referrer::OciRepository],
+        Purpose::Receiver => &[Referrer::GitSync, Referrer::Provider, Referrer::OciRepository, Referrer::HelmChart],
         Purpose::Decryption | Purpose::BuilderImage | Purpose::PackageRegistry | Purpose::ImageRegistry => {
             &[Referrer::GitSync]
         }

@@ -273,9 +273,9 @@ pub enum Message {
         /// One line per problem.
         problems: Vec<String>,
     },
-    /// A condition of a Function or an APIRule changed.
+    /// A condition of a Function, an APIRule, an OCIRepository or a HelmChart changed.
     Stage {
-        /// The Function or the APIRule.
+        /// The object.
         #[serde(flatten)]
         subject: Owner,
         /// Type of the condition.

@@ -33,7 +33,7 @@ struct Place {
 pub(super) struct Meant {
     /// The namespace of the Receiver.
     namespace: String,
-    /// The GitRepositories that may be looked up; `None` means all.
+    /// The sources that may be looked up; `None` means all.
     allowed: Option<Vec<String>>,
     /// The named remotes; `None` means any remote.
     remotes: Option<Remotes>,

@@ -94,14 +94,14 @@ impl Outcome {
                 format!("looking up the remote for {}", names.join(", "))
             }
             Self::NobodyWoken { fixed: 0 } => {
-                "nothing to do: no GitSync or Function of this Receiver follows the repository and reference that the \
+                "nothing to do: no GitSync, Function or artifact of this Receiver follows the repository and reference that the \
                  delivery names"
                     .to_owned()
             }
             Self::NobodyWoken { fixed } => {
                 let number = if *fixed == 1 { "one follows".to_owned() } else { format!("{fixed} follow") };
                 format!(
-                    "nothing to do: no GitSync or Function of this Receiver follows the reference that the delivery names; \
+                    "nothing to do: no GitSync, Function or artifact of this Receiver follows the reference that the delivery names; \
                      {number} the repository at a commit id, which no push moves"
                 )
             }
@@ -131,8 +131,10 @@ fn shown(consumer: &Consumer) -> String {
         ConsumerKind::Function => "Function",
         ConsumerKind::GitRepository => "GitRepository",
         ConsumerKind::OciRepository => "OCIRepository",
+        ConsumerKind::HelmChart => "HelmChart",
     };
-    format!("{kind} {}", consumer.name)
+    // The name of an artifact is followed by the number of its task.
+    format!("{kind} {}", consumer.name.split('/').next().unwrap_or_default())
 }
 
 #[cfg(test)]

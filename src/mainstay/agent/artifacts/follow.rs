@@ -1,4 +1,4 @@
-//! Watches OCIRepositories, and runs a task for each one, once the cluster serves the kind.
+//! Watches a kind that names artifacts, and runs a task for each object, once the cluster serves the kind.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -9,42 +9,44 @@ use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use super::context::{Context, MOST};
+use super::named::Named;
 use super::task::{Task, address};
 use crate::agent::functions::is_defined;
 use crate::agent::kept::Name;
 use crate::agent::own_kinds::{Object, Running, fits, kind, read, without_room};
-use mainstay_api::{OciRepositorySpec, OciRepositoryStatus};
-use mainstay_cluster::Selection;
+use mainstay_api::OciRepositoryStatus;
 use mainstay_cluster::reflector::{Change, Reflector};
-use mainstay_cluster::secrets::{Referrer, SecretReferences as _};
+use mainstay_cluster::{Regarding, Selection};
+use mainstay_object::Owner;
 use mainstay_object::failure::chain;
 
-const DEFINITION: &str = "ocirepositories.mainstay.dev";
-
-/// Watches OCIRepositories until `stop`, or until a task panics.
-pub(in crate::agent) async fn follow(context: Arc<Context>, stop: CancellationToken) -> Result<(), JoinError> {
+/// Watches a kind until `stop`, or until a task panics.
+pub(in crate::agent) async fn follow<S: Named>(
+    context: Arc<Context>,
+    stop: CancellationToken,
+) -> Result<(), JoinError> {
     let absent = || {
-        context.secrets.set_listed(Referrer::OciRepository);
-        context.repositories.set_artifacts(HashMap::new());
+        context.secrets.set_listed(S::REFERRER);
+        context.repositories.set_artifacts(S::SOURCE, HashMap::new());
     };
-    if !is_defined(DEFINITION, &context.cluster, absent, &stop).await {
+    if !is_defined(&format!("{}.mainstay.dev", S::PLURAL), &context.cluster, absent, &stop).await {
         return Ok(());
     }
-    let kind = kind("OCIRepository", "ocirepositories");
-    let watched = context.cluster.reflect(&kind, Selection::default(), read::<OciRepositorySpec>);
+    let kind = kind(S::SOURCE.name(), S::PLURAL);
+    let watched = context.cluster.reflect(&kind, Selection::default(), read::<S>);
     Following { context, watched, running: BTreeMap::new(), begun: 0, tasks: JoinSet::new() }.run(stop).await
 }
 
-struct Following {
+struct Following<S> {
     context: Arc<Context>,
-    watched: Reflector<Object<OciRepositorySpec>>,
-    running: BTreeMap<Name, Running<OciRepositorySpec>>,
+    watched: Reflector<Object<S>>,
+    running: BTreeMap<Name, Running<S>>,
     /// The number of tasks so far.
     begun: u64,
     tasks: JoinSet<()>,
 }
 
-impl Following {
+impl<S: Named> Following<S> {
     async fn run(mut self, stop: CancellationToken) -> Result<(), JoinError> {
         loop {
             tokio::select! {
@@ -55,12 +57,15 @@ impl Following {
         }
     }
 
-    fn see(&mut self, change: Change<Object<OciRepositorySpec>>, stop: &CancellationToken) {
+    fn see(&mut self, change: Change<Object<S>>, stop: &CancellationToken) {
         match change {
             Change::Changed { name, live, before } => {
                 let Some(object) = self.watched.cache().get(&name.0, &name.1).cloned() else { return };
                 let references = object.spec.secret_references();
-                self.context.secrets.set_references(&name.0, (Referrer::OciRepository, &name.1), references);
+                self.context.secrets.set_references(&name.0, (S::REFERRER, &name.1), references);
+                let owner = S::owner(&name.0, &name.1);
+                self.context.notifier.set_subject(&owner, Some(regarding(&owner, &object)));
+                self.context.notifier.set_labels(&owner, Some(&object.labels));
                 let is_same = before.is_some_and(|before| before.uid == object.uid);
                 match self.running.get(&name).filter(|_| is_same) {
                     Some(running) => {
@@ -72,17 +77,22 @@ impl Following {
             }
             Change::Gone { name, .. } => {
                 self.running.remove(&name);
-                self.context.secrets.set_references(&name.0, (Referrer::OciRepository, &name.1), Vec::new());
+                let owner = S::owner(&name.0, &name.1);
+                self.context.notifier.set_subject(&owner, None);
+                self.context.notifier.set_labels(&owner, None);
+                self.context.secrets.set_references(&name.0, (S::REFERRER, &name.1), Vec::new());
                 if let Some((next, object)) = without_room(&self.running, &name.0) {
                     self.begin(next, object, OciRepositoryStatus::default(), stop);
                 }
                 self.publish();
             }
             Change::Complete { .. } => {
-                self.context.secrets.set_listed(Referrer::OciRepository);
+                self.context.secrets.set_listed(S::REFERRER);
                 self.publish();
             }
-            Change::Failed(error) => tracing::warn!(why = chain(&error), "OCIRepositories cannot be watched"),
+            Change::Failed(error) => {
+                tracing::warn!(kind = S::SOURCE.name(), why = chain(&error), "objects of this kind cannot be watched");
+            }
             Change::Unreadable { .. } | Change::Resumed => {}
         }
     }
@@ -91,18 +101,12 @@ impl Following {
     fn publish(&self) {
         if self.watched.cache().is_complete() {
             let all = self.running.iter().map(|(name, running)| (name.clone(), address(name, &running.feed.borrow())));
-            self.context.repositories.set_artifacts(all.collect());
+            self.context.repositories.set_artifacts(S::SOURCE, all.collect());
         }
     }
 
-    /// Starts the task of an OCIRepository. The task of an older object with this name ends when its feed is closed.
-    fn begin(
-        &mut self,
-        name: Name,
-        object: Object<OciRepositorySpec>,
-        status: OciRepositoryStatus,
-        stop: &CancellationToken,
-    ) {
+    /// Starts the task of an object. The task of an older object with this name ends when its feed is closed.
+    fn begin(&mut self, name: Name, object: Object<S>, status: OciRepositoryStatus, stop: &CancellationToken) {
         let fits = fits(&self.running, &name, MOST);
         let (feed, input) = watch::channel(object);
         self.running.insert(name.clone(), Running { feed, fits });
@@ -113,6 +117,11 @@ impl Following {
             let _ = stop.run_until_cancelled(Box::pin(task.run(input))).await;
         });
     }
+}
+
+fn regarding<S>(owner: &Owner, object: &Object<S>) -> Regarding {
+    let (key, api_version) = (owner.key(), "mainstay.dev/v1alpha1".to_owned());
+    Regarding { key, api_version, uid: Some(object.uid.clone()) }
 }
 
 fn status_of(live: &Value) -> OciRepositoryStatus {

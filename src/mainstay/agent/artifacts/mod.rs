@@ -6,9 +6,12 @@
 //! Invariant: a registry that cannot be reached delays neither other registries nor reconciles. The last artifact
 //! stays. Invariant: a login is sent to the host of `spec.url` only.
 
+mod charts;
 mod context;
 mod download;
 mod follow;
+mod named;
+mod reader;
 mod status;
 mod task;
 mod wanted;

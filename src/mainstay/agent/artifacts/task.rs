@@ -1,8 +1,9 @@
-//! The task of one OCIRepository: looks up the artifact at its interval, and writes the status.
+//! The task of one OCIRepository or HelmChart: looks up the artifact at its interval, and writes the status.
 //!
 //! Invariant: neither a status nor a log shows a value of a Secret. Invariant: after a failure, GitSyncs keep the last
 //! artifact.
 
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,19 +13,27 @@ use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
+use super::charts::Chosen;
 use super::context::{Context, MOST};
-use super::download::{self, Found};
+use super::named::Named;
+use super::reader::{Found, Reader};
 use super::status;
-use super::wanted::{Wanted, wanted};
+use super::wanted::{Place, Wanted};
 use crate::agent::kept::Name;
 use crate::agent::own_kinds::{NamedSecrets, Object, State, kind};
-use mainstay_api::conditions::Reason;
+use mainstay_api::OciRepositoryStatus;
+use mainstay_api::conditions::{Reason, Type};
+use mainstay_api::git_sync::SourceKind;
 use mainstay_api::oci_repository::OciArtifact;
-use mainstay_api::{OciRepositorySpec, OciRepositoryStatus};
 use mainstay_cluster::secrets::{Known, Purpose, SecretData};
 use mainstay_cluster::{Kind, Part};
-use mainstay_function::registry::{Access, Client, Deadlines, ImageRef, Login, Network, Rights, Scheme, login};
-use mainstay_git::{Artifact, Consumer, ConsumerKind, Credentials, Outbound, Packed, Remote, RemoteUrl, Source};
+use mainstay_engine::apply::Announcement;
+use mainstay_engine::notification::Message;
+use mainstay_function::registry::{Access, Client, Deadlines, Login, Network, Rights, login};
+use mainstay_git::{
+    Artifact, Consumer, ConsumerKind, Credentials, Followed, Outbound, Packed, Reference, Remote, RemoteUrl, Source,
+};
+use mainstay_object::Secret;
 use mainstay_object::failure::chain;
 
 const FAR: Duration = Duration::from_secs(86_400);
@@ -34,12 +43,12 @@ const AGAIN: Duration = Duration::from_secs(60);
 const LOGINS: &str = ".dockerconfigjson";
 
 /// Returns the URL at which GitSyncs read the artifact.
-pub(super) fn address((namespace, name): &Name, object: &Object<OciRepositorySpec>) -> RemoteUrl {
-    RemoteUrl::of_artifact(&object.spec.url, format!("{namespace}/{name}/{}", object.uid))
+pub(super) fn address<S: Named>((namespace, name): &Name, object: &Object<S>) -> RemoteUrl {
+    RemoteUrl::of_artifact(&object.spec.address(), format!("{namespace}/{name}/{}", object.uid))
 }
 
-/// The task of one OCIRepository.
-pub(super) struct Task {
+/// The task of one object.
+pub(super) struct Task<S> {
     context: Arc<Context>,
     source: Source,
     kind: Arc<Kind>,
@@ -54,12 +63,15 @@ pub(super) struct Task {
     secrets: NamedSecrets,
     /// The URL of the last artifact, and the facts that determined its commit.
     made: Option<(RemoteUrl, Key)>,
+    /// The version that was chosen from the last index of a chart repository.
+    chosen: Option<Chosen>,
+    spec: PhantomData<fn() -> S>,
 }
 
 /// The facts that determine the commit of an artifact.
 type Key = (Found, Option<String>, String);
 
-impl Task {
+impl<S: Named> Task<S> {
     pub(super) fn new(
         context: Arc<Context>,
         (name, number): (Name, u64),
@@ -67,15 +79,17 @@ impl Task {
         fits: bool,
     ) -> Self {
         // A task of an older object with this name may not have ended yet.
-        let consumer = Consumer::new(ConsumerKind::OciRepository, &name.0, &format!("{}/{number}", name.1));
-        let (source, kind) = (context.source.for_namespace(&name.0), kind("OCIRepository", "ocirepositories"));
+        let consumer = Consumer::new(S::CONSUMER, &name.0, &format!("{}/{number}", name.1));
+        let (source, kind) = (context.source.for_namespace(&name.0), kind(S::SOURCE.name(), S::PLURAL));
         let (written, artifact, secrets) = (status.clone(), status.artifact, NamedSecrets::default());
-        Self { context, source, kind, name, consumer, written, artifact, fits, secrets, made: None }
+        let (made, chosen, spec) = (None, None, PhantomData);
+        Self { context, source, kind, name, consumer, written, artifact, fits, secrets, made, chosen, spec }
     }
 
     /// Runs until the task's feed is closed.
-    pub(super) async fn run(mut self, mut input: watch::Receiver<Object<OciRepositorySpec>>) {
+    pub(super) async fn run(mut self, mut input: watch::Receiver<Object<S>>) {
         let mut remote: Option<Remote> = None;
+        let mut pushed = self.source.pushes().subscribe(&self.consumer);
         loop {
             let object = input.borrow_and_update().clone();
             let now = Remote::new(address(&self.name, &object), Credentials::Anonymous);
@@ -83,15 +97,30 @@ impl Task {
                 self.source.set_remote(&self.consumer, Some(&now));
                 self.recall(&now).await;
             }
+            self.source.pushes().set(&self.consumer, Some(self.followed(&now)));
             let wait = self.turn(&object, remote.insert(now)).await;
-            let due = Instant::now() + wait;
-            tokio::select! {
-                changed = input.changed() => if changed.is_err() { break },
-                () = self.secrets.changed() => {}
-                () = sleep_until(due) => {}
+            let mut due = Instant::now() + wait;
+            loop {
+                tokio::select! {
+                    changed = input.changed() => if changed.is_err() { return self.leave() } else { break },
+                    () = self.secrets.changed() => break,
+                    // A Receiver got a delivery.
+                    _ = pushed.changed() => due = pushed.take().map_or(due, |pushed| due.min(pushed.at.into())),
+                    () = sleep_until(due) => break,
+                }
             }
         }
+    }
+
+    fn leave(&self) {
         self.source.set_remote(&self.consumer, None);
+        self.source.pushes().remove(&self.consumer);
+    }
+
+    /// Returns the row of the object for deliveries, which may wake it.
+    fn followed(&self, remote: &Remote) -> Followed {
+        let (repository, url) = (self.name.1.clone(), remote.url.clone());
+        Followed { repository, url, reference: Reference::head() }
     }
 
     /// Publishes the artifact that an earlier agent has stored.
@@ -108,18 +137,19 @@ impl Task {
     }
 
     /// Looks up the artifact, and writes the status. Returns the time until the next turn.
-    async fn turn(&mut self, object: &Object<OciRepositorySpec>, remote: &Remote) -> Duration {
-        if object.spec.suspend {
+    async fn turn(&mut self, object: &Object<S>, remote: &Remote) -> Duration {
+        if object.spec.is_suspended() {
             let state = State::not_ready(Reason::Suspended, "suspended: nothing is looked up");
             return self.settle(remote, &state, object.generation, FAR).await;
         }
         if !self.fits {
-            let message = format!("this namespace has {MOST} OCIRepositories, and the agent keeps no more; delete one");
+            let kinds = S::REFERRER.plural();
+            let message = format!("this namespace has {MOST} {kinds}, and the agent keeps no more; delete one");
             return self
                 .settle(remote, &State::not_ready(Reason::MemoryExhausted, message), object.generation, FAR)
                 .await;
         }
-        let wanted = match wanted(&object.spec) {
+        let wanted = match object.spec.wanted() {
             Ok(wanted) => wanted,
             Err(problems) => {
                 return self
@@ -137,34 +167,40 @@ impl Task {
     }
 
     /// Reads the artifact, unless it is unchanged. Returns its revision.
-    async fn read(&mut self, spec: &OciRepositorySpec, wanted: &Wanted, remote: &Remote) -> Result<String, State> {
-        let (client, outbound) = self.client(spec, &wanted.image).await?;
-        let failed = |why: String| State::not_ready(Reason::ArtifactFailed, format!("{}: {why}", spec.url));
-        let reading = outbound.run(self.renew(&client, wanted, remote));
+    async fn read(&mut self, spec: &S, wanted: &Wanted, remote: &Remote) -> Result<String, State> {
+        let (reader, outbound) = self.reader(spec, &wanted.place).await?;
+        let failed = |why: String| State::not_ready(Reason::ArtifactFailed, format!("{}: {why}", spec.address()));
+        let reading = outbound.run(self.renew(&reader, wanted, remote));
         let read = tokio::time::timeout(wanted.timeout, reading).await;
         let late = |_| failed(format!("it took longer than {} s (spec.timeout)", wanted.timeout.as_secs()));
         read.map_err(late)?.map_err(failed)
     }
 
-    async fn renew(&mut self, client: &Client, wanted: &Wanted, remote: &Remote) -> Result<String, String> {
-        let found = download::find(client, wanted).await?;
-        let revision = found.revision();
-        let key = (remote.url.clone(), (found.clone(), wanted.media_type.clone(), wanted.ignore.clone()));
-        if self.made.as_ref() == Some(&key) && self.has_last(remote).await {
-            return Ok(revision);
+    async fn renew(&mut self, reader: &Reader<'_>, wanted: &Wanted, remote: &Remote) -> Result<String, String> {
+        let found = reader.find(&self.source, &mut self.chosen).await?;
+        let media_type = match &wanted.place {
+            Place::Registry(image) => image.media_type.clone(),
+            Place::Charts(_) => None,
+        };
+        let key = (remote.url.clone(), (found, media_type, wanted.ignore.clone()));
+        if self.made.as_ref() == Some(&key)
+            && let Some(last) = self.artifact.as_ref().map(|last| last.revision.clone())
+            && self.has_last(remote).await
+        {
+            return Ok(last);
         }
-        let layer = download::layer(client, &found, wanted).await?;
-        let _downloading = self.source.downloading().await.map_err(|fault| fault.to_string())?;
-        let archive = download::download(client, &layer, &self.source).await?;
-        let message = format!("{revision}\n\nLayer {} of {}\n", layer.digest, remote.url);
-        let packed = Packed { archive, message, ignore: wanted.ignore.clone() };
+        let downloaded = reader.download(&key.1.0, &self.source).await?;
+        let (revision, digest) = (downloaded.revision, downloaded.digest);
+        let part = if matches!(wanted.place, Place::Registry(_)) { "Layer" } else { "Chart" };
+        let message = format!("{revision}\n\n{part} {digest} of {}\n", remote.url);
+        let packed = Packed { archive: downloaded.archive, message, ignore: wanted.ignore.clone(), root: wanted.root };
         let commit = self.source.add_artifact(remote, packed).await.map_err(|fault| fault.to_string())?;
         let is_new = self.artifact.as_ref().is_none_or(|old| old.commit != commit.to_string());
-        self.source.set_artifact(remote, Ok(Artifact { commit, tag: found.tag }));
+        self.source.set_artifact(remote, Ok(Artifact { commit, tag: downloaded.tag }));
         if is_new {
             self.artifact = Some(OciArtifact {
                 revision: revision.clone(),
-                digest: layer.digest.to_string(),
+                digest,
                 commit: commit.to_string(),
                 last_update_time: Time(Timestamp::now()),
             });
@@ -182,28 +218,56 @@ impl Task {
 
     /// Wakes the GitSyncs that follow the artifact.
     fn wake(&self, remote: &Remote) {
-        self.source.pushes().wake(|_, followed| followed.url == remote.url, Instant::now().into_std());
+        let is_meant = |consumer: &Consumer, followed: &Followed| {
+            consumer.kind == ConsumerKind::GitSync && followed.url == remote.url
+        };
+        self.source.pushes().wake(is_meant, Instant::now().into_std());
     }
 
-    async fn client(&mut self, spec: &OciRepositorySpec, image: &ImageRef) -> Result<(Client, Outbound), State> {
+    /// Returns a client for a place, with the login and the certificates of the Secrets.
+    async fn reader<'w>(&mut self, spec: &S, place: &'w Place) -> Result<(Reader<'w>, Outbound), State> {
         let invalid = |why: String| State::not_ready(Reason::SpecInvalid, why);
-        let named = [
-            (spec.secret_ref.as_ref().map(|named| &*named.name), Purpose::Artifact),
-            (spec.cert_secret_ref.as_ref().map(|named| &*named.name), Purpose::Artifact),
-            (spec.proxy_secret_ref.as_ref().map(|named| &*named.name), Purpose::Proxy),
-        ];
+        let [login, tls, proxy] = spec.secrets();
+        let named = [(login, Purpose::Artifact), (tls, Purpose::Artifact), (proxy, Purpose::Proxy)];
         let [logins, tls, proxy] = self.secrets.read(&self.context.secrets, &self.name, named).await?;
-        let login = login_of(spec, data(logins.as_ref()), image).map_err(invalid)?;
+        let login = login.zip(data(logins.as_ref())).map(|(name, data)| login_of::<S>(name, data, place));
+        let login = login.transpose().map_err(invalid)?;
         let outbound = self.source.outbound(&self.name.0, data(tls.as_ref()), data(proxy.as_ref()));
         let outbound = outbound.map_err(|fault| invalid(fault.to_string()))?;
         let (own, foreign, check) = outbound.clients();
-        let scheme = if spec.insecure { Scheme::Http } else { Scheme::Https };
-        let access = Access { scheme, login, authorities: Vec::new() };
         let network = Network { own, foreign, check };
         // The client retries only briefly, because the whole lookup has a deadline and is repeated at the interval.
         let deadlines = Deadlines { patience: Duration::from_secs(5), ..Deadlines::default() };
-        let client = Client::within(network, image, access, Rights::Pull, deadlines);
-        Ok((client.map_err(|error| invalid(chain(&error)))?, outbound))
+        let reader = match place {
+            Place::Registry(image) => {
+                let access = Access { scheme: image.scheme, login, authorities: Vec::new() };
+                let client = Client::within(network, &image.repository, access, Rights::Pull, deadlines);
+                Reader::Registry(client.map_err(|error| invalid(chain(&error)))?, image)
+            }
+            Place::Charts(chart) => {
+                Reader::Charts(Client::of_files(network, &chart.repository, login, deadlines), chart)
+            }
+        };
+        Ok((reader, outbound))
+    }
+
+    /// Sends a message about a new state to Events, to the log and to Alerts.
+    fn announce(&self, state: &State) {
+        let old = self.written.conditions.iter().find(|condition| condition.type_ == Type::Ready.as_str());
+        let is_same = old.is_some_and(|old| old.reason == state.reason.as_str() && old.message == state.message);
+        if is_same || state.reason == Reason::Suspended {
+            return;
+        }
+        let owner = S::owner(&self.name.0, &self.name.1);
+        let status = if state.is_failure() { "False" } else { "True" };
+        let message = Message::Stage {
+            subject: owner.clone(),
+            condition: Type::Ready.as_str().to_owned(),
+            status: status.to_owned(),
+            reason: state.reason.into(),
+            message: state.message.clone(),
+        };
+        self.context.notifier.notify(&Announcement { owner: &owner, object: None, message: &message });
     }
 
     /// Writes the status if it changed. Returns the time until the next turn: `wait`, or less after a refused write.
@@ -222,10 +286,13 @@ impl Task {
         }
         let (namespace, name) = (&*self.name.0, &*self.name.1);
         match self.context.cluster.patch_merge(&self.kind, Some(namespace), name, Part::Status, &patch).await {
-            Ok(_) => self.written = new,
+            Ok(_) => {
+                self.announce(state);
+                self.written = new;
+            }
             Err(error) if error.is_not_found() => {}
             Err(error) => {
-                tracing::warn!(namespace, name, why = chain(&error), "status of this OCIRepository not written");
+                tracing::warn!(namespace, name, why = chain(&error), "cannot write the status of this object");
                 return wait.min(AGAIN);
             }
         }
@@ -237,14 +304,29 @@ fn data(known: Option<&Known>) -> Option<&SecretData> {
     known.and_then(Known::data)
 }
 
-/// Returns the login for the registry of the image.
-fn login_of(spec: &OciRepositorySpec, logins: Option<&SecretData>, image: &ImageRef) -> Result<Option<Login>, String> {
-    let (Some(named), Some(data)) = (&spec.secret_ref, logins) else { return Ok(None) };
-    let name = &named.name;
-    let file = data.get(LOGINS).ok_or_else(|| {
-        format!("spec.secretRef: the Secret {name} has no key {LOGINS}; create it with `kubectl create secret docker-registry`")
-    })?;
+/// Returns the login in a Secret: for a registry the login of its image, for a chart also user name and password.
+fn login_of<S: Named>(name: &str, data: &SecretData, place: &Place) -> Result<Login, String> {
+    let text = |key: &str| data.get(key).and_then(|value| std::str::from_utf8(&value.0).ok());
+    let pair = || {
+        let (username, password) = (text("username")?, text("password")?);
+        let is_readable = !username.is_empty() && !username.contains(':');
+        let is_plain = !username.chars().chain(password.chars()).any(char::is_control);
+        (is_readable && is_plain)
+            .then(|| Login { username: username.to_owned(), password: Secret::new(password.to_owned()) })
+    };
+    let image = match place {
+        Place::Registry(image) => &image.repository,
+        Place::Charts(_) => {
+            let missing = || format!("spec.secretRef: the Secret {name} has no keys username and password");
+            return pair().ok_or_else(missing);
+        }
+    };
+    let Some(file) = data.get(LOGINS) else {
+        let pair = pair().filter(|_| S::SOURCE == SourceKind::HelmChart);
+        return pair.ok_or_else(|| {
+            format!("spec.secretRef: the Secret {name} has no key {LOGINS}; create it with `kubectl create secret docker-registry`")
+        });
+    };
     let found = login(&file.0, image);
-    let missing = || format!("spec.secretRef: the Secret {name} has no login for {}", image.registry);
-    found.map(Some).ok_or_else(missing)
+    found.ok_or_else(|| format!("spec.secretRef: the Secret {name} has no login for {}", image.registry))
 }

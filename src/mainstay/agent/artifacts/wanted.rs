@@ -5,11 +5,12 @@
 use std::time::Duration;
 
 use regex::{Regex, RegexBuilder};
+use reqwest::Url;
 
-use mainstay_api::OciRepositorySpec;
 use mainstay_api::oci_repository::OciReference;
-use mainstay_function::registry::{Digest, ImageRef};
-use mainstay_git::highest_version;
+use mainstay_api::{HelmChartSpec, OciRepositorySpec, Span};
+use mainstay_function::registry::{Digest, ImageRef, Scheme};
+use mainstay_git::{Root, highest_version};
 
 /// The form of a URL.
 const FORM: &str = "oci://HOST/PATH";
@@ -18,21 +19,48 @@ const SHORTEST: Duration = Duration::from_secs(10);
 /// Default and maximum time of a lookup with its download.
 const TIMEOUT: Duration = Duration::from_secs(60);
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(300);
+/// The media type of a packed chart in a registry.
+pub(super) const CHART: &str = "application/vnd.cncf.helm.chart.content.v1.tar+gzip";
 /// Maximum size of a compiled regular expression, in bytes.
 const REGEX_BYTES: usize = 1 << 20;
 
 /// The artifact that a spec asks for.
-#[derive(Clone, Debug)]
-pub(super) struct Wanted {
-    /// The repository in the registry, without a tag.
-    pub(super) image: ImageRef,
-    pub(super) version: Version,
-    /// The media type of the layer; by default the first layer is read.
-    pub(super) media_type: Option<String>,
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::agent) struct Wanted {
+    pub(super) place: Place,
+    /// The files that become the root of the commit.
+    pub(super) root: Root,
     /// Patterns of files to exclude.
     pub(super) ignore: String,
     pub(super) interval: Duration,
     pub(super) timeout: Duration,
+}
+
+/// The place of an artifact.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    Registry(Image),
+    Charts(Chart),
+}
+
+/// An artifact in an image registry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Image {
+    /// The repository in the registry, without a tag.
+    pub(super) repository: ImageRef,
+    pub(super) scheme: Scheme,
+    pub(super) version: Version,
+    /// The media type of the layer; by default the first layer is read.
+    pub(super) media_type: Option<String>,
+}
+
+/// A chart in a chart repository.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Chart {
+    /// The URL of the chart repository, with a slash at its end.
+    pub(super) repository: Url,
+    pub(super) name: String,
+    pub(super) range: String,
 }
 
 /// The version that the spec follows.
@@ -41,36 +69,116 @@ pub(super) enum Version {
     Tag(String),
     /// The tag with the highest version in a range, among the tags that match the regular expression.
     Range(String, Option<Regex>),
+    /// The tag of the highest version of a chart in a range. A tag has `_` for the `+` of its version.
+    OfChart(String),
     Digest(Digest),
 }
 
-/// Returns the artifact that a spec asks for.
+impl PartialEq for Version {
+    fn eq(&self, other: &Self) -> bool {
+        let filter = |filter: &Option<Regex>| filter.as_ref().map(|filter| filter.as_str().to_owned());
+        match (self, other) {
+            (Self::Tag(one), Self::Tag(two)) | (Self::OfChart(one), Self::OfChart(two)) => one == two,
+            (Self::Range(one, first), Self::Range(two, second)) => one == two && filter(first) == filter(second),
+            (Self::Digest(one), Self::Digest(two)) => one == two,
+            _ => false,
+        }
+    }
+}
+
+impl Eq for Version {}
+
+/// Returns the artifact that an OCIRepository asks for.
 ///
 /// # Errors
 /// Fails with the invalid fields.
-pub(super) fn wanted(spec: &OciRepositorySpec) -> Result<Wanted, Vec<String>> {
+pub(super) fn of_repository(spec: &OciRepositorySpec) -> Result<Wanted, Vec<String>> {
     let mut problems = unsupported(spec);
     let image = image(&spec.url).map_err(|why| problems.push(format!("spec.url: {why}"))).ok();
     let version = version(&spec.reference.clone().unwrap_or_default());
     let version = version.map_err(|why| problems.push(format!("spec.ref.{why}"))).ok();
-    let timeout = spec.timeout.map_or(TIMEOUT, |timeout| timeout.0);
-    if timeout.is_zero() || timeout > LONGEST_TIMEOUT {
-        problems.push("spec.timeout: must be between 1ms and 5m".to_owned());
-    }
-    if spec.interval.0 < SHORTEST {
-        problems.push("spec.interval: must be at least 10s".to_owned());
-    }
+    let timeout = timeout(spec.timeout, spec.interval, &mut problems);
     match (image, version) {
         (Some(image), Some(version)) if problems.is_empty() => Ok(Wanted {
-            image,
-            version,
-            media_type: spec.layer_selector.as_ref().and_then(|selector| selector.media_type.clone()),
+            place: Place::Registry(Image {
+                repository: image,
+                scheme: scheme(spec.insecure),
+                version,
+                media_type: spec.layer_selector.as_ref().and_then(|selector| selector.media_type.clone()),
+            }),
+            root: Root::Top,
             ignore: spec.ignore.clone().unwrap_or_default(),
             interval: spec.interval.0,
             timeout,
         }),
         _ => Err(problems),
     }
+}
+
+/// Returns the chart that a HelmChart asks for.
+///
+/// # Errors
+/// Fails with the invalid fields.
+pub(super) fn of_chart(spec: &HelmChartSpec) -> Result<Wanted, Vec<String>> {
+    let mut problems = Vec::new();
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    if spec.name.starts_with('.') || !spec.name.chars().all(is_plain) {
+        problems.push(
+            "spec.name: must consist of letters, digits, `-`, `_` and `.`, and must not begin with `.`".to_owned(),
+        );
+    }
+    let range = spec.version.clone().unwrap_or_else(|| "*".to_owned());
+    if let Err(why) = highest_version(&range, std::iter::empty()) {
+        problems.push(format!("spec.version: {why}"));
+    }
+    let timeout = timeout(spec.timeout, spec.interval, &mut problems);
+    let place = chart_place(spec, range).map_err(|why| problems.push(format!("spec.repository: {why}"))).ok();
+    match place {
+        Some(place) if problems.is_empty() => {
+            Ok(Wanted { place, root: Root::Directory, ignore: String::new(), interval: spec.interval.0, timeout })
+        }
+        _ => Err(problems),
+    }
+}
+
+fn chart_place(spec: &HelmChartSpec, range: String) -> Result<Place, String> {
+    let address = spec.repository.trim_end_matches('/');
+    if address.starts_with("oci://") {
+        let repository = image(&format!("{address}/{}", spec.name))?;
+        let (version, media_type) = (Version::OfChart(range), Some(CHART.to_owned()));
+        return Ok(Place::Registry(Image { repository, scheme: scheme(spec.insecure), version, media_type }));
+    }
+    let form = || format!("must have the form https://HOST/PATH or {FORM}");
+    let url = Url::parse(&format!("{address}/")).map_err(|_| form())?;
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err("must not contain a login; name a Secret in spec.secretRef".to_owned());
+    }
+    if url.query().is_some() || url.fragment().is_some() {
+        return Err("must not contain a query or a fragment".to_owned());
+    }
+    match url.scheme() {
+        "https" => {}
+        "http" if spec.insecure => {}
+        "http" => return Err("must begin with https://, unless spec.insecure is set".to_owned()),
+        _ => return Err(form()),
+    }
+    Ok(Place::Charts(Chart { repository: url, name: spec.name.clone(), range }))
+}
+
+fn scheme(insecure: bool) -> Scheme {
+    if insecure { Scheme::Http } else { Scheme::Https }
+}
+
+/// Returns the timeout of a lookup, and adds the problems of both fields.
+fn timeout(timeout: Option<Span>, interval: Span, problems: &mut Vec<String>) -> Duration {
+    let timeout = timeout.map_or(TIMEOUT, |timeout| timeout.0);
+    if timeout.is_zero() || timeout > LONGEST_TIMEOUT {
+        problems.push("spec.timeout: must be between 1ms and 5m".to_owned());
+    }
+    if interval.0 < SHORTEST {
+        problems.push("spec.interval: must be at least 10s".to_owned());
+    }
+    timeout
 }
 
 fn unsupported(spec: &OciRepositorySpec) -> Vec<String> {
@@ -135,7 +243,20 @@ mod tests {
     fn read(change: Value) -> Result<Wanted, Vec<String>> {
         let mut spec = json!({"url": "oci://registry.example.org/team/shop"});
         json_patch::merge(&mut spec, &change);
-        wanted(&serde_json::from_value(spec).unwrap())
+        of_repository(&serde_json::from_value(spec).unwrap())
+    }
+
+    fn read_image(change: Value) -> Image {
+        match read(change).unwrap().place {
+            Place::Registry(image) => image,
+            Place::Charts(chart) => panic!("{chart:?}"),
+        }
+    }
+
+    fn chart(change: Value) -> Result<Place, String> {
+        let mut spec = json!({"repository": "https://charts.example.org/stable/", "name": "shop"});
+        json_patch::merge(&mut spec, &change);
+        of_chart(&serde_json::from_value(spec).unwrap()).map(|wanted| wanted.place).map_err(|all| all.join("; "))
     }
 
     #[track_caller]
@@ -146,9 +267,10 @@ mod tests {
     #[test]
     fn follows_the_tag_latest_by_default() {
         let wanted = read(json!({})).unwrap();
-        assert!(matches!(wanted.version, Version::Tag(tag) if tag == "latest"));
+        let followed = read_image(json!({}));
+        assert_eq!((followed.version, followed.scheme), (Version::Tag("latest".to_owned()), Scheme::Https));
         assert_eq!(
-            (wanted.image.registry.as_str(), wanted.image.repository.as_str()),
+            (&*followed.repository.registry, &*followed.repository.repository),
             ("registry.example.org", "team/shop")
         );
         assert_eq!((wanted.interval, wanted.timeout), (Duration::from_secs(600), TIMEOUT));
@@ -158,9 +280,9 @@ mod tests {
     fn a_digest_wins_over_a_range_and_a_range_over_a_tag() {
         let digest = format!("sha256:{}", "a".repeat(64));
         let all = json!({"ref": {"tag": "v1", "semver": ">=1", "digest": digest}});
-        assert!(matches!(read(all).unwrap().version, Version::Digest(_)));
+        assert!(matches!(read_image(all).version, Version::Digest(_)));
         let both = json!({"ref": {"tag": "v1", "semver": ">=1", "semverFilter": ".*-rc.*"}});
-        assert!(matches!(read(both).unwrap().version, Version::Range(range, Some(_)) if range == ">=1"));
+        assert!(matches!(read_image(both).version, Version::Range(range, Some(_)) if range == ">=1"));
     }
 
     #[test]
@@ -181,5 +303,44 @@ mod tests {
         check(json!({"serviceAccountName": "x"}), account);
         let found = read(json!({"provider": "aws", "verify": {"provider": "cosign"}})).unwrap_err().join(" ");
         assert!(found.contains("spec.provider: only generic") && found.contains("spec.verify: signatures"), "{found}");
+    }
+
+    #[test]
+    fn finds_a_chart_in_a_chart_repository_or_a_registry() {
+        let Ok(Place::Charts(found)) = chart(json!({})) else { panic!() };
+        assert_eq!((found.repository.as_str(), &*found.range), ("https://charts.example.org/stable/", "*"));
+        let Ok(Place::Registry(found)) = chart(json!({"repository": "oci://r.example.org/charts", "version": "1.x"}))
+        else {
+            panic!()
+        };
+        assert_eq!((&*found.repository.repository, found.media_type.as_deref()), ("charts/shop", Some(CHART)));
+        assert_eq!(found.version, Version::OfChart("1.x".to_owned()));
+    }
+
+    #[test]
+    fn names_each_wrong_field_of_a_chart() {
+        for (change, problem) in [
+            (
+                json!({"repository": "charts.example.org"}),
+                "spec.repository: must have the form https://HOST/PATH or oci://",
+            ),
+            (json!({"repository": "file:///etc"}), "spec.repository: must have the form"),
+            (json!({"repository": "http://charts.example.org"}), "unless spec.insecure is set"),
+            (
+                json!({"repository": "https://u:hunter2@charts.example.org"}),
+                "spec.repository: must not contain a login",
+            ),
+            (json!({"repository": "https://charts.example.org/?token=hunter2"}), "must not contain a query"),
+            (json!({"repository": "oci://r.example.org/charts:v1"}), "spec.repository: "),
+            (json!({"repository": "oci://r.example.org/charts", "name": "Shop"}), "spec.repository: "),
+            (json!({"name": ".."}), "spec.name: must consist of letters"),
+            (json!({"name": "../shop"}), "spec.name: must consist of letters"),
+            (json!({"version": "one"}), "spec.version: "),
+            (json!({"interval": "1s"}), "spec.interval: must be at least 10s"),
+        ] {
+            let said = chart(change.clone()).unwrap_err();
+            assert!(said.contains(problem) && !said.contains("hunter2"), "{change}: {said}");
+        }
+        assert!(chart(json!({"repository": "http://charts.example.org", "insecure": true})).is_ok());
     }
 }

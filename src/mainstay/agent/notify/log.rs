@@ -36,6 +36,8 @@ mod tests {
             (Owner::receiver("team", "shop"), "Receiver team/shop: failed: refused"),
             (Owner::git_repository("team", "shop"), "GitRepository team/shop: failed: refused"),
             (Owner::api_rule("team", "shop"), "APIRule team/shop: failed: refused"),
+            (Owner::oci_repository("team", "shop"), "OCIRepository team/shop: failed: refused"),
+            (Owner::helm_chart("team", "shop"), "HelmChart team/shop: failed: refused"),
         ] {
             let message = Message::Failed { subject, commit: None, problems: vec!["refused".to_owned()] };
             assert_eq!(line(&message), expected);

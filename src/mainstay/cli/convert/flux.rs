@@ -1,11 +1,11 @@
-//! Objects of Flux become GitRepositories, OCIRepositories, GitSyncs, Receivers, Providers and Alerts.
+//! Objects of Flux become GitRepositories, OCIRepositories, HelmCharts, GitSyncs, Receivers, Providers and Alerts.
 
 use std::collections::BTreeSet;
 
 use super::document::Document;
 use super::known::{Known, counterpart};
 use super::report::{Conversion, Judged};
-use super::{helm_release, kustomization, notification, oci_repository, receiver, repository};
+use super::{helm_chart, helm_release, kustomization, notification, oci_repository, receiver, repository};
 
 /// The suffix of the API groups of Flux.
 pub(super) const GROUP: &str = "toolkit.fluxcd.io";
@@ -17,9 +17,10 @@ pub(super) fn convert(documents: &[Document], target: Option<&str>) -> Conversio
     let mut used = BTreeSet::new();
     for document in documents {
         match document.kind() {
-            "GitRepository" => {}
+            "GitRepository" | "HelmRepository" => {}
             "OCIRepository" => oci_repository::convert(document, known.namespace(document.namespace()), &mut syncs),
             "Kustomization" => kustomization::convert(&mut known, document, &mut syncs),
+            "HelmChart" => helm_chart::convert(&mut known, document, &mut syncs),
             "HelmRelease" => helm_release::convert(&mut known, document, &mut syncs),
             "Receiver" => receiver::convert(document, known.namespace(document.namespace()), &mut syncs),
             "Provider" => notification::provider(document, known.namespace(document.namespace()), &mut syncs),
@@ -38,6 +39,14 @@ pub(super) fn convert(documents: &[Document], target: Option<&str>) -> Conversio
         if !used.contains(&(*namespace, *name)) {
             repository::convert(source, known.namespace(namespace), true, &mut conversion);
         }
+    }
+    for (document, is_used) in known.charts.values() {
+        let judged = if *is_used {
+            Judged::new(document, Vec::new())
+        } else {
+            Judged::lost(document, counterpart("HelmRepository"))
+        };
+        conversion.judged.push(judged);
     }
     conversion.objects.extend(syncs.objects);
     conversion.judged.extend(syncs.judged);

@@ -1,10 +1,11 @@
-//! A HelmRelease of a chart in Git becomes a GitSync that renders the chart.
+//! A HelmRelease becomes a GitSync that renders the chart.
 
 use serde_json::{Value, json};
 
 use super::converted::Converted;
 use super::document::Document;
 use super::fields::Fields;
+use super::helm_chart;
 use super::known::{Known, common, counterpart};
 use super::kustomization::base_dir;
 use super::report::{Conversion, Judged};
@@ -23,21 +24,36 @@ const RELEASES: [&str; 9] = [
 ];
 
 pub(super) fn convert<'a>(known: &mut Known<'a>, document: &'a Document, conversion: &mut Conversion) {
-    let kind = document.field("/spec/chart/spec/sourceRef/kind");
-    if kind != "GitRepository" {
-        let other = document.field("/spec/chartRef/kind");
-        let text = match if kind.is_empty() { other } else { kind } {
-            "" => "it does not specify a chart: build its kustomization first",
-            kind => counterpart(kind),
-        };
-        return conversion.judged.push(Judged::lost(document, text));
-    }
+    let of = (document.field("/spec/chart/spec/sourceRef/kind"), document.field("/spec/chartRef/kind"));
     let mut fields = Fields::new(&document.object);
     let mut made = known.git_sync(document);
     common(&mut made, &mut fields, document);
-    known.follow(&mut made, &mut fields, document, "spec.chart.spec.sourceRef");
-    let chart = fields.text("spec.chart.spec.chart").unwrap_or_default();
-    made.set("baseDir", base_dir(&chart), document, "spec.chart.spec.chart");
+    let chart = match of {
+        ("GitRepository", _) => {
+            known.follow(&mut made, &mut fields, document, "spec.chart.spec.sourceRef");
+            let chart = fields.text("spec.chart.spec.chart").unwrap_or_default();
+            made.set("baseDir", base_dir(&chart), document, "spec.chart.spec.chart");
+            Some(chart)
+        }
+        ("HelmRepository", _) => {
+            if let Err(text) = helm_chart::of_release(known, &mut made, &mut fields, document, conversion) {
+                return conversion.judged.push(Judged::lost(document, text));
+            }
+            if let Some(interval) = fields.text("spec.interval") {
+                made.set("interval", interval, document, "spec.interval");
+            }
+            None
+        }
+        ("", "OCIRepository" | "HelmChart") => {
+            known.follow_chart(&mut made, &mut fields, document);
+            None
+        }
+        ("", "") => {
+            let text = "it does not specify a chart: build its kustomization first";
+            return conversion.judged.push(Judged::lost(document, text));
+        }
+        ("", kind) | (kind, _) => return conversion.judged.push(Judged::lost(document, counterpart(kind))),
+    };
     let namespace = fields.text("spec.targetNamespace");
     fields.drop_unneeded(&["spec.releaseName"]);
     made.set("render.helm.releaseName", release_name(document), document, "spec.releaseName");
@@ -45,7 +61,7 @@ pub(super) fn convert<'a>(known: &mut Known<'a>, document: &'a Document, convers
     if !namespace.is_empty() {
         made.set("targetNamespace", namespace, document, "spec.targetNamespace");
     }
-    values(&mut made, &mut fields, document, &chart);
+    values(&mut made, &mut fields, document, chart.as_deref());
     known.depend(&mut made, &mut fields, document);
     if let Some(timeout) = fields.take("spec.timeout") {
         made.set("timeout", timeout, document, "spec.timeout");
@@ -73,7 +89,7 @@ pub(super) fn release_name(document: &Document) -> String {
     }
 }
 
-fn values(made: &mut Converted, fields: &mut Fields, document: &Document, chart: &str) {
+fn values(made: &mut Converted, fields: &mut Fields, document: &Document, chart: Option<&str>) {
     let files = fields.list("spec.chart.spec.valuesFiles");
     if !files.is_empty() {
         // The paths of values files are relative to the root of the source.
@@ -91,7 +107,12 @@ fn values(made: &mut Converted, fields: &mut Fields, document: &Document, chart:
         }
         made.set("render.helm.values", values, document, "spec.values");
     }
-    let text = format!("put the values into a file below {} and name it in `render.helm.valuesFiles`", base_dir(chart));
+    let text = match chart {
+        Some(chart) => {
+            format!("put the values into a file below {} and name it in `render.helm.valuesFiles`", base_dir(chart))
+        }
+        None => "write the values into `render.helm.values`".to_owned(),
+    };
     fields.drop_lost("spec.valuesFrom", &text);
 }
 

@@ -19,6 +19,10 @@ type Sources<'a> = BTreeMap<(&'a str, &'a str), &'a Document>;
 /// The objects to which other objects of Flux refer.
 pub(super) struct Known<'a> {
     pub(super) sources: Sources<'a>,
+    /// HelmRepositories by namespace and name, and whether one of their charts was converted.
+    pub(super) charts: BTreeMap<(&'a str, &'a str), (&'a Document, bool)>,
+    /// OCIRepositories by namespace and name.
+    artifacts: Sources<'a>,
     /// The names of the GitSyncs, by kind, namespace and name of the objects that they replace.
     names: BTreeMap<(&'a str, &'a str, &'a str), String>,
     /// The namespace for all new objects, if one is given.
@@ -32,6 +36,8 @@ impl<'a> Known<'a> {
         let of = |kind: &'static str| documents.iter().filter(move |document| document.kind() == kind);
         let key = |document: &'a Document| (document.namespace(), document.name());
         let sources = of("GitRepository").map(|document| (key(document), document)).collect();
+        let charts = of("HelmRepository").map(|document| (key(document), (document, false))).collect();
+        let artifacts = of("OCIRepository").map(|document| (key(document), document)).collect();
         let mut names = BTreeMap::new();
         let mut taken = BTreeSet::new();
         for document in of("Kustomization").chain(of("HelmRelease")) {
@@ -41,7 +47,7 @@ impl<'a> Known<'a> {
             let free = candidates.into_iter().find(|name| taken.insert((namespace, name.clone())));
             names.insert((document.kind(), document.namespace(), document.name()), free.unwrap_or(plain));
         }
-        Self { sources, names, target, needed: BTreeSet::new() }
+        Self { sources, charts, artifacts, names, target, needed: BTreeSet::new() }
     }
 
     /// Returns the namespace of a new object that replaces an object in `namespace`.
@@ -134,6 +140,44 @@ impl<'a> Known<'a> {
         }
     }
 
+    /// Returns a HelmRepository for the conversion of one of its charts.
+    pub(super) fn use_charts(&mut self, namespace: &str, name: &str) -> Option<&'a Document> {
+        let (_, (document, is_used)) =
+            self.charts.iter_mut().find(|((of, named), _)| *of == namespace && *named == name)?;
+        *is_used = true;
+        Some(*document)
+    }
+
+    /// Sets the OCIRepository or the HelmChart that a HelmRelease names in `chartRef`.
+    pub(super) fn follow_chart(&self, sync: &mut Converted, fields: &mut Fields, document: &Document) {
+        const PATH: &str = "spec.chartRef";
+        let reference = fields.take(PATH).unwrap_or_default();
+        let name = reference["name"].as_str().unwrap_or_default();
+        let namespace = reference["namespace"].as_str().unwrap_or(document.namespace());
+        if reference["kind"] == "OCIRepository" {
+            let source = self.artifacts.iter().find(|((of, named), _)| *of == namespace && *named == name);
+            // The directory of a packed chart has its name, and so has its repository in a registry.
+            let url = source.map_or("", |(_, source)| source.field("/spec/url"));
+            match url.trim_end_matches('/').rsplit_once('/') {
+                Some((_, chart)) => sync.put("baseDir", format!("/{chart}")),
+                None => fields.lost(
+                    PATH,
+                    format!(
+                        "OCIRepository {namespace}/{name} is not among the objects: `baseDir` is the name of its chart"
+                    ),
+                ),
+            }
+            return self.follow_artifact(sync, fields, document, (PATH, namespace, name));
+        }
+        sync.set("sourceRef", json!({"kind": "HelmChart", "name": name}), document, PATH);
+        if self.namespace(namespace) != self.namespace(document.namespace()) {
+            fields.lost(PATH, format!("a GitSync reads HelmCharts of its namespace only: create {name} there, too"));
+        }
+        if let Some(interval) = fields.text("spec.interval") {
+            sync.set("interval", interval, document, "spec.interval");
+        }
+    }
+
     /// Sets the dependencies of a GitSync. In Flux, an object depends only on objects of its own kind.
     pub(super) fn depend(&self, sync: &mut Converted, fields: &mut Fields, document: &Document) {
         let mut depends_on = fields.list("spec.dependsOn");
@@ -159,12 +203,8 @@ impl<'a> Known<'a> {
 /// Returns the message about a kind without a counterpart, with a remedy if there is one.
 pub(super) fn counterpart(kind: &str) -> &'static str {
     match kind {
-        "HelmRepository" | "HelmChart" => {
-            "charts come from Git: put the chart into a repository, or keep helm-controller for it"
-        }
-        "OCIRepository" => {
-            "a chart from a registry has no counterpart: put it into a GitSync with `sourceRef`, and its directory into `baseDir`"
-        }
+        "HelmRepository" => "the objects contain no chart of it: set its URL in `repository` of a HelmChart",
+        "HelmChart" | "OCIRepository" => "the kind is not a source of this object",
         "Bucket" | "ExternalArtifact" => "sources other than Git and registries are not supported",
         "ImageRepository" | "ImagePolicy" | "ImageUpdateAutomation" => "there is no image automation",
         _ => "the kind has no counterpart",

@@ -14,6 +14,7 @@ mod converted;
 mod document;
 mod fields;
 mod flux;
+mod helm_chart;
 mod helm_release;
 mod helm_values;
 mod known;

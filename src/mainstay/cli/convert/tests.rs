@@ -63,6 +63,74 @@ spec: {interval: 1h, path: ./deploy, prune: true, wait: true, sourceRef: {kind: 
 }
 
 #[test]
+fn a_helm_release_of_a_helm_repository_becomes_a_helm_chart_and_a_git_sync() {
+    let text = r"
+apiVersion: source.toolkit.fluxcd.io/v1
+kind: HelmRepository
+metadata: {name: charts, namespace: flux-system}
+spec: {interval: 5m, url: 'https://charts.example.org', secretRef: {name: login}, passCredentials: true}
+---
+apiVersion: source.toolkit.fluxcd.io/v1
+kind: HelmRepository
+metadata: {name: unused, namespace: flux-system}
+spec: {interval: 5m, url: 'oci://ghcr.io/acme/charts', type: oci}
+---
+apiVersion: helm.toolkit.fluxcd.io/v2
+kind: HelmRelease
+metadata: {name: redis, namespace: shop}
+spec:
+  interval: 10m
+  chart: {spec: {chart: redis, version: 1.x, valuesFiles: [values-prod.yaml], sourceRef: {kind: HelmRepository, name: charts, namespace: flux-system}}}
+---
+apiVersion: source.toolkit.fluxcd.io/v1
+kind: OCIRepository
+metadata: {name: podinfo, namespace: shop}
+spec:
+  interval: 5m
+  url: oci://ghcr.io/stefanprodan/charts/podinfo
+  ref: {semver: 6.x}
+  layerSelector: {mediaType: application/vnd.cncf.helm.chart.content.v1.tar+gzip, operation: copy}
+---
+apiVersion: helm.toolkit.fluxcd.io/v2
+kind: HelmRelease
+metadata: {name: podinfo, namespace: shop}
+spec: {interval: 10m, chartRef: {kind: OCIRepository, name: podinfo}}
+---
+apiVersion: source.toolkit.fluxcd.io/v1
+kind: HelmChart
+metadata: {name: own, namespace: flux-system}
+spec: {interval: 5m, chart: own, version: '*', sourceRef: {kind: HelmRepository, name: charts}}
+";
+    let conversion = flux::convert(&documents(text, Tool::Flux), Some("one"));
+    let made = |kind: &str, name: &str| {
+        let found = conversion.objects.iter().find(|made| {
+            made.object["kind"] == kind && made.object["metadata"]["name"] == name && made.problem().is_none()
+        });
+        found.unwrap_or_else(|| panic!("{kind} {name}: {}", printed(&conversion))).object["spec"].clone()
+    };
+    let chart = serde_json::json!({
+        "repository": "https://charts.example.org", "name": "redis", "version": "1.x", "secretRef": {"name": "login"},
+        "interval": "5m",
+    });
+    assert_eq!(made("HelmChart", "redis"), chart);
+    let sync = made("GitSync", "redis");
+    assert_eq!(sync["sourceRef"], serde_json::json!({"kind": "HelmChart", "name": "redis"}));
+    assert_eq!(sync["render"]["helm"]["valuesFiles"], serde_json::json!(["/values-prod.yaml"]));
+    assert!(sync.get("baseDir").is_none() && sync.get("gitRepository").is_none(), "{sync}");
+    assert_eq!(made("HelmChart", "own")["name"], "own");
+    let sync = made("GitSync", "podinfo");
+    assert_eq!((&sync["baseDir"], &sync["sourceRef"]["kind"]), (&"/podinfo".into(), &"OCIRepository".into()));
+    let report = conversion.text();
+    for part in [
+        "the login of the HelmRepository is sent to the host of the repository only",
+        "copy Secret login from the namespace flux-system to one",
+        "HelmRepository flux-system/unused (all.yaml)\n  lost     the objects contain no chart of it",
+    ] {
+        assert!(report.contains(part), "{part}: {report}");
+    }
+}
+
+#[test]
 fn objects_of_argo_cd_are_converted_field_by_field() {
     let tree =
         Tree { directories: ["apps", "apps/one", "apps/two", "apps/one/deep", "apps/old"].map(str::to_owned).to_vec() };

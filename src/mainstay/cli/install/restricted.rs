@@ -77,7 +77,7 @@ fn in_cluster() -> Vec<Value> {
 /// Returns the permissions in each visible namespace, including the status of a refused GitSync.
 fn anywhere() -> Vec<Value> {
     vec![
-        json!({"apiGroups": ["mainstay.dev"], "resources": ["gitsyncs", "ocirepositories", "receivers", "providers", "alerts"], "verbs": READ}),
+        json!({"apiGroups": ["mainstay.dev"], "resources": ["gitsyncs", "ocirepositories", "helmcharts", "receivers", "providers", "alerts"], "verbs": READ}),
         json!({
             "apiGroups": ["mainstay.dev"], "resources": ["gitsyncs/status", "receivers/status", "providers/status", "alerts/status"],
             "verbs": ["get", "update", "patch"],

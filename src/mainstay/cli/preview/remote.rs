@@ -87,7 +87,9 @@ pub(super) async fn has_submodules(cluster: &Cluster, sync: &GitSync) -> bool {
 /// Returns the GitRepository of the GitSync.
 async fn repository(cluster: &Cluster, sync: &GitSync) -> Result<GitRepository, Error> {
     if sync.spec.source_ref.is_some() {
-        return Err(Error::PreviewArtifact { repository: sync.spec.source().1.to_owned() });
+        return Err(Error::PreviewArtifact {
+            repository: sync.spec.source().0.to_owned() + " " + sync.spec.source().1,
+        });
     }
     let kind = own_kind::<GitRepository>(cluster).await?;
     let (namespace, name) = (sync.metadata.namespace.as_deref().unwrap_or_default(), &sync.spec.git_repository);

@@ -13,6 +13,7 @@
 mod blob;
 mod challenge;
 mod error;
+mod file;
 #[cfg(any(test, feature = "fuzz"))]
 pub(super) mod fuzz;
 mod manifest;
@@ -23,6 +24,7 @@ mod token;
 
 pub use blob::{Content, Mounted};
 pub use error::{Error, Fault};
+pub use file::SentFile;
 pub use manifest::Manifest;
 
 use std::fmt;

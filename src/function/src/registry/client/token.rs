@@ -76,7 +76,8 @@ impl Client {
         Ok(())
     }
 
-    fn basic(&self) -> Result<Option<HeaderValue>, Fault> {
+    /// Returns the header with user name and password; `None` without a login.
+    pub(super) fn basic(&self) -> Result<Option<HeaderValue>, Fault> {
         let Some(login) = &self.access.login else { return Ok(None) };
         let encoded = BASE64_STANDARD.encode(format!("{}:{}", login.username, login.password.expose()));
         header("Basic", &encoded).map(Some)

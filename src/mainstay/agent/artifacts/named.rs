@@ -1,0 +1,95 @@
+//! The kinds that name artifacts: OCIRepository and HelmChart.
+
+use serde::de::DeserializeOwned;
+
+use super::wanted::{Wanted, of_chart, of_repository};
+use mainstay_api::git_sync::SourceKind;
+use mainstay_api::{HelmChartSpec, OciRepositorySpec};
+use mainstay_cluster::secrets::{Referrer, SecretReferences};
+use mainstay_git::ConsumerKind;
+use mainstay_object::Owner;
+
+/// The spec of a kind that names artifacts.
+pub(in crate::agent) trait Named:
+    SecretReferences + DeserializeOwned + Clone + PartialEq + Send + Sync + 'static
+{
+    /// The kind as a source of GitSyncs.
+    const SOURCE: SourceKind;
+    /// Its plural in the API.
+    const PLURAL: &'static str;
+    const REFERRER: Referrer;
+    const CONSUMER: ConsumerKind;
+
+    /// Returns the object as the subject of messages.
+    fn owner(namespace: &str, name: &str) -> Owner;
+
+    /// Returns the URL for messages.
+    fn address(&self) -> String;
+
+    fn is_suspended(&self) -> bool;
+
+    /// Returns the names of the Secrets: login, certificates, proxy.
+    fn secrets(&self) -> [Option<&str>; 3];
+
+    /// Returns the artifact that the spec requests.
+    ///
+    /// # Errors
+    /// Fails with the invalid fields.
+    fn wanted(&self) -> Result<Wanted, Vec<String>>;
+}
+
+impl Named for OciRepositorySpec {
+    const SOURCE: SourceKind = SourceKind::OciRepository;
+    const PLURAL: &'static str = "ocirepositories";
+    const REFERRER: Referrer = Referrer::OciRepository;
+    const CONSUMER: ConsumerKind = ConsumerKind::OciRepository;
+
+    fn owner(namespace: &str, name: &str) -> Owner {
+        Owner::oci_repository(namespace, name)
+    }
+
+    fn address(&self) -> String {
+        self.url.clone()
+    }
+
+    fn is_suspended(&self) -> bool {
+        self.suspend
+    }
+
+    fn secrets(&self) -> [Option<&str>; 3] {
+        [&self.secret_ref, &self.cert_secret_ref, &self.proxy_secret_ref]
+            .map(|named| named.as_ref().map(|named| &*named.name))
+    }
+
+    fn wanted(&self) -> Result<Wanted, Vec<String>> {
+        of_repository(self)
+    }
+}
+
+impl Named for HelmChartSpec {
+    const SOURCE: SourceKind = SourceKind::HelmChart;
+    const PLURAL: &'static str = "helmcharts";
+    const REFERRER: Referrer = Referrer::HelmChart;
+    const CONSUMER: ConsumerKind = ConsumerKind::HelmChart;
+
+    fn owner(namespace: &str, name: &str) -> Owner {
+        Owner::helm_chart(namespace, name)
+    }
+
+    fn address(&self) -> String {
+        format!("{}/{}", self.repository.trim_end_matches('/'), self.name)
+    }
+
+    fn is_suspended(&self) -> bool {
+        self.suspend
+    }
+
+    fn secrets(&self) -> [Option<&str>; 3] {
+        [&self.secret_ref, &self.cert_secret_ref, &self.proxy_secret_ref]
+            .map(|named| named.as_ref().map(|named| &*named.name))
+    }
+
+    fn wanted(&self) -> Result<Wanted, Vec<String>> {
+        of_chart(self)
+    }
+}

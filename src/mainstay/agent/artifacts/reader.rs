@@ -1,0 +1,63 @@
+//! Reads artifacts with the protocol of their place.
+
+use std::fs::File;
+
+use super::charts::{self, Chosen, Published};
+use super::download;
+use super::wanted::{Chart, Image};
+use mainstay_function::registry::Client;
+use mainstay_git::Source;
+
+/// A client for a place.
+pub(super) enum Reader<'w> {
+    Registry(Client, &'w Image),
+    Charts(Client, &'w Chart),
+}
+
+/// A version of an artifact in its place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    Image(download::Found),
+    Chart(Published),
+}
+
+/// A downloaded artifact.
+pub(super) struct Downloaded {
+    pub(super) archive: File,
+    /// Digest of the archive.
+    pub(super) digest: String,
+    /// Tag or version with a digest, in the format of Flux.
+    pub(super) revision: String,
+    /// Tag or version; empty if the spec names a digest.
+    pub(super) tag: String,
+}
+
+impl Reader<'_> {
+    /// Returns the version that the spec follows.
+    pub(super) async fn find(&self, source: &Source, last: &mut Option<Chosen>) -> Result<Found, String> {
+        match self {
+            Self::Registry(client, image) => download::find(client, image).await.map(Found::Image),
+            Self::Charts(client, chart) => charts::find(client, chart, source, last).await.map(Found::Chart),
+        }
+    }
+
+    /// Downloads a version that was found.
+    pub(super) async fn download(&self, found: &Found, source: &Source) -> Result<Downloaded, String> {
+        match (self, found) {
+            (Self::Registry(client, image), Found::Image(found)) => {
+                let layer = download::layer(client, found, image).await?;
+                let _downloading = source.downloading().await.map_err(|fault| fault.to_string())?;
+                let archive = download::download(client, &layer, source).await?;
+                let (revision, tag) = (found.revision(), found.tag.clone());
+                Ok(Downloaded { archive, digest: layer.digest.to_string(), revision, tag })
+            }
+            (Self::Charts(client, _), Found::Chart(found)) => {
+                let _downloading = source.downloading().await.map_err(|fault| fault.to_string())?;
+                let written = charts::download(client, found, source).await?;
+                let (tag, digest) = (found.version.clone(), written.digest.to_string());
+                Ok(Downloaded { archive: written.file, revision: format!("{tag}@{digest}"), digest, tag })
+            }
+            _ => Err("the version is of a different place".to_owned()),
+        }
+    }
+}
