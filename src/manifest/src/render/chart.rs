@@ -289,7 +289,7 @@ mod tests {
                 format!("{values} -f, which is not there (correct the path)"),
                 format!("{values} c, which is a directory (name a file)"),
                 "app/Chart.yaml: spec.render.helm.valuesFiles references a remote file, which is not fetched (commit \
-                 a copy, and name that)".to_owned(),
+                 a copy, and name the copy)".to_owned(),
                 format!("{values} .git/config, which is not in the repository {hint}"),
             ]
         );
