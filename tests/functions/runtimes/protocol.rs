@@ -121,6 +121,22 @@ fn bodies_that_are_too_large_are_refused() {
 }
 
 #[test]
+fn a_client_that_is_still_sending_when_it_is_refused_can_send_the_rest() {
+    let limits = [("REQ_MB_LIMIT", "2"), ("FUNC_MEMFILE_MAX", "1000")];
+    for ((runtime, source), (name, value)) in ECHO.into_iter().zip(limits) {
+        let server = Server::start(runtime, source, &[(name, value)]);
+        let mut stream = server.connect();
+        send(&mut stream, &format!("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n", 3 << 20));
+        assert_eq!(read_one(&mut stream).unwrap().status, 413, "{runtime}");
+        // The second write fails if the first one was answered with a reset.
+        for _ in 0..3 {
+            stream.write_all(&vec![b'x'; 1 << 20]).unwrap_or_else(|error| panic!("{runtime}: {error}"));
+        }
+        assert_eq!(stream.read(&mut [0]).unwrap(), 0, "{runtime}: the connection ends after the response");
+    }
+}
+
+#[test]
 fn encoded_bodies_are_decoded_within_the_limit() {
     use std::io::Write as _;
     let server = Server::start(ECHO[0].0, "exports.main = (event) => event.data.toString()", &[]);

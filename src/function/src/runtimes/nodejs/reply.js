@@ -84,12 +84,19 @@ function refuse(request, response, error) {
   plain(response, error.status, 'text/plain; charset=utf-8', `${http.STATUS_CODES[error.status]}: ${error.message}`);
 }
 
-/** Closes the connection after the response. The rest of the request body is dropped for a while. */
+/**
+ * Ends the connection after the response. The rest of the request body is dropped for a while: a connection that closes
+ * with unread data is reset, and the client could lose the response.
+ */
 function endAfter(request, response) {
   const { socket } = request;
   response.shouldKeepAlive = false;
+  // Node.js calls this after the last response of a connection, and would close the connection at once.
+  socket.destroySoon = () => socket.end();
+  const close = () => socket.destroy();
+  response.on('finish', () => setTimeout(close, LINGER_MILLIS).unref());
+  request.on('end', () => response.writableFinished ? close() : response.on('finish', close));
   request.resume();
-  response.on('finish', () => setTimeout(() => socket.destroy(), LINGER_MILLIS).unref());
 }
 
 /** Removes the headers that the function set, so that its failure does not resemble its success. */
