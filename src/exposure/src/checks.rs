@@ -186,7 +186,7 @@ pub(super) fn check_mutators(
         failures.push(Failure::forbidden(attribute, why));
         return;
     }
-    let mut left = References::default();
+    let mut left = References::of(mutators);
     for (at, mutator) in mutators.iter().enumerate() {
         let attribute = format!("{attribute}[{at}]");
         check_urls(mutator, &attribute, inside, failures);

@@ -12,6 +12,7 @@
 
 use serde_json::Value;
 
+use mainstay_api::api_rule::ApiRuleHandler;
 use mainstay_object::syntax::shown;
 
 /// Maximum length of a text with templates, in bytes.
@@ -31,6 +32,10 @@ const MANY: &str = "exceeds the 64 references in {{ }} that the mutators of a ru
 /// The message for a field that is not permitted.
 const FIELD: &str = "may read only .Subject, .Extra, .MatchContext.RegexpCaptureGroups, .MatchContext.Method and \
                      .MatchContext.URL with its fields in {{ }}";
+
+/// The message for a field that a hydrator writes.
+const HYDRATED: &str =
+    "may read only .Subject in {{ }}, because the rule has a hydrator, which writes the other fields";
 
 /// A word of a template.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -68,12 +73,25 @@ fn is_readable(path: &str) -> bool {
     }
 }
 
-/// The number of references that the remaining mutators of a rule may have.
-pub(super) struct References(usize);
+/// The references that the remaining mutators of a rule may have.
+pub(super) struct References {
+    left: usize,
+    readable: Readable,
+}
 
-impl Default for References {
-    fn default() -> Self {
-        Self(MOST)
+/// The fields that no mutator of a rule writes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Readable {
+    Session,
+    /// A hydrator replaces the other fields of the session with the response of its server.
+    Subject,
+}
+
+impl References {
+    /// Returns the references of a rule with these mutators.
+    pub(super) fn of(mutators: &[ApiRuleHandler]) -> Self {
+        let is_hydrated = mutators.iter().any(|mutator| mutator.handler == "hydrator");
+        Self { left: MOST, readable: if is_hydrated { Readable::Subject } else { Readable::Session } }
     }
 }
 
@@ -92,10 +110,10 @@ pub(super) fn refused(config: &Value, attribute: &str, left: &mut References) ->
                 if text.len() > LONGEST {
                     return Some((at, LONG));
                 }
-                match count(text) {
+                match count(text, left.readable) {
                     Err(why) => return Some((at, why)),
-                    Ok(count) if count > left.0 => return Some((at, MANY)),
-                    Ok(count) => left.0 -= count,
+                    Ok(count) if count > left.left => return Some((at, MANY)),
+                    Ok(count) => left.left -= count,
                 }
             }
             _ => {}
@@ -105,14 +123,18 @@ pub(super) fn refused(config: &Value, attribute: &str, left: &mut References) ->
 }
 
 /// Returns the number of references in a text, or why it has another template.
-fn count(text: &str) -> Result<usize, &'static str> {
+fn count(text: &str, readable: Readable) -> Result<usize, &'static str> {
     let (mut rest, mut count) = (text, 0);
     while let Some((_, after)) = rest.split_once("{{") {
         let (inside, next) = after.split_once("}}").ok_or(FORM)?;
         // A hyphen beside the braces, with a blank, removes blanks of the text.
         let inside = inside.strip_prefix("- ").unwrap_or(inside);
         let inside = inside.strip_suffix(" -").unwrap_or(inside);
-        if !is_readable(field(inside).ok_or(FORM)?) {
+        let path = field(inside).ok_or(FORM)?;
+        if readable == Readable::Subject && path != ".Subject" {
+            return Err(HYDRATED);
+        }
+        if !is_readable(path) {
             return Err(FIELD);
         }
         (rest, count) = (next, count + 1);
@@ -146,7 +168,7 @@ mod tests {
     use super::*;
 
     fn why_not(text: &str) -> Option<&'static str> {
-        let (at, why) = refused(&json!({"headers": {"X-User": text}}), "config", &mut References::default())?;
+        let (at, why) = refused(&json!({"headers": {"X-User": text}}), "config", &mut References::of(&[]))?;
         assert_eq!(at, "config.headers.X-User");
         Some(why)
     }
@@ -233,16 +255,29 @@ mod tests {
     #[test]
     fn the_mutators_of_a_rule_share_one_limit_of_references() {
         let half = json!({"headers": {"X": "{{ .Subject }}".repeat(MOST / 2)}});
-        let mut left = References::default();
+        let mut left = References::of(&[]);
         let mut refused = || refused(&half, "config", &mut left).map(|(_, why)| why);
         assert_eq!([refused(), refused(), refused()], [None, None, Some(MANY)]);
+    }
+
+    #[test]
+    fn a_template_beside_a_hydrator_reads_the_subject_only() {
+        let hydrator = ApiRuleHandler { handler: "hydrator".into(), config: None };
+        let why_not = |text: &str| {
+            let config = json!({"headers": {"X": text}});
+            refused(&config, "config", &mut References::of(std::slice::from_ref(&hydrator))).map(|(_, why)| why)
+        };
+        assert_eq!(why_not("{{ print .Subject }}"), None);
+        for text in ["{{ .Extra | toJson }}", "{{ .MatchContext.URL }}", "{{ .Header }}"] {
+            assert_eq!(why_not(text), Some(HYDRATED), "{text}");
+        }
     }
 
     #[test]
     fn templates_of_each_field_are_judged_and_their_number_is_bounded() {
         let bad = "{{ env \"PATH\" }}";
         for config in [json!({"claims": bad}), json!({"Cookies": {"a": bad}}), json!({"fresh": [[{"key": bad}]]})] {
-            assert!(refused(&config, "config", &mut References::default()).is_some(), "{config}");
+            assert!(refused(&config, "config", &mut References::of(&[])).is_some(), "{config}");
         }
         assert_eq!(why_not(&"{{ .Subject }}".repeat(MOST)), None);
         assert_eq!(why_not(&"{{ .Subject }}".repeat(MOST + 1)), Some(MANY));

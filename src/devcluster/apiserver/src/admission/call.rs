@@ -190,12 +190,14 @@ fn transport(error: hyper::Error) -> Failure {
 
 async fn post(kept: &Kept, place: &Place, body: Bytes) -> Result<Posted, Failure> {
     let whom = place.whom();
-    // A kept connection may be closed by now. A request that was not sent on it is sent on a different connection.
+    // A kept connection may be closed by now. A request that was not sent on it is sent on a different connection. If
+    // the connection ends just as it takes the request, hyper reports that its own task is gone, a "user" error.
     while let Some(mut sender) = kept.take(&whom, Instant::now()) {
         match sender.try_send_request(request(place, body.clone())?).await {
             Ok(response) => return answer(kept, whom, sender, response).await,
             Err(mut failed) => {
-                if failed.take_message().is_none() && !failed.error().is_incomplete_message() {
+                let was_closed = failed.error().is_incomplete_message() || failed.error().is_user();
+                if failed.take_message().is_none() && !was_closed {
                     return Err(transport(failed.into_error()));
                 }
             }
