@@ -118,7 +118,7 @@ async fn pause(error: &io::Error) {
 }
 
 /// Relays a connection request by request, over one connection to the server.
-async fn relay(shared: Arc<Shared>, stream: TcpStream, patience: Duration) {
+async fn relay(shared: Arc<Shared>, mut stream: TcpStream, patience: Duration) {
     let _ = stream.set_nodelay(true);
     let sender = Arc::new(Mutex::new(None));
     let answering = service_fn(move |request| {
@@ -128,7 +128,8 @@ async fn relay(shared: Arc<Shared>, stream: TcpStream, patience: Duration) {
     let mut builder = Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEAD).half_close(true);
     // The connection has ended, with or without an error.
-    let _ = builder.serve_connection(TokioIo::new(stream), answering).await;
+    let _ = builder.serve_connection(TokioIo::new(&mut stream), answering).await;
+    super::finish(stream).await;
 }
 
 async fn answer(

@@ -14,8 +14,10 @@ mod diagnosis;
 mod front;
 mod listener;
 mod peer;
+mod served;
 mod table;
 pub mod web;
 
 pub use front::Front;
 pub use listener::{Listener, Reach, Reserved};
+pub use served::finish;

@@ -231,7 +231,7 @@ async fn greet(shared: Arc<Shared>, stream: TcpStream, client: SocketAddr, secur
     }
 }
 
-async fn serve<S>(shared: Arc<Shared>, stream: S, client: SocketAddr, is_secure: bool)
+async fn serve<S>(shared: Arc<Shared>, mut stream: S, client: SocketAddr, is_secure: bool)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -242,7 +242,8 @@ where
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEAD);
     // The result does not matter: the connection is closed.
-    let _ = builder.serve_connection(TokioIo::new(stream), answering).await;
+    let _ = builder.serve_connection(TokioIo::new(&mut stream), answering).await;
+    loopback::finish(stream).await;
 }
 
 async fn answer(shared: &Shared, client: SocketAddr, is_secure: bool, request: Request<Incoming>) -> Response<Body> {

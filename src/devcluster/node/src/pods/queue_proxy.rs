@@ -198,7 +198,7 @@ fn listen(shared: &Arc<Shared>, tasks: &mut JoinSet<()>) -> io::Result<()> {
 
 async fn accept(shared: Arc<Shared>, listener: Listener, port: u16) {
     loop {
-        let Ok((stream, _)) = listener.accept().await else {
+        let Ok((mut stream, _)) = listener.accept().await else {
             tokio::time::sleep(Duration::from_millis(50)).await;
             continue;
         };
@@ -215,7 +215,8 @@ async fn accept(shared: Arc<Shared>, listener: Listener, port: u16) {
             let mut builder = Builder::new();
             builder.timer(TokioTimer::new()).header_read_timeout(HEAD);
             // The result does not matter: the connection is closed.
-            let _ = builder.serve_connection(TokioIo::new(stream), answering).await;
+            let _ = builder.serve_connection(TokioIo::new(&mut stream), answering).await;
+            loopback::finish(stream).await;
         });
     }
 }

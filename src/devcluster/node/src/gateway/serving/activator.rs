@@ -46,7 +46,7 @@ pub(in crate::gateway) struct Asked<'r> {
 }
 
 /// Serves a connection to a Service.
-pub(crate) async fn serve(server: Server, service: Key, port: u16, client: TcpStream) {
+pub(crate) async fn serve(server: Server, service: Key, port: u16, mut client: TcpStream) {
     let from = client.peer_addr().map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |address| address.ip());
     let answering = service_fn(move |request: Request<Incoming>| {
         let (server, service) = (server.clone(), service.clone());
@@ -56,7 +56,8 @@ pub(crate) async fn serve(server: Server, service: Key, port: u16, client: TcpSt
     let mut builder = Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEAD);
     // The result does not matter: the connection is closed.
-    let _ = builder.serve_connection(TokioIo::new(client), answering).await;
+    let _ = builder.serve_connection(TokioIo::new(&mut client), answering).await;
+    loopback::finish(client).await;
 }
 
 /// Serves a request to a Service. The Service is read again, because it may have changed during the connection.
