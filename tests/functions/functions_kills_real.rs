@@ -6,6 +6,7 @@ use serde_json::json;
 use mainstay_testkit::{
     build::wheel,
     functions::{AUTOSCALERS, JOBS, inline},
+    random::random,
     world::World,
 };
 
@@ -62,10 +63,7 @@ fn change(world: &mut World, name: &str, version: u64) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn five_kills_of_an_agent_with_real_builds_lose_nothing_and_build_nothing_twice() {
-    let seed = fastrand::u64(..);
-    // The seed is shown when the test fails.
-    println!("seed {seed}");
-    let mut random = fastrand::Rng::with_seed(seed);
+    let mut random = random();
     let mut world = World::with_processes().await;
     let builds = world.builds();
     create(&mut world);

@@ -13,6 +13,7 @@ use mainstay_testkit::{
     functions::inline,
     image::{Build, outcome, run},
     logs,
+    random::random,
     registry::{DockerRegistry, PASSWORD, Served},
     world::World,
 };
@@ -46,10 +47,7 @@ async fn pushed(request: &Request) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn twenty_kills_of_a_registry_during_pushes_lose_nothing_that_was_reported() {
-    let seed = fastrand::u64(..);
-    // The seed is shown when the test fails.
-    println!("seed {seed}");
-    let mut random = fastrand::Rng::with_seed(seed);
+    let mut random = random();
     let mut registry = DockerRegistry::start(Served::Plainly).await;
     let build = Build::new().registry(&registry.host());
     let mut reported = Vec::new();
@@ -84,9 +82,7 @@ async fn twenty_kills_of_a_registry_during_pushes_lose_nothing_that_was_reported
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn builds_go_on_by_themselves_after_kills_of_their_registry() {
     logs::keep();
-    let seed = fastrand::u64(..);
-    println!("seed {seed}");
-    let mut random = fastrand::Rng::with_seed(seed);
+    let mut random = random();
     let mut registry = DockerRegistry::start(Served::Plainly).await;
     let mut world = World::with_processes().await;
     world.functions.requeue = Duration::from_millis(300);

@@ -11,6 +11,8 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 use std::{env, fs, panic, thread};
 
+use fastrand::Rng;
+use mainstay_testkit::random::random;
 use proptest::prelude::*;
 
 use mutation::Mutator;
@@ -42,14 +44,20 @@ const TARGETS: [Target; 21] = [
     ("watch_line", mainstay_engine::fuzz::watch_line),
 ];
 
-/// Environment variable with the duration of all mutations in seconds. The default is a fixed number of mutations.
+/// Environment variable with the duration of all mutations in seconds, which are then different in each run. The default
+/// is a fixed number of mutations, which are the same in each run.
 const SECONDS: &str = "MAINSTAY_FUZZ_SECONDS";
 /// Default number of mutations per target.
-const FEW: usize = 300;
+const FEW: usize = 3000;
 /// Maximum CPU time of an input. Inputs of this size normally take a thousandth of it.
 const SLOW: Duration = Duration::from_secs(5);
 /// Time after which an input counts as hanging.
 const HANGS: Duration = Duration::from_secs(120);
+
+/// Returns whether the mutations differ from those of other runs.
+fn explores() -> bool {
+    env::var_os(SECONDS).is_some()
+}
 
 fn fuzz() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fuzz"))
@@ -72,7 +80,8 @@ fn current(target: &str) -> PathBuf {
 fn feed((target, read): Target, is_over: impl Fn(usize) -> bool) -> Result<usize, String> {
     let file = current(target);
     fs::create_dir_all(file.parent().unwrap()).unwrap();
-    let mut mutator = Mutator::new(seeds(target).into_iter().map(|(_, seed)| seed).collect(), fastrand::Rng::new());
+    let seeds = seeds(target).into_iter().map(|(_, seed)| seed).collect();
+    let mut mutator = Mutator::new(seeds, if explores() { Rng::new() } else { random() });
     let mut count = 0;
     while !is_over(count) {
         let input = mutator.next();

@@ -10,6 +10,7 @@ mod functions;
 mod health;
 mod keys;
 mod prose;
+mod random;
 mod real_tests;
 mod security;
 mod supply_chain;

@@ -42,6 +42,7 @@ pub mod process;
 pub mod program;
 pub mod proxy;
 pub mod quotas;
+pub mod random;
 pub mod registry;
 pub mod remote;
 pub mod server;

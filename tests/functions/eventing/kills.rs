@@ -2,6 +2,9 @@
 
 use std::collections::HashSet;
 
+use fastrand::Rng;
+use mainstay_testkit::random::random;
+
 use super::*;
 
 /// Number of kills.
@@ -33,9 +36,9 @@ async fn load(client: Client, url: String, name: usize, accepted: Accepted, ends
 
 impl Events {
     /// Returns the processes and the server of NATS in random order, each by its number, until there are enough.
-    fn victims(&self) -> Vec<usize> {
+    fn victims(&self, random: &mut Rng) -> Vec<usize> {
         let mut all: Vec<usize> = (0..self.roles().len() + usize::from(self.nats.is_some())).collect();
-        fastrand::shuffle(&mut all);
+        random.shuffle(&mut all);
         all.into_iter().cycle().take(KILLS).collect()
     }
 
@@ -65,9 +68,7 @@ impl Events {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn accepted_events_are_delivered_or_dead_letters_after_kills_at_random() {
-    let seed = fastrand::u64(..);
-    println!("seed {seed}");
-    fastrand::seed(seed);
+    let mut random = random();
     let mut events = Events::stopped().await;
     events.sink.start().await;
     if is_on_nats() {
@@ -87,8 +88,8 @@ async fn accepted_events_are_delivered_or_dead_letters_after_kills_at_random() {
         })
         .collect();
     let mut killed: Vec<String> = Vec::new();
-    for victim in events.victims() {
-        let more = accepted.lock().len() + fastrand::usize(BETWEEN);
+    for victim in events.victims(&mut random) {
+        let more = accepted.lock().len() + random.usize(BETWEEN);
         until("more events are accepted", || accepted.lock().len() >= more).await;
         // Some events are refused, and some fail once.
         events.sink.seen.answers.lock().extend([400, 500]);

@@ -45,7 +45,7 @@ pub(in crate::registry) fn answer(bytes: &[u8]) {
     let fault = runtime.block_on(client.refused(given, "the registry"));
     let text = fault.to_string();
     assert!(text.len() <= 200 && !text.chars().any(is_unprintable), "{text:?}");
-    assert!(matches!(fault, Fault::Denied { .. } | Fault::Status { .. }), "{status}");
+    assert!(matches!(fault, Fault::Denied { .. } | Fault::Status { .. } | Fault::Full { .. }), "{status}");
 }
 
 fn leads_nowhere_else(to: &Url) {
