@@ -48,7 +48,7 @@ const TARGETS: [Target; 21] = [
 /// is a fixed number of mutations, which are the same in each run.
 const SECONDS: &str = "MAINSTAY_FUZZ_SECONDS";
 /// Default number of mutations per target.
-const FEW: usize = 3000;
+const FEW: usize = 1500;
 /// Maximum CPU time of an input. Inputs of this size normally take a thousandth of it.
 const SLOW: Duration = Duration::from_secs(5);
 /// Time after which an input counts as hanging.
