@@ -839,6 +839,38 @@ async fn hostile_apirules_harm_no_other_rule() {
     gateway.is(Method::GET, HOST, "/", 200).await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_paths_of_a_namespace_have_a_common_limit() {
+    let (world, _gateway) = exposing().await;
+    let spec = |host: &str, paths: usize| {
+        let rules: Vec<Value> = (0..paths).map(|at| path(&format!("/{at}"), &["GET"], "noop", json!({}))).collect();
+        let mut spec = with_rules(json!(rules));
+        spec["service"]["host"] = json!(host);
+        spec
+    };
+    for (name, host) in [("my-function", HOST), ("second", "second.kyma.local")] {
+        world.api_rule_in(NAMESPACE, name, spec(host, 500));
+        world.says_of(NAMESPACE, name, SERVED.0, SERVED.1).await;
+    }
+    world.api_rule_in(NAMESPACE, "third", spec("third.kyma.local", 2));
+    let why = format!(
+        "False Invalid: Validation error: Attribute \".spec.rules\": 2 paths with a guard exceed the limit of 1000 in a \
+         namespace: the other APIRules of {NAMESPACE} have 1000."
+    );
+    world.until(&why, |w| w.rule_said(NAMESPACE, "third").1.starts_with(&why)).await;
+    let mut open = spec("open.kyma.local", 1);
+    open["rules"][0]["accessStrategies"] = json!([{"handler": "allow"}]);
+    world.api_rule_in(NAMESPACE, "open", open);
+    world.api_rule_in(OTHER, "other", spec("other.kyma.local", 2));
+    for (namespace, name) in [(NAMESPACE, "open"), (OTHER, "other")] {
+        world.says_of(namespace, name, SERVED.0, SERVED.1).await;
+    }
+    assert_eq!(world.all(RULES).len(), 1002);
+    world.change_rule(spec(HOST, 1));
+    world.says_of(NAMESPACE, "third", SERVED.0, SERVED.1).await;
+    world.until("removed paths have no Rule", |w| w.all(RULES).len() == 505).await;
+}
+
 /// Refuses all further writes of a kind, each with another message.
 fn refuse(world: &World, verb: &str, resource: &str, code: u16) {
     world.levers().fail_next(Fault {

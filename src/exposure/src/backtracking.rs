@@ -49,10 +49,13 @@ impl Total {
                 new.all = new.all.plus(path.work);
             }
         }
-        let longer = |path: &Counted| path.beginning.starts_with(&new.beginning);
-        let fits = |all: Linear| all.is_within(MOST_TOTAL);
-        if !fits(new.all) || self.paths.iter().any(|path| longer(path) && !fits(path.all.plus(work))) {
-            return Some(MANY.to_owned());
+        let longer = self.paths.iter().filter(|path| path.beginning.starts_with(&new.beginning));
+        let most = longer.map(|path| path.all.plus(work)).fold(new.all, Linear::max);
+        if let Some(excess) = most.excess(MOST_TOTAL) {
+            return Some(format!(
+                "Oathkeeper compares a request with all paths of this APIRule that begin alike, and with this one they take \
+                 {excess}; begin paths with different literal parts, or use fewer repetitions and alternatives"
+            ));
         }
         for path in self.paths.iter_mut().filter(|path| path.beginning.starts_with(&new.beginning)) {
             path.all = path.all.plus(work);
@@ -61,10 +64,6 @@ impl Total {
         None
     }
 }
-
-/// The message for a path that exceeds the limit of all paths.
-const MANY: &str = "Oathkeeper might take very long to compare a request with all paths of this APIRule that begin alike; \
-                    begin paths with different literal parts, or use fewer repetitions and alternatives";
 
 /// Returns the literal characters at the beginning of an expression.
 fn beginning(ast: &Ast) -> String {
@@ -81,13 +80,13 @@ fn beginning(ast: &Ast) -> String {
 /// Returns why Oathkeeper might take very long for an accepted expression.
 pub(super) fn why_slow(path: &str) -> Option<String> {
     let why = match parse(path).map(|ast| Part::of(&ast).work(&Head::end())) {
-        Err(_) => "it is not understood",
-        Ok(Err(Slow::Group)) => "a repeated group has choices or repetitions in it; repeat a single class",
-        Ok(Err(Slow::Squared)) => SQUARED,
-        Ok(Ok(work)) if !work.all().is_within(1) => {
-            "it has too many alternatives or counts; write several rules, or one .* after the alternatives"
+        Err(_) => "it is not understood".to_owned(),
+        Ok(Err(Slow::Group)) => "a repeated group has choices or repetitions in it; repeat a single class".to_owned(),
+        Ok(Err(Slow::Squared)) => SQUARED.to_owned(),
+        Ok(Ok(work)) => {
+            let excess = work.all().excess(1)?;
+            format!("its alternatives and counts take {excess}; write several rules, or one .* after the alternatives")
         }
-        Ok(Ok(_)) => return None,
     };
     Some(format!("Oathkeeper might take very long to compare requests with this path: {why}"))
 }
@@ -122,9 +121,13 @@ impl Linear {
         Self { base: self.base.saturating_add(other.base), slope: self.slope.saturating_add(other.slope) }
     }
 
-    /// Whether this is within the limits of so many paths.
-    fn is_within(self, paths: u64) -> bool {
-        self.base <= paths * MOST_STEPS && self.slope <= paths * MOST_STEPS_PER_CHARACTER
+    /// Describes how this exceeds the limits of so many paths; `None` if it does not.
+    fn excess(self, paths: u64) -> Option<String> {
+        let (steps, each) = (paths * MOST_STEPS, paths * MOST_STEPS_PER_CHARACTER);
+        if self.slope > each {
+            return Some(format!("{} steps for each character of a request, of at most {each}", self.slope));
+        }
+        (self.base > steps).then(|| format!("{} steps, of at most {steps}", self.base))
     }
 
     fn max(self, other: Self) -> Self {
@@ -517,11 +520,27 @@ mod tests {
     }
 
     #[test]
+    fn messages_have_the_number_and_the_limit() {
+        let mut total = Total::default();
+        let mut many = (0..500).filter_map(|at| total.add(&format!("/.*x{at}")));
+        let why = many.next().unwrap();
+        assert!(why.contains(" take 244 steps for each character of a request, of at most 240; begin"), "{why}");
+        let why = why_slow("/(.*A|.*B|.*C|.*D|.*E|.*F|.*G|.*H|.*I|.*J|.*K|.*L|.*M)").unwrap();
+        assert!(why.contains(" steps for each character of a request, of at most 24; write"), "{why}");
+        let why = why_slow("/.{0,500}.{0,500}x").unwrap();
+        assert!(why.contains(" steps, of at most 4096; write"), "{why}");
+    }
+
+    #[test]
     fn an_order_of_paths_does_not_exceed_the_limit() {
         // Every request that begins with /a/b/c is compared with all of these.
         let nested = |at: usize| format!("/{}(.*A{at}|.*B{at})", &"a/b/c"[..at % 6]);
+        let long = |at: usize| format!("/abc(.*A{at}|.*B{at})");
         let (one, other) = (added((0..300).map(nested)), added((0..300).rev().map(nested)));
         assert!(one.max(other) <= 60, "{one} {other}");
+        let short = |at: usize| format!("/(.*A{at}|.*B{at})");
+        let (all, none) = (added((0..300).map(short)), added((0..300).map(short).chain((0..300).map(long))));
+        assert_eq!(all, none, "the limit of a beginning is also that of a longer one");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use serde_json::Value;
 use tokio::sync::{Notify, Semaphore, watch};
 
 use super::child::{ChildKind, Place};
-use super::known::{Facts, Known};
+use super::known::{Facts, Full, Known};
 use super::listed::{Name, Watched};
 use super::no_target::NoTargets;
 use super::seen::Seen;
@@ -134,9 +134,14 @@ impl Context {
         self.change(|known| known.is_occupied(owner, uid, created, host))
     }
 
-    /// Takes a host. Returns whether the APIRule holds it now.
-    pub(super) fn take(&self, owner: &Owner, uid: &str, host: &str) -> bool {
-        self.change(|known| known.take(owner, uid, host))
+    /// Takes a host, and room for this many paths that Oathkeeper guards.
+    pub(super) fn take(&self, owner: &Owner, uid: &str, host: &str, guarded: usize) -> Result<(), Full> {
+        self.change(|known| known.take(owner, uid, host, guarded))
+    }
+
+    /// Releases the room for paths of an APIRule that is not served.
+    pub(super) fn release(&self, owner: &Owner) {
+        self.change(|known| known.release(owner));
     }
 
     /// Releases all hosts except one.

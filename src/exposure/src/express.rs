@@ -104,7 +104,7 @@ fn has_check(rule: &Rule) -> bool {
 /// checks.
 fn guard(resolved: &Resolved, rule: &Rule, means: Means, workloads: &Workloads) -> Result<Guard, String> {
     let only = |handler: &str| rule.strategies.iter().all(|strategy| strategy.handler == handler);
-    if rule.mutators.is_empty() && only("allow") {
+    if rule.is_open() {
         return Ok(Guard::Open);
     }
     if means == Means::Oathkeeper {
@@ -275,5 +275,17 @@ mod tests {
         let mut plain = path("/a", &["GET"], "noop");
         plain["mutators"] = json!([{"handler": "noop"}]);
         check(&[plain], Means::Istio, "Methods");
+    }
+
+    #[test]
+    fn paths_that_oathkeeper_compares_slowly_are_not_routed() {
+        check(&[path("/a+a+", &["GET"], "noop"), path("/b", &["GET"], "noop")], Means::Oathkeeper, "- Oathkeeper");
+        check(&[path("/a+a+", &["GET"], "allow")], Means::Oathkeeper, "Open");
+        let many: Vec<Value> = (0..500).map(|at| path(&format!("/.*x{at}"), &["GET"], "noop")).collect();
+        let resolved = resolved(json!({"rules": many}));
+        let expressed = express(&resolved, Means::Oathkeeper, &workloads(), &NoTargets::new());
+        // The refused paths may match the same requests as all others.
+        assert!(expressed.guards.iter().all(Option::is_none), "{:?}", expressed.guards);
+        assert!(expressed.problem.unwrap().contains("of at most 240"));
     }
 }

@@ -14,6 +14,8 @@ pub(super) struct Index {
     of_rules: HashMap<Box<str>, BTreeSet<Place>>,
     /// The objects that use each host.
     of_hosts: HashMap<Box<str>, BTreeSet<Place>>,
+    /// The number of Oathkeeper's Rules of each APIRule.
+    guarded: HashMap<Owner, usize>,
     /// The newest version of a deleted object, per kind.
     gone: HashMap<ChildKind, u64>,
 }
@@ -43,6 +45,11 @@ impl Index {
         let places = self.of_rules.get(uid).into_iter().flatten();
         let seen = places.filter_map(|place| Some((place.clone(), self.seen.get(place)?.clone())));
         seen.filter(|(_, seen)| seen.is_of(owner, uid)).collect()
+    }
+
+    /// Returns the number of Oathkeeper's Rules of each APIRule.
+    pub(super) fn guarded(&self) -> &HashMap<Owner, usize> {
+        &self.guarded
     }
 
     /// Returns kind, namespace and name of all objects of a kind.
@@ -75,8 +82,11 @@ impl Index {
             _ => self.remove(&place),
         };
         affected.add(&new);
-        if let Some((_, uid)) = &new.rule {
+        if let Some((owner, uid)) = &new.rule {
             self.of_rules.entry(uid.clone()).or_default().insert(place.clone());
+            if place.0 == ChildKind::AccessRule {
+                *self.guarded.entry(owner.clone()).or_default() += 1;
+            }
         }
         for host in &new.hosts {
             self.of_hosts.entry(host.clone()).or_default().insert(place.clone());
@@ -99,13 +109,25 @@ impl Index {
         let mut affected = Affected::default();
         let Some(old) = self.seen.remove(place) else { return affected };
         affected.add(&old);
-        if let Some((_, uid)) = &old.rule {
+        if let Some((owner, uid)) = &old.rule {
             remove_from(&mut self.of_rules, uid, place);
+            if place.0 == ChildKind::AccessRule {
+                self.remove_guarded(owner);
+            }
         }
         for host in &old.hosts {
             remove_from(&mut self.of_hosts, host, place);
         }
         affected
+    }
+
+    fn remove_guarded(&mut self, owner: &Owner) {
+        let left = self.guarded.get(owner).map_or(0, |count| count - 1);
+        if left == 0 {
+            self.guarded.remove(owner);
+        } else {
+            self.guarded.insert(owner.clone(), left);
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::child::{ChildKind, Place};
+use super::guarded::Guarded;
 use super::host_conflict::Hosts;
 use super::index::{Affected, Index};
 use super::listed::{Lacking, Listed, Name, Watched};
@@ -30,6 +31,15 @@ pub(super) enum Facts {
     Failing(String),
     /// All lists are complete.
     Known(Option<(Means, Served)>),
+}
+
+/// Why an APIRule cannot be served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Full {
+    /// Another owner uses the host.
+    Host,
+    /// The other APIRules of the namespace have this many paths with a guard.
+    Namespace(usize),
 }
 
 /// An existing Service.
@@ -53,6 +63,7 @@ pub(super) struct Known {
     proxied: HashSet<String>,
     listed: Listed,
     hosts: Hosts,
+    guarded: Guarded,
     /// The Services that each APIRule references.
     rules: HashMap<Owner, BTreeSet<String>>,
     /// The APIRules to reconcile.
@@ -69,6 +80,8 @@ impl Known {
     pub(super) fn leave(&mut self, owner: &Owner) {
         self.rules.remove(owner);
         self.withdraw(owner);
+        self.guarded.leave(owner);
+        self.release(owner);
         self.keep_only(owner, None);
     }
 
@@ -141,10 +154,27 @@ impl Known {
         self.index.is_served_for_others(owner, uid, &host) || self.hosts.is_others(owner, &host)
     }
 
-    /// Takes a host. Returns whether the APIRule holds it now.
-    pub(super) fn take(&mut self, owner: &Owner, uid: &str, host: &str) -> bool {
+    /// Takes a host, and room for this many paths that Oathkeeper guards.
+    pub(super) fn take(&mut self, owner: &Owner, uid: &str, host: &str, guarded: usize) -> Result<(), Full> {
         let host = host.to_ascii_lowercase();
-        !self.index.is_served_for_others(owner, uid, &host) && self.hosts.take(owner, &host)
+        if self.index.is_served_for_others(owner, uid, &host) || self.hosts.is_others(owner, &host) {
+            return Err(Full::Host);
+        }
+        if let Some(others) = self.guarded.lacks_room(owner, guarded, &self.index) {
+            return Err(Full::Namespace(others));
+        }
+        self.hosts.take(owner, &host);
+        if self.guarded.hold(owner, guarded) {
+            self.wake_fitting(owner);
+        }
+        Ok(())
+    }
+
+    /// Releases the room for paths of an APIRule that is not served.
+    pub(super) fn release(&mut self, owner: &Owner) {
+        if self.guarded.release(owner) {
+            self.wake_fitting(owner);
+        }
     }
 
     /// Releases all hosts except one.
@@ -297,10 +327,17 @@ impl Known {
     /// Marks the affected APIRules and candidates for reconciliation.
     fn wake_affected(&mut self, affected: Affected) {
         self.wake(&affected.owners);
+        affected.owners.iter().for_each(|owner| self.wake_fitting(owner));
         for host in affected.hosts {
             let wanted = self.hosts.candidates(&host);
             self.wake(&wanted);
         }
+    }
+
+    /// Notifies the APIRules of this one's namespace whose paths did not fit and fit now.
+    fn wake_fitting(&mut self, owner: &Owner) {
+        let fitting = self.guarded.fitting(owner.resource().namespace(), &self.index);
+        self.wake(&fitting);
     }
 
     fn put_service(&mut self, name: Name, service: Option<Service>) {

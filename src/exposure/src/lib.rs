@@ -29,6 +29,7 @@ mod express;
 mod expression;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
+mod guarded;
 mod host_conflict;
 mod http_route;
 mod index;

@@ -14,7 +14,8 @@ use tokio_util::sync::CancellationToken;
 use super::checks::Failure;
 use super::context::Context;
 use super::decide::{guard_as_long_as_routed, made_elsewhere, not_served, outcome, virtual_service, worst};
-use super::known::Facts;
+use super::guarded;
+use super::known::{Facts, Full};
 use super::perform::{Objects, place};
 use super::refusals::{FAR, NotDone};
 use super::report::Reporter;
@@ -133,7 +134,7 @@ impl Task {
             self.give_up();
             return Some(Attempt::of(Outcome::NoRouteApi));
         };
-        let problem = self.resolve(rule, &identity, !children.is_empty());
+        let problem = self.resolve(rule, &identity, means, !children.is_empty());
         let Some(good) = self.good.clone() else {
             let (outcome, is_forbidden) = problem?;
             let left = if is_forbidden { self.objects.prune(&identity, &[]).await } else { Ok(()) };
@@ -151,33 +152,55 @@ impl Task {
         self.good = None;
         self.objects.forget();
         self.context.withdraw(&self.owner);
+        self.context.release(&self.owner);
         self.context.keep_only(&self.owner, None);
     }
 
     /// Makes this version the served one if it is valid and its host is free. Otherwise returns the outcome.
     /// `is_served` is whether another version is served. The second returned value is whether the target is forbidden
     /// and no valid version is known.
-    fn resolve(&mut self, rule: &ApiRule, identity: &Identity, is_served: bool) -> Option<(Outcome, bool)> {
+    fn resolve(
+        &mut self,
+        rule: &ApiRule,
+        identity: &Identity,
+        means: Means,
+        is_served: bool,
+    ) -> Option<(Outcome, bool)> {
         let (context, owner, uid) = (&self.context, &self.owner, &identity.uid);
         let is_occupied = |host: &str| context.is_occupied(owner, uid, identity.created, host);
         let is_namespace = |name: &str| context.has_services(name);
         let occupied = Failure::occupied(identity.is_newer);
         let failures = match resolve(rule, &context.settings, &is_namespace, is_occupied) {
-            Ok(resolved) if context.take(owner, uid, resolved.host.as_str()) => {
-                self.good = Some(resolved);
-                return None;
-            }
-            Ok(_) => vec![occupied.clone()],
+            Ok(resolved) => match self.take(&resolved, means) {
+                None => {
+                    self.good = Some(resolved);
+                    return None;
+                }
+                Some(failure) => vec![failure],
+            },
             Err(failures) => failures,
         };
         // URLs of the last valid version may no longer be permitted.
         self.good.take_if(|good| !is_still_permitted(good, &context.settings, &is_namespace));
+        if self.good.is_none() {
+            context.release(owner);
+        }
         let is_forbidden = self.good.is_none() && failures.iter().any(Failure::is_forbidden);
         let outcome = not_served(&failures, &occupied, is_served && !is_forbidden);
         if !matches!(outcome, Outcome::Occupied(..)) {
             context.withdraw(owner);
         }
         Some((outcome, is_forbidden))
+    }
+
+    /// Takes the host, and room for the paths that Oathkeeper guards. Returns why this fails.
+    fn take(&self, resolved: &Resolved, means: Means) -> Option<Failure> {
+        let Identity { uid, namespace, is_newer, .. } = &resolved.identity;
+        let paths = if means == Means::Oathkeeper { guarded::count(resolved) } else { 0 };
+        match self.context.take(&self.owner, uid, resolved.host.as_str(), paths).err()? {
+            Full::Host => Some(Failure::occupied(*is_newer)),
+            Full::Namespace(others) => Some(Failure::new(".spec.rules", guarded::message(paths, others, namespace))),
+        }
     }
 
     /// Writes the desired objects.

@@ -54,6 +54,11 @@ impl Rule {
     pub(super) fn service(&self) -> &str {
         self.target.host.service().as_str()
     }
+
+    /// Whether all requests reach the Service without a check.
+    pub(super) fn is_open(&self) -> bool {
+        self.mutators.is_empty() && self.strategies.iter().all(|strategy| strategy.handler == "allow")
+    }
 }
 
 /// Returns the identity of an APIRule.
@@ -210,6 +215,21 @@ mod tests {
         check(
             with("hydrator", json!({"api": {"url": "http://{{ print .Subject }}10.0.0.5/"}})),
             "Validation error: Attribute \".spec.rules[0].mutators[1].config.api.url\": value is empty or not a valid url",
+        );
+    }
+
+    #[test]
+    fn the_number_of_mutators_is_bounded() {
+        let with = |count: usize| {
+            let mut path = path("/.*", &["GET"], "noop");
+            path["mutators"] = json!(vec![json!({"handler": "header", "config": {"headers": {"X": "a"}}}); count]);
+            json!({"rules": [path]})
+        };
+        check(with(10), "web.kyma.local");
+        check(
+            with(11),
+            "Validation error: Attribute \".spec.rules[0].mutators\": must have at most 10 items; write the headers into \
+             one mutator",
         );
     }
 

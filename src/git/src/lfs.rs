@@ -290,7 +290,7 @@ pub(super) fn download_url(href: &str, server: &LfsServer) -> Result<Url, Fault>
     match url.scheme() {
         "https" => {}
         "http" if server.url.scheme() == "http" => {}
-        _ => return Err(refused("the server redirects from https to a different scheme")),
+        _ => return Err(refused("the server returned a download address with a different scheme than its own")),
     }
     let host = url.host_str().filter(|host| !is_metadata_host(host)).ok_or(refused(METADATA_REFUSED))?;
     if private_host::is_private(host) && !server.leads_inside && server.url.host_str() != Some(host) {

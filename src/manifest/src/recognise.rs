@@ -107,7 +107,9 @@ pub(super) fn pointer(content: &[u8]) -> Option<&'static str> {
     let text = String::from_utf8_lossy(content);
     let has = |key: &str| text.lines().any(|line| line.starts_with(key));
     let is_whole = has("oid sha256:") && has("size ") && !text.contains('\r') && content.starts_with(POINTERS[0]);
-    Some(if is_whole {
+    Some(if has("ext-") {
+        "extensions of Git LFS are not supported: add the file without them"
+    } else if is_whole {
         "set `spec.lfs: true` in the GitRepository"
     } else {
         "the pointer is not as Git LFS writes it: add the file again"

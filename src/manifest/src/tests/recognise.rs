@@ -187,6 +187,10 @@ fn other_files_are_named() {
             "the pointer is not as Git LFS writes it",
         ),
         (
+            b"version https://git-lfs.github.com/spec/v1\next-0-a sha256:00\noid sha256:00\nsize 3\n",
+            "extensions of Git LFS are not supported",
+        ),
+        (
             b"services:\n  web: {image: hunter2}\n",
             "it is a Docker Compose file, not a manifest (name it in .mainstayignore)",
         ),

@@ -220,6 +220,7 @@ fn hostile_texts_link_nowhere_and_mention_no_one_in_any_service() {
     let mut notice = Notice { message: HOSTILE.to_owned(), details: hostile(), ..failed() };
     (notice.name, notice.reason) = (HOSTILE.to_owned(), HOSTILE.to_owned());
     notice.metadata.insert("summary".to_owned(), HOSTILE.to_owned());
+    notice.object = Some(HOSTILE.to_owned());
     let entities = &["<!", "<http", "<a"][..];
     let markdown = &["<!", "<http", "](", "@room", "@everyone"];
     let checked = |text: &str| text.replace("\\]\\(", "").replace("\\@", "").replace("\\<", "");
