@@ -583,7 +583,7 @@ fn why_kaniko_failed_is_reported_with_what_to_do_and_without_credentials() {
         "Authorization: Basic hunter2\nerror pushing image: failed to push to destination h.io/a: UNAUTHORIZED: no";
     case.pod("j", terminated("executor", 1, log));
     let said = message(&case.decide(), Reason::JobFailed);
-    assert!(said.contains("RegistryAuthorization: the registry refused the login; Kaniko uses that in"), "{said}");
+    assert!(said.contains("RegistryAuthorization: the registry refused the login; Kaniko uses the login in"), "{said}");
     assert!(said.contains("executor ended with exit code 1") && !said.contains("hunter2"), "{said}");
     // A different builder is tried immediately.
     case.settings.builder = Builder::Own;
