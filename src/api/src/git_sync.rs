@@ -379,6 +379,9 @@ pub enum SourceKind {
 }
 
 impl SourceKind {
+    /// All kinds.
+    pub const ALL: [Self; 2] = [Self::OciRepository, Self::HelmChart];
+
     /// Returns its name.
     pub const fn name(self) -> &'static str {
         match self {
