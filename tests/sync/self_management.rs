@@ -395,7 +395,7 @@ async fn credentials_of_a_git_sync_are_held_while_it_reads_with_them() {
     let said = held(&world);
     assert!(
         said.contains(&format!(
-            "GitRepository.serverless.kyma-project.io {NAMESPACE}/repo: GitSync {NAMESPACE}/demo reads"
+            "GitRepository.serverless.kyma-project.io {NAMESPACE}/repo: GitSync {NAMESPACE}/demo uses it to"
         )),
         "{said}"
     );
