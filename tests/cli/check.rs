@@ -1,4 +1,5 @@
-//! `mainstay check`: the followed reference of a repository, signatures, pinned host keys, and events on NATS.
+//! `mainstay check`: the followed reference of a repository, signatures, pinned host keys, and events on NATS;
+//! Receivers.
 
 use std::fs;
 
@@ -13,6 +14,7 @@ use mainstay_testkit::{
     remote::NAME,
     signers::SshKey,
     ssh_server::{SshServer, generate},
+    webhooks::listening,
     world::{NAMESPACE, World, config_map},
 };
 
@@ -155,4 +157,23 @@ async fn the_connection_to_nats_is_checked_by_the_pods_of_events() {
     let (_, said) = check(&world, &[]).await;
     let expected = format!("ok     NATS at tls://nats:4222 responds to 1 of 1 pods of Deployment {HOME}/{DEPLOYMENT}");
     assert!(said.contains(&expected), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_receiver_without_its_source_is_named() {
+    let mut world = World::with_functions().await;
+    world.receive = Some(listening());
+    world.set_secret("hook", json!({"token": "token-of-enough-bytes"}));
+    world.receiver("broken", json!({"repositories": ["none"]}));
+    world.receiver("fine", json!({}));
+    world.start();
+    world.receiver_is("broken", "True SourceNotFound").await;
+    world.receiver_url("fine").await;
+    let (_, said) = check(&world, &[]).await;
+    let broken = format!(
+        "wrong  Receiver {NAMESPACE}/broken: no delivery has an effect; no GitRepository, OCIRepository or HelmChart of \
+         this namespace is named none"
+    );
+    assert!(said.contains(&broken), "{said}");
+    assert!(said.contains(&format!("ok     Receiver {NAMESPACE}/fine: receives for all GitRepositories")), "{said}");
 }

@@ -337,7 +337,7 @@ async fn no_usage_hands_over_a_credential() {
     world.usage("registry", "registry", "hello");
     world.usage("key", "key", "hello");
     world.fails("registry", "PodPresetUpsertError", &refused("the image registry")).await;
-    world.fails("key", "PodPresetUpsertError", &refused("a Git repository, which the agent made")).await;
+    world.fails("key", "PodPresetUpsertError", &refused("a Git repository (a key that the agent generated)")).await;
     world.quiet().await;
     assert_eq!(world.sources(), redis(), "what is allowed stays");
     // Names that are not valid in a pod are refused too.

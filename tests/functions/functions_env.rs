@@ -103,7 +103,7 @@ async fn no_token_of_a_service_account_and_no_key_of_the_agent_is_handed_to_the_
     world.start();
     for (name, purpose) in [
         ("robot", Some("a ServiceAccount")),
-        ("key", Some("a Git repository, which the agent made")),
+        ("key", Some("a Git repository (a key that the agent generated)")),
         ("bootstrap-token-abcdef", Some("nodes that join the cluster")),
         ("own", None),
     ] {

@@ -1,4 +1,5 @@
-//! Versions of Functions that cannot be loaded. Each reports the cause, and none replaces a serving version.
+//! Versions of Functions that cannot be loaded. Each reports the cause, and none replaces a serving version. A GitSync
+//! fails at once and names the cause.
 
 use serde_json::{Value, json};
 
@@ -94,4 +95,40 @@ async fn a_version_that_cannot_be_loaded_says_why_and_the_old_one_serves() {
             assert!(!object.to_string().contains(SECRET), "{object:#}");
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_git_sync_fails_at_once_if_a_function_cannot_be_built_or_loaded() {
+    let mut world = World::with_processes().await;
+    world.secret("database", json!({"password": SECRET}));
+    let manifest = |source: &str| {
+        let metadata = json!({"name": "hello"});
+        let api_version = "serverless.kyma-project.io/v1alpha1";
+        json!({"apiVersion": api_version, "kind": "Function", "metadata": metadata, "spec": spec("nodejs22", source)})
+    };
+    let (runtime, one, two, [missing, ..]) = LANGUAGES[0];
+    assert_eq!(runtime, "nodejs22");
+    let syntax = ("exports.main = () => (", "SourceInvalid: handler.js:1: SyntaxError");
+    world.remote.file("hello.yaml", manifest(syntax.0).to_string()).commit("a first version with a syntax error");
+    world.start();
+    world.sync("demo", json!({}));
+    let failed = |w: &World, cause: &str| {
+        let ready = w.condition("demo", "Ready");
+        let is_current = w.status("demo")["appliedCommit"] == w.remote.head();
+        is_current && ready.starts_with("False ObjectFailed") && ready.contains(cause)
+    };
+    // The timeout of the GitSync is longer than the patience of the test.
+    world.until("the syntax error is reported", |w| failed(w, syntax.1)).await;
+    for (source, cause) in [missing, syntax] {
+        world.remote.file("hello.yaml", manifest(one).to_string());
+        world.commit("demo", "a version that runs").await;
+        world.answers("hello", "200 one").await;
+        world.remote.file("hello.yaml", manifest(source).to_string());
+        world.try_commit("demo", "a version that cannot start").await;
+        world.until("the cause is reported", |w| failed(w, cause)).await;
+        assert_eq!(world.call("hello").await, "200 one", "{source}");
+    }
+    world.remote.file("hello.yaml", manifest(two).to_string());
+    world.commit("demo", "another version that runs").await;
+    world.answers("hello", "200 two").await;
 }

@@ -231,7 +231,7 @@ async fn a_function_reports_the_commits_of_an_ambiguous_abbreviation() {
     let mut names = [one, two].map(|id| id.to_string());
     names.sort();
     let looked = format!("reference not unique: look up {short} at {}", server.url(NAME));
-    let why = format!("several commits have an id that begins with it ({}, {})", names[0], names[1]);
+    let why = format!("the abbreviated id matches several commits ({}, {})", names[0], names[1]);
     let instead = "write all 40 digits of the commit";
     is_told(&world, &format!("Sources update failed: {looked}: {why}; {instead}")).await;
 

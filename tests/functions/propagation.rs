@@ -493,7 +493,9 @@ async fn a_break_glass_that_ends_is_looked_at_and_a_copy_is_no_base() {
     world.start();
     world.until_addresses(NAME, [X, X]).await;
     world.until_addresses(PACKAGES, [X, X]).await;
-    world.until("it is told", |w| w.warned("copied").iter().any(|note| note.contains("it is a copy itself"))).await;
+    world
+        .until("it is told", |w| w.warned("copied").iter().any(|note| note.contains("its label marks it as a copy")))
+        .await;
     assert!(world.secret_in(A, "copied").is_none());
     let end = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(8);
     let pause = json!({"mainstay.dev/reconcile": "disabled", "mainstay.dev/until": end.to_string()});

@@ -173,7 +173,10 @@ async fn links_to_blobs_that_are_empty_are_waited_for_and_then_written_again() {
     place.build.write("workspace/src/handler.js", "a fourth");
     place.front.fail(Method::PUT, "/manifests/", Fault::Code(400, "DIGEST_INVALID"), 1000);
     let ended = place.push().await;
-    assert!(ended.starts_with("Registry, again: ") && ended.contains("cannot read which parts"), "{ended}");
+    assert!(
+        ended.starts_with("Registry, again: ") && ended.contains("cannot read its records of the image's layers"),
+        "{ended}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -418,7 +418,7 @@ async fn hostile_signatures_are_refused_by_name() {
     let header = |name: &str| format!("{name} {}\n", key.sign(&raw).trim_end().replace('\n', "\n "));
     let (head, body) = raw.split_once("\n\n").unwrap();
     for (extra, expected) in [
-        (header("gpgsig") + &header("gpgsig"), unusable("the commit has more than one")),
+        (header("gpgsig") + &header("gpgsig"), unusable("the commit has more than one signature")),
         (header("gpgsig") + &header("gpgsig-sha256"), "good".to_owned()),
         (header("gpgsig-sha256"), "it is not signed; sign it with a key that is in Secret keys".to_owned()),
         (

@@ -124,7 +124,7 @@ async fn the_git_sync_says_how_a_chart_is_rendered() {
     let why = "-f is not a valid name of a release";
     world.until(why, |w| w.condition("demo", "Ready").contains(why)).await;
     world.change("demo", json!({"baseDir": "/", "render": {"helm": {"releaseName": "web"}}})).await;
-    let why = "Chart.yaml: spec.render.helm is for a chart in baseDir, which has none";
+    let why = "Chart.yaml: spec.render.helm needs a chart with a name and a version in baseDir";
     world.until(why, |w| w.condition("demo", "Ready").contains(why)).await;
     assert_eq!(data(&world)["more"], "own");
 }

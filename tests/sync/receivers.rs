@@ -114,6 +114,32 @@ async fn a_delivery_about_an_unknown_repository_causes_no_lookup() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_receiver_names_missing_sources_until_they_exist() {
+    let (world, server, _) = followed().await;
+    world.receiver("early", json!({"repositories": ["later"]}));
+    let nothing = "True SourceNotFound: no delivery has an effect; no GitRepository, OCIRepository or HelmChart of this \
+                   namespace is named later";
+    world.receiver_is("early", nothing).await;
+    world.repository("later", &server.url(NAME));
+    world.receiver_is("early", "True Receiving: receives for GitRepository later").await;
+    world.sync("later", json!({"gitRepository": "later", "baseDir": "/objects", "interval": "10m", "suspend": true}));
+    let url = world.receiver_url("early").await;
+    let woken = async {
+        while deliver(&url, TOKEN, &push(&server.url(NAME), MAIN)).await.1 != "looking up the remote for GitSync later"
+        {
+            tokio::time::sleep(Duration::from_millis(25)).await;
+        }
+    };
+    assert!(tokio::time::timeout(Duration::from_secs(30), woken).await.is_ok(), "the delivery has an effect");
+    world.change_receiver("early", json!({"repositories": ["later", "other"]}));
+    world.receiver_is("early", "True SourceNotFound: receives for 1 of 2 GitRepositories; no ").await;
+    let ready = |w: &World| condition_of(&w.receiver_status("early"), "Ready");
+    assert!(ready(&world).contains("is named other (spec.repositories)"), "{}", ready(&world));
+    world.delete("serverless.kyma-project.io/v1alpha1", "gitrepositories", "later");
+    world.until("both are named", |w| ready(w).contains("is named later or other (spec.repositories)")).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_commit_that_is_followed_by_its_id_is_moved_by_no_push_and_the_answer_says_so() {
     let (world, server, url) = followed().await;
     let head = world.remote.head();

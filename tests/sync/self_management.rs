@@ -192,7 +192,7 @@ async fn objects_of_the_agent_itself_are_held_until_that_commit_is_allowed() {
     let world = &installed.world;
     let (said, why) = (
         held(world),
-        "it is part of the running installation of Mainstay, which its deletion may stop; to delete it: kubectl \
+        "it is part of the running installation of Mainstay; deleting it may stop the agent; to delete it: kubectl \
          annotate",
     );
     for object in [
@@ -379,7 +379,7 @@ async fn credentials_of_a_git_sync_are_held_while_it_reads_with_them() {
     let said = held(&world);
     assert!(
         said.contains(&format!(
-            "Secret {NAMESPACE}/one: GitSync {NAMESPACE}/demo reads its repository with it; to delete it:"
+            "Secret {NAMESPACE}/one: GitSync {NAMESPACE}/demo uses it to read its repository; to delete it:"
         )),
         "{said}"
     );
@@ -395,7 +395,7 @@ async fn credentials_of_a_git_sync_are_held_while_it_reads_with_them() {
     let said = held(&world);
     assert!(
         said.contains(&format!(
-            "GitRepository.serverless.kyma-project.io {NAMESPACE}/repo: GitSync {NAMESPACE}/demo reads"
+            "GitRepository.serverless.kyma-project.io {NAMESPACE}/repo: GitSync {NAMESPACE}/demo uses it to"
         )),
         "{said}"
     );

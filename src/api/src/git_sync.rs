@@ -152,8 +152,7 @@ pub struct GitSyncSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 100))]
     pub images: Vec<Image>,
-    /// Prefix of the names of all objects, and of the references to them; instead of the one of a kustomization in
-    /// `baseDir`.
+    /// Prefix of the names of all objects and of references to them; replaces that of a kustomization in `baseDir`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 200))]
     pub name_prefix: Option<String>,
@@ -380,6 +379,9 @@ pub enum SourceKind {
 }
 
 impl SourceKind {
+    /// All kinds.
+    pub const ALL: [Self; 2] = [Self::OciRepository, Self::HelmChart];
+
     /// Returns its name.
     pub const fn name(self) -> &'static str {
         match self {

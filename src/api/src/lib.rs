@@ -14,6 +14,7 @@ pub mod duration;
 pub mod events;
 pub mod function;
 pub mod function_conditions;
+pub mod function_failure;
 pub mod function_v1alpha2;
 pub mod git_repository;
 pub mod git_sync;

@@ -23,15 +23,15 @@ pub(super) enum NotAnEvent {
     Version(String),
     #[error("{0}: the name of an attribute must consist of lower case letters and digits")]
     Name(String),
-    #[error("data: the name of an attribute cannot be that of the body")]
+    #[error("data: this name is reserved for the body; rename the attribute")]
     Reserved,
     #[error("{0}: the value of an attribute must be a string, a number or a boolean")]
     Value(String),
     #[error("{0}: the value is not percent-encoded UTF-8")]
     Encoding(String),
-    #[error("{0} is there more than once: send one")]
+    #[error("{0} is sent more than once: send it once")]
     Twice(String),
-    #[error("data and data_base64 are both there: send one of them")]
+    #[error("data and data_base64 are both set: send one of them")]
     TwoData,
     #[error("data is nested deeper than {DEPTH} levels")]
     TooDeep,

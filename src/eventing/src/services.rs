@@ -103,7 +103,7 @@ impl Services {
         } else {
             let mut slices = known.written.iter().filter(|((of, _), name)| of == namespace && **name == service);
             let ((_, slice), _) = slices.next()?;
-            format!("has the EndpointSlice {slice}, which does not follow from its selector; delete that")
+            format!("has the EndpointSlice {slice}, which does not result from its selector; delete the EndpointSlice")
         };
         Some(format!("the Service {service} in {namespace} {why}"))
     }

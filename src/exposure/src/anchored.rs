@@ -82,7 +82,7 @@ impl Rest<'_> {
                 if looks || self.left().starts_with("?:") {
                     self.at += 2;
                 } else if self.left().starts_with('?') {
-                    return Err("of groups with a question mark, only (?:, (?= and (?! are understood");
+                    return Err("of the groups that begin with (?, only (?:, (?= and (?! are supported");
                 }
                 let inner = self.alternatives(depth + 1)?;
                 if self.next() != Some(')') {

@@ -13,6 +13,7 @@ use super::children::job::{DESTINATION, EXECUTOR, FETCH, PUSH};
 use super::quantity::Quantity;
 use mainstay_api::build::{BuildReport, MAX_MESSAGE, Termination, parse_termination};
 use mainstay_api::conditions::cut;
+use mainstay_api::function_failure::CRASH_LOOP;
 use mainstay_api::names::{
     BUILD_ATTEMPT, BUILD_CAUSE, BUILD_SUSPENDED_FOR, BUILD_SUSPENDED_UNTIL, BUILD_SUSPENSIONS, BUILD_TAG, DISABLED,
     FUNCTION_UID, MANAGER, RECONCILE,
@@ -437,9 +438,6 @@ fn image_problem(message: &str) -> &str {
     // The kubelet repeats the cause after the image name.
     waits.and_then(|rest| rest.split_once(": ErrImagePull: ")).map_or(message, |(_, cause)| cause)
 }
-
-/// The kubelet's reason while it waits before it restarts a container.
-const CRASH_LOOP: &str = "CrashLoopBackOff";
 
 /// Returns why the code cannot be loaded. The runtime server writes the cause into its termination message. The message
 /// is the same after every restart, so the status does not change while the kubelet retries.

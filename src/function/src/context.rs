@@ -265,7 +265,7 @@ fn counted(bytes: usize) -> usize {
 pub(super) fn no_memory(bytes: usize) -> String {
     format!(
         "it has {:.1} MiB, for which the agent has no memory left for this namespace; keep the code in a Git repository (type: \
-         git), or give the agent more memory (limits.memory of its Deployment)",
+         git), or raise limits.memory of the agent's Deployment",
         bytes as f64 / f64::from(1 << 20)
     )
 }

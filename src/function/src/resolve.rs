@@ -310,7 +310,7 @@ fn warn_of_node(runtime: &Runtime, programs: &NodePrograms, found: &mut Findings
         Some(version) if version == wanted || version.starts_with(&format!("{wanted}.")) => {}
         Some(version) => {
             let message = format!(
-                "runtime {name} names {language} {wanted}: this Function runs on {language} {version}, the one of its node"
+                "runtime {name} names {language} {wanted}: this Function runs on {language} {version}, the version on its node"
             );
             found.warn(Reason::RuntimeVersionDiffers, message);
         }

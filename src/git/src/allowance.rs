@@ -12,7 +12,7 @@ use super::spool::Space;
 
 /// The description of this limit in `Fault::TooLarge`. If it is exceeded, the request was too large; the remote is not
 /// the cause.
-pub(super) const ALLOWED: &str = "what all submodules receive in bytes";
+pub(super) const ALLOWED: &str = "the data received for all submodules in bytes";
 
 /// The remaining limits of a fetch. Clones share them.
 #[derive(Clone, Debug)]
@@ -77,7 +77,7 @@ mod tests {
         let allowance = Allowance::of_submodules(Instant::now(), &limits);
         allowance.take(60).unwrap();
         let text = allowance.clone().take(41).unwrap_err().to_string();
-        assert_eq!(text, "what all submodules receive in bytes is larger than the limit of 100");
+        assert_eq!(text, "the data received for all submodules in bytes is larger than the limit of 100");
         allowance.take(40).unwrap();
         assert!(allowance.take(1).is_err());
         Allowance::until(Instant::now()).take(u64::MAX).unwrap();

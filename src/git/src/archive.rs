@@ -191,7 +191,7 @@ fn broken(what: String) -> Fault {
 }
 
 fn unreadable(_: io::Error) -> Fault {
-    broken("it is not a tar file, or it is cut off".to_owned())
+    broken("it is not a tar file, or it is truncated".to_owned())
 }
 
 /// A reader that ends at a limit.

@@ -350,7 +350,7 @@ pub enum Fault {
         highest: Option<String>,
     },
     /// The abbreviated id is ambiguous.
-    #[error("several commits have an id that begins with it ({}); write all 40 digits of the commit", some(among))]
+    #[error("the abbreviated id matches several commits ({}); write all 40 digits of the commit", some(among))]
     AmbiguousCommit {
         /// The commits.
         among: Vec<Commit>,
@@ -422,8 +422,8 @@ pub enum Fault {
     },
     /// The server omitted an object that a commit contains, or sent a different kind of object.
     #[error(
-        "the server omitted objects of the commit ({what}); `git fsck` finds it in the repository, and the mirror is \
-         fetched again once an hour"
+        "the server omitted objects of the commit ({what}); run `git fsck` in the repository to find the damage; the \
+         mirror is fetched again once an hour"
     )]
     Lacking {
         /// The missing object.

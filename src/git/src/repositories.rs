@@ -70,6 +70,24 @@ impl Repositories {
         Ok(known.get(&(namespace.to_owned(), source.name.clone())).cloned())
     }
 
+    /// Returns those of the names that no source in the namespace has, in their order; `None` while the sources are
+    /// unknown. An unreadable GitRepository exists.
+    pub fn missing(&self, namespace: &str, names: &[String]) -> Option<Vec<String>> {
+        let artifacts = self.artifacts.lock();
+        let kinds: Vec<_> = SourceKind::ALL.iter().map(|kind| artifacts.get(kind)).collect::<Option<_>>()?;
+        let (unknown, unreadable, all) = (self.unknown.lock(), self.unreadable.lock(), self.all.lock());
+        if unknown.is_some() {
+            return None;
+        }
+        let exists = |name: &&String| {
+            let key = (namespace.to_owned(), (*name).clone());
+            all.contains_key(&key)
+                || unreadable.contains_key(&key)
+                || kinds.iter().any(|addresses| addresses.contains_key(&key))
+        };
+        Some(names.iter().filter(|name| !exists(name)).cloned().collect())
+    }
+
     /// Replaces the addresses of all artifacts of a kind.
     pub fn set_artifacts(&self, kind: SourceKind, artifacts: Addresses) {
         let mut known = self.artifacts.lock();

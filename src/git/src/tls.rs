@@ -68,7 +68,7 @@ impl ClientIdentity {
         let pair = CertifiedKey::from_der(chain, private, &rustls::crypto::ring::default_provider());
         pair.map_err(|error| match error {
             TlsError::InconsistentKeys(_) => {
-                AccessFault::UnusableField { field: key, why: "it does not belong to the certificate beside it" }
+                AccessFault::UnusableField { field: key, why: "it does not match the certificate in the same Secret" }
             }
             TlsError::InvalidCertificate(_) => AccessFault::UnusableField { field: certificate, why: DAMAGED },
             _ => AccessFault::UnusableField {
@@ -154,7 +154,7 @@ mod tests {
         let unusable = |why: &str| format!("tls.key of the Secret cannot be used: {why}");
         check(
             &[("tls.crt", certificate), ("tls.key", &other)],
-            &unusable("it does not belong to the certificate beside it"),
+            &unusable("it does not match the certificate in the same Secret"),
         );
         check(&[("tls.crt", certificate), ("tls.key", "")], &unusable(NO_KEY));
         let encrypted = key.replace("PRIVATE", "ENCRYPTED PRIVATE");

@@ -101,7 +101,7 @@ impl Source {
             return Err(fault);
         }
         if remote.url.artifact().is_some() {
-            let why = "the agent no longer has this version of it".to_owned();
+            let why = "the agent no longer has this version of the artifact".to_owned();
             return Err(Fault::NoArtifact { why }.into());
         }
         let failed = |fault| state.in_vain.lock().add_failure(found.tip, fault, Instant::now());

@@ -37,10 +37,10 @@ pub(super) fn misplaced(directory: &Directory, found: &[String]) -> Option<Probl
     let base_dir = directory.base_dir.path();
     let file = if base_dir.is_empty() { CHART.to_owned() } else { format!("{base_dir}/{CHART}") };
     let hint = match found.first() {
-        Some(other) => format!("name the chart's directory as baseDir: that of {}, for example", printable(other)),
-        None => "name the chart's directory as baseDir, or take spec.render.helm away".to_owned(),
+        Some(other) => format!("set baseDir to the directory of a chart, such as that of {}", printable(other)),
+        None => "set baseDir to the directory of a chart, or remove spec.render.helm".to_owned(),
     };
     let what =
-        "spec.render.helm is for a chart in baseDir, which has none with a name and a version, or has a kustomization";
+        "spec.render.helm needs a chart with a name and a version in baseDir, and no kustomization beside the chart";
     (!found.contains(&file)).then(|| Problem::new(Place::file(file), what, Some(&hint)))
 }

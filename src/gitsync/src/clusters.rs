@@ -243,8 +243,8 @@ impl<C> Clusters<C> {
         let own = self.home.get_or_try_init(|| home.cluster.id()).await?;
         let Some(counted) = Counted::new(owner, home.writer, &self.counts) else {
             let message = format!(
-                "there is no memory left for the cluster of Secret {} (spec.kubeConfig); give the agent more memory (limits.memory of \
-                 its Deployment), or let GitSyncs of one cluster share a Secret",
+                "there is no memory left for the cluster of Secret {} (spec.kubeConfig); raise limits.memory of the \
+                 agent's Deployment, or let GitSyncs of one cluster share a Secret",
                 of.name
             );
             return Err(Refused {
@@ -281,7 +281,7 @@ pub(super) fn unreached(of: &SecretKey, error: &Error) -> Refused {
     let name = &of.name;
     let (class, message) = match (&*error.cause, error.class()) {
         (Cause::Refused(_), Class::Denied) if error.code() == Some(401) => {
-            let todo = "put new ones into it";
+            let todo = "put new credentials into the Secret";
             (
                 Class::Denied,
                 format!("the cluster does not accept the credentials in Secret {name} (spec.kubeConfig): {todo}"),

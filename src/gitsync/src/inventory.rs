@@ -250,10 +250,8 @@ impl Attempt<'_> {
 fn too_large(name: &str, bytes: usize) -> Refused {
     let message = format!(
         "the inventory (ConfigMaps mainstay-inventory-{name}-…) takes {} MiB of memory, more than the agent has left \
-         for this \
-         namespace; give the agent more memory (limits.memory of its Deployment), or delete these ConfigMaps if \
-         Mainstay did \
-         not write them: the inventory is rebuilt from the labels of the objects",
+         for this namespace; raise limits.memory of the agent's Deployment, or delete these ConfigMaps if Mainstay \
+         did not write them: the inventory is rebuilt from the labels of the objects",
         bytes.div_ceil(1 << 20)
     );
     Refused { class: Class::NotReady, reason: Reason::ApplyFailed, message, retry_after: None }

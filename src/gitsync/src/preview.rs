@@ -269,10 +269,10 @@ impl Preview {
             let has_secrets = from.iter().any(|source| source.kind == SubstituteSourceKind::Secret);
             self.applied.is_any = has_secrets || self.sync.spec.decryption.is_some();
             let words = if applied.is_none() {
-                "values are masked: some are of Secrets or decrypted, and no commit is applied yet, which would say where"
+                "values are masked: some come from Secrets or decryption, and without an applied commit it is unknown which"
             } else {
-                "values are masked: some are of Secrets or decrypted, and the commit that is applied, which says where, is not \
-                 in the repository (is it a shallow clone?)"
+                "values are masked: some come from Secrets or decryption; the applied commit shows which, but is \
+                 not in the repository (is it a shallow clone?)"
             };
             return self.applied.is_any.then(|| words.to_owned());
         };

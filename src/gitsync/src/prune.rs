@@ -78,7 +78,7 @@ impl Held {
             Self::Awaits(pending) => format!("waits for {pending}"),
             Self::Guard => format!("held by a guard; {}", to_delete()),
             Self::Much(why) => format!("{why}; {}", to_delete()),
-            Self::Read(reader) => format!("GitSync {reader} reads its repository with it; {}", to_delete()),
+            Self::Read(reader) => format!("GitSync {reader} uses it to read its repository; {}", to_delete()),
         }
     }
 }

@@ -339,12 +339,12 @@ impl View<'_> {
             } else if !row.is_done_reading(commit) {
                 let is_away = row.cannot_read.as_ref().is_some_and(|one| one.commit.is_none());
                 Some(if is_away {
-                    "follows the same branch and cannot read the repository (suspend it if that may stay so)"
+                    "follows the same branch and cannot read the repository (suspend that GitSync to continue without it)"
                 } else {
                     "follows the same branch and has not planned this commit yet"
                 })
             } else if row.managed.is_none() {
-                Some("follows the same branch and cannot read it, nor its own inventory")
+                Some("follows the same branch and can read neither the commit nor its own inventory")
             } else {
                 None
             }

@@ -41,7 +41,7 @@ const TOO_LARGE: &str = "it is larger than the agent keeps: the spec may take 2 
                          labels and \
                          foreign annotations";
 const NO_MEMORY: &str = "the agent has no memory left for this namespace to keep the object; delete unused objects of \
-                         the namespace, or give the agent more memory (limits.memory of its Deployment)";
+                         the namespace, or raise limits.memory of the agent's Deployment";
 
 /// Interval at which objects that lack memory are read again, and maximum number of objects per interval.
 const AGAIN: Duration = Duration::from_secs(30);

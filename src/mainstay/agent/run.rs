@@ -512,6 +512,7 @@ async fn lead(
         cluster.clone(),
         secrets,
         Arc::clone(context.source.pushes()),
+        Arc::clone(&context.repositories),
         settings.receive.as_ref().map(|receive| receive.base.clone()),
         liveness.component("reconciling Receivers"),
         move |owner, message| emit(&Announcement { owner, object: None, message }),

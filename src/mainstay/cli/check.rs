@@ -1,5 +1,5 @@
 //! `mainstay check`: tests the cluster, the agent's permissions and the repositories as the agent would, and reports
-//! problems.
+//! problems, also those in the statuses of Receivers.
 //!
 //! Repositories are accessed from the machine of the command, so network policies and proxies of the cluster are not
 //! tested.
@@ -8,6 +8,7 @@
 
 mod containerd;
 mod nats;
+mod receiver;
 mod repository;
 
 use futures::{StreamExt as _, TryStreamExt as _, stream};
@@ -184,6 +185,9 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
     }
     if is_defined {
         for finding in repository::all(&cluster, &asked).await? {
+            report.add(finding)?;
+        }
+        for finding in receiver::findings(&cluster, &asked.home).await? {
             report.add(finding)?;
         }
     }

@@ -360,7 +360,7 @@ pub fn too_many(path: &Arc<str>, bytes: usize) -> Problem {
         "the objects up to this file take {} of memory, more than the agent has left for this namespace",
         size(bytes)
     );
-    let hint = "leave out unused objects, or give the agent more memory (limits.memory of its Deployment)";
+    let hint = "leave out unused objects, or raise limits.memory of the agent's Deployment";
     Problem::new(Place::file(Arc::clone(path)), what, Some(hint))
 }
 

@@ -93,7 +93,7 @@ fn metadata(object: &mut Map<String, Value>, flaws: &mut Vec<Flaw>) {
     if let Some(Value::Object(annotations)) = metadata.get("annotations") {
         for name in [names::RECONCILE, names::UNTIL] {
             if annotations.contains_key(name) {
-                let hint = Some("remove it: break glass is set on the live object, with `mainstay pause`");
+                let hint = Some("remove it: a pause is set on the live object, with `mainstay pause`");
                 flaws.push(reserved("annotations", name, hint));
             }
         }

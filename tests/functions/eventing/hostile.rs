@@ -139,11 +139,11 @@ async fn headers_that_are_no_attributes_are_refused() {
     let attributes = (0..55).map(|number| format!("ce-a{number}: 1\r\n")).collect::<Vec<_>>().concat();
     events
         .refuses(vec![
-            (400, "ce-id is there more than once", binary("ce-id: other\r\n")),
-            (400, "ce-specversion is there more than once", binary("CE-SpecVersion: 1.0\r\n")),
+            (400, "ce-id is sent more than once", binary("ce-id: other\r\n")),
+            (400, "ce-specversion is sent more than once", binary("CE-SpecVersion: 1.0\r\n")),
             (
                 400,
-                "content-type is there more than once",
+                "content-type is sent more than once",
                 binary("content-type: text/plain\r\ncontent-type: application/cloudevents+json\r\n"),
             ),
             (400, "subject: the value has control characters", binary("ce-subject: a%0D%0Ax-evil:%201\r\n")),
@@ -159,7 +159,7 @@ async fn headers_that_are_no_attributes_are_refused() {
             (400, "datacontenttype: the value must be printable ASCII", binary("ce-datacontenttype: a/%C3%A9\r\n")),
             (400, "content-type: the value must be printable ASCII", raw(b"content-type: text/\xff")),
             (400, "traceparent: the value must be printable ASCII", binary("ce-traceparent: 00%C3%A9\r\n")),
-            (400, "data: the name of an attribute", binary("ce-data: other\r\n")),
+            (400, "data: this name is reserved for the body; rename the attribute", binary("ce-data: other\r\n")),
             (400, "x-y: the name of an attribute", binary("ce-x-y: 1\r\n")),
             (400, "the attributes of an event", binary(&format!("ce-subject: {}\r\n", "%C3%A9".repeat(2100)))),
             (415, "content-encoding", binary("content-encoding: gzip\r\n")),
@@ -181,7 +181,7 @@ async fn bodies_that_are_no_events_are_refused() {
     let deep = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
     let long = "x".repeat(60_000);
     let many = (0..8000).map(|number| format!(r#","a{number}":1"#)).collect::<Vec<_>>().concat();
-    let twice = "is there more than once";
+    let twice = "is sent more than once";
     events
         .refuses(vec![
             (400, "not JSON", body(b"{")),
@@ -198,7 +198,7 @@ async fn bodies_that_are_no_events_are_refused() {
             (400, twice, structured(r#","\u0069d":"other""#)),
             (400, twice, structured(r#","data":1,"data":2"#)),
             (400, twice, body(br#"{"ce-specversion":"1.0","ce-id":"1","id":"2","ce-source":"s","ce-type":"t"}"#)),
-            (400, "data and data_base64", structured(r#","data":1,"data_base64":"eA==""#)),
+            (400, "data and data_base64 are both set", structured(r#","data":1,"data_base64":"eA==""#)),
             (400, "data_base64", structured(r#","data_base64":"%%""#)),
             (400, "data_base64", structured(r#","data_base64":1"#)),
             (400, "control characters", structured(r#","subject":"a\r\nx-evil: 1""#)),

@@ -185,7 +185,7 @@ async fn faults_of_a_large_file_server_are_named_failures() {
     };
     let other = "0".repeat(64);
     let other = serde_json::json!({"objects": [{"oid": other, "actions": {"download": {"href": elsewhere.base()}}}]});
-    let no_header = "the server wants headers to be sent that no request has";
+    let no_header = "the server requires request headers that are invalid or too many";
     for (fault, class, words) in [
         (Large::Batch(other), Class::Unavailable, "the response of the LFS server does not list the file"),
         (

@@ -77,7 +77,7 @@ impl Purpose {
             Self::ImageRegistry => "the image registry",
             Self::Decryption => "the decryption of files",
             Self::KubeConfig => "another cluster",
-            Self::GeneratedKey => "a Git repository, which the agent made",
+            Self::GeneratedKey => "a Git repository (a key that the agent generated)",
             Self::AllNamespaces => "all namespaces",
             Self::ServiceAccount => "a ServiceAccount",
             Self::BootstrapToken => "nodes that join the cluster",

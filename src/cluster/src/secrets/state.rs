@@ -120,8 +120,10 @@ impl Known {
         let mut purposes = match purposes {
             Ok(purposes) => purposes,
             Err(referrer) => {
-                let why =
-                    format!("{} have not been listed yet, and one may use it for something else", referrer.plural());
+                let why = format!(
+                    "{} have not been listed yet, and one of them may use the Secret for another purpose",
+                    referrer.plural()
+                );
                 return Self::Unreadable { class: Class::NotReady, why };
             }
         };
@@ -315,7 +317,8 @@ mod tests {
     fn a_secret_waits_for_the_kinds_that_may_use_it_for_something_else() {
         let there = known([WatchEvent::Applied(secret("a", "eA=="))]);
         let waits = there.clone().for_use(Purpose::Repository, Err(Referrer::Receiver));
-        let said = "cannot be read: Receivers have not been listed yet, and one may use it for something else";
+        let said = "cannot be read: Receivers have not been listed yet, and one of them may use the Secret for \
+                    another purpose";
         assert_eq!((waits.problem(), waits.is_settled()), (Some((Class::NotReady, said.to_owned())), false));
         assert_eq!(there.clone().for_use(Purpose::Repository, Ok(Purposes::new())), there);
         let withheld = there.for_use(Purpose::Repository, Ok(Purposes::from([Purpose::KubeConfig])));

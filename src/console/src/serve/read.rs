@@ -34,7 +34,7 @@ pub(super) async fn object(cluster: &Cluster, key: &Key) -> Found {
     };
     match cluster.get(&kind, key.namespace.as_deref(), &key.name).await {
         Ok(Some(live)) => Found::There(live),
-        Ok(None) => Found::Missing("It does not exist, or not any more.".to_owned()),
+        Ok(None) => Found::Missing("The object does not exist, or was deleted.".to_owned()),
         Err(error) => failed(&error),
     }
 }

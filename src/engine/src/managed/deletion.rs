@@ -42,7 +42,7 @@ impl fmt::Display for Kept {
                  label to have Mainstay release it"
             }
             Self::TakesObjects => "deleting it deletes everything that it has applied (mainstay.dev/on-delete: prune)",
-            Self::Installed => "it is part of the running installation of Mainstay, which its deletion may stop",
+            Self::Installed => "it is part of the running installation of Mainstay; deleting it may stop the agent",
         })
     }
 }

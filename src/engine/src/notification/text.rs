@@ -11,7 +11,9 @@ impl Message {
             Self::CommitSeen { commit, .. } => format!("commit {} seen", short(commit)),
             Self::BranchRewritten { branch, old, new, .. } => {
                 let (old, new) = (short(old), short(new));
-                format!("branch {branch} was rewritten: {old} → {new}, which does not descend from it")
+                format!(
+                    "branch {branch} was rewritten: {old} → {new}; the new commit does not descend from the old one"
+                )
             }
             Self::CommitApplied { commit, created, changed, unchanged, pruned, millis, .. } => {
                 let counts = format!("{created} created, {changed} changed, {unchanged} unchanged, {pruned} pruned");
@@ -67,7 +69,7 @@ impl Message {
 }
 
 fn overridden(commit: &str, window: &str, who: &str, claimed_user: Option<&str>) -> String {
-    let claimed = claimed_user.map(|user| format!(", as the user {user} by its own account")).unwrap_or_default();
+    let claimed = claimed_user.map(|user| format!(" (claimed user: {user})")).unwrap_or_default();
     format!("commit {} is applied although {window}: requested by {who}{claimed}", short(commit))
 }
 

@@ -124,7 +124,7 @@ fn refused(live: &Value) -> Option<(&'static str, &'static str)> {
         Some(("it is a key that the agent has made for a Git repository", CONFIG))
     } else if !live["metadata"]["labels"][PROPAGATED_FROM].is_null() {
         // An agent of a different namespace left the object, or a user created it.
-        Some(("it says that it is a copy itself", PROPAGATED_FROM))
+        Some(("its label marks it as a copy", PROPAGATED_FROM))
     } else {
         None
     }

@@ -44,7 +44,7 @@ const ROWS: &[Row] = &[
         PUSHING,
         REFUSED,
         FailureReason::RegistryAuthorization,
-        "the registry refused the login; Kaniko uses that in .dockerconfigjson of the registry Secret",
+        "the registry refused the login; Kaniko uses the login in .dockerconfigjson of the registry Secret",
         false,
     ),
     Row(PUSHING, FULL, FailureReason::Registry, "the registry's volume is full; free space there", true),
@@ -52,7 +52,7 @@ const ROWS: &[Row] = &[
         PUSHING,
         &["x509:", "certificate"],
         FailureReason::Registry,
-        "put the registry's authority into ca.crt of the registry Secret",
+        "put the certificate of the registry's CA into ca.crt of the registry Secret",
         true,
     ),
     Row(

@@ -69,8 +69,8 @@ impl InternalRegistry {
             }
             _ => {
                 return Err(Problem {
-                    what: "it has no username and password that belong together".to_owned(),
-                    hint: format!("store both, a {USERNAME} without colons, or remove both, and new ones are made"),
+                    what: "it must have both a username without colons and a password, or neither".to_owned(),
+                    hint: "store both, or remove both to have the agent make new ones".to_owned(),
                 });
             }
         };

@@ -24,6 +24,7 @@ use crate::tag::{self, BuildCause};
 use mainstay_api::build::{BuildFailure, BuildReport, FailureReason, Termination};
 use mainstay_api::function::Built;
 use mainstay_api::function_conditions::{Reason, Status, Type};
+use mainstay_api::function_failure::BUILD_FAILED;
 use mainstay_object::failure::Backoff;
 
 const SUBJECT: Type = Type::BuildReady;
@@ -393,6 +394,11 @@ fn ended(end: &End) -> Failure {
             }
             let tail = log_tail(log);
             let lines = if tail.is_empty() { String::new() } else { format!("\n{tail}") };
+            if end.container == INSTALL {
+                let reason = FailureReason::InstallFailed;
+                let message = format!("{reason:?}: {how}{lines}");
+                return Failure { reason: Some(reason), message, retry: true, waits_for_registry: false };
+            }
             Failure::of(&format!("{how}{lines}"), true)
         }
     }
@@ -431,7 +437,7 @@ fn failed(situation: &Situation<'_>, job: &Job, failure: &Failure, decision: &mu
     decision.waits_for_registry = failure.waits_for_registry.then(|| job.identity.name.clone());
     decision.requeue_within(Duration::try_from(due.duration_since(now)).unwrap_or_default());
     let message = format!(
-        "Job {} failed, it will be re-run: {} (attempt {}, the next one at {:.0})",
+        "Job {} {BUILD_FAILED}{} (attempt {}, the next one at {:.0})",
         job.identity.name, failure.message, job.attempt, due
     );
     decision.set_condition(SUBJECT, Status::False, Reason::JobFailed, message);

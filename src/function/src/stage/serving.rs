@@ -12,6 +12,7 @@ use crate::child_kind::ChildKind;
 use crate::child_state::{ChildIdentity, Condition, Deployment};
 use crate::children;
 use mainstay_api::function_conditions::{Reason, Status, Type};
+use mainstay_api::function_failure::NO_PODS;
 
 const SUBJECT: Type = Type::Running;
 
@@ -177,7 +178,7 @@ fn state(live: &Deployment, problem: Option<&str>, may_rest: bool) -> ConditionU
         );
     }
     if let Some(refused) = refused {
-        let message = format!("Deployment {name} cannot create pods: {}: {}", refused.reason, refused.message);
+        let message = format!("Deployment {name} {NO_PODS}{}: {}", refused.reason, refused.message);
         // The rollout may continue until its deadline, as soon as pods can be created.
         let (status, reason) = if progressing && live.is_available() {
             (Status::Unknown, Reason::DeploymentWaiting)

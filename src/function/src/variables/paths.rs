@@ -29,7 +29,7 @@ const WEBHOOK: &str = "webhook.values.";
 /// The prefix of webhook settings in the chart of Kyma 1.14.
 const WEBHOOK_1_14: &str = "webhook.container.envs.";
 
-const WATCHED: &str = "what was looked at again periodically is watched";
+const WATCHED: &str = "objects are watched, not read periodically";
 const POD: &str = "the agent is one Deployment, which its manifest describes";
 const REGISTRY: &str = "the registry that `mainstay install` brings is what its manifest says";
 
@@ -62,7 +62,7 @@ const OF_MANAGER: &[(&str, Path)] = &[
     ("functionBuildExecutorArgs", Variable(EXECUTOR_ARGS)),
     ("functionBuildExecutorImage", Variable(EXECUTOR_IMAGE)),
     ("functionBuildRepoFetcherImage", Variable("MAINSTAY_BUILDER_IMAGE")),
-    ("logLevel", WithoutEffect("what is logged is decided at the agent's start, by RUST_LOG")),
+    ("logLevel", WithoutEffect("RUST_LOG sets the log level when the agent starts")),
     ("functionTraceCollectorEndpoint", Variable("APP_FUNCTION_TRACE_COLLECTOR_ENDPOINT")),
     ("functionPublisherProxyAddress", Variable("APP_FUNCTION_PUBLISHER_PROXY_ADDRESS")),
     ("runtimeConfigMapName", WithoutEffect("builds need no Dockerfile")),

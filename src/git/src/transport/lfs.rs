@@ -70,7 +70,7 @@ fn with_headers<'c>(
     headers: &BTreeMap<String, String>,
     mut credentials: &'c Credentials,
 ) -> Result<(reqwest::RequestBuilder, &'c Credentials), Fault> {
-    const BAD: Fault = Fault::Lfs { why: "the server wants headers to be sent that no request has" };
+    const BAD: Fault = Fault::Lfs { why: "the server requires request headers that are invalid or too many" };
     if headers.len() > HEADERS {
         return Err(BAD);
     }
@@ -94,5 +94,8 @@ fn not_redirected(response: reqwest::Response, at: &Url) -> Result<reqwest::Resp
     }
     let to = response.headers().get(header::LOCATION).and_then(|to| at.join(to.to_str().ok()?).ok());
     let to = to.map_or_else(|| "an unknown URL".to_owned(), |to| host(&to));
-    Err(Fault::Redirect { to, why: "Git LFS is asked where .lfsconfig or the address of the repository says" })
+    Err(Fault::Redirect {
+        to,
+        why: "requests for Git LFS go only to the URL in .lfsconfig or the URL of the repository",
+    })
 }

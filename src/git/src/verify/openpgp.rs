@@ -25,7 +25,7 @@ pub(super) fn judge(
     if signature.typ() != Some(SignatureType::Binary) {
         return Err(unreadable("it is not the signature of a document"));
     }
-    let name = issuer(&signature).ok_or_else(|| unreadable("it does not say by which key it is"))?;
+    let name = issuer(&signature).ok_or_else(|| unreadable("it does not name the key that made it"))?;
     let hash = signature.hash_alg();
     if !hash.is_some_and(is_strong) {
         let what = hash.map_or_else(|| "a hash that is not known".to_owned(), |hash| hash.to_string());

@@ -67,7 +67,7 @@ pub(super) fn commit(raw: &[u8]) -> Result<Option<Signed>, SignatureFault> {
             },
             None if line.starts_with(OURS) => {
                 if signature.is_some() {
-                    return Err(SignatureFault::Unreadable { why: "the commit has more than one" });
+                    return Err(SignatureFault::Unreadable { why: "the commit has more than one signature" });
                 }
                 signature = Some(line[OURS.len()..].to_vec());
                 now_in = In::Signature;
@@ -106,7 +106,7 @@ pub(super) fn tag(raw: &[u8]) -> Result<Option<Signed>, SignatureFault> {
             let made = header(payload, b"tagger ").and_then(seconds);
             Ok(Some(Signed { payload: payload.to_vec(), signature: signature.to_vec(), made }))
         }
-        _ => Err(SignatureFault::Unreadable { why: "the tag has more than one" }),
+        _ => Err(SignatureFault::Unreadable { why: "the tag has more than one signature" }),
     }
 }
 

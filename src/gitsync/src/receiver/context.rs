@@ -17,7 +17,7 @@ use mainstay_cluster::Cluster;
 use mainstay_cluster::liveness::Component;
 use mainstay_cluster::secrets::Secrets;
 use mainstay_engine::notification::Message;
-use mainstay_git::Pushes;
+use mainstay_git::{Pushes, Repositories};
 use mainstay_object::Owner;
 
 /// Minimum time between two messages about refused deliveries of one Receiver.
@@ -33,6 +33,8 @@ pub struct Context {
     pub(super) secrets: Arc<Secrets>,
     /// Wakes consumers.
     pub(super) pushes: Arc<Pushes>,
+    /// The sources that Receivers name.
+    pub(super) repositories: Arc<Repositories>,
     /// The address of the listener; `None` without a listener.
     pub(super) served_at: Option<BaseUrl>,
     /// Progress of the reconciles.
@@ -98,12 +100,13 @@ impl Context {
         cluster: Cluster,
         secrets: Arc<Secrets>,
         pushes: Arc<Pushes>,
+        repositories: Arc<Repositories>,
         served_at: Option<BaseUrl>,
         liveness: Component,
         emit: impl Fn(&Owner, &Message) + Send + Sync + 'static,
     ) -> Self {
         let (served, starting) = (Mutex::default(), Mutex::default());
-        Self { cluster, secrets, pushes, served_at, liveness, emit: Box::new(emit), served, starting }
+        Self { cluster, secrets, pushes, repositories, served_at, liveness, emit: Box::new(emit), served, starting }
     }
 
     /// Returns the Secrets that Receivers name.

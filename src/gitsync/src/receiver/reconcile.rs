@@ -1,4 +1,5 @@
-//! The task of one Receiver: watches its Secret, serves the Receiver, and writes its status.
+//! The task of one Receiver: watches its Secret and the sources that it names, serves the Receiver, and writes its
+//! status.
 //!
 //! Invariant: a changed or deleted token takes effect before the status shows it.
 //! Invariant: a status is written only when it changes; refused writes back off.
@@ -39,12 +40,15 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
     let mut secret: Option<Followed> = None;
     let mut written: Option<ReceiverStatus> = None;
     let mut failed_writes = 0;
+    let mut changes = context.repositories.listen();
     loop {
         let Some(receiver) = input.borrow_and_update().clone() else { break };
         let named = receiver.spec.secret_ref.name.as_str();
         if secret.as_ref().map(Followed::of) != Some((&namespace, named)) {
             secret = Some(context.secrets.follow(&namespace, named, Purpose::Receiver));
         }
+        changes.mark_unchanged();
+        let missing = missing(&context, &receiver);
         let turn = async {
             let known = match &mut secret {
                 Some(secret) => secret.known().await,
@@ -53,7 +57,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
             let resolved = resolve(&receiver, &known);
             context.set(&owner, resolved.clone().ok().filter(|_| context.served_at.is_some()));
             context.resolved(&owner);
-            report(&context, &receiver, resolved, &mut written).await
+            report(&context, &receiver, resolved, missing.as_deref(), &mut written).await
         };
         let again = tokio::select! {
             () = stop.cancelled() => return,
@@ -78,6 +82,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
             () = stop.cancelled() => return,
             changed = input.changed() => if changed.is_err() { return },
             () = Followed::any_changed(secret.iter_mut()) => {}
+            () = missing_changed(&context, &receiver, missing.as_ref(), &mut changes) => {}
             () = sleep_until(again.into()) => {}
         }
     }
@@ -85,11 +90,33 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
     context.resolved(&owner);
 }
 
+/// Returns the sources that the Receiver names and that do not exist; `None` while the sources are unknown.
+fn missing(context: &Context, receiver: &Receiver) -> Option<Vec<String>> {
+    let namespace = receiver.metadata.namespace.as_deref().unwrap_or_default();
+    context.repositories.missing(namespace, receiver.spec.repositories.as_deref().unwrap_or_default())
+}
+
+/// Waits until other sources are missing than in `known`.
+async fn missing_changed(
+    context: &Context,
+    receiver: &Receiver,
+    known: Option<&Vec<String>>,
+    changes: &mut watch::Receiver<u64>,
+) {
+    while changes.changed().await.is_ok() {
+        if missing(context, receiver).as_ref() != known {
+            return;
+        }
+    }
+    std::future::pending().await
+}
+
 /// Writes the status if it changed.
 async fn report(
     context: &Context,
     receiver: &Receiver,
     resolved: Result<Resolved, Problem>,
+    missing: Option<&[String]>,
     written: &mut Option<ReceiverStatus>,
 ) -> Result<(), Error> {
     let resolved = match (resolved, &context.served_at) {
@@ -101,7 +128,7 @@ async fn report(
     };
     let base = context.served_at.as_ref().and_then(BaseUrl::known);
     let old = written.clone().or_else(|| receiver.status.clone()).unwrap_or_default();
-    let new = status::after(&old, resolved.as_ref(), base, receiver.metadata.generation, Timestamp::now());
+    let new = status::after(&old, resolved.as_ref(), missing, base, receiver.metadata.generation, Timestamp::now());
     if new == old {
         *written = Some(old);
         return Ok(());

@@ -6,10 +6,15 @@ use super::resolve::{Problem, Resolved};
 use mainstay_api::conditions::{self, Reason, Type};
 use mainstay_api::receiver::ReceiverStatus;
 
-/// Returns the status after a reconcile. `base` is the URL under which clients reach the agent.
+/// Maximum number of missing sources in the message.
+const SHOWN: usize = 5;
+
+/// Returns the status after a reconcile. `missing` are the named sources that do not exist; `None` while the sources are
+/// unknown. `base` is the URL under which clients reach the agent.
 pub(super) fn after(
     old: &ReceiverStatus,
     resolved: Result<&Resolved, &Problem>,
+    missing: Option<&[String]>,
     base: Option<&str>,
     generation: Option<i64>,
     now: Timestamp,
@@ -21,13 +26,8 @@ pub(super) fn after(
             ("False", Reason::Suspended, "suspended: deliveries are refused".to_owned(), false)
         }
         Ok(receiver) => {
-            let what = match receiver.repositories.as_deref() {
-                None => "all GitRepositories of this namespace".to_owned(),
-                Some([]) => "no GitRepository: spec.repositories is empty".to_owned(),
-                Some([one]) => format!("GitRepository {one}"),
-                Some(all) => format!("{} GitRepositories", all.len()),
-            };
-            ("True", Reason::Receiving, format!("receives for {what}"), false)
+            let (reason, message) = received(receiver, missing, old, generation);
+            ("True", reason, message, false)
         }
         Err(problem) => ("False", problem.reason, problem.message.clone(), problem.is_stalled),
     };
@@ -38,6 +38,46 @@ pub(super) fn after(
     }
     let url = path.as_ref().and_then(|path| Some(format!("{}{path}", base?)));
     ReceiverStatus { observed_generation: generation, webhook_path: path, url, conditions }
+}
+
+/// Returns reason and message of a Receiver that is served. As in Flux, it is Ready without its sources, too: they may be
+/// created later.
+fn received(
+    receiver: &Resolved,
+    missing: Option<&[String]>,
+    old: &ReceiverStatus,
+    generation: Option<i64>,
+) -> (Reason, String) {
+    let all = receiver.repositories.as_deref();
+    let what = match all {
+        None => "all GitRepositories of this namespace".to_owned(),
+        Some([]) => "no GitRepository: spec.repositories is empty".to_owned(),
+        Some([one]) => format!("GitRepository {one}"),
+        Some(all) => format!("{} GitRepositories", all.len()),
+    };
+    // A new agent does not know the sources yet. The status of the last agent stays until then.
+    let before = conditions::status(&old.conditions, Type::Ready)
+        .filter(|before| before.reason == Reason::SourceNotFound.as_str() && before.observed_generation == generation);
+    match (missing, before) {
+        (Some([]), _) | (None, None) => (Reason::Receiving, format!("receives for {what}")),
+        (None, Some(before)) => (Reason::SourceNotFound, before.message.clone()),
+        (Some(missing), _) => {
+            let mut names = missing.iter().take(SHOWN).cloned().collect::<Vec<_>>().join(" or ");
+            if missing.len() > SHOWN {
+                names.push_str(&format!(" or one of {} more names", missing.len() - SHOWN));
+            }
+            let there = all.map_or(0, <[_]>::len).saturating_sub(missing.len());
+            let effect = match there {
+                0 => "no delivery has an effect".to_owned(),
+                _ => format!("receives for {there} of {what}"),
+            };
+            let message = format!(
+                "{effect}; no GitRepository, OCIRepository or HelmChart of this namespace is named {names} \
+                 (spec.repositories): create it, or correct the name"
+            );
+            (Reason::SourceNotFound, message)
+        }
+    }
 }
 
 #[cfg(test)]
@@ -53,9 +93,8 @@ mod tests {
         format!("{place}; {}", conditions.collect::<Vec<_>>().join("; "))
     }
 
-    #[test]
-    fn says_what_is_received_or_why_nothing_is() {
-        let mut receiver = Resolved {
+    fn receiver() -> Resolved {
+        Resolved {
             namespace: "shop".into(),
             name: "web".into(),
             kind: ReceiverType::Github,
@@ -63,20 +102,54 @@ mod tests {
             events: Vec::new(),
             repositories: None,
             is_suspended: false,
+        }
+    }
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    #[test]
+    fn missing_sources_are_named_and_a_new_agent_does_not_forget_them() {
+        let mut receiver = receiver();
+        let named = |count: usize| (1..=count).map(|number| format!("r{number}")).collect::<Vec<_>>();
+        let mut check = |all: usize, missing: Option<&[String]>, old: &ReceiverStatus, expected: &str| {
+            receiver.repositories = Some(named(all));
+            let status = after(old, Ok(&receiver), missing, None, Some(1), at(1));
+            assert_eq!(shown(&status), format!("no url; Ready True {expected}"));
+            status
         };
-        let at = |second| Timestamp::from_second(second).unwrap();
+        let new = ReceiverStatus::default();
+        check(1, None, &new, "Receiving: receives for GitRepository r1");
+        let of = "no GitRepository, OCIRepository or HelmChart of this namespace is named";
+        let todo = "(spec.repositories): create it, or correct the name";
+        let text = format!("SourceNotFound: no delivery has an effect; {of} r1 {todo}");
+        let absent = check(1, Some(&named(1)), &new, &text);
+        check(1, None, &absent, &text);
+        let text = format!("SourceNotFound: receives for 1 of 3 GitRepositories; {of} r1 or r2 {todo}");
+        check(3, Some(&named(2)), &absent, &text);
+        let text = format!(
+            "SourceNotFound: no delivery has an effect; {of} r1 or r2 or r3 or r4 or r5 or one of 2 more names {todo}"
+        );
+        check(7, Some(&named(7)), &new, &text);
+        check(1, Some(&[]), &absent, "Receiving: receives for GitRepository r1");
+    }
+
+    #[test]
+    fn says_what_is_received_or_why_nothing_is() {
+        let mut receiver = receiver();
         let problem = Problem { reason: Reason::SpecInvalid, message: "spec.type".into(), is_stalled: true };
-        let old = after(&ReceiverStatus::default(), Err(&problem), Some("https://hooks"), Some(1), at(1));
+        let old = after(&ReceiverStatus::default(), Err(&problem), None, Some("https://hooks"), Some(1), at(1));
         assert_eq!(shown(&old), "no url; Ready False SpecInvalid: spec.type; Stalled True SpecInvalid: spec.type");
-        let new = after(&old, Ok(&receiver), Some("https://hooks"), Some(2), at(2));
+        let new = after(&old, Ok(&receiver), None, Some("https://hooks"), Some(2), at(2));
         assert_eq!(shown(&new), "url; Ready True Receiving: receives for all GitRepositories of this namespace");
         assert_eq!(new.url.as_deref(), Some(format!("https://hooks{}", receiver.path()).as_str()));
         receiver.repositories = Some(vec!["web".into()]);
         receiver.is_suspended = true;
-        let suspended = after(&new, Ok(&receiver), None, Some(3), at(3));
+        let suspended = after(&new, Ok(&receiver), None, None, Some(3), at(3));
         assert_eq!(shown(&suspended), "no url; Ready False Suspended: suspended: deliveries are refused");
         assert_eq!(
-            after(&suspended, Ok(&receiver), None, Some(3), at(4)),
+            after(&suspended, Ok(&receiver), None, None, Some(3), at(4)),
             suspended,
             "nothing is written when nothing changed"
         );

@@ -139,7 +139,7 @@ fn a_sibling_that_cannot_read_a_commit_is_waited_for_by_name_as_long_as_its_inve
         row.cannot_read = cannot_read(Some("c3"));
         row.managed = None;
     });
-    assert!(pending("c3").unwrap().to_string().ends_with("cannot read it, nor its own inventory"));
+    assert!(pending("c3").unwrap().to_string().ends_with("can read neither the commit nor its own inventory"));
 }
 
 /// Returns how many rows are read to find the claims on an object, among `number` GitSyncs.

@@ -172,7 +172,7 @@ impl<S: Named> Task<S> {
         let failed = |why: String| State::not_ready(Reason::ArtifactFailed, format!("{}: {why}", spec.address()));
         let reading = outbound.run(self.renew(&reader, wanted, remote));
         let read = tokio::time::timeout(wanted.timeout, reading).await;
-        let late = |_| failed(format!("it took longer than {} s (spec.timeout)", wanted.timeout.as_secs()));
+        let late = |_| failed(format!("timed out after {} s (spec.timeout)", wanted.timeout.as_secs()));
         read.map_err(late)?.map_err(failed)
     }
 

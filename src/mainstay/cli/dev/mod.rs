@@ -226,7 +226,9 @@ impl Error {
             Self::Serve { .. } => Some("--listen 127.0.0.1:0 takes a free port".into()),
             Self::Gateway { .. } => Some("--gateway 127.0.0.1:0 and --gateway-tls 127.0.0.1:0 take free ports".into()),
             Self::Issuer(error) => error.hint(),
-            Self::Authority(_) => Some("--kubeconfig FILE selects a different path; it is beside that".into()),
+            Self::Authority(_) => Some(
+                "--kubeconfig FILE selects a different path; the certificate is written beside the kubeconfig".into(),
+            ),
             Self::Repository(repository::Error::NotARepository(path, _)) => Some(format!(
                 "git init {0} && cd {0} && git add . && git commit, or --work-tree, which needs no repository",
                 path.display()

@@ -103,7 +103,10 @@ fn check_source(value: &mut Value, reading: &mut Reading) {
             reading.wrong("source.credentialsType", "credentialsSecretName is missing");
         }
         if source.get("credentialsSecretName").is_some() && source.get("url").is_none() {
-            reading.wrong("source.credentialsSecretName", "without url, the GitRepository that is there has its own");
+            reading.wrong(
+                "source.credentialsSecretName",
+                "url is missing; without it, the existing GitRepository keeps its own credentials",
+            );
         }
     }
 }

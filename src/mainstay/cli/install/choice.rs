@@ -117,7 +117,7 @@ impl Choice {
             ];
             let useless = flags.into_iter().filter(|(_, is_given)| *is_given);
             problems.extend(
-                useless.map(|(flag, _)| format!("{flag} is for --profile restricted; add that, or leave it out")),
+                useless.map(|(flag, _)| format!("{flag} needs --profile restricted; add it, or remove {flag}")),
             );
             return None;
         }

@@ -175,7 +175,9 @@ fn resolve_values(arguments: &Arguments, given: &Given) -> Result<(Installation,
             _ => {}
         }
     } else if known_hosts.is_some() {
-        return Err(vec!["--known-hosts is for addresses of SSH; leave it out, or give such an address".to_owned()]);
+        return Err(vec![
+            "--known-hosts needs an SSH address; give one in --git-url, or remove --known-hosts".to_owned(),
+        ]);
     }
     if url.is_unprotected() {
         notes.push(

@@ -16,7 +16,9 @@ fn differs(key: &Key, live: &Value, theirs: &str) -> Option<&'static str> {
         ("Job", "InProgress") if live.pointer("/spec/suspend") == Some(&Value::Bool(true)) => {
             Some("Healthy: as in Flux")
         }
-        ("Pod", "Current") if text("/status/phase") == "Failed" => Some("Failed: nothing became of it"),
+        ("Pod", "Current") if text("/status/phase") == "Failed" => {
+            Some("Failed: a Pod that failed never becomes healthy")
+        }
         ("Pod", "Failed") if text("/status/phase") == "Pending" => Some("Progressing: health has no time"),
         ("PersistentVolumeClaim", "InProgress") if text("/status/phase") == "Lost" => Some("Failed: it stays lost"),
         ("DaemonSet", "InProgress") if text("/spec/updateStrategy/type") == "OnDelete" => {

@@ -2,7 +2,9 @@
 
 use serde_json::Value;
 
-use super::live::{Condition, Live, first};
+use mainstay_api::function_failure::is_lasting;
+
+use super::live::{Condition, Live};
 use super::state::Health::{self, Failed, Healthy, Progressing};
 
 pub(super) fn claim(object: &Live<'_>) -> Health {
@@ -52,14 +54,23 @@ pub(super) fn autoscaler(object: &Live<'_>) -> Health {
     object.is("AbleToScale", "False").map_or(Healthy, |condition| Progressing(object.words(&condition)))
 }
 
-/// A Function is always retried, so it never fails permanently. While an earlier version is running, `Running` stays
-/// True, and its reason says that the newest version is not ready.
+/// While an earlier version is running, `Running` stays True, and its reason says that the newest version is not ready.
+/// It then belongs to the generation that serves, so only the other conditions show whether the failure is a current
+/// one.
 pub(super) fn function(object: &Live<'_>) -> Health {
-    first(["ConfigurationReady", "BuildReady", "Running"].map(|kind| match object.condition(kind) {
-        Some(condition) if condition.value["status"] == "True" && !is_waiting(&condition) => Healthy,
-        Some(condition) => Progressing(object.words(&condition)),
-        None => Progressing(format!("{kind} is not known yet")),
-    }))
+    let mut is_current = true;
+    for kind in ["ConfigurationReady", "BuildReady", "Running"] {
+        let Some(condition) = object.condition(kind) else { return Progressing(format!("{kind} is not known yet")) };
+        is_current &= kind == "Running" || object.unseen_generation(&condition).is_none();
+        if condition.status() == "True" && !is_waiting(&condition) {
+            continue;
+        }
+        let message = condition.value["message"].as_str().unwrap_or_default();
+        let has_failed = is_current && is_lasting(condition.reason(), message);
+        let words = object.words(&condition);
+        return if has_failed { Failed(words) } else { Progressing(words) };
+    }
+    Healthy
 }
 
 fn is_waiting(condition: &Condition<'_>) -> bool {

@@ -203,6 +203,22 @@ fn other_kinds_have_rules_of_their_own() {
         "{status: {conditions: [{type: Available, status: 'True'}]}}",
         "healthy",
     );
+    check(
+        "autoscaling/v2",
+        "HorizontalPodAutoscaler",
+        "{status: {conditions: [{type: ScalingActive, status: 'False'}]}}",
+        "healthy",
+    );
+    check(
+        "autoscaling/v2",
+        "HorizontalPodAutoscaler",
+        "{status: {conditions: [{type: AbleToScale, status: 'False', reason: FailedGetScale}]}}",
+        "progressing: AbleToScale is False: FailedGetScale",
+    );
+}
+
+#[test]
+fn a_function_has_failed_if_a_user_must_change_it_and_progresses_otherwise() {
     let function =
         |live: &str, expected: &str| check("serverless.kyma-project.io/v1alpha1", "Function", live, expected);
     function("{}", "progressing: ConfigurationReady is not known yet");
@@ -225,18 +241,40 @@ fn other_kinds_have_rules_of_their_own() {
         "{metadata: {generation: 2}, status: {observedGeneration: 1, conditions: []}}",
         "progressing: its controller has not seen generation 2",
     );
-    check(
-        "autoscaling/v2",
-        "HorizontalPodAutoscaler",
-        "{status: {conditions: [{type: ScalingActive, status: 'False'}]}}",
-        "healthy",
+    let built = |reason: &str, message: &str| {
+        format!(
+            "{{metadata: {{generation: 3}}, status: {{observedGeneration: 3, conditions: [
+              {{type: ConfigurationReady, status: 'True', observedGeneration: 3}},
+              {{type: Running, status: 'True', observedGeneration: 2}},
+              {{type: BuildReady, status: 'False', reason: {reason}, message: '{message}', observedGeneration: 3}}]}}}}"
+        )
+    };
+    let syntax = "Job a failed, it will be re-run: SourceInvalid: handler.js:3: SyntaxError (attempt 1)";
+    function(&built("JobFailed", syntax), &format!("failed: BuildReady is False: JobFailed: {syntax}"));
+    let old = built("JobFailed", syntax).replace("observedGeneration: 3}]", "observedGeneration: 2}]");
+    function(&old, &format!("progressing: BuildReady is False: JobFailed: {syntax}"));
+    let away = "Job a failed, it will be re-run: Registry: it answered 503 (attempt 1)";
+    function(&built("JobFailed", away), &format!("progressing: BuildReady is False: JobFailed: {away}"));
+    function(
+        "{status: {conditions: [{type: ConfigurationReady, status: 'False', reason: SpecInvalid, message: x}]}}",
+        "failed: ConfigurationReady is False: SpecInvalid: x",
     );
-    check(
-        "autoscaling/v2",
-        "HorizontalPodAutoscaler",
-        "{status: {conditions: [{type: AbleToScale, status: 'False', reason: FailedGetScale}]}}",
-        "progressing: AbleToScale is False: FailedGetScale",
-    );
+    // The condition of a rollout belongs to the generation that serves.
+    let runs = |status: &str, config: i64, message: &str| {
+        format!(
+            "{{metadata: {{generation: 3}}, status: {{observedGeneration: 3, conditions: [
+              {{type: ConfigurationReady, status: 'True', observedGeneration: {config}}},
+              {{type: BuildReady, status: 'True', observedGeneration: 3}},
+              {{type: Running, status: '{status}', reason: DeploymentWaiting, message: '{message}', observedGeneration: 2}}]}}}}"
+        )
+    };
+    let crash = "Deployment a is not ready yet: CrashLoopBackOff: container function: handler.js:1: Error";
+    function(&runs("Unknown", 3, crash), &format!("failed: Running is Unknown: DeploymentWaiting: {crash}"));
+    let serves = format!("{crash}; the previous version serves");
+    function(&runs("True", 3, &serves), &format!("failed: Running is True: DeploymentWaiting: {serves}"));
+    function(&runs("True", 2, &serves), &format!("progressing: Running is True: DeploymentWaiting: {serves}"));
+    let pull = "Deployment a is not ready yet: ImagePullBackOff: container function: denied";
+    function(&runs("Unknown", 3, pull), &format!("progressing: Running is Unknown: DeploymentWaiting: {pull}"));
 }
 
 #[test]

@@ -174,7 +174,7 @@ impl Base {
         found.ok_or_else(|| Error::Unusable {
             base: self.to_string(),
             why: format!(
-                "it has no image for {}/{}, or several without saying which",
+                "its index has no image for {}/{}, or has several images without a platform",
                 platform.os, platform.architecture
             ),
         })
@@ -207,7 +207,7 @@ impl Base {
         let mut layers = Vec::new();
         for (mut descriptor, diff_id) in manifest.layers.into_iter().zip(diff_ids) {
             if !descriptor.urls.is_empty() {
-                return Err(unusable("a layer of it may not be copied"));
+                return Err(unusable("one of its layers is stored elsewhere (`urls`) and cannot be copied"));
             }
             descriptor.media_type = match descriptor.media_type.as_str() {
                 "application/vnd.docker.image.rootfs.diff.tar.gzip" => LAYER.to_owned(),

@@ -48,14 +48,14 @@ impl Bundle {
     pub(super) const fn way_out(&self) -> &'static str {
         match self {
             Self::Unset => {
-                "put the certificate of the CA that signed it into a Secret of the agent's namespace, and name that in \
-                 MAINSTAY_BASE_CA (mainstay install --base-ca SECRET)"
+                "put the certificate of the registry's CA into a Secret of the agent's namespace, and name the \
+                 Secret in MAINSTAY_BASE_CA (mainstay install --base-ca SECRET)"
             }
             Self::Missing => {
                 "the Secret or the key of MAINSTAY_BASE_CA is not in this namespace; label the Secret of the agent's namespace \
                  serverless.kyma-project.io/config=credentials"
             }
-            Self::Pem(_) => "the CA bundle of MAINSTAY_BASE_CA does not hold the CA that signed it",
+            Self::Pem(_) => "the CA bundle of MAINSTAY_BASE_CA does not hold the CA of the registry's certificate",
         }
     }
 }

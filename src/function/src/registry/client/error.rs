@@ -91,7 +91,7 @@ pub enum Fault {
         what: &'static str,
     },
     /// The registry cannot read its records of the image's blobs.
-    #[error("it cannot read which parts of the image it has (it answered {status} DIGEST_INVALID)")]
+    #[error("it cannot read its records of the image's layers (it answered {status} DIGEST_INVALID)")]
     Parts {
         /// HTTP status.
         status: u16,

@@ -108,7 +108,8 @@ impl Client {
 
     /// Returns the URL of the token server, if it may receive a password.
     pub(super) fn realm(&self, realm: &str) -> Result<Url, Fault> {
-        let realm = Url::parse(realm).map_err(|_| Fault::Protocol { why: "its token server has no address" })?;
+        let realm =
+            Url::parse(realm).map_err(|_| Fault::Protocol { why: "the address of its token server is not a URL" })?;
         let near = || realm.host() == self.origin.host() || realm.host_str().is_some_and(is_loopback);
         match realm.scheme() {
             "https" => Ok(realm),

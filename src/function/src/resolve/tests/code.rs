@@ -214,15 +214,15 @@ fn warns_of_a_runtime_in_another_version_than_the_node_has() {
     }
     assert_eq!(
         warned("nodejs22", programs("20.11.0", "3.12.4")),
-        "RuntimeVersionDiffers: runtime nodejs22 names Node.js 22: this Function runs on Node.js 20.11.0, the one of its node"
+        "RuntimeVersionDiffers: runtime nodejs22 names Node.js 22: this Function runs on Node.js 20.11.0, the version on its node"
     );
     assert_eq!(
         warned("python311", programs("22.4.1", "3.1.1")),
-        "RuntimeVersionDiffers: runtime python311 names Python 3.11: this Function runs on Python 3.1.1, the one of its node"
+        "RuntimeVersionDiffers: runtime python311 names Python 3.11: this Function runs on Python 3.1.1, the version on its node"
     );
     assert_eq!(
         warned("nodejs18", programs("22.4.1", "")),
-        "RuntimeVersionDiffers: runtime nodejs18 names Node.js 18: this Function runs on Node.js 22.4.1, the one of its node"
+        "RuntimeVersionDiffers: runtime nodejs18 names Node.js 18: this Function runs on Node.js 22.4.1, the version on its node"
     );
     assert_eq!(
         warned("python312", programs("22.4.1", "")),

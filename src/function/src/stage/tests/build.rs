@@ -5,6 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::*;
 use crate::Builder;
+use mainstay_api::function_failure::is_lasting;
 use mainstay_object::cron::Cron;
 
 #[test]
@@ -551,6 +552,7 @@ fn a_syntax_error_is_named_with_its_place_and_awaits_another_source() {
         said.contains("re-run: SourceInvalid: handler.js:2: SyntaxError: Unexpected end of input (attempt 1"),
         "{said}"
     );
+    assert!(is_lasting(Reason::JobFailed.name(), &said));
     assert_eq!(
         decision.record.retry_at.map(|at| at.duration_since(case.now)),
         Some(jiff::SignedDuration::from_hours(1))
@@ -558,7 +560,14 @@ fn a_syntax_error_is_named_with_its_place_and_awaits_another_source() {
     // A syntax error counts only if the container that checks the syntax reports it.
     case.children.pods.clear();
     case.pod("j", terminated("push", 1, log));
-    assert!(!message(&case.decide(), Reason::JobFailed).contains("SourceInvalid"));
+    let said = message(&case.decide(), Reason::JobFailed);
+    assert!(!said.contains("SourceInvalid") && !is_lasting(Reason::JobFailed.name(), &said), "{said}");
+    // The package manager retries by itself, so its failure lasts.
+    case.children.pods.clear();
+    case.pod("j", terminated("install", 1, "npm error 404"));
+    let said = message(&case.decide(), Reason::JobFailed);
+    assert!(said.contains("re-run: InstallFailed: install ended with exit code 1"), "{said}");
+    assert!(is_lasting(Reason::JobFailed.name(), &said));
 }
 
 #[test]
@@ -583,8 +592,9 @@ fn why_kaniko_failed_is_reported_with_what_to_do_and_without_credentials() {
         "Authorization: Basic hunter2\nerror pushing image: failed to push to destination h.io/a: UNAUTHORIZED: no";
     case.pod("j", terminated("executor", 1, log));
     let said = message(&case.decide(), Reason::JobFailed);
-    assert!(said.contains("RegistryAuthorization: the registry refused the login; Kaniko uses that in"), "{said}");
+    assert!(said.contains("RegistryAuthorization: the registry refused the login; Kaniko uses the login in"), "{said}");
     assert!(said.contains("executor ended with exit code 1") && !said.contains("hunter2"), "{said}");
+    assert!(!is_lasting(Reason::JobFailed.name(), &said), "the operator corrects the login");
     // A different builder is tried immediately.
     case.settings.builder = Builder::Own;
     assert!(words(&case.decide()).contains(&"put Job".to_owned()));

@@ -1,6 +1,7 @@
 //! Serving, and the Running condition.
 
 use super::*;
+use mainstay_api::function_failure::is_lasting;
 
 #[test]
 fn a_deployment_is_ready_only_if_its_status_is_of_its_newest_generation() {
@@ -29,7 +30,11 @@ fn a_deployment_is_ready_only_if_its_status_is_of_its_newest_generation() {
         {"type": "Progressing", "status": "True", "reason": "NewReplicaSetCreated"},
         {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": "exceeded quota"},
     ]);
-    assert_eq!(message(1, 1, refused), "False DeploymentFailed");
+    assert_eq!(message(1, 1, refused.clone()), "False DeploymentFailed");
+    let mut case = Case::new();
+    case.deployment(1, 1, refused);
+    let said = super::message(&case.decide(), Reason::DeploymentFailed);
+    assert!(!is_lasting(Reason::DeploymentFailed.name(), &said), "{said}");
 }
 
 #[test]
@@ -47,6 +52,7 @@ fn the_cause_of_a_failed_rollout_is_before_the_conditions_of_the_deployment() {
     );
     case.children.pods = vec![crashing("hello-1", "SyntaxError")];
     let message = message(&case.decide(), Reason::DeploymentFailed);
+    assert!(is_lasting(Reason::DeploymentFailed.name(), &message));
     let (cause, conditions) = (message.find("SyntaxError").unwrap(), message.find("type: \"Available\"").unwrap());
     assert!(cause < conditions, "{message}");
 }
@@ -199,9 +205,11 @@ fn running_names_the_error_of_its_own_version_only() {
     assert!(message(2, "web-1", &both).contains("first error"));
     let of_second = message(2, "web-2", &both);
     assert!(of_second.contains("second error") && !of_second.contains("first error"), "{of_second}");
+    assert!(is_lasting(Reason::DeploymentWaiting.name(), &of_second), "{of_second}");
     for (generation, set) in [(2, "web-2"), (3, "web-1")] {
         let text = message(generation, set, std::slice::from_ref(&first));
         assert!(text.ends_with("is not ready yet"), "no pod of this version is known: {text}");
+        assert!(!is_lasting(Reason::DeploymentWaiting.name(), &text), "{text}");
     }
 }
 
