@@ -146,6 +146,20 @@ fn every_command_has_help() {
 }
 
 #[test]
+fn help_prints_the_same_for_a_command_as_its_flag() {
+    let run = |words: &str| mainstay(&words.split(' ').collect::<Vec<_>>(), Path::new("/"));
+    for command in ["sync", "get", "suspend", "version", "function", "function init", "init function", "build fetch"] {
+        let (asked, flag) = (run(&format!("help {command}")), run(&format!("{command} --help")));
+        assert_eq!((asked.status.code(), asked.stderr.as_slice()), (Some(0), &b""[..]), "{command}");
+        assert_eq!(String::from_utf8(asked.stdout).unwrap(), String::from_utf8(flag.stdout).unwrap(), "{command}");
+    }
+    assert_eq!(run("help").stdout, run("--help").stdout);
+    let unknown = run("help frobnicate");
+    let said = String::from_utf8(unknown.stderr).unwrap();
+    assert!(unknown.status.code() == Some(2) && said.contains("unrecognized subcommand 'frobnicate'"), "{said}");
+}
+
+#[test]
 fn shells_complete_commands_and_flags() {
     let program = env!("CARGO_BIN_EXE_mainstay");
     let complete = |words: &str, at: usize| {

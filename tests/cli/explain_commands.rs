@@ -1,5 +1,7 @@
 //! `mainstay tree`, `mainstay trace` and `mainstay events`: objects, their sources and their events.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 
 use mainstay_testkit::{
@@ -45,6 +47,56 @@ async fn a_trace_names_the_file_that_an_object_was_moved_to() {
     world.start();
     world.ready_at("demo", &commit).await;
     check("deploy/front", "apps/front.yaml", commit).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_built_object_is_at_the_file_that_holds_it_in_traces_comparisons_and_events() {
+    let mut world = World::new().await;
+    let broken = ["web", "site"].map(|name| deployment(name, "''", 1)).join("---\n");
+    world
+        .remote
+        .file("base/kustomization.yaml", "resources: [map.yaml]\n")
+        .file("base/map.yaml", config_map("map", "1"))
+        .file("base/web.yaml", &broken)
+        .file("apps/web/kustomization.yaml", "resources: [../../base]\nnamePrefix: prod-\n")
+        .commit("one");
+    world.synced(json!({"baseDir": "/apps"})).await;
+    let program = Program::of(&world).await;
+    let trace = program.json(&["trace", "configmap/prod-map", "-n", NAMESPACE]).await;
+    let place = &trace["managedBy"]["place"];
+    assert_eq!((&place["file"], &place["line"]), (&json!("base/map.yaml"), &Value::Null), "{trace}");
+    let (_, text, _) = program.run(&["trace", "configmap/prod-map", "-n", NAMESPACE]).await;
+    assert!(text.contains("  file        base/map.yaml\n"), "{text}");
+
+    let clone = tempfile::tempdir().unwrap();
+    let mut git = mainstay_testkit::isolated("git");
+    git.args(["clone", "--quiet", &world.remote.path().to_string_lossy(), "."]).current_dir(clone.path());
+    assert!(git.status().unwrap().success());
+    let write = |name: &str, text: &str| std::fs::write(clone.path().join(name), text).unwrap();
+    let compare = ["diff", "demo", "-n", NAMESPACE, "--path", clone.path().to_str().unwrap()];
+    write("base/map.yaml", &config_map("map", "2"));
+    let (code, text, error) = program.run_with_tools(&compare).await;
+    assert!(
+        code == 1 && text.contains("changed    ConfigMap mainstay-tests/prod-map (base/map.yaml)\n"),
+        "{text}{error}"
+    );
+    // The words of the tool are shown in full where they can reveal nothing.
+    write("apps/web/kustomization.yaml", "resources: [../../base]\nreplicas: [{name: hush, count: 2}]\n");
+    let (code, text, error) = program.run_with_tools(&compare).await;
+    assert!(code == 2 && format!("{text}{error}").contains("name hush"), "{text}{error}");
+
+    world.remote.file("base/kustomization.yaml", "resources: [map.yaml, web.yaml]\n");
+    world.try_commit("demo", "two containers without an image").await;
+    let place = "base/web.yaml, built by apps/web/kustomization.yaml: ";
+    let events = |w: &World| w.server.objects("v1", "events", Some(NAMESPACE));
+    let is_named = |w: &World| events(w).iter().any(|event| event["message"].to_string().contains(place));
+    world.until("an Event names the file", is_named).await;
+    assert!(world.condition("demo", "Ready").contains(place), "{}", world.condition("demo", "Ready"));
+    let is_ours =
+        |event: &&Arc<Value>| event["source"]["component"].as_str().unwrap_or_default().starts_with("mainstay");
+    let all = events(&world);
+    let ours: Vec<_> = all.iter().filter(is_ours).map(|event| event["message"].as_str().unwrap()).collect();
+    assert!(!ours.is_empty() && ours.iter().all(|message| !message.contains('\n')), "{ours:#?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

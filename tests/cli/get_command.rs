@@ -1,12 +1,17 @@
 //! `mainstay get`, `suspend`, `resume`, `version` and `logs`, compared with kubectl.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use mainstay_testkit::{
+    functions::inline,
     kubectl::Kubectl,
     program::Program,
     world::{NAMESPACE, World, config_map},
 };
+
+const SYNCS: &str = "mainstay.dev/v1alpha1";
 
 fn words(line: &str) -> Vec<String> {
     line.split_whitespace().map(str::to_owned).collect()
@@ -115,7 +120,7 @@ async fn a_suspended_git_sync_stays_ready_until_it_is_resumed() {
     let facts = program.json(&["suspend", "--all", "--for", "2h", "-n", NAMESPACE]).await;
     assert_eq!(facts["items"].as_array().unwrap().len(), 2, "{facts}");
     let until = facts["items"][0]["until"].as_str().unwrap();
-    let live = world.get("mainstay.dev/v1alpha1", "gitsyncs", "demo").unwrap();
+    let live = world.get(SYNCS, "gitsyncs", "demo").unwrap();
     assert_eq!((&live["spec"]["suspend"], &live["spec"]["suspendUntil"]), (&json!(false), &json!(until)));
     world.condition_is("demo", "Suspended", &format!("True Suspended: suspended until {until}: ")).await;
     let (code, said, _) = program.run(&["resume", "-A"]).await;
@@ -134,6 +139,62 @@ async fn a_suspended_git_sync_stays_ready_until_it_is_resumed() {
     ] {
         let (code, _, error) = program.run(&line.split(' ').collect::<Vec<_>>()).await;
         assert!(code == 2 && error.contains(expected), "{line}: {error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn suspends_one_git_sync_those_of_a_namespace_or_all_of_the_cluster() {
+    const OTHER: &str = "mainstay-tests-other";
+    let (world, _) = world().await;
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": OTHER}});
+    world.create("v1", "namespaces", "", namespace);
+    world.sync("second", json!({"baseDir": "/none"}));
+    let metadata = json!({"name": "third", "namespace": OTHER});
+    let third =
+        json!({"apiVersion": SYNCS, "kind": "GitSync", "metadata": metadata, "spec": {"gitRepository": "repo"}});
+    world.create(SYNCS, "gitsyncs", OTHER, third);
+    let program = Program::of(&world).await;
+    let run = async |line: &str| program.run(&line.split(' ').collect::<Vec<_>>()).await;
+    let suspended = || {
+        let syncs = world.server.objects(SYNCS, "gitsyncs", None);
+        let mut names: Vec<_> = syncs.iter().filter(|sync| sync["spec"]["suspend"] == true).collect();
+        names.sort_by_key(|sync| sync["metadata"]["name"].to_string());
+        names.iter().map(|sync| sync["metadata"]["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    for (line, expected) in [
+        (format!("suspend --all -n {NAMESPACE}"), &["demo", "second"][..]),
+        (format!("resume second -n {NAMESPACE}"), &["demo"]),
+        ("suspend -A".to_owned(), &["demo", "second", "third"]),
+        (format!("resume --all -n {NAMESPACE}"), &["third"]),
+        (format!("suspend second -n {NAMESPACE}"), &["second", "third"]),
+        ("resume -A".to_owned(), &[]),
+    ] {
+        let (code, said, error) = run(&line).await;
+        assert_eq!((code, error.as_str()), (0, ""), "{line}: {said}");
+        assert_eq!(suspended(), expected, "{line}: {said}");
+    }
+
+    let begun = jiff::Timestamp::now();
+    let (code, said, _) = run(&format!("suspend demo --for 90m -n {NAMESPACE}")).await;
+    let until = world.get(SYNCS, "gitsyncs", "demo").unwrap()["spec"]["suspendUntil"].as_str().unwrap().to_owned();
+    assert_eq!((code, said), (0, format!("GitSync {NAMESPACE}/demo is suspended until {until}\n")));
+    let length = until.parse::<jiff::Timestamp>().unwrap().duration_since(begun).as_secs();
+    assert!((5399..5700).contains(&length), "{length} s");
+    world.condition_is("demo", "Suspended", &format!("True Suspended: suspended until {until}: ")).await;
+    let (code, _, _) = run(&format!("suspend demo --for 1s -n {NAMESPACE}")).await;
+    assert_eq!(code, 0);
+    world.condition_is("demo", "Suspended", "False NotSuspended").await;
+
+    for (line, expected) in [
+        ("suspend demo --all", "--all"),
+        ("suspend demo -A", "--all-namespaces"),
+        ("resume demo -A", "--all-namespaces"),
+        ("suspend -A -n x", "--namespace"),
+        ("suspend demo --for 0s", "--for"),
+        ("suspend demo --for soon", "--for"),
+    ] {
+        let (code, said, error) = run(line).await;
+        assert!(code == 2 && said.is_empty() && error.contains(expected), "{line}: {error}");
     }
 }
 
@@ -186,9 +247,16 @@ async fn logs_are_those_of_the_pods_of_the_agent() {
     );
     let labels = json!({"app.kubernetes.io/name": "mainstay"});
     let spec = json!({"containers": [{"name": "mainstay", "image": "mainstay:1"}]});
-    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "agent", "labels": labels}, "spec": spec});
-    world.create("v1", "pods", NAMESPACE, pod);
-    world.until("it runs", |w| w.get("v1", "pods", "agent").unwrap()["status"]["phase"] == "Running").await;
+    let create = async |name: &str, labels: Value| {
+        let metadata = json!({"name": name, "labels": labels});
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec});
+        world.create("v1", "pods", NAMESPACE, pod);
+        world.until("it runs", |w| w.get("v1", "pods", name).unwrap()["status"]["phase"] == "Running").await;
+    };
+    create("other", json!({})).await;
+    let (code, _, _) = program.run(&["logs", "--agent-namespace", NAMESPACE]).await;
+    assert_eq!(code, 2, "the pod of another program");
+    create("agent", labels).await;
     let kubectl = Kubectl::of_world(&world.server, NAMESPACE).await;
     let theirs = kubectl.run(&["logs", "agent"]).await;
     let (code, ours, error) = program.run(&["logs", "--agent-namespace", NAMESPACE]).await;
@@ -208,8 +276,52 @@ async fn colours_are_for_terminals_and_for_who_asks() {
         let (_, out, _) = program.run(&[&["get", "gitsyncs", "-A"], flags].concat()).await;
         assert_eq!(out.contains(green), expected, "{flags:?}: {out}");
     }
-    let shown = program.run_on_terminal(&["get", "gitsyncs", "-A"]).await;
+    let shown = program.run_on_terminal(80, &["get", "gitsyncs", "-A"]).await;
     assert!(shown.contains(green), "{shown:?}");
-    let shown = program.run_on_terminal(&["get", "gitsyncs", "-A", "--color", "never"]).await;
+    let shown = program.run_on_terminal(80, &["get", "gitsyncs", "-A", "--color", "never"]).await;
     assert!(!shown.contains('\u{1b}') && shown.contains("True"), "{shown:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tables_are_as_wide_as_the_terminal_and_whole_in_a_pipe() {
+    let (world, _) = world().await;
+    let missing = "r".repeat(150);
+    world.sync("long", json!({"gitRepository": missing}));
+    world.condition_is("long", "Ready", "False SourceNotFound").await;
+    let program = Program::of(&world).await;
+    for command in ["get gitsyncs -A", "status -A"] {
+        let line: Vec<_> = command.split(' ').collect();
+        let (_, whole, _) = program.run(&line).await;
+        assert!(whole.contains(&missing) && !whole.contains('…'), "{command}: {whole}");
+        let line = [&line[..], &["--color", "never"]].concat();
+        for columns in [140, 180] {
+            let shown = program.run_on_terminal(columns, &line).await;
+            let longest = shown.lines().map(|line| line.chars().count()).max();
+            assert_eq!(longest, Some(columns), "{command}: {shown}");
+            assert!(shown.contains('…') && !shown.contains(&missing), "{command}: {shown}");
+        }
+        let shown = program.run_on_terminal(1000, &line).await;
+        assert!(shown.contains(&missing) && !shown.contains('…'), "{command}: {shown}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn functions_show_the_version_that_serves() {
+    let world = World::running(inline("exports.main = () => 1")).await;
+    world.builds_end("push", 1, r#"{"reason":"DependencyInvalid","message":"no"}"#, Duration::ZERO);
+    world.edit_function("hello", json!({"spec": {"source": "exports.main = () => 2"}}));
+    world.says("hello", "BuildReady", "False").await;
+    let newest = world.function_now("hello").unwrap()["metadata"]["generation"].as_i64().unwrap();
+    let kubectl = Kubectl::of_world(&world.server, NAMESPACE).await;
+    let table = kubectl.run(&["get", "functions"]).await;
+    let cell = |title: &str| {
+        let at = words(table.lines().next().unwrap()).iter().position(|word| word == title).unwrap();
+        words(table.lines().nth(1).unwrap())[at].clone()
+    };
+    assert_eq!(cell("VERSION"), newest.to_string(), "{table}");
+    assert_eq!(cell("SERVES"), (newest - 1).to_string(), "{table}");
+    let (_, ours, _) = Program::of(&world).await.run(&["get", "functions", "-n", NAMESPACE]).await;
+    assert_eq!(words(ours.lines().nth(1).unwrap())[..5], words(table.lines().nth(1).unwrap())[..5], "{ours}");
+    assert_eq!(words(&ours)[7], "SERVES", "{ours}");
+    assert_eq!(words(ours.lines().nth(1).unwrap())[7], (newest - 1).to_string(), "{ours}");
 }

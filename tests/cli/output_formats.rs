@@ -48,7 +48,7 @@ async fn a_terminal_shows_what_is_waited_for_and_a_pipe_does_not() {
     let program = Program::of(&world).await;
     let (code, out, error) = program.run(&["sync", "demo", "-n", NAMESPACE]).await;
     assert_eq!((code, error.as_str()), (0, ""), "{out}");
-    let shown = program.run_on_terminal(&["sync", "demo", "-n", NAMESPACE]).await;
+    let shown = program.run_on_terminal(80, &["sync", "demo", "-n", NAMESPACE]).await;
     let line =
         shown.find("0 s  GitSync mainstay-tests/demo: waiting for an agent").unwrap_or_else(|| panic!("{shown:?}"));
     let result = shown.find("GitSync mainstay-tests/demo: commit").unwrap_or_else(|| panic!("{shown:?}"));

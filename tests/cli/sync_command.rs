@@ -67,6 +67,22 @@ async fn ends_with_0_only_when_the_objects_are_healthy_at_the_commit() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_failure_of_several_git_syncs_is_said_once_with_their_names() {
+    let mut world = World::new().await;
+    world.remote.file("a.yaml", config_map("a", "1")).commit("one");
+    world.sync("other", json!({"baseDir": "/none"}));
+    world.synced(json!({})).await;
+    world.kill().await;
+    world.hold_lease();
+    let (code, said) = mainstay(&world, &["sync", "--timeout", "1s"]).await;
+    let expected = format!(
+        "GitSync {NAMESPACE}/demo, GitSync {NAMESPACE}/other:\nerror: no agent has performed the request within 1 s\n"
+    );
+    assert!(code == 2 && said.starts_with(&expected), "{said}");
+    assert_eq!(said.matches("error:").count(), 1, "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn says_at_once_that_no_agent_holds_the_lease() {
     let mut world = World::new().await;
     world.remote.file("a.yaml", config_map("a", "1")).commit("one");

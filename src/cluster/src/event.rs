@@ -269,7 +269,19 @@ mod tests {
             ("failed:\n  a is wrong\r\n\n  b is wrong\n", "failed: a is wrong; b is wrong"),
             ("", ""),
         ] {
-            assert_eq!(one_line(text), expected);
+            let key = Key::new("mainstay.dev", "GitSync", Some("shop"), "shop");
+            let event = Event {
+                regarding: Regarding { key, api_version: "mainstay.dev/v1alpha1".to_owned(), uid: None },
+                related: None,
+                kind: EventType::Warning,
+                priority: Priority::Failure,
+                reason: mainstay_api::events::Reason::Failed.into(),
+                action: "Apply".to_owned(),
+                note: text.to_owned(),
+                about: None,
+                aggregation_key: String::new(),
+            };
+            assert_eq!(event.shortened().note, expected);
         }
     }
 

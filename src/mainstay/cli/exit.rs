@@ -30,7 +30,8 @@ pub(super) fn report(error: &Error) -> ExitCode {
     ExitCode::from(2)
 }
 
-fn text(error: &Error) -> String {
+/// Returns the message of a failure.
+pub(super) fn text(error: &Error) -> String {
     let mut text = format!("{} {error}\n", paint(Style::Bad, "error:"));
     let mut depth = 1;
     let mut next = error.source();

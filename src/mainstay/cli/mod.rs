@@ -328,6 +328,8 @@ mod tests {
         assert_eq!(is_about_a_function("mainstay sync function --no-wait -n team"), Some(false));
         assert_eq!(is_about_a_function("mainstay sync function shop"), Some(true));
         assert_eq!(is_about_a_function("mainstay sync function function -d out"), Some(true));
+        assert_eq!(is_about_a_function("mainstay --context there -n team sync function"), Some(false));
+        assert_eq!(is_about_a_function("mainstay --context there -n team sync function shop"), Some(true));
         assert_eq!(is_about_a_function("mainstay sync function --dir out shop"), Some(true));
         assert_eq!(is_about_a_function("mainstay sync function shop --no-wait"), None);
         assert_eq!(is_about_a_function("mainstay init function --runtime python38 --dir ws"), Some(true));

@@ -59,18 +59,29 @@ impl Program {
 
     /// Returns exit code, standard output and standard error of a command.
     pub async fn run(&self, arguments: &[&str]) -> (i32, String, String) {
+        Self::output(self.command(arguments)).await
+    }
+
+    /// Runs a command that finds the programs of this machine, such as kubectl.
+    pub async fn run_with_tools(&self, arguments: &[&str]) -> (i32, String, String) {
         let mut command = self.command(arguments);
+        command.envs(std::env::var_os("PATH").map(|path| ("PATH", path)));
+        Self::output(command).await
+    }
+
+    async fn output(mut command: Command) -> (i32, String, String) {
         let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
         let text = |bytes| String::from_utf8(bytes).unwrap();
         (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
     }
 
-    /// Returns the output of a command that runs on its own terminal.
-    pub async fn run_on_terminal(&self, arguments: &[&str]) -> String {
+    /// Returns the output of a command that runs on its own terminal with this number of columns.
+    pub async fn run_on_terminal(&self, columns: usize, arguments: &[&str]) -> String {
         let plain = self.command(arguments);
         let quote = |part: &std::ffi::OsStr| format!("'{}'", part.to_str().unwrap());
         let line =
             std::iter::once(plain.get_program()).chain(plain.get_args()).map(quote).collect::<Vec<_>>().join(" ");
+        let line = format!("stty cols {columns} && {line}");
         let mut command = crate::isolated("script");
         command.args(["-qec", &line, "/dev/null"]).env("SHELL", "/bin/sh").stdin(Stdio::null());
         let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();

@@ -108,7 +108,13 @@ fn aggregation_key(message: &Message, key: &str, priority: Priority) -> String {
 
 #[cfg(test)]
 mod tests {
+    use jiff::Timestamp;
+
+    use super::super::notice::notice;
     use super::*;
+    use mainstay_api::function_conditions;
+    use mainstay_engine::notification::WhyPruned;
+    use mainstay_notification::Priority as Rank;
 
     #[test]
     fn failures_precede_routine_events_with_and_without_an_object() {
@@ -119,5 +125,52 @@ mod tests {
         }
         assert!(matches!(urgency(Severity::Info, true), Some((EventType::Normal, Priority::Routine))));
         assert!(matches!(urgency(Severity::Info, false), Some((EventType::Normal, Priority::State))));
+    }
+
+    #[test]
+    fn guards_and_recoveries_precede_routine_messages_in_events_and_alerts() {
+        let (subject, commit) = (|| Owner::git_sync("shop", "demo"), "0".repeat(40));
+        let (object, why) = (|| "Service shop/api".to_owned(), || "a guard holds it".to_owned());
+        let stage = |status: &str, reason: function_conditions::Reason| Message::Stage {
+            subject: Owner::function("shop", "hello"),
+            condition: "Running".to_owned(),
+            status: status.to_owned(),
+            reason: reason.into(),
+            message: why(),
+        };
+        let applied = Message::CommitApplied {
+            subject: subject(),
+            commit: commit.clone(),
+            created: 0,
+            changed: 1,
+            unchanged: 0,
+            pruned: 0,
+            millis: 1,
+        };
+        for (message, expected) in [
+            (
+                Message::NotPruned { subject: subject(), object: object(), why: why() },
+                (Priority::Failure, Rank::Failure),
+            ),
+            (
+                Message::NoManifests { subject: subject(), commit: commit.clone(), why: why() },
+                (Priority::Failure, Rank::Failure),
+            ),
+            (stage("False", function_conditions::Reason::JobFailed), (Priority::Failure, Rank::Failure)),
+            (
+                Message::CommitHeld { subject: subject(), commit: commit.clone(), why: why() },
+                (Priority::State, Rank::State),
+            ),
+            (stage("True", function_conditions::Reason::DeploymentReady), (Priority::State, Rank::State)),
+            (applied, (Priority::State, Rank::State)),
+            (
+                Message::Pruned { subject: subject(), object: object(), why: WhyPruned::Left(commit.clone()) },
+                (Priority::Routine, Rank::Routine),
+            ),
+        ] {
+            let of_event = urgency(message.describe().severity, message.object().is_some()).map(|(_, one)| one);
+            let of_alert = notice(message.subject(), &message, None, Timestamp::UNIX_EPOCH).map(|one| one.priority);
+            assert_eq!((of_event, of_alert), (Some(expected.0), Some(expected.1)), "{message}");
+        }
     }
 }

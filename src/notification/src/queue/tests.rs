@@ -145,6 +145,19 @@ fn a_repetition_within_five_minutes_is_dropped_unless_the_state_changed() {
 }
 
 #[test]
+fn guards_and_recoveries_are_sent_before_routine_notices() {
+    let mut queue = Queue::default();
+    for number in 0..50 {
+        queue.offer(notice(&number.to_string(), Priority::Routine), at_second(0));
+    }
+    for (name, priority) in [("recovered", Priority::State), ("held", Priority::Failure)] {
+        queue.offer(notice(name, priority), at_second(0));
+    }
+    let sent: Vec<_> = drain(&mut queue, at_second(0), &Outcome::Delivered).iter().map(|one| one.priority).collect();
+    assert_eq!(sent[..3], [Priority::Failure, Priority::State, Priority::Routine]);
+}
+
+#[test]
 fn a_refused_notice_is_not_sent_again() {
     let mut queue = Queue::default();
     queue.offer(notice("a", Priority::Failure), at_second(0));
