@@ -173,7 +173,7 @@ async fn reports_an_invalid_directory() {
     invalid("../x", "`..` is not allowed").await;
     invalid("apps", "`s` is a submodule that is not fetched").await;
     invalid("apps/web", "there is no `package.json`, which a Function with the runtime nodejs22 needs").await;
-    invalid("apps/web", "its directory holds handler.js").await;
+    invalid("apps/web", "the source directory holds handler.js").await;
 }
 
 #[tokio::test]

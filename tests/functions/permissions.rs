@@ -266,7 +266,7 @@ async fn functions_run_on_knative_with_the_rights_of_its_component_and_missing_r
     world.create(API, "functions", NAMESPACE, function);
     world.says("hello", "Running", "False ServiceFailed: Knative Services cannot be watched").await;
     let said = world.said("hello", "Running");
-    assert!(said.ends_with("manifests/knative has the required permissions"), "{said}");
+    assert!(said.ends_with("install manifests/knative to grant the permissions"), "{said}");
     grant(&world, "manifests/knative/rbac.yaml", &[]);
     world.says("hello", "Running", "True ServiceReady").await;
     world.delete(KNATIVE.0, KNATIVE.1, "hello");

@@ -38,7 +38,7 @@ pub(super) enum NotAnEvent {
     #[error("{0}: the value has control characters, which no attribute may have")]
     Control(String),
     #[error(
-        "datacontenttype: an event cannot be the data of another, because subscribers would read it in place of that; send its \
+        "datacontenttype: the data must not be an event itself, because subscribers would read the inner event; send its \
          parts as data of application/json"
     )]
     Nested,
@@ -48,7 +48,9 @@ pub(super) enum NotAnEvent {
     Format(String),
     #[error("content-encoding: a compressed body is not accepted: send it as it is")]
     Compressed,
-    #[error("the attributes of an event must have at most {HEADERS} bytes as headers; put longer values into its data")]
+    #[error(
+        "the attributes of the event are longer than {HEADERS} bytes as HTTP headers; move long values into its data"
+    )]
     TooLong,
     #[error("an event must have at most {ATTRIBUTES} attributes")]
     TooMany,

@@ -150,7 +150,7 @@ impl Refusals {
 /// Returns the error with its causes. Mentions the manifests if the agent lacks a permission.
 pub(super) fn explain(error: &Error) -> String {
     let is_unpermitted = error.refusal().is_some_and(|refusal| refusal.denial == Some(Denial::Permission));
-    let hint = if is_unpermitted { "; manifests/exposure has the required permissions" } else { "" };
+    let hint = if is_unpermitted { "; install manifests/exposure to grant the permissions" } else { "" };
     format!("{}{hint}", chain(error))
 }
 

@@ -109,8 +109,7 @@ impl Credentials {
             shown(secret),
             purpose.text()
         );
-        let why =
-            "a Function may not have them sent to an address that it names; give its repository a Secret of its own";
+        let why = "a Function must not send them to an address of its choice; use a separate Secret for its repository";
         Some(Violation::invalid(what, path).because(why))
     }
 }

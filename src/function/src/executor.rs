@@ -96,9 +96,9 @@ pub(super) fn flaw(arg: &str) -> Option<String> {
     }
     FOR_ALL.contains(&name).then(|| {
         format!(
-            "remove {name}: it holds for all registries, also those that a login is sent to; registries with isInternal: \
-             \"true\" or a ca.crt in their Secret need no flag, and --insecure-registry=HOST or \
-             --skip-tls-verify-registry=HOST is for one"
+            "remove {name}: it applies to all registries, including those that receive a login. Registries with isInternal: \
+             \"true\" or a ca.crt in their Secret need no flag; for one registry, use --insecure-registry=HOST or \
+             --skip-tls-verify-registry=HOST"
         )
     })
 }

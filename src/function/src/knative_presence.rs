@@ -60,7 +60,7 @@ impl Knative {
     pub(super) fn failed(&self, error: &Error) {
         if error.class() == Class::Denied {
             let is_unpermitted = error.refusal().is_some_and(|refusal| refusal.denial == Some(Denial::Permission));
-            let hint = if is_unpermitted { "; manifests/knative has the required permissions" } else { "" };
+            let hint = if is_unpermitted { "; install manifests/knative to grant the permissions" } else { "" };
             self.set(Presence::Unreadable(format!("{}{hint}", chain(error)).into()));
         }
     }

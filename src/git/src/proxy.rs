@@ -70,7 +70,7 @@ impl Proxy {
         if !url.username().is_empty() || url.password().is_some() {
             return Err(unusable(
                 ADDRESS,
-                "it must not contain a user name or password; put them under username and password",
+                "it must not contain a user name or password; put them into the keys username and password",
             ));
         }
         let is_bare = matches!(url.path(), "" | "/") && url.query().is_none() && url.fragment().is_none();
@@ -165,7 +165,7 @@ mod tests {
         for bad in ["proxy:3128", "ftp://proxy", "http://", "http://proxy/path", "http://proxy?x", "", "socks4://p"] {
             check(&[("address", bad)], &unusable(FORM));
         }
-        let apart = "it must not contain a user name or password; put them under username and password";
+        let apart = "it must not contain a user name or password; put them into the keys username and password";
         check(&[("address", "http://u:hunter2@proxy")], &unusable(apart));
         check(&[("address", "http://169.254.169.254")], &unusable(METADATA_REFUSED));
         check(&[("username", "u")], "missing field address: the Secret needs it (it may be empty)");

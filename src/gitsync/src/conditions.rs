@@ -362,8 +362,8 @@ fn applied_text(facts: &Facts<'_>, commit: &str, part: &Progress<'_>, deleting: 
     let Progress { held, pruning, note, .. } = *part;
     let is_empty = facts.summary.objects == 0 && held.is_empty() && pruning == 0;
     let kept = (!held.is_empty()).then(|| match held.len() {
-        1 => "1 object that left is kept".to_owned(),
-        held => format!("{held} objects that left are kept"),
+        1 => "1 removed object is kept".to_owned(),
+        held => format!("{held} removed objects are kept"),
     });
     let texts = [
         Some(format!("applied commit {commit}")),

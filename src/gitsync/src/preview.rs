@@ -415,7 +415,7 @@ impl Preview {
                 .map(|(key, held)| Previewed::left(key, version(key), Fate::LeftAlone(held.text(owner, commit)))),
         );
         all.extend(plan.leaving.handed_over.iter().map(|key| {
-            let words = "it left this GitSync and moves to another GitSync that declares it";
+            let words = "handover: it was removed from this GitSync, and another GitSync declares it";
             Previewed::left(key, version(key), Fate::LeftAlone(words.to_owned()))
         }));
         Ok(all)
@@ -545,7 +545,9 @@ fn fate(step: &Step, live: Option<&Value>, outcome: DryRun) -> Fate {
                 Expect::Version { managed_fields, .. }
                     if step.appliers.would_remove(managed_fields, desired).is_some() =>
                 {
-                    Some("it is taken over: fields of its former appliers that are not in Git are removed, too")
+                    Some(
+                        "taken over from its previous field managers: their fields that are not in the manifest are removed",
+                    )
                 }
                 Expect::Version { .. } => Some("it is not managed by this GitSync yet"),
                 Expect::Ours | Expect::Absent => None,

@@ -39,7 +39,7 @@ impl Step {
                 format!("applying {done} of {} of commit {commit}", counted(all, "object"))
             }
             Self::Delete(commit, all) => {
-                format!("deleting {} that left with commit {commit}", counted(all, "object"))
+                format!("deleting {} that commit {commit} removed", counted(all, "object"))
             }
         }
     }

@@ -101,7 +101,7 @@ pub(super) fn named(objects: &Listed<git_sync::Terminating>) -> Option<String> {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
-    let what = if objects.count == 1 { "1 object that left is" } else { "objects that left are" };
+    let what = if objects.count == 1 { "1 removed object is" } else { "removed objects are" };
     let count = if objects.count == 1 { String::new() } else { format!("{} ", objects.count) };
     (objects.count > 0).then(|| format!("{count}{what} still being deleted: {names}{more}"))
 }
@@ -145,11 +145,11 @@ mod tests {
         let mut objects = TerminatingObjects::default();
         assert_eq!(named(&objects.listed()), None);
         objects.replace(vec![found("a", 0)]);
-        let text = "1 object that left is still being deleted: ConfigMap shop/a (waits for the finalizer \
+        let text = "1 removed object is still being deleted: ConfigMap shop/a (waits for the finalizer \
             example.org/wait, which only its controller should take off)";
         assert_eq!(named(&objects.listed()).unwrap(), text);
         objects.replace(["a", "b", "c", "d"].map(|name| found(name, 0)).into());
         let text = named(&objects.listed()).unwrap();
-        assert!(text.starts_with("4 objects that left are still") && text.ends_with(" and 1 more"), "{text}");
+        assert!(text.starts_with("4 removed objects are still") && text.ends_with(" and 1 more"), "{text}");
     }
 }

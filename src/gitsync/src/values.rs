@@ -166,7 +166,7 @@ fn wrong_names<'n>(names: impl Iterator<Item = &'n String>) -> Option<String> {
     match wrong.len() {
         0 => None,
         1..=SHOWN => Some(format!("{shown} {NO_NAME}")),
-        more => Some(format!("{shown} and {} more: each {NO_NAME}", more - SHOWN)),
+        more => Some(format!("{shown} and {} more: each name {NO_NAME}", more - SHOWN)),
     }
 }
 

@@ -260,7 +260,10 @@ async fn permissions(cluster: &Cluster, lease: &Lease, installed: Installed) -> 
         if let Some(holder) = &lease.holder {
             return Ok(Ok(format!("{what}: the agent {holder} acts as the user of its kubeconfig")));
         }
-        return Ok(wrong(what, "-n NAMESPACE selects a different namespace; mainstay install brings it"));
+        return Ok(wrong(
+            what,
+            "create it with `mainstay install`, or select the namespace of the agent with -n NAMESPACE",
+        ));
     }
     let user = format!("system:serviceaccount:{namespace}:{ACCOUNT}");
     let groups = ["system:serviceaccounts", &format!("system:serviceaccounts:{namespace}"), "system:authenticated"];

@@ -63,7 +63,7 @@ pub(super) enum Error {
     AgentOfDev,
     #[error("a name and --selector exclude each other")]
     NameAndSelector,
-    #[error("--watch follows one kind, and one of its objects or all")]
+    #[error("--watch accepts one kind, with at most one name")]
     WatchSeveral,
     #[error("objects are named for one kind only")]
     SeveralKinds,

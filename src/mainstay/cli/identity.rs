@@ -188,7 +188,7 @@ async fn find_repository(
 fn without_key(namespace: &str, keyed: &KeyedRepository, secret: &Value) -> String {
     let what = format!("Secret {namespace}/{} holds no key yet", keyed.secret);
     if secret["metadata"]["labels"][names::GENERATE] == names::SSH_KEY {
-        return format!("{what}, and no agent has made one");
+        return format!("{what}: the agent has not generated it");
     }
     format!("{what}, and the agent makes one only if the Secret has the label {}={}", names::GENERATE, names::SSH_KEY)
 }

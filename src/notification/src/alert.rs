@@ -65,7 +65,7 @@ impl Selection {
                 problems.push(format!("{place}.matchLabels: needs the name \"*\""));
             }
             let Some(kind) = kind_of(&source.kind) else {
-                without_effect.push(format!("{place}: no message is about a {}", source.kind));
+                without_effect.push(format!("{place}: there are no messages about the kind {}", source.kind));
                 continue;
             };
             let name = (source.name != ALL).then(|| source.name.clone());

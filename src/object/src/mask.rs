@@ -18,8 +18,8 @@ const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 const FOUND_WITHIN: usize = 4;
 /// Replacements: for a single or unchanged value, and for the two sides of a changed one.
 const MASKED: &str = "(masked)";
-const BEFORE: &str = "(masked, as it is)";
-const AFTER: &str = "(masked, as it becomes)";
+const BEFORE: &str = "(masked, before)";
+const AFTER: &str = "(masked, after)";
 
 /// The values to hide.
 #[derive(Clone, Copy, Debug)]

@@ -117,7 +117,7 @@ fn documents(page: &ObjectPage<'_>) -> Markup {
                     h2 #desired { "Desired YAML" }
                     p.quiet { "The fields that the manifest sets, as the API server holds them. A drifted field has the value of the repository." }
                     @if !part.unknown.is_empty() {
-                        p.note { "The value of the repository is unknown for: " (plain(&part.unknown.join(", "), MESSAGE)) }
+                        p.note { "The value in the repository is unknown for: " (plain(&part.unknown.join(", "), MESSAGE)) }
                     }
                     pre tabindex="0" aria-label="YAML of the repository" { (yaml(key, &part.wanted)) }
                 }

@@ -153,7 +153,7 @@ impl Target {
 fn whole(text: &str) -> Result<Regex, &'static str> {
     let built = RegexBuilder::new(&format!("^(?:{text})$")).size_limit(PATTERN).dfa_size_limit(PATTERN).build();
     built.map_err(|error| match error {
-        regex::Error::CompiledTooBig(_) => "it is too large for a regular expression",
+        regex::Error::CompiledTooBig(_) => "the compiled regular expression is too large",
         _ => "it is not a regular expression (the syntax is RE2's)",
     })
 }

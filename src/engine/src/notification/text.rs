@@ -50,7 +50,7 @@ impl Message {
             }
             Self::NotKept { why, .. } => format!("reconciliation is paused: {why}"),
             Self::Pruned { why, .. } => pruned(why),
-            Self::NotPruned { why, .. } => format!("left the repository and is not deleted: {why}"),
+            Self::NotPruned { why, .. } => format!("removed from the repository but not deleted: {why}"),
             Self::Replaced { fields, allowed_by, .. } => replaced(fields, *allowed_by),
             Self::AnnotationInvalid { problem, .. } => problem.clone(),
             Self::DeletionStuck { finalizers, since, .. } => {

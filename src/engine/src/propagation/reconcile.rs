@@ -232,7 +232,7 @@ impl Propagation {
             }
             Err(error) => {
                 let is_unpermitted = error.refusal().is_some_and(|refusal| refusal.denial == Some(Denial::Permission));
-                let hint = if is_unpermitted { "; manifests/propagation has the required permissions" } else { "" };
+                let hint = if is_unpermitted { "; install manifests/propagation to grant the permissions" } else { "" };
                 self.tally.add_failure(place, || format!("{}{hint}", chain(&error)));
             }
         }

@@ -192,7 +192,7 @@ fn required(tree: &Tree, src: &Path, name: &str, runtime: &Runtime) -> Result<St
             let text = format!(
                 "there is no `{name}`, which a Function with the runtime {} needs; {}",
                 runtime.name,
-                listing("its directory", &tree.names(""))
+                listing("the source directory", &tree.names(""))
             );
             return Err(Finding::source(text).into());
         }

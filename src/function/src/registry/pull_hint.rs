@@ -16,8 +16,8 @@ pub(crate) fn of(repository: &str, text: &str) -> Option<&'static str> {
     let says = |words: &[&str]| words.iter().any(|words| text.contains(words));
     if says(&OTHER_PROTOCOL) {
         Some(
-            "the registry speaks one protocol and the node's containerd the other one: before 1.6.33 and 1.7.16, it speaks plain HTTP \
-             to a loopback address. Install Mainstay again, whose registry answers both, or update containerd",
+            "the registry and the node's containerd use different protocols: containerd before 1.6.33 and 1.7.16 uses plain HTTP \
+             for a loopback address. Install Mainstay again, because its registry now accepts both, or update containerd",
         )
     } else if says(&UNREACHABLE) {
         Some(

@@ -91,8 +91,7 @@ impl Storage {
         if let Some(first) = sweep.not_understood.first() {
             let more = sweep.not_understood.len() - 1;
             let first = if first.is_empty() { "all of them" } else { first };
-            report.problem =
-                Some(format!("repositories that cannot be understood are left as they are: {first} and {more} more"));
+            report.problem = Some(format!("skipped repositories that cannot be decoded: {first} and {more} more"));
         } else {
             report.bytes = Some(self.unneeded(&repositories, &sweep.removals)?);
         }

@@ -65,7 +65,7 @@ pub const VARIABLES: &[Variable] = &[
         "MAINSTAY_IMAGE_PULL_SECRET",
         "Secret",
         "",
-        "Secret of a Function's namespace with which nodes pull the image in `MAINSTAY_BUILDER_IMAGE`.",
+        "Image pull Secret for `MAINSTAY_BUILDER_IMAGE`, in the namespace of each Function.",
         |s, v| {
             if let Some(words) = syntax::subdomain(v) {
                 return Err(format!("\"{v}\" is not the name of a Secret: {words}"));

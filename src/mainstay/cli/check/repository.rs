@@ -271,7 +271,7 @@ impl Attempt<'_> {
         let Some(secret) = cluster.get(&secrets, Some(self.namespace), name).await? else {
             let what = format!("Secret {}/{name} does not exist", self.namespace);
             let hint = if self.namespace == self.home {
-                "-n NAMESPACE selects a different namespace"
+                "create it, or select the namespace of the agent with -n NAMESPACE"
             } else {
                 "create it: a GitRepository uses Secrets of its own namespace only"
             };

@@ -51,8 +51,8 @@ pub(super) fn convert(
         }
     }
     for (field, text) in [
-        ("chart", "charts come from Git: put the chart into a repository"),
-        ("plugin", "there are no plugins: commit the output of the plugin to Git"),
+        ("chart", "charts from Helm repositories are not converted: put the chart into Git, or write a HelmChart"),
+        ("plugin", "plugins are not supported: commit the output of the plugin to Git"),
     ] {
         if !document.object["spec"]["source"][field].is_null() {
             return conversion.judged.push(Judged::lost(document, text));
@@ -145,7 +145,7 @@ fn kustomize(made: &mut Converted, fields: &mut Fields, document: &Document) {
     if !inline.is_empty() {
         made.set("patches", inline, document, &at("patches"));
     }
-    fields.drop_different(&at("version"), "the agent has one version of kustomize");
+    fields.drop_different(&at("version"), "the version of kustomize cannot be selected: the agent has only one");
     fields.drop_lost(&at("replicas"), "write the number as a patch in `patches`");
     fields.drop_unneeded(&[&at("forceCommonLabels"), &at("forceCommonAnnotations"), &at("labelWithoutSelector")]);
 }
@@ -176,7 +176,7 @@ fn directory(fields: &mut Fields) {
     if fields.flag("spec.source.directory.recurse") == Some(false) {
         fields.differs(
             "spec.source.directory.recurse",
-            "subdirectories are applied, too; .mainstayignore leaves them out",
+            "subdirectories are applied, too; to exclude them, list them in .mainstayignore",
         );
     }
 }

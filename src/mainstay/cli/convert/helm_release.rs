@@ -76,7 +76,7 @@ pub(super) fn convert<'a>(known: &mut Known<'a>, document: &'a Document, convers
     for field in RELEASES {
         fields.drop_different(field, "there is no release of Helm; to roll back, revert the commit");
     }
-    fields.differs("", "a hook of the chart is refused; `render.helm.hooks: Omit` leaves hooks out");
+    fields.differs("", "a chart with hooks is refused; to apply it without its hooks, set `render.helm.hooks: Omit`");
     conversion.add(made, document, fields.finish());
 }
 
@@ -153,7 +153,10 @@ fn drift(made: &mut Converted, fields: &mut Fields, document: &Document) {
         Some("enabled") => "Revert",
         Some("warn") => "Report",
         _ => {
-            fields.differs("spec.driftDetection", "without it, Flux does not revert drift; `drift: Revert` does");
+            fields.differs(
+                "spec.driftDetection",
+                "Flux does not revert drift of this release, so `drift: Ignore` is set; to revert drift, set `drift: Revert`",
+            );
             "Ignore"
         }
     };

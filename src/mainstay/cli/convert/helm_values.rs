@@ -23,7 +23,10 @@ pub(super) fn convert(made: &mut Converted, fields: &mut Fields, document: &Docu
         .into_iter()
         .partition(|file| file.as_str().is_some_and(|file| file.contains("://") || file.starts_with('$')));
     if !elsewhere.is_empty() {
-        fields.lost(&at("valueFiles"), "files with values come from the repository of the chart");
+        fields.lost(
+            &at("valueFiles"),
+            "only values files in the repository of the chart are supported: copy the others there",
+        );
     }
     if !files.is_empty() {
         made.set("render.helm.valuesFiles", files, document, &at("valueFiles"));
@@ -52,7 +55,7 @@ pub(super) fn convert(made: &mut Converted, fields: &mut Fields, document: &Docu
     fields.drop_lost(&at("fileParameters"), "write the values into a file of `render.helm.valuesFiles`");
     fields.drop_lost(&at("ignoreMissingValueFiles"), "a missing file with values is a problem");
     fields.drop_unneeded(&[&at("version"), &at("passCredentials"), &at("skipTests"), &at("skipSchemaValidation")]);
-    fields.differs(AT, "a hook of the chart is refused; `render.helm.hooks: Omit` leaves hooks out");
+    fields.differs(AT, "a chart with hooks is refused; to apply it without its hooks, set `render.helm.hooks: Omit`");
 }
 
 fn read(text: &str, fields: &mut Fields) -> Map<String, Value> {

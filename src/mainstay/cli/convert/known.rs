@@ -206,7 +206,7 @@ pub(super) fn counterpart(kind: &str) -> &'static str {
         "HelmRepository" => "the objects contain no chart of it: set its URL in `repository` of a HelmChart",
         "HelmChart" | "OCIRepository" => "the kind is not a source of this object",
         "Bucket" | "ExternalArtifact" => "sources other than Git and registries are not supported",
-        "ImageRepository" | "ImagePolicy" | "ImageUpdateAutomation" => "there is no image automation",
+        "ImageRepository" | "ImagePolicy" | "ImageUpdateAutomation" => "image automation is not supported",
         _ => "the kind has no counterpart",
     }
 }

@@ -49,7 +49,10 @@ pub(super) fn convert<'a>(known: &mut Known<'a>, document: &'a Document, convers
     }
     if made.object["spec"]["decryption"].get("serviceAccountName").is_some() {
         made.object["spec"]["decryption"].as_object_mut().map(|map| map.remove("serviceAccountName"));
-        fields.lost("spec.decryption.serviceAccountName", "keys come from the Secret of `decryption.secretRef`");
+        fields.lost(
+            "spec.decryption.serviceAccountName",
+            "only keys in the Secret of `decryption.secretRef` are supported",
+        );
     }
     known.depend(&mut made, &mut fields, document);
     if let Some(namespace) = fields.text("spec.targetNamespace") {

@@ -53,7 +53,10 @@ pub(super) fn provider(document: &Document, namespace: &str, conversion: &mut Co
     let mut made = begun(document, "Provider", namespace, &mut fields);
     take(&mut made, &mut fields, document, &PROVIDER);
     fields.drop_lost("spec.proxy", "put the address into a Secret, and name it in `proxySecretRef`");
-    fields.drop_lost("spec.commitStatusExpr", "the context of a status is the name of the GitSync");
+    fields.drop_lost(
+        "spec.commitStatusExpr",
+        "the context of a status cannot be set: it is always the name of the GitSync",
+    );
     fields.drop_lost("spec.serviceAccountName", "identities of clouds are not supported: name a Secret with a token");
     conversion.add(made, document, fields.finish());
 }
@@ -74,7 +77,10 @@ pub(super) fn alert(known: &Known<'_>, document: &Document, conversion: &mut Con
                 "a failure to read the repository is a message about the GitSync: select that, too",
             );
         } else {
-            fields.differs("spec.eventSources", format!("no message is about a {kind}"));
+            fields.differs(
+                "spec.eventSources",
+                format!("there are no messages about the kind {kind}: the source is dropped"),
+            );
             continue;
         }
         let place = source["namespace"].as_str().map(|place| known.namespace(place).to_owned());
@@ -93,7 +99,7 @@ pub(super) fn alert(known: &Known<'_>, document: &Document, conversion: &mut Con
         }
     }
     if sources.is_empty() {
-        let text = "none of its sources has messages; GitSyncs and Functions have";
+        let text = "there are no messages about its sources; select GitSyncs or Functions";
         return conversion.judged.push(Judged::lost(document, text.to_owned()));
     }
     made.set("eventSources", Value::Array(sources), document, "spec.eventSources");

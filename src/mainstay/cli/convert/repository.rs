@@ -39,7 +39,7 @@ pub(super) fn convert(document: &Document, namespace: &str, is_first: bool, conv
         Some(other) => fields.lost("spec.provider", format!("login by the identity of {other} is not supported")),
     }
     fields.drop_unneeded(&["spec.ref", "spec.interval", "spec.suspend"]);
-    fields.drop_different("spec.timeout", "the deadlines of the agent are fixed");
+    fields.drop_different("spec.timeout", "the timeout cannot be set: the agent has fixed timeouts");
     fields.drop_different("spec.sparseCheckout", "only files below `baseDir` of the GitSyncs are read");
     fields.drop_lost("spec.ignore", "put it into a file .mainstayignore of the repository");
     fields.drop_lost("spec.include", "use submodules, or bases and components of the same repository");

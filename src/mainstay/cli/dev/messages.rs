@@ -108,7 +108,9 @@ fn text(started: &Started, kubeconfig: &Path) -> String {
         text.push_str(&format!("Over HTTPS: curl --cacert {authority} https://HOST.localhost:{secure}\n"));
     }
     if started.pods == PodMode::Simulated {
-        text.push_str("Pods are simulated; --run-code runs the Functions of this repository as processes of yours.\n");
+        text.push_str(
+            "Pods are simulated. To run the Functions of this repository as local processes, use --run-code.\n",
+        );
     }
     tries.push("kubectl get gitsyncs,functions,deployments --all-namespaces".into());
     match &followed.local {

@@ -89,7 +89,7 @@ impl Nats {
             );
         } else {
             notes.push(format!(
-                "store the login for NATS in {EVENTING_NAMESPACE}: nats.creds, or token, or username and password; add \
+                "store the login for NATS in a Secret with the key nats.creds, or token, or username and password; add the key \
                  ca.crt if a private CA has signed the certificate of NATS:\n  kubectl create secret generic {} -n \
                  {EVENTING_NAMESPACE} --from-file=nats.creds=FILE --from-file=ca.crt=FILE",
                 self.credentials

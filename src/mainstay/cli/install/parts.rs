@@ -97,8 +97,8 @@ pub(super) fn notes(installation: &Installation) -> Result<Vec<String>, Error> {
     let mut notes = Vec::new();
     if installation.restricted.is_some() {
         notes.push(
-            "an earlier installation without --profile restricted leaves its permissions in the cluster, which are \
-             those of cluster-admin; remove them:\n  kubectl delete --ignore-not-found \
+            "an earlier installation without --profile restricted has cluster-admin permissions, which stay in the \
+             cluster; remove them:\n  kubectl delete --ignore-not-found \
              clusterrolebinding/mainstay-applies \
              clusterrolebinding/mainstay-impersonates"
                 .to_owned(),

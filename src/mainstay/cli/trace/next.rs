@@ -86,12 +86,15 @@ fn leaving(key: &Key, status: &GitSyncStatus) -> Option<Next> {
     let name = key.to_string();
     if let Some(one) = status.terminating.iter().find(|one| one.object == name) {
         let waits = mainstay_engine::notification::waits_for(&one.finalizers);
-        return Some(Next::new("Wait", format!("waits until it is gone: it left the repository and {waits}")));
+        return Some(Next::new(
+            "Wait",
+            format!("waits until it is deleted: it was removed from the repository and {waits}"),
+        ));
     }
     if let Some(text) =
         status.held.iter().find(|text| text.strip_prefix(&name).is_some_and(|rest| rest.starts_with(':')))
     {
-        return Some(Next::new("Keep", format!("keeps it although it left the repository: {text}")));
+        return Some(Next::new("Keep", format!("keeps it although it was removed from the repository: {text}")));
     }
     status.unread.iter().find(|one| one.object == name).map(|one| {
         Next::new(
@@ -129,7 +132,7 @@ fn fought_over(key: &Key, status: &GitSyncStatus) -> Option<Next> {
     let when = drifted.next_attempt.as_ref().map_or_else(|| "soon".to_owned(), |time| format!("at {}", time.0));
     let who = if drifted.who == UNKNOWN { "somebody" } else { &drifted.who };
     let fields = drifted.fields.join(", ");
-    Some(Next::new("Revert", format!("reverts it {when}, and not before: {who} keeps changing {fields}")))
+    Some(Next::new("Revert", format!("reverts it {when}, after a delay: {who} keeps changing {fields}")))
 }
 
 fn absent(manager: &Manager, live: Option<&Value>) -> Option<Next> {
@@ -137,8 +140,8 @@ fn absent(manager: &Manager, live: Option<&Value>) -> Option<Next> {
         return None;
     }
     if manager.entry.ended.is_some() {
-        let text = "leaves it gone: it ran to its end; a change of its manifest, or a new value of mainstay.dev/rerun \
-                    in it, runs it again";
+        let text = "does not recreate it, because it has finished; to run it again, change its manifest, or set a new value of \
+                    mainstay.dev/rerun in it";
         return Some(Next::new("Nothing", text));
     }
     Some(match manager.sync.spec.drift {
@@ -254,13 +257,13 @@ mod tests {
         check(
             held,
             live.clone(),
-            "keeps it although it left the repository: Deployment.apps shop/web: held by a guard",
+            "keeps it although it was removed from the repository: Deployment.apps shop/web: held by a guard",
         );
         let fight = json!([{
             "object": "Deployment.apps shop/web", "fields": ["spec.replicas"], "who": "kubectl", "reason": "Backoff",
             "since": "2030-01-01T00:00:00Z", "nextAttempt": "2030-01-01T00:01:00Z",
         }]);
-        let expected = "reverts it at 2030-01-01T00:01:00Z, and not before: kubectl keeps changing spec.replicas";
+        let expected = "reverts it at 2030-01-01T00:01:00Z, after a delay: kubectl keeps changing spec.replicas";
         check(json!({ "status": { "driftedObjects": 1, "drifted": fight } }), live.clone(), expected);
         let failure = |reason: &str| {
             let failure = json!({ "object": "Deployment.apps shop/web", "reason": reason, "message": "no" });

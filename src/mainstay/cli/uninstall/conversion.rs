@@ -31,8 +31,8 @@ impl Uninstall<'_> {
         self.cluster.patch_merge(&definitions, None, name, Part::Main, &patch).await?;
         self.cluster.kinds_changed();
         output::print(&format!(
-            "{kind} {name} is served in v1alpha1 only: no agent converts v1alpha2 any more (kubectl notices \
-             that within hours; kubectl get functions.v1alpha1.serverless.kyma-project.io works immediately)\n"
+            "{kind} {name} is now served in v1alpha1 only, because no agent converts v1alpha2 any more. The discovery \
+             cache of kubectl may be stale for hours: use kubectl get functions.v1alpha1.serverless.kyma-project.io\n"
         ))
     }
 }

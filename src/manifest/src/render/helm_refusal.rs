@@ -15,7 +15,8 @@ const LONGEST: usize = 200;
 /// Maximum number of displayed schema violations.
 const SHOWN: usize = 5;
 /// The hint for more details.
-const SEE: &str = "`helm template` in a checkout says why: its words may quote Secrets and are not shown here";
+const SEE: &str =
+    "run `helm template` in a checkout to see why: Helm's message may quote Secrets, so it is not shown here";
 
 /// Helm's error message about a chart.
 pub(super) struct Told<'t> {
@@ -295,8 +296,8 @@ mod tests {
             ),
             (
                 "Error: hush",
-                "app/Chart.yaml: helm refuses it (`helm template` in a checkout says why: its words may quote Secrets \
-                 and are not shown here)",
+                "app/Chart.yaml: helm refuses it (run `helm template` in a checkout to see why: Helm's message may \
+                 quote Secrets, so it is not shown here)",
             ),
         ] {
             assert_eq!(said(&format!("{words}{debug}")), expected, "{words}");

@@ -134,7 +134,8 @@ pub(super) fn refusal<'f>(
         };
         return Problem::new(place, what.replace("{}", &name), Some(hint));
     }
-    let hint = "`kubectl kustomize` in a checkout says why: its words may quote Secrets and are not shown here";
+    let hint =
+        "run `kubectl kustomize` in a checkout to see why: its message may quote Secrets, so it is not shown here";
     Problem::new(Place::file(file), UNKNOWN, Some(hint))
 }
 

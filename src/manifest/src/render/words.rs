@@ -64,7 +64,7 @@ mod tests {
         let problem = |hint| Problem::new(Place::file("a/kustomization.yaml"), "kustomize refuses it", Some(hint));
         let said = "Error: in '/scratch/x/a/p.yaml':\n  no such key hush\n\n";
         let told = |words: Words, hint| words.add(problem(hint), said, "/scratch/x").to_string();
-        let see = "`kubectl kustomize` in a checkout says why";
+        let see = "run `kubectl kustomize` in a checkout to see why";
         assert_eq!(
             told(Words::Full, see),
             "a/kustomization.yaml: kustomize refuses it: Error: in 'a/p.yaml': no such key hush"

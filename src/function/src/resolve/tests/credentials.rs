@@ -164,8 +164,8 @@ fn a_secret_is_not_sent_to_an_address_that_the_function_names() {
     ] {
         let expected = format!(
             "invalid value: the repository is read with Secret \"{secret}\", which holds the credentials for {purpose}: \
-             spec.gitRepository.auth.secretName\na Function may not have them sent to an address that it names; give its \
-             repository a Secret of its own"
+             spec.gitRepository.auth.secretName\na Function must not send them to an address of its choice; use a separate \
+             Secret for its repository"
         );
         assert_eq!(with(&known, secret, "https://evil.example/shop").unwrap_err(), expected, "{secret}");
     }
