@@ -108,7 +108,7 @@ async fn missing_changed(
             return;
         }
     }
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 /// Writes the status if it changed.
