@@ -13,8 +13,8 @@ use regex::Regex;
 const README_LINES: usize = 200;
 /// Maximum length of a page in lines.
 const PAGE_LINES: usize = 250;
-/// The security model lists each class of hostile input, and the move from Flux shows each manifest, so they are longer.
-const LONG_PAGES: [&str; 2] = ["docs/security.md", "docs/tutorials/move-from-flux.md"];
+/// The security model lists each class of hostile input, so it is longer.
+const LONG_PAGES: [&str; 1] = ["docs/security.md"];
 /// Pages that tests generate.
 const GENERATED: &str = "docs/reference/";
 /// Maximum number of words in a short sentence.

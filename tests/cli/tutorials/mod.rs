@@ -41,7 +41,12 @@ enum Cluster {
     OfReadme,
     /// The tutorial starts and stops the cluster.
     Own,
+    /// The page [`FLUX`] starts the cluster, and the tutorial stops it.
+    WithFlux,
 }
+
+/// The page that starts a cluster with the objects of Flux.
+const FLUX: &str = "a-cluster-with-flux.md";
 
 /// Options that make a request change something.
 const CHANGES: &[&str] = &[" -d ", " --data", " -X ", " --json ", " -F "];
@@ -118,7 +123,7 @@ fn read(name: &str) -> String {
     fs::read_to_string(directory().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-/// Follows a tutorial, between the steps of the README unless it has a cluster of its own.
+/// Follows a tutorial, after the steps that start its cluster and before those that stop it.
 async fn follow(test: &str, cluster: Cluster, need: Need) {
     let room = tempfile::tempdir().unwrap();
     let person = "[user]\n\tname = Ada\n\temail = ada@example.com\n[credential]\n\thelper = store\n";
@@ -135,6 +140,7 @@ async fn follow(test: &str, cluster: Cluster, need: Need) {
     let steps = match cluster {
         Cluster::OfReadme => vec![steps(begin), steps(&tutorial), steps(end)],
         Cluster::Own => vec![steps(&tutorial)],
+        Cluster::WithFlux => vec![steps(&read(FLUX)), steps(&tutorial)],
     };
     assert!(steps.iter().all(|steps| !steps.is_empty()));
     for step in steps.iter().flatten() {
@@ -156,7 +162,7 @@ macro_rules! tutorials {
 
         #[test]
         fn every_tutorial_is_followed() {
-            let mut known = vec!["README.md".to_owned()];
+            let mut known = vec!["README.md".to_owned(), FLUX.to_owned()];
             known.extend([$($(stringify!($name)),*),*].map(file));
             known.sort();
             let mut found: Vec<_> = fs::read_dir(directory())
@@ -170,10 +176,12 @@ macro_rules! tutorials {
 }
 
 tutorials! {
+    WithFlux {
+        move_from_flux: Nothing,
+    }
     Own {
         your_first_repository: Nothing,
         move_from_argo_cd: Nothing,
-        move_from_flux: Nothing,
         protect_production: Nothing,
         preview_a_pull_request: Nothing,
         a_private_monorepo_with_tenants: RepositoryWithKey,
