@@ -184,6 +184,7 @@ impl Error {
             && object.is_confidential()
             && !object.key.is("", "Secret")
         {
+            refusal.quoting_hint = object.quoting_hint(&refusal.to_string());
             refusal.withhold();
         }
         self
@@ -215,8 +216,9 @@ impl Error {
     pub fn cause_at(&self, object: &Object) -> String {
         let text = self.cause_text();
         match self.refusal() {
-            Some(_) => {
-                let hint = object.quoting_hint(&text).map(|hint| format!("; {hint}")).unwrap_or_default();
+            Some(refusal) => {
+                let hint = refusal.quoting_hint.clone().or_else(|| object.quoting_hint(&text));
+                let hint = hint.map(|hint| format!("; {hint}")).unwrap_or_default();
                 format!("{}{}: {text}{hint}", object.place.short(), object.place.builder())
             }
             None => text,
@@ -258,6 +260,11 @@ impl Error {
     pub fn is_namespace_missing(&self) -> bool {
         self.refusal().is_some_and(|refusal| refusal.code == 404 && refusal.about == "namespaces")
             && self.key().is_some_and(|key| &*key.kind != "Namespace")
+    }
+
+    /// 404: the cluster does not serve the kind.
+    pub fn is_kind_unserved(&self) -> bool {
+        self.refusal().is_some_and(|refusal| refusal.unserved.is_some())
     }
 
     /// 409: the object exists already.
