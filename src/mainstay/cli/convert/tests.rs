@@ -327,6 +327,22 @@ spec:
 }
 
 #[test]
+fn the_second_object_of_one_name_is_lost() {
+    let provider = |namespace: &str| {
+        format!(
+            "apiVersion: notification.toolkit.fluxcd.io/v1beta3\nkind: Provider\nmetadata: {{name: chat, namespace: {namespace}}}\n\
+             spec: {{type: slack, address: 'https://{namespace}.example.org', channel: x}}\n"
+        )
+    };
+    let text = format!("{}---\n{}", provider("a"), provider("b"));
+    let conversion = flux::convert(&documents(&text, Tool::Flux), Some("one"));
+    assert_eq!(conversion.objects.len(), 1);
+    let report = conversion.text();
+    assert!(report.contains("Provider b/chat (all.yaml)\n  lost     another object gets the same kind"), "{report}");
+    assert_eq!(flux::convert(&documents(&text, Tool::Flux), None).objects.len(), 2);
+}
+
+#[test]
 fn plain_manifests_that_only_a_parent_applies_are_named() {
     let fleet = tempfile::tempdir().unwrap();
     let kustomization = |name: &str, path: &str| {
