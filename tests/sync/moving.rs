@@ -121,7 +121,8 @@ async fn objects_of_flux_without_their_definition_stall_the_git_sync_until_they_
         .replace("widget", "helmrepository")
         .replace("helmrepositorys", "helmrepositories");
     world.define(serde_json::from_str(&definition).unwrap());
-    let repository = format!("apiVersion: {group}/v1\nkind: HelmRepository\nmetadata: {{name: charts}}\nspec: {{size: 1}}\n");
+    let repository =
+        format!("apiVersion: {group}/v1\nkind: HelmRepository\nmetadata: {{name: charts}}\nspec: {{size: 1}}\n");
     world.remote.file("a.yaml", config_map("a", "1")).file("charts.yaml", &*repository).commit("one");
     world.synced(json!({})).await;
     world.undefine(&format!("helmrepositories.{group}"));
