@@ -126,6 +126,13 @@ async fn the_git_sync_says_how_a_chart_is_rendered() {
     world.change("demo", json!({"baseDir": "/", "render": {"helm": {"releaseName": "web"}}})).await;
     let why = "Chart.yaml: spec.render.helm needs a chart with a name and a version in baseDir";
     world.until(why, |w| w.condition("demo", "Ready").contains(why)).await;
+    world.change("demo", json!({"baseDir": "/app"})).await;
+    world.remote.file(".mainstayignore", "app\n");
+    world.try_commit("demo", "the chart is left out").await;
+    let why = "spec.render.helm needs a chart in baseDir, but";
+    world.until(why, |w| w.condition("demo", "Ready").contains(why)).await;
+    let said = world.condition("demo", "Ready");
+    assert!(said.contains("by the rule \"app\" (.mainstayignore:1)"), "{said}");
     assert_eq!(data(&world)["more"], "own");
 }
 

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use mainstay_testkit::foreign::{define, kustomization, suspended_goes};
 use mainstay_testkit::kubectl::Kubectl;
 use mainstay_testkit::markdown::{blocks, commands};
-use mainstay_testkit::world::{NAMESPACE, World};
+use mainstay_testkit::world::{NAMESPACE, World, config_map, definition};
 
 use crate::adoption::{KINDS, PERSON, all, call, content, file, replica_sets, rolled_out, some};
 
@@ -109,4 +109,33 @@ async fn a_cluster_moves_from_flux_without_a_restart_and_the_next_commit_removes
     for kind in KINDS {
         assert_eq!(content(&world, kind, "shop"), content(&world, kind, "fresh"), "{}", kind.1);
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn objects_of_flux_without_their_definition_stall_the_git_sync_until_they_are_removed() {
+    let group = "source.toolkit.fluxcd.io";
+    let mut world = World::new().await;
+    let definition = definition()
+        .replace("mainstay-tests.example.org", group)
+        .replace("Widget", "HelmRepository")
+        .replace("widget", "helmrepository")
+        .replace("helmrepositorys", "helmrepositories");
+    world.define(serde_json::from_str(&definition).unwrap());
+    let repository =
+        format!("apiVersion: {group}/v1\nkind: HelmRepository\nmetadata: {{name: charts}}\nspec: {{size: 1}}\n");
+    world.remote.file("a.yaml", config_map("a", "1")).file("charts.yaml", &*repository).commit("one");
+    world.synced(json!({})).await;
+    world.undefine(&format!("helmrepositories.{group}"));
+    let said = "False RevertFailed: 1 of the objects cannot be reverted: HelmRepository.source.toolkit.fluxcd.io";
+    world.condition_is("demo", "Ready", said).await;
+    let said = world.condition("demo", "Ready");
+    assert!(said.contains("the cluster does not serve HelmRepository"), "{said}");
+    assert!(said.contains("it is an object of Flux: remove its manifest; `mainstay convert flux`"), "{said}");
+    world.condition_is("demo", "Stalled", "True RevertFailed").await;
+    world.remote.file("a.yaml", config_map("a", "2"));
+    world.try_commit("demo", "two").await;
+    world.condition_is("demo", "Stalled", "True ").await;
+    world.remote.remove("charts.yaml");
+    world.commit("demo", "three").await;
+    assert_eq!(world.data("a"), "2");
 }

@@ -88,6 +88,9 @@ metadata! {
     pub const REQUESTED_AT: Annotation = "mainstay.dev/requestedAt";
         on "GitSyncs", by "users, `mainstay sync`", values "any new value",
         "Requests a sync now; `status.lastHandledRequest` shows the handled value.";
+    pub const FLUX_REQUESTED_AT: Annotation = "reconcile.fluxcd.io/requestedAt";
+        on "GitSyncs", by "users", values "a time, or a number of seconds since 1970",
+        "Requests a sync now, as in Flux. If both annotations are set, the later time counts.";
     pub const INSTALLED: Label = "app.kubernetes.io/name";
         on "objects of the installation", by "`mainstay install`, the chart", values "`mainstay`",
         "The object belongs to the installation of Mainstay.";

@@ -184,6 +184,7 @@ impl Error {
             && object.is_confidential()
             && !object.key.is("", "Secret")
         {
+            refusal.quoting_hint = refusal.quoting_hint.take().or_else(|| object.quoting_hint(&refusal.to_string()));
             refusal.withhold();
         }
         self
@@ -215,8 +216,9 @@ impl Error {
     pub fn cause_at(&self, object: &Object) -> String {
         let text = self.cause_text();
         match self.refusal() {
-            Some(_) => {
-                let hint = object.quoting_hint(&text).map(|hint| format!("; {hint}")).unwrap_or_default();
+            Some(refusal) => {
+                let hint = refusal.quoting_hint.clone().or_else(|| object.quoting_hint(&text));
+                let hint = hint.map(|hint| format!("; {hint}")).unwrap_or_default();
                 format!("{}{}: {text}{hint}", object.place.short(), object.place.builder())
             }
             None => text,
@@ -260,6 +262,11 @@ impl Error {
             && self.key().is_some_and(|key| &*key.kind != "Namespace")
     }
 
+    /// 404: the cluster does not serve the kind.
+    pub fn is_kind_unserved(&self) -> bool {
+        self.refusal().is_some_and(|refusal| refusal.unserved.is_some())
+    }
+
     /// 409: the object exists already.
     pub fn is_already_exists(&self) -> bool {
         self.refusal().is_some_and(|refusal| refusal.code == 409 && refusal.reason == "AlreadyExists")
@@ -300,7 +307,7 @@ impl Error {
 mod tests {
     use super::super::kind::tests::kind;
     use super::*;
-    use mainstay_object::Place;
+    use mainstay_object::{Place, Retyped};
 
     #[test]
     fn names_the_attempt_and_leaves_the_cause_to_the_chain() {
@@ -361,6 +368,20 @@ mod tests {
         let causes = &error.refusal().unwrap().causes;
         assert!(!format!("{error:?} {}", mainstay_object::failure::chain(&error)).contains("hunt"), "{error:?}");
         assert_eq!((&*causes[0].field, error.is_invalid()), ("spec.c[…].a", true));
+    }
+
+    #[test]
+    fn the_quoting_is_named_although_the_text_is_withheld() {
+        let key = kind("v1", "ConfigMap", "configmaps", true).key(Some("shop"), "web");
+        let body =
+            br#"{"code":500,"message":"failed to create typed patch object: .data.sha: expected string, got 4711"}"#;
+        let error = Error::new(Attempt::Apply, Target::Object(key.clone()), Refusal::read(&key, 500, None, body));
+        let value = serde_json::json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "web"}});
+        let field = Retyped { field: "data.sha".into(), written: "${SHA}".into(), is_now: "a number" };
+        let object = Object::from_value(&value, Place::file("a.yaml")).unwrap().with_retyped(vec![field]).from_secret();
+        let text = error.about(&object).about(&object).cause_at(&object);
+        assert!(text.contains("data.sha: ${SHA} became a number: write ${quote}${SHA}${quote}"), "{text}");
+        assert!(!text.contains("4711"), "{text}");
     }
 
     #[test]

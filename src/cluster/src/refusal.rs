@@ -69,6 +69,10 @@ pub struct Refusal {
     pub retry_after: Option<Duration>,
     /// Plural of the kind in the server's response, such as `namespaces` in the 404 for a missing namespace.
     pub about: String,
+    /// The remedy for a string that became another type. Found in the message before it is withheld.
+    pub(super) quoting_hint: Option<String>,
+    /// What is wrong and what to do, if the cluster does not serve the kind.
+    pub(super) unserved: Option<String>,
     /// Token with which an expired list can continue, but with inconsistent content.
     pub(super) continue_at: Option<String>,
     class: Class,
@@ -122,6 +126,7 @@ const OBJECT_FAULTS: [&str; 8] = [
 impl Refusal {
     /// Parses an error response. The kind of `key` decides how texts are redacted.
     pub(super) fn read(key: &Key, code: u16, retry_after: Option<Duration>, body: &[u8]) -> Self {
+        let unserved = unserved(key, code, body);
         let mut body: Body =
             serde_json::from_slice(body).unwrap_or_else(|_| Body { message: first_line(body), ..Body::default() });
         let code = if body.code == 0 { code } else { body.code };
@@ -155,6 +160,8 @@ impl Refusal {
             reason,
             conflicts,
             denial,
+            quoting_hint: None,
+            unserved,
         }
     }
 
@@ -185,6 +192,9 @@ impl Refusal {
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(unserved) = &self.unserved {
+            return f.write_str(unserved);
+        }
         if self.code == 500 && self.class == Class::Invalid {
             // The server cannot apply the object, but works otherwise.
             f.write_str("the API server refuses it")?;
@@ -196,6 +206,20 @@ impl fmt::Display for Refusal {
 }
 
 impl std::error::Error for Refusal {}
+
+/// Returns the message for a kind of a CRD that the cluster does not serve. The API server answers such a path with its
+/// page for unknown paths, not with a `Status`.
+fn unserved(key: &Key, code: u16, body: &[u8]) -> Option<String> {
+    let is_unserved = code == 404 && body.starts_with(b"404 page not found") && !key.group.is_empty();
+    is_unserved.then(|| {
+        format!(
+            "the cluster does not serve {}.{} ({})",
+            key.kind,
+            key.group,
+            mainstay_object::unserved::remedy(&key.group)
+        )
+    })
+}
 
 /// Returns the redacted message. For Secrets, the message contains only the fields and their reasons.
 fn shown(key: &Key, body: &Body) -> String {
@@ -377,6 +401,14 @@ mod tests {
         let key = kind("v1", "ConfigMap", "configmaps", true).key(None, "b");
         let refusal = Refusal::read(&key, 404, None, b"404 page not found\n");
         assert_eq!(refusal.to_string(), "the API server answered 404 NotFound: 404 page not found");
+        let repository = Key::new("source.toolkit.fluxcd.io", "HelmRepository", Some("shop"), "charts");
+        let mut refusal = Refusal::read(&repository, 404, None, b"404 page not found\n");
+        refusal.withhold();
+        assert_eq!(
+            refusal.to_string(),
+            "the cluster does not serve HelmRepository.source.toolkit.fluxcd.io (it is an object of Flux: remove its manifest; \
+             `mainstay convert flux` prints the counterparts of objects of Flux)"
+        );
         let refusal = Refusal::read(&key, 429, Some(Duration::from_secs(1)), b"Too many requests");
         assert_eq!((refusal.class(), refusal.retry_after), (Class::Unavailable, Some(Duration::from_secs(1))));
         assert_eq!(Refusal::read(&key, 599, None, b"\xff\xfe").class(), Class::Unavailable);

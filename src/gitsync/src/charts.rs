@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::resolve::Directory;
-use mainstay_manifest::Problem;
 use mainstay_manifest::render::{Capabilities, ChartKey};
+use mainstay_manifest::{Decoded, Problem};
 use mainstay_object::{Object, Place, printable};
 
 /// The file that makes a directory a chart.
@@ -30,12 +30,16 @@ pub(super) fn capabilities(cluster: &mainstay_cluster::Capabilities) -> Capabili
     Capabilities { kube_version: cluster.kube_version.clone(), api_versions: cluster.api_versions.clone() }
 }
 
-/// Returns the problem of a directory that has chart settings in the spec but is not a chart. `found` are the charts
-/// below the directory.
-pub(super) fn misplaced(directory: &Directory, found: &[String]) -> Option<Problem> {
+/// Returns the problem of a directory that has chart settings in the spec but is not a chart.
+pub(super) fn misplaced(directory: &Directory, decoded: &Decoded) -> Option<Problem> {
     directory.helm.as_ref()?;
+    let found = &decoded.charts;
     let base_dir = directory.base_dir.path();
     let file = if base_dir.is_empty() { CHART.to_owned() } else { format!("{base_dir}/{CHART}") };
+    if let Some(left_out) = &decoded.left_out {
+        let what = format!("spec.render.helm needs a chart in baseDir, but {left_out}");
+        return Some(Problem::new(Place::file(file), what, Some("remove the rule, or add a rule with `!` after it")));
+    }
     let hint = match found.first() {
         Some(other) => format!("set baseDir to the directory of a chart, such as that of {}", printable(other)),
         None => "set baseDir to the directory of a chart, or remove spec.render.helm".to_owned(),

@@ -14,7 +14,7 @@ use mainstay_api::conditions::cut;
 use mainstay_cluster::Kind;
 use mainstay_engine::managed::{Desired, IgnoreRules, Ignored, Mark};
 use mainstay_manifest::Problem;
-use mainstay_object::{Digest, Key, Object};
+use mainstay_object::{Digest, Key, Object, unserved};
 
 /// Maximum length of a label value.
 const LONGEST: usize = 63;
@@ -88,21 +88,9 @@ pub struct Placing<'a> {
 pub struct Unplaced {
     /// All problems.
     pub problems: Vec<Problem>,
-    /// Whether all problems are kinds that the cluster does not serve. Another client may create their CRDs at any
-    /// time.
+    /// Whether all problems are kinds that the cluster does not serve, none of them of Flux. Another client may create
+    /// their CRDs at any time; those of Flux are missing because it was removed.
     pub lacks_kinds_only: bool,
-}
-
-/// Returns what to do about a kind that the cluster does not serve.
-fn remedy(version: &str) -> &'static str {
-    let group = version.split('/').next().unwrap_or_default();
-    if group.ends_with(".toolkit.fluxcd.io") {
-        "`mainstay convert flux` prints the counterparts of objects of Flux"
-    } else if group == "argoproj.io" {
-        "`mainstay convert argocd` prints the counterparts of Applications; otherwise add the CustomResourceDefinition"
-    } else {
-        "check apiVersion and kind, or add the CustomResourceDefinition to the repository"
-    }
 }
 
 /// Places the objects.
@@ -119,11 +107,12 @@ pub fn place(objects: &[Arc<Object>], served: &Served, placing: &Placing<'_>) ->
     for object in objects {
         let word = (Arc::clone(&object.api_version), Arc::clone(&object.key.kind));
         let Some(kind) = served.get(&word).cloned().flatten().or_else(|| defined.get(&word).cloned()) else {
-            lacking += 1;
+            let group = &*object.key.group;
+            lacking += usize::from(!unserved::is_of_flux(group));
             problems.push(problem(
                 object,
                 format!("neither the cluster nor a CustomResourceDefinition of this commit has {} {}", word.0, word.1),
-                remedy(&word.0),
+                unserved::remedy(group),
             ));
             continue;
         };
@@ -205,13 +194,5 @@ mod tests {
         let (beginning, hash) = long.split_once('_').unwrap();
         assert_ne!(label(beginning, hash), long, "a name that is made up to be the same");
         assert_ne!(label("other", &"a".repeat(60)), long);
-    }
-
-    #[test]
-    fn an_undefined_kind_of_another_tool_names_the_conversion() {
-        assert!(remedy("kustomize.toolkit.fluxcd.io/v1").contains("`mainstay convert flux`"));
-        assert!(remedy("argoproj.io/v1alpha1").contains("`mainstay convert argocd`"));
-        assert!(remedy("example.org/v1").contains("check apiVersion"));
-        assert!(remedy("v1").contains("check apiVersion"));
     }
 }

@@ -154,7 +154,8 @@ impl Attempt<'_> {
     ) -> Result<(), Refused> {
         let mut before = std::mem::take(&mut self.state.charts);
         let base_dir = directory.base_dir.path();
-        decoded.problems.extend(charts::misplaced(directory, &decoded.charts));
+        let misplaced = charts::misplaced(directory, decoded);
+        decoded.problems.extend(misplaced);
         if decoded.charts.is_empty() {
             return Ok(());
         }

@@ -76,12 +76,13 @@ fn one(object: &Object, values: &Values, limits: &Limits) -> Result<Option<Arc<O
     let Value::Object(map) = object.value() else { return Ok(None) };
     let is_decrypted = object.is_from_secret();
     let found = if values.are_substituted() && !is_disabled(&map) { text_with_values(&map, values) } else { Ok(None) };
-    let (is_confidential, new) = match found {
+    let (hidden, is_confidential, new) = match found {
         Err(_) if is_decrypted => return Err(vec![problem(DECRYPTED.to_owned(), Some(DEFINE))]),
         Err(faults) => return Err(faults.into_iter().map(|(what, hint)| problem(what, hint)).collect()),
-        Ok(None) => (is_decrypted, map),
+        Ok(None) => (Vec::new(), is_decrypted, map),
         Ok(Some((text, used))) => {
-            let is_confidential = is_decrypted || used.iter().any(|name| values.is_secret(name));
+            let hidden: Vec<_> = used.into_iter().filter(|name| values.is_secret(name)).collect();
+            let is_confidential = is_decrypted || !hidden.is_empty();
             let shown = |what: String| if is_confidential { WITHHELD.to_owned() } else { after(&what) };
             let new = read_value(&text, limits).map_err(|what| vec![problem(shown(what), None)])?;
             if is_confidential {
@@ -89,18 +90,25 @@ fn one(object: &Object, values: &Values, limits: &Limits) -> Result<Option<Arc<O
                 let confined = Confined { values, is_decrypted, path: Vec::new() }.check(&old, &new);
                 confined.map_err(|what| vec![problem(what, Some(FROM_SECRET))])?;
             }
-            (is_confidential, new)
+            (hidden, is_confidential, new)
         }
     };
-    let retyped = if is_confidential { Vec::new() } else { retyped(&object.value(), &new) };
+    let mut retyped = if is_decrypted { Vec::new() } else { retyped(&object.value(), &new) };
+    // The type of a value of a Secret stays hidden.
+    retyped.retain(|field| !hidden.iter().any(|name| field.written.contains(&**name)));
     let after = |what: &String| Problem { hint: Retyped::hint(&retyped, what), ..problem(after(what), None) };
     match read_object(new, &object.place) {
-        Ok(Some(read)) if is_confidential => Ok(Some(Arc::new(Arc::unwrap_or_clone(read).from_secret()))),
+        Ok(Some(read)) if is_confidential => {
+            Ok(Some(Arc::new(Arc::unwrap_or_clone(read).from_secret().with_retyped(retyped))))
+        }
         Ok(read) => Ok(read.map(|read| match &*retyped {
             [] => read,
             _ => Arc::new(Arc::unwrap_or_clone(read).with_retyped(retyped)),
         })),
-        Err(_) if is_confidential => Err(vec![problem(WITHHELD.to_owned(), None)]),
+        Err(flaws) if is_confidential => {
+            let hint = flaws.iter().find_map(|what| Retyped::hint(&retyped, what));
+            Err(vec![Problem { hint, ..problem(WITHHELD.to_owned(), None) }])
+        }
         Err(flaws) => Err(flaws.iter().map(after).collect()),
     }
 }
@@ -376,6 +384,33 @@ mod tests {
         let said = object.quoting_hint(".data.sha: expected string, got 8.3e+202").unwrap();
         assert!(said.starts_with("data.sha: ${SHA:0:6} became a number: write "), "{said}");
         assert_eq!(object.quoting_hint(".data.text: expected string, got 1"), None);
+    }
+
+    #[test]
+    fn a_string_beside_a_secret_value_names_the_quoting_but_the_secret_value_does_not() {
+        let spec = json!({
+            "gitRepository": "r", "substitute": {"SHA": "83e2019d"}, "substituteFrom": [{"kind": "Secret", "name": "s"}],
+        });
+        let data = [("PIN".to_owned(), ByteString(b"4711".to_vec()))];
+        let known = Known::Data(Arc::new(Contents { data: data.into(), ..Contents::default() }));
+        let values = Values::of(&serde_json::from_value(spec).unwrap(), &[known]).unwrap().unwrap();
+        let limits = Limits { form: Form::WithExpressions, ..Limits::new(|| Duration::ZERO) };
+        let found = |metadata: &str| {
+            let text = format!(
+                "apiVersion: v1\nkind: X\nmetadata: {{name: a{metadata}}}\ndata: {{pin: \"${{PIN}}\", sha: \"${{SHA:0:6}}\"}}\n"
+            );
+            let decoded = decode_rendered(&Origins::of_file("a.yaml"), text.as_bytes(), &limits);
+            with_values(decoded.objects, &values, &limits)
+        };
+        let object = &found("").objects[0];
+        assert!(object.is_confidential());
+        let said = object.quoting_hint(".data.sha: expected string, got 8.3e+202").unwrap();
+        assert!(said.starts_with("data.sha: ${SHA:0:6} became a number: write "), "{said}");
+        assert_eq!(object.quoting_hint(".data.pin: expected string, got 4711"), None);
+        let problem = found(", labels: {sha: \"${SHA:0:6}\"}").problems[0].to_string();
+        assert!(problem.contains(WITHHELD) && problem.contains("sha: ${SHA:0:6} became a number"), "{problem}");
+        let problem = found(", labels: {pin: \"${PIN}\"}").problems[0].to_string();
+        assert!(problem.contains(WITHHELD) && !problem.contains("became"), "{problem}");
     }
 
     #[test]

@@ -67,13 +67,18 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
         };
         return print_until_stopped(&mut logs, arguments.tail, arguments.follow, open).await;
     }
+    // Without permission to read Leases, the note is left out.
+    let holder = Lease::find(&cluster, &arguments.agent_namespace).await.ok().and_then(|lease| lease.holder);
+    if let Some(note) = not_of_a_pod(holder.as_deref(), &pods) {
+        output::note(&note);
+    }
     let options = LogOptions {
         container: Some(CONTAINER.to_owned()),
         tail: arguments.tail.filter(|_| about.is_none()).map(|lines| u32::try_from(lines).unwrap_or(u32::MAX)),
         since,
         ..LogOptions::default()
     };
-    let mut logs: Vec<_> = pods.into_iter().map(|pod| Log::new(pod, about.clone())).collect();
+    let mut logs: Vec<_> = pods.into_iter().map(|pod| Log::new(pod.name, about.clone())).collect();
     // With a filter for one object, the last lines are counted after filtering.
     let tail = arguments.tail.filter(|_| options.tail.is_none());
     let open = async |pod: &str, follow: bool| {
@@ -81,6 +86,13 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
         Ok(cluster.pod_log(&arguments.agent_namespace, pod, &options).await?.map_err(Error::from).boxed())
     };
     print_until_stopped(&mut logs, tail, arguments.follow, open).await
+}
+
+/// The note if the leading agent runs outside of the cluster, beside pods that do not lead.
+fn not_of_a_pod(holder: Option<&str>, pods: &[Pod]) -> Option<String> {
+    let holder = holder?;
+    (!pods.iter().any(|pod| pod.uid == holder || pod.name == holder))
+        .then(|| format!("the agent {holder} has no pod in this namespace: look for its log where it was started\n"))
 }
 
 async fn print_until_stopped(
@@ -173,14 +185,22 @@ async fn about(arguments: &Arguments, cluster: &Cluster) -> Result<Option<Key>, 
     })
 }
 
+/// A pod of the agent. The installed agent leads with the uid of its pod.
+#[derive(Debug)]
+struct Pod {
+    name: String,
+    uid: String,
+}
+
 /// Returns the pods of the agent.
-async fn pods(cluster: &Cluster, namespace: &str) -> Result<Vec<String>, Error> {
+async fn pods(cluster: &Cluster, namespace: &str) -> Result<Vec<Pod>, Error> {
     let pods = cluster.kind("v1", "Pod").await?.ok_or_else(|| Error::UnknownKind("Pod".to_owned()))?;
     let selection = Selection::labelled("app.kubernetes.io/name", names::LEASE).within(namespace);
     let found: Vec<Value> = cluster.list(&pods, selection).try_collect().await?;
     let has_begun = |pod: &&Value| pod["status"]["phase"] != "Pending";
-    let names = found.iter().filter(has_begun).filter_map(|pod| pod["metadata"]["name"].as_str().map(str::to_owned));
-    Ok(names.collect())
+    let text = |pod: &Value, field: &str| pod["metadata"][field].as_str().map(str::to_owned);
+    let pods = found.iter().filter(has_begun);
+    Ok(pods.filter_map(|pod| Some(Pod { name: text(pod, "name")?, uid: text(pod, "uid")? })).collect())
 }
 
 /// Selects the lines to print.
@@ -250,6 +270,15 @@ mod tests {
         let shown = ["INFO GitSync apps/shop: reverted", "    data.a: 1 → 2", "INFO GitSync a/b: x", "    y"]
             .map(|line| filter.shows(line));
         assert_eq!(shown, [true, true, false, false]);
+    }
+
+    #[test]
+    fn an_agent_beside_the_pods_is_noted() {
+        let pods = [Pod { name: "mainstay-1".to_owned(), uid: "u1".to_owned() }];
+        assert_eq!(not_of_a_pod(Some("u1"), &pods), None);
+        assert_eq!(not_of_a_pod(None, &pods), None);
+        let note = not_of_a_pod(Some("laptop-7"), &pods).unwrap();
+        assert!(note.starts_with("the agent laptop-7 has no pod in this namespace"), "{note}");
     }
 
     #[tokio::test]

@@ -229,13 +229,30 @@ fn command_line() -> clap::Command {
 }
 
 fn parse_words(words: &[OsString]) -> Result<Arguments, clap::Error> {
+    let words = &with_kind_and_name(words)[..];
     let mut command = command_line().color(style::given(words.iter().filter_map(|word| word.to_str())).of_clap());
-    let mut matches = command.try_get_matches_from_mut(words).map_err(with_counterpart)?;
+    let mut matches = command.try_get_matches_from_mut(words).map_err(|error| with_counterpart(error, words))?;
     Arguments::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
 }
 
+/// Commands whose argument is the name of a GitSync.
+const OF_A_GIT_SYNC: [&str; 6] = ["status", "sync", "history", "diff", "tree", "events"];
+
+/// Joins kind and name of a GitSync: `status gitsync apps` becomes `status gitsync/apps`.
+fn with_kind_and_name(words: &[OsString]) -> Vec<OsString> {
+    let word = |at: usize| words.get(at).and_then(|word| word.to_str());
+    let (Some(command), Some(kind), Some(name)) = (word(1), word(2), word(3)) else { return words.to_vec() };
+    let is_pair = OF_A_GIT_SYNC.contains(&command) && !name.starts_with('-') && !name.contains('/');
+    if !is_pair || get::resource::Resource::named(kind) != Some(get::resource::GIT_SYNCS) {
+        return words.to_vec();
+    }
+    let joined = OsString::from(format!("{kind}/{name}"));
+    words[..2].iter().chain([&joined]).chain(&words[4..]).cloned().collect()
+}
+
 /// Commands of other tools, with their equivalents.
-const COUNTERPARTS: [(&str, &str); 7] = [
+const COUNTERPARTS: [(&str, &str); 8] = [
+    ("stats", "mainstay status"),
     ("reconcile", "mainstay sync"),
     ("bootstrap", "mainstay install"),
     ("describe", "mainstay status"),
@@ -245,15 +262,28 @@ const COUNTERPARTS: [(&str, &str); 7] = [
     ("rollback", "git revert, and mainstay sync"),
 ];
 
-/// Adds the equivalent of a command of another tool to the error.
-fn with_counterpart(mut error: clap::Error) -> clap::Error {
-    let unknown = match error.get(ContextKind::InvalidSubcommand) {
-        Some(ContextValue::String(word)) => word.as_str(),
-        _ => return error,
+/// Adds the equivalent of a command or flag of another tool to the error.
+fn with_counterpart(mut error: clap::Error, words: &[OsString]) -> clap::Error {
+    let unknown = |kind| match error.get(kind) {
+        Some(ContextValue::String(word)) => word.clone(),
+        _ => String::new(),
     };
-    if let Some((_, ours)) = COUNTERPARTS.iter().find(|(word, _)| *word == unknown) {
-        let tip = vec![format!("the same is done by: {ours}").into()];
+    let (command, flag) = (unknown(ContextKind::InvalidSubcommand), unknown(ContextKind::InvalidArg));
+    let tip = match COUNTERPARTS.iter().find(|(word, _)| *word == command) {
+        Some((_, ours)) => Some(format!("the same is done by: {ours}")),
+        // `mainstay build` runs in the Jobs of Functions.
+        None if !command.is_empty() && words.get(1).is_some_and(|word| word == "build") => {
+            Some(format!("the same is done by: mainstay diff {command} --path DIR"))
+        }
+        None if flag == "--with-source" => {
+            Some("`mainstay sync` looks up the repository each time: leave the flag out".to_owned())
+        }
+        None => None,
+    };
+    if let Some(tip) = tip {
+        let tip = vec![tip.into()];
         error.remove(ContextKind::SuggestedSubcommand);
+        error.remove(ContextKind::SuggestedArg);
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tip));
     }
     error
@@ -341,11 +371,42 @@ mod tests {
     }
 
     #[test]
+    fn kind_and_name_of_a_git_sync_are_one_argument() {
+        let joined = |line: &str| {
+            let words: Vec<_> = line.split(' ').map(OsString::from).collect();
+            with_kind_and_name(&words).join(std::ffi::OsStr::new(" ")).into_string().unwrap()
+        };
+        for command in OF_A_GIT_SYNC {
+            assert_eq!(
+                joined(&format!("mainstay {command} gitsync apps -A")),
+                format!("mainstay {command} gitsync/apps -A")
+            );
+        }
+        for line in [
+            "mainstay status gitsync",
+            "mainstay status gitsync -A",
+            "mainstay sync function apps",
+            "mainstay get gs a",
+        ] {
+            assert_eq!(joined(line), line);
+        }
+        assert!(parse(&["mainstay", "status", "gs", "apps"].map(OsString::from)).is_ok());
+    }
+
+    #[test]
     fn an_unknown_command_is_answered_with_its_counterpart() {
         for (word, expected) in [("reconcile", "mainstay sync"), ("bootstrap", "mainstay install")] {
             let error = parse(&["mainstay", word, "x"].map(OsString::from)).err().unwrap().to_string();
             assert!(error.contains(&format!("tip: the same is done by: {expected}")), "{error}");
         }
+        let refused = |line: &str| {
+            let words: Vec<_> = line.split(' ').map(OsString::from).collect();
+            parse(&words).err().unwrap().to_string()
+        };
+        let error = refused("mainstay build apps");
+        assert!(error.contains("tip: the same is done by: mainstay diff apps --path DIR"), "{error}");
+        let error = refused("mainstay sync apps --with-source");
+        assert!(error.contains("leave the flag out") && !error.contains("as a value"), "{error}");
         assert!(COUNTERPARTS.iter().all(|(word, _)| Arguments::command().find_subcommand(word).is_none()));
     }
 

@@ -18,7 +18,8 @@ use super::{
 };
 use mainstay_api::{
     GitRepository, GitSync, GitSyncStatus, conditions,
-    git_sync::{Pause, Terminating, UNKNOWN, WHOLE_OBJECT},
+    git_sync::{Pause, Terminating, UNKNOWN, WHOLE_OBJECT, WindowOverride},
+    names,
 };
 use mainstay_cluster::{Cluster, Kind};
 use mainstay_engine::notification::waits_for;
@@ -162,7 +163,7 @@ fn describe(
         let ago = ago(now.duration_since(over.when.0).as_secs());
         row(
             "override",
-            format!("{} was applied {ago} ago although {}, by {}", ids::short(&over.commit), over.window, over.who),
+            format!("{} was applied {ago} ago although {}, by {}", ids::short(&over.commit), over.window, who(over)),
         );
     }
     for (label, value) in shown_conditions(&status) {
@@ -182,6 +183,15 @@ fn describe(
     let terminating = status.terminating.iter().map(|one| deleting(one, now));
     text.push_str(&section("Still being deleted", status.terminating_objects, terminating));
     text
+}
+
+/// Returns who overrode a window. `mainstay sync` writes with the field manager of the agent.
+fn who(over: &WindowOverride) -> String {
+    match &over.claimed_user {
+        Some(user) if over.who == names::AGENT_MANAGER => format!("`mainstay sync` of the user {}", printable(user)),
+        Some(user) => format!("{} of the user {}", over.who, printable(user)),
+        None => over.who.clone(),
+    }
 }
 
 /// Returns Ready and the conditions that add information to it, with their names.
@@ -448,5 +458,15 @@ GitSync apps/shop
   reverted    never
 ";
         assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn an_override_names_the_user() {
+        let text = |who: &str, user: Option<&str>| {
+            let over = json!({ "commit": "c", "window": "w", "who": who, "claimedUser": user, "when": "2030-01-01T00:00:00Z" });
+            super::who(&serde_json::from_value(over).unwrap())
+        };
+        assert_eq!(text(names::AGENT_MANAGER, Some("admin")), "`mainstay sync` of the user admin");
+        assert_eq!(text("kubectl-annotate", None), "kubectl-annotate");
     }
 }

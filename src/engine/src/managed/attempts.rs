@@ -55,6 +55,8 @@ pub struct Ground {
     code: Option<u16>,
     /// Reason and field of each cause.
     causes: Vec<(String, String)>,
+    /// Whether the cluster does not serve the kind.
+    pub(crate) is_kind_unserved: bool,
 }
 
 impl Ground {
@@ -62,7 +64,7 @@ impl Ground {
     pub fn of(error: &Error) -> Self {
         let causes = error.refusal().into_iter().flat_map(|refusal| &refusal.causes);
         let causes = causes.map(|cause| (cause.reason.clone(), cause.field.clone())).collect();
-        Self { code: error.code(), causes }
+        Self { code: error.code(), causes, is_kind_unserved: error.is_kind_unserved() }
     }
 }
 
@@ -111,7 +113,7 @@ mod tests {
     use serde_json::json;
 
     fn ground(field: &str) -> Ground {
-        Ground { code: Some(422), causes: vec![("FieldValueInvalid".into(), field.into())] }
+        Ground { code: Some(422), causes: vec![("FieldValueInvalid".into(), field.into())], ..Ground::default() }
     }
 
     fn futile() -> Futile {

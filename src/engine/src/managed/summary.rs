@@ -12,7 +12,7 @@ use super::objects::{Tally, Topic};
 use super::pause_end::PauseEnd;
 use super::store::Store;
 use mainstay_api::git_sync::{Drifted, Failure, Replacement, Revert};
-use mainstay_object::{Health, Key, Owner};
+use mainstay_object::{Health, Key, Owner, unserved};
 
 /// Maximum number of objects that the status lists for each category (failed, drifted, …). The counts include the
 /// others.
@@ -63,6 +63,9 @@ pub struct Summary {
     pub failures: Listed<Failure>,
     /// Objects whose revert failed repeatedly, with the fields and the cause.
     pub not_put_back: Listed<(Key, String)>,
+    /// Whether the first of these objects are all of kinds of Flux that the cluster does not serve. No retry helps until
+    /// a user removes their manifests.
+    pub awaits_removal: bool,
     /// Paused objects, with the end of the pause.
     pub paused: Listed<(Key, PauseEnd)>,
     /// Contended objects, with the fields and the other manager.
@@ -110,6 +113,9 @@ impl Store {
         summary.progressing = self.listed(tally, Topic::Progressing, health);
         summary.failures = self.listed(tally, Topic::Failed, failure);
         summary.not_put_back = self.listed(tally, Topic::NotPutBack, not_put_back);
+        let mut lacking = tally.about(Topic::NotPutBack).iter().take(SHOWN).peekable();
+        summary.awaits_removal = lacking.peek().is_some()
+            && lacking.all(|key| unserved::is_of_flux(&key.group) && self.get(key).is_some_and(is_kind_unserved));
         summary.paused =
             self.listed(tally, Topic::Paused, |key, managed| Some((key.clone(), managed.phase.pause()?.until)));
         summary.contended = self.listed(tally, Topic::Contended, contended);
@@ -164,6 +170,10 @@ fn failure(key: &Key, managed: &Managed) -> Option<Failure> {
 fn not_put_back(key: &Key, managed: &Managed) -> Option<(Key, String)> {
     let failure = managed.failure()?;
     Some((key.clone(), format!("{}: {}", failure.fields.join(", "), failure.text())))
+}
+
+fn is_kind_unserved(managed: &Managed) -> bool {
+    managed.failure().is_some_and(|failure| failure.ground.is_kind_unserved)
 }
 
 fn contended(key: &Key, managed: &Managed) -> Option<(Key, Vec<String>, String)> {

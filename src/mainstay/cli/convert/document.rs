@@ -1,5 +1,7 @@
 //! The documents of YAML files.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Map, Value};
 
 use mainstay_manifest::{Limits, read_value};
@@ -13,12 +15,14 @@ pub(super) struct Document {
     pub(super) file: String,
     pub(super) object: Value,
     pub(super) comments: Comments,
+    /// Objects that this one references and that get another name, by kind and new name; with the old name.
+    pub(super) renamed: BTreeMap<(String, String), String>,
 }
 
 impl Document {
     /// Returns an object without a file.
     pub(super) fn of(object: Value) -> Self {
-        Self { file: String::new(), object, comments: Comments::default() }
+        Self { file: String::new(), object, comments: Comments::default(), renamed: BTreeMap::new() }
     }
 
     pub(super) fn field(&self, pointer: &str) -> &str {
@@ -62,13 +66,30 @@ pub(super) fn read(file: &str, text: &str, groups: &[&str], limits: &Limits) -> 
         }
         let object = read_value(&text, limits).map_err(|why| format!("document {}: {why}", number + 1))?;
         for object in items(object) {
-            let document = Document { file: file.to_owned(), object, comments: Comments::read(&text) };
+            let comments = Comments::read(&text);
+            let document = Document { file: file.to_owned(), object, comments, renamed: BTreeMap::new() };
             if groups.iter().any(|group| document.group().ends_with(group)) {
                 documents.push(document);
             }
         }
     }
     Ok(documents)
+}
+
+/// Returns kind and name of the objects in a string that are of no group of the tool. Templates and files of
+/// kustomizations are skipped.
+pub(super) fn others(text: &str, group: &str, limits: &Limits) -> Vec<String> {
+    let read = split(text).into_iter().filter_map(|text| read_value(&text, limits).ok());
+    let documents = read.flat_map(items).map(Document::of);
+    let is_other = |document: &Document| {
+        !document.name().is_empty()
+            && !document.kind().is_empty()
+            && !document.group().ends_with(group)
+            && !document.group().ends_with("config.k8s.io")
+            // The components of Flux itself.
+            && document.field("/metadata/labels/app.kubernetes.io~1part-of") != "flux"
+    };
+    documents.filter(is_other).map(|document| document.subject()).collect()
 }
 
 /// Returns the objects of a list such as `kubectl get -o yaml` prints, or the object itself.

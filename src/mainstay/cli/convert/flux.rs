@@ -5,13 +5,18 @@ use std::collections::BTreeSet;
 use super::document::Document;
 use super::known::{Known, counterpart};
 use super::report::{Conversion, Judged};
-use super::{helm_chart, helm_release, kustomization, notification, oci_repository, receiver, repository};
+use super::{helm_chart, helm_release, kustomization, notification, oci_repository, receiver, references, repository};
 
 /// The suffix of the API groups of Flux.
 pub(super) const GROUP: &str = "toolkit.fluxcd.io";
 
 /// Converts objects of Flux, into the namespace `target`, if given, instead of their own namespaces.
 pub(super) fn convert(documents: &[Document], target: Option<&str>) -> Conversion {
+    let mut documents = documents.to_vec();
+    if let Some(target) = target {
+        references::separate(&mut documents, target);
+    }
+    let documents = &documents[..];
     let mut known = Known::new(documents, target);
     let mut syncs = Conversion::default();
     let mut used = BTreeSet::new();

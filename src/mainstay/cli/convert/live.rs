@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::super::Error;
 use super::document::Document;
+use super::sequence::PARENT;
 use mainstay_cluster::{Cluster, Selection};
 
 /// The kinds that are read; kinds that the cluster does not serve are skipped.
@@ -40,7 +41,7 @@ pub(super) async fn read(cluster: &Cluster, group: &str) -> Result<Vec<Document>
             |object: &Value| object["metadata"]["ownerReferences"].as_array().is_some_and(|owners| !owners.is_empty());
         documents.extend(objects.into_iter().filter(|object| !is_made(object)).map(Document::of));
     }
-    // HelmCharts are excluded as well: those of HelmReleases have labels instead of owner references.
-    documents.retain(|document| document.kind() != "HelmChart");
+    // HelmCharts of HelmReleases are excluded as well. They have labels instead of owner references.
+    documents.retain(|document| document.kind() != "HelmChart" || !document.field(PARENT).is_empty());
     Ok(documents)
 }

@@ -22,6 +22,7 @@ mod kustomization;
 mod live;
 mod notification;
 mod oci_repository;
+mod plain;
 mod receiver;
 mod references;
 mod report;
@@ -43,6 +44,7 @@ use document::Document;
 use fields::Fate;
 use mainstay_git::thread_time;
 use mainstay_manifest::Limits;
+use report::Judged;
 
 /// Maximum size of standard input in bytes.
 const INPUT: u64 = 64 << 20;
@@ -90,9 +92,9 @@ impl Tool {
 
 /// Prints the objects. The exit code is 1 if anything is lost.
 pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
-    let (documents, tree) = match &arguments.path {
+    let Read { documents, tree, plain } = match &arguments.path {
         Some(path) => read(path, arguments.tool)?,
-        None => (live::read(&arguments.cluster.connect().await?, arguments.tool.group()).await?, Tree::default()),
+        None => Read::of(live::read(&arguments.cluster.connect().await?, arguments.tool.group()).await?),
     };
     if documents.is_empty() {
         let place = arguments.path.as_ref().map_or("the cluster".to_owned(), |path| match path.to_str() {
@@ -102,10 +104,11 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
         return Err(Error::NothingToConvert { place, tool: arguments.tool.title() });
     }
     let target = arguments.namespace.as_deref();
-    let conversion = match arguments.tool {
+    let mut conversion = match arguments.tool {
         Tool::Flux => flux::convert(&documents, target),
         Tool::Argocd => argocd::convert(&documents, target, &tree),
     };
+    conversion.judged.extend(plain);
     let mut text = String::new();
     for object in &conversion.objects {
         text.push_str("---\n");
@@ -122,8 +125,24 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
     Ok(if conversion.count(Fate::Lost) > 0 { Exit::Differs } else { Exit::Fine })
 }
 
+/// The input of a conversion.
+struct Read {
+    documents: Vec<Document>,
+    /// The directories of the repository.
+    tree: Tree,
+    /// Notes about objects of no tool.
+    plain: Vec<Judged>,
+}
+
+impl Read {
+    /// Returns objects without a directory.
+    fn of(documents: Vec<Document>) -> Self {
+        Self { documents, tree: Tree::default(), plain: Vec::new() }
+    }
+}
+
 /// Reads the objects of a file, a directory or standard input, and lists the directories of their repository.
-fn read(path: &Path, tool: Tool) -> Result<(Vec<Document>, Tree), Error> {
+fn read(path: &Path, tool: Tool) -> Result<Read, Error> {
     let limits = Limits::new(thread_time);
     let mut documents = Vec::new();
     let mut add = |file: &str, text: &str| {
@@ -136,7 +155,7 @@ fn read(path: &Path, tool: Tool) -> Result<(Vec<Document>, Tree), Error> {
         let read = io::stdin().lock().take(INPUT).read_to_string(&mut text);
         read.map_err(|cause| Error::ReadFile { path: path.to_owned(), cause })?;
         add("", &text)?;
-        return Ok((documents, Tree::default()));
+        return Ok(Read::of(documents));
     }
     let unread = |path: &Path| {
         let path = path.to_owned();
@@ -161,16 +180,17 @@ fn read(path: &Path, tool: Tool) -> Result<(Vec<Document>, Tree), Error> {
     }
     files.sort();
     tree.directories.sort();
-    for file in files {
-        let is_yaml = file.extension().is_some_and(|extension| extension == "yaml" || extension == "yml");
-        if !is_yaml && file != whole {
-            continue;
-        }
-        let text = String::from_utf8_lossy(&fs::read(&file).map_err(unread(&file))?).into_owned();
-        let name = if file == whole { path } else { file.strip_prefix(&whole).unwrap_or(&file) };
+    files.retain(|file| *file == whole || file.extension().is_some_and(|end| end == "yaml" || end == "yml"));
+    for file in &files {
+        let text = String::from_utf8_lossy(&fs::read(file).map_err(unread(file))?).into_owned();
+        let name = if *file == whole { path } else { file.strip_prefix(&whole).unwrap_or(file) };
         add(&name.display().to_string(), &text)?;
     }
-    Ok((documents, tree))
+    let plain = match tool {
+        Tool::Flux if whole.is_dir() => plain::judged(&documents, &whole, &files, &limits),
+        _ => Vec::new(),
+    };
+    Ok(Read { documents, tree, plain })
 }
 
 #[cfg(test)]

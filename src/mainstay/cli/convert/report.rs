@@ -43,7 +43,7 @@ impl Conversion {
 
     /// Adds an object. If the API server would refuse the object, this is reported as a loss.
     pub(super) fn add(&mut self, converted: Converted, document: &Document, mut notes: Vec<Note>) {
-        if let Some(problem) = converted.problem() {
+        if let Some(problem) = converted.problem().or_else(|| self.taken(&converted)) {
             notes.insert(0, Note { fate: Fate::Lost, field: String::new(), text: problem });
         } else {
             // References of a GitRepository are reported with the GitSyncs that use it.
@@ -54,6 +54,15 @@ impl Conversion {
             self.objects.push(converted);
         }
         self.judged.push(Judged::new(document, notes));
+    }
+
+    /// Returns the problem of an object whose name another object has.
+    fn taken(&self, converted: &Converted) -> Option<String> {
+        let identity = |made: &Converted| {
+            ["/apiVersion", "/kind", "/metadata/namespace", "/metadata/name"].map(|at| made.object.pointer(at).cloned())
+        };
+        let is_taken = self.objects.iter().any(|other| identity(other) == identity(converted));
+        is_taken.then(|| "another object gets the same kind, namespace and name: rename one of the two".to_owned())
     }
 
     /// Returns whether there is no new object for a document that was read.

@@ -1,11 +1,14 @@
 //! The steps for handing live objects over to Mainstay without a restart of a pod.
 
+use serde_json::Value;
+
 use super::document::Document;
+use super::flux::GROUP;
 use super::helm_release::release_name;
 use super::report::Conversion;
 
 /// Label of Flux on an object that a Kustomization applied.
-const PARENT: &str = "/metadata/labels/kustomize.toolkit.fluxcd.io~1name";
+pub(super) const PARENT: &str = "/metadata/labels/kustomize.toolkit.fluxcd.io~1name";
 /// Label of Flux with the namespace of that Kustomization.
 const PARENT_NAMESPACE: &str = "/metadata/labels/kustomize.toolkit.fluxcd.io~1namespace";
 
@@ -26,11 +29,13 @@ pub(super) fn text(documents: &[Document], conversion: &Conversion) -> String {
             suspensions.concat()
         ));
     }
-    let applied: Vec<_> = moved.iter().filter_map(|document| applied_by(document)).collect();
+    let others = documents.iter().filter(|one| is_other_of_flux(one) && !kept.iter().any(|kept| names(kept, one)));
+    let applied: Vec<_> = moved.iter().copied().chain(others).filter_map(applied_by).collect();
     if !applied.is_empty() {
         steps.push(format!(
-            "Remove their manifests from Git, so that nothing recreates them. If other clusters share a manifest, leave it \
-             out of the overlay of this cluster only:\n{}",
+            "Remove the manifests of these objects of Flux from the directories that Mainstay reads. Otherwise it creates them \
+             again, and fails when Flux is uninstalled. If other clusters share a manifest, delete it with a patch in the \
+             overlay of this cluster, or in `spec.patches` of its GitSync:\n{}",
             applied.concat()
         ));
     }
@@ -71,6 +76,26 @@ fn suspension(document: &Document) -> Option<String> {
     let is_of_flux = document.kind() != "Application";
     let patch = r#"{"spec":{"suspend":true}}"#;
     is_of_flux.then(|| format!("  kubectl patch {} --type merge -p '{patch}'\n", arguments(document)))
+}
+
+/// Returns whether a document is of a kind of Flux that applies no other objects, such as a HelmRepository or an Alert.
+fn is_other_of_flux(document: &Document) -> bool {
+    resource(document).is_none() && document.group().ends_with(GROUP)
+}
+
+/// Returns whether the spec of `user` names a source.
+fn names(user: &Document, source: &Document) -> bool {
+    fn any(value: &Value, source: &Document) -> bool {
+        match value {
+            Value::Object(map) => {
+                let is_it = value["kind"] == source.kind() && value["name"] == source.name();
+                is_it || map.values().any(|value| any(value, source))
+            }
+            Value::Array(list) => list.iter().any(|value| any(value, source)),
+            _ => false,
+        }
+    }
+    any(&user.object["spec"], source)
 }
 
 fn applied_by(document: &Document) -> Option<String> {

@@ -222,6 +222,14 @@ kind: HelmRelease
 metadata: {name: redis, namespace: shop}
 spec: {chart: {spec: {chart: redis, sourceRef: {kind: HelmRepository, name: bitnami}}}}
 ---
+apiVersion: source.toolkit.fluxcd.io/v1
+kind: HelmRepository
+metadata:
+  name: charts
+  namespace: shop
+  labels: {kustomize.toolkit.fluxcd.io/name: apps, kustomize.toolkit.fluxcd.io/namespace: flux-system}
+spec: {interval: 5m, url: 'https://charts.example.org'}
+---
 apiVersion: notification.toolkit.fluxcd.io/v1beta3
 kind: Alert
 metadata: {name: all, namespace: flux-system}
@@ -240,6 +248,8 @@ fn the_sequence_follows_dependencies_and_keeps_what_is_not_converted() {
     assert!(at("kubectl delete secret -n shop -l owner=helm,name=front-web\n") < deleted[1], "{text}");
     assert!(text.contains("\n  HelmRelease shop/web, applied by Kustomization apps\n"), "{text}");
     assert!(!text.contains("helmreleases.helm.toolkit.fluxcd.io redis"), "{text}");
+    assert!(text.contains("\n  HelmRepository shop/charts, applied by Kustomization apps\n"), "{text}");
+    assert!(text.contains("`spec.patches` of its GitSync"), "{text}");
     assert!(text.ends_with("leave them as they are: HelmRelease shop/redis\n"), "{text}");
 }
 
@@ -259,6 +269,114 @@ fn another_namespace_needs_copies_of_all_that_an_object_names() {
         assert_eq!(text.matches(name).count(), count, "{name}: {text}");
     }
     assert!(!flux::convert(&read, None).text().contains("copy Secret sops-age"));
+}
+
+#[test]
+fn equal_names_in_two_namespaces_get_a_copy_each() {
+    let text = r"
+apiVersion: source.toolkit.fluxcd.io/v1
+kind: GitRepository
+metadata: {name: fleet, namespace: flux-system}
+spec: {url: 'https://a.example/fleet', interval: 1m, secretRef: {name: creds}}
+---
+apiVersion: source.toolkit.fluxcd.io/v1
+kind: GitRepository
+metadata: {name: other, namespace: a}
+spec: {url: 'https://b.example/other', interval: 1m, secretRef: {name: creds}}
+---
+apiVersion: kustomize.toolkit.fluxcd.io/v1
+kind: Kustomization
+metadata: {name: web, namespace: flux-system}
+spec:
+  interval: 1h
+  path: ./deploy
+  prune: true
+  serviceAccountName: deployer
+  sourceRef: {kind: GitRepository, name: fleet}
+  postBuild: {substituteFrom: [{kind: ConfigMap, name: settings}]}
+---
+apiVersion: kustomize.toolkit.fluxcd.io/v1
+kind: Kustomization
+metadata: {name: shop, namespace: a}
+spec:
+  interval: 1h
+  path: ./deploy
+  prune: true
+  serviceAccountName: deployer
+  sourceRef: {kind: GitRepository, name: other}
+  postBuild: {substituteFrom: [{kind: ConfigMap, name: settings}]}
+";
+    let conversion = flux::convert(&documents(text, Tool::Flux), Some("mainstay-system"));
+    let made = |name: &str, field: &str| {
+        let found = conversion.objects.iter().find(|made| made.object["metadata"]["name"] == name).unwrap();
+        found.object.pointer(field).unwrap().as_str().unwrap().to_owned()
+    };
+    assert_eq!(made("other", "/spec/auth/secretName"), "creds");
+    assert_eq!(made("fleet", "/spec/auth/secretName"), "flux-system-creds");
+    assert_eq!(made("web", "/spec/substituteFrom/0/name"), "flux-system-settings");
+    assert_eq!(made("web", "/spec/serviceAccountName"), "flux-system-deployer");
+    assert_eq!(made("shop", "/spec/serviceAccountName"), "deployer");
+    let report = conversion.text();
+    for part in [
+        "copy Secret creds from the namespace a to mainstay-system\n",
+        "copy Secret creds from the namespace flux-system to mainstay-system, as flux-system-creds: another Secret has the name creds",
+        "create ServiceAccount flux-system-deployer in the namespace mainstay-system, with the permissions of deployer in flux-system",
+    ] {
+        assert!(report.contains(part), "{part}: {report}");
+    }
+}
+
+#[test]
+fn the_second_object_of_one_name_is_lost() {
+    let provider = |namespace: &str| {
+        format!(
+            "apiVersion: notification.toolkit.fluxcd.io/v1beta3\nkind: Provider\nmetadata: {{name: chat, namespace: {namespace}}}\n\
+             spec: {{type: slack, address: 'https://{namespace}.example.org', channel: x}}\n"
+        )
+    };
+    let text = format!("{}---\n{}", provider("a"), provider("b"));
+    let conversion = flux::convert(&documents(&text, Tool::Flux), Some("one"));
+    assert_eq!(conversion.objects.len(), 1);
+    let report = conversion.text();
+    assert!(report.contains("Provider b/chat (all.yaml)\n  lost     another object gets the same kind"), "{report}");
+    assert_eq!(flux::convert(&documents(&text, Tool::Flux), None).objects.len(), 2);
+}
+
+#[test]
+fn plain_manifests_that_only_a_parent_applies_are_named() {
+    let fleet = tempfile::tempdir().unwrap();
+    let kustomization = |name: &str, path: &str| {
+        format!(
+            "apiVersion: kustomize.toolkit.fluxcd.io/v1\nkind: Kustomization\nmetadata: {{name: {name}, namespace: flux-system}}\n\
+             spec: {{interval: 1m, path: {path}, prune: true, sourceRef: {{kind: GitRepository, name: flux-system}}}}\n"
+        )
+    };
+    let map =
+        |name: &str| format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}, namespace: flux-system}}\n");
+    for (file, text) in [
+        (".git/HEAD", String::new()),
+        ("clusters/one/sync.yaml", kustomization("flux-system", "./clusters/one")),
+        ("clusters/one/apps.yaml", kustomization("apps", "./apps/one")),
+        ("clusters/one/vars/vars.yaml", map("cluster-vars")),
+        ("clusters/one/kustomization.yaml", "resources: [sync.yaml]\n".to_owned()),
+        ("apps/one/web.yaml", map("web")),
+        ("apps/base/web.yaml", map("base")),
+    ] {
+        let path = fleet.path().join(file);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    for directory in ["clusters/one", ""] {
+        let plain = read(&fleet.path().join(directory), Tool::Flux).unwrap().plain;
+        let [one] = &plain[..] else { panic!("{directory}: {plain:?}") };
+        assert_eq!(one.subject, "ConfigMap flux-system/cluster-vars");
+        assert_eq!(
+            one.file,
+            Path::new("clusters/one/vars/vars.yaml").strip_prefix(directory).unwrap().to_str().unwrap()
+        );
+        let text = "not of Flux: move it to the directory of the GitSyncs, because only Kustomization flux-system/flux-system applies it";
+        assert_eq!(one.notes[0].text, text);
+    }
 }
 
 #[test]
