@@ -378,18 +378,43 @@ async fn a_converted_helm_release_of_an_oci_repository_is_rendered_as_helm_rende
     applied(&world, &helm.template(&first)).await;
 }
 
-/// Returns a packed chart with these files.
+/// Returns a packed chart with these empty files.
 fn archive(paths: &[&str]) -> Vec<u8> {
+    packed(&paths.iter().map(|path| (*path, "")).collect::<Vec<_>>())
+}
+
+/// Returns a packed chart with these files.
+fn packed(files: &[(&str, &str)]) -> Vec<u8> {
     let mut builder = tar::Builder::new(Vec::new());
-    for path in paths {
+    for (path, content) in files {
         let mut header = tar::Header::new_gnu();
         header.as_mut_bytes()[..path.len()].copy_from_slice(path.as_bytes());
-        header.set_size(0);
+        header.set_size(content.len() as u64);
         header.set_mode(0o644);
         header.set_cksum();
-        builder.append(&header, &b""[..]).unwrap();
+        builder.append(&header, content.as_bytes()).unwrap();
     }
     builder.into_inner().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_packed_chart_without_its_subcharts_is_refused_with_their_names() {
+    let (directory, metadata) = (tempfile::tempdir().unwrap(), "apiVersion: v2\nname: shop\nversion: 1.0.0\n");
+    let needs = "dependencies:\n- {name: db, version: 1.x, repository: 'https://charts.example.com'}\n\
+        - {name: cache, version: 2.x, repository: 'https://charts.example.com'}\n";
+    let repository = Repository::start(directory.path()).await;
+    let index = "entries: {shop: [{version: 1.0.0, urls: [shop.tgz]}]}\n";
+    repository.instead("index.yaml", Instead::Bytes(index.as_bytes().to_vec()));
+    let chart = packed(&[
+        ("shop/Chart.yaml", &format!("{metadata}{needs}")),
+        ("shop/charts/db/Chart.yaml", "apiVersion: v2\nname: db\nversion: 1.0.0\n"),
+    ]);
+    repository.instead("shop.tgz", Instead::Bytes(chart));
+    let world = world(json!({"repository": repository.url()})).await;
+    said(&world, "stored artifact 1.0.0@").await;
+    let ready = |world: &World| world.condition("web", "Ready");
+    let part = "it depends on charts that are not in its directory charts/: cache (run `helm dependency build` before";
+    world.until_or("the subcharts", |world| ready(world).contains(part), || ready(&world)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

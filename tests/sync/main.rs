@@ -17,6 +17,8 @@ mod decode;
 mod deletion_events;
 mod deletion_races;
 mod dependencies;
+mod flux_examples;
+mod flux_layouts;
 mod forgeries;
 mod health_expressions;
 mod hostile_clusters;

@@ -3,9 +3,11 @@
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::Span;
 use super::oci_repository::{OciRepositoryStatus, OciSecretRef, ten_minutes};
+use super::schemas::AnyObject;
 
 /// A packed Helm chart in a chart repository or an image registry. A GitSync with `spec.sourceRef` renders and applies it.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -60,4 +62,8 @@ pub struct HelmChartSpec {
     /// Look up nothing. The last chart stays.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub suspend: bool,
+    /// Not supported: signatures of charts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<AnyObject>")]
+    pub verify: Option<Value>,
 }

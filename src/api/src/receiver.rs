@@ -1,10 +1,13 @@
 //! `Receiver` (`mainstay.dev/v1alpha1`): accepts pushes reported by a Git host, and looks up the remote immediately.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::Span;
 use super::schemas::ConditionSchema;
 
 /// Receives the webhooks of a Git host: the repository of a delivery is looked up immediately, whatever the interval.
@@ -41,9 +44,49 @@ pub struct ReceiverSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1000))]
     pub repositories: Option<Vec<String>>,
+    /// The same as `repositories`, in the words of Flux. `GitRepository`, `OCIRepository` and `HelmChart` name sources of the
+    /// same namespace. Other kinds have no effect: an object is reconciled when its source is looked up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1000))]
+    pub resources: Option<Vec<ReceiverResource>>,
+    /// No effect. Flux has the field.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interval: Option<Span>,
+    /// Not supported: expressions in CEL that filter deliveries.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 4096))]
+    pub resource_filter: Option<String>,
     /// Refuse all deliveries, with the status 503.
     #[serde(default)]
     pub suspend: bool,
+}
+
+/// An object that a delivery concerns, in the words of Flux.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ReceiverResource {
+    /// Its kind.
+    #[schemars(length(min = 1, max = 63))]
+    pub kind: String,
+    /// Its name, or `*` for all.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+    /// Its namespace, which must be that of the Receiver.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 63))]
+    pub namespace: Option<String>,
+    /// No effect: Flux has the field.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 253))]
+    pub api_version: Option<String>,
+    /// Not supported: labels that select among all objects.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 50))]
+    pub match_labels: BTreeMap<String, String>,
+    /// Not supported: an expression in CEL.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 4096))]
+    pub filter: Option<String>,
 }
 
 /// The Secret of a Receiver.

@@ -29,7 +29,13 @@ pub struct Helm {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 50))]
     pub values_files: Vec<String>,
-    /// Values, which take precedence over those of files.
+    /// ConfigMaps of the same namespace with values, which take precedence over those of files. Later ones take precedence. A
+    /// change of one renders the chart again. Secrets are refused, because the renderer receives no confidential data. At
+    /// most 20.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 20))]
+    pub values_from: Vec<ValuesSource>,
+    /// Values, which take precedence over those of files and ConfigMaps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<AnyObject>")]
     pub values: Option<Map<String, Value>>,
@@ -39,6 +45,43 @@ pub struct Helm {
     /// Handling of objects of the chart that are hooks of Helm; hooks are not run.
     #[serde(default)]
     pub hooks: Hooks,
+}
+
+/// A ConfigMap with values of a chart.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ValuesSource {
+    /// `ConfigMap`.
+    pub kind: ValuesSourceKind,
+    /// Its name.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+    /// The key with the values; by default `values.yaml`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub values_key: Option<String>,
+    /// The path of the value that the key contains, such as `image.tag`. A `\\.` is a dot in a name. By default the key contains
+    /// a map of values.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 250))]
+    pub target_path: Option<String>,
+    /// Whether the ConfigMap or its key may be missing: then it has no values.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub optional: bool,
+}
+
+impl ValuesSource {
+    /// Returns the key with the values.
+    pub fn key(&self) -> &str {
+        self.values_key.as_deref().unwrap_or("values.yaml")
+    }
+}
+
+/// The kind of a source of values of a chart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ValuesSourceKind {
+    /// A ConfigMap.
+    ConfigMap,
 }
 
 /// Handling of hooks of Helm. Hooks for tests and rollbacks are left out in any case.
@@ -53,7 +96,14 @@ pub enum Hooks {
 
 impl Default for Helm {
     fn default() -> Self {
-        Self { release_name: None, values_files: Vec::new(), values: None, include_crds: true, hooks: Hooks::Refuse }
+        Self {
+            release_name: None,
+            values_files: Vec::new(),
+            values_from: Vec::new(),
+            values: None,
+            include_crds: true,
+            hooks: Hooks::Refuse,
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
+use super::chart_values::ChartValues;
 use super::charts::RenderedCharts;
 use super::contents::Contents;
 use super::context::{Context, git_syncs};
@@ -119,6 +120,8 @@ pub(super) struct SyncState {
     pub(super) charts: RenderedCharts,
     /// The values of variables; `None` without substitution.
     pub(super) values: Option<Arc<Values>>,
+    /// The values of the chart; `None` if no ConfigMap has values.
+    pub(super) chart_values: Option<Arc<ChartValues>>,
     /// The values are unknown because a source is missing or invalid.
     pub(super) lacks_values: bool,
     /// The decryption of files that SOPS encrypted.
@@ -131,6 +134,17 @@ pub(super) struct SyncState {
     pub(super) decoded_as: (Form, bool),
     /// Objects with expressions as the repository has them, so that cached objects are not decoded again.
     pub(super) with_expressions: Vec<Arc<Object>>,
+}
+
+impl SyncState {
+    /// Returns a digest of the values of variables and of the chart; `None` if there are none.
+    pub(super) fn values_digest(&self) -> Option<Digest> {
+        let variables = self.values.as_ref().map(|values| values.digest);
+        match (variables, self.chart_values.as_ref().map(|values| values.digest)) {
+            (Some(variables), Some(chart)) => Some(Digest::of(format!("{variables} {chart}").as_bytes())),
+            (variables, chart) => variables.or(chart),
+        }
+    }
 }
 
 impl Attempt<'_> {
@@ -165,7 +179,7 @@ impl Attempt<'_> {
         let commit = found.commit;
         let mut request = resolved.request(commit, remote);
         request.capabilities = self.asked_capabilities().await?;
-        request.values = self.state.values.as_ref().map(|values| values.digest);
+        request.values = self.state.values_digest();
         request.keys = self.state.decryption.key_id();
         self.check_permission(resolved, commit);
         if self.state.settled.as_ref() == Some(&request) {

@@ -19,6 +19,7 @@ use futures::{StreamExt, stream};
 use jiff::Timestamp;
 
 use super::attempt::Attempt;
+use super::chart_values::{self, ChartValues};
 use super::contents::Contents;
 use super::contested::Keeper;
 use super::former_owners;
@@ -87,13 +88,16 @@ impl Task {
         Some(self.context.repositories.artifact(namespace, source))
     }
 
-    /// Reads the values of variables. Watches only the sources that the GitSync names.
+    /// Reads the values of variables and of the chart. Watches only the sources that the GitSync names.
     pub(super) async fn values(&mut self, sync: &GitSync) -> Result<(), Refused> {
         let namespace = sync.metadata.namespace.as_deref().unwrap_or_default();
         let known = self.values.of(&self.context.secrets, namespace, &sync.spec.substitute_from).await;
         let values = Values::of(&sync.spec, &known);
-        self.state.lacks_values = values.is_err();
-        self.state.values = values?.map(Arc::new);
+        let sources = chart_values::sources(&sync.spec);
+        let known = self.chart_values.of(&self.context.secrets, namespace, &sources).await;
+        let of_chart = ChartValues::of(&sync.spec, &known, &self.context.limits);
+        self.state.lacks_values = values.is_err() || of_chart.is_err();
+        (self.state.values, self.state.chart_values) = (values?.map(Arc::new), of_chart?.map(Arc::new));
         Ok(())
     }
 
@@ -351,7 +355,7 @@ impl Attempt<'_> {
         match (problems, bytes) {
             ([only], bytes @ 1..) => {
                 let message = self.wait_for_memory(bytes, &only.to_string());
-                let values = self.state.values.as_ref().map(|values| values.digest);
+                let values = self.state.values_digest();
                 self.state.no_memory.insert(NoMemory { request, commit, values, bytes, message }).refused()
             }
             (problems, _) => {

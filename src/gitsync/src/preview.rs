@@ -17,6 +17,7 @@ use serde_json::Value;
 
 use super::abroad::{Abroad, abroad, unfollowed};
 use super::attempt::{Attempt, SyncState};
+use super::chart_values::{self, ChartValues};
 use super::contested::would_go;
 use super::context::{Context, git_syncs};
 use super::decryption::DecryptionSecret;
@@ -145,6 +146,9 @@ impl Preview {
         let resolved = ResolvedSync::of(&sync)?;
         let known = ValueSources::read(&cluster, &namespace, &sync.spec.substitute_from).await;
         let values = Values::of(&sync.spec, &known)?.map(Arc::new);
+        let known = ValueSources::read(&cluster, &namespace, &chart_values::sources(&sync.spec)).await;
+        let limits = mainstay_manifest::Limits::new(mainstay_git::thread_time);
+        let chart_values = ChartValues::of(&sync.spec, &known, &limits)?.map(Arc::new);
         let decryption = match &sync.spec.decryption {
             Some(by) => {
                 let name = &by.secret_ref.name;
@@ -185,7 +189,7 @@ impl Preview {
         context.writer.set_replaced_kinds(&owner, resolved.replaced_kinds.clone());
         context.enter(&owner, &namespace, &name);
         let sync = as_known_in(&sync, context.place.as_ref().map(|place| &*place.id)).into_owned();
-        let state = SyncState { values, decryption, ..SyncState::default() };
+        let state = SyncState { values, chart_values, decryption, ..SyncState::default() };
         let label = label(&namespace, &name);
         Ok(Self { context, owner, label, sync, resolved, state, applied: Confidential::default() })
     }
@@ -238,7 +242,7 @@ impl Preview {
         let notes = signature.err().map(|error| format!("the agent would refuse this commit: {}", chain(&error)));
         let remote = &remote.without_verification();
         let mut request = resolved.request(found.commit, remote);
-        request.values = attempt.state.values.as_ref().map(|values| values.digest);
+        request.values = attempt.state.values_digest();
         request.keys = attempt.state.decryption.key_id();
         request.capabilities = attempt.asked_capabilities().await?;
         let desired = attempt.desired(remote, &found, &resolved, &request).await?;

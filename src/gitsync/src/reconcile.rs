@@ -55,6 +55,8 @@ pub(super) struct Task {
     pub(super) secrets: RepositorySecrets,
     /// The sources of variables.
     pub(super) values: ValueSources,
+    /// The ConfigMaps with values of the chart.
+    pub(super) chart_values: ValueSources,
     /// The Secret with the decryption keys.
     pub(super) decryption: DecryptionSecret,
     /// The outcome of the last attempt.
@@ -146,6 +148,7 @@ impl Task {
             state: SyncState::default(),
             secrets: RepositorySecrets::default(),
             values: ValueSources::default(),
+            chart_values: ValueSources::default(),
             decryption: DecryptionSecret::default(),
             outcome: None,
             failures_in_a_row: 0,

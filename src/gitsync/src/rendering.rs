@@ -160,11 +160,13 @@ impl Attempt<'_> {
             return Ok(());
         }
         let capabilities = charts::capabilities(&*self.context.writer.cluster().capabilities().await?);
-        let options = ChartOptions {
-            name: self.name().to_owned(),
-            namespace: directory.target_namespace.clone(),
-            helm: directory.helm.clone().unwrap_or_default(),
-        };
+        let mut helm = directory.helm.clone().unwrap_or_default();
+        if let Some(values) = &self.state.chart_values {
+            // They include those of `values`.
+            (helm.values, helm.values_from) = (Some(values.map.clone()), Vec::new());
+        }
+        let namespace = directory.target_namespace.clone();
+        let options = ChartOptions { name: self.name().to_owned(), namespace, helm };
         for file in &decoded.charts {
             let known = before.by_file.remove(file);
             let key = known.as_ref().map(|(key, _)| *key);

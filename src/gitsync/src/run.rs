@@ -140,7 +140,7 @@ impl Signals {
             // The status shows the state of the prevention.
             () = self.prevention.notified() => {}
             () = Followed::any_changed(task.secrets.iter_mut().chain(task.kubeconfig.iter_mut())) => task.next_look = Instant::now(),
-            () = Followed::any_changed(task.values.iter_mut().chain(task.decryption.iter_mut())) => task.next_look = Instant::now(),
+            () = Followed::any_changed(task.values.iter_mut().chain(task.chart_values.iter_mut()).chain(task.decryption.iter_mut())) => task.next_look = Instant::now(),
             () = sleep_until(due.into()) => {}
         }
     }

@@ -12,7 +12,7 @@ use mainstay_api::conditions::Reason;
 use mainstay_api::git_sync::{
     GitSyncSpec, SubstituteSource, SubstituteSourceKind, SubstituteStrategy, UndefinedVariables,
 };
-use mainstay_cluster::secrets::Known;
+use mainstay_cluster::secrets::{Known, SecretData};
 use mainstay_manifest::render::Undefined;
 use mainstay_object::failure::Class;
 use mainstay_object::{Digest, printable};
@@ -59,11 +59,7 @@ impl Values {
             match of_source(source, known) {
                 Ok(values) => by_name.extend(values),
                 Err((class, why)) => {
-                    let reason = match source.kind {
-                        SubstituteSourceKind::Secret => reason_of_secret(class, known),
-                        SubstituteSourceKind::ConfigMap if class == Class::Unavailable => Reason::ClusterUnavailable,
-                        SubstituteSourceKind::ConfigMap => Reason::SpecInvalid,
-                    };
+                    let reason = reason_of(source, class, known);
                     let line = format!("spec.substituteFrom[{number}]: {} {why}", named(source));
                     refused.push((class, reason, line));
                 }
@@ -107,7 +103,7 @@ impl Values {
     }
 }
 
-fn named(source: &SubstituteSource) -> String {
+pub(super) fn named(source: &SubstituteSource) -> String {
     let kind = match source.kind {
         SubstituteSourceKind::ConfigMap => "ConfigMap",
         SubstituteSourceKind::Secret => "Secret",
@@ -115,11 +111,15 @@ fn named(source: &SubstituteSource) -> String {
     format!("{kind} {}", printable(&source.name))
 }
 
-/// Returns the values of a source, or its error, which completes a sentence that begins with the name of the source.
-fn of_source(source: &SubstituteSource, known: &Known) -> Result<BTreeMap<String, Variable>, (Class, String)> {
+/// Returns the data of a source, which is `None` if it is optional and missing; or its error, which completes a sentence
+/// that begins with the name of the source.
+pub(super) fn data_of<'k>(
+    source: &SubstituteSource,
+    known: &'k Known,
+) -> Result<Option<&'k SecretData>, (Class, String)> {
     let Some(data) = known.data() else {
         return match known {
-            Known::Absent if source.optional => Ok(BTreeMap::new()),
+            Known::Absent if source.optional => Ok(None),
             Known::Absent => {
                 Err((Class::NotReady, "does not exist in this namespace, and is not `optional`".to_owned()))
             }
@@ -136,6 +136,21 @@ fn of_source(source: &SubstituteSource, known: &Known) -> Result<BTreeMap<String
             }
         };
     };
+    Ok(Some(data))
+}
+
+/// Returns the reason of an error of a source.
+pub(super) fn reason_of(source: &SubstituteSource, class: Class, known: &Known) -> Reason {
+    match source.kind {
+        SubstituteSourceKind::Secret => reason_of_secret(class, known),
+        SubstituteSourceKind::ConfigMap if class == Class::Unavailable => Reason::ClusterUnavailable,
+        SubstituteSourceKind::ConfigMap => Reason::SpecInvalid,
+    }
+}
+
+/// Returns the values of a source, or its error, as [`data_of`] does.
+fn of_source(source: &SubstituteSource, known: &Known) -> Result<BTreeMap<String, Variable>, (Class, String)> {
+    let Some(data) = data_of(source, known)? else { return Ok(BTreeMap::new()) };
     if let Some(wrong) = wrong_names(data.keys()) {
         return Err((Class::Invalid, format!("has a key that cannot be used: {wrong}")));
     }

@@ -19,7 +19,12 @@ const KINDS: [(&str, &str, &str); 3] = [
 
 /// Creates the CRDs of Flux and Argo CD.
 pub fn define(world: &World) {
-    for (api_version, kind, plural) in KINDS {
+    define_kinds(world, &KINDS);
+}
+
+/// Creates CRDs of these kinds, each with its API version and its plural. Their schemas accept any fields.
+pub fn define_kinds(world: &World, kinds: &[(&str, &str, &str)]) {
+    for (api_version, kind, plural) in kinds {
         let (group, version) = api_version.split_once('/').unwrap();
         let singular = kind.to_lowercase();
         world.define(json!({

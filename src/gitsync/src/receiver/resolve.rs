@@ -4,12 +4,15 @@
 
 use super::signature;
 use mainstay_api::conditions::Reason;
+use mainstay_api::receiver::ReceiverResource;
 use mainstay_api::{Receiver, ReceiverType};
 use mainstay_cluster::secrets::Known;
-use mainstay_object::Secret;
+use mainstay_object::{Secret, printable};
 
 /// Key in the Secret.
 const KEY: &str = "token";
+/// The kinds of sources.
+const SOURCES: [&str; 3] = ["GitRepository", "OCIRepository", "HelmChart"];
 /// Minimum length of a token in bytes. The status shows the path, so its readers can guess short tokens offline.
 const MIN_TOKEN: usize = 16;
 
@@ -58,6 +61,10 @@ pub(super) fn resolve(receiver: &Receiver, secret: &Known) -> Result<Resolved, P
         let message = format!("spec.type must be one of {known}");
         return Err(Problem { reason: Reason::SpecInvalid, message, is_stalled: true });
     };
+    let repositories = repositories(receiver).map_err(|message| {
+        let reason = Reason::SpecInvalid;
+        Problem { reason, message, is_stalled: true }
+    })?;
     let named = &spec.secret_ref.name;
     let missing = |message| Problem { reason: Reason::TokenNotFound, message, is_stalled: false };
     if let Some((_, problem)) = secret.problem() {
@@ -88,9 +95,41 @@ pub(super) fn resolve(receiver: &Receiver, secret: &Known) -> Result<Resolved, P
         kind,
         token: Secret::new(token.to_vec()),
         events: spec.events.iter().map(|event| event.trim().to_lowercase()).collect(),
-        repositories: spec.repositories.clone(),
+        repositories,
         is_suspended: spec.suspend,
     })
+}
+
+/// Returns the names of the sources that may be looked up, `None` for all; or the error of the spec.
+fn repositories(receiver: &Receiver) -> Result<Option<Vec<String>>, String> {
+    let spec = &receiver.spec;
+    if spec.resource_filter.is_some() {
+        return Err("spec.resourceFilter is not supported: deliveries are not filtered by expressions".to_owned());
+    }
+    let Some(resources) = &spec.resources else { return Ok(spec.repositories.clone()) };
+    if spec.repositories.is_some() {
+        return Err("spec.repositories and spec.resources exclude each other: remove one of them".to_owned());
+    }
+    let own = receiver.metadata.namespace.as_deref().unwrap_or_default();
+    for (number, resource) in resources.iter().enumerate() {
+        let refused = match resource {
+            ReceiverResource { filter: Some(_), .. } => "filter is not supported: remove it".to_owned(),
+            resource if !resource.match_labels.is_empty() => {
+                "matchLabels is not supported: name the sources".to_owned()
+            }
+            ReceiverResource { namespace: Some(other), .. } if other != own => {
+                format!("namespace must be {own}: create a Receiver in the namespace {}", printable(other))
+            }
+            _ => continue,
+        };
+        return Err(format!("spec.resources[{number}].{refused}"));
+    }
+    let sources = || resources.iter().filter(|resource| SOURCES.contains(&resource.kind.as_str()));
+    if sources().next().is_none() {
+        return Err("spec.resources must name a GitRepository, an OCIRepository or a HelmChart".to_owned());
+    }
+    let is_all = sources().any(|resource| resource.name == "*");
+    Ok((!is_all).then(|| sources().map(|resource| resource.name.clone()).collect()))
 }
 
 #[cfg(test)]
@@ -149,6 +188,45 @@ mod tests {
         let unknown = "SpecInvalid: spec.type must be one of github, gitlab, gitea, bitbucket, azure-devops, generic, \
                        generic-hmac";
         check("svn", &secret("token", "x"), unknown);
+    }
+
+    #[test]
+    fn resources_of_flux_name_the_repositories() {
+        let source = |kind: &str, name: &str| json!({"kind": kind, "name": name});
+        for (spec, expected) in [
+            (json!({"resources": [source("GitRepository", "a"), source("Kustomization", "b")]}), r#"Some(["a"])"#),
+            (json!({"resources": [source("HelmChart", "a"), source("OCIRepository", "*")]}), "None"),
+            (json!({"resources": [{"kind": "GitRepository", "name": "a", "namespace": "shop"}]}), r#"Some(["a"])"#),
+            (
+                json!({"resources": [source("ImageRepository", "a")]}),
+                "spec.resources must name a GitRepository, an OCIRepository or a HelmChart",
+            ),
+            (
+                json!({"resources": [{"kind": "GitRepository", "name": "a", "namespace": "other"}]}),
+                "spec.resources[0].namespace must be shop: create a Receiver in the namespace other",
+            ),
+            (
+                json!({"resources": [{"kind": "GitRepository", "name": "*", "matchLabels": {"a": "b"}}]}),
+                "spec.resources[0].matchLabels is not supported: name the sources",
+            ),
+            (
+                json!({"resources": [{"kind": "GitRepository", "name": "*", "filter": "true"}]}),
+                "spec.resources[0].filter is not supported: remove it",
+            ),
+            (
+                json!({"resources": [], "repositories": []}),
+                "spec.repositories and spec.resources exclude each other: remove one of them",
+            ),
+            (
+                json!({"resourceFilter": "true"}),
+                "spec.resourceFilter is not supported: deliveries are not filtered by expressions",
+            ),
+        ] {
+            let mut whole = serde_json::to_value(receiver("github")).unwrap();
+            json_patch::merge(&mut whole["spec"], &spec);
+            let found = repositories(&serde_json::from_value(whole).unwrap());
+            assert_eq!(found.map_or_else(|error| error, |names| format!("{names:?}")), expected, "{spec}");
+        }
     }
 
     #[test]

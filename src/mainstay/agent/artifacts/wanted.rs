@@ -127,6 +127,10 @@ pub(super) fn of_chart(spec: &HelmChartSpec) -> Result<Wanted, Vec<String>> {
             "spec.name: must consist of letters, digits, `-`, `_` and `.`, and must not begin with `.`".to_owned(),
         );
     }
+    if spec.verify.is_some() {
+        let instead = "remove it, and name one version in spec.version if only known charts may be applied";
+        problems.push(format!("spec.verify: signatures of charts are not supported; {instead}"));
+    }
     let range = spec.version.clone().unwrap_or_else(|| "*".to_owned());
     if let Err(why) = highest_version(&range, std::iter::empty()) {
         problems.push(format!("spec.version: {why}"));
@@ -337,6 +341,7 @@ mod tests {
             (json!({"name": "../shop"}), "spec.name: must consist of letters"),
             (json!({"version": "one"}), "spec.version: "),
             (json!({"interval": "1s"}), "spec.interval: must be at least 10s"),
+            (json!({"verify": {"provider": "cosign"}}), "spec.verify: signatures of charts are not supported"),
         ] {
             let said = chart(change.clone()).unwrap_err();
             assert!(said.contains(problem) && !said.contains("hunter2"), "{change}: {said}");

@@ -28,12 +28,11 @@ pub(super) fn convert<'a>(known: &mut Known<'a>, document: &'a Document, convers
     let mut fields = Fields::new(&document.object);
     let mut made = known.git_sync(document);
     common(&mut made, &mut fields, document);
-    let chart = match of {
+    match of {
         ("GitRepository", _) => {
             known.follow(&mut made, &mut fields, document, "spec.chart.spec.sourceRef");
             let chart = fields.text("spec.chart.spec.chart").unwrap_or_default();
             made.set("baseDir", base_dir(&chart), document, "spec.chart.spec.chart");
-            Some(chart)
         }
         ("HelmRepository", _) => {
             if let Err(text) = helm_chart::of_release(known, &mut made, &mut fields, document, conversion) {
@@ -42,18 +41,16 @@ pub(super) fn convert<'a>(known: &mut Known<'a>, document: &'a Document, convers
             if let Some(interval) = fields.text("spec.interval") {
                 made.set("interval", interval, document, "spec.interval");
             }
-            None
         }
         ("", "OCIRepository" | "HelmChart") => {
             known.follow_chart(&mut made, &mut fields, document);
-            None
         }
         ("", "") => {
             let text = "it does not specify a chart: build its kustomization first";
             return conversion.judged.push(Judged::lost(document, text));
         }
         ("", kind) | (kind, _) => return conversion.judged.push(Judged::lost(document, counterpart(kind))),
-    };
+    }
     let namespace = fields.text("spec.targetNamespace");
     fields.drop_unneeded(&["spec.releaseName"]);
     made.set("render.helm.releaseName", release_name(document), document, "spec.releaseName");
@@ -61,7 +58,7 @@ pub(super) fn convert<'a>(known: &mut Known<'a>, document: &'a Document, convers
     if !namespace.is_empty() {
         made.set("targetNamespace", namespace, document, "spec.targetNamespace");
     }
-    values(&mut made, &mut fields, document, chart.as_deref());
+    values(&mut made, &mut fields, document);
     known.depend(&mut made, &mut fields, document);
     if let Some(timeout) = fields.take("spec.timeout") {
         made.set("timeout", timeout, document, "spec.timeout");
@@ -89,7 +86,7 @@ pub(super) fn release_name(document: &Document) -> String {
     }
 }
 
-fn values(made: &mut Converted, fields: &mut Fields, document: &Document, chart: Option<&str>) {
+fn values(made: &mut Converted, fields: &mut Fields, document: &Document) {
     let files = fields.list("spec.chart.spec.valuesFiles");
     if !files.is_empty() {
         // The paths of values files are relative to the root of the source.
@@ -107,13 +104,31 @@ fn values(made: &mut Converted, fields: &mut Fields, document: &Document, chart:
         }
         made.set("render.helm.values", values, document, "spec.values");
     }
-    let text = match chart {
-        Some(chart) => {
-            format!("put the values into a file below {} and name it in `render.helm.valuesFiles`", base_dir(chart))
-        }
-        None => "write the values into `render.helm.values`".to_owned(),
-    };
-    fields.drop_lost("spec.valuesFrom", &text);
+    values_from(made, fields, document);
+}
+
+/// Converts the sources of values. Secrets are lost.
+fn values_from(made: &mut Converted, fields: &mut Fields, document: &Document) {
+    const FIELD: &str = "spec.valuesFrom";
+    let is_config_map = |from: &Value| from["kind"] == "ConfigMap";
+    let (kept, others): (Vec<Value>, Vec<Value>) = fields.list(FIELD).into_iter().partition(is_config_map);
+    for other in others {
+        let (kind, name) = (other["kind"].as_str().unwrap_or_default(), other["name"].as_str().unwrap_or_default());
+        let text = format!(
+            "values of {kind} {name} are not given to the chart: reference the Secret in its objects, or write `${{NAME}}` into \
+             `render.helm.values` and name the Secret in `substituteFrom`"
+        );
+        fields.lost(FIELD, text);
+    }
+    let is_indexed = |from: &Value| from["targetPath"].as_str().is_some_and(|path| path.contains(['[', '{']));
+    for from in kept.iter().filter(|from| is_indexed(from)) {
+        let text = format!("{} is in a list: write it into `render.helm.values`", from["targetPath"]);
+        fields.lost(FIELD, text.replace('"', ""));
+    }
+    let kept: Vec<Value> = kept.into_iter().filter(|from| !is_indexed(from)).collect();
+    if !kept.is_empty() {
+        made.set("render.helm.valuesFrom", kept, document, FIELD);
+    }
 }
 
 /// Converts the settings for the CRDs of the chart.

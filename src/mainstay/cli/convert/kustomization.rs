@@ -61,7 +61,9 @@ pub(super) fn convert<'a>(known: &mut Known<'a>, document: &'a Document, convers
     substitute(&mut made, &mut fields, document);
     health(&mut made, &mut fields, document);
     deletion(&mut made, &mut fields, document);
-    fields.drop_lost("spec.force", "name the kinds that may be replaced in `replace`");
+    if fields.flag("spec.force") == Some(true) {
+        fields.lost("spec.force", "name the kinds that may be replaced in `replace`");
+    }
     fields.drop_different("spec.ignoreMissingComponents", "a missing component is a problem");
     fields.drop_unneeded(&["spec.buildMetadata"]);
     conversion.add(made, document, fields.finish());

@@ -96,6 +96,12 @@ fn walk(value: &Value, path: &str, found: &mut Vec<(String, String, String)>) {
                 let named = sources.iter().filter_map(|from| Some((from["kind"].as_str()?, from["name"].as_str()?)));
                 found.extend(named.map(|(kind, name)| (path.clone(), kind.to_owned(), name.to_owned())));
             }
+            // Secrets in it are lost.
+            ("valuesFrom", Value::Array(sources)) => {
+                let named = sources.iter().filter(|from| from["kind"] == "ConfigMap");
+                let named = named.filter_map(|from| from["name"].as_str());
+                found.extend(named.map(|name| (path.clone(), "ConfigMap".to_owned(), name.to_owned())));
+            }
             // Values of charts and variables have no known fields, so they are skipped.
             ("values" | "substitute", _) => {}
             _ if key.ends_with("ecretRef") => found.extend(name.map(|name| (path, "Secret".into(), name.to_owned()))),

@@ -81,6 +81,7 @@ metadata: {name: redis, namespace: shop}
 spec:
   interval: 10m
   chart: {spec: {chart: redis, version: 1.x, valuesFiles: [values-prod.yaml], sourceRef: {kind: HelmRepository, name: charts, namespace: flux-system}}}
+  valuesFrom: [{kind: ConfigMap, name: a, valuesKey: b.yaml}, {kind: Secret, name: s}, {kind: ConfigMap, name: c, targetPath: 'hosts[0]'}]
 ---
 apiVersion: source.toolkit.fluxcd.io/v1
 kind: OCIRepository
@@ -116,6 +117,13 @@ spec: {interval: 5m, chart: own, version: '*', sourceRef: {kind: HelmRepository,
     let sync = made("GitSync", "redis");
     assert_eq!(sync["sourceRef"], serde_json::json!({"kind": "HelmChart", "name": "redis"}));
     assert_eq!(sync["render"]["helm"]["valuesFiles"], serde_json::json!(["/values-prod.yaml"]));
+    let from = serde_json::json!([{"kind": "ConfigMap", "name": "a", "valuesKey": "b.yaml"}]);
+    assert_eq!(sync["render"]["helm"]["valuesFrom"], from);
+    for part in
+        ["values of Secret s are not given", "hosts[0] is in a list", "copy ConfigMap a from the namespace shop to one"]
+    {
+        assert!(conversion.text().contains(part), "{part}: {}", conversion.text());
+    }
     assert!(sync.get("baseDir").is_none() && sync.get("gitRepository").is_none(), "{sync}");
     assert_eq!(made("HelmChart", "own")["name"], "own");
     let sync = made("GitSync", "podinfo");

@@ -38,7 +38,7 @@ const WHOLE: &[(&str, &str, &str, &str)] = &[
         "found in Chart.yaml, but missing in charts/ directory: ",
         "\n",
         "it depends on charts that are not in its directory charts/: {}",
-        "commit the output of `helm dependency build` there: nothing is downloaded",
+        "run `helm dependency build` before the chart is committed or packed: nothing is downloaded",
     ),
     (
         "chart requires kubeVersion: ",
@@ -267,8 +267,8 @@ mod tests {
                 "Error: An error occurred while checking for chart dependencies. You may need to run `helm dependency \
                  build` to fetch missing dependencies: found in Chart.yaml, but missing in charts/ directory: db, \
                  cache",
-                "app/Chart.yaml: it depends on charts that are not in its directory charts/: db, cache (commit the \
-                 output of `helm dependency build` there: nothing is downloaded)",
+                "app/Chart.yaml: it depends on charts that are not in its directory charts/: db, cache (run \
+                 `helm dependency build` before the chart is committed or packed: nothing is downloaded)",
             ),
             (
                 "Error: validation: chart.metadata.version \"hush\" is invalid",
