@@ -19,7 +19,7 @@ const PACE: u32 = 100;
 /// The target of the events.
 pub(super) enum Publisher {
     Http { client: reqwest::Client, url: String },
-    Broker { context: jetstream::Context, subject: String },
+    Broker { context: Box<jetstream::Context>, subject: String },
 }
 
 impl Publisher {

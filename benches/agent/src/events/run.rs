@@ -127,7 +127,7 @@ impl Run<'_> {
             Store::Bare => {
                 let url = format!("http://{}", subscribers.address);
                 let (context, subject) = self.broker.consumed(self.subscribers, &url, tasks).await?;
-                return Ok((Publisher::Broker { context, subject }, Vec::new()));
+                return Ok((Publisher::Broker { context: Box::new(context), subject }, Vec::new()));
             }
             Store::Nats => &[&["--role=publisher"], &["--role=dispatcher"]],
             Store::Journal => &[&[]],

@@ -3,12 +3,13 @@
 use std::{
     collections::BTreeMap,
     net::SocketAddr,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use axum::{Router, extract::State};
 use http::{HeaderMap, StatusCode};
+use parking_lot::Mutex;
 use tokio::{net::TcpListener, task::JoinSet};
 
 use super::Error;
@@ -44,7 +45,7 @@ impl Subscribers {
         let end = Instant::now() + patience;
         loop {
             {
-                let arrivals = self.arrivals.lock().unwrap_or_else(PoisonError::into_inner);
+                let arrivals = self.arrivals.lock();
                 let of = |number: u32| arrivals.get(&number).map_or(&[][..], Vec::as_slice);
                 if numbers.clone().rev().all(|number| of(number).len() >= subscribers) {
                     return Some(numbers.flat_map(|number| of(number).iter().map(move |at| (number, *at))).collect());
@@ -61,6 +62,6 @@ impl Subscribers {
 async fn take(State(arrivals): State<Arrivals>, headers: HeaderMap) -> StatusCode {
     let number = headers.get("ce-id").and_then(|id| id.to_str().ok()).and_then(|id| id.parse().ok());
     let Some(number) = number else { return StatusCode::BAD_REQUEST };
-    arrivals.lock().unwrap_or_else(PoisonError::into_inner).entry(number).or_default().push(Instant::now());
+    arrivals.lock().entry(number).or_default().push(Instant::now());
     StatusCode::OK
 }
