@@ -1,9 +1,10 @@
 //! The cost of many GitSyncs of one repository with a few objects each, beside a bare client, and of rendering a
-//! kustomization. The GitSyncs read plain manifests, or each renders a Helm chart.
+//! kustomization or a packed chart. The GitSyncs read plain manifests, or each renders a Helm chart.
 
 mod bare;
 mod growth;
 mod load;
+mod packed_chart;
 mod place;
 mod rendering;
 mod situations;
@@ -26,6 +27,7 @@ pub(super) async fn measure(
     let mut rows = situations::all(&mut world, idle_seconds).await?;
     if place.form == Form::Manifests {
         rows.extend(rendering::all(&mut world).await?);
+        rows.extend(packed_chart::all(&mut world).await?);
     }
     Ok(rows)
 }
