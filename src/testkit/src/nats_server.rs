@@ -115,7 +115,9 @@ impl NatsServers {
         };
         let servers: Vec<Server> = routes.iter().enumerate().map(begin).collect();
         // The path of the readiness probe.
-        servers.iter().for_each(|server| server.wait("/healthz?js-server-only=true"));
+        for server in &servers {
+            server.wait("/healthz?js-server-only=true");
+        }
         let installed = Self { servers, room };
         let end = Instant::now() + PATIENCE;
         while installed.peers().iter().any(|peers| peers.len() + 1 < number) {

@@ -10,13 +10,11 @@ use fastrand::Rng;
 /// Environment variable with the seed, a number. proptest reads it, too.
 const SEED: &str = "PROPTEST_RNG_SEED";
 
-/// Returns a generator that starts with the seed of `PROPTEST_RNG_SEED` (default: 1), and prints the seed, which is
-/// shown if the test fails.
+/// Returns a generator that starts with the seed of `PROPTEST_RNG_SEED` (default: 1).
 ///
 /// # Panics
 /// If the variable is not a number.
 pub fn random() -> Rng {
     let seed = env::var(SEED).map_or(1, |text| text.parse().unwrap());
-    println!("{SEED}={seed}");
     Rng::with_seed(seed)
 }
