@@ -71,7 +71,7 @@ pub struct Refusal {
     pub about: String,
     /// The remedy for a string that became another type. Found in the message before it is withheld.
     pub(super) quoting_hint: Option<String>,
-    /// What is wrong and what to do, if the cluster does not serve the kind.
+    /// The failure and the remedy, if the cluster does not serve the kind.
     pub(super) unserved: Option<String>,
     /// Token with which an expired list can continue, but with inconsistent content.
     pub(super) continue_at: Option<String>,

@@ -331,7 +331,7 @@ impl Conditions<'_> {
         }
         if let Some(message) = not_put_back(facts.summary) {
             self.set(Type::Ready, "False", Reason::RevertFailed, &message);
-            self.progress(Next::after(facts.summary.awaits_removal), Reason::RevertFailed, &message);
+            self.progress(Next::after(facts.summary.needs_removal), Reason::RevertFailed, &message);
             return true;
         }
         if let Some(guard) = part.guard {
