@@ -212,12 +212,8 @@ impl std::error::Error for Refusal {}
 fn unserved(key: &Key, code: u16, body: &[u8]) -> Option<String> {
     let is_unserved = code == 404 && body.starts_with(b"404 page not found") && !key.group.is_empty();
     is_unserved.then(|| {
-        format!(
-            "the cluster does not serve {}.{} ({})",
-            key.kind,
-            key.group,
-            mainstay_object::unserved::remedy(&key.group)
-        )
+        let remedy = mainstay_object::unserved::remedy(&key.group);
+        format!("{} {}.{} ({remedy})", mainstay_object::unserved::NOT_SERVED, key.kind, key.group)
     })
 }
 
