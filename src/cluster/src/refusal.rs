@@ -71,7 +71,7 @@ pub struct Refusal {
     pub about: String,
     /// The remedy for a string that became another type. Found in the message before it is withheld.
     pub(super) quoting_hint: Option<String>,
-    /// What is wrong and what to do, if the cluster does not serve the kind.
+    /// The failure and the remedy, if the cluster does not serve the kind.
     pub(super) unserved: Option<String>,
     /// Token with which an expired list can continue, but with inconsistent content.
     pub(super) continue_at: Option<String>,
@@ -212,12 +212,8 @@ impl std::error::Error for Refusal {}
 fn unserved(key: &Key, code: u16, body: &[u8]) -> Option<String> {
     let is_unserved = code == 404 && body.starts_with(b"404 page not found") && !key.group.is_empty();
     is_unserved.then(|| {
-        format!(
-            "the cluster does not serve {}.{} ({})",
-            key.kind,
-            key.group,
-            mainstay_object::unserved::remedy(&key.group)
-        )
+        let remedy = mainstay_object::unserved::remedy(&key.group);
+        format!("{} {}.{} ({remedy})", mainstay_object::unserved::NOT_SERVED, key.kind, key.group)
     })
 }
 

@@ -15,7 +15,7 @@ use mainstay_api::git_sync::{DriftReason, Drifted, Failure};
 use mainstay_engine::managed::Summary;
 use mainstay_engine::prevention::State;
 use mainstay_object::failure::Class;
-use mainstay_object::{counted, printable, printable_lines};
+use mainstay_object::{counted, printable, printable_lines, unserved};
 
 /// Message of Ready for a commit from `git://`.
 const UNPROTECTED: &str = "git:// is neither encrypted nor authenticated, so use https:// or ssh://, or `verify`";
@@ -331,7 +331,7 @@ impl Conditions<'_> {
         }
         if let Some(message) = not_put_back(facts.summary) {
             self.set(Type::Ready, "False", Reason::RevertFailed, &message);
-            self.progress(Next::after(facts.summary.awaits_removal), Reason::RevertFailed, &message);
+            self.progress(Next::after(facts.summary.needs_removal), Reason::RevertFailed, &message);
             return true;
         }
         if let Some(guard) = part.guard {
@@ -350,7 +350,12 @@ impl Conditions<'_> {
                 "applied commit {commit}, but {resource} cannot be watched{more}, so changes to them are not seen: {why}"
             );
             self.set(Type::Ready, "False", Reason::WatchFailed, &message);
-            self.progress(Next::Retry, Reason::WatchFailed, &message);
+            // A kind of Flux is not served again after Flux was removed: a user removes the manifests.
+            let is_gone = |(resource, why): &(String, String)| {
+                unserved::is_of_flux(resource) && why.contains(unserved::NOT_SERVED)
+            };
+            let next = Next::after(facts.summary.unwatched.iter().all(is_gone));
+            self.progress(next, Reason::WatchFailed, &message);
             return true;
         }
         false

@@ -245,8 +245,7 @@ impl Task {
     }
 }
 
-/// Returns the requested sync. Of our annotation and that of Flux, the later time counts; ours counts if one of them is
-/// not a time.
+/// Returns the requested sync. The later time of both annotations counts; ours counts if one of them is not a time.
 fn asked(meta: &ObjectMeta) -> Option<&String> {
     let get = |name: &str| meta.annotations.as_ref()?.get(name);
     match (get(REQUESTED_AT), get(FLUX_REQUESTED_AT)) {

@@ -1,6 +1,9 @@
 //! The remedy for an object whose kind the cluster does not serve.
 
-/// Returns whether a kind of this API group is one of Flux.
+/// The beginning of the message about a kind that the cluster does not serve.
+pub const NOT_SERVED: &str = "the cluster does not serve";
+
+/// Returns whether a kind of this API group, or a resource with this suffix, is one of Flux.
 pub fn is_of_flux(group: &str) -> bool {
     group.ends_with(".toolkit.fluxcd.io")
 }

@@ -65,7 +65,7 @@ pub struct Summary {
     pub not_put_back: Listed<(Key, String)>,
     /// Whether the first of these objects are all of kinds of Flux that the cluster does not serve. No retry helps until
     /// a user removes their manifests.
-    pub awaits_removal: bool,
+    pub needs_removal: bool,
     /// Paused objects, with the end of the pause.
     pub paused: Listed<(Key, PauseEnd)>,
     /// Contended objects, with the fields and the other manager.
@@ -114,7 +114,7 @@ impl Store {
         summary.failures = self.listed(tally, Topic::Failed, failure);
         summary.not_put_back = self.listed(tally, Topic::NotPutBack, not_put_back);
         let mut lacking = tally.about(Topic::NotPutBack).iter().take(SHOWN).peekable();
-        summary.awaits_removal = lacking.peek().is_some()
+        summary.needs_removal = lacking.peek().is_some()
             && lacking.all(|key| unserved::is_of_flux(&key.group) && self.get(key).is_some_and(is_kind_unserved));
         summary.paused =
             self.listed(tally, Topic::Paused, |key, managed| Some((key.clone(), managed.phase.pause()?.until)));

@@ -18,8 +18,8 @@ struct Applied<'a> {
     is_parent: bool,
 }
 
-/// Returns notes about the objects in `files` that only a parent Kustomization applies. `root` is the path of which the
-/// files of the documents are a part.
+/// Returns notes about the objects in `files` that only a parent Kustomization applies. The files of the documents are
+/// relative to `root`.
 pub(super) fn judged(documents: &[Document], root: &Path, files: &[PathBuf], limits: &Limits) -> Vec<Judged> {
     let applied = applied(documents, root);
     let mut judged = Vec::new();

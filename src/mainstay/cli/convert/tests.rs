@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::cli::convert::report::Conversion;
+use crate::cli::private_directory;
 
 const FLUX: &str = include_str!("tests/flux.yaml");
 const ARGO_CD: &str = include_str!("tests/argocd.yaml");
@@ -352,7 +353,7 @@ fn the_second_object_of_one_name_is_lost() {
 
 #[test]
 fn plain_manifests_that_only_a_parent_applies_are_named() {
-    let fleet = tempfile::tempdir().unwrap();
+    let fleet = private_directory::create().unwrap();
     let kustomization = |name: &str, path: &str| {
         format!(
             "apiVersion: kustomize.toolkit.fluxcd.io/v1\nkind: Kustomization\nmetadata: {{name: {name}, namespace: flux-system}}\n\
