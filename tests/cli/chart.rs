@@ -131,6 +131,26 @@ const CHOICES: &[Choice] = &[
          'tls://one:4222,tls://two:4222', credentials: login, share: 1Gi, replicas: 3, publishers: 3, dispatchers: 5, drainJournal: \
          true}}",
     ),
+    (
+        &["--components=sync,eventing", "--nats=embedded", "--namespace=flux"],
+        "{components: [sync, eventing], nats: {server: embedded}}",
+    ),
+    (
+        &[
+            "--components=sync,eventing",
+            "--nats=embedded",
+            "--nats-image=r.io/nats@sha256:0000000000000000000000000000000000000000000000000000000000000000",
+            "--nats-replicas=3",
+            "--drain-journal",
+            "--image-pull-secret=harbor",
+            "--image-pull-policy=Always",
+            "--pod-label=team=platform",
+            "--resources=nats.limits.memory=1Gi",
+        ],
+        "{components: [sync, eventing], imagePullSecret: harbor, imagePullPolicy: Always, podLabels: {team: platform}, resources: \
+         {nats: {limits: {memory: 1Gi}}}, nats: {server: embedded, image: \
+         'r.io/nats@sha256:0000000000000000000000000000000000000000000000000000000000000000', replicas: 3, drainJournal: true}}",
+    ),
     (&["--components=sync,exposure,eventing", "--no-crds"], "{components: [sync, exposure, eventing], crds: false}"),
     (&["--egress-policy"], "egressPolicy: true"),
     (
@@ -402,6 +422,7 @@ fn the_default_resources_are_those_of_the_manifests() {
         "registry/registry.yaml",
         "eventing/deployment.yaml",
         "eventing/nats.yaml",
+        "eventing/nats-server.yaml",
         "eventing/drain.yaml",
         "console/deployment.yaml",
     ];
@@ -461,6 +482,21 @@ fn refuses_wrong_values_by_name() {
         (&["--set=components={sync},baseCA=a"], "baseCA needs the component functions"),
         (&["--set=nats.url=tls://h"], "nats.url needs the component eventing"),
         (&["--set=nats.credentials=a"], "nats.credentials needs nats.url"),
+        (&["--set=nats.server=embedded"], "nats.server needs the component eventing"),
+        (&["--set=nats.server=yes"], "value must be one of"),
+        (&["--set=nats.image=r.io/nats:2"], "does not match pattern"),
+        (
+            &["--set=nats.server=embedded,nats.url=tls://h,components={sync,eventing}"],
+            "nats.url is the address of an existing NATS",
+        ),
+        (
+            &["--set=nats.server=embedded,nats.credentials=a,components={sync,eventing}"],
+            "nats.credentials is for an existing NATS",
+        ),
+        (
+            &["--set=nats.server=embedded,nats.replicas=2,components={sync,eventing}"],
+            "nats.replicas is also the number of servers",
+        ),
         (
             &["--set=nats.url=tls://me:hunter2@h,components={sync,eventing}"],
             "nats.url: an address with a login would be stored in the open",
@@ -554,8 +590,9 @@ const fn template(manifest: &'static str, name: &'static str) -> Template {
 /// Conditions of components that are installed only on request.
 const EXPOSURE: Option<&str> = Some("has \"exposure\" .Values.components");
 const EVENTING: Option<&str> = Some("has \"eventing\" .Values.components");
-const WITH_JOURNAL: Option<&str> = Some("and (has \"eventing\" .Values.components) (not .Values.nats.url)");
-const ON_NATS: Option<&str> = Some("and (has \"eventing\" .Values.components) .Values.nats.url");
+const WITH_JOURNAL: Option<&str> =
+    Some("and (has \"eventing\" .Values.components) (not (include \"mainstay.onNats\" .))");
+const ON_NATS: Option<&str> = Some("include \"mainstay.onNats\" .");
 const KEPT_EVENTS: (&str, &str) = (
     "kind: PersistentVolumeClaim\nmetadata:\n",
     "kind: PersistentVolumeClaim\nmetadata:\n  annotations:\n    helm.sh/resource-policy: keep\n",
@@ -584,6 +621,10 @@ const METADATA_OF_DISPATCHER: (&str, &str) = (
     "      labels:\n        app.kubernetes.io/name: mainstay-eventing-dispatcher\n    spec:\n",
     "{{- include \"mainstay.podMetadata\" (list . \"mainstay-eventing-dispatcher\" (dict)) }}\n    spec:\n",
 );
+const METADATA_OF_NATS: (&str, &str) = (
+    "      labels:\n        app.kubernetes.io/name: mainstay-nats\n    spec:\n      automount",
+    "{{- include \"mainstay.podMetadata\" (list . \"mainstay-nats\" (dict)) }}\n    spec:\n      automount",
+);
 const METADATA_OF_EVENTING: (&str, &str) = (
     "      labels:\n        app.kubernetes.io/name: mainstay-eventing\n    spec:\n",
     "{{- include \"mainstay.podMetadata\" (list . \"mainstay-eventing\" (dict)) }}\n    spec:\n",
@@ -592,13 +633,13 @@ const METADATA_OF_EVENTING: (&str, &str) = (
 /// The choices for NATS.
 const SHARE_ON_NATS: (&str, &str) = ("--nats-share=64Mi\n", "--nats-share={{ .Values.nats.share }}\n");
 const REPLICAS_ON_NATS: (&str, &str) = ("--nats-replicas=1\n", "--nats-replicas={{ .Values.nats.replicas }}\n");
-const URL_OF_NATS: (&str, &str) = ("value: tls://nats:4222\n", "value: {{ .Values.nats.url | quote }}\n");
+const URL_OF_NATS: (&str, &str) = ("value: tls://nats:4222\n", "value: {{ include \"mainstay.natsURL\" . | quote }}\n");
 const LOGIN_OF_NATS: (&str, &str) = (
     "            - name: MAINSTAY_NATS_CREDENTIALS\n              value: /etc/nats\n",
-    "{{- if .Values.nats.credentials }}\n            - name: MAINSTAY_NATS_CREDENTIALS\n              value: /etc/nats\n{{- end }}\n",
+    "{{- if include \"mainstay.natsSecret\" . }}\n            - name: MAINSTAY_NATS_CREDENTIALS\n              value: /etc/nats\n{{- end }}\n",
 );
 
-const TEMPLATES: [Template; 19] = [
+const TEMPLATES: [Template; 20] = [
     template("rbac.yaml", "rbac.yaml"),
     template("network-policy.yaml", "network-policy.yaml"),
     template("disruption-budget.yaml", "disruption-budget.yaml"),
@@ -668,39 +709,65 @@ const TEMPLATES: [Template; 19] = [
             LOGIN_OF_NATS,
             (
                 "          volumeMounts:\n            - name: credentials\n",
-                "{{- with .Values.nats.credentials }}\n          volumeMounts:\n            - name: credentials\n",
+                "{{- if include \"mainstay.natsSecret\" . }}\n          volumeMounts:\n            - name: credentials\n",
             ),
             (
                 "secretName: nats\n            defaultMode: 288\n",
-                "secretName: {{ . | quote }}\n            defaultMode: 288\n{{- end }}\n",
+                "secretName: {{ include \"mainstay.natsSecret\" . | quote }}\n            defaultMode: 288\n{{- include \"mainstay.natsItems\" . }}\n{{- end }}\n",
             ),
         ],
         ..template("eventing/nats.yaml", "eventing-nats.yaml")
     },
     Template {
-        condition: Some("and (has \"eventing\" .Values.components) .Values.nats.url .Values.nats.drainJournal"),
+        condition: Some("and (include \"mainstay.onNats\" .) .Values.nats.drainJournal"),
         replacements: &[
             KEPT_EVENTS,
             METADATA_OF_EVENTING,
             SHARE_ON_NATS,
             REPLICAS_ON_NATS,
-            ("--nats-url=tls://nats:4222\n", "--nats-url={{ .Values.nats.url }}\n"),
+            ("--nats-url=tls://nats:4222\n", "--nats-url={{ include \"mainstay.natsURL\" . }}\n"),
             (
                 "            - --nats-credentials=/etc/nats\n",
-                "{{- if .Values.nats.credentials }}\n            - --nats-credentials=/etc/nats\n{{- end }}\n",
+                "{{- if include \"mainstay.natsSecret\" . }}\n            - --nats-credentials=/etc/nats\n{{- end }}\n",
             ),
             (
                 "            - name: credentials\n              mountPath: /etc/nats\n              readOnly: true\n",
-                "{{- if .Values.nats.credentials }}\n            - name: credentials\n              mountPath: /etc/nats\n              \
+                "{{- if include \"mainstay.natsSecret\" . }}\n            - name: credentials\n              mountPath: /etc/nats\n              \
                  readOnly: true\n{{- end }}\n",
             ),
             (
                 "        - name: credentials\n          secret:\n            secretName: nats\n            defaultMode: 288\n",
-                "{{- with .Values.nats.credentials }}\n        - name: credentials\n          secret:\n            secretName: \
-                 {{ . | quote }}\n            defaultMode: 288\n{{- end }}\n",
+                "{{- if include \"mainstay.natsSecret\" . }}\n        - name: credentials\n          secret:\n            secretName: \
+                 {{ include \"mainstay.natsSecret\" . | quote }}\n            defaultMode: 288\n{{- include \"mainstay.natsItems\" . \
+                 }}\n{{- end }}\n",
             ),
         ],
         ..template("eventing/drain.yaml", "eventing-drain.yaml")
+    },
+    Template {
+        condition: Some("and (include \"mainstay.onNats\" .) .Values.nats.server"),
+        replacements: &[
+            METADATA_OF_NATS,
+            ("  replicas: 3\n  serviceName:", "  replicas: {{ .Values.nats.replicas }}\n  serviceName:"),
+            (
+                "sync_interval: 2m\n",
+                "sync_interval: {{ ternary \"2m\" \"always\" (gt (int .Values.nats.replicas) 1) }}\n",
+            ),
+            ("    cluster {\n", "{{- if gt (int .Values.nats.replicas) 1 }}\n    cluster {\n"),
+            (
+                "    }\n---\napiVersion: apps/v1\nkind: StatefulSet\n",
+                "    }\n{{- end }}\n---\napiVersion: apps/v1\nkind: StatefulSet\n",
+            ),
+            (
+                "          image: docker.io/library/nats:",
+                "          image: {{ .Values.nats.image | default \"docker.io/library/nats:",
+            ),
+            (
+                "\n          command:\n            - nats-server\n",
+                "\" | quote }}\n          command:\n            - nats-server\n",
+            ),
+        ],
+        ..template("eventing/nats-server.yaml", "eventing-nats-server.yaml")
     },
     Template {
         condition: Some("has \"console\" .Values.components"),
@@ -849,7 +916,7 @@ fn templates_are_generated_from_the_manifests() {
             assert!(text.contains(from), "manifests/{manifest} has no {from:?} any more");
             text = text.replace(from, to);
         }
-        if text.contains("\nkind: Deployment\n") {
+        if text.contains("\nkind: Deployment\n") || text.contains("\nkind: StatefulSet\n") {
             text = with_choices(&text);
         }
         if manifest == "crds.yaml" {

@@ -23,7 +23,7 @@ use tokio::task::JoinHandle;
 use crate::permissions::grant;
 use mainstay_testkit::external::External;
 use mainstay_testkit::kubectl::Kubectl;
-use mainstay_testkit::nats_server::NatsServer;
+use mainstay_testkit::nats_server::NatsServers;
 use mainstay_testkit::server::TestServer;
 use mainstay_testkit::world::{NAMESPACE, World, free_address};
 
@@ -38,14 +38,14 @@ mod tenants;
 const KNATIVE: &str = "eventing.knative.dev/v1alpha1";
 const KYMA: &str = "eventing.kyma-project.io/v1alpha1";
 /// Namespace of the component.
-const HOME: &str = "kyma-system";
+pub(crate) const HOME: &str = "kyma-system";
 /// The permissions of the component.
 const RIGHTS: &str = "manifests/eventing/rbac.yaml";
 /// Another namespace with a Service `sink`.
 const OTHER: &str = "other-tenant";
 /// Events without a namespace reach every subscriber, as in Kyma.
 const GRANTED: [&str; 1] = ["--allow-subscriptions=*=kyma-system"];
-const TYPE: &str = "sap.kyma.custom.myapp.order.received.v1";
+pub(crate) const TYPE: &str = "sap.kyma.custom.myapp.order.received.v1";
 /// Timeout of each step.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -55,13 +55,13 @@ fn is_on_nats() -> bool {
 }
 
 /// A cluster with the CRDs, and a process that delivers to the Service `sink`, with the permissions of its component.
-struct Events {
+pub(crate) struct Events {
     token: String,
     world: World,
     /// The server of the embedded cluster.
     serving: Option<Serving>,
     data: tempfile::TempDir,
-    sink: Sink,
+    pub(crate) sink: Sink,
     address: SocketAddr,
     /// The process, or that of the publisher and that of the dispatcher.
     processes: Vec<Child>,
@@ -69,14 +69,14 @@ struct Events {
     dispatcher: SocketAddr,
     /// Further processes, with their role and address.
     further: Vec<(Option<&'static str>, SocketAddr)>,
-    nats: Option<NatsServer>,
+    nats: Option<NatsServers>,
     client: Client,
     /// Further arguments of the process.
-    arguments: Vec<String>,
+    pub(crate) arguments: Vec<String>,
 }
 
 /// A server in place of the pods of a Service.
-struct Sink {
+pub(crate) struct Sink {
     address: SocketAddr,
     /// Whether the process receives the address of this server.
     is_named: bool,
@@ -112,7 +112,7 @@ impl Sink {
         Self { address: free_address(), is_named: true, seen: Arc::default(), task: None }
     }
 
-    async fn start(&mut self) {
+    pub(crate) async fn start(&mut self) {
         let listener = tokio::net::TcpListener::bind(self.address).await.unwrap();
         let app = Router::new().fallback(seize).with_state(Arc::clone(&self.seen));
         self.task = Some(tokio::spawn(async move { axum::serve(listener, app).await.unwrap() }));
@@ -136,7 +136,7 @@ impl Sink {
         calls.iter().map(|call| text(call).unwrap_or_default()).collect()
     }
 
-    fn bodies(&self) -> Vec<String> {
+    pub(crate) fn bodies(&self) -> Vec<String> {
         self.seen.calls.lock().iter().map(|call| call.body.clone()).collect()
     }
 }
@@ -177,6 +177,11 @@ impl Events {
     }
 
     async fn stopped() -> Self {
+        Self::stopped_on(is_on_nats().then(NatsServers::one)).await
+    }
+
+    /// Returns a stopped process that keeps its events on these servers, or in a journal.
+    pub(crate) async fn stopped_on(nats: Option<NatsServers>) -> Self {
         // An error means that a provider is installed already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let world = if External::is_named() {
@@ -214,13 +219,13 @@ impl Events {
             processes: Vec::new(),
             dispatcher: free_address(),
             further: Vec::new(),
-            nats: is_on_nats().then(NatsServer::start),
+            nats,
             client,
             arguments: GRANTED.map(str::to_owned).into(),
         }
     }
 
-    async fn start(&mut self) {
+    pub(crate) async fn start(&mut self) {
         let kubeconfig = self.data.path().join("kubeconfig");
         let access = match &self.serving {
             Some(serving) => self.world.server.embedded().kubeconfig(serving.address(), Some(&self.token)),
@@ -320,7 +325,7 @@ impl Events {
         self.create(KNATIVE, "Trigger", "triggers", name, spec);
     }
 
-    fn subscription(&self, name: &str, sink: &str) {
+    pub(crate) fn subscription(&self, name: &str, sink: &str) {
         let value = |property: &str, value: &str| json!({"property": property, "type": "exact", "value": value});
         let of = value("type", "sap.kyma.custom.my-app.order.received.v1");
         let filter = json!({"filters": [{"eventSource": value("source", ""), "eventType": of}]});
@@ -353,7 +358,7 @@ impl Events {
     }
 
     /// Waits until a Subscription is ready or not ready.
-    async fn subscription_is(&self, name: &str, ready: bool) -> Value {
+    pub(crate) async fn subscription_is(&self, name: &str, ready: bool) -> Value {
         let is = |_: &World| self.status(KYMA, "subscriptions", name)["ready"] == ready;
         self.world.until("the Subscription has its status", is).await;
         self.status(KYMA, "subscriptions", name)["conditions"][0].clone()
@@ -366,12 +371,12 @@ impl Events {
     }
 
     /// Publishes an event in binary mode and returns the status.
-    async fn publish(&self, id: &str, of: &str, data: &str) -> u16 {
+    pub(crate) async fn publish(&self, id: &str, of: &str, data: &str) -> u16 {
         publish(&self.client, &self.url("/publish"), id, of, data).await.unwrap()
     }
 
     /// Waits for this number of calls.
-    async fn seen(&self, count: usize) {
+    pub(crate) async fn seen(&self, count: usize) {
         until(&format!("{count} calls"), || self.sink.count() >= count).await;
     }
 }
@@ -393,7 +398,7 @@ async fn publish(client: &Client, url: &str, id: &str, of: &str, data: &str) -> 
 }
 
 /// Returns the address of the Service `sink` for a Subscription.
-fn own_sink() -> String {
+pub(crate) fn own_sink() -> String {
     format!("http://sink.{NAMESPACE}.svc.cluster.local")
 }
 
@@ -728,7 +733,7 @@ async fn events_of_a_journal_are_delivered_after_a_change_to_nats() {
     events.subscription_is("sub", true).await;
     assert_eq!(events.publish("1", TYPE, "in the journal").await, 204);
     events.kill();
-    events.nats = Some(NatsServer::start());
+    events.nats = Some(NatsServers::one());
     events.start().await;
     assert_eq!(events.publish("2", TYPE, "on NATS").await, 204);
     events.sink.start().await;

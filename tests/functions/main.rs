@@ -54,6 +54,7 @@ mod kaniko;
 mod knative;
 mod knative_embedded;
 mod knative_moves;
+mod nats_installed;
 mod operator_settings;
 mod own_repositories;
 mod permissions;

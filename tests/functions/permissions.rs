@@ -18,7 +18,7 @@ const HOME: &str = "mainstay-system";
 
 /// Returns a world with the objects of `manifests/rbac.yaml` except these. Its agent uses the token of its
 /// ServiceAccount.
-fn with_permissions(without: &[&str]) -> World {
+pub(crate) fn with_permissions(without: &[&str]) -> World {
     let world = World::with_functions_on(Options { rbac: true, ..Options::default() });
     world.create("v1", "namespaces", "", json!({"metadata": {"name": HOME}}));
     grant(&world, "manifests/rbac.yaml", without);
@@ -33,21 +33,25 @@ pub(crate) fn grant(world: &World, path: &str, without: &[&str]) {
     let manifest = std::fs::read_to_string(path).unwrap();
     for document in manifest.split("\n---\n") {
         let object: Value = serde_yaml::from_str(document).unwrap();
-        let kind = object["kind"].as_str().unwrap();
         if without.contains(&object["metadata"]["name"].as_str().unwrap()) {
             continue;
         }
-        let (version, plural) = match kind {
-            "ServiceAccount" => ("v1", "serviceaccounts"),
-            "ClusterRole" => (RBAC, "clusterroles"),
-            "ClusterRoleBinding" => (RBAC, "clusterrolebindings"),
-            "Role" => (RBAC, "roles"),
-            "RoleBinding" => (RBAC, "rolebindings"),
-            other => panic!("{other} in {path}"),
-        };
-        let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default().to_owned();
-        world.create(version, plural, &namespace, object);
+        create_rights(world, object);
     }
+}
+
+/// Creates a ServiceAccount, or an object with permissions.
+pub(crate) fn create_rights(world: &World, object: Value) {
+    let (version, plural) = match object["kind"].as_str().unwrap() {
+        "ServiceAccount" => ("v1", "serviceaccounts"),
+        "ClusterRole" => (RBAC, "clusterroles"),
+        "ClusterRoleBinding" => (RBAC, "clusterrolebindings"),
+        "Role" => (RBAC, "roles"),
+        "RoleBinding" => (RBAC, "rolebindings"),
+        other => panic!("{other} has no permissions"),
+    };
+    let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default().to_owned();
+    world.create(version, plural, &namespace, object);
 }
 
 fn deployment() -> &'static str {

@@ -66,6 +66,12 @@ const PERMITTED: &[(&str, &str, &str)] = &[
     ("src/mainstay/cli/dev/messages.rs", "http://HOST.localhost:{port}", "a hint that is printed"),
     ("src/mainstay/cli/dev/messages.rs", "https://HOST.localhost:{secure}", "a hint that is printed"),
     ("src/mainstay/cli/dev/mod.rs", "http://{at}", "a loopback address of this process"),
+    ("src/mainstay/agent/nats_login.rs", "{NATS}.{EVENTING_NAMESPACE}.svc", "two constants"),
+    (
+        "src/mainstay/cli/install/nats.rs",
+        "tls://{NATS}-{number}.{NATS}.{EVENTING_NAMESPACE}.svc:4222",
+        "two constants and a number",
+    ),
     ("src/mainstay/cli/install/objects.rs", ".{}.svc.", "replaces the namespace in the agent's own manifests"),
     (
         "src/mainstay/cli/install/objects.rs",

@@ -341,6 +341,7 @@ fn secrets_that_objects_name_are_read_in_one_place() {
         "src/function/src/admission/registration.rs",
         "src/function/src/named_secrets.rs",
         "src/gitsync/src/former_owners.rs",
+        "src/mainstay/agent/nats_login.rs",
         "src/mainstay/agent/registry_login.rs",
         "src/mainstay/agent/ssh_keys.rs",
         "src/mainstay/cli/check/repository.rs",

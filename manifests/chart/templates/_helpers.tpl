@@ -65,6 +65,38 @@
 {{- if or (not $components) (has (index . 1) $components) -}}true{{- end -}}
 {{- end }}
 
+{{- /* Whether events are on NATS. */}}
+{{- define "mainstay.onNats" -}}
+{{- if and (has "eventing" .Values.components) (or .Values.nats.url .Values.nats.server) -}}true{{- end -}}
+{{- end }}
+
+{{- /* Addresses of NATS. */}}
+{{- define "mainstay.natsURL" -}}
+{{- if .Values.nats.server -}}
+{{- range $number := until (int .Values.nats.replicas) }}{{ if $number }},{{ end }}tls://mainstay-nats-{{ $number }}.mainstay-nats.kyma-system.svc:4222{{ end -}}
+{{- else -}}
+{{ .Values.nats.url }}
+{{- end -}}
+{{- end }}
+
+{{- /* The Secret with the login for NATS. */}}
+{{- define "mainstay.natsSecret" -}}
+{{- if .Values.nats.server }}mainstay-nats{{ else }}{{ .Values.nats.credentials }}{{ end -}}
+{{- end }}
+
+{{- /* The files of that Secret for clients of the installed NATS. */}}
+{{- define "mainstay.natsItems" }}
+{{- if .Values.nats.server }}
+            items:
+              - key: username
+                path: username
+              - key: password
+                path: password
+              - key: authorities.crt
+                path: ca.crt
+{{- end }}
+{{- end }}
+
 {{- /* The registry for the images of Functions, where there are Functions. */}}
 {{- define "mainstay.registry" -}}
 {{- if include "mainstay.has" (list . "functions") }}{{ .Values.registry }}{{ else }}none{{ end -}}

@@ -110,8 +110,9 @@ metadata! {
         on "Pod templates", by "`kubectl rollout restart`", values "a time",
         "Restarts the Pods; Mainstay does not revert it.";
     pub const GENERATE: Label = "mainstay.dev/generate";
-        on "Secrets of the agent's namespace", by "users, `mainstay install`", values "`ssh-key`, `registry-login`",
-        "Stores a new SSH key or a login of the internal registry in the Secret if it has none.";
+        on "Secrets of the agent's namespace, and the Secret `mainstay-nats`", by "users, `mainstay install`",
+        values "`ssh-key`, `registry-login`, `nats-login`",
+        "Stores a new SSH key, or a login of the internal registry or of the installed NATS, in the Secret if it has none.";
     pub const PUSH_ADDRESS: Annotation = "mainstay.dev/push-address";
         on "Secrets with `mainstay.dev/generate: registry-login`", by "`mainstay install`, the chart",
         values "`HOST:PORT`; with `https://` before it, the Secret gets a certificate too",

@@ -52,6 +52,11 @@ pub const REGISTRY_LOGIN: &str = "registry-login";
 pub const PER_NAMESPACE: &str = "per-namespace";
 /// Name of the in-cluster registry's Deployment, Service, volume and Secret, as in Kyma's chart.
 pub const INTERNAL_REGISTRY: &str = "serverless-docker-registry";
+/// Value of [`GENERATE`] on the Secret [`NATS`], which requests the login and the certificate of the installed NATS.
+pub const NATS_LOGIN: &str = "nats-login";
+/// Name of the StatefulSet, the Service and the Secret of the NATS that `mainstay install` installs, in
+/// [`EVENTING_NAMESPACE`].
+pub const NATS: &str = "mainstay-nats";
 /// Value of [`GENERATE`].
 pub const SSH_KEY: &str = "ssh-key";
 /// ConfigMap in the agent's namespace with the GitRepository and the GitSyncs that the agent creates once, under

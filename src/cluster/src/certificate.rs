@@ -1,4 +1,5 @@
-//! The certificates that the agent creates for its webhooks and for the registry in the cluster, and their rotation.
+//! The certificates that the agent creates for its webhooks, for the registry and for NATS in the cluster, and their
+//! rotation.
 //!
 //! Each certificate has its own authority, which signs no other certificate and whose key is dropped immediately. A new
 //! certificate is first announced, so that clients trust it, and then served.
@@ -6,7 +7,8 @@
 //! Invariant: the bundle contains the authorities of the current, the next and the previous certificate.
 //! Invariant: a private key is in a Secret only, never in an error or in `Debug`.
 //!
-//! Not here: reads and writes of the Secrets (`admission::registration`, `agent::registry_login`).
+//! Not here: reads and writes of the Secrets (`admission::registration`, `agent::registry_login`,
+//! `agent::nats_login`).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -42,6 +44,15 @@ impl Default for Lifetimes {
         let day = Duration::from_secs(24 * 3600);
         Self { valid: 90 * day, renew_before: 30 * day, announced: Duration::from_secs(300) }
     }
+}
+
+/// The connections for which a certificate is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Usage {
+    /// A server that clients connect to.
+    Server,
+    /// Servers that also connect to each other, and authenticate themselves with the same certificate.
+    Peer,
 }
 
 /// A certificate with its key and the authority that signed it.
@@ -176,6 +187,34 @@ impl Certificates {
         Some(self)
     }
 
+    /// Performs all steps that are due. Returns the certificates, and the time of the next step. `whose` is part of the
+    /// subjects.
+    ///
+    /// # Errors
+    /// A certificate cannot be created.
+    pub fn renewed(
+        mut self,
+        whose: &str,
+        names: &[String],
+        usage: Usage,
+        lifetimes: Lifetimes,
+        now: Timestamp,
+    ) -> Result<(Self, Timestamp), String> {
+        loop {
+            let step = self.step(names, lifetimes, now);
+            if let Step::Wait(due) = step {
+                return Ok((self, due));
+            }
+            let made = match step {
+                Step::Begin | Step::Announce => {
+                    Some(make(whose, names, usage, lifetimes.valid, now).map_err(|error| error.to_string())?)
+                }
+                Step::Promote | Step::Wait(_) => None,
+            };
+            self = self.after(step, || made).ok_or("a certificate is missing")?;
+        }
+    }
+
     fn retire(&mut self) {
         let previous = self.current.take().map(|Pair { authority, expires, .. }| Previous { authority, expires });
         self.previous = previous.or_else(|| self.previous.take());
@@ -201,7 +240,13 @@ pub fn certified(certificate: &str, key: &Secret<String>) -> Option<CertifiedKey
 ///
 /// # Errors
 /// A name cannot be used in a certificate, or the system returns no random numbers.
-pub fn make(whose: &str, names: &[String], valid: Duration, now: Timestamp) -> Result<Pair, rcgen::Error> {
+pub fn make(
+    whose: &str,
+    names: &[String],
+    usage: Usage,
+    valid: Duration,
+    now: Timestamp,
+) -> Result<Pair, rcgen::Error> {
     let expires = later(now, valid);
     let time = |at: Timestamp| {
         let seconds = u64::try_from(at.as_second()).unwrap_or_default();
@@ -227,6 +272,9 @@ pub fn make(whose: &str, names: &[String], valid: Duration, now: Timestamp) -> R
     server.distinguished_name = common_name(whose);
     server.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     server.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    if usage == Usage::Peer {
+        server.extended_key_usages.push(ExtendedKeyUsagePurpose::ClientAuth);
+    }
     server.use_authority_key_identifier_extension = true;
     let key = KeyPair::generate()?;
     let certificate = server.signed_by(&key, &issuer)?;
@@ -251,7 +299,7 @@ mod tests {
         valid: Duration,
         now: Timestamp,
     ) -> Certificates {
-        before.after(step, || make("tests", names, valid, now).ok()).unwrap()
+        before.after(step, || make("tests", names, Usage::Server, valid, now).ok()).unwrap()
     }
 
     #[test]

@@ -20,6 +20,7 @@ mod leader_label;
 mod listening;
 pub(crate) mod memory;
 pub mod metrics;
+mod nats_login;
 mod notifications;
 mod notify;
 mod operator_settings;

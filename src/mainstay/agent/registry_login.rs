@@ -23,7 +23,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use mainstay_api::names::{AGENT_MANAGER, DEFAULT_REGISTRY_SECRET, GENERATE, REGISTRY_LOGIN};
-use mainstay_cluster::certificate::{self, Certificates, KEYS, Lifetimes, Step};
+use mainstay_cluster::certificate::{Certificates, KEYS, Lifetimes, Usage};
 use mainstay_cluster::reflector::{Change, name_of};
 use mainstay_cluster::{Apply, Cluster, Error, Kind, Part, Scope, Selection};
 use mainstay_function::registry::{InternalRegistry, SEED_BYTES};
@@ -207,25 +207,14 @@ fn lacking(registry: &InternalRegistry, asking: &Value) -> Result<Lacking, Strin
     let now = Timestamp::now();
     let stored: BTreeMap<String, ByteString> = serde_json::from_value(asking["data"].clone()).unwrap_or_default();
     let stored = stored.into_iter().map(|(key, value)| (key, value.0)).collect();
-    let mut certificates = Certificates::read(&stored);
-    let due = loop {
-        let step = certificates.step(&names, LIFETIMES, now);
-        if let Step::Wait(due) = step {
-            break due;
-        }
-        let made = match step {
-            Step::Begin | Step::Announce => Some(
-                certificate::make("mainstay registry", &names, LIFETIMES.valid, now)
-                    .map_err(|error| error.to_string())?,
-            ),
-            Step::Promote | Step::Wait(_) => None,
-        };
-        certificates = certificates.after(step, || made).ok_or("a certificate is missing")?;
+    let kept = Certificates::read(&stored);
+    let (certificates, due) = kept.clone().renewed("mainstay registry", &names, Usage::Server, LIFETIMES, now)?;
+    if certificates != kept {
         let wanted = certificates.write();
         data.extend(KEYS.map(|key| {
             (key, wanted.get(key).map_or(Value::Null, |text| BASE64_STANDARD.encode(text.expose()).into()))
         }));
-    };
+    }
     Ok(Lacking { data, authorities: Some(certificates.bundle(now)), due: Some(due) })
 }
 

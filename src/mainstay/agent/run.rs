@@ -19,8 +19,8 @@ use super::notify::Notifier;
 use super::serverless::Serverless;
 use super::shown::{Shown, gauges};
 use super::{
-    api_rules, artifacts, bootstrap, functions, health, host_keys, inputs, installation, leader_label, notifications,
-    operator_settings, pins, receivers, repositories, ssh_keys,
+    api_rules, artifacts, bootstrap, functions, health, host_keys, inputs, installation, leader_label, nats_login,
+    notifications, operator_settings, pins, receivers, repositories, ssh_keys,
 };
 use crate::{Component, Components};
 use loopback::{Listener, Reach};
@@ -563,8 +563,14 @@ async fn lead(
     }
     let keys = ssh_keys::make(cluster.clone(), settings.namespace.clone(), stop.clone());
     let installed = bootstrap::create(cluster.clone(), settings.namespace.clone(), stop.clone());
+    let nats = nats_login::make(cluster.clone(), stop.clone());
+    let with_events = settings.components.has(Component::Eventing);
     tasks.spawn(async move {
-        tokio::join!(keys, installed);
+        tokio::join!(keys, installed, async {
+            if with_events {
+                nats.await;
+            }
+        });
         Ok(())
     });
     let mut announced = false;

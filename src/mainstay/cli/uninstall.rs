@@ -10,6 +10,7 @@
 //! Not here: Functions. Functions serve requests without an agent, and their CRD stays as long as there are Functions.
 
 mod conversion;
+mod events;
 mod namespace;
 mod registry;
 mod restricted;
@@ -101,6 +102,8 @@ struct Installed {
     is_led: bool,
     /// The number of Functions.
     functions: usize,
+    /// Whether there is the NATS of `mainstay install --nats embedded`.
+    has_nats: bool,
 }
 
 /// Describes what an uninstallation deletes and keeps.
@@ -120,6 +123,9 @@ fn plan(namespace: &str, installed: &Installed) -> String {
     if installed.functions > 0 {
         text.push_str(&stays(installed.functions));
     }
+    if installed.has_nats {
+        text.push_str(&nats_stays());
+    }
     text
 }
 
@@ -128,6 +134,15 @@ fn stays(functions: usize) -> String {
     format!(
         "logins of registries, and the registry {} if there is one, stay: Functions exist ({functions}) whose images may be in it\n",
         names::INTERNAL_REGISTRY
+    )
+}
+
+/// Returns the message that the installed NATS and its events stay.
+fn nats_stays() -> String {
+    let (namespace, name) = (names::EVENTING_NAMESPACE, names::NATS);
+    format!(
+        "NATS {namespace}/{name} stays with its events. To delete them: kubectl -n {namespace} delete \
+         statefulset,service,configmap,secret,pdb,networkpolicy,pvc -l app.kubernetes.io/name={name}\n"
     )
 }
 
@@ -177,7 +192,12 @@ impl Uninstall<'_> {
     async fn observe(&self) -> Result<Installed, Error> {
         let lease = self.cluster.get(&lease::kind(), Some(self.namespace), names::LEASE).await?;
         let is_led = lease.is_some_and(|found| lease::is_held(&found["spec"], Timestamp::now()));
-        Ok(Installed { syncs: self.syncs().await?, is_led, functions: self.count_functions().await? })
+        Ok(Installed {
+            syncs: self.syncs().await?,
+            is_led,
+            functions: self.count_functions().await?,
+            has_nats: self.has_nats().await?,
+        })
     }
 
     async fn perform(&self, installed: &Installed) -> Result<(), Error> {
@@ -196,6 +216,7 @@ impl Uninstall<'_> {
             self.delete(&kind, Some(self.namespace), name, may_go).await?;
         }
         self.delete_restricted().await?;
+        self.delete_nats_rights().await?;
         for (api_version, kind, plural, name) in CLUSTER_OBJECTS {
             let kind = Kind::fixed(api_version, kind, plural, Scope::Cluster);
             self.delete(&kind, None, name, is_ours).await?;
@@ -512,8 +533,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn plans_to_keep_the_registry_while_functions_exist() {
-        let installed = |functions| Installed { syncs: Vec::new(), is_led: true, functions };
+    fn plans_to_keep_nats_and_the_registry_while_functions_exist() {
+        let installed = |functions| Installed { syncs: Vec::new(), is_led: true, functions, has_nats: functions > 0 };
         let without = "the agent in the namespace n will be deleted with its roles, its key, its registry and the definitions that \
                        are not in use\n";
         assert_eq!(plan("n", &installed(0)), without);
@@ -521,6 +542,10 @@ mod tests {
         assert!(!with.contains("its registry"), "{with}");
         assert!(
             with.contains("the registry serverless-docker-registry if there is one, stay: Functions exist (2)"),
+            "{with}"
+        );
+        assert!(
+            with.contains("NATS kyma-system/mainstay-nats stays with its events. To delete them: kubectl"),
             "{with}"
         );
     }

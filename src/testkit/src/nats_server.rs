@@ -1,5 +1,6 @@
-//! A `nats-server` with JetStream on disk, TLS of a private CA, and a login.
+//! Servers of NATS with JetStream on disk, TLS of a private CA, and a login: one, or those of an installation.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -16,17 +17,36 @@ use super::{ROOT, isolated};
 /// Timeout of a start.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A server. It ends when this is dropped.
-pub struct NatsServer {
+/// The servers. They end when this is dropped.
+pub struct NatsServers {
+    servers: Vec<Server>,
+    room: tempfile::TempDir,
+}
+
+/// The contents of an installation.
+pub struct Installed<'a> {
+    /// The number of servers.
+    pub servers: usize,
+    /// The configuration, with the names, ports and paths of pods.
+    pub configuration: &'a str,
+    /// The Secret, by its keys.
+    pub secret: &'a BTreeMap<String, String>,
+    /// Keys of the Secret and their files, for servers and for clients.
+    pub files: [&'a [(String, String)]; 2],
+}
+
+struct Server {
     child: Child,
     address: SocketAddr,
     /// Its monitoring, over HTTP.
     monitor: SocketAddr,
-    room: tempfile::TempDir,
+    directory: PathBuf,
+    variables: Vec<(&'static str, String)>,
 }
 
-impl NatsServer {
-    pub fn start() -> Self {
+impl NatsServers {
+    /// Starts one server.
+    pub fn one() -> Self {
         let (address, monitor, room) = (free_address(), free_address(), tempfile::tempdir().unwrap());
         let authority = PrivateCa::new();
         let Pair { certificate, key } = authority.issue("127.0.0.1");
@@ -48,13 +68,71 @@ impl NatsServer {
         ] {
             fs::write(room.path().join(path), text).unwrap();
         }
-        let server = Self { child: spawn(room.path()), address, monitor, room };
-        server.wait();
-        server
+        let server = Server::begin(address, monitor, room.path().to_owned(), Vec::new());
+        server.wait("/healthz");
+        Self { servers: vec![server], room }
+    }
+
+    /// Starts the servers of an installation, on the loopback. Names, ports and paths of pods are replaced, and nothing
+    /// else.
+    pub fn installed(installed: &Installed<'_>) -> Self {
+        let Installed { servers: number, configuration, secret, files } = *installed;
+        let room = tempfile::tempdir().unwrap();
+        for (directory, files) in ["tls", "login"].into_iter().zip(files) {
+            fs::create_dir(room.path().join(directory)).unwrap();
+            for (key, file) in files {
+                fs::write(room.path().join(directory).join(file), &secret[key]).unwrap();
+            }
+        }
+        let routes: Vec<SocketAddr> = (0..number).map(|_| free_address()).collect();
+        let begin = |(index, route): (usize, &SocketAddr)| {
+            let (address, monitor) = (free_address(), free_address());
+            let directory = room.path().join(format!("server-{index}"));
+            fs::create_dir(&directory).unwrap();
+            let mut text = configuration.to_owned();
+            let mut replace = |from: String, to: String| {
+                assert!(text.contains(&from), "the configuration has no {from:?}");
+                text = text.replace(&from, &to);
+            };
+            replace("\nport: 4222\n".to_owned(), format!("\nlisten: \"{address}\"\n"));
+            replace("\nhttp_port: 8222\n".to_owned(), format!("\nhttp: \"{monitor}\"\n"));
+            replace("/data".to_owned(), directory.join("data").display().to_string());
+            replace("/etc/nats-tls".to_owned(), room.path().join("tls").display().to_string());
+            if number > 1 {
+                replace("\n  port: 6222\n".to_owned(), format!("\n  listen: \"{route}\"\n"));
+            }
+            for (other, route) in routes.iter().enumerate().filter(|_| number > 1) {
+                replace(format!("mainstay-nats-{other}.mainstay-nats.kyma-system.svc:6222"), route.to_string());
+            }
+            assert!(!text.contains("kyma-system"), "{text}");
+            fs::write(directory.join("server.conf"), text).unwrap();
+            let variables = vec![
+                ("POD_NAME", format!("mainstay-nats-{index}")),
+                ("NATS_USERNAME", secret["username"].clone()),
+                ("NATS_PASSWORD", secret["password"].clone()),
+            ];
+            Server::begin(address, monitor, directory, variables)
+        };
+        let servers: Vec<Server> = routes.iter().enumerate().map(begin).collect();
+        // The path of the readiness probe.
+        servers.iter().for_each(|server| server.wait("/healthz?js-server-only=true"));
+        let installed = Self { servers, room };
+        let end = Instant::now() + PATIENCE;
+        while installed.peers().iter().any(|peers| peers.len() + 1 < number) {
+            assert!(Instant::now() < end, "the servers do not find each other");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        installed
+    }
+
+    /// Returns the number of servers.
+    pub fn count(&self) -> usize {
+        self.servers.len()
     }
 
     pub fn url(&self) -> String {
-        format!("tls://{}", self.address)
+        let urls: Vec<String> = self.servers.iter().map(|server| format!("tls://{}", server.address)).collect();
+        urls.join(",")
     }
 
     /// Returns a directory as a mounted Secret has it.
@@ -62,31 +140,74 @@ impl NatsServer {
         self.room.path().join("login")
     }
 
-    /// Kills the server with SIGKILL.
-    pub fn kill(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
+    /// Kills a server with SIGKILL.
+    pub fn kill(&mut self, index: usize) {
+        self.servers[index].kill();
     }
 
-    /// Starts the server again, with the same data.
-    pub fn restart(&mut self) {
-        self.child = spawn(self.room.path());
-        self.wait();
+    /// Starts a server again, with the same data, and waits until it has all of its streams.
+    pub fn restart(&mut self, index: usize) {
+        let server = &mut self.servers[index];
+        server.child = spawn(&server.directory, &server.variables);
+        server.wait("/healthz");
     }
 
-    /// Returns the state of each stream whose name begins with this.
+    /// Returns the state of each stream of the first server whose name begins with this.
     pub fn streams(&self, prefix: &str) -> Vec<Value> {
-        let all: Value = serde_json::from_str(&self.get("/jsz?accounts=true&streams=true").unwrap()).unwrap();
+        let text = self.servers[0].get("/jsz?accounts=true&streams=true").unwrap();
+        let all: Value = serde_json::from_str(&text).unwrap();
         let accounts = all["account_details"].as_array().cloned().unwrap_or_default();
         let streams = accounts.into_iter().filter_map(|account| account["stream_detail"].as_array().cloned());
         let named = |stream: &Value| stream["name"].as_str().is_some_and(|name| name.starts_with(prefix));
         streams.flatten().filter(named).map(|mut stream| stream["state"].take()).collect()
     }
 
-    fn wait(&self) {
+    /// Returns the names of the other servers that each server is connected to.
+    pub fn peers(&self) -> Vec<Vec<String>> {
+        let peers = |server: &Server| {
+            let text = server.get("/routez").unwrap();
+            let all: Value = serde_json::from_str(&text).unwrap();
+            let routes = all["routes"].as_array().cloned().unwrap_or_default();
+            let mut names: Vec<_> =
+                routes.iter().filter_map(|route| Some(route["remote_name"].as_str()?.to_owned())).collect();
+            names.sort();
+            names.dedup();
+            names
+        };
+        self.servers.iter().map(peers).collect()
+    }
+}
+
+impl Drop for NatsServers {
+    fn drop(&mut self) {
+        self.servers.iter_mut().for_each(Server::kill);
+    }
+}
+
+impl Server {
+    fn begin(
+        address: SocketAddr,
+        monitor: SocketAddr,
+        directory: PathBuf,
+        variables: Vec<(&'static str, String)>,
+    ) -> Self {
+        Self { child: spawn(&directory, &variables), address, monitor, directory, variables }
+    }
+
+    fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Waits until this page of the monitoring says that the server is healthy.
+    fn wait(&self, page: &str) {
         let end = Instant::now() + PATIENCE;
-        while !self.get("/healthz").is_some_and(|answer| answer.contains("ok")) {
-            assert!(Instant::now() < end, "nats-server does not answer");
+        loop {
+            let answer = self.get(page).unwrap_or_default();
+            if answer.contains("\"ok\"") {
+                return;
+            }
+            assert!(Instant::now() < end, "nats-server is not healthy: {answer}");
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -101,17 +222,12 @@ impl NatsServer {
     }
 }
 
-impl Drop for NatsServer {
-    fn drop(&mut self) {
-        self.kill();
-    }
-}
-
-fn spawn(room: &Path) -> Child {
+fn spawn(directory: &Path, variables: &[(&'static str, String)]) -> Child {
     // `.ci/test` builds it there.
     let built = Path::new(ROOT).join("target/tools/nats-server");
     let program = if built.is_file() { built } else { PathBuf::from("nats-server") };
     let mut command = isolated(program);
-    command.args(["--config", "server.conf"]).current_dir(room).stdout(Stdio::null()).stderr(Stdio::null());
+    command.envs(variables.iter().map(|(name, value)| (name, value)));
+    command.args(["--config", "server.conf"]).current_dir(directory).stdout(Stdio::null()).stderr(Stdio::null());
     command.spawn().expect("`nats-server` is missing; `.ci/test --install` installs it")
 }

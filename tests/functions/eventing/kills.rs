@@ -34,7 +34,7 @@ async fn load(client: Client, url: String, name: usize, accepted: Accepted, ends
 impl Events {
     /// Returns the processes and the server of NATS in random order, each by its number, until there are enough.
     fn victims(&self) -> Vec<usize> {
-        let mut all: Vec<usize> = (0..self.roles().len() + usize::from(self.nats.is_some())).collect();
+        let mut all: Vec<usize> = (0..self.roles().len() + self.nats.as_ref().map_or(0, NatsServers::count)).collect();
         fastrand::shuffle(&mut all);
         all.into_iter().cycle().take(KILLS).collect()
     }
@@ -42,9 +42,9 @@ impl Events {
     /// Kills a process or the server of NATS, and starts it again. Returns its description.
     async fn replace(&mut self, victim: usize) -> String {
         let roles = self.roles();
-        if let (Some(nats), true) = (&mut self.nats, victim == roles.len()) {
-            nats.kill();
-            nats.restart();
+        if let (Some(nats), Some(server)) = (&mut self.nats, victim.checked_sub(roles.len())) {
+            nats.kill(server);
+            nats.restart(server);
             self.ready().await;
             return "NATS".to_owned();
         }

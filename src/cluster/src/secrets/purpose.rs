@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use mainstay_api::names::{CONFIG, CREDENTIALS, GENERATE, PROPAGATED_FROM, REGISTRY_LOGIN};
+use mainstay_api::names::{CONFIG, CREDENTIALS, GENERATE, NATS_LOGIN, PROPAGATED_FROM, REGISTRY_LOGIN};
 
 /// Name prefix of bootstrap tokens.
 const BOOTSTRAP_TOKENS: &str = "bootstrap-token-";
@@ -48,6 +48,8 @@ pub enum Purpose {
     KubeConfig,
     /// An SSH key that the agent created; identified by its label.
     GeneratedKey,
+    /// The login and the certificate of the installed NATS; identified by its label.
+    Nats,
     /// A Secret that the agent copies to all namespaces; identified by its label.
     AllNamespaces,
     /// The token of a ServiceAccount; identified by its annotation.
@@ -78,6 +80,7 @@ impl Purpose {
             Self::Decryption => "the decryption of files",
             Self::KubeConfig => "another cluster",
             Self::GeneratedKey => "a Git repository, which the agent made",
+            Self::Nats => "the NATS of events",
             Self::AllNamespaces => "all namespaces",
             Self::ServiceAccount => "a ServiceAccount",
             Self::BootstrapToken => "nodes that join the cluster",
@@ -113,6 +116,7 @@ impl Purpose {
             | P::Decryption
             | P::KubeConfig
             | P::GeneratedKey
+            | P::Nats
             | P::AllNamespaces
             | P::ServiceAccount
             | P::BootstrapToken => other.outranks(self),
@@ -158,7 +162,11 @@ fn stated(label: impl Fn(&str) -> Option<String>, annotation: impl Fn(&str) -> O
     if annotation(SERVICE_ACCOUNT).is_some() {
         return Some(Purpose::ServiceAccount);
     }
-    label(GENERATE).map(|value| if value == REGISTRY_LOGIN { Purpose::ImageRegistry } else { Purpose::GeneratedKey })
+    label(GENERATE).map(|value| match &*value {
+        REGISTRY_LOGIN => Purpose::ImageRegistry,
+        NATS_LOGIN => Purpose::Nats,
+        _ => Purpose::GeneratedKey,
+    })
 }
 
 #[cfg(test)]
@@ -168,7 +176,7 @@ mod tests {
     use super::*;
     use Purpose as P;
 
-    const ALL: [P; 18] = [
+    const ALL: [P; 19] = [
         P::Code,
         P::SignatureKeys,
         P::FunctionRepository,
@@ -184,6 +192,7 @@ mod tests {
         P::Decryption,
         P::KubeConfig,
         P::GeneratedKey,
+        P::Nats,
         P::AllNamespaces,
         P::ServiceAccount,
         P::BootstrapToken,
@@ -236,6 +245,7 @@ mod tests {
         assert_eq!(of(json!({"labels": {(CONFIG): "other"}})), None);
         assert_eq!(of(json!({"labels": {(GENERATE): "ssh-key"}})), Some(P::GeneratedKey));
         assert_eq!(of(json!({"labels": {(GENERATE): REGISTRY_LOGIN}})), Some(P::ImageRegistry));
+        assert_eq!(of(json!({"labels": {(GENERATE): NATS_LOGIN}})), Some(P::Nats));
         assert_eq!(of(json!({"annotations": {(SERVICE_ACCOUNT): "admin"}})), Some(P::ServiceAccount));
         assert_eq!(of(json!({})), None);
         assert_eq!((by_name("bootstrap-token-abc"), by_name("token")), (Some(P::BootstrapToken), None));

@@ -217,6 +217,7 @@ const fn referrers_that_exclude(used_for: Purpose) -> &'static [Referrer] {
         Purpose::SignatureKeys
         | Purpose::KubeConfig
         | Purpose::GeneratedKey
+        | Purpose::Nats
         | Purpose::AllNamespaces
         | Purpose::ServiceAccount
         | Purpose::BootstrapToken => &[],

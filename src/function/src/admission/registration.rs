@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 use super::hook::{CONVERT, Hook};
 use super::server::Admission;
 use mainstay_api::names::{ADMISSION, ADMISSION_MANAGER, FUNCTION_DEFINITION};
-use mainstay_cluster::certificate::{self, Certificates, Lifetimes, Step, certified};
+use mainstay_cluster::certificate::{self, Certificates, Lifetimes, Step, Usage, certified};
 use mainstay_cluster::reflector::Change;
 use mainstay_cluster::{Apply, Cluster, Error, Kind, Scope, Selection};
 use mainstay_object::failure::{Backoff, chain};
@@ -260,7 +260,7 @@ impl Leader<'_> {
             if let Step::Wait(due) = step {
                 return Ok((due, has_written));
             }
-            let made = || match certificate::make("mainstay admission", names, lifetimes.valid, now) {
+            let made = || match certificate::make("mainstay admission", names, Usage::Server, lifetimes.valid, now) {
                 Ok(pair) => Some(pair),
                 Err(error) => {
                     tracing::error!(why = error.to_string(), "no certificate can be made for the webhooks");

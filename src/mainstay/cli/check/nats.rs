@@ -1,5 +1,5 @@
 //! Checks that the publishers and dispatchers of events are connected to NATS. Their pods are ready only while NATS
-//! responds.
+//! responds. Also checks that the servers of the installed NATS are ready.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::repository::{Finding, wrong};
 use crate::cli::Error;
-use mainstay_api::names::EVENTING_NAMESPACE as NAMESPACE;
+use mainstay_api::names::{EVENTING_NAMESPACE as NAMESPACE, NATS};
 use mainstay_cluster::{Cluster, Kind, Scope, Selection};
 use mainstay_object::printable;
 
@@ -29,6 +29,8 @@ async fn read(cluster: &Cluster) -> Result<Vec<Finding>, mainstay_cluster::Error
     let deployments = Kind::fixed("apps/v1", "Deployment", "deployments", Scope::Namespaced);
     let kind = Arc::new(Kind::fixed("v1", "Pod", "pods", Scope::Namespaced));
     let mut findings = Vec::new();
+    let sets = Kind::fixed("apps/v1", "StatefulSet", "statefulsets", Scope::Namespaced);
+    findings.extend(cluster.get(&sets, Some(NAMESPACE), NATS).await?.map(|set| servers(&set)));
     for name in DEPLOYMENTS {
         let Some(deployment) = cluster.get(&deployments, Some(NAMESPACE), name).await? else { continue };
         let selection = Selection::labelled(LABEL, name).within(NAMESPACE);
@@ -36,6 +38,20 @@ async fn read(cluster: &Cluster) -> Result<Vec<Finding>, mainstay_cluster::Error
         findings.push(finding(name, &deployment, &pods));
     }
     Ok(findings)
+}
+
+/// Returns the finding about the servers of the installed NATS.
+fn servers(set: &Value) -> Finding {
+    let wanted = set["spec"]["replicas"].as_u64().unwrap_or(1);
+    let ready = set["status"]["readyReplicas"].as_u64().unwrap_or(0);
+    let what = format!("{ready} of {wanted} servers of NATS {NAMESPACE}/{NATS} are ready");
+    let look = format!("kubectl -n {NAMESPACE} describe pods -l {LABEL}={NATS} shows the reason");
+    match ready {
+        // A majority stores events.
+        _ if ready > wanted / 2 => Ok(what),
+        0 => wrong(what, format!("{look}; a pod waits until the agent has stored a login in Secret {NATS}")),
+        _ => wrong(format!("{what}, so no events are stored"), look),
+    }
 }
 
 /// Returns the finding about a Deployment, from its pods.
@@ -69,6 +85,20 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_majority_of_servers_stores_events() {
+        let judge = |wanted: u64, ready: Value| {
+            let set = json!({"spec": {"replicas": wanted}, "status": {"readyReplicas": ready}});
+            servers(&set).map_err(|(text, hint)| format!("{text}; {}", hint.unwrap()))
+        };
+        let said = "2 of 3 servers of NATS kyma-system/mainstay-nats are ready";
+        assert_eq!((judge(3, json!(2)), judge(1, json!(1)).is_ok()), (Ok(said.to_owned()), true));
+        let said = judge(3, json!(1)).unwrap_err();
+        assert!(said.contains("no events are stored") && said.contains("describe pods"), "{said}");
+        let said = judge(1, Value::Null).unwrap_err();
+        assert!(said.contains("until the agent has stored a login in Secret mainstay-nats"), "{said}");
+    }
 
     #[test]
     fn pods_that_run_without_being_ready_lack_nats() {

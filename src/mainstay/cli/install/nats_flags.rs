@@ -4,6 +4,14 @@
 #[derive(clap::Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Events on NATS")]
 pub(super) struct EventFlags {
+    /// `embedded` installs a NATS that stores events instead of a volume: --nats-replicas servers, with TLS, and a login
+    /// that the agent makes. For the component eventing
+    #[arg(long, value_name = "embedded")]
+    pub(super) nats: Option<String>,
+    /// Image of the servers of --nats embedded, with its digest; by default NATS's own, by the digest that this version
+    /// was released with
+    #[arg(long, value_name = "IMAGE@DIGEST")]
+    pub(super) nats_image: Option<String>,
     /// Address of an existing NATS with JetStream that stores events instead of a volume, such as
     /// tls://nats.messaging:4222; separate several servers by commas. For the component eventing
     #[arg(long, value_name = "URL")]
@@ -15,7 +23,8 @@ pub(super) struct EventFlags {
     /// Maximum size of the pending events of one namespace on NATS [default: 64Mi]
     #[arg(long, value_name = "SIZE")]
     pub(super) nats_share: Option<String>,
-    /// Copies of each stream, on servers of a NATS cluster [default: 1]
+    /// Copies of each stream, on servers of a NATS cluster [default: 1]. With --nats embedded also the number of servers:
+    /// 1 or 3
     #[arg(long, value_name = "NUMBER")]
     pub(super) nats_replicas: Option<u32>,
     /// Number of processes that accept events [default: 2]

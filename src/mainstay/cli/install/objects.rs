@@ -61,8 +61,9 @@ pub(super) fn all(installation: &Installation) -> Result<Vec<Value>, Error> {
     objects.extend(manifest(WEBHOOKS, installation)?);
     objects.extend(parts::chosen(installation)?);
     objects.retain_mut(|object| parts::keep_chosen(object, installation));
-    let deployments = objects.iter_mut().filter(|object| object["kind"] == "Deployment");
-    deployments.for_each(|deployment| pods::choose(deployment, &installation.values));
+    let workloads =
+        objects.iter_mut().filter(|object| object["kind"] == "Deployment" || object["kind"] == "StatefulSet");
+    workloads.for_each(|workload| pods::choose(workload, &installation.values));
     Ok(objects)
 }
 

@@ -49,6 +49,11 @@ pub(super) fn chosen(installation: &Installation) -> Result<Vec<Value>, Error> {
     if values.nats.drains() && installation.has(Component::Eventing) {
         objects.extend(manifest(nats::DRAIN, installation)?);
     }
+    if values.nats.is_embedded() && installation.has(Component::Eventing) {
+        let mut server = manifest(nats::SERVER, installation)?;
+        values.nats.choose_server(&mut server);
+        objects.extend(server);
+    }
     let is_wanted = |object: &Value| {
         let is_home = object["kind"] == "Namespace" && installation.namespace == NAMESPACE_OF_EVENTING;
         !is_home && (object["kind"] != DEFINITION || installation.with_definitions)

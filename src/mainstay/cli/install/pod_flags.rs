@@ -10,7 +10,7 @@ pub(super) struct Pods {
     #[arg(long, value_name = "NUMBER")]
     pub(super) replicas: Option<u32>,
     /// Resources of a container, such as mainstay.limits.memory=320Mi; `none` removes a default. The containers are
-    /// mainstay, renderer, guard, registry, sweep, collect, eventing and console
+    /// mainstay, renderer, guard, registry, sweep, collect, eventing, nats and console
     #[arg(long, value_name = "CONTAINER.KIND.RESOURCE=AMOUNT", value_parser = pair, value_delimiter = ',')]
     pub(super) resources: Vec<(String, String)>,
     /// Expected number of GitSyncs. Memory of the agent is set for that many, instead of 160Mi

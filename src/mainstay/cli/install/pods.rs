@@ -1,4 +1,4 @@
-//! Applies the pod settings to the Deployments.
+//! Applies the pod settings to the Deployments and StatefulSets.
 
 use serde_json::{Value, json};
 
@@ -7,22 +7,22 @@ use crate::agent::memory;
 
 /// The agent's Deployment. Some settings apply only to this Deployment.
 const AGENT: &str = "mainstay";
-/// The pod's spec in a Deployment.
+/// The pod's spec in a workload.
 const POD: &str = "/spec/template/spec";
 
-/// Applies the settings to a Deployment of the installation.
-pub(super) fn choose(deployment: &mut Value, values: &Values) {
-    let is_agent = deployment["metadata"]["name"] == AGENT;
+/// Applies the settings to a Deployment or a StatefulSet of the installation.
+pub(super) fn choose(workload: &mut Value, values: &Values) {
+    let is_agent = workload["metadata"]["name"] == AGENT;
     if is_agent {
-        deployment["spec"]["replicas"] = json!(values.replicas);
+        workload["spec"]["replicas"] = json!(values.replicas);
     }
-    let metadata = &mut deployment["spec"]["template"]["metadata"];
+    let metadata = &mut workload["spec"]["template"]["metadata"];
     for (field, more) in [("labels", &values.pod_labels), ("annotations", &values.pod_annotations)] {
         for (key, value) in more {
             metadata[field][key] = json!(value);
         }
     }
-    let Some(pod) = deployment.pointer_mut(POD) else { return };
+    let Some(pod) = workload.pointer_mut(POD) else { return };
     let of_all = [
         ("imagePullSecrets", named(&values.image_pull_secret)),
         ("priorityClassName", json!(values.priority_class_name)),

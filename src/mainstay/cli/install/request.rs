@@ -439,7 +439,7 @@ mod tests {
         );
         refused(
             |a| a.nats.nats_credentials = nats("nats"),
-            "--nats-credentials needs events on NATS; set the address with --nats-url",
+            "--nats-credentials needs events on NATS; set --nats embedded or --nats-url",
         );
         refused(|a| a.nats.event_dispatchers = Some(3), "--event-dispatchers needs events on NATS");
         for url in ["http://h", "tls://me:hunter2@h", "tls://h:4222,", ","] {
@@ -459,6 +459,28 @@ mod tests {
         assert!(!said.contains("unencrypted") && !said.contains("--nats-credentials is not set"), "{said}");
         let said = chosen(&|a| a.nats.nats_url = nats("one")).unwrap();
         assert!(said.contains("unencrypted") && said.contains("--nats-credentials is not set"), "{said}");
+        let embedded = |change: &dyn Fn(&mut Arguments)| {
+            chosen(&|a| {
+                (a.nats.nats, a.nats.nats_url) = (nats("embedded"), None);
+                change(a);
+            })
+        };
+        let said = embedded(&|a| a.nats.nats_replicas = Some(3)).unwrap();
+        assert!(said.contains("Secret kyma-system/mainstay-nats") && !said.contains("unencrypted"), "{said}");
+        let digest = "0".repeat(64);
+        assert!(embedded(&|a| a.nats.nats_image = Some(format!("r.io/nats@sha256:{digest}"))).is_ok());
+        let wrong: [(&dyn Fn(&mut Arguments), &str); 6] = [
+            (&|a| a.nats.nats_url = nats("tls://h"), "--nats-url is the address of an existing NATS"),
+            (&|a| a.nats.nats_credentials = nats("a"), "--nats-credentials is for an existing NATS"),
+            (&|a| a.nats.nats_replicas = Some(2), "--nats-replicas 2 is also the number of servers"),
+            (&|a| a.nats.nats_image = nats("nats:2"), "--nats-image (nats.image): "),
+            (&|a| a.nats.nats = nats("yes"), "--nats (nats.server): "),
+            (&|a| a.choice.components = vec![Sync], "--nats needs the component eventing"),
+        ];
+        for (change, expected) in wrong {
+            let said = embedded(change).unwrap_err().concat();
+            assert!(said.contains(expected), "{said}");
+        }
         let said = chosen(&|a| a.nats.nats_credentials = nats("a/b")).unwrap_err().concat();
         assert!(said.contains("--nats-credentials \"a/b\" is not a valid name"), "{said}");
     }

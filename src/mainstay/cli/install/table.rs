@@ -82,6 +82,10 @@ pub(super) const ROWS: &[Row] = &[
     row("console.signIn", "--console-sign-in", BySchema, "console, argument `--sign-in`", |a| {
         text(a.console_sign_in.as_deref())
     }),
+    row("nats.server", "--nats", BySchema, "StatefulSet `mainstay-nats`", |a| text(a.nats.nats.as_deref())),
+    row("nats.image", "--nats-image", BySchema, "StatefulSet `mainstay-nats`, `image`", |a| {
+        text(a.nats.nats_image.as_deref())
+    }),
     row("nats.url", "--nats-url", Elsewhere, "publishers and dispatchers, variable `MAINSTAY_NATS_URL`", |a| {
         text(a.nats.nats_url.as_deref())
     }),
