@@ -16,6 +16,12 @@ pub enum Error {
     Packages(String),
     #[error("could not read what Linux says of a process")]
     Measure(#[source] io::Error),
+    #[error("could not use nats-server ({0}); `.ci/test --install` installs it")]
+    Broker(String),
+    #[error("could not publish an event")]
+    Publish(#[source] reqwest::Error),
+    #[error("an event did not reach its subscribers in time")]
+    NotDelivered,
     #[error("could not write the load")]
     Load(#[source] io::Error),
     #[error("could not commit the load")]

@@ -1,8 +1,8 @@
 //! `mainstay bench`: measures the agent's cost from outside and prints a Markdown table.
 //!
 //! The embedded cluster and the agent are separate processes. The load is a Git repository. Changes are made and
-//! observed by an independent client. There are six benchmarks: one GitSync, many GitSyncs, Functions, remotes,
-//! Functions on real nodes, and the console.
+//! observed by an independent client. There are seven benchmarks: one GitSync, many GitSyncs, Functions, remotes,
+//! Functions on real nodes, the console, and events.
 //!
 //! Invariant: no printed value comes from the agent's own clock.
 //!
@@ -17,6 +17,7 @@ mod console;
 mod counters;
 mod embedded;
 mod error;
+mod events;
 mod functions;
 mod git_server;
 mod many_syncs;
@@ -84,6 +85,13 @@ pub struct Arguments {
         value_parser = clap::value_parser!(u32).range(100..=20_000),
     )]
     console: Option<u32>,
+    /// Measure this many events of 1 KiB, with 1 and 10 subscribers, on NATS and in a journal, compared with a NATS server without Mainstay, 100 to 20000 (5000 when no number is given); requires nats-server
+    #[arg(
+        long, value_name = "N", num_args = 0..=1, default_missing_value = "5000",
+        conflicts_with_all = ["objects", "kubeconfig", "functions", "remotes", "syncs", "only", "console"],
+        value_parser = clap::value_parser!(u32).range(100..=20_000),
+    )]
+    events: Option<u32>,
     /// Also fetch a repository of 1 GiB; requires 4 GiB of space for temporary files
     #[arg(long, requires = "remotes")]
     large: bool,
@@ -117,6 +125,9 @@ pub async fn run(product: &Product, arguments: &Arguments) -> Result<Report, Err
     } else if let Some(count) = arguments.console {
         let load = format!("{count} GitSyncs; of the agent means of the console");
         (console::measure(product, count, arguments.idle).await?, load)
+    } else if let Some(count) = arguments.events {
+        let load = format!("{count} events of 1 KiB; of the agent means of the processes of events");
+        (events::measure(product, count).await?, load)
     } else if let Some(count) = arguments.remotes {
         let load = format!("{count} repositories on loopback, each followed by a GitSync");
         (remotes::measure(product, count, arguments.idle, arguments.large).await?, load)

@@ -10,6 +10,8 @@ use serde_json::Value;
 pub struct Product {
     /// The agent's CRDs in the order of their application.
     pub definitions: Vec<CustomResourceDefinition>,
+    /// The CRDs of events.
+    pub event_definitions: Vec<CustomResourceDefinition>,
     /// Host image of the builder in a cluster of `mainstay dev`.
     pub builder_image: &'static str,
     /// Builds the registry Secret of Functions from the registry's address and a token as password.

@@ -103,6 +103,16 @@ impl Stand {
         })
     }
 
+    /// Installs further CRDs.
+    pub(super) async fn define(&self, definitions: &[CustomResourceDefinition]) -> Result<(), Error> {
+        install(&self.client, definitions).await
+    }
+
+    /// Returns the kubeconfig of the cluster.
+    pub(super) fn kubeconfig(&self) -> &Path {
+        &self.kubeconfig
+    }
+
     /// Returns a directory that is removed after the benchmark.
     pub(super) fn directory(&self) -> &Path {
         self.directory.path()

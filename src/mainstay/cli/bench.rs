@@ -4,6 +4,8 @@
 
 use std::path::PathBuf;
 
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use serde::Deserialize as _;
 use serde_json::Value;
 
 use super::{Error, Exit, dev, logs, output};
@@ -18,6 +20,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
     }
     let product = mainstay_bench::Product {
         definitions: mainstay_api::definitions(),
+        event_definitions: event_definitions().map_err(Error::WriteYaml)?,
         builder_image: dev::BUILDER,
         registry_secret,
         webhooks: |address| dev::webhooks_at(address).unwrap_or_default(),
@@ -26,6 +29,11 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
     let report = mainstay_bench::run(&product, &arguments).await?;
     output::print(&report.table)?;
     Ok(if report.held { Exit::Fine } else { Exit::Differs })
+}
+
+fn event_definitions() -> Result<Vec<CustomResourceDefinition>, serde_yaml::Error> {
+    let documents = serde_yaml::Deserializer::from_str(mainstay_eventing::DEFINITIONS);
+    documents.map(CustomResourceDefinition::deserialize).collect()
 }
 
 fn registry_secret(address: &str, token: &str) -> Value {

@@ -1,0 +1,67 @@
+//! Publishes events, each until it is stored.
+
+use std::time::{Duration, Instant};
+
+use async_nats::{HeaderMap, jetstream};
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+
+use super::{Error, broker::broken};
+
+/// Type of the events.
+pub(super) const TYPE: &str = "sap.kyma.custom.bench.order.created.v1";
+/// Size of the data of an event in bytes.
+const DATA: usize = 1024;
+/// Number of clients.
+const CLIENTS: usize = 64;
+/// Deliveries per second at which latency is measured.
+const PACE: u32 = 100;
+
+/// The target of the events.
+pub(super) enum Publisher {
+    Http { client: reqwest::Client, url: String },
+    Broker { context: jetstream::Context, subject: String },
+}
+
+impl Publisher {
+    /// Publishes these events as fast as they are accepted. Returns when each began.
+    pub(super) async fn saturate(&self, numbers: std::ops::Range<u32>) -> Result<Vec<(u32, Instant)>, Error> {
+        stream::iter(numbers).map(|number| self.publish(number)).buffer_unordered(CLIENTS).try_collect().await
+    }
+
+    /// Publishes these events at a fixed rate. Returns when each began.
+    pub(super) async fn pace(
+        &self,
+        numbers: std::ops::Range<u32>,
+        subscribers: u32,
+    ) -> Result<Vec<(u32, Instant)>, Error> {
+        let begin = tokio::time::Instant::now();
+        let first = numbers.start;
+        let paced = numbers.map(|number| async move {
+            let due = begin + Duration::from_secs(1) * (number - first) * subscribers / PACE;
+            tokio::time::sleep_until(due).await;
+            self.publish(number).await
+        });
+        futures::future::try_join_all(paced).await
+    }
+
+    /// Publishes an event. Returns its number and when this began.
+    pub(super) async fn publish(&self, number: u32) -> Result<(u32, Instant), Error> {
+        let begun = Instant::now();
+        let (id, data) = (number.to_string(), vec![b'x'; DATA]);
+        match self {
+            Self::Http { client, url } => {
+                let request = client.post(url).header("ce-specversion", "1.0").header("ce-source", "bench");
+                let request = request.header("ce-type", TYPE).header("ce-id", id).body(data);
+                let answer = request.send().await.map_err(Error::Publish)?;
+                answer.error_for_status().map_err(Error::Publish)?;
+            }
+            Self::Broker { context, subject } => {
+                let mut headers = HeaderMap::new();
+                headers.insert("ce-id", id.as_str());
+                let sent = context.publish_with_headers(subject.clone(), headers, data.into()).await.map_err(broken)?;
+                sent.await.map_err(broken)?;
+            }
+        }
+        Ok((number, begun))
+    }
+}
