@@ -137,6 +137,15 @@ fn stays(functions: usize) -> String {
     )
 }
 
+/// Returns the message that the installed NATS and its events stay.
+fn nats_stays() -> String {
+    let (namespace, name) = (names::EVENTING_NAMESPACE, names::NATS);
+    format!(
+        "NATS {namespace}/{name} stays with its events. To delete them: kubectl -n {namespace} delete \
+         statefulset,service,configmap,secret,pdb,networkpolicy,pvc -l app.kubernetes.io/name={name}\n"
+    )
+}
+
 /// The steps of an uninstallation.
 struct Uninstall<'a> {
     cluster: Cluster,
