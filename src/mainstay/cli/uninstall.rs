@@ -124,7 +124,7 @@ fn plan(namespace: &str, installed: &Installed) -> String {
         text.push_str(&stays(installed.functions));
     }
     if installed.has_nats {
-        text.push_str(&events::stays());
+        text.push_str(&nats_stays());
     }
     text
 }

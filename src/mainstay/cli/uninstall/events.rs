@@ -4,14 +4,6 @@
 use super::{Error, Kind, ObjectMeta, RBAC, Scope, Uninstall};
 use mainstay_api::names::{EVENTING_NAMESPACE, NATS};
 
-/// Returns the message that NATS and its events stay.
-pub(super) fn stays() -> String {
-    format!(
-        "NATS {EVENTING_NAMESPACE}/{NATS} stays with its events. To delete them: kubectl -n {EVENTING_NAMESPACE} delete \
-         statefulset,service,configmap,secret,pdb,networkpolicy,pvc -l app.kubernetes.io/name={NATS}\n"
-    )
-}
-
 impl Uninstall<'_> {
     /// Returns whether NATS is installed.
     pub(super) async fn has_nats(&self) -> Result<bool, Error> {
