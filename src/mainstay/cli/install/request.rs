@@ -471,7 +471,8 @@ mod tests {
         assert!(said.contains("Secret kyma-system/mainstay-nats") && !said.contains("unencrypted"), "{said}");
         let digest = "0".repeat(64);
         assert!(embedded(&|a| a.nats.nats_image = Some(format!("r.io/nats@sha256:{digest}"))).is_ok());
-        let wrong: [(&dyn Fn(&mut Arguments), &str); 6] = [
+        type Change<'a> = &'a dyn Fn(&mut Arguments);
+        let wrong: [(Change<'_>, &str); 6] = [
             (&|a| a.nats.nats_url = nats("tls://h"), "--nats-url is the address of an existing NATS"),
             (&|a| a.nats.nats_credentials = nats("a"), "--nats-credentials is for an existing NATS"),
             (&|a| a.nats.nats_replicas = Some(2), "--nats-replicas 2 is also the number of servers"),
