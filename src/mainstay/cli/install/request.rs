@@ -360,6 +360,8 @@ fn syncs(name: &str, paths: &[String]) -> Result<Vec<(String, BaseDir)>, String>
 mod tests {
     use super::*;
 
+    type Change<'a> = &'a dyn Fn(&mut Arguments);
+
     fn arguments(url: &str) -> Arguments {
         Arguments {
             git_url: Some(url.into()),
@@ -471,7 +473,6 @@ mod tests {
         assert!(said.contains("Secret kyma-system/mainstay-nats") && !said.contains("unencrypted"), "{said}");
         let digest = "0".repeat(64);
         assert!(embedded(&|a| a.nats.nats_image = Some(format!("r.io/nats@sha256:{digest}"))).is_ok());
-        type Change<'a> = &'a dyn Fn(&mut Arguments);
         let wrong: [(Change<'_>, &str); 6] = [
             (&|a| a.nats.nats_url = nats("tls://h"), "--nats-url is the address of an existing NATS"),
             (&|a| a.nats.nats_credentials = nats("a"), "--nats-credentials is for an existing NATS"),
