@@ -49,7 +49,7 @@ const RENDERS: &str = "mainstay_renders_total";
 struct Service {
     url: String,
     /// The Providers whose messages arrived.
-    told: watch::Receiver<HashSet<String>>,
+    reported: watch::Receiver<HashSet<String>>,
     serving: JoinHandle<()>,
 }
 
@@ -61,23 +61,23 @@ impl Drop for Service {
 
 struct Served {
     directory: PathBuf,
-    told: watch::Sender<HashSet<String>>,
+    reported: watch::Sender<HashSet<String>>,
 }
 
 impl Service {
     async fn start(directory: &Path) -> Result<Self, Error> {
         let listener = TcpListener::bind("127.0.0.1:0").await.map_err(Error::Start)?;
         let url = format!("http://{}", listener.local_addr().map_err(Error::Start)?);
-        let (sender, told) = watch::channel(HashSet::new());
+        let (sender, reported) = watch::channel(HashSet::new());
         let router = Router::new()
             .route("/charts/{file}", get(file))
             .route("/hook/{provider}", post(message))
-            .with_state(Arc::new(Served { directory: directory.to_owned(), told: sender }));
+            .with_state(Arc::new(Served { directory: directory.to_owned(), reported: sender }));
         let serving = tokio::spawn(async move {
             // Ends with the benchmark.
             let _ = axum::serve(listener, router).await;
         });
-        Ok(Self { url, told, serving })
+        Ok(Self { url, reported, serving })
     }
 }
 
@@ -86,8 +86,8 @@ async fn file(State(served): State<Arc<Served>>, UrlPath(name): UrlPath<String>)
 }
 
 async fn message(State(served): State<Arc<Served>>, UrlPath(provider): UrlPath<String>) {
-    served.told.send_modify(|told| {
-        told.insert(provider);
+    served.reported.send_modify(|reported| {
+        reported.insert(provider);
     });
 }
 
@@ -151,7 +151,7 @@ async fn alerts(world: &World, service: &Service) -> Result<Row, Error> {
 
 async fn upgraded(world: &mut World, service: &mut Service) -> Result<Row, Error> {
     world.observer.forget();
-    service.told.borrow_and_update();
+    service.reported.borrow_and_update();
     let mark = world.stand.mark().await?;
     let start = Instant::now();
     let api = api(world, NAMESPACE, "HelmChart");
@@ -159,17 +159,17 @@ async fn upgraded(world: &mut World, service: &mut Service) -> Result<Row, Error
     api.patch(NAME, &PatchParams::default(), &change).await.map_err(Error::Ask)?;
     let wanted = (0..OBJECTS).map(|number| (name_of(number), "1.1.0".to_owned())).collect();
     let wall = until_last(start, &world.observer.all(wanted, DEADLINE).await?);
-    let told = tokio::time::timeout(DEADLINE, service.told.wait_for(|told| told.len() == ALERTS)).await;
-    if !matches!(told, Ok(Ok(_))) {
+    let reported = tokio::time::timeout(DEADLINE, service.reported.wait_for(|reported| reported.len() == ALERTS)).await;
+    if !matches!(reported, Ok(Ok(_))) {
         return Err(Error::NotReached { missing: ALERTS, seconds: DEADLINE.as_secs() });
     }
-    let told = start.elapsed();
+    let reported = start.elapsed();
     let situation = format!(
         "a new version of the packed chart that changes all objects, until they are applied; {} later, {ALERTS} services \
          have the message",
-        duration(told.saturating_sub(wall))
+        duration(reported.saturating_sub(wall))
     );
-    let targets = vec![Target::new(format!("messages ≤ {} s", PROMISED.as_secs()), told <= PROMISED)];
+    let targets = vec![Target::new(format!("messages ≤ {} s", PROMISED.as_secs()), reported <= PROMISED)];
     world.stand.row(mark, situation, duration(wall), |_| targets).await
 }
 
