@@ -244,7 +244,7 @@ async fn uninstalling_keeps_functions_with_their_definition_and_a_namespace_that
         "{done}"
     );
     // After the uninstall no webhook converts the version that kubectl prefers.
-    assert!(done.contains("functions.serverless.kyma-project.io is served in v1alpha1 only"), "{done}");
+    assert!(done.contains("functions.serverless.kyma-project.io is now served in v1alpha1 only"), "{done}");
     assert_eq!(shell.run(strategy).await.out, "None true false");
     shell.run("kubectl get function hello -n default --cache-dir fresh").await;
     shell.run("kubectl get functions.v1alpha1.serverless.kyma-project.io hello -n default").await;

@@ -62,8 +62,7 @@ async fn world() -> World {
             "substituteFrom": [{"kind": "Secret", "name": "values"}],
         }),
     );
-    let receiver =
-        json!({"spec": {"type": "github", "secretRef": {"name": "hook"}, "resources": [{"name": "source"}]}});
+    let receiver = json!({"spec": {"type": "github", "secretRef": {"name": "hook"}, "resources": [{"kind": "GitRepository", "name": "source"}]}});
     world.create("mainstay.dev/v1alpha1", "receivers", NAMESPACE, object("Receiver", "hook", &receiver));
     world.remote.file("hello/handler.js", "1").file("hello/package.json", "{}").commit("one");
     world

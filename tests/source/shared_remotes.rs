@@ -133,9 +133,9 @@ async fn a_secret_is_watched_once_however_many_need_it() {
         let secrets = counts.iter().filter(|count| count.verb == "watch" && count.resource == "secrets");
         secrets.map(|count| count.count).sum::<u64>()
     };
-    // The agent's own watches: Secrets that request an SSH key or a registry login, the Secret with that login, logins
-    // for all namespaces, and their copies.
-    let own = 5;
+    // The agent's own watches: Secrets that request an SSH key or a registry login, the Secret with that login, the one
+    // with the login of NATS, logins for all namespaces, and their copies.
+    let own = 6;
     assert_eq!(watches(&world), own + 1, "two GitSyncs need it, and there is no Function that needs a registry");
     for (number, repository) in ["one", "two", "one", "two"].into_iter().enumerate() {
         let name = format!("f{number}");

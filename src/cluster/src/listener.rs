@@ -41,7 +41,7 @@ use tokio_util::sync::CancellationToken;
 use self::connection::{Answered, Connection, Moving};
 pub use self::limits::Limits;
 use self::silent::{Entry, Silent};
-use loopback::{Listener, Reach, web};
+use loopback::{Listener, Reach, last_of_connection, web};
 use mainstay_api::names::EVENTING_NAMESPACE;
 use mainstay_object::failure::{Panicked, caught};
 
@@ -288,12 +288,13 @@ async fn connection<S, F, Answer, B>(
     Answer: Future<Output = Response<B>>,
     B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Default + 'static,
 {
-    let service = service_fn(|request| {
+    let service = service_fn(|request: Request<Incoming>| {
         known.begin();
+        let has_body = !request.body().is_end_stream();
         let answered = caught(async { answer(request).await });
         let known = Arc::clone(&known);
         answered.map(move |answered| {
-            let response = answered.unwrap_or_else(internal_error);
+            let response = last_of_connection(has_body, answered.unwrap_or_else(internal_error));
             Ok::<_, Infallible>(response.map(|body| Answered::new(body, known)))
         })
     });
@@ -389,6 +390,30 @@ mod tests {
         assert_eq!((ask_on(&mut first).await, ask_on(&mut second).await), (None, ok.clone()));
         tokio::time::sleep(kept * 2).await;
         assert_eq!(ask_on(&mut third).await, None, "it was silent for too long");
+        stop.cancel();
+        assert!(serving.await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_response_that_does_not_wait_for_the_body_announces_the_end_of_its_connection() {
+        let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), Reach::Anyone).unwrap();
+        let (address, stop) = (listener.local_addr().unwrap(), CancellationToken::new());
+        let limits = Limits { kept: Some(Duration::from_secs(60)), ..Limits::default() };
+        let answer = |request: Request<Incoming>| async move {
+            let is_root = request.uri().path() == "/";
+            let status = if is_root { StatusCode::OK } else { StatusCode::PAYLOAD_TOO_LARGE };
+            let mut response = Response::new(Full::<Bytes>::default());
+            *response.status_mut() = status;
+            response
+        };
+        let serving = tokio::spawn(serve(listener, limits, answer, stop.clone()));
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        assert_eq!(ask_on(&mut stream).await.as_deref(), Some("HTTP/1.1 200 OK"), "and the connection is kept");
+        stream.write_all(b"POST /large HTTP/1.1\r\nHost: a\r\nContent-Length: 70000\r\n\r\n").await.unwrap();
+        let mut answered = vec![0; 1 << 10];
+        let size = stream.read(&mut answered).await.unwrap();
+        let answered = String::from_utf8(answered[..size].to_vec()).unwrap();
+        assert!(answered.starts_with("HTTP/1.1 413 ") && answered.contains("connection: close"), "{answered}");
         stop.cancel();
         assert!(serving.await.is_ok());
     }

@@ -129,7 +129,7 @@ mod tests {
             assert!(flaw(arg).unwrap().ends_with("each build has its own"), "{arg}");
         }
         for arg in ["--insecure", "--insecure=true", "--skip-tls-verify", "--skip-tls-verify-pull"] {
-            assert!(flaw(arg).unwrap().contains("it holds for all registries"), "{arg}");
+            assert!(flaw(arg).unwrap().contains("it applies to all registries"), "{arg}");
         }
     }
 

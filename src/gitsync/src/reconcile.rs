@@ -79,7 +79,7 @@ pub(super) struct Task {
     /// The facts for metrics.
     pub(super) facts: SyncFacts,
     /// The parts of the GitSync at the last attempt.
-    pub(super) last_seen: Option<Seen>,
+    pub(super) last_seen: Option<Box<Seen>>,
     /// The GitSync as resolved then.
     resolved: Option<Result<ResolvedSync, Refused>>,
     /// Start of the last attempt.
@@ -238,14 +238,14 @@ impl Task {
             },
             artifact: artifact.and_then(|artifact| artifact.ok().flatten()),
         };
-        let changed = self.last_seen.as_ref() != Some(&seen);
+        let changed = self.last_seen.as_deref() != Some(&seen);
         let now = Instant::now();
         let retry = self.state.failed.due().is_some_and(|due| due <= now);
         let pushed = self.push_due().filter(|due| *due <= now).and_then(|_| self.pushed.take());
         let pushed = pushed.filter(|due| !due.is_known(self.state.seen.map(|(commit, _)| commit)));
         self.expired = self.expired.max(pushed.map(|due| due.after));
         if changed || retry || pushed.is_some() || self.next_look <= now {
-            self.last_seen = Some(seen);
+            self.last_seen = Some(Box::new(seen));
             if sync.metadata.deletion_timestamp.is_some() {
                 let next = self.end(sync).await;
                 self.postpone_untried(now);

@@ -16,7 +16,7 @@ use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::server::conn::http1::Builder;
 use hyper::service::service_fn;
@@ -121,9 +121,13 @@ async fn pause(error: &io::Error) {
 async fn relay(shared: Arc<Shared>, mut stream: TcpStream, patience: Duration) {
     let _ = stream.set_nodelay(true);
     let sender = Arc::new(Mutex::new(None));
-    let answering = service_fn(move |request| {
+    let answering = service_fn(move |request: Request<Incoming>| {
         let (shared, sender) = (Arc::clone(&shared), Arc::clone(&sender));
-        async move { Ok::<_, Infallible>(answer(&shared, &sender, patience, request).await) }
+        let has_body = !request.body().is_end_stream();
+        async move {
+            let response = answer(&shared, &sender, patience, request).await;
+            Ok::<_, Infallible>(super::last_of_connection(has_body, response))
+        }
     });
     let mut builder = Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEAD).half_close(true);

@@ -20,4 +20,4 @@ pub mod web;
 
 pub use front::Front;
 pub use listener::{Listener, Reach, Reserved};
-pub use served::finish;
+pub use served::{finish, last_of_connection};

@@ -3,6 +3,8 @@
 use std::io;
 use std::time::Duration;
 
+use http::header::CONNECTION;
+use http::{HeaderValue, Response};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
 /// Maximum number of bytes that are read and dropped, and the time for it.
@@ -18,6 +20,16 @@ pub async fn finish<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S) {
     };
     // The result does not matter: the connection is closed.
     let _: Result<io::Result<u64>, _> = tokio::time::timeout(LINGER, dropped).await;
+}
+
+/// Announces the end of the connection in an error response to a request with a body, which may not have been read.
+/// hyper closes such a connection without an announcement, and a client that uses it again would lose its next request.
+#[must_use]
+pub fn last_of_connection<B>(has_body: bool, mut response: Response<B>) -> Response<B> {
+    if has_body && (response.status().is_client_error() || response.status().is_server_error()) {
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
 }
 
 #[cfg(test)]

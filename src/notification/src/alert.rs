@@ -146,7 +146,7 @@ mod tests {
             "inclusionList": [".*failed.*"], "exclusionList": ["(?i)TIMEOUT"],
         });
         let selection = read(spec, false).unwrap();
-        assert_eq!(selection.without_effect, ["spec.eventSources[2]: no message is about a Bucket"]);
+        assert_eq!(selection.without_effect, ["spec.eventSources[2]: there are no messages about the kind Bucket"]);
         let labels = |team: &str| BTreeMap::from([("team".to_owned(), team.to_owned())]);
         let has =
             |kind: &str, namespace: &str, name: &str, team: &str| selection.has(kind, namespace, name, &labels(team));

@@ -18,10 +18,7 @@ use mainstay_object::Owner;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use super::{
-    server::TestServer,
-    world::{NAMESPACE, World, condition_of},
-};
+use super::world::{NAMESPACE, World, condition_of};
 
 pub const API: &str = "serverless.kyma-project.io/v1alpha1";
 /// Label with the name of the Function on its children.
@@ -204,12 +201,11 @@ impl World {
 
     /// Waits until the Function's messages since the last call have these reasons, in this order.
     ///
-    /// On an external cluster, controllers may be done before the agent sees the waiting state. There, a reason that
-    /// only reports waiting may be missing.
+    /// Controllers may be done before the agent sees the waiting state, so a reason that only reports waiting may be
+    /// missing.
     pub async fn told(&mut self, function: &str, expected: &[&str]) {
         let owner = Owner::function(NAMESPACE, function);
-        let embedded = matches!(self.server, TestServer::Embedded(_));
-        let counts = |reason: &str| embedded || !AWAITED.contains(&reason);
+        let counts = |reason: &str| !AWAITED.contains(&reason);
         let expected: Vec<&str> = expected.iter().copied().filter(|reason| counts(reason)).collect();
         let mut reasons: Vec<String> = Vec::new();
         while reasons.len() < expected.len() {

@@ -150,7 +150,7 @@ async fn a_call_leads_to_the_service_of_its_function_and_needs_the_rights_of_the
     for (name, text) in [
         ("lonely", "This Function has no Service"),
         ("stolen", "is not the one of this Function"),
-        ("absent", "It does not exist"),
+        ("absent", "The object does not exist"),
     ] {
         tab.open(&page(name)).await;
         tab.shows(text).await;

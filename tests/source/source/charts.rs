@@ -319,7 +319,8 @@ async fn paths_out_of_the_chart_are_refused_before_the_tool_runs() {
     let dependencies = "dependencies:\n- {name: db, version: 1.x, repository: \"https://u:hush@example.com\"}\n";
     origin.file("app/Chart.yaml", format!("apiVersion: v2\nname: small\nversion: 0.1.0\n{dependencies}")).commit("db");
     let missing = said(&renderer, &Options::default()).await;
-    let expected = "app/Chart.yaml: it depends on charts that are not in its directory charts/: db (commit the output";
+    let expected =
+        "app/Chart.yaml: it depends on charts that are not in its directory charts/: db (run `helm dependency";
     assert!(missing.starts_with(expected), "{missing}");
     chart(&mut origin, &map("{{ .Values.key }}"), "key: one\n");
     let schema = "{\"properties\": {\"key\": {\"$ref\": \"http://127.0.0.1:8080/hush\"}}}";

@@ -206,7 +206,7 @@ mod tests {
             "spec.ignore[0].paths[7] (/metadata/annotations/mainstay.dev~1prune): it is Mainstay's own",
             "spec.ignore[0].paths[8] (): it names the whole object",
             "spec.ignore[1].paths names 0 fields",
-            "spec.ignore[1].target.kind (a{1000}{1000}{1000}): it is too large",
+            "spec.ignore[1].target.kind (a{1000}{1000}{1000}): the compiled regular expression is too large",
             "spec.ignore[1].target.name ((): it is not a regular expression",
             "spec.ignore[1].target.namespace (xxx",
             "spec.ignore[1].target.labelSelector: write `a=b`",

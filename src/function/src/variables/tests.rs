@@ -187,7 +187,7 @@ fn kaniko_needs_an_image_of_its_own_base_images_and_fit_arguments() {
     let all = all.unwrap_err();
     assert_eq!(all.len(), 4, "{all:?}");
     for (mistake, expected) in all.iter().zip([
-        "APP_FUNCTION_BUILD_EXECUTOR_ARGS: remove --insecure: it holds for all registries",
+        "APP_FUNCTION_BUILD_EXECUTOR_ARGS: remove --insecure: it applies to all registries",
         "APP_FUNCTION_BUILD_EXECUTOR_ARGS: remove --destination: each build has its own",
         "MAINSTAY_BASE_IMAGES: *: Kaniko builds on images in registries only, and \"scratch\" is not one",
         "MAINSTAY_BUILDER: Kaniko needs the image of its executor: name one in APP_FUNCTION_BUILD_EXECUTOR_IMAGE, such as \

@@ -530,7 +530,10 @@ mod tests {
         assert!(!problems.concat().contains("hunter2"));
         let said = resolve(&arguments("git@github.com:a/b"), Some("other ssh-ed25519 x")).unwrap_err();
         assert!(said[0].contains("no line that can be read for github.com"), "{said:?}");
-        assert!(resolve(&arguments("https://h/x"), Some("h ssh-ed25519 x")).unwrap_err()[0].contains("leave it out"));
+        assert!(
+            resolve(&arguments("https://h/x"), Some("h ssh-ed25519 x")).unwrap_err()[0]
+                .contains("remove --known-hosts")
+        );
     }
 
     #[test]

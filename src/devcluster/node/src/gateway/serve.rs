@@ -11,7 +11,7 @@ use std::time::Duration;
 use http::header::{ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Limited};
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -235,9 +235,13 @@ async fn serve<S>(shared: Arc<Shared>, mut stream: S, client: SocketAddr, is_sec
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let answering = service_fn(move |request| {
+    let answering = service_fn(move |request: Request<Incoming>| {
         let shared = Arc::clone(&shared);
-        async move { Ok::<_, std::convert::Infallible>(answer(&shared, client, is_secure, request).await) }
+        let has_body = !request.body().is_end_stream();
+        async move {
+            let response = answer(&shared, client, is_secure, request).await;
+            Ok::<_, std::convert::Infallible>(loopback::last_of_connection(has_body, response))
+        }
     });
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEAD);

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Request, Response, StatusCode};
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::http1::Builder;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -204,11 +204,12 @@ async fn accept(shared: Arc<Shared>, listener: Listener, port: u16) {
         };
         let _ = stream.set_nodelay(true);
         let shared = Arc::clone(&shared);
-        let answering = service_fn(move |request| {
+        let answering = service_fn(move |request: Request<Incoming>| {
             let shared = Arc::clone(&shared);
+            let has_body = !request.body().is_end_stream();
             async move {
                 let answer = if port == TRAFFIC { shared.traffic(request).await } else { shared.admin(request).await };
-                Ok::<_, std::convert::Infallible>(answer)
+                Ok::<_, std::convert::Infallible>(loopback::last_of_connection(has_body, answer))
             }
         });
         tokio::spawn(async move {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response, StatusCode, Uri, Version};
 use http_body_util::{BodyExt as _, Full};
-use hyper::body::{Frame, Incoming, SizeHint};
+use hyper::body::{Body as _, Frame, Incoming, SizeHint};
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::server::conn::http1::Builder;
 use hyper::service::service_fn;
@@ -50,7 +50,11 @@ pub(crate) async fn serve(server: Server, service: Key, port: u16, mut client: T
     let from = client.peer_addr().map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |address| address.ip());
     let answering = service_fn(move |request: Request<Incoming>| {
         let (server, service) = (server.clone(), service.clone());
-        async move { Ok::<_, std::convert::Infallible>(of_address(&server, &service, port, from, request).await) }
+        let has_body = !request.body().is_end_stream();
+        async move {
+            let response = of_address(&server, &service, port, from, request).await;
+            Ok::<_, std::convert::Infallible>(loopback::last_of_connection(has_body, response))
+        }
     });
     let _ = client.set_nodelay(true);
     let mut builder = Builder::new();
