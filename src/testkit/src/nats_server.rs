@@ -124,6 +124,10 @@ impl NatsServers {
             assert!(Instant::now() < end, "the servers do not find each other");
             std::thread::sleep(Duration::from_millis(20));
         }
+        // With a leader, the server is healthy.
+        for server in &installed.servers {
+            server.wait("/healthz");
+        }
         installed
     }
 

@@ -10,8 +10,8 @@ use std::time::Duration;
 use async_nats::{ConnectOptions, Event, ServerAddr, jetstream};
 use tokio::sync::watch;
 
-/// Timeout for the confirmation of a message, and for other requests.
-const ANSWER: Duration = Duration::from_secs(10);
+/// Timeout for the confirmation of a message, and for other requests, with repetitions.
+pub(super) const ANSWER: Duration = Duration::from_secs(10);
 /// Files of the directory with the credentials.
 const CREDENTIALS: &str = "nats.creds";
 const NAMES: [&str; 7] = [CREDENTIALS, "token", "username", "password", "ca.crt", "tls.crt", "tls.key"];

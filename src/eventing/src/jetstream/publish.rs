@@ -1,16 +1,20 @@
 //! Stores events: one message for each subscriber. The server confirms each message.
 
+use std::time::Instant;
+
 use async_nats::jetstream::context::{PublishError, PublishErrorKind};
 use async_nats::jetstream::message::PublishMessage;
 use futures::{StreamExt as _, stream};
+use tokio::time::sleep;
 
 use super::super::cloud_event::CloudEvent;
 use super::super::journal::Refused;
 use super::super::subscriber::SubscriberId;
 use super::super::table::Routed;
+use super::connect::ANSWER;
 use super::message::{self, Unstored, unstored};
 use super::names::{Contents, message_id};
-use super::streams::JetStream;
+use super::streams::{ATTEMPT, JetStream};
 use mainstay_object::failure::chain;
 
 /// Maximum number of unconfirmed messages of one request.
@@ -61,7 +65,7 @@ impl JetStream {
         message: impl Fn() -> PublishMessage,
     ) -> Result<(), Unstored> {
         let namespace = to.parts().1;
-        let mut is_first = true;
+        let (end, mut is_first) = (Instant::now() + ANSWER, true);
         loop {
             if !self.0.existing.read().await.contains(namespace) {
                 self.create(namespace).await.map_err(|error| Unstored::Other(error.to_string()))?;
@@ -70,12 +74,14 @@ impl JetStream {
             let mut losses = self.losses();
             let sent = self.0.context.send_publish(contents.subject(to), message()).await;
             let confirmed = match sent {
-                // Without a connection, the confirmation does not arrive. The message is sent again, and the client
-                // holds it until the server is back. The server stores a message with the same id once.
+                // Without a connection, the confirmation does not arrive. It is also lost while servers of a cluster
+                // elect a leader. The message is sent again, and the client holds it until the server is back. The
+                // server stores a message with the same id once.
                 Ok(confirmation) => tokio::select! {
                     biased;
                     confirmed = confirmation.into_future() => confirmed,
                     Ok(()) = losses.changed() => continue,
+                    () = sleep(ATTEMPT), if Instant::now() + ATTEMPT < end => continue,
                 },
                 Err(error) => Err(error),
             };

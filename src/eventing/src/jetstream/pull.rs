@@ -144,12 +144,15 @@ async fn create(store: &JetStream, of: &SubscriberId) -> Result<PullConsumer, Un
         filter_subject: Contents::Events.subject(of),
         ..Config::default()
     };
-    let created = store.0.context.create_consumer_on_stream(config, Contents::Events.stream(namespace)).await;
+    let request = || async {
+        Ok(store.0.context.create_consumer_on_stream(config.clone(), Contents::Events.stream(namespace)).await?)
+    };
+    let created = store.repeat(request).await;
     if created.is_err() {
         // A different program may have deleted the stream.
         store.forget(namespace).await;
     }
-    Ok(created?)
+    created
 }
 
 impl Held {

@@ -6,19 +6,22 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_nats::jetstream::Context;
 use async_nats::jetstream::context::GetStreamErrorKind;
 use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy, StorageType};
 use jiff::Timestamp;
 use tokio::sync::{RwLock, watch};
+use tokio::time::timeout;
 
-use super::connect::{ConnectError, Connection, Nats};
+use super::connect::{ANSWER, ConnectError, Connection, Nats};
 use super::names::{self, Contents};
 
 /// How long an event is remembered, so that the same event is not stored twice.
 const MEMORY: Duration = Duration::from_secs(5 * 60);
+/// Time after which a request without a response is sent again.
+pub(super) const ATTEMPT: Duration = Duration::from_secs(2);
 /// Maximum age of an event that no process could deliver, and of a dead letter. Deliveries are given up after 24 hours.
 const AGE: Duration = Duration::from_secs(14 * 24 * 3600);
 /// Maximum number of waiting events of one subscriber, so that other subscribers of its namespace have space.
@@ -87,6 +90,22 @@ impl JetStream {
         }
     }
 
+    /// Sends an idempotent request, and sends it again if there is no response: servers of a cluster lose responses while
+    /// they connect to each other or elect a leader.
+    pub(super) async fn repeat<T, F>(&self, request: impl Fn() -> F) -> Result<T, Unmade>
+    where
+        F: Future<Output = Result<T, Unmade>>,
+    {
+        let end = Instant::now() + ANSWER;
+        loop {
+            match timeout(ATTEMPT, self.response(request())).await {
+                Ok(response) => return response,
+                Err(_) if Instant::now() >= end => return Err("NATS does not respond".into()),
+                Err(_) => {}
+            }
+        }
+    }
+
     /// Creates the streams of a namespace, or updates the limits of existing streams.
     pub(super) async fn create(&self, namespace: &str) -> Result<(), Unmade> {
         let mut existing = self.0.existing.write().await;
@@ -96,7 +115,7 @@ impl JetStream {
         let limits = self.0.limits.ok_or_else(|| format!("the streams of {namespace} are gone"))?;
         for contents in [Contents::Events, Contents::Letters] {
             let wanted = config(contents, namespace, limits);
-            self.response(self.ensure(wanted)).await?;
+            self.repeat(|| self.ensure(wanted.clone())).await?;
         }
         existing.insert(namespace.to_owned());
         Ok(())

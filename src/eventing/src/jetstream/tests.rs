@@ -4,12 +4,13 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_nats::jetstream::stream::Config;
 use futures::future::{FutureExt as _, ready};
 use jiff::Timestamp;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::super::cloud_event::CloudEvent;
 use super::super::dead_letters::DeadLetter;
@@ -278,6 +279,53 @@ async fn an_event_whose_confirmation_was_lost_is_sent_again() {
         assert_eq!(number(&store, &taken).await, expected);
         store.ended(&taken, &to).await;
     }
+}
+
+/// Forwards connections to a server. Discards the next response if `loses` is true.
+async fn lossy(server: &Server, loses: Arc<AtomicBool>) -> Nats {
+    let (listener, to) = (tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap(), server.port);
+    let url = format!("nats://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            let server = tokio::net::TcpStream::connect((Ipv4Addr::LOCALHOST, to)).await.unwrap();
+            let (mut requests, mut back) = client.into_split();
+            let (mut responses, mut on) = server.into_split();
+            tokio::spawn(async move { tokio::io::copy(&mut requests, &mut on).await });
+            let loses = Arc::clone(&loses);
+            tokio::spawn(async move {
+                let mut room = vec![0; 1 << 16];
+                while let Ok(length @ 1..) = responses.read(&mut room).await {
+                    if !loses.swap(false, Ordering::SeqCst) {
+                        back.write_all(&room[..length]).await.unwrap();
+                    }
+                }
+            });
+        }
+    });
+    Nats { url, credentials: None }
+}
+
+#[tokio::test]
+async fn a_request_whose_response_is_lost_is_sent_again() {
+    let (server, loses) = (Server::start().await, Arc::new(AtomicBool::new(false)));
+    let nats = lossy(&server, Arc::clone(&loses)).await;
+    let jetstream = JetStream::new(&nats, Limits { share: 64 << 20, replicas: 1 }).await.unwrap();
+    let (store, to) = (Store::JetStream(jetstream.clone()), id("team", "mine"));
+    jetstream.0.context.query_account().await.unwrap();
+    // The first request reads the stream, the second stores the event.
+    for number in [1, 2] {
+        loses.store(true, Ordering::SeqCst);
+        publish(&store, number, &to).await;
+        assert!(!loses.load(Ordering::SeqCst), "no response was lost");
+    }
+    let mut events = store.deliverable(&to);
+    for expected in [1, 2] {
+        let taken = next(&mut events).await;
+        assert_eq!(number(&store, &taken).await, expected);
+        store.ended(&taken, &to).await;
+    }
+    let stream = jetstream.0.context.get_stream(Contents::Events.stream("team")).await.unwrap();
+    assert_eq!(stream.cached_info().state.last_sequence, 2, "each event is stored once");
 }
 
 #[tokio::test]
