@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use devcluster::{Action, Call, verbs::delete::DeleteOptions};
 use serde_json::{Value, json};
 
 use mainstay_testkit::{
@@ -172,6 +173,27 @@ async fn suspends_one_git_sync_those_of_a_namespace_or_all_of_the_cluster() {
         let (code, said, error) = run(&line).await;
         assert_eq!((code, error.as_str()), (0, ""), "{line}: {said}");
         assert_eq!(suspended(), expected, "{line}: {said}");
+    }
+
+    // A refused change does not keep the others from theirs.
+    let (rbac, role) = ("rbac.authorization.k8s.io/v1", "mainstay-tests-suspends");
+    let rule = |verb: &str, names: &[&str]| json!({"apiGroups": ["mainstay.dev"], "resources": ["gitsyncs"], "verbs": [verb], "resourceNames": names});
+    let rules = [rule("list", &[]), rule("patch", &["demo", "third"])];
+    world.create(rbac, "clusterroles", "", json!({"metadata": {"name": role}, "rules": rules}));
+    let binding = json!({
+        "metadata": {"name": role},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "ann"}],
+    });
+    world.create(rbac, "clusterrolebindings", "", binding);
+    let (code, said, error) = run("suspend -A --as ann").await;
+    assert_eq!((code, suspended()), (2, vec!["demo".to_owned(), "third".to_owned()]), "{said}{error}");
+    assert!(said.lines().count() == 2 && !said.contains("second"), "{said}");
+    assert!(error.starts_with(&format!("GitSync {NAMESPACE}/second:\n")) && !error.contains("demo"), "{error}");
+    assert_eq!(run("resume -A").await.0, 0);
+    for resource in ["clusterrolebindings", "clusterroles"] {
+        let delete = Action::Delete(DeleteOptions::default());
+        world.write_as("t", Call::new(rbac, resource, "", role, delete));
     }
 
     let begun = jiff::Timestamp::now();

@@ -203,7 +203,7 @@ async fn the_restricted_profile_applies_what_was_asked_for_and_nothing_else() {
     until_said(&shell, "shop", &format!("services in namespace {SHOP}")).await;
     remote.remove("service.yaml").file("other.yaml", map(OTHER, "prices", "3")).commit("three");
     shell.try_run(&format!("mainstay sync -n {HOME}")).await;
-    until_said(&shell, "shop", &format!("limited to the namespaces {HOME}, {SHOP}, and {OTHER} is not among them"))
+    until_said(&shell, "shop", &format!("namespace {OTHER} is not among the namespaces of the agent ({HOME}, {SHOP})"))
         .await;
 
     // A GitSync without a ServiceAccount, and a GitSync with a foreign ServiceAccount.

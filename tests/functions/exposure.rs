@@ -702,7 +702,8 @@ async fn objects_of_another_controller_are_left_to_it() {
         |name: &str| json!({"name": name, "namespace": NAMESPACE, "labels": label, "ownerReferences": [owner]});
     let theirs = json!({"apiVersion": SERVICES.0, "kind": "VirtualService", "metadata": metadata("my-function-x7k2p"), "spec": {"hosts": [HOST], "http": []}});
     world.create(SERVICES.0, SERVICES.1, NAMESPACE, theirs);
-    let elsewhere = "Unknown ManagedElsewhere: another controller has made VirtualService my-function-x7k2p";
+    let elsewhere =
+        "Unknown ManagedElsewhere: another controller serves this APIRule: it created VirtualService my-function-x7k2p";
     world.rule_is(SERVED.0, elsewhere).await;
     let is_theirs = |w: &World| {
         w.all(SERVICES).len() == 1 && name(&w.all(SERVICES)[0]) == "my-function-x7k2p" && w.all(RULES).is_empty()
@@ -721,7 +722,9 @@ async fn an_apirule_whose_status_another_controller_writes_is_left_to_it_until_i
     let status = |time: &str| json!({"status": {"lastProcessedTime": time}});
     let call = Call::new(API, "apirules", NAMESPACE, "my-function", Action::Patch(Form::Merge, status(&later)));
     world.try_as("kyma", call.on("status")).unwrap();
-    world.rule_is(SERVED.0, "Unknown ManagedElsewhere: another controller writes the status").await;
+    world
+        .rule_is(SERVED.0, "Unknown ManagedElsewhere: another controller serves this APIRule and writes its status")
+        .await;
     // The other controller decides about reverts.
     world.delete(SERVICES.0, SERVICES.1, &name(&world.all(SERVICES)[0]));
     world.quiet().await;

@@ -22,8 +22,8 @@ async fn a_submodule_is_named_and_is_applied_when_the_repository_says_so() {
     world.remote.submodule_at("apps/lib", &commit).commit("one");
     world.sync("demo", json!({"baseDir": "/apps"}));
     world.start();
-    let problem = "apps/lib: the submodule is not fetched (set `submodules: true` in the GitRepository and name it in \
-                   .gitmodules, or name it in .mainstayignore)";
+    let problem = "apps/lib: the submodule is not fetched (set `submodules: true` in the GitRepository and list the submodule in \
+                   .gitmodules, or list it in .mainstayignore)";
     world.condition_is("demo", "Ready", &format!("False ManifestInvalid: {problem}")).await;
     assert_eq!(libs.take_counts().requests, 0);
 
@@ -57,7 +57,7 @@ async fn a_file_in_git_lfs_is_named() {
     world.sync("demo", json!({}));
     world.start();
     let problem = "big.yaml: the file is kept in Git LFS, which is not fetched (set `spec.lfs: true` in the \
-                   GitRepository, or name it in .mainstayignore)";
+                   GitRepository, or list it in .mainstayignore)";
     world.condition_is("demo", "Ready", &format!("False ManifestInvalid: {problem}")).await;
     assert!(world.get("v1", "configmaps", "a").is_none(), "{NAMESPACE}");
     world.remote.file(".mainstayignore", "big.yaml\n");

@@ -36,7 +36,7 @@ async fn each_removed_object_gets_an_event() {
     let mut world = with_maps(3, json!({})).await;
     world.remote.remove("01.yaml").remove("02.yaml");
     world.commit("demo", "two go").await;
-    let short = world.remote.head()[..8].to_owned();
+    let short = world.remote.head()[..12].to_owned();
     for name in ["map-01", "map-02"] {
         let about = format!("ConfigMap {name}: ");
         world.until("an Event on the object", |w| has(&events(w, "Pruned"), &[&about, &short])).await;
@@ -54,7 +54,7 @@ async fn the_rounds_of_a_commit_add_up() {
         world.remote.remove(&format!("{i:02}.yaml"));
     }
     world.commit("demo", "six go").await;
-    let short = world.remote.head()[..8].to_owned();
+    let short = world.remote.head()[..12].to_owned();
     world.until("the count", |w| has(&events(w, "Applied"), &[&short, "6 pruned"])).await;
 }
 

@@ -174,7 +174,7 @@ async fn platform_and_apps(ready: &str) -> (World, String) {
 
 fn waits(commit: &str, why: &str) -> String {
     format!(
-        "False DependencyNotReady: commit {commit} waits for GitSync mainstay-tests/platform: \
+        "False DependencyNotReady: commit {commit} waits for GitSync mainstay-tests/platform, for which \
          spec.dependsOn[0].readyExpr {why}"
     )
 }

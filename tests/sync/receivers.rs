@@ -149,7 +149,7 @@ async fn a_commit_that_is_followed_by_its_id_is_moved_by_no_push_and_the_answer_
     let before = world.lookups().await;
     let (status, text) = deliver(&url, TOKEN, &push(&server.url(NAME), "refs/heads/dev")).await;
     let one = "nothing to do: no GitSync, Function or artifact of this Receiver follows the reference that the delivery names; one follows \
-               the repository at a commit id, which no push moves";
+               a fixed commit of the repository, which a push does not change";
     assert_eq!((status, text.as_str()), (200, one));
     world.sync("again", fixed);
     world.condition_is("again", "Ready", "False SourceInvalid").await;

@@ -75,7 +75,8 @@ async fn its_output_is_applied_and_its_absence_loses_no_object() {
     let _without = Renderer::start(shared.path(), Some("/nothing"));
     files(&mut world, "three");
     world.try_commit("demo", "no tools").await;
-    let missing = "web/kustomization.yaml: it is built by `kustomize`, or `kubectl kustomize`, and neither was found";
+    let missing =
+        "web/kustomization.yaml: it is built by `kustomize` or `kubectl kustomize`, but neither program was found";
     let said = |w: &World| w.condition("demo", "Ready");
     world.until_or(missing, |w| said(w).contains(missing), || said(&world)).await;
     assert_eq!(world.data("prod-map"), "two");

@@ -88,7 +88,7 @@ async fn an_unreadable_repository_or_receiver_is_reported_where_people_look() {
     spec["env"] = json!([{"name": "A", "valueFrom": {"secretKeyRef": {"name": "shop", "key": "token"}}}]);
     world.function("reads", spec);
     let unknown =
-        "False SourceUpdateFailed: which of the Secrets in spec.env are credentials is unknown: GitRepository deep";
+        "False SourceUpdateFailed: it is unknown which Secrets in spec.env hold credentials: GitRepository deep";
     world.says("reads", "ConfigurationReady", unknown).await;
     // Once the repository is readable again, everything recovers.
     let readable = json!({"metadata": {"annotations": {"example.org/a": null}}, "spec": {"url": world.remote.path()}});

@@ -132,7 +132,7 @@ async fn an_override_is_for_one_commit_and_is_recorded() {
     assert_eq!(told.len(), 1, "{told:?}");
     let (about, text) = (
         &told[0]["involvedObject"],
-        format!("commit {} is applied although {window}: requested by kubectl-edit", &second[..8]),
+        format!("commit {} is applied although {window}: requested by kubectl-edit", &second[..12]),
     );
     assert_eq!(
         (&about["kind"], &about["name"], &told[0]["type"]),

@@ -25,7 +25,7 @@ reasons! {
         NotRemoved: "Fields that another tool left in an object cannot be removed.", "Look at the error in the message, and remove the fields by hand.";
         Unreadable: "An object cannot be decoded. The agent skips it until it changes.", "Correct the field in the message.";
         Pruned: "An object left the repository and was deleted.", "";
-        NotPruned: "An object left the repository and is kept until a user releases it.", "Run the command in the message to delete the object.";
+        NotPruned: "An object was removed from the repository and is kept until a user allows its deletion.", "Run the command in the message to delete the object.";
         Replaced: "An object was replaced (deleted and recreated), because a changed field is immutable.", "";
         AnnotationInvalid: "An annotation of the GitSync has an invalid value and no effect.", "Correct the annotation in the message.";
         DeletionStuck: "An object is still being deleted.", "Check the controller of the finalizer in the message.";

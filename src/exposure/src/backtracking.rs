@@ -53,7 +53,7 @@ impl Total {
         let most = longer.map(|path| path.all.plus(work)).fold(new.all, Linear::max);
         if let Some(excess) = most.excess(MOST_TOTAL) {
             return Some(format!(
-                "Oathkeeper compares a request with all paths of this APIRule that begin alike, and with this one they take \
+                "Oathkeeper compares a request with all paths of this APIRule that begin alike: including this path, that takes \
                  {excess}; begin paths with different literal parts, or use fewer repetitions and alternatives"
             ));
         }
@@ -125,9 +125,9 @@ impl Linear {
     fn excess(self, paths: u64) -> Option<String> {
         let (steps, each) = (paths * MOST_STEPS, paths * MOST_STEPS_PER_CHARACTER);
         if self.slope > each {
-            return Some(format!("{} steps for each character of a request, of at most {each}", self.slope));
+            return Some(format!("{} steps for each character of a request (the limit is {each})", self.slope));
         }
-        (self.base > steps).then(|| format!("{} steps, of at most {steps}", self.base))
+        (self.base > steps).then(|| format!("{} steps (the limit is {steps})", self.base))
     }
 
     fn max(self, other: Self) -> Self {
@@ -524,11 +524,11 @@ mod tests {
         let mut total = Total::default();
         let mut many = (0..500).filter_map(|at| total.add(&format!("/.*x{at}")));
         let why = many.next().unwrap();
-        assert!(why.contains(" take 244 steps for each character of a request, of at most 240; begin"), "{why}");
+        assert!(why.contains(" take 244 steps for each character of a request (the limit is 240); begin"), "{why}");
         let why = why_slow("/(.*A|.*B|.*C|.*D|.*E|.*F|.*G|.*H|.*I|.*J|.*K|.*L|.*M)").unwrap();
-        assert!(why.contains(" steps for each character of a request, of at most 24; write"), "{why}");
+        assert!(why.contains(" steps for each character of a request (the limit is 24); write"), "{why}");
         let why = why_slow("/.{0,500}.{0,500}x").unwrap();
-        assert!(why.contains(" steps, of at most 4096; write"), "{why}");
+        assert!(why.contains(" steps (the limit is 4096); write"), "{why}");
     }
 
     #[test]

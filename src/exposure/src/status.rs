@@ -64,14 +64,14 @@ impl Outcome {
             }
             Self::NotAccepted(Some(why)) => ("False", Reason::NotAccepted, format!("the route is not accepted: {why}")),
             Self::ManagedElsewhere(Elsewhere::Reported) => {
-                let text = "another controller writes the status of this APIRule (lastProcessedTime) and serves it; \
-                            objects of this agent for it stay until the APIRule changes";
+                let text = "another controller serves this APIRule and writes its status (lastProcessedTime); the objects \
+                            that this agent created for the APIRule stay until the APIRule changes";
                 ("Unknown", Reason::ManagedElsewhere, text.to_owned())
             }
             Self::ManagedElsewhere(Elsewhere::Made(child)) => {
                 let text = format!(
-                    "another controller has made {child} for this APIRule and serves it; if that controller is gone, \
-                     delete its objects"
+                    "another controller serves this APIRule: it created {child}; if that controller is gone, delete its \
+                     objects"
                 );
                 ("Unknown", Reason::ManagedElsewhere, text)
             }

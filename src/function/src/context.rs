@@ -264,8 +264,8 @@ fn counted(bytes: usize) -> usize {
 /// The message for a Function that does not fit into memory.
 pub(super) fn no_memory(bytes: usize) -> String {
     format!(
-        "it has {:.1} MiB, for which the agent has no memory left for this namespace; keep the code in a Git repository (type: \
-         git), or raise limits.memory of the agent's Deployment",
+        "it has {:.1} MiB and does not fit into the memory that the agent has left for this namespace; keep the code in a Git \
+         repository (type: git), or raise limits.memory of the agent's Deployment",
         bytes as f64 / f64::from(1 << 20)
     )
 }

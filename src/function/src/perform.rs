@@ -282,7 +282,7 @@ impl Performer<'_> {
         let message = format!("{kind} {namespace}/{name} exists already and belongs to {whose}");
         let update = if put.moves && put.child_kind == ChildKind::Service && whose == format!("{ROUTE}{name}") {
             let status = if put.serves { Status::True } else { Status::Unknown };
-            let message = format!("Service {name} still belongs to {whose}, which is deleted with its Knative Service");
+            let message = format!("Service {name} belongs to {whose} until the Knative Service is deleted");
             let update = ConditionUpdate::new(put.condition, status, Reason::DeploymentWaiting, message);
             ConditionUpdate { outdated: put.outdated, ..update }
         } else {

@@ -450,7 +450,7 @@ impl Task {
             Err(why) => {
                 self.requeue_within(Duration::from_secs(10));
                 let place = if function.spec.own_secret().is_some() { "its spec" } else { "spec.env" };
-                let unknown = format!("which of the Secrets in {place} are credentials is unknown");
+                let unknown = format!("it is unknown which Secrets in {place} hold credentials");
                 return refused(Reason::SourceUpdateFailed, format!("{unknown}: {why}"));
             }
         };

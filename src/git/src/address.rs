@@ -366,8 +366,8 @@ mod tests {
 
     #[test]
     fn refuses_hosts_that_only_look_like_another_one() {
-        let ascii = "the host of a URL must be written in ASCII letters, because other letters look like them; write \
-                     its `xn--` form if you mean that host";
+        let ascii = "the host of a URL must be ASCII, because letters of other scripts can look the same; write the host \
+                     in its `xn--` form";
         for host in [
             "gіthub.com",
             "GІTHUB.com",

@@ -405,9 +405,8 @@ pub enum Fault {
     },
     /// The mirrors in use and the shares of other namespaces leave no space.
     #[error(
-        "the Git mirrors in use, those of other namespaces and this one need more than the {} MiB that all mirrors \
-         may have; raise `--mirror-budget` of \
-         the agent, and the volume with it",
+        "no space for this Git mirror: mirrors in use and the shares of other namespaces leave too little of the {} MiB for \
+         all mirrors; raise `--mirror-budget` of the agent, and the volume with it",
         budget >> 20
     )]
     NoRoom {

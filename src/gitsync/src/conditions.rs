@@ -416,7 +416,7 @@ fn drift(drifted: &Drifted) -> String {
         DriftReason::Paused => "it is paused",
         DriftReason::Backoff => "another client keeps changing it",
         DriftReason::RevertFailed => "it could not be reverted",
-        DriftReason::Unread => "the repository could not be read with it",
+        DriftReason::Unread => "the repository could not be read while this object was as in Git",
     };
     let next = next_attempt.as_ref().map(|at| format!(", next attempt at {}", at.0.strftime("%Y-%m-%dT%H:%M:%SZ")));
     format!("{object}{what} ({why}{})", next.unwrap_or_default())

@@ -202,7 +202,7 @@ impl Wait {
             Self::For(what) => Some(what),
             Self::Until(Evaluation { of, at, expression, dependant, dependency }) => {
                 let why = ready_expr::unready(&expression, &dependant, &dependency)?;
-                Some(format!("GitSync {of}: spec.dependsOn[{at}].readyExpr {why}"))
+                Some(format!("GitSync {of}, for which spec.dependsOn[{at}].readyExpr {why}"))
             }
         }
     }

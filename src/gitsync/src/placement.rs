@@ -57,7 +57,7 @@ impl Reach {
     fn refusal(&self, own_namespace: &str, key: &Key) -> (String, &'static str) {
         if let (Self::Namespaces(all), Some(namespace)) = (self, key.namespace.as_deref()) {
             return (
-                format!("the agent is limited to the namespaces {}, and {namespace} is not among them", all.join(", ")),
+                format!("namespace {namespace} is not among the namespaces of the agent ({})", all.join(", ")),
                 "install again with this namespace in --namespaces, or move the object",
             );
         }

@@ -492,7 +492,10 @@ impl Preview {
                     });
                 }
                 Err(error) => {
-                    return Some(format!("whether other GitSyncs manage some of it is not known: {}", chain(&error)));
+                    return Some(format!(
+                        "it is unknown which of the objects other GitSyncs manage: {}",
+                        chain(&error)
+                    ));
                 }
             }
         }

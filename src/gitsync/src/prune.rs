@@ -74,7 +74,7 @@ impl Held {
     pub fn text(&self, sync: &Owner, commit: &str) -> String {
         let to_delete = || format!("to delete it: {}", allow_prune(sync, commit));
         match self {
-            Self::Off => "spec.prune is false; set it to true to have it deleted".to_owned(),
+            Self::Off => "spec.prune is false; to delete the object, set spec.prune to true".to_owned(),
             Self::Awaits(pending) => format!("waits for {pending}"),
             Self::Guard => format!("held by a guard; {}", to_delete()),
             Self::Much(why) => format!("{why}; {}", to_delete()),

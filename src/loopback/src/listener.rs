@@ -81,7 +81,7 @@ impl Listener {
     /// Logs a rejected connection. Only the first one is a warning, so that other users cannot fill the log.
     fn report(&self, at: SocketAddr, stranger: &Stranger) {
         match stranger {
-            Stranger::Gone => tracing::debug!("a connection to {at} was closed before it was known whose it was"),
+            Stranger::Gone => tracing::debug!("a connection to {at} was closed before its user was known"),
             _ if self.is_reported.swap(true, Ordering::Relaxed) => {
                 tracing::debug!("{at} refused a connection: {stranger:?}");
             }
@@ -90,7 +90,7 @@ impl Listener {
                  refusals are not reported"
             ),
             Stranger::Unknown(cause) => tracing::warn!(
-                "{at} refused a connection: /proc/self/net/tcp, which says whose it is, cannot be read: {cause}; mount /proc"
+                "{at} refused a connection: its user is unknown, because /proc/self/net/tcp cannot be read: {cause}; mount /proc"
             ),
         }
     }

@@ -411,11 +411,11 @@ pub(super) fn read<T: DeserializeOwned>(mut value: Value) -> Result<T, String> {
     // The error may quote a value.
     let unreadable = |error: serde_json::Error| {
         let kind = if error.is_data() {
-            "a field does not match the schema of the CRD in this version"
+            "a field does not match the CRD of this version of Mainstay"
         } else {
             "it is not an object"
         };
-        format!("{kind}; is its CRD up to date?")
+        format!("{kind}; is the installed CRD up to date?")
     };
     serde_json::from_value(value).map_err(unreadable)
 }

@@ -50,6 +50,6 @@ fn why(reason: DriftReason) -> &'static str {
         DriftReason::Paused => "paused",
         DriftReason::Backoff => "it keeps being changed",
         DriftReason::RevertFailed => "it could not be reverted",
-        DriftReason::Unread => "the repository could not be read with it",
+        DriftReason::Unread => "the repository could not be read while this object was as in Git",
     }
 }

@@ -65,7 +65,7 @@ pub(super) enum Error {
     NameAndSelector,
     #[error("--watch accepts one kind, with at most one name")]
     WatchSeveral,
-    #[error("objects are named for one kind only")]
+    #[error("names are accepted only with a single kind")]
     SeveralKinds,
     #[error("{what} does not exist")]
     Missing { what: String },
@@ -109,7 +109,7 @@ pub(super) enum Error {
     PathOfAgent { repository: String },
     #[error("the files of {repository} are in the agent and in its registry; this command reads neither")]
     PreviewArtifact { repository: String },
-    #[error("--output markdown shows the changes of a work tree or a revision")]
+    #[error("--output markdown needs a preview, such as with --path or --revision")]
     NoComment,
     #[error("could not read the manifests")]
     Manifests(#[source] mainstay_git::Error),

@@ -14,7 +14,7 @@ use super::{
     get::resource::{GIT_SYNCS, Resource, counterpart_hint},
     length::at_least_a_second,
     object_name,
-    output::{OutputArgument, print},
+    output::{OutputArgument, note, print},
     syncs,
 };
 use mainstay_api::{GitSync, Span, requests};
@@ -108,8 +108,15 @@ pub(super) async fn resume(
     })
 }
 
-/// Patches the GitSyncs. All of them must exist.
-async fn change(connection: &WideConnection, chosen: Chosen<'_>, patch: &Value) -> Result<Vec<GitSync>, Error> {
+/// The GitSyncs that were changed, and those whose change was refused.
+struct Changed {
+    changed: Vec<GitSync>,
+    refused: Vec<(String, Error)>,
+}
+
+/// Patches the GitSyncs. A GitSync that is named must exist. If one of several is refused, the others are changed
+/// nevertheless.
+async fn change(connection: &WideConnection, chosen: Chosen<'_>, patch: &Value) -> Result<Changed, Error> {
     let cluster = connection.connection.connect().await?;
     let kind = own_kind::<GitSync>(&cluster).await?;
     let namespace = connection.connection.namespace(&cluster);
@@ -119,15 +126,18 @@ async fn change(connection: &WideConnection, chosen: Chosen<'_>, patch: &Value) 
         Chosen::Object(kind, name) => return Err(Error::NotAGitSync { what: format!("{kind}/{name}") }),
     };
     if let Some(name) = name {
-        return Ok(vec![write(&cluster, &kind, &namespace, name, patch).await?]);
+        let changed = vec![write(&cluster, &kind, &namespace, name, patch).await?];
+        return Ok(Changed { changed, refused: Vec::new() });
     }
-    let mut changed = Vec::new();
+    let (mut changed, mut refused) = (Vec::new(), Vec::new());
     for sync in syncs::select(&cluster, &kind, &connection.selection(&cluster, None)).await? {
         let namespace = sync.metadata.namespace.as_deref().unwrap_or(&namespace);
-        changed
-            .push(write(&cluster, &kind, namespace, sync.metadata.name.as_deref().unwrap_or_default(), patch).await?);
+        match write(&cluster, &kind, namespace, sync.metadata.name.as_deref().unwrap_or_default(), patch).await {
+            Ok(sync) => changed.push(sync),
+            Err(error) => refused.push((syncs::name(&sync), error)),
+        }
     }
-    Ok(changed)
+    Ok(Changed { changed, refused })
 }
 
 async fn write(
@@ -143,10 +153,10 @@ async fn write(
     }
 }
 
-/// Prints a line per GitSync, or the facts.
+/// Prints a line per GitSync, or the facts. Prints refusals to standard error.
 fn report(
     output: OutputArgument,
-    changed: &[GitSync],
+    Changed { changed, refused }: &Changed,
     facts: &Value,
     line: impl Fn(&GitSync) -> String,
 ) -> Result<Exit, Error> {
@@ -161,7 +171,8 @@ fn report(
         };
         output.print(&json!({ "items": changed.iter().map(fact).collect::<Vec<_>>() }), String::new)?;
     }
-    Ok(Exit::Fine)
+    note(&syncs::failures(refused));
+    Ok(if refused.is_empty() { Exit::Fine } else { Exit::Failed })
 }
 
 #[cfg(test)]

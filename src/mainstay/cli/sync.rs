@@ -20,7 +20,6 @@ use clap_complete::engine::ArgValueCompleter;
 use super::{
     Error, Exit, completion,
     connection::{WideConnection, own_kind},
-    exit,
     ids::short,
     lease::{self, is_held},
     output::{self, OutputArgument},
@@ -117,29 +116,8 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
     {
         return Err(error);
     }
-    output::note(&failures(&failed));
+    output::note(&syncs::failures(&failed));
     Ok(if failed.is_empty() { worst } else { Exit::Failed })
-}
-
-/// Maximum number of GitSyncs that are named with one failure.
-const MOST_NAMES: usize = 5;
-
-/// Returns each message once, after the GitSyncs that failed with it.
-fn failures(failed: &[(String, Error)]) -> String {
-    let mut grouped: Vec<(String, Vec<&str>)> = Vec::new();
-    for (name, error) in failed {
-        let text = exit::text(error);
-        match grouped.iter_mut().find(|(known, _)| *known == text) {
-            Some((_, names)) => names.push(name),
-            None => grouped.push((text, vec![name])),
-        }
-    }
-    let lines = grouped.iter().map(|(text, names)| {
-        let more = names.len().saturating_sub(MOST_NAMES);
-        let more = if more > 0 { format!(", and {more} more") } else { String::new() };
-        format!("{}{more}:\n{text}", names[..names.len().min(MOST_NAMES)].join(", "))
-    });
-    lines.collect()
 }
 
 /// The note if no agent holds a Lease.
@@ -395,18 +373,6 @@ mod tests {
             "GitSync apps/shop: commit 222222222222 is not applied in full; before it: 111111111111, 9 objects, 9 healthy, 3 failed\n"
         );
         assert_eq!(wrong, "  Service shop/api: Invalid: spec.ports: Required value\n  and 2 more\n");
-    }
-
-    #[test]
-    fn a_failure_of_several_git_syncs_is_one_message_with_their_names() {
-        let silent = |name: &str| (format!("GitSync apps/{name}"), Error::NotAnswered { seconds: 5 });
-        let gone = ("GitSync apps/x".to_owned(), Error::Missing { what: "GitSync apps/x".to_owned() });
-        let failed = [silent("a"), gone, silent("b")];
-        let (one, other) = (exit::text(&failed[0].1), exit::text(&failed[1].1));
-        assert_eq!(failures(&failed), format!("GitSync apps/a, GitSync apps/b:\n{one}GitSync apps/x:\n{other}"));
-        let many: Vec<_> = (0..7).map(|number| silent(&number.to_string())).collect();
-        assert!(failures(&many).starts_with("GitSync apps/0, ") && failures(&many).contains("/4, and 2 more:\n"));
-        assert_eq!(failures(&[]), "");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use futures::TryStreamExt as _;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::{Error, ids};
+use super::{Error, exit, ids};
 use mainstay_api::{GitRepository, GitSync, GitSyncStatus};
 use mainstay_cluster::{Cluster, Kind, Selection};
 use mainstay_engine::managed::health_rules::HealthRules;
@@ -94,6 +94,27 @@ pub(super) fn ago(seconds: i64) -> String {
     }
 }
 
+/// Maximum number of GitSyncs that are named with one failure.
+const MOST_NAMES: usize = 5;
+
+/// Returns each message once, after the GitSyncs that failed with it.
+pub(super) fn failures(failed: &[(String, Error)]) -> String {
+    let mut grouped: Vec<(String, Vec<&str>)> = Vec::new();
+    for (name, error) in failed {
+        let text = exit::text(error);
+        match grouped.iter_mut().find(|(known, _)| *known == text) {
+            Some((_, names)) => names.push(name),
+            None => grouped.push((text, vec![name])),
+        }
+    }
+    let lines = grouped.iter().map(|(text, names)| {
+        let more = names.len().saturating_sub(MOST_NAMES);
+        let more = if more > 0 { format!(", and {more} more") } else { String::new() };
+        format!("{}{more}:\n{text}", names[..names.len().min(MOST_NAMES)].join(", "))
+    });
+    lines.collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -129,5 +150,17 @@ mod tests {
         ] {
             assert_eq!(rest(&message, &status).as_deref(), expected, "{message}");
         }
+    }
+
+    #[test]
+    fn a_failure_of_several_git_syncs_is_one_message_with_their_names() {
+        let silent = |name: &str| (format!("GitSync apps/{name}"), Error::NotAnswered { seconds: 5 });
+        let gone = ("GitSync apps/x".to_owned(), Error::Missing { what: "GitSync apps/x".to_owned() });
+        let failed = [silent("a"), gone, silent("b")];
+        let (one, other) = (exit::text(&failed[0].1), exit::text(&failed[1].1));
+        assert_eq!(failures(&failed), format!("GitSync apps/a, GitSync apps/b:\n{one}GitSync apps/x:\n{other}"));
+        let many: Vec<_> = (0..7).map(|number| silent(&number.to_string())).collect();
+        assert!(failures(&many).starts_with("GitSync apps/0, ") && failures(&many).contains("/4, and 2 more:\n"));
+        assert_eq!(failures(&[]), "");
     }
 }

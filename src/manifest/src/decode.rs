@@ -129,7 +129,7 @@ impl<C: AsRef<[u8]>> Files<'_, C> {
     /// Adds the objects and problems of an entry.
     fn add(&mut self, entry: &Entry) -> Result<Room, mainstay_git::Error> {
         if let Some(flaw) = entry.flaw {
-            self.problem(Place::file(&*entry.path), flaw.what(), "rename it, or name it in .mainstayignore");
+            self.problem(Place::file(&*entry.path), flaw.what(), "rename it, or list it in .mainstayignore");
             return Ok(Room::Left);
         }
         if entry.kind != EntryKind::File {
@@ -163,7 +163,7 @@ impl<C: AsRef<[u8]>> Files<'_, C> {
             return Ok(Room::Left);
         }
         if let Some(hint) = recognise::pointer(content) {
-            let hint = format!("{hint}, or name it in .mainstayignore");
+            let hint = format!("{hint}, or list it in .mainstayignore");
             self.decoded.problems.push(not_fetched(Place::file(path), &hint));
             return Ok(Room::Left);
         }
@@ -382,7 +382,7 @@ fn not_a_file<C: AsRef<[u8]>>(
         EntryKind::Symlink => links::flaw(&entry.path, read(entry)?.as_ref(), listing),
         EntryKind::Submodule => Some((
             "the submodule is not fetched",
-            "set `submodules: true` in the GitRepository and name it in .gitmodules, or name it in .mainstayignore",
+            "set `submodules: true` in the GitRepository and list the submodule in .gitmodules, or list it in .mainstayignore",
         )),
     })
 }

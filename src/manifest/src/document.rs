@@ -16,7 +16,7 @@ use super::tokens::Mark;
 use mainstay_api::names;
 use mainstay_object::{Flaw, Names, Object, Place, Step, path_text};
 
-const NOT_A_MANIFEST: Option<&str> = Some("if it is not a manifest, name it in .mainstayignore");
+const NOT_A_MANIFEST: Option<&str> = Some("if it is not a manifest, list it in .mainstayignore");
 
 /// The position of the document.
 pub(super) struct At<'d> {

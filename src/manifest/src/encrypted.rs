@@ -148,7 +148,7 @@ fn can_be_kept(map: &Map<String, Value>) -> Result<(), Flaw> {
     let text = |key: &str| map.get(key).and_then(Value::as_str);
     if text("apiVersion").is_none() && text("kind").is_none() {
         let what = "it is encrypted with SOPS, and it is not a manifest: it has neither apiVersion nor kind";
-        return Err(Flaw::new(vec![], what, Some("if it is none, name it in .mainstayignore")));
+        return Err(Flaw::new(vec![], what, Some("if it is none, list it in .mainstayignore")));
     }
     if text("kind").is_some_and(|kind| kind.ends_with("List")) && map.get("items").is_some_and(Value::is_array) {
         let what = "it is a list that was encrypted as a whole, so no object can be decrypted alone";

@@ -14,7 +14,7 @@ pub(super) const LONGEST: u64 = 4096;
 
 /// The problem of a link, and its remedy.
 pub(super) const NOT_FOLLOWED: (&str, &str) =
-    ("symbolic links are not followed", "put the files themselves there, or name it in .mainstayignore");
+    ("symbolic links are not followed", "put the files themselves there, or list it in .mainstayignore");
 
 /// Returns the problem and remedy of a link whose name is not that of a manifest; `None` if the link hides no manifest.
 pub(super) fn flaw(path: &str, target: &[u8], listing: &[&Entry]) -> Option<(&'static str, &'static str)> {

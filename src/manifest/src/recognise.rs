@@ -26,7 +26,7 @@ const POINTERS: [&[u8]; 3] = [
 const POINTER_BYTES: usize = 1024;
 /// The problem of a document without apiVersion and kind.
 pub(super) const NEITHER: &str = "the document has neither apiVersion nor kind";
-const LEAVE_OUT: &str = "name it in .mainstayignore";
+const LEAVE_OUT: &str = "list it in .mainstayignore";
 const KEPT_OUT: &str = "take it out of the repository: it may hold credentials";
 /// Words that occur only in Helm templates.
 const HELM_WORDS: [&str; 7] = [".Values", ".Release.", ".Chart.", ".Capabilities.", "include \"", "define \"", "tpl ("];

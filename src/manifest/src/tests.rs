@@ -177,15 +177,15 @@ fn reports_everything_at_once() {
         r#"
 1.yaml, document 1, line 4, column 3: metadata.generateName cannot be synced (give the object a metadata.name: an object without one cannot be kept in sync)
 1.yaml, document 2, line 6, column 1: apiVersion is missing (every manifest needs apiVersion, kind and metadata.name)
-1.yaml, document 3, line 9, column 1: the document has neither apiVersion nor kind (if it is not a manifest, name it in .mainstayignore)
-1.yaml, document 4, line 11, column 1: the document is not an object (if it is not a manifest, name it in .mainstayignore)
-1.yaml, document 5, line 13, column 1: the document is not an object (if it is not a manifest, name it in .mainstayignore)
+1.yaml, document 3, line 9, column 1: the document has neither apiVersion nor kind (if it is not a manifest, list it in .mainstayignore)
+1.yaml, document 4, line 11, column 1: the document is not an object (if it is not a manifest, list it in .mainstayignore)
+1.yaml, document 5, line 13, column 1: the document is not an object (if it is not a manifest, list it in .mainstayignore)
 2.yaml, document 1, line 7, column 5: metadata.labels.true is a boolean, not a string (put the value in quotes)
 2.yaml, document 1, line 8, column 5: metadata.labels.version is a number, not a string (put the value in quotes)
 2.yaml, document 1, line 11, column 3: the key "a" is defined twice; first on line 10 (keep one of the two)
 3.yaml, document 1, line 7, column 5: metadata.name is a number, not a string (put the value in quotes)
 3.yaml, document 1, line 8, column 3: items[1] is not an object
-3.yaml, document 1, line 9, column 3: items[2] has neither apiVersion nor kind (if it is not a manifest, name it in .mainstayignore)
+3.yaml, document 1, line 9, column 3: items[2] has neither apiVersion nor kind (if it is not a manifest, list it in .mainstayignore)
 4.yaml, document 1, line 1, column 4: invalid YAML: unclosed bracket '['
 4.yaml, document 2, line 3, column 5: invalid YAML: mapping values are not allowed in this context (quote values that contain `: `, and check the indentation)
 4.yaml, document 3, line 4, column 4: there is text after the document separator `---` (put it on the next line)
@@ -251,8 +251,8 @@ fn kustomizations_are_named_and_links_and_submodules_are_not_followed() {
     assert_eq!(
         shown(&decoded),
         "\
-c: symbolic links are not followed (put the files themselves there, or name it in .mainstayignore)
-e: the submodule is not fetched (set `submodules: true` in the GitRepository and name it in .gitmodules, or name it in .mainstayignore)"
+c: symbolic links are not followed (put the files themselves there, or list it in .mainstayignore)
+e: the submodule is not fetched (set `submodules: true` in the GitRepository and list the submodule in .gitmodules, or list it in .mainstayignore)"
     );
 }
 
@@ -276,7 +276,7 @@ fn links_beside_manifests_are_left_out_unless_they_are_named_like_manifests() {
         .for_each(|entry| entry.kind = EntryKind::Symlink);
     let mut read = |entry: &Entry| Ok(files.iter().find(|(path, _)| *path == entry.path).unwrap().1.to_vec());
     let decoded = decode(&entries, "", &mut read, &DecodeCache::default(), &limits()).unwrap();
-    let hint = "symbolic links are not followed (put the files themselves there, or name it in .mainstayignore)";
+    let hint = "symbolic links are not followed (put the files themselves there, or list it in .mainstayignore)";
     assert_eq!(
         shown(&decoded),
         format!(
@@ -301,7 +301,7 @@ fn refuses_bytes_that_are_not_text() {
 a.yaml, line 2, column 4: the file is not UTF-8 text (save it as UTF-8)
 b.yaml, line 1, column 4: the file has a NUL byte (save it as UTF-8)
 c.yaml: it is UTF-16 text (save it as UTF-8)
-d.yaml, document 1, line 1, column 1: the document has neither apiVersion nor kind (if it is not a manifest, name it in .mainstayignore)
+d.yaml, document 1, line 1, column 1: the document has neither apiVersion nor kind (if it is not a manifest, list it in .mainstayignore)
 d.yaml, document 2, line 3, column 4: a control character is not allowed (write it as an escape in double quotes)"
     );
 }

@@ -9,7 +9,7 @@
 //! - a DaemonSet with the strategy `OnDelete` need not be updated: its rollout continues only when users delete
 //!   Pods, as with a StatefulSet
 //! - an APIService must be available, an autoscaler must find its target, a Function must run, an APIRule must be
-//!   served, and a Certificate must be issued
+//!   served, a Certificate must be issued, and a Rollout must be complete or paused
 //!
 //! Not here: health by expressions of a GitSync (`managed::health_rules` of the crate `engine`).
 
@@ -68,6 +68,7 @@ fn rule_of(key: &Key) -> fn(&Live<'_>) -> Health {
         ("gateway.kyma-project.io", "APIRule") => others::api_rule,
         ("mainstay.dev", "Provider") => others::provider,
         ("cert-manager.io", "Certificate") => others::certificate,
+        ("argoproj.io", "Rollout") => others::rollout,
         _ => others::ready,
     }
 }
@@ -94,8 +95,16 @@ pub fn unsettled(live: &Value) -> Option<String> {
     if live.pointer("/metadata/deletionTimestamp").is_some_and(|time| !time.is_null()) {
         return Some("it is being deleted".into());
     }
+    if is_suspended(live) {
+        return None;
+    }
     let number = |pointer: &str| live.pointer(pointer).and_then(Value::as_i64);
     let generation = number("/metadata/generation")?;
     let is_seen = number("/status/observedGeneration").is_none_or(|observed| observed == generation);
     (!is_seen).then(|| format!("its controller has not seen generation {generation}"))
+}
+
+/// Whether `spec.suspend` is true. The controller of such an object leaves its status as it was.
+pub(crate) fn is_suspended(live: &Value) -> bool {
+    live.pointer("/spec/suspend") == Some(&Value::Bool(true))
 }

@@ -116,7 +116,7 @@ async fn mirrors_in_use_stay_and_what_does_not_fit_beside_them_is_a_named_error(
     assert_eq!(error.class(), Class::Unavailable);
     let text = chain(&error);
     assert!(
-        text.contains("the Git mirrors in use, those of other namespaces and this one need more than the 1 MiB that all mirrors may have"),
+        text.contains("no space for this Git mirror: mirrors in use and the shares of other namespaces leave too little of the 1 MiB for all mirrors"),
         "{text}"
     );
     assert!(text.contains("raise `--mirror-budget` of the agent, and the volume with it"), "{text}");
@@ -145,7 +145,7 @@ async fn fetches_of_one_namespace_do_not_evict_mirrors_of_others() {
     large.file("noise", noise(2 << 20)).commit("more than all room");
     let server = GitServer::start(large.root()).await;
     let error = sync(&greedy, &anonymous(&server.url(NAME)), "main").await.unwrap_err();
-    assert!(chain(&error).contains("that all mirrors may have"), "{}", chain(&error));
+    assert!(chain(&error).contains("no space for this Git mirror: "), "{}", chain(&error));
     assert_eq!(shelf.fetched(&shop, "a").await, 0, "it is still there");
 }
 

@@ -175,7 +175,7 @@ async fn a_chart_is_rendered_only_if_something_that_it_reads_has_changed() {
 
     let none = Renderer::new(&origin, OsStr::new("/nothing"));
     let problems = none.render(file, &options, &cluster(), None).await.outputs.unwrap().unwrap_err();
-    assert!(problems[0].what.contains("rendered by `helm`, and that was not found"), "{problems:?}");
+    assert!(problems[0].what.contains("the program `helm`, which renders charts, was not found"), "{problems:?}");
     assert!(problems[0].hint.as_ref().unwrap().contains("go install helm.sh/helm"), "{problems:?}");
 }
 

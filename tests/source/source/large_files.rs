@@ -128,7 +128,7 @@ async fn credentials_do_not_go_to_where_the_files_are() {
     elsewhere.server.take_counts();
     bench.server.keep_at("http://169.254.169.254");
     let text = chain(&got(&bench.source, &remote).await.unwrap_err());
-    assert!(text.contains("link-local addresses are not connected to"), "{text}");
+    assert!(text.contains("connections to link-local and metadata addresses are refused"), "{text}");
     bench.server.keep_at(&elsewhere.server.url(NAME));
     assert_eq!(got(&bench.source, &remote).await.unwrap(), expected(&[("a.yaml", large.as_str())]));
     assert_eq!(elsewhere.server.take_large_requests(), (0, 1));

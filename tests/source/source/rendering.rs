@@ -53,7 +53,7 @@ async fn a_kustomization_is_built_only_if_something_that_it_reads_has_changed() 
     let none = Kustomize::new(None, scratch).build("shop", &third, file(), None).await.unwrap();
     let problem = none.documents.unwrap().unwrap_err()[0].to_string();
     assert!(
-        problem.starts_with("app/kustomization.yaml: it is built by `kustomize`, or `kubectl kustomize`"),
+        problem.starts_with("app/kustomization.yaml: it is built by `kustomize` or `kubectl kustomize`"),
         "{problem}"
     );
 }

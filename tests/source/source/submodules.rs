@@ -162,7 +162,11 @@ async fn forbidden_submodules_are_named_failures() {
         ("/etc", Class::Invalid, "the URL of a submodule must be that of a Git server, not a local path"),
         ("file:///etc", Class::Invalid, "the URL of a submodule must be that of a Git server, not a local path"),
         ("ext::sh -c id", Class::Invalid, "the URL must have the form"),
-        ("http://169.254.169.254/latest", Class::Invalid, "link-local addresses are not connected to"),
+        (
+            "http://169.254.169.254/latest",
+            Class::Invalid,
+            "connections to link-local and metadata addresses are refused",
+        ),
         (
             "http://me:secret@127.0.0.1/x",
             Class::Invalid,

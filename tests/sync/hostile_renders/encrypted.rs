@@ -79,7 +79,7 @@ async fn sops_files() {
     attacked.refuses(&[(FILE, intact.as_bytes())], &[&format!("encrypted to {}", key.recipient)]).await;
     attacked.world.commit("demo", "without").await;
     use_keys(&attacked.world, "AGE-PLUGIN-YUBIKEY-1HUSHHUSH");
-    let told = "is for a plug-in of age, and none is run";
+    let told = "is for a plug-in of age, and plug-ins are not run";
     attacked.world.until_or(told, |w| w.condition("demo", "Ready").contains(told), || attacked.said()).await;
     assert!(!attacked.said().contains("HUSH"), "{}", attacked.said());
     use_keys(&attacked.world, &key.identity);

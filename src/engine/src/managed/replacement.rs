@@ -365,8 +365,8 @@ impl Denied {
                     .to_owned()
             }
             Self::Ended => {
-                "the object of the repository has finished and is not run again; a different object with its name \
-                 exists and is not deleted"
+                "the object from the repository has finished and is not run again; the object in the cluster is a \
+                 different one with the same name, and is not deleted"
                     .to_owned()
             }
             Self::CannotCreate(cause) => {

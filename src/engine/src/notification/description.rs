@@ -171,9 +171,9 @@ mod tests {
         let subject = Owner::function("x", "y");
         let stage = Message::Stage { subject, condition: text(), status: text(), reason, message };
         assert_eq!(stage.to_string(), "function x/y  x  ApplyFailed  one\n    two");
-        let (problems, commit) = (vec!["a".to_owned(), "b".to_owned()], Some("0123456789".to_owned()));
+        let (problems, commit) = (vec!["a".to_owned(), "b".to_owned()], Some("0123456789abcdef".to_owned()));
         let failed = Message::Failed { subject: Owner::git_sync("a", "b"), commit, problems };
-        assert_eq!(failed.to_string(), "a/b: failed at commit 01234567: 2 problems:\n    a\n    b");
+        assert_eq!(failed.to_string(), "a/b: failed at commit 0123456789ab: 2 problems:\n    a\n    b");
     }
 
     #[test]

@@ -3,23 +3,24 @@
 use super::message::{Message, WhyPruned};
 use mainstay_api::git_sync::{AllowedBy, UNKNOWN, WHOLE_OBJECT};
 use mainstay_api::names::{ALLOW_PRUNE, DELETE_OBJECTS, ENABLED, ON_DELETE, REPLACE, RERUN};
+use mainstay_api::short_id;
 
 impl Message {
     /// Returns the text of the message. May have several lines.
     pub(super) fn text(&self) -> String {
         match self {
-            Self::CommitSeen { commit, .. } => format!("commit {} seen", short(commit)),
+            Self::CommitSeen { commit, .. } => format!("commit {} seen", short_id(commit)),
             Self::BranchRewritten { branch, old, new, .. } => {
-                let (old, new) = (short(old), short(new));
+                let (old, new) = (short_id(old), short_id(new));
                 format!(
                     "branch {branch} was rewritten: {old} → {new}; the new commit does not descend from the old one"
                 )
             }
             Self::CommitApplied { commit, created, changed, unchanged, pruned, millis, .. } => {
                 let counts = format!("{created} created, {changed} changed, {unchanged} unchanged, {pruned} pruned");
-                format!("commit {} applied: {counts} ({millis} ms)", short(commit))
+                format!("commit {} applied: {counts} ({millis} ms)", short_id(commit))
             }
-            Self::NoManifests { commit, why, .. } => format!("commit {}: {why}", short(commit)),
+            Self::NoManifests { commit, why, .. } => format!("commit {}: {why}", short_id(commit)),
             Self::CommitHeld { why, .. } => why.clone(),
             Self::WindowOverridden { commit, window, who, claimed_user, .. } => {
                 overridden(commit, window, who, claimed_user.as_deref())
@@ -70,7 +71,7 @@ impl Message {
 
 fn overridden(commit: &str, window: &str, who: &str, claimed_user: Option<&str>) -> String {
     let claimed = claimed_user.map(|user| format!(" (claimed user: {user})")).unwrap_or_default();
-    format!("commit {} is applied although {window}: requested by {who}{claimed}", short(commit))
+    format!("commit {} is applied although {window}: requested by {who}{claimed}", short_id(commit))
 }
 
 fn reverted(fields: &[String], who: &str, millis: f64) -> String {
@@ -92,9 +93,9 @@ fn taken_over(from: &[String], fields: &[String]) -> String {
 
 fn pruned(why: &WhyPruned) -> String {
     match why {
-        WhyPruned::Left(commit) => format!("pruned: not in commit {}", short(commit)),
+        WhyPruned::Left(commit) => format!("pruned: not in commit {}", short_id(commit)),
         WhyPruned::LeftAndAllowed(commit) => {
-            format!("pruned: not in commit {}, and {ALLOW_PRUNE} allows it", short(commit))
+            format!("pruned: not in commit {}, and {ALLOW_PRUNE} allows it", short_id(commit))
         }
         WhyPruned::WithItsGitSync => format!("pruned with its GitSync ({ON_DELETE}: {DELETE_OBJECTS})"),
         WhyPruned::RunsAgain => format!("deleted, to run again ({RERUN})"),
@@ -111,7 +112,7 @@ fn replaced(fields: &[String], allowed_by: AllowedBy) -> String {
 }
 
 fn failed(commit: Option<&str>, problems: &[String]) -> String {
-    let at = commit.map(|commit| format!(" at commit {}", short(commit))).unwrap_or_default();
+    let at = commit.map(|commit| format!(" at commit {}", short_id(commit))).unwrap_or_default();
     match problems {
         [one] => format!("failed{at}: {one}"),
         several => format!("failed{at}: {} problems:\n{}", several.len(), several.join("\n")),
@@ -127,8 +128,4 @@ pub fn waits_for(finalizers: &[String]) -> String {
             format!("waits for the finalizers {}, which only their controllers should take off", several.join(", "))
         }
     }
-}
-
-fn short(commit: &str) -> String {
-    commit.chars().take(8).collect()
 }

@@ -1,20 +1,16 @@
 //! Stores events: one message for each subscriber. The server confirms each message.
 
-use std::time::Instant;
-
 use async_nats::jetstream::context::{PublishError, PublishErrorKind};
 use async_nats::jetstream::message::PublishMessage;
 use futures::{StreamExt as _, stream};
-use tokio::time::sleep;
 
 use super::super::cloud_event::CloudEvent;
 use super::super::journal::Refused;
 use super::super::subscriber::SubscriberId;
 use super::super::table::Routed;
-use super::connect::ANSWER;
 use super::message::{self, Unstored, unstored};
 use super::names::{Contents, message_id};
-use super::streams::{ATTEMPT, JetStream};
+use super::streams::JetStream;
 use mainstay_object::failure::chain;
 
 /// Maximum number of unconfirmed messages of one request.
@@ -65,26 +61,15 @@ impl JetStream {
         message: impl Fn() -> PublishMessage,
     ) -> Result<(), Unstored> {
         let namespace = to.parts().1;
-        let (end, mut is_first) = (Instant::now() + ANSWER, true);
+        let mut is_first = true;
         loop {
             if !self.0.existing.read().await.contains(namespace) {
                 self.create(namespace).await.map_err(|error| Unstored::Other(error.to_string()))?;
                 continue;
             }
-            let mut losses = self.losses();
-            let sent = self.0.context.send_publish(contents.subject(to), message()).await;
-            let confirmed = match sent {
-                // Without a connection, the confirmation does not arrive. It is also lost while servers of a cluster
-                // elect a leader. The message is sent again, and the client holds it until the server is back. The
-                // server stores a message with the same id once.
-                Ok(confirmation) => tokio::select! {
-                    biased;
-                    confirmed = confirmation.into_future() => confirmed,
-                    Ok(()) = losses.changed() => continue,
-                    () = sleep(ATTEMPT), if Instant::now() + ATTEMPT < end => continue,
-                },
-                Err(error) => Err(error),
-            };
+            // The server stores a message with the same id once.
+            let sending = || async { self.0.context.send_publish(contents.subject(to), message()).await?.await };
+            let confirmed = self.repeat(sending).await.map_err(|error| Unstored::Other(error.to_string()))?;
             let Err(error) = confirmed else { return Ok(()) };
             // A different program may have deleted the stream.
             if error.kind() != PublishErrorKind::StreamNotFound || !is_first {

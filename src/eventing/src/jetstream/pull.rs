@@ -144,10 +144,9 @@ async fn create(store: &JetStream, of: &SubscriberId) -> Result<PullConsumer, Un
         filter_subject: Contents::Events.subject(of),
         ..Config::default()
     };
-    let request = || async {
-        Ok(store.0.context.create_consumer_on_stream(config.clone(), Contents::Events.stream(namespace)).await?)
-    };
-    let created = store.repeat(request).await;
+    let stream = Contents::Events.stream(namespace);
+    let request = || store.0.context.create_consumer_on_stream(config.clone(), stream.clone());
+    let created = store.repeat(request).await.and_then(|created| Ok(created?));
     if created.is_err() {
         // A different program may have deleted the stream.
         store.forget(namespace).await;

@@ -21,7 +21,7 @@ use super::names::{self, Contents};
 /// How long an event is remembered, so that the same event is not stored twice.
 const MEMORY: Duration = Duration::from_secs(5 * 60);
 /// Time after which a request without a response is sent again.
-pub(super) const ATTEMPT: Duration = Duration::from_secs(2);
+const ATTEMPT: Duration = Duration::from_secs(2);
 /// Maximum age of an event that no process could deliver, and of a dead letter. Deliveries are given up after 24 hours.
 const AGE: Duration = Duration::from_secs(14 * 24 * 3600);
 /// Maximum number of waiting events of one subscriber, so that other subscribers of its namespace have space.
@@ -90,18 +90,22 @@ impl JetStream {
         }
     }
 
-    /// Sends an idempotent request, and sends it again if there is no response: servers of a cluster lose responses while
-    /// they connect to each other or elect a leader.
-    pub(super) async fn repeat<T, F>(&self, request: impl Fn() -> F) -> Result<T, Unmade>
-    where
-        F: Future<Output = Result<T, Unmade>>,
-    {
+    /// Sends an idempotent request, and sends it again if there is no response: a lost connection loses responses, and so
+    /// do servers of a cluster while they connect to each other or elect a leader. Without a connection, the client holds
+    /// the request until the server is back.
+    pub(super) async fn repeat<R, F: Future<Output = R>>(&self, request: impl Fn() -> F) -> Result<R, Unmade> {
         let end = Instant::now() + ANSWER;
         loop {
-            match timeout(ATTEMPT, self.response(request())).await {
-                Ok(response) => return response,
-                Err(_) if Instant::now() >= end => return Err("NATS does not respond".into()),
-                Err(_) => {}
+            let mut losses = self.losses();
+            let response = tokio::select! {
+                biased;
+                response = timeout(ATTEMPT, request()) => response.ok(),
+                Ok(()) = losses.changed() => None,
+            };
+            match response {
+                Some(response) => return Ok(response),
+                None if Instant::now() >= end => return Err("NATS does not respond".into()),
+                None => {}
             }
         }
     }
@@ -115,7 +119,7 @@ impl JetStream {
         let limits = self.0.limits.ok_or_else(|| format!("the streams of {namespace} are gone"))?;
         for contents in [Contents::Events, Contents::Letters] {
             let wanted = config(contents, namespace, limits);
-            self.repeat(|| self.ensure(wanted.clone())).await?;
+            self.repeat(|| self.ensure(wanted.clone())).await??;
         }
         existing.insert(namespace.to_owned());
         Ok(())

@@ -32,8 +32,8 @@ const COMPILE: [&str; 10] =
 pub enum Error {
     /// The packages were not fetched.
     #[error(
-        "the packages of the runtime server are not in {place}: `mainstay runtimes fetch` fetches them, once, and the image of \
-         Mainstay has them", place = .place.display()
+        "the packages of the runtime server are not in {place}: run `mainstay runtimes fetch` once (the image of Mainstay \
+         contains them)", place = .place.display()
     )]
     NotFetched {
         /// The expected directory of the packages.

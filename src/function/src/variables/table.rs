@@ -343,7 +343,7 @@ pub const VARIABLES: &[Variable] = &[
         "WEBHOOK_DEFAULTING_BUILD_JOB_RESOURCES_DEFAULT_PRESET",
         "preset",
         "",
-        "Default preset for the resources of builds; a set one also applies to Functions that name none.",
+        "Default preset for the resources of builds; if it is set, it also applies to Functions that name no preset.",
         |s, v| {
             s.build_resources.unnamed = None;
             text(&mut s.build_resources.default, v)

@@ -36,7 +36,7 @@ pub(super) const REFUSED: [(&str, &str); 4] = [
         "MAINSTAY_PACKAGE_REGISTRY",
         "package registries are configured in the Secret that APP_FUNCTION_PACKAGE_REGISTRY_CONFIG_SECRET_NAME names",
     ),
-    ("MAINSTAY_TERMINATION_LOG", "only the containers of build Jobs write one"),
+    ("MAINSTAY_TERMINATION_LOG", "only the containers of build Jobs write a termination log"),
     ("APP_FUNCTION_FUNCTION_READY_REQUEUE_DURATION", "a Function is reconciled on changes, not periodically"),
 ];
 

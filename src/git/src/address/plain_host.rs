@@ -3,8 +3,8 @@
 //! A letter of a different script can make a host look like a known one. The Secret would then be sent to that host.
 
 /// The message for such an address.
-pub(crate) const REFUSED: &str = "the host of a URL must be written in ASCII letters, because other letters look like \
-                                  them; write its `xn--` form if you mean that host";
+pub(crate) const REFUSED: &str = "the host of a URL must be ASCII, because letters of other scripts can look the same; \
+                                  write the host in its `xn--` form";
 
 /// Returns whether the host is unencoded ASCII. `rest` is the address after `scheme://`.
 pub(crate) fn is_plain(rest: &str) -> bool {

@@ -133,8 +133,10 @@ impl Scan {
                 self.object_byte(byte, shift)?;
             }
             State::Distance { first, distance } => {
-                let more = if *first { 0 } else { distance.checked_add(1).ok_or(damaged("a base is too far away"))? };
-                let value = more.checked_mul(128).ok_or(damaged("a base is too far away"))? | u64::from(byte & 0x7f);
+                let more =
+                    if *first { 0 } else { distance.checked_add(1).ok_or(damaged("a base offset is too large"))? };
+                let value =
+                    more.checked_mul(128).ok_or(damaged("a base offset is too large"))? | u64::from(byte & 0x7f);
                 if byte & 0x80 == 0 {
                     self.chain(value)?;
                     self.begin_content();

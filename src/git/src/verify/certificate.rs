@@ -127,8 +127,8 @@ impl Certificate {
             return Err(SignatureFault::Revoked { key: key() });
         }
         let newest = newest(own.into_iter().filter(|sig| sig.typ() == Some(SignatureType::SubkeyBinding)));
-        let not_bound =
-            || SignatureFault::MayNotSign { key: key(), why: "its primary key has not bound it with a strong hash" };
+        let why = "the binding signature of its primary key is missing, invalid or uses a weak hash";
+        let not_bound = || SignatureFault::MayNotSign { key: key(), why };
         let binding = newest.ok_or_else(not_bound)?;
         let until = earlier(until, valid(&subkey.key, &terms_of(&subkey.key, &[binding]), made, now)?);
         // Otherwise, a primary key could adopt another owner's subkey.
@@ -139,7 +139,8 @@ impl Certificate {
         if bound {
             Ok(until)
         } else {
-            Err(SignatureFault::MayNotSign { key: key(), why: "it has not confirmed its primary key" })
+            let why = "its back signature, which confirms the primary key, is missing, invalid or uses a weak hash";
+            Err(SignatureFault::MayNotSign { key: key(), why })
         }
     }
 
@@ -162,7 +163,7 @@ impl Certificate {
         // The direct signature takes precedence over the signature on a user id.
         let said: Vec<_> = [newest(direct), newest(users)].into_iter().flatten().collect();
         if said.is_empty() {
-            let why = "it has no user id that it has signed with a strong hash itself";
+            let why = "it has no valid self-signature with a strong hash";
             return Err(SignatureFault::MayNotSign { key: name(primary), why });
         }
         Ok(terms_of(primary, &said))

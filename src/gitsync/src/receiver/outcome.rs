@@ -102,7 +102,7 @@ impl Outcome {
                 let number = if *fixed == 1 { "one follows".to_owned() } else { format!("{fixed} follow") };
                 format!(
                     "nothing to do: no GitSync, Function or artifact of this Receiver follows the reference that the delivery names; \
-                     {number} the repository at a commit id, which no push moves"
+                     {number} a fixed commit of the repository, which a push does not change"
                 )
             }
             Self::NoRepository => {

@@ -140,7 +140,10 @@ fn kustomize(made: &mut Converted, fields: &mut Fields, document: &Document) {
     let (inline, files): (Vec<Value>, Vec<Value>) =
         fields.list(&at("patches")).into_iter().partition(|patch| patch["patch"].is_string());
     if !files.is_empty() {
-        fields.lost(&at("patches"), "write patches of files into a kustomization of the directory");
+        fields.lost(
+            &at("patches"),
+            "only inline patches are converted: list patch files in a kustomization of the directory",
+        );
     }
     if !inline.is_empty() {
         made.set("patches", inline, document, &at("patches"));

@@ -91,7 +91,10 @@ fn chart<'a>(
     }
     let provider = source.field("/spec/provider");
     if !matches!(provider, "" | "generic") {
-        fields.lost(&at("sourceRef"), format!("logins with the identity of {provider} are not supported"));
+        fields.lost(
+            &at("sourceRef"),
+            format!("login with the workload identity of {provider} is not supported: set `secretRef`"),
+        );
     }
     fields.drop_lost(&at("verify"), "signatures of charts are not verified: set one version in `version`");
     fields.drop_unneeded(&[&at("reconcileStrategy")]);

@@ -118,7 +118,7 @@ impl<'a> Known<'a> {
             sync.put("suspend", true);
             fields.differs(
                 path,
-                "its GitRepository is suspended: the GitSync is, too, so that drift is not reverted either",
+                "its GitRepository is suspended, so the GitSync is suspended, too: drift is not reverted either",
             );
         }
     }
@@ -203,7 +203,7 @@ impl<'a> Known<'a> {
 /// Returns the message about a kind without a counterpart, with a remedy if there is one.
 pub(super) fn counterpart(kind: &str) -> &'static str {
     match kind {
-        "HelmRepository" => "the objects contain no chart of it: set its URL in `repository` of a HelmChart",
+        "HelmRepository" => "none of the objects uses a chart from it: create a HelmChart with its URL in `repository`",
         "HelmChart" | "OCIRepository" => "the kind is not a source of this object",
         "Bucket" | "ExternalArtifact" => "sources other than Git and registries are not supported",
         "ImageRepository" | "ImagePolicy" | "ImageUpdateAutomation" => "image automation is not supported",

@@ -34,7 +34,9 @@ pub(super) fn convert(document: &Document, namespace: &str, conversion: &mut Con
     }
     match fields.text("spec.provider").as_deref() {
         None | Some("generic") => {}
-        Some(other) => fields.lost("spec.provider", format!("login by the identity of {other} is not supported")),
+        Some(other) => {
+            fields.lost("spec.provider", format!("login with the workload identity of {other} is not supported"))
+        }
     }
     fields.drop_lost("spec.serviceAccountName", "name a Secret with a login in `secretRef`");
     fields.drop_lost("spec.verify", "signatures of artifacts are not verified: follow a digest in `ref.digest`");

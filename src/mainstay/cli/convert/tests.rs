@@ -59,7 +59,7 @@ spec: {interval: 1h, path: ./deploy, prune: true, wait: true, sourceRef: {kind: 
     assert_eq!(spec["sourceRef"], serde_json::json!({"kind": "OCIRepository", "name": "web"}));
     assert!(spec.get("gitRepository").is_none() && spec["baseDir"] == "/deploy", "{spec}");
     let report = conversion.text();
-    assert!(report.contains("spec.provider: login by the identity of aws is not supported"), "{report}");
+    assert!(report.contains("spec.provider: login with the workload identity of aws is not supported"), "{report}");
     assert!(report.contains("spec.verify: signatures of artifacts are not verified"), "{report}");
 }
 
@@ -133,7 +133,7 @@ spec: {interval: 5m, chart: own, version: '*', sourceRef: {kind: HelmRepository,
     for part in [
         "the login of the HelmRepository is sent to the host of the repository only",
         "copy Secret login from the namespace flux-system to one",
-        "HelmRepository flux-system/unused (all.yaml)\n  lost     the objects contain no chart of it",
+        "HelmRepository flux-system/unused (all.yaml)\n  lost     none of the objects uses a chart from it",
     ] {
         assert!(report.contains(part), "{part}: {report}");
     }

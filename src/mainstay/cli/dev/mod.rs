@@ -220,7 +220,7 @@ impl Error {
                 Some("--kubeconfig FILE selects a different path".into())
             }
             Self::Unguarded(_) => {
-                Some("--token TOKEN (or MAINSTAY_DEV_TOKEN) guards a listener that others reach".into())
+                Some("set --token TOKEN (or MAINSTAY_DEV_TOKEN), or listen on a loopback address".into())
             }
             Self::NoToken => Some("--token TOKEN (or MAINSTAY_DEV_TOKEN) names one".into()),
             Self::Serve { .. } => Some("--listen 127.0.0.1:0 takes a free port".into()),

@@ -52,7 +52,7 @@ pub(super) fn comment(report: &Report) -> String {
         cut.push(format!("{without_anything} more objects"));
     }
     if without_lines > 0 {
-        cut.push(format!("lines of {without_lines} objects"));
+        cut.push(format!("parts of {without_lines} objects"));
     }
     if more_notes > 0 {
         cut.push(format!("{more_notes} more notes"));
@@ -167,7 +167,7 @@ mod tests {
             comment(&report(1, "a", "x")),
             "### What GitSync <code>shop&#47;demo</code> would change
 
-Commit 1a2b3c4d of main, against the cluster
+Commit 1a2b3c4d5e6f of main, against the cluster
 
 | Created | Changed | Deleted | Unchanged |
 | ---: | ---: | ---: | ---: |

@@ -44,7 +44,7 @@ impl PreviewOutput {
 #[derive(Debug)]
 pub(in crate::cli) struct Report {
     owner: Owner,
-    /// The previewed side, such as `commit 1a2b3c4d of main`, or the work tree.
+    /// The previewed side, such as `commit 1a2b3c4d5e6f of main`, or the work tree.
     pub(super) what: String,
     /// The other side of the comparison.
     pub(super) against: String,
@@ -219,7 +219,7 @@ pub(super) mod tests {
             },
         };
         let changes = Changes { objects: (0..count).map(object).collect(), notes: vec![text.to_owned()] };
-        let named = Named { what: "commit 1a2b3c4d of main".to_owned(), commit: Some("1a2b".to_owned()) };
+        let named = Named { what: "commit 1a2b3c4d5e6f of main".to_owned(), commit: Some("1a2b".to_owned()) };
         Report::of(Owner::git_sync("shop", "demo"), named, "the cluster".to_owned(), changes, &[])
     }
 
@@ -228,7 +228,7 @@ pub(super) mod tests {
         let report = report(1, "a", "x");
         assert_eq!(
             report.text(),
-            "GitSync shop/demo: commit 1a2b3c4d of main against the cluster
+            "GitSync shop/demo: commit 1a2b3c4d5e6f of main against the cluster
 changed    ConfigMap shop/a (a)
   x
   @@ data @@

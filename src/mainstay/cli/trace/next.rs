@@ -56,7 +56,13 @@ pub(super) fn next(trace: &Trace, now: Timestamp) -> Next {
 
 fn by_the_git_sync(manager: &Manager, now: Timestamp) -> Option<Next> {
     if manager.sync.metadata.deletion_timestamp.is_some() {
-        return Some(Next::new("LetGo", "releases it: its GitSync is being deleted"));
+        let deletes = manager.sync.metadata.finalizers.iter().flatten().any(|name| name == names::FINALIZER);
+        return Some(if deletes {
+            let text = format!("deletes it with its GitSync: {}: {}", names::ON_DELETE, names::DELETE_OBJECTS);
+            Next::new("Delete", text)
+        } else {
+            Next::new("LetGo", "releases it: its GitSync is being deleted")
+        });
     }
     let until = manager.sync.spec.suspended(now)?;
     let until = until.map_or_else(|| "for as long as spec.suspend is true".to_owned(), |time| format!("until {time}"));
@@ -253,6 +259,10 @@ mod tests {
             json!({ "metadata": { "deletionTimestamp": "2030-01-01T00:00:00Z" } }),
             "waits until it is gone, and",
         );
+        let mut ending = json!({ "metadata": { "deletionTimestamp": "2030-01-01T00:00:00Z" } });
+        check(ending.clone(), live.clone(), "releases it: its GitSync is being deleted");
+        ending["metadata"]["finalizers"] = json!([names::FINALIZER]);
+        check(ending, live.clone(), "deletes it with its GitSync: mainstay.dev/on-delete: prune");
         let held = json!({ "status": { "held": ["Deployment.apps shop/web: held by a guard"] } });
         check(
             held,

@@ -123,7 +123,7 @@ pub(crate) fn chart_files(
                 continue;
             }
             EntryKind::Submodule => {
-                let hint = "set `submodules: true` in the GitRepository, and name it in .gitmodules";
+                let hint = "set `submodules: true` in the GitRepository, and list the submodule in .gitmodules";
                 found.problem(place(), "it is a submodule in a chart, and is not fetched", hint);
                 continue;
             }
@@ -194,7 +194,7 @@ fn add_values(
         Found::File(entry) => found.values.push(entry),
         Found::Directory => found.problem(here, format!("{shown}, which is a directory"), "name a file"),
         Found::Other(EntryKind::Submodule) => {
-            let hint = "set `submodules: true` in the GitRepository, and name it in .gitmodules";
+            let hint = "set `submodules: true` in the GitRepository, and list the submodule in .gitmodules";
             found.problem(here, format!("{shown}, a submodule that is not fetched"), hint);
         }
         Found::Other(_) => {

@@ -131,7 +131,11 @@ pub fn closure(tree: &mut impl Tree, file: &str) -> Result<Closure, mainstay_git
         }
         if ["helmCharts", "helmChartInflationGenerator"].iter().any(|key| parsed.contains_key(*key)) {
             let at = line(&entry.path, line_of(&text, "helmChart"));
-            closure.problem(at, "it inflates Helm charts, which is not done", "commit the output of `helm template`");
+            closure.problem(
+                at,
+                "it inflates Helm charts, which is not supported",
+                "commit the output of `helm template`",
+            );
         }
     }
     Ok(closure)
@@ -217,7 +221,7 @@ impl Closure {
                 self.is_full(at);
             }
             Found::Other(EntryKind::Submodule) => {
-                let hint = "set `submodules: true` in the GitRepository, and name it in .gitmodules";
+                let hint = "set `submodules: true` in the GitRepository, and list the submodule in .gitmodules";
                 self.problem(at.clone(), format!("it names {shown}, a submodule that is not fetched"), hint);
             }
             Found::Other(_) => {

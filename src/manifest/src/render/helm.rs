@@ -29,7 +29,8 @@ use mainstay_git::{Entry, Snapshot};
 use mainstay_object::{Digest, Place};
 
 /// The problem if Helm is not installed.
-const NO_TOOL: &str = "it makes its directory a Helm chart, which is rendered by `helm`, and that was not found";
+const NO_TOOL: &str =
+    "it makes its directory a Helm chart, and the program `helm`, which renders charts, was not found";
 const NO_TOOL_HINT: &str = "install Helm where the agent finds it on its PATH, such as with `go install \
                             helm.sh/helm/v3/cmd/helm@latest`, or name the directory in .mainstayignore";
 /// Directories and files of a run, below its root directory.

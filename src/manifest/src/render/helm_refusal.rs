@@ -49,8 +49,8 @@ const WHOLE: &[(&str, &str, &str, &str)] = &[
     (
         "library charts are not installable",
         "\n",
-        "it is a library, which is a part of other charts",
-        "set `type`, or name the chart in .mainstayignore",
+        "it is a library chart, which cannot be rendered on its own",
+        "set `type: application`, or list the chart in .mainstayignore",
     ),
     ("validation: chart.metadata.", " ", "its {} is not valid for Helm", "correct it"),
     ("chart.metadata.", " ", "its {} is not valid for Helm", "correct it"),

@@ -25,7 +25,7 @@ use mainstay_git::Snapshot;
 use mainstay_object::{Digest, Place};
 
 /// The problem if no tool is installed.
-const NO_TOOL: &str = "it is built by `kustomize`, or `kubectl kustomize`, and neither was found";
+const NO_TOOL: &str = "it is built by `kustomize` or `kubectl kustomize`, but neither program was found";
 const NO_TOOL_HINT: &str =
     "install one of the two where the agent finds it on its PATH, or name the directory in .mainstayignore";
 

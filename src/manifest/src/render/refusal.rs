@@ -105,7 +105,7 @@ const KNOWN: &[(&str, &str, &str, &str)] = &[
     (
         "must specify --enable-helm",
         "",
-        "it inflates Helm charts, which is not done",
+        "it inflates Helm charts, which is not supported",
         "commit the output of `helm template`",
     ),
 ];

@@ -83,13 +83,15 @@ fn identities(name: &str, text: &str, all: &mut Vec<Identity>) -> Result<(), Str
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
-        let refused = |why: &str| Err(format!("has {name}, in which line {number} {why}"));
+        let refused = |why: &str| Err(format!("has an unusable line {number} in {name}: it {why}"));
         match Identity::parse(line) {
             Some(identity) => all.push(identity),
             None if line.starts_with("AGE-SECRET-KEY-PQ-") => {
                 return refused("is a post-quantum identity, which is not supported: encrypt to one of X25519 as well");
             }
-            None if line.starts_with("AGE-PLUGIN-") => return refused("is for a plug-in of age, and none is run"),
+            None if line.starts_with("AGE-PLUGIN-") => {
+                return refused("is for a plug-in of age, and plug-ins are not run");
+            }
             None if line.starts_with("age1") => return refused("is a recipient, which cannot decrypt anything"),
             None if line.starts_with("-----BEGIN ") => {
                 return refused("begins an SSH or OpenPGP key; *.agekey holds lines that begin with AGE-SECRET-KEY-1");
@@ -122,17 +124,17 @@ mod tests {
             (
                 "a.agekey",
                 format!("# x\n{}\n", IDENTITY.replace('V', "W")),
-                "has a.agekey, in which line 2 is not an age identity (AGE-SECRET-KEY-1…)".to_owned(),
+                "has an unusable line 2 in a.agekey: it is not an age identity (AGE-SECRET-KEY-1…)".to_owned(),
             ),
             (
                 "a.agekey",
                 recipient.to_owned(),
-                "has a.agekey, in which line 1 is a recipient, which cannot decrypt anything".to_owned(),
+                "has an unusable line 1 in a.agekey: it is a recipient, which cannot decrypt anything".to_owned(),
             ),
             (
                 "a.agekey",
                 "AGE-PLUGIN-YUBIKEY-1QQQQ".to_owned(),
-                "has a.agekey, in which line 1 is for a plug-in of age, and none is run".to_owned(),
+                "has an unusable line 1 in a.agekey: it is for a plug-in of age, and plug-ins are not run".to_owned(),
             ),
             ("a.agekey", "# nothing\n".to_owned(), "has a.agekey, which has no identity of age".to_owned()),
             ("a.asc", "hunter2".to_owned(), "has a.asc, which holds no private key of OpenPGP".to_owned()),

@@ -192,7 +192,7 @@ fn other_files_are_named() {
         ),
         (
             b"services:\n  web: {image: hunter2}\n",
-            "it is a Docker Compose file, not a manifest (name it in .mainstayignore)",
+            "it is a Docker Compose file, not a manifest (list it in .mainstayignore)",
         ),
         (b"on: push\njobs: {}\n", "it is a workflow of GitHub Actions"),
         (b"{\"$schema\": \"http://json-schema.org/draft-07/schema#\"}", "it is a JSON Schema"),

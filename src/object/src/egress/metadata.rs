@@ -5,8 +5,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// The message for a refused address.
-pub const METADATA_REFUSED: &str =
-    "link-local addresses are not connected to, nor are metadata addresses: they serve a machine's own credentials";
+pub const METADATA_REFUSED: &str = "connections to link-local and metadata addresses are refused: these addresses serve the credentials of the machine";
 
 /// IPv4 metadata services outside of the link-local range: Azure, Alibaba Cloud and the classic Oracle Cloud.
 const METADATA_V4: [Ipv4Addr; 3] =

@@ -24,7 +24,9 @@ pub enum EgressRefusal {
     Metadata,
     /// The address is internal, and the namespace is confined. A tenant must get the same message as for a name that
     /// does not exist; otherwise a tenant could probe for names in the cluster.
-    #[error("addresses of the cluster, of the machine and of private networks are not connected to for this namespace")]
+    #[error(
+        "connections to addresses of the cluster, of the machine and of private networks are refused for this namespace"
+    )]
     Internal,
 }
 

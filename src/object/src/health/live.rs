@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::is_suspended;
 use super::state::Health::{self, Healthy, Progressing};
 use crate::Key;
 use crate::redact::{redact_server_text, withhold_server_text};
@@ -55,8 +56,12 @@ impl<'v> Live<'v> {
         self.conditions().find(|condition| condition.kind() == kind && condition.status() == status)
     }
 
-    /// Returns the generation of the object if the condition belongs to an older one.
+    /// Returns the generation of the object if the condition belongs to an older one. A suspended object keeps the
+    /// conditions of an older one.
     pub(super) fn unseen_generation(&self, condition: &Condition<'_>) -> Option<i64> {
+        if is_suspended(self.value) {
+            return None;
+        }
         let observed = condition.value["observedGeneration"].as_i64()?;
         self.number("/metadata/generation").filter(|generation| observed < *generation)
     }

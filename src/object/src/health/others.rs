@@ -126,6 +126,29 @@ pub(super) fn certificate(object: &Live<'_>) -> Health {
     }
 }
 
+/// Argo Rollouts sets no condition `Ready`. Its `observedGeneration` is a string, which the rule for every kind does not
+/// compare. An aborted Rollout stays aborted until a user changes or retries it.
+pub(super) fn rollout(object: &Live<'_>) -> Health {
+    let observed = object.text("/status/observedGeneration").parse().ok();
+    let unseen = |generation: &i64| observed.is_some_and(|observed: i64| observed != *generation);
+    if let Some(generation) = object.number("/metadata/generation").filter(unseen) {
+        return Progressing(format!("its controller has not seen generation {generation}"));
+    }
+    let phase = object.text("/status/phase");
+    let words = |known: &str| {
+        let condition = object.is("InvalidSpec", "True").or_else(|| object.condition("Progressing"));
+        condition.map_or_else(|| format!("its phase is {known}"), |condition| object.words(&condition))
+    };
+    match phase {
+        // A canary that is paused waits for a promotion, possibly by a user.
+        "Healthy" | "Paused" => Healthy,
+        "Degraded" => Failed(words(phase)),
+        "Progressing" => Progressing(words(phase)),
+        "" => Progressing("no controller has seen it yet".into()),
+        _ => Progressing("its phase is not known".into()),
+    }
+}
+
 /// Judges a custom resource by its condition `Ready`. An object without this condition is healthy: many controllers set
 /// none.
 pub(super) fn ready(object: &Live<'_>) -> Health {

@@ -38,6 +38,17 @@ fn custom_resources_say_it_with_conditions() {
         &with("{type: Ready, status: 'True', observedGeneration: 2}"),
         "progressing: its controller has not seen generation 3",
     );
+    let suspended = |status: &str| {
+        with(status).replace("metadata: {generation: 3}", "metadata: {generation: 3}, spec: {suspend: true}")
+    };
+    check("x/v1", "X", &suspended("{type: Ready, status: 'True', observedGeneration: 2}"), "healthy");
+    check("x/v1", "X", &suspended("{type: Ready, status: 'True'}], observedGeneration: 2, x: ["), "healthy");
+    check(
+        "x/v1",
+        "X",
+        &suspended("{type: Ready, status: 'False', observedGeneration: 2}"),
+        "progressing: Ready is False",
+    );
     check(
         "x/v1",
         "X",
@@ -343,4 +354,47 @@ fn a_certificate_is_healthy_once_it_is_issued() {
     certificate(&format!("{missing}, {}", failed(2)), "failed: Issuing is False: Failed: retried");
     certificate(&failed(2), "failed: Issuing is False: Failed: retried");
     certificate(&format!("{missing}, {}", failed(1)), "progressing: Ready is False: DoesNotExist: no Secret");
+}
+
+#[test]
+fn a_rollout_has_the_health_of_its_phase() {
+    let rollout = |status: &str, expected: &str| {
+        let live = format!("{{metadata: {{generation: 2}}, status: {{{status}}}}}");
+        check("argoproj.io/v1alpha1", "Rollout", &live, expected);
+    };
+    rollout("", "progressing: no controller has seen it yet");
+    rollout("observedGeneration: '2', phase: Healthy", "healthy");
+    for phase in ["Healthy", "Degraded"] {
+        let old = format!("observedGeneration: '1', phase: {phase}");
+        rollout(&old, "progressing: its controller has not seen generation 2");
+    }
+    let with = |phase: &str, condition: &str| {
+        format!(
+            "observedGeneration: '2', phase: {phase}, conditions: [{{type: Available, status: 'True'}}, {{{condition}}}]"
+        )
+    };
+    rollout(
+        &with(
+            "Progressing",
+            "type: Progressing, status: 'True', reason: ReplicaSetUpdated, message: web-5d8 is progressing",
+        ),
+        "progressing: Progressing is True: ReplicaSetUpdated: web-5d8 is progressing",
+    );
+    rollout(
+        &with("Paused", "type: Progressing, status: Unknown, reason: RolloutPaused, message: Rollout is paused"),
+        "healthy",
+    );
+    rollout(
+        &with("Degraded", "type: Progressing, status: 'False', reason: RolloutAborted, message: aborted at step 1"),
+        "failed: Progressing is False: RolloutAborted: aborted at step 1",
+    );
+    rollout(
+        &with(
+            "Degraded",
+            "type: InvalidSpec, status: 'True', reason: InvalidSpec, message: 'spec.password: Invalid value: \"hunter2\": no'",
+        ),
+        "failed: InvalidSpec is True: InvalidSpec: spec.password: Invalid value: …: no",
+    );
+    rollout("phase: Degraded", "failed: its phase is Degraded");
+    rollout("phase: hunter2", "progressing: its phase is not known");
 }

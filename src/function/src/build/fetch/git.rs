@@ -132,7 +132,7 @@ fn write_files(snapshot: &Snapshot, base_dir: &BaseDir, src: &Path, bounds: Boun
             EntryKind::Submodule => {
                 let text = format!(
                     "`{path}` is a submodule that is not fetched; set `submodules: true` in the GitRepository and \
-                     name it in .gitmodules, or let `baseDir` name a directory without it"
+                     list the submodule in .gitmodules, or let `baseDir` name a directory without submodules"
                 );
                 return Err(Finding::source(text).into());
             }

@@ -79,8 +79,8 @@ fn find(tree: &Tree, place: &str, base: &str, path: &str) -> Result<(String, Str
             Err(Finding::source(format!("{place}: there is no file or directory `{path}` in the source")))
         }
         Place::Outside | Place::Loop => Err(Finding::source(format!(
-            "{place}: `{path}` lies outside of the Function's directory; move it into it, or let `baseDir` name a \
-             directory that holds both"
+            "{place}: `{path}` is outside of the Function's directory; move it there, or let `baseDir` name a directory \
+             that holds both"
         ))),
     }
 }
@@ -212,8 +212,8 @@ mod tests {
         for path in ["../x", "/x", "file:///x", "./a/../../x", "-r ../x", "x @ file:///x"] {
             let shown = path.trim_start_matches("-r ").trim_start_matches("x @ ").trim_start_matches("file://");
             let expected = format!(
-                "SourceInvalid: requirements.txt, line 1: `{shown}` lies outside of the Function's directory; move it into \
-                 it, or let `baseDir` name a directory that holds both"
+                "SourceInvalid: requirements.txt, line 1: `{shown}` is outside of the Function's directory; move it \
+                 there, or let `baseDir` name a directory that holds both"
             );
             check("requirements.txt", &[("requirements.txt", path)], &expected);
         }

@@ -70,8 +70,8 @@ impl Refusal {
                 StatusCode::FORBIDDEN,
                 "DENIED",
                 format!(
-                    "the login of the namespace {namespace} is for the images of its Functions; it may read images that \
-                     belong to no Function, such as base/node, and write no others"
+                    "the login of the namespace {namespace} may push only images of its Functions, and pull only these and \
+                     images that belong to no Function, such as base/node"
                 ),
             ),
         }
