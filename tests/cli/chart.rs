@@ -249,10 +249,15 @@ fn chart(values: &[impl AsRef<OsStr>]) -> Objects {
     objects(&printed(&helm(&arguments, values)))
 }
 
+/// Returns the output of `mainstay install`.
+fn install(flags: &[impl AsRef<OsStr>]) -> String {
+    let mut command = mainstay_testkit::isolated(env!("CARGO_BIN_EXE_mainstay"));
+    printed(&command.arg("install").args(flags).output().unwrap())
+}
+
 /// Returns the objects of `mainstay install`.
 fn installed(flags: &[impl AsRef<OsStr>]) -> Objects {
-    let mut command = mainstay_testkit::isolated(env!("CARGO_BIN_EXE_mainstay"));
-    objects(&printed(&command.arg("install").args(flags).output().unwrap()))
+    objects(&install(flags))
 }
 
 /// Returns the output of a program, which must succeed.
@@ -306,7 +311,8 @@ fn take_keep(objects: &mut Objects) -> BTreeSet<String> {
 fn assert_same(chart: &Objects, install: &Objects, choice: &str) {
     let keys = |objects: &Objects| objects.keys().cloned().collect::<Vec<_>>();
     assert_eq!(keys(chart), keys(install), "{choice}");
-    for (key, expected) in install {
+    // Equal objects have the same text. Printing all of them takes longer than the comparison.
+    for (key, expected) in install.iter().filter(|(key, expected)| chart[*key] != **expected) {
         let yaml = |object: &Value| serde_yaml::to_string(object).unwrap();
         let (expected, actual) = (yaml(expected), yaml(&chart[key]));
         let difference = similar::TextDiff::from_lines(&expected, &actual);
@@ -334,11 +340,15 @@ fn renders_the_objects_of_install_for_each_choice() {
         fs::write(&file, values.to_string()).unwrap();
         let namespace = flags.iter().find(|flag| flag.starts_with("--namespace")).cloned();
         let from_file = [format!("--values={}", file.display())].into_iter().chain(namespace).collect::<Vec<_>>();
-        let expected = installed(&flags);
+        let (printed, printed_from_file) = (install(&flags), install(&from_file));
+        let expected = objects(&printed);
         let mut actual = chart(&from_file);
         take_keep(&mut actual);
         assert_same(&actual, &expected, &flags.join(" "));
-        assert_same(&installed(&from_file), &expected, &format!("--values of {}", flags.join(" ")));
+        // The same text has the same objects. Parsing it is most of this test's work.
+        if printed_from_file != printed {
+            assert_same(&objects(&printed_from_file), &expected, &format!("--values of {}", flags.join(" ")));
+        }
     }
 }
 

@@ -53,7 +53,8 @@ async fn twenty_kills_of_a_registry_during_pushes_lose_nothing_that_was_reported
     let mut reported = Vec::new();
     let mut during = 0;
     for kill in 0..KILLS {
-        let content: Vec<u8> = std::iter::repeat_with(|| random.u8(..)).take(LARGE).collect();
+        let mut content = vec![0; LARGE];
+        random.fill(&mut content);
         fs::write(build.path("workspace/src/data"), content).unwrap();
         let request = build.request(&format!("{}/ns-fn:v{kill}", registry.host()));
         let (ends, killed) = (std::cell::Cell::new(false), random.u64(..400));

@@ -254,6 +254,8 @@ fn matches(pattern: &str, name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::LazyLock;
+
     use proptest::prelude::*;
     use russh::keys::PrivateKey;
     use russh::keys::ssh_key::certificate;
@@ -424,9 +426,12 @@ mod tests {
 
         #[test]
         fn a_damaged_certificate_is_not_accepted(damage in damage(), as_text: bool) {
-            let keys = HostKeys::read(&format!("@cert-authority h {}", authority().public_key().to_openssh().unwrap()), "h");
-            let good = certificate();
-            prop_assert_eq!(keys.judge_certificate(&good, "h", 1000), HostKeyCheck::Accepted);
+            static GOOD: LazyLock<Certificate> = LazyLock::new(certificate);
+            static AUTHORITY: LazyLock<String> =
+                LazyLock::new(|| format!("@cert-authority h {}", authority().public_key().to_openssh().unwrap()));
+            let keys = HostKeys::read(&AUTHORITY, "h");
+            let good = &*GOOD;
+            prop_assert_eq!(keys.judge_certificate(good, "h", 1000), HostKeyCheck::Accepted);
             let read = if as_text {
                 let text = damaged(good.to_openssh().unwrap().into_bytes(), &damage);
                 Certificate::from_openssh(&String::from_utf8_lossy(&text))

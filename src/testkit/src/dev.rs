@@ -159,6 +159,7 @@ pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let end = Instant::now() + PATIENCE;
     while !holds() {
         assert!(Instant::now() < end, "waited in vain until {what}");
-        std::thread::sleep(Duration::from_millis(20));
+        // Most conditions start a program, which would take the CPU from the awaited work.
+        std::thread::sleep(Duration::from_millis(200));
     }
 }

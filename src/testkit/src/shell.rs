@@ -14,6 +14,8 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 
 /// Timeout of each step.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Time between two tries of a command.
+const PAUSE: Duration = Duration::from_millis(200);
 
 /// The output of a command.
 #[derive(Debug)]
@@ -117,6 +119,8 @@ impl Shell {
             if began.elapsed() >= PATIENCE {
                 return Err(said);
             }
+            // Each try starts programs, which would take the CPU from the awaited work.
+            tokio::time::sleep(PAUSE).await;
         }
     }
 

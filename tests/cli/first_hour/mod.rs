@@ -54,7 +54,7 @@ async fn until(session: &mut Session, script: &str, repeated: bool, holds: impl 
         }
         let Said { out, err, code } = said;
         assert!(repeated && began.elapsed() < PATIENCE / 4, "{script}\n{out}{err}exit code {code}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        tokio::time::sleep(Duration::from_millis(200)).await;
     }
 }
 

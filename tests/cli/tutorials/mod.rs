@@ -111,7 +111,7 @@ async fn take(session: &mut Session, step: &Step, log: &Path) {
             let expected = expected.as_deref().unwrap_or("that it succeeds\n");
             panic!("{}\n$ {command}\n{printed}exit code {code}, but the tutorial says:\n{expected}", logged());
         }
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        tokio::time::sleep(Duration::from_millis(200)).await;
     }
 }
 

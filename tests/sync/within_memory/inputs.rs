@@ -68,10 +68,11 @@ async fn expanding_packs(world: &World) -> Packs {
     let mut remote = Remote::new();
     remote.file("a.yaml", "").commit("one");
     let mut servers = Vec::new();
+    let pack = answer(&packs::expanding(3));
     for number in 0..PACKS {
         // Each address has its own mirror.
         let server = GitServer::start(remote.root()).await;
-        server.fail(On::Packs, Fault::Answer(answer(&packs::expanding(3))));
+        server.fail(On::Packs, Fault::Answer(pack.clone()));
         follow(world, HOSTILE, &format!("pack-{number}"), &server.url(NAME), json!({}));
         servers.push(server);
     }
@@ -112,7 +113,8 @@ fn archive_of_60_mib(directory: &str) -> Vec<u8> {
     let mut random = fastrand::Rng::with_seed(7);
     let files: Vec<(String, Vec<u8>)> = ["a", "b", "c", "d"]
         .map(|name| {
-            let content = std::iter::repeat_with(|| random.u8(..)).take(15 << 20).collect();
+            let mut content = vec![0; 15 << 20];
+            random.fill(&mut content);
             (format!("{directory}/{name}.bin"), content)
         })
         .into();

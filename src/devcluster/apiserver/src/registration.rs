@@ -18,7 +18,7 @@ use crate::{
     verbs::{Settings, Target, metadata, text, write},
 };
 use serde_json::{Value, json};
-use std::{sync::Arc, time::Instant};
+use std::{cell::LazyCell, sync::Arc, time::Instant};
 
 /// Storage of the definitions.
 const STORAGE: &str = "customresourcedefinitions.apiextensions.k8s.io";
@@ -238,10 +238,11 @@ fn kinds_of(definition: &Value, before: &Table, now: u64, converter: Option<Conv
     let stored = versions(definition).find(|v| v["storage"] == true).map_or("v1", |v| text(v, "/name"));
     let preserve = definition["spec"]["preserveUnknownFields"] == true;
     let structural = |version: &Value| schema::structural(&version["schema"]["openAPIV3Schema"], preserve).ok();
-    let at_rest = versions(definition)
-        .find(|v| v["storage"] == true)
-        .and_then(structural)
-        .map(|schema| AtRest { schema, since: now });
+    // A load compiles all patterns and rules, so only new kinds cause it.
+    let at_rest = LazyCell::new(|| {
+        let schema = versions(definition).find(|v| v["storage"] == true).and_then(structural)?;
+        Some(AtRest { schema, since: now })
+    });
     let converter = converter.filter(|_| definition["spec"]["conversion"]["strategy"] == "Webhook");
     let mut kinds = Vec::new();
     for version in versions(definition).filter(|v| v["served"] == true) {
@@ -254,7 +255,9 @@ fn kinds_of(definition: &Value, before: &Table, now: u64, converter: Option<Conv
             kinds.push(kind.clone());
             continue;
         }
-        let Some(schema) = structural(version) else { continue };
+        let is_stored = version["storage"] == true;
+        let schema = if is_stored { at_rest.as_ref().map(|one| one.schema.clone()) } else { structural(version) };
+        let Some(schema) = schema else { continue };
         kinds.push(Arc::new(Kind {
             group: group.to_owned(),
             version: name.to_owned(),
