@@ -158,6 +158,45 @@ async fn hand_edits_and_failures_reach_a_provider_and_no_secret_is_shown() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn objects_that_fail_after_their_commit_was_applied_are_one_message_and_so_is_their_recovery() {
+    let (mut world, service) = (world().await, Service::start().await);
+    world.set_secret("chat", json!({"address": service.url()}));
+    create(&world, "Provider", "providers", "chat", json!({"type": "generic", "secretRef": {"name": "chat"}}));
+    create(&world, "Alert", "alerts", "all", alert("chat"));
+    let by_key = json!([{
+        "apiVersion": "v1", "kind": "ConfigMap", "current": "data.key == '1'", "inProgress": "data.key == '2'",
+        "failed": "data.key == '3'",
+    }]);
+    world.sync("demo", json!({"baseDir": "/objects", "healthCheckExprs": by_key}));
+    world.start();
+    is(&mut world, "alerts", "all", "True Sending").await;
+    world.ready("demo").await;
+    let key = |world: &mut World, value: &str| {
+        world.remote.file("objects/a.yaml", config_map("a", value)).commit(value);
+        world.look();
+    };
+    key(&mut world, "3");
+    let failed = service.received("ObjectFailed").await;
+    let message = failed["message"].as_str().unwrap();
+    assert!(message.contains(&format!("ConfigMap {NAMESPACE}/a failed: ")), "{failed}");
+    assert_eq!(
+        (&failed["severity"], &failed["metadata"]["revision"]),
+        (&json!("error"), &json!(format!("sha1:{}", world.remote.head())))
+    );
+    // A commit whose objects wait is not healthy again.
+    key(&mut world, "2");
+    world.condition_is("demo", "Ready", "Unknown Progressing").await;
+    key(&mut world, "1");
+    let seen = Arc::clone(&service.seen);
+    let recovered = format!("commit {}: all objects are healthy again", &world.remote.head()[..12]);
+    let of = |text: &str| {
+        seen.requests.lock().iter().filter(|(_, _, body)| body["message"].as_str().unwrap().contains(text)).count()
+    };
+    world.until("the recovery arrives", |_| of(&recovered) == 1).await;
+    assert_eq!((of("healthy again"), of("failed: ")), (1, 1));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_provider_that_is_away_delays_neither_reconciles_nor_other_providers_and_is_tried_again() {
     let (mut world, service, away) = (world().await, Service::start().await, Service::start().await);
     away.seen.status.store(503, Ordering::SeqCst);

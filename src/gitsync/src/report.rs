@@ -18,7 +18,7 @@ use super::terminating::TerminatingObjects;
 use super::urgency::{Urgency, urgency};
 use super::whereabouts::Place;
 use mainstay_api::GitSync;
-use mainstay_api::conditions::Type;
+use mainstay_api::conditions::{Reason, Type};
 use mainstay_api::git_sync::GitSyncStatus;
 use mainstay_cluster::Part;
 use mainstay_engine::notification::Message;
@@ -73,6 +73,33 @@ impl Task {
             let message = Message::Failed { subject: self.owner.clone(), commit, problems };
             self.context.emit(&self.owner, &message);
         }
+    }
+
+    /// Emits a message when objects of the applied commit have failed or are not healthy in time, and when all of them are
+    /// healthy again. Objects that change between failing and waiting cause one message.
+    fn emit_health(&mut self, sync: &GitSync, new: &GitSyncStatus) {
+        let Some(commit) = new.applied_commit.clone() else { return };
+        let before = self.status.as_ref().or(sync.status.as_ref());
+        let stored = || Some((before?.applied_commit.clone()?, unhealthy(before?)?.0));
+        let known = self.unhealthy.take().map(|known| *known).or_else(stored);
+        let subject = self.owner.clone();
+        let message = match (unhealthy(new), known) {
+            (Some((reason, why)), known) => {
+                let current = (commit.clone(), reason);
+                let is_known = known.as_ref() == Some(&current);
+                self.unhealthy = Some(Box::new(current));
+                if is_known {
+                    return;
+                }
+                Message::Unhealthy { subject, commit, reason: reason.into(), why: why.to_owned() }
+            }
+            (None, Some(_)) if is_ready(new) => Message::Recovered { subject, commit },
+            (None, known) => {
+                self.unhealthy = known.map(Box::new);
+                return;
+            }
+        };
+        self.context.emit(&self.owner, &message);
     }
 
     /// Writes the status if it changed, as soon as that is allowed.
@@ -240,6 +267,7 @@ impl Task {
         let patch = status::patch(old, &new);
         match self.home.home.patch_merge(&git_syncs(), namespace, name, Part::Status, &patch).await {
             Ok(_) => {
+                self.emit_health(sync, &new);
                 self.status = Some(new);
                 self.state.progress.forget_shown();
                 self.grace = None;
@@ -291,6 +319,16 @@ impl Task {
         self.facts.is_suspended = matches!(self.outcome, Some(Outcome::Suspended { .. }));
         self.context.set_facts(&self.owner, Some(self.facts));
     }
+}
+
+/// The reasons of `Ready` for objects that have failed or are not healthy in time.
+const UNHEALTHY: [Reason; 2] = [Reason::HealthTimeout, Reason::ObjectFailed];
+
+/// Returns the reason why objects are unhealthy, and the message without the commit; `None` if they are not.
+fn unhealthy(status: &GitSyncStatus) -> Option<(Reason, &str)> {
+    let ready = mainstay_api::conditions::status(&status.conditions, Type::Ready)?;
+    let reason = UNHEALTHY.into_iter().find(|one| one.as_str() == ready.reason)?;
+    Some((reason, ready.message.split_once("; ").map_or(&*ready.message, |(_, why)| why)))
 }
 
 fn is_ready(status: &GitSyncStatus) -> bool {

@@ -48,7 +48,8 @@ impl Message {
         match self {
             Self::CommitSeen { .. } => (Debug, Reason::CommitSeen.into(), "Apply"),
             Self::BranchRewritten { .. } => (Info, Reason::BranchRewritten.into(), "Apply"),
-            Self::CommitApplied { .. } => (Info, conditions::Reason::Applied.into(), "Apply"),
+            Self::CommitApplied { .. } | Self::Recovered { .. } => (Info, conditions::Reason::Applied.into(), "Apply"),
+            Self::Unhealthy { reason, .. } => (Warning, *reason, "Apply"),
             Self::NoManifests { .. } => (Warning, conditions::Reason::NoManifests.into(), "Apply"),
             Self::CommitHeld { .. } => (Info, Reason::CommitHeld.into(), "Apply"),
             Self::WindowOverridden { .. } => (Warning, Reason::WindowOverridden.into(), "Apply"),
@@ -86,7 +87,11 @@ impl Message {
             | Self::CommitHeld { commit, .. }
             | Self::WindowOverridden { commit, .. } => commit.clone(),
             Self::BranchRewritten { new, .. } => new.clone(),
-            Self::NoManifests { why, .. } | Self::DeliveryRefused { why, .. } => why.clone(),
+            // The application of the commit is another Event.
+            Self::Recovered { commit, .. } => format!("healthy {commit}"),
+            Self::Unhealthy { why, .. } | Self::NoManifests { why, .. } | Self::DeliveryRefused { why, .. } => {
+                why.clone()
+            }
             Self::Reverted { fields, who, .. }
             | Self::DriftSeen { fields, who, .. }
             | Self::DriftMissed { fields, who, .. }

@@ -60,6 +60,26 @@ pub enum Message {
         /// The directory without manifests.
         why: String,
     },
+    /// Objects of the applied commit have failed, or are not healthy in time.
+    Unhealthy {
+        /// The GitSync.
+        #[serde(flatten)]
+        subject: Owner,
+        /// Full commit id.
+        commit: String,
+        /// The reason of the condition `Ready`.
+        reason: EventReason,
+        /// The objects, with their messages.
+        why: String,
+    },
+    /// All objects of the applied commit are healthy, after some of them had failed or were not healthy in time.
+    Recovered {
+        /// The GitSync.
+        #[serde(flatten)]
+        subject: Owner,
+        /// Full commit id.
+        commit: String,
+    },
     /// A new commit waits for a window.
     CommitHeld {
         /// The GitSync.
@@ -353,6 +373,8 @@ impl Message {
             | Self::BranchRewritten { subject, .. }
             | Self::CommitApplied { subject, .. }
             | Self::NoManifests { subject, .. }
+            | Self::Unhealthy { subject, .. }
+            | Self::Recovered { subject, .. }
             | Self::CommitHeld { subject, .. }
             | Self::WindowOverridden { subject, .. }
             | Self::Reverted { subject, .. }

@@ -20,6 +20,8 @@ impl Message {
                 let counts = format!("{created} created, {changed} changed, {unchanged} unchanged, {pruned} pruned");
                 format!("commit {} applied: {counts} ({millis} ms)", short_id(commit))
             }
+            Self::Unhealthy { commit, why, .. } => format!("commit {}: {why}", short_id(commit)),
+            Self::Recovered { commit, .. } => format!("commit {}: all objects are healthy again", short_id(commit)),
             Self::NoManifests { commit, why, .. } => format!("commit {}: {why}", short_id(commit)),
             Self::CommitHeld { why, .. } => why.clone(),
             Self::WindowOverridden { commit, window, who, claimed_user, .. } => {

@@ -65,10 +65,12 @@ pub(super) fn notice(owner: &Owner, message: &Message, subject: Option<&Regardin
 /// Returns the commit whose state a message reports.
 fn commit(message: &Message) -> Option<(String, CommitState)> {
     match message {
-        Message::CommitApplied { commit, .. } | Message::NoManifests { commit, .. } => {
-            Some((commit.clone(), CommitState::Success))
+        Message::CommitApplied { commit, .. }
+        | Message::NoManifests { commit, .. }
+        | Message::Recovered { commit, .. } => Some((commit.clone(), CommitState::Success)),
+        Message::Failed { commit: Some(commit), .. } | Message::Unhealthy { commit, .. } => {
+            Some((commit.clone(), CommitState::Failure))
         }
-        Message::Failed { commit: Some(commit), .. } => Some((commit.clone(), CommitState::Failure)),
         Message::CommitHeld { commit, .. } => Some((commit.clone(), CommitState::Pending)),
         _ => None,
     }
@@ -120,6 +122,20 @@ mod tests {
 
     fn of(message: &Message) -> Notice {
         notice(message.subject(), message, None, Timestamp::UNIX_EPOCH).unwrap()
+    }
+
+    #[test]
+    fn unhealthy_objects_fail_their_commit_until_they_recover() {
+        let (subject, commit, why) =
+            (Owner::git_sync("shop", "demo"), "0".repeat(40), "Job shop/a failed: x".to_owned());
+        let reason = mainstay_api::conditions::Reason::ObjectFailed.into();
+        let unhealthy = of(&Message::Unhealthy { subject: subject.clone(), commit: commit.clone(), reason, why });
+        assert_eq!(unhealthy.commit, Some((commit.clone(), CommitState::Failure)));
+        assert_eq!(unhealthy.message, "commit 000000000000: Job shop/a failed: x");
+        assert_eq!(unhealthy.severity, Level::Error);
+        let recovered = of(&Message::Recovered { subject, commit: commit.clone() });
+        assert_eq!(recovered.commit, Some((commit, CommitState::Success)));
+        assert_ne!(recovered.key, unhealthy.key);
     }
 
     #[test]
