@@ -254,7 +254,7 @@ fn listens_beyond_loopback_only_with_a_token() {
         .unwrap();
     assert_eq!(output.status.code(), Some(2));
     let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.contains("hint: --token"), "{said}");
+    assert!(said.contains("hint: set --token"), "{said}");
 }
 
 #[test]

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use devcluster::{Action, Call, verbs::delete::DeleteOptions};
+use devcluster::{
+    Action, Call,
+    verbs::{delete::DeleteOptions, patch::Form},
+};
 use serde_json::{Value, json};
 
 use mainstay_testkit::{
@@ -176,24 +179,28 @@ async fn suspends_one_git_sync_those_of_a_namespace_or_all_of_the_cluster() {
     }
 
     // A refused change does not keep the others from theirs.
-    let (rbac, role) = ("rbac.authorization.k8s.io/v1", "mainstay-tests-suspends");
-    let rule = |verb: &str, names: &[&str]| json!({"apiGroups": ["mainstay.dev"], "resources": ["gitsyncs"], "verbs": [verb], "resourceNames": names});
-    let rules = [rule("list", &[]), rule("patch", &["demo", "third"])];
-    world.create(rbac, "clusterroles", "", json!({"metadata": {"name": role}, "rules": rules}));
-    let binding = json!({
-        "metadata": {"name": role},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
-        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "ann"}],
+    let (version, policy) = ("admissionregistration.k8s.io/v1", "mainstay-tests-suspends");
+    let (policies, bindings) = ("validatingadmissionpolicies", "validatingadmissionpolicybindings");
+    let rule = json!({"operations": ["UPDATE"], "apiGroups": ["mainstay.dev"], "apiVersions": ["*"], "resources": ["gitsyncs"]});
+    let spec = json!({
+        "matchConstraints": {"resourceRules": [rule]},
+        "validations": [{"expression": "object.metadata.name != 'second' || !(has(object.spec.suspend) && object.spec.suspend)"}],
     });
-    world.create(rbac, "clusterrolebindings", "", binding);
-    let (code, said, error) = run("suspend -A --as ann").await;
+    world.create(version, policies, "", json!({"metadata": {"name": policy}, "spec": spec}));
+    let binding = json!({"policyName": policy, "validationActions": ["Deny"]});
+    world.create(version, bindings, "", json!({"metadata": {"name": policy}, "spec": binding}));
+    let suspend = Action::Patch(Form::Merge, json!({"spec": {"suspend": true}}));
+    let call = || Call::new(SYNCS, "gitsyncs", NAMESPACE, "second", suspend.clone());
+    world.until("the policy is in effect", |w| w.try_as("t", call()).is_err()).await;
+    assert_eq!(run("resume -A").await.0, 0);
+    let (code, said, error) = run("suspend -A").await;
     assert_eq!((code, suspended()), (2, vec!["demo".to_owned(), "third".to_owned()]), "{said}{error}");
     assert!(said.lines().count() == 2 && !said.contains("second"), "{said}");
     assert!(error.starts_with(&format!("GitSync {NAMESPACE}/second:\n")) && !error.contains("demo"), "{error}");
     assert_eq!(run("resume -A").await.0, 0);
-    for resource in ["clusterrolebindings", "clusterroles"] {
+    for resource in [bindings, policies] {
         let delete = Action::Delete(DeleteOptions::default());
-        world.write_as("t", Call::new(rbac, resource, "", role, delete));
+        world.write_as("t", Call::new(version, resource, "", policy, delete));
     }
 
     let begun = jiff::Timestamp::now();
