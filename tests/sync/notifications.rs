@@ -211,7 +211,7 @@ async fn a_provider_that_is_away_delays_neither_reconciles_nor_other_providers_a
     service.received("Applied").await;
     away.received("Applied").await;
     is(&mut world, "providers", "away", "False NotDelivered: 127.0.0.1: the service answers with status 503").await;
-    is(&mut world, "providers", "metadata", "False NotDelivered: 169.254.169.254: link-local addresses").await;
+    is(&mut world, "providers", "metadata", "False NotDelivered: 169.254.169.254: connections to link-local").await;
     is(&mut world, "providers", "chat", "True Sending").await;
     away.seen.requests.lock().clear();
     away.seen.status.store(0, Ordering::SeqCst);

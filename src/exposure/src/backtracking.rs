@@ -524,7 +524,7 @@ mod tests {
         let mut total = Total::default();
         let mut many = (0..500).filter_map(|at| total.add(&format!("/.*x{at}")));
         let why = many.next().unwrap();
-        assert!(why.contains(" take 244 steps for each character of a request (the limit is 240); begin"), "{why}");
+        assert!(why.contains(" takes 244 steps for each character of a request (the limit is 240); begin"), "{why}");
         let why = why_slow("/(.*A|.*B|.*C|.*D|.*E|.*F|.*G|.*H|.*I|.*J|.*K|.*L|.*M)").unwrap();
         assert!(why.contains(" steps for each character of a request (the limit is 24); write"), "{why}");
         let why = why_slow("/.{0,500}.{0,500}x").unwrap();

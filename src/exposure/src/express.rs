@@ -286,6 +286,6 @@ mod tests {
         let expressed = express(&resolved, Means::Oathkeeper, &workloads(), &NoTargets::new());
         // The refused paths may match the same requests as all others.
         assert!(expressed.guards.iter().all(Option::is_none), "{:?}", expressed.guards);
-        assert!(expressed.problem.unwrap().contains("of at most 240"));
+        assert!(expressed.problem.unwrap().contains("(the limit is 240)"));
     }
 }

@@ -101,5 +101,8 @@ async fn link_local_addresses_are_not_connected_to() {
     bench.server.fail(On::Advertisement, Fault::Redirect("http://169.254.169.254".to_owned()));
     let (class, said) = bench.failure("main").await;
     assert_eq!(class, Class::Invalid);
-    assert!(said.contains("the server redirects to 169.254.169.254, which is not followed: link-local"), "{said}");
+    assert!(
+        said.contains("the server redirects to 169.254.169.254, which is not followed: connections to link-local"),
+        "{said}"
+    );
 }

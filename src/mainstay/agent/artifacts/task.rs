@@ -194,7 +194,7 @@ impl<S: Named> Task<S> {
         let part = if matches!(wanted.place, Place::Registry(_)) { "Layer" } else { "Chart" };
         let message = format!("{revision}\n\n{part} {digest} of {}\n", remote.url);
         let packed = Packed { archive: downloaded.archive, message, ignore: wanted.ignore.clone(), root: wanted.root };
-        let commit = self.source.add_artifact(remote, packed).await.map_err(|fault| fault.to_string())?;
+        let commit = self.source.add_artifact(remote, packed).await.map_err(|fault| chain(&fault))?;
         let is_new = self.artifact.as_ref().is_none_or(|old| old.commit != commit.to_string());
         self.source.set_artifact(remote, Ok(Artifact { commit, tag: downloaded.tag }));
         if is_new {

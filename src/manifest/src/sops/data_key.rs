@@ -138,7 +138,7 @@ fn no_key(metadata: &Metadata, missing: &[&MasterKey], found: usize) -> NoKey {
     let shares = match (metadata.groups.len(), metadata.threshold) {
         (1, _) => String::new(),
         (groups, threshold) => {
-            format!(" ({found} key groups are decrypted; {threshold} of {groups} are needed)")
+            format!(" (decrypted key groups: {found}; needed: {threshold} of {groups})")
         }
     };
     NoKey { what: format!("no key decrypts it; it is encrypted to {}{shares}", shown.join(", ")), hint: ADD_KEY }

@@ -97,7 +97,7 @@ fn two_of_three_groups_of_keys_suffice_and_one_says_what_is_missing() {
     let said = check(GROUPS, Format::Yaml, &keys(&[1]));
     assert!(
         said.starts_with("1:sops: no key decrypts it; it is encrypted to age1dt7g47")
-            && said.contains("1 of the 2 key groups"),
+            && said.contains("(decrypted key groups: 1; needed: 2 of 3)"),
         "{said}"
     );
     let none = check(TYPES, Format::Yaml, &keys(&[1, 2]));

@@ -180,7 +180,7 @@ fn other_files_are_named() {
         (b"-----BEGIN OPENSSH PRIVATE KEY-----\nhunter2", "take it out of the repository"),
         (
             b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 3\n",
-            "is kept in Git LFS, which is not fetched (set `spec.lfs: true` in the GitRepository, or name",
+            "is kept in Git LFS, which is not fetched (set `spec.lfs: true` in the GitRepository, or list",
         ),
         (
             b"version https://git-lfs.github.com/spec/v1\r\noid sha256:00\r\nsize 3\r\n",
