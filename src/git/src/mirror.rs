@@ -161,8 +161,7 @@ impl Mirror {
     pub(super) fn retire(self) {
         match self.current {
             Some(current) => current.retire(),
-            // The removal fails while there is a generation.
-            None => drop(fs::remove_dir(&self.root)),
+            None => self.storage.remove_empty(&self.root, None),
         }
     }
 }
@@ -418,8 +417,8 @@ impl Drop for Generation {
     fn drop(&mut self) {
         if self.retired.load(Ordering::Relaxed) {
             self.storage.remove(&self.path);
-            // The removal fails while another generation exists.
-            let _ = self.path.parent().map(fs::remove_dir);
+            let mirror = self.path.parent();
+            mirror.into_iter().for_each(|mirror| self.storage.remove_empty(mirror, Some(&self.path)));
         }
         self.storage.close(&self.path);
     }
@@ -537,6 +536,22 @@ mod tests {
         assert!(mirror.current().unwrap().holds(commit('a')));
         assert!(!incomplete.exists());
         assert!(find(directory.path(), 2, &Storage::new(u64::MAX)).current().is_none());
+    }
+
+    #[test]
+    fn a_mirror_that_is_being_opened_keeps_its_directory_when_another_user_leaves_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let storage = Storage::new(u64::MAX);
+        let mut leaving = find(directory.path(), 1, &storage);
+        let root = leaving.root().to_owned();
+        let unused = Generation::create(leaving.next()).unwrap();
+        storage.open(&root);
+        drop(unused);
+        leaving.retire();
+        assert!(root.exists(), "the other user lists it next");
+        storage.close(&root);
+        find(directory.path(), 1, &storage).retire();
+        assert!(!root.exists());
     }
 
     #[test]

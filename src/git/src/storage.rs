@@ -112,6 +112,16 @@ impl Storage {
         self.0.removing.lock()
     }
 
+    /// Removes the directory of a mirror without generations, unless it is being opened or has an open generation other
+    /// than `own`: that may be about to create its own directory there.
+    pub(super) fn remove_empty(&self, mirror: &Path, own: Option<&Path>) {
+        let inner = self.inner();
+        if !inner.has_open(mirror, own) {
+            // The removal fails while a generation exists.
+            let _ = fs::remove_dir(mirror);
+        }
+    }
+
     /// Removes a generation. After a failure, the next process tries again.
     pub(super) fn remove(&self, generation: &Path) {
         // The list of commits is removed first, so that an incomplete generation is not used.

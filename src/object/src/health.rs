@@ -104,7 +104,8 @@ pub fn unsettled(live: &Value) -> Option<String> {
     (!is_seen).then(|| format!("its controller has not seen generation {generation}"))
 }
 
-/// Whether `spec.suspend` is true and the controller of the object leaves its status as it was. That of a Job does not.
+/// Whether `spec.suspend` is true and the controller of the object leaves its status as it was. The controller of Jobs
+/// does not.
 pub(crate) fn is_suspended(live: &Value) -> bool {
     let is_batch = live["apiVersion"].as_str().is_some_and(|version| version.starts_with("batch/"));
     live.pointer("/spec/suspend") == Some(&Value::Bool(true)) && !is_batch

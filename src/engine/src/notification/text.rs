@@ -20,10 +20,11 @@ impl Message {
                 let counts = format!("{created} created, {changed} changed, {unchanged} unchanged, {pruned} pruned");
                 format!("commit {} applied: {counts} ({millis} ms)", short_id(commit))
             }
-            Self::Unhealthy { commit, why, .. } => format!("commit {}: {why}", short_id(commit)),
             Self::Recovered { commit, .. } => format!("commit {}: all objects are healthy again", short_id(commit)),
-            Self::NoManifests { commit, why, .. } => format!("commit {}: {why}", short_id(commit)),
-            Self::CommitHeld { why, .. } => why.clone(),
+            Self::NoManifests { commit, why, .. } | Self::Unhealthy { commit, why, .. } => {
+                format!("commit {}: {why}", short_id(commit))
+            }
+            Self::CommitHeld { why, .. } | Self::AnnotationInvalid { problem: why, .. } => why.clone(),
             Self::WindowOverridden { commit, window, who, claimed_user, .. } => {
                 overridden(commit, window, who, claimed_user.as_deref())
             }
@@ -45,9 +46,7 @@ impl Message {
             }
             Self::NotPutBack { fields, cause, .. } => format!("cannot revert {}: {cause}", fields.join(", ")),
             Self::TakenOver { from, fields, .. } => taken_over(from, fields),
-            Self::NotRemoved { cause, .. } => {
-                format!("fields that other tools left in it cannot be removed: {cause}")
-            }
+            Self::NotRemoved { cause, .. } => format!("fields that other tools left in it cannot be removed: {cause}"),
             Self::Unreadable { cause, .. } => {
                 format!("cannot be decoded; the agent skips it until it changes: {cause}")
             }
@@ -55,7 +54,6 @@ impl Message {
             Self::Pruned { why, .. } => pruned(why),
             Self::NotPruned { why, .. } => format!("removed from the repository but not deleted: {why}"),
             Self::Replaced { fields, allowed_by, .. } => replaced(fields, *allowed_by),
-            Self::AnnotationInvalid { problem, .. } => problem.clone(),
             Self::DeletionStuck { finalizers, since, .. } => {
                 format!("is still being deleted, since {since}: it {}", waits_for(finalizers))
             }
