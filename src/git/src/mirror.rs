@@ -417,8 +417,9 @@ impl Drop for Generation {
     fn drop(&mut self) {
         if self.retired.load(Ordering::Relaxed) {
             self.storage.remove(&self.path);
-            let mirror = self.path.parent();
-            mirror.into_iter().for_each(|mirror| self.storage.remove_empty(mirror, Some(&self.path)));
+            if let Some(mirror) = self.path.parent() {
+                self.storage.remove_empty(mirror, Some(&self.path));
+            }
         }
         self.storage.close(&self.path);
     }
