@@ -35,7 +35,7 @@ pub(super) fn convert(document: &Document, namespace: &str, conversion: &mut Con
     match fields.text("spec.provider").as_deref() {
         None | Some("generic") => {}
         Some(other) => {
-            fields.lost("spec.provider", format!("login with the workload identity of {other} is not supported"))
+            fields.lost("spec.provider", format!("login with the workload identity of {other} is not supported"));
         }
     }
     fields.drop_lost("spec.serviceAccountName", "name a Secret with a login in `secretRef`");

@@ -37,7 +37,7 @@ pub(super) fn convert(document: &Document, namespace: &str, is_first: bool, conv
     match fields.text("spec.provider").as_deref() {
         None | Some("generic" | "github") => {}
         Some(other) => {
-            fields.lost("spec.provider", format!("login with the workload identity of {other} is not supported"))
+            fields.lost("spec.provider", format!("login with the workload identity of {other} is not supported"));
         }
     }
     fields.drop_unneeded(&["spec.ref", "spec.interval", "spec.suspend"]);
