@@ -66,8 +66,8 @@ pub(super) struct Task {
     pub(super) rounds: u32,
     /// The written status.
     pub(super) status: Option<GitSyncStatus>,
-    /// The commit and the reason of the last message about unhealthy objects, until all are healthy.
-    pub(super) unhealthy: Option<Box<(String, Reason)>>,
+    /// The commit of the last message about unhealthy objects, until all are healthy.
+    pub(super) unhealthy: Option<String>,
     /// The budget of status writes.
     pub(super) writes: WriteBudget,
     /// End of the delay of a status that shows unhealthy objects, counted from the first such status.

@@ -76,26 +76,24 @@ impl Task {
     }
 
     /// Emits a message when objects of the applied commit have failed or are not healthy in time, and when all of them are
-    /// healthy again. Objects that change between failing and waiting cause one message.
+    /// healthy again. Objects of a commit that change between failing and waiting cause one message.
     fn emit_health(&mut self, sync: &GitSync, new: &GitSyncStatus) {
         let Some(commit) = new.applied_commit.clone() else { return };
         let before = self.status.as_ref().or(sync.status.as_ref());
-        let stored = || Some((before?.applied_commit.clone()?, unhealthy(before?)?.0));
-        let known = self.unhealthy.take().map(|known| *known).or_else(stored);
+        let stored = || before.filter(|status| unhealthy(status).is_some())?.applied_commit.clone();
+        let known = self.unhealthy.take().or_else(stored);
         let subject = self.owner.clone();
         let message = match (unhealthy(new), known) {
             (Some((reason, why)), known) => {
-                let current = (commit.clone(), reason);
-                let is_known = known.as_ref() == Some(&current);
-                self.unhealthy = Some(Box::new(current));
-                if is_known {
+                self.unhealthy = Some(commit.clone());
+                if known.as_ref() == Some(&commit) {
                     return;
                 }
                 Message::Unhealthy { subject, commit, reason: reason.into(), why: why.to_owned() }
             }
             (None, Some(_)) if is_ready(new) => Message::Recovered { subject, commit },
             (None, known) => {
-                self.unhealthy = known.map(Box::new);
+                self.unhealthy = known;
                 return;
             }
         };

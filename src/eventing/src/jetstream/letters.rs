@@ -37,7 +37,7 @@ impl JetStream {
     pub(crate) async fn bury(&self, to: &SubscriberId, letter: &DeadLetter) -> io::Result<()> {
         let text = serde_json::to_vec(letter)?;
         let message = || PublishMessage::build().payload(text.clone().into());
-        self.put(Contents::Letters, to, message).await.map_err(|unstored| match unstored {
+        self.put(Contents::Letters, to, &self.unique_id(), message).await.map_err(|unstored| match unstored {
             Unstored::Full => io::Error::from(io::ErrorKind::StorageFull),
             Unstored::Other(why) => io::Error::other(why),
         })

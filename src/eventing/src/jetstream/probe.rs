@@ -22,12 +22,10 @@ impl JetStream {
         let mut losses = self.losses();
         loop {
             losses.mark_unchanged();
-            let asking = self.response(async { Ok(self.0.context.query_account().await?) });
-            let asked = tokio::time::timeout(ANSWER, asking).await;
-            let answer = match asked {
-                Ok(Ok(_)) => Ok(()),
-                Ok(Err(error)) => Err(format!("NATS does not respond, or refuses the login: {}", chain(&*error))),
-                Err(_) => Err("NATS does not respond".to_owned()),
+            let answer = match self.response(ANSWER, self.0.context.query_account()).await {
+                Some(Ok(_)) => Ok(()),
+                Some(Err(error)) => Err(format!("NATS does not respond, or refuses the login: {}", chain(&error))),
+                None => Err("NATS does not respond".to_owned()),
             };
             let wait = if answer.is_ok() { USUAL } else { SOON };
             found.send_if_modified(|known| {

@@ -45,19 +45,24 @@ impl JetStream {
 
     async fn store(self, to: SubscriberId, event: CloudEvent, is_replay: bool) -> Stored {
         let text = |name: &str| event.attribute(name).unwrap_or_default();
-        let message = || {
-            let message = PublishMessage::build().payload(event.data.clone()).headers(message::headers(&event));
-            if is_replay { message } else { message.message_id(message_id(&to, text("source"), text("id"))) }
-        };
-        let result = self.put(Contents::Events, &to, message).await;
+        let id = if is_replay { self.unique_id() } else { message_id(&to, text("source"), text("id")) };
+        let message = || PublishMessage::build().payload(event.data.clone()).headers(message::headers(&event));
+        let result = self.put(Contents::Events, &to, &id, message).await;
         Stored { to, event, result }
     }
 
-    /// Stores a message, after creating its stream if needed.
+    /// Returns an ID for a message that is stored although an equal one may have been stored recently.
+    pub(super) fn unique_id(&self) -> String {
+        self.0.context.client().new_inbox()
+    }
+
+    /// Stores a message, after creating its stream if needed. The server stores one of several messages with the same
+    /// `id`, so the message may be sent again.
     pub(super) async fn put(
         &self,
         contents: Contents,
         to: &SubscriberId,
+        id: &str,
         message: impl Fn() -> PublishMessage,
     ) -> Result<(), Unstored> {
         let namespace = to.parts().1;
@@ -67,8 +72,8 @@ impl JetStream {
                 self.create(namespace).await.map_err(|error| Unstored::Other(error.to_string()))?;
                 continue;
             }
-            // The server stores a message with the same id once.
-            let sending = || async { self.0.context.send_publish(contents.subject(to), message()).await?.await };
+            let sending =
+                || async { self.0.context.send_publish(contents.subject(to), message().message_id(id)).await?.await };
             let confirmed = self.repeat(sending).await.map_err(|error| Unstored::Other(error.to_string()))?;
             let Err(error) = confirmed else { return Ok(()) };
             // A different program may have deleted the stream.

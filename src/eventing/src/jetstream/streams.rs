@@ -80,13 +80,13 @@ impl JetStream {
         losses
     }
 
-    /// Waits for a response. Fails when the connection is lost, because the response does not arrive then.
-    pub(super) async fn response<T>(&self, responding: impl Future<Output = Result<T, Unmade>>) -> Result<T, Unmade> {
+    /// Returns the response to a request; `None` if it does not arrive within `limit`, or if the connection is lost.
+    pub(super) async fn response<R>(&self, limit: Duration, request: impl Future<Output = R>) -> Option<R> {
         let mut losses = self.losses();
         tokio::select! {
             biased;
-            response = responding => response,
-            Ok(()) = losses.changed() => Err("the connection was lost".into()),
+            response = timeout(limit, request) => response.ok(),
+            Ok(()) = losses.changed() => None,
         }
     }
 
@@ -96,13 +96,7 @@ impl JetStream {
     pub(super) async fn repeat<R, F: Future<Output = R>>(&self, request: impl Fn() -> F) -> Result<R, Unmade> {
         let end = Instant::now() + ANSWER;
         loop {
-            let mut losses = self.losses();
-            let response = tokio::select! {
-                biased;
-                response = timeout(ATTEMPT, request()) => response.ok(),
-                Ok(()) = losses.changed() => None,
-            };
-            match response {
+            match self.response(ATTEMPT, request()).await {
                 Some(response) => return Ok(response),
                 None if Instant::now() >= end => return Err("NATS does not respond".into()),
                 None => {}

@@ -326,6 +326,18 @@ async fn a_request_whose_response_is_lost_is_sent_again() {
     }
     let stream = jetstream.0.context.get_stream(Contents::Events.stream("team")).await.unwrap();
     assert_eq!(stream.cached_info().state.last_sequence, 2, "each event is stored once");
+    // So are an event that is delivered again, and a dead letter.
+    for _ in 0..2 {
+        loses.store(true, Ordering::SeqCst);
+        store.publish(routed(1, "data", std::slice::from_ref(&to)), true).await.unwrap();
+    }
+    let event = routed(1, "data", &[]).remove(0).event;
+    loses.store(true, Ordering::SeqCst);
+    jetstream.bury(&to, &DeadLetter::new(&to, &event, "why", 1, Timestamp::now())).await.unwrap();
+    for (contents, expected) in [(Contents::Events, 4), (Contents::Letters, 1)] {
+        let stream = jetstream.0.context.get_stream(contents.stream("team")).await.unwrap();
+        assert_eq!(stream.cached_info().state.last_sequence, expected, "{contents:?}");
+    }
 }
 
 #[tokio::test]
