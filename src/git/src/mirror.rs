@@ -14,7 +14,7 @@
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -489,15 +489,12 @@ pub(super) fn salt(directory: &Path) -> io::Result<Vec<u8>> {
     let mut fresh = vec![0; 32];
     let random = rustls::crypto::ring::default_provider().secure_random;
     random.fill(&mut fresh).map_err(|_| io::Error::other("no random bytes"))?;
-    let temporary = path.with_extension(format!("{}.new", std::process::id()));
-    let _ = fs::remove_file(&temporary);
-    let mut file = File::options().write(true).create_new(true).mode(0o600).open(&temporary)?;
+    // A temporary file has its own name: several tasks may create the salt simultaneously, as may several processes.
+    let mut file = tempfile::NamedTempFile::new_in(directory)?;
     file.write_all(&fresh)?;
-    // If two processes create a salt simultaneously, the second one uses the salt of the first.
-    let linked = fs::hard_link(&temporary, path);
-    fs::remove_file(&temporary)?;
-    match linked {
-        Ok(()) => Ok(fresh),
+    // The first salt stays.
+    match file.persist_noclobber(path).map_err(|refused| refused.error) {
+        Ok(_) => Ok(fresh),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             let salt = fs::read(path)?;
             if salt.len() == 32 { Ok(salt) } else { fs::write(path, &fresh).map(|()| fresh) }
@@ -537,6 +534,24 @@ mod tests {
         assert!(mirror.current().unwrap().holds(commit('a')));
         assert!(!incomplete.exists());
         assert!(find(directory.path(), 2, &Storage::new(u64::MAX)).current().is_none());
+    }
+
+    #[test]
+    fn tasks_that_open_the_first_mirrors_simultaneously_share_a_salt() {
+        for _ in 0..50 {
+            let directory = tempfile::tempdir().unwrap();
+            let start = std::sync::Barrier::new(8);
+            let create = || {
+                start.wait();
+                salt(directory.path()).unwrap()
+            };
+            let salts: BTreeSet<_> = std::thread::scope(|scope| {
+                let tasks: Vec<_> = (0..8).map(|_| scope.spawn(create)).collect();
+                tasks.into_iter().map(|task| task.join().unwrap()).collect()
+            });
+            assert_eq!(salts.len(), 1);
+            assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "no other file is left");
+        }
     }
 
     #[test]
