@@ -57,9 +57,9 @@ impl<'v> Live<'v> {
     }
 
     /// Returns the generation of the object if the condition belongs to an older one. A suspended object keeps the
-    /// conditions of an older one.
+    /// conditions of an older one; a GitSync that is suspended until some time says so by a condition.
     pub(super) fn unseen_generation(&self, condition: &Condition<'_>) -> Option<i64> {
-        if is_suspended(self.value) {
+        if is_suspended(self.value) || self.is("Suspended", "True").is_some() {
             return None;
         }
         let observed = condition.value["observedGeneration"].as_i64()?;

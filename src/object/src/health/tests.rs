@@ -43,6 +43,10 @@ fn custom_resources_say_it_with_conditions() {
     };
     check("x/v1", "X", &suspended("{type: Ready, status: 'True', observedGeneration: 2}"), "healthy");
     check("x/v1", "X", &suspended("{type: Ready, status: 'True'}], observedGeneration: 2, x: ["), "healthy");
+    let until = "{type: Ready, status: 'True', observedGeneration: 2}, {type: Suspended, status: 'True', observedGeneration: 3}";
+    check("mainstay.dev/v1alpha1", "GitSync", &with(until), "healthy");
+    let changed = with(until).replace("generation: 3}, status: {", "generation: 4}, status: {observedGeneration: 3, ");
+    check("mainstay.dev/v1alpha1", "GitSync", &changed, "progressing: its controller has not seen generation 4");
     check(
         "x/v1",
         "X",
