@@ -148,6 +148,29 @@ async fn a_git_function_comes_with_its_repository_and_back() {
     assert_eq!(again, "- GitRepository - code unchanged\n- Function - hello unchanged\n");
 }
 
+/// A Function whose repository is its own, as `kubectl apply` created it, is written into a directory and applied
+/// from there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_function_with_a_repository_of_its_own_is_synchronised_and_applied() {
+    let mut desk = Desk::new().await;
+    desk.world.remote.file("hello/handler.js", "module.exports = { main: () => 1 }\n").commit("one");
+    let url = desk.world.remote.path().display().to_string();
+    let spec = json!({"type": "git", "source": "", "runtime": "nodejs22", "reference": "main", "baseDir": "/hello",
+        "gitRepository": {"url": url}});
+    desk.world.function("hello", spec);
+    desk.world.until("it runs", |w| w.is_running("hello")).await;
+    let directory = desk.sync("ws").await;
+    let written = files(&directory)["config.yaml"].clone();
+    assert!(written.contains("repository: \"\"") || written.contains("repository: ''"), "{written}");
+    let again = desk.run(&apply(&config(&directory), &[])).await;
+    assert_eq!(again, "- Function - hello unchanged\n");
+    assert_eq!(desk.world.get(API, "gitrepositories", "hello"), None);
+    assert_eq!(files(&desk.sync("ws").await)["config.yaml"], written);
+    fs::write(config(&directory), written.replace("url: ", "uri: ")).unwrap();
+    let refused = desk.refused(&apply(&config(&directory), &[])).await;
+    assert!(refused.contains("url is missing"), "{refused}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dry_run_prints_what_is_applied_by_us_by_kubectl_and_from_git() {
     let mut desk = Desk::new().await;

@@ -310,6 +310,26 @@ async fn a_chart_of_a_chart_repository_is_rendered_as_helm_renders_it() {
     assert!(!status(&world).to_string().contains(PASSWORD));
 }
 
+/// A request for a sync looks up the chart, too, long before the interval ends. The sync has the new version when it ends.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_requested_sync_looks_up_the_chart_first() {
+    let helm = Helm::new();
+    let (first, repository) = (helm.pack("1.0.0", "Welcome"), Repository::start(helm.packed.path()).await);
+    helm.index(&[]);
+    let world = world(json!({"repository": repository.url(), "version": "^1.0", "interval": "24h"})).await;
+    applied(&world, &helm.template(&first)).await;
+    helm.pack("1.1.0", "Good bye");
+    helm.index(&[]);
+    world.ask("web").await;
+    let chart = status(&world);
+    assert!(chart["artifact"]["revision"].as_str().unwrap().starts_with("1.1.0@sha256:"), "{chart}");
+    assert_eq!(world.status("web")["appliedCommit"], chart["artifact"]["commit"]);
+    // A lookup that fails does not hold the request.
+    change(&world, json!({"suspend": true}));
+    said(&world, "suspended").await;
+    world.ask("web").await;
+}
+
 /// Returns a world with the objects that `mainstay convert` prints for a source and a HelmRelease of Flux.
 async fn converted(source: Value, release: Value) -> World {
     let directory = tempfile::tempdir().unwrap();

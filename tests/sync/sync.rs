@@ -216,6 +216,26 @@ async fn a_suspended_sync_applies_and_reverts_nothing_until_it_is_resumed() {
     assert_eq!(world.data("b"), "2");
 }
 
+/// A GitSync that another GitSync applies is suspended by hand. The other one is healthy at each later commit.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_suspended_sync_does_not_hold_the_sync_that_applies_it() {
+    let mut world = World::new().await;
+    let child = "apiVersion: mainstay.dev/v1alpha1\nkind: GitSync\nmetadata: {name: child}\n\
+                 spec: {gitRepository: repo, baseDir: /child}\n";
+    world.remote.file("parent/child.yaml", child).file("child/a.yaml", config_map("a", "1")).commit("one");
+    world.synced(json!({"baseDir": "/parent"})).await;
+    world.ready("child").await;
+    let until = jiff::Timestamp::now() + jiff::SignedDuration::from_hours(1);
+    let both = [("1", json!({"suspendUntil": until})), ("2", json!({"suspendUntil": null, "suspend": true}))];
+    for (data, suspended) in both {
+        world.change("child", suspended).await;
+        world.condition_is("child", "Suspended", "True Suspended").await;
+        world.remote.file("parent/b.yaml", config_map("b", data));
+        world.commit("demo", "the parent changes").await;
+        world.until("all are healthy", |w| w.status("demo")["healthy"] == 2).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_commit_that_came_during_break_glass_is_applied_when_that_ends() {
     let mut world = World::new().await;

@@ -36,7 +36,7 @@ const MAX_UNFINISHED: usize = 4;
 const MAX_PER_NAMESPACE: usize = 2;
 
 /// Number of slots from which on one namespace cannot take all of them.
-const SHARED: usize = 3;
+pub(crate) const SHARED: usize = 3;
 
 /// A Job: namespace and name.
 pub type JobName = (Arc<str>, Arc<str>);

@@ -15,11 +15,13 @@ use std::time::Instant;
 use git2::{FileMode, Index, IndexEntry, IndexTime, Repository, RepositoryInitOptions, Signature, Time};
 
 use super::archive::{ArchiveFile, ArchiveLimits, Root, unpack};
+use super::consumers::Consumer;
 use super::error::Fault;
 use super::followed_artifact::Artifact;
 use super::id::{Commit, Id};
 use super::mirror::{Generation, UNFINISHED};
 use super::permits::Permit;
+use super::pushes::Followed;
 use super::ref_list::{At, RefNames, Refs};
 use super::reference::TAGS;
 use super::remote::Remote;
@@ -91,6 +93,26 @@ impl Source {
         let state = self.state(remote);
         state.artifact.send_replace(Some(artifact));
         state.poll.lock().expire(Instant::now());
+    }
+
+    /// Records a lookup of the artifact that began at `began` and has ended.
+    pub fn artifact_looked_up(&self, remote: &Remote, began: Instant) {
+        self.state(remote).artifact_lookup.send_replace(Some(began));
+    }
+
+    /// Wakes the OCIRepository or HelmChart of the remote for a lookup, and waits until that has ended. Returns at once
+    /// if the object is gone, and at the latest after the deadline of lookups.
+    pub async fn look_up_artifact(&self, remote: &Remote) {
+        let mut ended = self.state(remote).artifact_lookup.subscribe();
+        let asked = Instant::now();
+        let is_meant =
+            |consumer: &Consumer, followed: &Followed| consumer.kind.has_artifact() && followed.url == remote.url;
+        if self.pushes().wake(is_meant, asked).is_empty() {
+            return;
+        }
+        let ended = ended.wait_for(|began| began.is_some_and(|began| began >= asked));
+        // Without a result in time, the last artifact counts, as after a failed lookup.
+        let _ = tokio::time::timeout(self.inner.settings.deadlines.lookup, ended).await;
     }
 
     /// Returns whether the mirror of the remote has a commit.

@@ -47,6 +47,11 @@ pub enum ConsumerKind {
 impl ConsumerKind {
     const ALL: [Self; 2] = [Self::GitSync, Self::Function];
 
+    /// Returns whether an object of this kind looks up an artifact.
+    pub(super) fn has_artifact(self) -> bool {
+        matches!(self, Self::OciRepository | Self::HelmChart)
+    }
+
     /// Returns whether deliveries wake this kind.
     pub(super) fn is_delivered_to(self) -> bool {
         self != Self::GitRepository

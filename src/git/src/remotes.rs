@@ -110,6 +110,8 @@ pub(super) struct State {
     pub(super) negotiated: Mutex<Option<Negotiated>>,
     /// The artifact of an OCIRepository or a HelmChart, or why there is none; `None` before its first read.
     pub(super) artifact: watch::Sender<Option<Result<Artifact, String>>>,
+    /// When the last lookup of the artifact began; `None` before the first one has ended.
+    pub(super) artifact_lookup: watch::Sender<Option<Instant>>,
     /// Successful signature checks.
     pub(super) judgements: Mutex<Judgements>,
     /// The opened private key, or why it cannot be opened.

@@ -269,7 +269,7 @@ pub(super) fn would_go(fields: &[String]) -> String {
         all if all > SHOWN => shown.push(format!("{} more", all - SHOWN)),
         _ => {}
     }
-    format!("; fields that are not in the manifest would be removed: {}", shown.join(", "))
+    format!("; fields that are not in the manifest would be removed, or get their default: {}", shown.join(", "))
 }
 
 #[cfg(test)]

@@ -88,6 +88,13 @@ impl Task {
         Some(self.context.repositories.artifact(namespace, source))
     }
 
+    /// Looks up the artifact that a GitSync follows, in addition to the interval of its OCIRepository or HelmChart.
+    pub(super) async fn look_up_artifact(&self, sync: &GitSync) {
+        if let Some(Ok(Some(url))) = self.artifact(sync) {
+            self.context.source.look_up_artifact(&Remote::new(url, Credentials::Anonymous)).await;
+        }
+    }
+
     /// Reads the values of variables and of the chart. Watches only the sources that the GitSync names.
     pub(super) async fn values(&mut self, sync: &GitSync) -> Result<(), Refused> {
         let namespace = sync.metadata.namespace.as_deref().unwrap_or_default();

@@ -263,7 +263,13 @@ impl Task {
             self.state.progress.begin(Step::LookUp);
             let running = Running::new(&self.home, sync, self.status.as_ref(), self.state.progress.clone());
             let running = Box::new(running.not_before(self.writes.due(Urgency::Counters, now)));
-            let attempted = running.beside(Box::pin(self.try_once(sync, repository.as_deref(), is_forced))).await;
+            let attempt = async {
+                if is_requested {
+                    self.look_up_artifact(sync).await;
+                }
+                self.try_once(sync, repository.as_deref(), is_forced).await
+            };
+            let attempted = running.beside(Box::pin(attempt)).await;
             self.after(sync, attempted, began);
             self.watch_contested().await;
             self.run_again(sync).await;

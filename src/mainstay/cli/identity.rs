@@ -19,6 +19,7 @@ use super::{
     Error, Exit,
     connection::{HomeConnection, own_kind},
     deploy_key,
+    lease::Lease,
     output::{self, OutputArgument},
     progress::Progress,
     syncs,
@@ -62,7 +63,10 @@ struct KeyedRepository {
 
 pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
     let cluster = arguments.connection.connect().await?;
-    let search = Search { cluster, arguments: &arguments };
+    // Without the right to read Leases, the namespace is that of the flag.
+    let lease = Lease::find(&cluster, &arguments.connection.namespace).await;
+    let namespace = lease.map_or_else(|_| arguments.connection.namespace.clone(), |lease| lease.namespace);
+    let search = Search { cluster, namespace, arguments: &arguments };
     let mut found = search.wait_for_key(None).await?;
     if arguments.regenerate {
         // The confirmation is not part of the wait, because the user may take time to confirm.
@@ -72,13 +76,13 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
     let half = &found.half;
     let page = RemoteUrl::parse(&found.keyed.url).ok().and_then(|url| deploy_key::page(&url).url);
     let facts = json!({
-        "gitRepository": { "namespace": arguments.connection.namespace, "name": found.keyed.repository },
+        "gitRepository": { "namespace": search.namespace, "name": found.keyed.repository },
         "publicKey": half.line, "fingerprint": half.fingerprint, "page": page,
     });
     let shown = if arguments.fingerprint { &half.fingerprint } else { &half.line };
     arguments.output.print(&facts, || format!("{shown}\n"))?;
     if arguments.output.is_text() {
-        output::note(&advice(&arguments.connection.namespace, &found.keyed, half));
+        output::note(&advice(&search.namespace, &found.keyed, half));
     }
     Ok(Exit::Fine)
 }
@@ -86,6 +90,8 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
 /// The search for a key.
 struct Search<'a> {
     cluster: Cluster,
+    /// Namespace of the GitRepository.
+    namespace: String,
     arguments: &'a Arguments,
 }
 
@@ -109,7 +115,7 @@ impl Search<'_> {
     }
 
     async fn poll(&self, old: Option<&str>, missing: &mut String) -> Result<FoundKey, Error> {
-        let namespace = &self.arguments.connection.namespace;
+        let namespace = &self.namespace;
         loop {
             match find_repository(&self.cluster, namespace, self.arguments.name.as_deref()).await? {
                 Err(what) => *missing = what,
@@ -135,7 +141,7 @@ impl Search<'_> {
     /// Removes the key from the Secret, so that the agent creates a new key. Returns the public half of the old key.
     async fn replace(&self, found: &FoundKey) -> Result<String, Error> {
         let FoundKey { keyed, secret, half } = found;
-        let namespace = &self.arguments.connection.namespace;
+        let namespace = &self.namespace;
         if secret["metadata"]["labels"][names::GENERATE] != names::SSH_KEY {
             return Err(Error::NotOurKey { secret: format!("{namespace}/{}", keyed.secret) });
         }

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::{ConditionUpdate, Decision, Image, Observed, Record, Resolved, kaniko, put, suspension};
 use crate::BaseImage;
-use crate::build_queue::Admission;
+use crate::build_queue::{Admission, SHARED};
 use crate::child_kind::ChildKind;
 use crate::child_state::{ChildIdentity, End, Job, Pod, Progress, Role, Suspension, sizes};
 use crate::children;
@@ -598,8 +598,9 @@ fn wait(situation: &Situation<'_>, position: usize, again: &str, decision: &mut 
     decision.state.queue_reported = Some(now);
     decision.record.queue = Some(position);
     let limit = resolved.settings.max_simultaneous_jobs;
+    let share = if limit < SHARED { "" } else { ", and one namespace gets at most half of the free places" };
     let message =
-        format!("waiting for one of the {limit} builds that may run at the same time; position {position}{again}");
+        format!("waiting in the queue: at most {limit} builds run at the same time{share}; position {position}{again}");
     decision.steps.push(super::Step::SetCondition(ConditionUpdate::new(
         SUBJECT,
         Status::Unknown,

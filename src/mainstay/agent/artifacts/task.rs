@@ -98,7 +98,9 @@ impl<S: Named> Task<S> {
                 self.recall(&now).await;
             }
             self.source.pushes().set(&self.consumer, Some(self.followed(&now)));
-            let wait = self.turn(&object, remote.insert(now)).await;
+            let (began, remote) = (Instant::now(), &*remote.insert(now));
+            let wait = self.turn(&object, remote).await;
+            self.source.artifact_looked_up(remote, began.into_std());
             let mut due = Instant::now() + wait;
             loop {
                 tokio::select! {

@@ -89,7 +89,7 @@ fn check_source(value: &mut Value, reading: &mut Reading) {
         }
     }
     if kind == "git" {
-        if source.get("url").is_none() && source.get("repository").is_none() {
+        if source.get("url").is_none() && source["repository"].as_str().is_none_or(str::is_empty) {
             reading.wrong("source", "url is missing");
         }
         match source["credentialsType"].as_str() {

@@ -73,7 +73,7 @@ pub(super) struct GitSource {
     /// The URL. Without a URL, the GitRepository must already exist.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) url: Option<String>,
-    /// Name of the GitRepository; by default the name of the Function.
+    /// Name of the GitRepository; by default the name of the Function. Empty if the URL belongs to the Function itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) repository: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -84,6 +84,13 @@ pub(super) struct GitSource {
     pub(super) credentials_secret_name: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) credentials_type: Option<AuthType>,
+}
+
+impl GitSource {
+    /// Returns whether the URL belongs to the Function itself, without a GitRepository.
+    pub(super) fn is_own(&self) -> bool {
+        self.repository.as_deref() == Some("")
+    }
 }
 
 impl Source {

@@ -79,6 +79,7 @@ fn git(spec: &FunctionSpec, repository: Option<&GitRepositorySpec>, left_out: &m
     if repository.is_none() {
         left_out.push(format!("source.url: the GitRepository {} does not exist", printable(&spec.source)));
     }
+    let own = spec.own_repository().is_some();
     let bare = repository.map(|repository| GitRepositorySpec {
         url: repository.url.clone(),
         auth: repository.auth.clone(),
@@ -90,7 +91,7 @@ fn git(spec: &FunctionSpec, repository: Option<&GitRepositorySpec>, left_out: &m
     let auth = repository.and_then(|repository| repository.auth.as_ref());
     Source::Git(GitSource {
         url: repository.map(|repository| repository.url.clone()),
-        repository: Some(spec.source.clone()).filter(|name| !name.is_empty()),
+        repository: Some(spec.source.clone()).filter(|name| own || !name.is_empty()),
         reference: spec.reference.clone(),
         base_dir: spec.base_dir.clone(),
         credentials_secret_name: auth.map(|auth| auth.secret_name.clone()),
@@ -101,6 +102,7 @@ fn git(spec: &FunctionSpec, repository: Option<&GitRepositorySpec>, left_out: &m
 /// Returns the fields of a spec that a configuration cannot express.
 fn unsaid(spec: &FunctionSpec) -> Vec<String> {
     let rest = FunctionSpec {
+        git_repository: spec.git_repository.clone().filter(|_| spec.own_repository().is_none()),
         source: String::new(),
         kind: None,
         deps: None,
@@ -180,6 +182,7 @@ impl StrictKey {
 mod tests {
     use super::*;
     use crate::cli::function::objects::objects;
+    use mainstay_api::own_repository::OwnRepository;
 
     fn function(spec: &Value) -> Function {
         let object = json!({
@@ -248,5 +251,13 @@ mod tests {
         let more = GitRepositorySpec { lfs: true, ..repository };
         assert_eq!(fetched_from(Some(&more)).left_out, ["of the GitRepository, all but url and auth"]);
         assert_eq!(fetched_from(None).left_out, ["source.url: the GitRepository code does not exist"]);
+        let own = function(&json!({
+            "type": "git", "source": "", "reference": "main", "baseDir": "/", "runtime": "python312",
+            "gitRepository": {"url": "https://example.org/a.git"},
+        }));
+        let found = fetched(&own, own.spec.own_repository().map(OwnRepository::spec).as_ref(), &[]);
+        let Source::Git(git) = &found.config.source else { panic!() };
+        assert_eq!((git.url.as_deref(), git.is_own()), (Some("https://example.org/a.git"), true));
+        assert_eq!(found.left_out, Vec::<String>::new());
     }
 }

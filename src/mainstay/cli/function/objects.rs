@@ -38,7 +38,9 @@ pub(super) fn objects(config: &Config, code: &Code) -> Result<Vec<Value>, String
         if let Err(error) = RemoteUrl::parse(url) {
             wrong.push(format!("source.url: {}", chain(&error)));
         }
-        objects.push(repository(config, git, url));
+        if !git.is_own() {
+            objects.push(repository(config, git, url));
+        }
     }
     let function = function(config, code);
     match serde_json::from_value::<Function>(function.clone()) {
@@ -68,17 +70,22 @@ pub(super) fn objects(config: &Config, code: &Code) -> Result<Vec<Value>, String
     if wrong.is_empty() { Ok(objects) } else { Err(wrong.join("\n")) }
 }
 
-fn repository(config: &Config, git: &GitSource, url: &str) -> Value {
-    let mut spec = json!({ "url": url });
+/// Returns the URL and the login of a repository.
+fn remote(git: &GitSource, url: &str) -> Value {
+    let mut remote = json!({ "url": url });
     if let Some(secret) = &git.credentials_secret_name {
         let kind = git.credentials_type.unwrap_or(AuthType::Basic);
-        spec["auth"] = json!({ "type": kind, "secretName": secret });
+        remote["auth"] = json!({ "type": kind, "secretName": secret });
     }
+    remote
+}
+
+fn repository(config: &Config, git: &GitSource, url: &str) -> Value {
     json!({
         "apiVersion": GitRepository::api_version(&()),
         "kind": GitRepository::kind(&()),
         "metadata": { "name": git.repository.as_ref().unwrap_or(&config.name), "namespace": config.namespace },
-        "spec": spec,
+        "spec": remote(git, url),
     })
 }
 
@@ -101,6 +108,7 @@ fn function(config: &Config, code: &Code) -> Value {
         Source::Git(git) => {
             set("type", json!("git"));
             set("source", json!(git.repository.as_ref().unwrap_or(&config.name)));
+            set("gitRepository", git.url.as_ref().filter(|_| git.is_own()).map_or(Value::Null, |url| remote(git, url)));
             set("reference", json!(git.reference));
             set("baseDir", json!(git.base_dir));
         }
@@ -151,6 +159,17 @@ mod tests {
              team\nspec:\n  auth:\n    secretName: login\n    type: basic\n  url: https://example.org/a.git\n---\napiVersion: \
              serverless.kyma-project.io/v1alpha1\nkind: Function\nmetadata:\n  name: a\n  namespace: team\nspec:\n  baseDir: \
              /\n  reference: main\n  runtime: python312\n  source: a\n  type: git\n",
+        );
+    }
+
+    #[test]
+    fn a_repository_of_the_function_itself_creates_no_git_repository() {
+        check(
+            "name: a\nnamespace: team\nruntime: python312\nsource:\n  sourceType: git\n  url: https://example.org/a.git\n  \
+             repository: ''\n  reference: main\n  baseDir: /\n  credentialsSecretName: login\n",
+            "---\napiVersion: serverless.kyma-project.io/v1alpha1\nkind: Function\nmetadata:\n  name: a\n  namespace: \
+             team\nspec:\n  baseDir: /\n  gitRepository:\n    auth:\n      secretName: login\n      type: basic\n    \
+             url: https://example.org/a.git\n  reference: main\n  runtime: python312\n  source: ''\n  type: git\n",
         );
     }
 

@@ -8,6 +8,7 @@ use super::origin::{Manager, Trace};
 use crate::cli::ids::short;
 use mainstay_api::{
     DriftPolicy, GitSyncStatus, conditions,
+    function_conditions::Reason,
     git_sync::{DriftReason, UNKNOWN},
     names,
 };
@@ -36,7 +37,9 @@ pub(super) fn next(trace: &Trace, now: Timestamp) -> Next {
             trace.asked.is("serverless.kyma-project.io", "Function")
                 && (live["spec"]["type"] == "git" || live["spec"]["source"]["gitRepository"].is_object())
         });
-        return if is_from_git {
+        return if is_from_git && cannot_be_read(trace.live.as_ref()) {
+            Next::new("LookUp", "looks up its repository again, because that failed; no GitSync manages its manifest")
+        } else if is_from_git {
             Next::new("Build", "builds it when a commit changes its code; no GitSync manages its manifest")
         } else {
             Next::new("Nothing", "nothing: no GitSync manages it")
@@ -52,6 +55,15 @@ pub(super) fn next(trace: &Trace, now: Timestamp) -> Next {
         .or_else(|| fought_over(key, &status))
         .or_else(|| absent(manager, live))
         .unwrap_or_else(|| kept(key, manager, &status))
+}
+
+/// Returns whether the last lookup of a Function's repository failed.
+fn cannot_be_read(live: Option<&Value>) -> bool {
+    let conditions = live.and_then(|live| live.pointer("/status/conditions")).and_then(Value::as_array);
+    conditions
+        .into_iter()
+        .flatten()
+        .any(|condition| condition["status"] == "False" && condition["reason"] == Reason::SourceUpdateFailed.as_str())
 }
 
 fn by_the_git_sync(manager: &Manager, now: Timestamp) -> Option<Next> {
@@ -229,15 +241,19 @@ mod tests {
 
     #[test]
     fn a_function_from_git_is_built_without_a_git_sync() {
-        let check = |spec: Value, expected: &str| {
+        let with = |spec: Value, reason: &str, expected: &str| {
             let asked = Key::new("serverless.kyma-project.io", "Function", Some("shop"), "hook");
-            let live = Some(json!({"metadata": {"name": "hook"}, "spec": spec}));
+            let conditions = json!([{"type": "ConfigurationReady", "status": "False", "reason": reason}]);
+            let live = Some(json!({"metadata": {"name": "hook"}, "spec": spec, "status": {"conditions": conditions}}));
             let trace = Trace { asked, owners: vec![], live, manager: None, notes: vec![] };
             assert_eq!(next(&trace, Timestamp::UNIX_EPOCH).text, expected);
         };
+        let check = |spec: Value, expected: &str| with(spec, "ConfigMapCreated", expected);
         let builds = "builds it when a commit changes its code; no GitSync manages its manifest";
         check(json!({"type": "git", "source": "code"}), builds);
         check(json!({"source": {"gitRepository": {"url": "https://git.example.com/code"}}}), builds);
+        let again = "looks up its repository again, because that failed; no GitSync manages its manifest";
+        with(json!({"type": "git", "source": "code"}), "SourceUpdateFailed", again);
         check(json!({"source": "module.exports = {}"}), "nothing: no GitSync manages it");
     }
 
