@@ -31,7 +31,7 @@ use super::refusals::RefusedWrite;
 use super::registry_waits;
 use super::repository;
 use super::resolve::{BoundSecret, reason, resolve, text};
-use super::stage::{self, ConditionUpdate, Decision, Observed, ReconcileState, Resolved};
+use super::stage::{self, ConditionUpdate, Decision, Observed, ReconcileState, Resolved, RetryCause, RetryNow};
 use super::status::Reconciled;
 use super::tag;
 use crate::bindings::{Bound, Taken};
@@ -344,7 +344,8 @@ impl Task {
             () = takes_uploads => {
                 let woken = self.registry.0.take();
                 self.registry.1 += 1;
-                return self.state.retry_now = woken.map(|waiting| waiting.job().to_owned());
+                let cause = RetryCause::Credentials;
+                return self.state.retry_now = woken.map(|waiting| RetryNow { job: waiting.job().to_owned(), cause });
             }
             () = gone => {}
             () = raised => {}
@@ -617,7 +618,8 @@ impl Task {
                 Progress::Complete => false,
             };
             let newest = children.jobs.iter().filter(may_fail).max_by_key(|job| (job.created, job.attempt));
-            self.state.retry_now = newest.map(|job| job.identity.name.clone());
+            let cause = if differ { RetryCause::Credentials } else { RetryCause::Spec };
+            self.state.retry_now = newest.map(|job| RetryNow { job: job.identity.name.clone(), cause });
         }
     }
 }

@@ -116,6 +116,24 @@ pub struct Observed<'a> {
     pub state: &'a ReconcileState,
 }
 
+/// A Job that is retried ahead of its backoff.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RetryNow {
+    /// Name of the Job.
+    pub job: String,
+    /// The change.
+    pub cause: RetryCause,
+}
+
+/// The change after which a failed build is retried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RetryCause {
+    /// Credentials, or the registry: any failure may pass.
+    Credentials,
+    /// Other fields of the Function, such as its resources. A failure that only other code mends stays.
+    Spec,
+}
+
 /// State that is kept from one reconcile to the next. A new agent starts without it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ReconcileState {
@@ -126,9 +144,9 @@ pub struct ReconcileState {
     /// UID of a Job, and the last problem of its pods. The problem is kept because the pods are deleted at the Job's
     /// deadline.
     pub problem: Option<(String, String)>,
-    /// Name of the Job whose inputs or credentials have changed since it started. The Job is replaced as soon as it
-    /// fails or is held up.
-    pub retry_now: Option<String>,
+    /// The Job whose inputs or credentials have changed since it started. The Job is replaced as soon as it fails or is
+    /// held up.
+    pub retry_now: Option<RetryNow>,
     /// Tag of an image, and why its last build failed. The next build reports this failure while it runs.
     pub failed: Option<(String, String)>,
     /// The last refused write.
@@ -414,6 +432,13 @@ impl Decision {
 
     fn puts(&self, child_kind: ChildKind) -> bool {
         self.steps.iter().any(|step| matches!(step, Step::Put(put) if put.child_kind == child_kind))
+    }
+}
+
+impl ReconcileState {
+    /// Returns the change after which this Job is retried, if there was one.
+    fn retry_cause(&self, job: &str) -> Option<RetryCause> {
+        self.retry_now.as_ref().filter(|retry| retry.job == job).map(|retry| retry.cause)
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
-use super::{ConditionUpdate, Decision, Image, Observed, Record, Resolved, kaniko, put, suspension};
+use super::{ConditionUpdate, Decision, Image, Observed, Record, Resolved, RetryCause, kaniko, put, suspension};
 use crate::BaseImage;
 use crate::build_queue::{Admission, SHARED};
 use crate::child_kind::ChildKind;
@@ -119,7 +119,7 @@ fn follow(situation: &Situation<'_>, job: &Job, decision: &mut Decision) {
                 decision.without_pod = Some(job.clone());
             }
             let is_held_up = problem.is_some() || decision.without_pod.is_some();
-            let is_asked = problem.is_some() && observed.state.retry_now.as_deref() == Some(&job.identity.name);
+            let is_asked = problem.is_some() && observed.state.retry_cause(&job.identity.name).is_some();
             if is_asked || (is_held_up && is_made_otherwise(job, resolved)) {
                 replace_held_up(situation, job, decision);
             } else if let Some(why) = problem.clone().filter(|_| (observed.must_yield)(job)) {
@@ -156,7 +156,7 @@ fn reported<'a>(job: &Job, observed: &Observed<'a>) -> Option<&'a BuildReport> {
 /// Handles a suspended build. The build waits for its retry time, then for its turn in the queue.
 fn suspended(situation: &Situation<'_>, job: &Job, suspension: &Suspension, decision: &mut Decision) {
     let Situation { resolved, observed, now, .. } = *situation;
-    let is_asked = observed.state.retry_now.as_deref() == Some(&job.identity.name);
+    let is_asked = observed.state.retry_cause(&job.identity.name).is_some();
     if is_asked || is_made_otherwise(job, resolved) {
         replace_held_up(situation, job, decision);
     } else if !suspension::is_due(suspension, now) {
@@ -415,7 +415,8 @@ fn failed(situation: &Situation<'_>, job: &Job, failure: &Failure, decision: &mu
     let status = observed.status;
     let known = status.building.as_deref() == Some(&job.tag) && status.builds == Some(job.attempt);
     let at_once = matches!(failure.reason, Some(FailureReason::BranchMoved | FailureReason::PreviousGone));
-    let asked = observed.state.retry_now.as_deref() == Some(&job.identity.name)
+    let may_pass = |cause: RetryCause| cause == RetryCause::Credentials || failure.retry;
+    let asked = observed.state.retry_cause(&job.identity.name).is_some_and(may_pass)
         || kaniko::is_of_another_builder(job, resolved.settings);
     let due = match status.retry_at.as_ref().filter(|_| known) {
         Some(at) => at.0,

@@ -62,7 +62,7 @@ pub(super) fn function(object: &Live<'_>) -> Health {
     for kind in ["ConfigurationReady", "BuildReady", "Running"] {
         let Some(condition) = object.condition(kind) else { return Progressing(format!("{kind} is not known yet")) };
         is_current &= kind == "Running" || object.unseen_generation(&condition).is_none();
-        if condition.status() == "True" && !is_waiting(&condition) {
+        if condition.status() == "True" && (kind != "Running" || !is_waiting(&condition)) {
             continue;
         }
         let message = condition.value["message"].as_str().unwrap_or_default();
@@ -73,8 +73,11 @@ pub(super) fn function(object: &Live<'_>) -> Health {
     Healthy
 }
 
+/// Returns whether a condition `Running` that is True describes the previous version: the new one is awaited, or an object
+/// of it was just written, and the next reconcile follows.
 fn is_waiting(condition: &Condition<'_>) -> bool {
-    matches!(condition.value["reason"].as_str(), Some("DeploymentWaiting" | "ServiceWaiting"))
+    let reason = condition.value["reason"].as_str().unwrap_or_default();
+    ["Created", "Updated", "Waiting"].iter().any(|end| reason.ends_with(end))
 }
 
 /// An APIRule is always retried, too. Its status codes are those of Kyma's controllers; later versions have a state.

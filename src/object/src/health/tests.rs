@@ -253,6 +253,11 @@ fn a_function_has_failed_if_a_user_must_change_it_and_progresses_otherwise() {
         "progressing: Running is True: DeploymentWaiting: x; the previous version serves",
     );
     function(
+        "{status: {conditions: [{type: ConfigurationReady, status: 'True'}, {type: BuildReady, status: 'True'},
+          {type: Running, status: 'True', reason: DeploymentUpdated, message: 'Deployment a updated'}]}}",
+        "progressing: Running is True: DeploymentUpdated: Deployment a updated",
+    );
+    function(
         "{metadata: {generation: 2}, status: {observedGeneration: 1, conditions: []}}",
         "progressing: its controller has not seen generation 2",
     );

@@ -156,7 +156,7 @@ fn a_suspended_build_whose_inputs_changed_is_replaced_and_one_that_others_suspen
     assert!(words(&case.decide()).contains(&"resume j".to_owned()));
     let until = Some(case.now + Duration::from_secs(60));
     case.children.jobs.last_mut().unwrap().suspension = Some(child_state::Suspension { until, why: String::new() });
-    case.state.retry_now = Some("j".into());
+    case.state.retry_now = Some(retry("j", RetryCause::Credentials));
     let all = words(&case.decide());
     assert!(all.contains(&"delete Job j".to_owned()) && all.contains(&"put Job".to_owned()), "{all:?}");
 }
@@ -168,7 +168,7 @@ fn a_build_that_the_registry_refused_waits_for_the_registry_and_is_retried_when_
     let full = json!({"reason": "Registry", "message": "it is full", "retry": true, "waitsForRegistry": true});
     case.pod("j", terminated("push", 1, &full.to_string()));
     assert_eq!(case.decide().waits_for_registry.as_deref(), Some("j"));
-    case.state.retry_now = Some("j".into());
+    case.state.retry_now = Some(retry("j", RetryCause::Credentials));
     let decision = case.decide();
     assert_eq!(decision.waits_for_registry, None);
     assert!(words(&decision).contains(&"put Job".to_owned()));
@@ -356,6 +356,27 @@ fn a_refused_job_leaves_the_queue_and_is_not_an_attempt() {
     assert!(words(&case.decide()).contains(&"put Job".to_owned()));
 }
 
+fn retry(job: &str, cause: RetryCause) -> RetryNow {
+    RetryNow { job: job.to_owned(), cause }
+}
+
+#[test]
+fn a_build_that_only_other_code_mends_is_not_retried_when_another_field_changes() {
+    for (code, cause, retried) in [
+        ("SourceInvalid", RetryCause::Spec, false),
+        ("SourceInvalid", RetryCause::Credentials, true),
+        ("InstallFailed", RetryCause::Spec, true),
+    ] {
+        let mut case = Case::new();
+        case.job("j", 1, ended("Failed", "BackoffLimitExceeded"));
+        let report = json!({"reason": code, "message": "no", "retry": code != "SourceInvalid"});
+        case.pod("j", terminated("install", 1, &report.to_string()));
+        case.state.retry_now = Some(retry("j", cause));
+        let all = words(&case.decide());
+        assert_eq!(all.contains(&"put Job".to_owned()), retried, "{code} {cause:?}: {all:?}");
+    }
+}
+
 #[test]
 fn a_held_up_build_is_replaced_once_when_its_credentials_changed() {
     let waiting = json!({"containerStatuses": [{"name": "push", "state": {"waiting": {
@@ -368,7 +389,7 @@ fn a_held_up_build_is_replaced_once_when_its_credentials_changed() {
     ] {
         let mut case = Case::new();
         case.job("j", 1, json!({})).pod("j", status.clone());
-        case.state.retry_now = retry_now.map(str::to_owned);
+        case.state.retry_now = retry_now.map(|job| retry(job, RetryCause::Spec));
         let decision = case.decide();
         let message = words(&decision);
         assert_eq!(message.contains(&"delete Job j".to_owned()), replaced, "{message:?}");
