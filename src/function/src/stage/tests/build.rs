@@ -370,7 +370,7 @@ fn a_build_that_only_other_code_mends_is_not_retried_when_another_field_changes(
         let mut case = Case::new();
         case.job("j", 1, ended("Failed", "BackoffLimitExceeded"));
         let report = json!({"reason": code, "message": "no", "retry": code != "SourceInvalid"});
-        case.pod("j", terminated("install", 1, &report.to_string()));
+        case.pod("j", terminated("fetch", 1, &report.to_string()));
         case.state.retry_now = Some(retry("j", cause));
         let all = words(&case.decide());
         assert_eq!(all.contains(&"put Job".to_owned()), retried, "{code} {cause:?}: {all:?}");
