@@ -70,7 +70,7 @@ impl Subscription {
     }
 
     /// Returns the new status, based on the `old` one. `flaw` is a problem of the target.
-    pub(super) fn status(&self, flaw: Option<&str>, old: &Value, now: Timestamp) -> Value {
+    pub(super) fn status(&self, flaw: Option<&str>, generation: &Value, old: &Value, now: Timestamp) -> Value {
         let route = self.route.as_ref().map_err(String::as_str).and_then(|route| match flaw {
             Some(why) => Err(why),
             None => Ok(route),
@@ -90,6 +90,7 @@ impl Subscription {
             conditions.push(condition("Fields supported", ("False", "Fields not supported", &why), old, now));
         }
         json!({
+            "observedGeneration": generation,
             "ready": route.is_ok(),
             "conditions": conditions,
             "config": {"maxInFlightMessages": self.in_flight},
@@ -224,10 +225,11 @@ mod tests {
     #[test]
     fn its_status_says_ready_or_why_not() {
         let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
-        let ready = subscription(SINK, &[TYPE]).status(None, &json!({}), now);
+        let ready = subscription(SINK, &[TYPE]).status(None, &json!(1), &json!({}), now);
         assert_eq!(
             ready,
             json!({
+                "observedGeneration": 1,
                 "ready": true,
                 "conditions": [{
                     "type": "Subscription active", "status": "True", "reason": "NATS Subscription active",
@@ -240,9 +242,9 @@ mod tests {
         );
         let flawed = subscription(SINK, &[TYPE]);
         assert_eq!(flawed.subscriber(Some("why")).route, None);
-        let status = flawed.status(Some("why"), &ready, now);
+        let status = flawed.status(Some("why"), &json!(1), &ready, now);
         assert_eq!((&status["ready"], &status["conditions"][0]["message"]), (&json!(false), &json!("why")));
-        let wrong = subscription("x", &[TYPE]).status(None, &ready, Timestamp::MAX);
+        let wrong = subscription("x", &[TYPE]).status(None, &json!(1), &ready, Timestamp::MAX);
         assert_eq!((&wrong["ready"], &wrong["cleanEventTypes"]), (&json!(false), &json!([])));
         assert_eq!(wrong["conditions"][0]["message"], "sink URL scheme should be 'http' or 'https'");
     }
@@ -267,7 +269,7 @@ mod tests {
         let read = |spec: Value| {
             let status =
                 Subscription::read(&json!({"metadata": {"namespace": "default", "name": "sub"}, "spec": spec}));
-            status.status(None, &json!({}), Timestamp::UNIX_EPOCH)
+            status.status(None, &json!(1), &json!({}), Timestamp::UNIX_EPOCH)
         };
         let base = json!({"sink": SINK, "source": "s", "types": ["a.b"], "protocol": "", "protocolsettings": {}});
         assert_eq!(read(base.clone())["conditions"].as_array().unwrap().len(), 1, "empty ones are as if absent");
