@@ -430,7 +430,8 @@ async fn bindings_and_triggers_that_do_not_change_cost_no_request() {
         "spec": {"broker": "default", "subscriber": {"ref": {"apiVersion": "v1", "kind": "Service", "name": "hello"}}},
     });
     world.remote.file("trigger.yaml", trigger.to_string()).commit("a Trigger");
-    world.sync("demo", json!({}));
+    // The Trigger never becomes healthy, because the world has no eventing.
+    world.sync("demo", json!({"wait": false}));
     world.ready("demo").await;
     // Waits for Events, which are written up to a second later.
     world.is_silent_while(world.levers(), async || {}).await;

@@ -512,6 +512,40 @@ async fn a_subscription_gets_the_events_of_its_clean_type() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_subscription_of_the_newer_version_gets_the_events_of_its_source() {
+    const NEWER: &str = "eventing.kyma-project.io/v1alpha2";
+    let events = Events::running().await;
+    let newer = |name: &str, more: Value| {
+        let mut spec = json!({"sink": own_sink(), "types": ["order.paid.v1"]});
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        events.create(NEWER, "Subscription", "subscriptions", name, spec);
+    };
+    newer("standard", json!({"source": "te.sts", "config": {"maxInFlightMessages": "3", "qos": "AT_LEAST_ONCE"}}));
+    newer("exact", json!({"sink": format!("{}/exact", own_sink()), "typeMatching": "exact"}));
+    newer("elsewhere", json!({"source": "elsewhere"}));
+    newer("refused", json!({"source": "tests", "types": ["paid"]}));
+    for name in ["standard", "exact", "elsewhere"] {
+        events.subscription_is(name, true).await;
+    }
+    let refused = events.subscription_is("refused", false).await;
+    assert_eq!(refused["message"], "spec.types[0]: must have minimum 2 segments");
+    let status = events.status(NEWER, "subscriptions", "standard");
+    assert_eq!(status["config"]["maxInFlightMessages"], 3);
+    assert_eq!(status["types"], json!([{"originalType": "order.paid.v1", "cleanType": "order.paid.v1"}]));
+    assert_eq!(status["conditions"][1]["message"], "no effect: spec.config.qos; remove these fields");
+    // Both versions show every field.
+    let older = events.world.server.object(KYMA, "subscriptions", NAMESPACE, "standard").unwrap();
+    assert_eq!((&older["spec"]["source"], &older["spec"]["types"]), (&json!("te.sts"), &json!(["order.paid.v1"])));
+    assert_eq!(events.publish("1", "order.paid.v1", "1").await, 204);
+    assert_eq!(events.publish("2", "order.created.v1", "2").await, 204, "nobody wants it");
+    assert_eq!(events.publish("3", "order.paid.v1", "3").await, 204);
+    events.seen(4).await;
+    let mut seen = events.sink.headers("ce-id");
+    seen.sort();
+    assert_eq!(seen, ["1", "1", "3", "3"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn failed_deliveries_are_retried_and_refused_ones_are_dead_letters() {
     let events = Events::running().await;
     events.subscription("sub", &own_sink());

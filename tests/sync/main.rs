@@ -17,6 +17,7 @@ mod decode;
 mod deletion_events;
 mod deletion_races;
 mod dependencies;
+mod event_subscribers;
 mod flux_examples;
 mod flux_layouts;
 mod forgeries;

@@ -65,6 +65,7 @@ reasons! {
         Progressing: "An attempt is running: Reconciling names its step. Or the commit is applied, and some objects are not healthy yet.", "Wait. `mainstay tree NAME` shows the health of each object.";
         Healthy: "All objects are healthy.", "";
         HealthTimeout: "Some objects are not healthy within `spec.timeout`.", "Look at the object in the message: `mainstay tree NAME`, then `kubectl describe`. Raise `spec.timeout` if the object needs longer.";
+        EventsNotDelivered: "A Trigger or a Subscription cannot deliver events within `spec.timeout`.", "Look at the object in the message with `kubectl describe`. Correct its Broker, its Service or its sink; without any status, install the component `eventing`, or the eventing of Knative or Kyma.";
         ObjectFailed: "An object reports a failure.", "Look at the object in the message with `kubectl describe`, and correct its manifest.";
         ObjectMissing: "An object does not exist, and `spec.drift` or a pause keeps the agent from creating it.", "Set `spec.drift: Revert`, end the pause, or wait for the next attempt that `mainstay diff` shows.";
         Suspended: "`spec.suspend` or `spec.suspendUntil` stops applies, prunes and reverts.", "Run `mainstay resume NAME`.";

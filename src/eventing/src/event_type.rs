@@ -45,6 +45,16 @@ pub(super) fn without_marks(text: &str) -> String {
     text.chars().filter(char::is_ascii_alphanumeric).collect()
 }
 
+/// Returns a source as Subscriptions with the matching `standard` compare it.
+pub(super) fn standard_source(source: &str) -> String {
+    source.chars().filter(|c| !c.is_whitespace() && !matches!(c, '.' | '>' | '*')).collect()
+}
+
+/// Returns a type as Subscriptions with the matching `standard` compare it.
+pub(super) fn standard_type(name: &str) -> String {
+    name.chars().filter(|c| !c.is_whitespace() && !matches!(c, '>' | '*')).collect()
+}
+
 /// Returns application, `object.operation` and version of a cleaned name.
 pub(super) fn parts(cleaned: &str) -> Option<(&str, &str, &str)> {
     let rest = cleaned.strip_prefix(PREFIX)?.strip_prefix('.')?;

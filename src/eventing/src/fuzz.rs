@@ -61,7 +61,7 @@ pub fn subscription(bytes: &[u8]) {
         let subscription = Subscription::read(&object);
         subscription.target().iter().for_each(|target| leads_to_its_namespace(target));
         subscription.subscriber(None);
-        subscription.status(None, &object["status"], Timestamp::UNIX_EPOCH);
+        subscription.status(None, &json!(1), &object["status"], Timestamp::UNIX_EPOCH);
     }
 }
 

@@ -1,7 +1,8 @@
 //! Parses events in Kyma's oldest format, posted to `/{application}/v1/events`, and builds the responses.
 //!
-//! Each event becomes two CloudEvents. In the CloudEvent for Triggers, the type is unchanged and the source is the
-//! application. In the CloudEvent for Subscriptions, type and source follow Kyma's later format.
+//! Each event becomes three CloudEvents. In the CloudEvent for Triggers, the type is unchanged and the source is the
+//! application. In the CloudEvent for Subscriptions, type and source follow Kyma's later format. In the one for
+//! Subscriptions by source and type (`v1alpha2`), the type ends with the version.
 
 use bytes::Bytes;
 use jiff::Timestamp;
@@ -28,6 +29,8 @@ pub(super) struct LegacyEvent {
     pub(super) plain: CloudEvent,
     /// The event for Subscriptions; `None` if its type is not valid in Kyma.
     pub(super) cleaned: Option<CloudEvent>,
+    /// The event for Subscriptions by source and type.
+    pub(super) versioned: CloudEvent,
 }
 
 #[derive(Deserialize, Default)]
@@ -113,7 +116,8 @@ pub(super) fn parse(application: &str, body: &[u8], new_id: &str) -> Result<Lega
         event.attributes.remove("sourceid");
         event
     });
-    Ok(LegacyEvent { id, plain, cleaned })
+    let versioned = plain.with("type", &format!("{event_type}.{version}")).without("sourceid");
+    Ok(LegacyEvent { id, plain, cleaned, versioned })
 }
 
 /// Returns the response for an accepted event.

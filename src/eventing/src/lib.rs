@@ -50,6 +50,7 @@ mod services;
 mod shares;
 #[expect(clippy::disallowed_methods, reason = "it writes dead letters, with the time")]
 mod store;
+mod subscribed_types;
 mod subscriber;
 mod subscription;
 mod table;

@@ -173,7 +173,8 @@ impl Seen {
                     trigger.status(self.has_broker(trigger), flaw.as_deref(), &live.generation, &live.status, now)
                 }
                 Read::Subscription(subscription) => {
-                    subscription.status(self.flaw(subscription.target()).as_deref(), &live.status, now)
+                    let flaw = self.flaw(subscription.target());
+                    subscription.status(flaw.as_deref(), &live.generation, &live.status, now)
                 }
                 Read::Nothing if watched == Watched::Brokers => broker_status(name, &live.status, now),
                 Read::Nothing => continue,

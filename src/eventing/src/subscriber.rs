@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::cloud_event::CloudEvent;
+use super::event_type::{standard_source, standard_type};
 use mainstay_object::names::{ServiceAddress, ServiceHost, UrlPath};
 
 /// Default number of concurrent deliveries to one subscriber.
@@ -100,6 +101,8 @@ pub(super) enum Filter {
     Attributes(BTreeMap<String, String>),
     /// Events of these cleaned types.
     Types(BTreeSet<String>),
+    /// Events of this source and these types, all in the form of the matching `standard`.
+    Sourced { source: String, types: BTreeSet<String> },
 }
 
 impl Filter {
@@ -111,6 +114,10 @@ impl Filter {
                 found.is_some_and(|found| value.is_empty() || found == value)
             }),
             Self::Types(types) => types.contains(event.event_type()),
+            Self::Sourced { source, types } => {
+                types.contains(&standard_type(event.event_type()))
+                    && standard_source(event.attribute("source").unwrap_or_default()) == *source
+            }
         }
     }
 }

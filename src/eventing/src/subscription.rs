@@ -1,4 +1,7 @@
-//! Parses and validates a Subscription of Kyma (`eventing.kyma-project.io/v1alpha1`), and computes its status.
+//! Parses and validates a Subscription of Kyma (`eventing.kyma-project.io`), and computes its status.
+//!
+//! `v1alpha1` has `filter`, and `v1alpha2` has `source`, `types` and `typeMatching` (`subscribed_types`). Both versions of
+//! the definition have the fields of both, so the API server converts without a webhook and loses nothing.
 //!
 //! Invariant: a Subscription can refer only to a Service of its own namespace.
 
@@ -8,10 +11,13 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::address::{self, Fault};
-use super::event_type::cleaned;
-use super::subscriber::{Filter, IN_FLIGHT, MOST_IN_FLIGHT, Subscriber, SubscriberId, SubscriberKind, Target};
+use super::subscribed_types::SubscribedTypes;
+use super::subscriber::{IN_FLIGHT, MOST_IN_FLIGHT, Subscriber, SubscriberId, SubscriberKind, Target};
 use super::trigger::condition;
 use mainstay_object::names::{ServiceAddress, ServiceHost};
+
+/// Maximum number of ignored fields in a status.
+const MOST_IGNORED: usize = 20;
 
 /// A parsed Subscription.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,8 +26,10 @@ pub(super) struct Subscription {
     pub(super) name: String,
     uid: String,
     in_flight: usize,
-    /// The cleaned types and their target, or why the Subscription is not valid.
-    pub(super) route: Result<(BTreeSet<String>, Target), String>,
+    /// The set fields that have no effect.
+    ignored: Vec<String>,
+    /// The types and their target, or why the Subscription is not valid.
+    pub(super) route: Result<(SubscribedTypes, Target), String>,
 }
 
 impl Subscription {
@@ -30,13 +38,15 @@ impl Subscription {
         let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
         let namespace = text("/metadata/namespace");
         let spec = &object["spec"];
-        let in_flight = spec["config"]["maxInFlightMessages"].as_u64().and_then(|number| usize::try_from(number).ok());
+        let in_flight = in_flight(&spec["config"]["maxInFlightMessages"]);
         let target = target(spec["sink"].as_str().unwrap_or_default(), &namespace);
+        let route = target.and_then(|target| Ok((SubscribedTypes::read(spec)?, target)));
         Self {
             name: text("/metadata/name"),
             uid: text("/metadata/uid"),
-            in_flight: in_flight.filter(|number| *number > 0).unwrap_or(IN_FLIGHT),
-            route: target.and_then(|target| Ok((types(&spec["filter"])?, target))),
+            ignored: ignored(spec),
+            route: in_flight.clone().and(route),
+            in_flight: in_flight.unwrap_or(IN_FLIGHT),
             namespace,
         }
     }
@@ -54,13 +64,13 @@ impl Subscription {
             id: SubscriberId::new(SubscriberKind::Subscription, &self.namespace, &self.name),
             uid: self.uid.clone(),
             broker: None,
-            route: route.map(|(types, target)| (Filter::Types(types.clone()), target.clone())),
+            route: route.map(|(types, target)| (types.filter.clone(), target.clone())),
             in_flight: self.in_flight.min(MOST_IN_FLIGHT),
         }
     }
 
     /// Returns the new status, based on the `old` one. `flaw` is a problem of the target.
-    pub(super) fn status(&self, flaw: Option<&str>, old: &Value, now: Timestamp) -> Value {
+    pub(super) fn status(&self, flaw: Option<&str>, generation: &Value, old: &Value, now: Timestamp) -> Value {
         let route = self.route.as_ref().map_err(String::as_str).and_then(|route| match flaw {
             Some(why) => Err(why),
             None => Ok(route),
@@ -71,28 +81,52 @@ impl Subscription {
             Ok(_) => ("True", reason, ""),
             Err(why) => ("False", reason, *why),
         };
-        let types = route.map(|(types, _)| types.iter().cloned().collect::<Vec<_>>()).unwrap_or_default();
+        let types = route.map(|(types, _)| types.named.as_slice()).unwrap_or_default();
+        let clean: BTreeSet<&String> = types.iter().map(|(_, clean)| clean).collect();
+        let of = |(original, clean): &(String, String)| json!({"originalType": original, "cleanType": clean});
+        let mut conditions = vec![condition("Subscription active", said, old, now)];
+        if !self.ignored.is_empty() {
+            let why = format!("no effect: {}; remove these fields", self.ignored.join(", "));
+            conditions.push(condition("Fields supported", ("False", "Fields not supported", &why), old, now));
+        }
         json!({
+            "observedGeneration": generation,
             "ready": route.is_ok(),
-            "conditions": [condition("Subscription active", said, old, now)],
+            "conditions": conditions,
             "config": {"maxInFlightMessages": self.in_flight},
-            "cleanEventTypes": types,
+            "cleanEventTypes": clean,
+            "types": types.iter().map(of).collect::<Vec<_>>(),
         })
     }
 }
 
-/// Returns the cleaned types of a filter.
-fn types(filter: &Value) -> Result<BTreeSet<String>, String> {
-    let filters = filter["filters"].as_array().into_iter().flatten();
-    let written = filters.map(|one| one["eventType"]["value"].as_str().unwrap_or_default());
-    written
-        .map(|name| {
-            if name.is_empty() {
-                return Err("nats: invalid subject".to_owned());
-            }
-            cleaned(name).map_err(|unclean| unclean.to_string())
-        })
-        .collect()
+/// Returns the maximum number of concurrent deliveries: a number in `v1alpha1`, a string in `v1alpha2`.
+fn in_flight(written: &Value) -> Result<usize, String> {
+    let number = match written {
+        Value::Null => return Ok(IN_FLIGHT),
+        Value::String(text) => text.parse().ok(),
+        other => other.as_u64().and_then(|number| usize::try_from(number).ok()),
+    };
+    let number = number.filter(|number| *number > 0);
+    number.ok_or_else(|| "spec.config.maxInFlightMessages: must be a stringified int value of at least 1".to_owned())
+}
+
+/// Returns the set fields that have no effect. Fields outside of the definition do not get here: the API server refuses
+/// or removes them.
+fn ignored(spec: &Value) -> Vec<String> {
+    let is_set = |value: &Value| match value {
+        Value::Null => false,
+        Value::String(text) => !text.is_empty(),
+        Value::Object(fields) => !fields.is_empty(),
+        _ => true,
+    };
+    let fields = ["id", "protocol", "protocolsettings"].into_iter().filter(|field| is_set(&spec[*field]));
+    let fields = fields.map(|field| format!("spec.{field}"));
+    let dialect = is_set(&spec["filter"]["dialect"]).then(|| "spec.filter.dialect".to_owned());
+    let settings = spec["config"].as_object().into_iter().flatten();
+    let settings = settings.filter(|(name, value)| *name != "maxInFlightMessages" && is_set(value));
+    let settings = settings.map(|(name, _)| format!("spec.config.{}", name.chars().take(63).collect::<String>()));
+    fields.chain(dialect).chain(settings).take(MOST_IGNORED).collect()
 }
 
 /// Returns the target of a sink. Errors are in Kyma's words.
@@ -124,6 +158,7 @@ fn target(sink: &str, namespace: &str) -> Result<Target, String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::subscriber::Filter;
     use super::*;
 
     const SINK: &str = "http://lastorder.default.svc.cluster.local";
@@ -179,9 +214,9 @@ mod tests {
 
     #[test]
     fn types_are_cleaned_and_judged() {
-        let types = |written: &[&str]| subscription(SINK, written).route.map(|(types, _)| types);
+        let types = |written: &[&str]| subscription(SINK, written).route.map(|(types, _)| types.filter);
         let clean = "sap.kyma.custom.myapp.order.received.v1";
-        assert_eq!(types(&[TYPE, clean]), Ok([clean.to_owned()].into()), "equal ones are one");
+        assert_eq!(types(&[TYPE, clean]), Ok(Filter::Types([clean.to_owned()].into())), "equal ones are one");
         assert_eq!(types(&[""]), Err("nats: invalid subject".into()));
         assert_eq!(types(&["a.b"]), Err("parse event-type [a.b] failed, prefix [sap.kyma.custom] not found".into()));
         assert_eq!(types(&["sap.kyma.custom.a.b"]), Err("parse event-type [a.b] failed, invalid format".into()));
@@ -190,10 +225,11 @@ mod tests {
     #[test]
     fn its_status_says_ready_or_why_not() {
         let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
-        let ready = subscription(SINK, &[TYPE]).status(None, &json!({}), now);
+        let ready = subscription(SINK, &[TYPE]).status(None, &json!(1), &json!({}), now);
         assert_eq!(
             ready,
             json!({
+                "observedGeneration": 1,
                 "ready": true,
                 "conditions": [{
                     "type": "Subscription active", "status": "True", "reason": "NATS Subscription active",
@@ -201,14 +237,49 @@ mod tests {
                 }],
                 "config": {"maxInFlightMessages": 10},
                 "cleanEventTypes": ["sap.kyma.custom.myapp.order.received.v1"],
+                "types": [{"originalType": TYPE, "cleanType": "sap.kyma.custom.myapp.order.received.v1"}],
             })
         );
         let flawed = subscription(SINK, &[TYPE]);
         assert_eq!(flawed.subscriber(Some("why")).route, None);
-        let status = flawed.status(Some("why"), &ready, now);
+        let status = flawed.status(Some("why"), &json!(1), &ready, now);
         assert_eq!((&status["ready"], &status["conditions"][0]["message"]), (&json!(false), &json!("why")));
-        let wrong = subscription("x", &[TYPE]).status(None, &ready, Timestamp::MAX);
+        let wrong = subscription("x", &[TYPE]).status(None, &json!(1), &ready, Timestamp::MAX);
         assert_eq!((&wrong["ready"], &wrong["cleanEventTypes"]), (&json!(false), &json!([])));
         assert_eq!(wrong["conditions"][0]["message"], "sink URL scheme should be 'http' or 'https'");
+    }
+    #[test]
+    fn a_limit_is_a_number_or_its_text() {
+        let check = |written: Value, expected: Option<usize>| {
+            let spec =
+                json!({"sink": SINK, "source": "s", "types": ["a.b"], "config": {"maxInFlightMessages": written}});
+            let read = Subscription::read(&json!({"metadata": {"namespace": "default", "name": "sub"}, "spec": spec}));
+            assert_eq!(read.route.as_ref().ok().map(|_| read.in_flight), expected, "{written}");
+        };
+        check(json!(null), Some(10));
+        check(json!(7), Some(7));
+        check(json!("12"), Some(12));
+        for wrong in [json!("ten"), json!("0"), json!(0), json!(-1), json!("")] {
+            check(wrong, None);
+        }
+    }
+
+    #[test]
+    fn a_field_without_effect_has_a_condition() {
+        let read = |spec: Value| {
+            let status =
+                Subscription::read(&json!({"metadata": {"namespace": "default", "name": "sub"}, "spec": spec}));
+            status.status(None, &json!(1), &json!({}), Timestamp::UNIX_EPOCH)
+        };
+        let base = json!({"sink": SINK, "source": "s", "types": ["a.b"], "protocol": "", "protocolsettings": {}});
+        assert_eq!(read(base.clone())["conditions"].as_array().unwrap().len(), 1, "empty ones are as if absent");
+        let mut spec = base;
+        spec["protocol"] = "BEB".into();
+        spec["config"] = json!({"maxInFlightMessages": "3", "qos": "AT_LEAST_ONCE"});
+        let status = read(spec);
+        assert_eq!(status["ready"], true, "the rest is honoured");
+        let condition = &status["conditions"][1];
+        assert_eq!((&condition["type"], &condition["status"]), (&json!("Fields supported"), &json!("False")));
+        assert_eq!(condition["message"], "no effect: spec.protocol, spec.config.qos; remove these fields");
     }
 }

@@ -31,7 +31,10 @@ impl Table {
             Err(Unclean::NoPrefix(_)) => None,
             Err(unclean) => return Err(unclean),
         };
-        let Some(clean) = clean else { return Ok(routed([(event, triggers)])) };
+        let Some(clean) = clean else {
+            let subscriptions = self.matching(SubscriberKind::Subscription, &event, may);
+            return Ok(routed([(event, [triggers, subscriptions].concat())]));
+        };
         let cleaned = event.with("type", &clean);
         let subscriptions = self.matching(SubscriberKind::Subscription, &cleaned, may);
         if clean == event.event_type() {
@@ -48,7 +51,10 @@ impl Table {
             let subscriptions = self.matching(SubscriberKind::Subscription, &cleaned, may);
             (cleaned, subscriptions)
         });
-        routed([(event.plain, triggers)].into_iter().chain(cleaned))
+        let mut versioned = self.matching(SubscriberKind::Subscription, &event.versioned, may);
+        // A Subscription that names both types receives one event.
+        versioned.retain(|to| cleaned.as_ref().is_none_or(|(_, others)| !others.contains(to)));
+        routed([(event.plain, triggers)].into_iter().chain(cleaned).chain([(event.versioned, versioned)]))
     }
 
     /// Finds the subscribers of an event that was sent to a Broker.
@@ -74,6 +80,11 @@ impl Table {
                     let own = parts.filter(|(of, ..)| *of == clean);
                     wanted.extend(own.map(|(_, name, version)| (name.to_owned(), version.to_owned())));
                 }
+                Filter::Sourced { source, types } if *source == event_type::standard_source(application) => {
+                    let parts = types.iter().filter_map(|name| name.rsplit_once('.'));
+                    wanted.extend(parts.map(|(name, version)| (name.to_owned(), version.to_owned())));
+                }
+                Filter::Sourced { .. } => {}
                 Filter::Attributes(attributes) => {
                     let value = |name: &str| attributes.get(name).filter(|value| !value.is_empty());
                     if let (Some(source), Some(name)) = (value("source"), value("type"))
@@ -193,5 +204,42 @@ mod tests {
         assert_eq!(wanted("my-app"), [("order.received".to_owned(), "v1".to_owned())]);
         assert_eq!(wanted("mock"), [("t".to_owned(), String::new())]);
         assert!(wanted("none").is_empty());
+    }
+
+    #[test]
+    fn a_subscription_by_source_receives_events_in_each_format_once() {
+        let spec = |more: Value| {
+            let mut spec = json!({"sink": "http://f.default.svc.cluster.local", "types": ["order.paid.v1"]});
+            spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            spec
+        };
+        let one = |name: &str, more: Value| {
+            let metadata = json!({"namespace": "default", "name": name});
+            let read = Subscription::read(&json!({"metadata": metadata, "spec": spec(more)})).subscriber(None);
+            (read.id.clone(), Arc::new(read))
+        };
+        let both = json!(["sap.kyma.custom.myshop.order.paid.v1", "order.paid.v1"]);
+        let all = [
+            one("exact", json!({"typeMatching": "exact"})),
+            one("both", json!({"typeMatching": "exact", "types": both})),
+            one("standard", json!({"source": "my.shop"})),
+        ];
+        let table = Table(all.into_iter().collect(), [].into());
+        let from = |source: &str| {
+            shown(&table.of_namespace("default", event("order.paid.v1").with("source", source)).unwrap())
+        };
+        let others = "order.paid.v1: subscription/default/both subscription/default/exact";
+        assert_eq!(from("myshop"), [format!("{others} subscription/default/standard")]);
+        assert_eq!(from("other"), [others]);
+        let body = br#"{"event-type": "order.paid", "event-type-version": "v1", "event-time": "2020-04-02T21:37:00Z", "data": 1}"#;
+        let legacy = super::super::legacy::parse("my.shop", body, "1").unwrap();
+        assert_eq!(
+            shown(&table.of_legacy("default", legacy)),
+            [
+                "sap.kyma.custom.myshop.order.paid.v1: subscription/default/both",
+                "order.paid.v1: subscription/default/exact subscription/default/standard",
+            ]
+        );
+        assert_eq!(table.wanted_of("default", "my.shop"), [("order.paid".to_owned(), "v1".to_owned())]);
     }
 }

@@ -15,7 +15,7 @@ use mainstay_api::git_sync::{DriftReason, Drifted, Failure};
 use mainstay_engine::managed::Summary;
 use mainstay_engine::prevention::State;
 use mainstay_object::failure::Class;
-use mainstay_object::{counted, printable, printable_lines, unserved};
+use mainstay_object::{counted, is_event_subscriber, printable, printable_lines, unserved};
 
 /// Message of Ready for a commit from `git://`.
 const UNPROTECTED: &str = "git:// is neither encrypted nor authenticated, so use https:// or ssh://, or `verify`";
@@ -85,6 +85,14 @@ pub(super) struct Conditions<'a> {
     pub(super) all: &'a mut Vec<Condition>,
     pub(super) generation: Option<i64>,
     pub(super) now: Timestamp,
+}
+
+/// Returns the reason of objects that are not healthy in time: that of the first one, which the message names first.
+fn timed_out(summary: &Summary) -> Reason {
+    match summary.progressing.first.first() {
+        Some((key, _)) if is_event_subscriber(key) => Reason::EventsNotDelivered,
+        _ => Reason::HealthTimeout,
+    }
 }
 
 impl Conditions<'_> {
@@ -307,8 +315,9 @@ impl Conditions<'_> {
             self.progress(Next::Retry, Reason::ObjectFailed, &message);
         } else if self.now.duration_since(part.since).unsigned_abs() > timeout {
             let message = format!("{message}; not healthy within the timeout: {}", progressing(facts.summary));
-            self.set(Type::Ready, "False", Reason::HealthTimeout, &message);
-            self.progress(Next::Retry, Reason::HealthTimeout, &message);
+            let reason = timed_out(facts.summary);
+            self.set(Type::Ready, "False", reason, &message);
+            self.progress(Next::Retry, reason, &message);
         } else {
             let message = format!("{message}; waiting for {}", progressing(facts.summary));
             self.set(Type::Ready, "Unknown", Reason::Progressing, &message);

@@ -320,7 +320,7 @@ impl Task {
 }
 
 /// The reasons of `Ready` for objects that have failed or are not healthy in time.
-const UNHEALTHY: [Reason; 2] = [Reason::HealthTimeout, Reason::ObjectFailed];
+const UNHEALTHY: [Reason; 3] = [Reason::HealthTimeout, Reason::ObjectFailed, Reason::EventsNotDelivered];
 
 /// Returns the reason why objects are unhealthy, and the message without the commit; `None` if they are not.
 fn unhealthy(status: &GitSyncStatus) -> Option<(Reason, &str)> {

@@ -224,6 +224,21 @@ mod tests {
     }
 
     #[test]
+    fn names_a_subscriber_that_cannot_deliver_events() {
+        let trigger = Key::new("eventing.knative.dev", "Trigger", Some("shop"), "mine");
+        let subscription = Key::new("eventing.kyma-project.io", "Subscription", Some("shop"), "mine");
+        let after_a_minute = |progressing: Vec<(Key, String)>| {
+            let summary = Summary { objects: 2, healthy: 0, progressing: progressing.into(), ..Summary::default() };
+            check(&applied(vec![]), &summary, 61).0
+        };
+        for key in [trigger, subscription] {
+            assert_eq!(after_a_minute(vec![(key, "no Broker".into())]), "False EventsNotDelivered");
+        }
+        let broker = Key::new("eventing.knative.dev", "Broker", Some("shop"), "mine");
+        assert_eq!(after_a_minute(vec![(broker, "x".into())]), "False HealthTimeout");
+    }
+
+    #[test]
     fn waits_for_health_and_gives_up_after_the_timeout() {
         let summary = Summary {
             objects: 2,

@@ -9,7 +9,8 @@
 //! - a DaemonSet with the strategy `OnDelete` need not be updated: its rollout continues only when users delete
 //!   Pods, as with a StatefulSet
 //! - an APIService must be available, an autoscaler must find its target, a Function must run, an APIRule must be
-//!   served, a Certificate must be issued, and a Rollout must be complete or paused
+//!   served, a Trigger and a Subscription must be able to deliver, a Certificate must be issued, and a Rollout must be
+//!   complete or paused
 //!
 //! Not here: health by expressions of a GitSync (`managed::health_rules` of the crate `engine`).
 
@@ -66,11 +67,21 @@ fn rule_of(key: &Key) -> fn(&Live<'_>) -> Health {
         ("autoscaling", "HorizontalPodAutoscaler") => others::autoscaler,
         ("serverless.kyma-project.io", "Function") => others::function,
         ("gateway.kyma-project.io", "APIRule") => others::api_rule,
+        ("eventing.knative.dev", "Trigger") => others::trigger,
+        ("eventing.kyma-project.io", "Subscription") => others::subscription,
         ("mainstay.dev", "Provider") => others::provider,
         ("cert-manager.io", "Certificate") => others::certificate,
         ("argoproj.io", "Rollout") => others::rollout,
         _ => others::ready,
     }
+}
+
+/// Whether objects with this key subscribe to events.
+pub fn is_event_subscriber(key: &Key) -> bool {
+    matches!(
+        (&*key.group, &*key.kind),
+        ("eventing.knative.dev", "Trigger") | ("eventing.kyma-project.io", "Subscription")
+    )
 }
 
 /// Applies the rules for every kind.

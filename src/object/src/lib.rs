@@ -54,7 +54,7 @@ pub use counted::counted;
 pub use desired::{Flaw, Object, Step, path_text, strip_status};
 pub use digest::{Digest, ParseDigestError};
 pub use ended::{Ended, can_end, ended};
-pub use health::{Health, health, health_of, is_established, unsettled};
+pub use health::{Health, health, health_of, is_established, is_event_subscriber, unsettled};
 pub use key::{Identity, Key, Names, split_api_version};
 pub use mask::Mask;
 pub use order::{Stage, prune_order, stage};

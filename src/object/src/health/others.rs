@@ -109,6 +109,30 @@ pub(super) fn api_rule(object: &Live<'_>) -> Health {
     }
 }
 
+/// The reason why no controller has written a status.
+const NO_EVENTING: &str =
+    "no controller delivers its events: install Mainstay's component eventing, or the eventing of Knative or Kyma";
+
+/// Its controller retries all problems, such as a missing Broker, so none counts as failed.
+pub(super) fn trigger(object: &Live<'_>) -> Health {
+    match object.condition("Ready") {
+        Some(_) => ready(object),
+        None => Progressing(NO_EVENTING.into()),
+    }
+}
+
+/// Kyma's Subscriptions have no condition `Ready` but a field. Their conditions have the reason.
+pub(super) fn subscription(object: &Live<'_>) -> Health {
+    match object.at("/status/ready") {
+        Some(Value::Bool(true)) => Healthy,
+        Some(_) => {
+            let failing = object.conditions().find(|one| one.status() == "False" && one.kind() != "Fields supported");
+            Progressing(failing.map_or_else(|| "it is not ready".into(), |one| object.words(&one)))
+        }
+        None => Progressing(NO_EVENTING.into()),
+    }
+}
+
 /// An unreachable service says nothing about the commit, so no GitSync waits for a chat.
 pub(super) fn provider(object: &Live<'_>) -> Health {
     let is_away = object.condition("Ready").is_some_and(|ready| ready.reason() == "NotDelivered");

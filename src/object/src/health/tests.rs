@@ -322,6 +322,39 @@ fn an_api_rule_is_healthy_once_it_is_served() {
 }
 
 #[test]
+fn a_subscriber_of_events_is_healthy_once_it_can_deliver() {
+    let nobody = "progressing: no controller delivers its events: install Mainstay's component eventing, or the eventing \
+                  of Knative or Kyma";
+    let trigger = |status: &str, expected: &str| {
+        check("eventing.knative.dev/v1alpha1", "Trigger", &format!("{{status: {status}}}"), expected);
+    };
+    trigger("{}", nobody);
+    trigger("{conditions: [{type: Ready, status: 'True'}]}", "healthy");
+    trigger(
+        "{conditions: [{type: Ready, status: 'False', reason: DoesNotExist, message: Broker does not exist}]}",
+        "progressing: Ready is False: DoesNotExist: Broker does not exist",
+    );
+    let subscription = |status: &str, expected: &str| {
+        for version in ["v1alpha1", "v1alpha2"] {
+            let version = format!("eventing.kyma-project.io/{version}");
+            check(&version, "Subscription", &format!("{{status: {status}}}"), expected);
+        }
+    };
+    subscription("{}", nobody);
+    subscription("{ready: true}", "healthy");
+    subscription("{ready: false}", "progressing: it is not ready");
+    let ignored = "{type: Fields supported, status: 'False', reason: Fields not supported, message: x}";
+    let failing = "{type: Subscription active, status: 'False', reason: NATS Subscription active, message: no sink}";
+    subscription(&format!("{{ready: true, conditions: [{ignored}]}}"), "healthy");
+    subscription(
+        &format!("{{ready: false, conditions: [{ignored}, {failing}]}}"),
+        "progressing: Subscription active is False: NATS Subscription active: no sink",
+    );
+    // Other kinds of these groups keep the rule for custom resources.
+    check("eventing.knative.dev/v1alpha1", "Broker", "{status: {}}", "healthy");
+}
+
+#[test]
 fn a_provider_whose_service_is_away_keeps_no_commit_waiting() {
     let with = |reason: &str| {
         format!("{{status: {{conditions: [{{type: Ready, status: 'False', reason: {reason}, message: no}}]}}}}")
