@@ -321,7 +321,8 @@ impl Events {
             contents = again;
         }
         std::fs::write(&copy, contents).unwrap();
-        let read = redb::Database::open(copy).unwrap().begin_read().unwrap();
+        let database = redb::Database::open(copy).unwrap();
+        let read = database.begin_read().unwrap();
         let found = read.list_tables().unwrap().find(|one| one.name() == table).unwrap();
         usize::try_from(read.open_untyped_table(found).unwrap().len().unwrap()).unwrap()
     }
