@@ -112,5 +112,5 @@ async fn an_event_is_delivered_through_three_installed_servers() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn accepted_events_survive_kills_of_processes_and_of_one_of_three_servers() {
-    installed(3).await.survive(Kills { count: 20, between: 20..200, clients: 16 }).await;
+    installed(3).await.survive(Kills { count: 20, between: 10..60, clients: 4 }).await;
 }

@@ -8,20 +8,12 @@ use jiff::Timestamp;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::super::cloud_event::CloudEvent;
 use super::super::subscriber::SubscriberId;
 use super::super::table::Routed;
 use super::command::{Command, Refused, Shared};
 use super::index::{Queued, Which};
-use super::tables::{Found, OpenError, Tables};
+use super::tables::{Found, Kept, OpenError, Tables};
 use super::writer::{WAITING, Writer, run};
-
-/// An event that was read from a store.
-#[derive(Clone, Debug)]
-pub(crate) struct Kept {
-    pub(crate) event: CloudEvent,
-    pub(crate) published: Timestamp,
-}
 
 /// A handle of the journal. Clones share the same journal.
 #[derive(Clone, Debug)]
@@ -125,6 +117,7 @@ impl Journal {
 mod tests {
     use std::time::Duration;
 
+    use super::super::super::cloud_event::CloudEvent;
     use super::super::super::subscriber::SubscriberKind;
     use super::super::index::OVER;
     use super::*;

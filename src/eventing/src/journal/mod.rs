@@ -20,6 +20,7 @@ mod tables;
 mod writer;
 
 pub(super) use command::Refused;
-pub(super) use handle::{Journal, Kept};
+pub(super) use handle::Journal;
 pub(super) use index::Which;
+pub(super) use tables::Kept;
 pub use tables::OpenError;

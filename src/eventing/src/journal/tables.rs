@@ -12,7 +12,6 @@ use sha2::{Digest as _, Sha256};
 
 use super::super::cloud_event::CloudEvent;
 use super::super::subscriber::SubscriberId;
-use super::handle::Kept;
 use super::index::Index;
 use super::recent::{MEMORY, Name, Recent};
 
@@ -69,6 +68,13 @@ pub enum OpenError {
         /// The directory.
         path: PathBuf,
     },
+}
+
+/// An event that was read from a store.
+#[derive(Clone, Debug)]
+pub(crate) struct Kept {
+    pub(crate) event: CloudEvent,
+    pub(crate) published: Timestamp,
 }
 
 /// The opened database.
