@@ -240,7 +240,9 @@ mod tests {
             (0..whole.len() - data.len()).filter(|at| whole[*at..].starts_with(data.as_bytes())).collect();
         assert!(!found.is_empty());
         // Replaced pages keep earlier copies.
-        found.into_iter().for_each(|at| whole[at] ^= 1);
+        for at in found {
+            whole[at] ^= 1;
+        }
         std::fs::write(&path, whole).unwrap();
     }
 

@@ -161,7 +161,9 @@ mod tests {
 
     fn of(all: &[(u64, &str)]) -> Index {
         let mut index = Index::default();
-        all.iter().for_each(|(number, to)| index.insert(*number, 10, &id(to), 0));
+        for (number, to) in all {
+            index.insert(*number, 10, &id(to), 0);
+        }
         index
     }
 

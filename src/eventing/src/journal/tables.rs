@@ -15,8 +15,11 @@ use super::super::subscriber::SubscriberId;
 use super::index::Index;
 use super::recent::{MEMORY, Name, Recent};
 
-/// The events by number: time of publication, digest of the rest, attributes in JSON, and data.
-const EVENTS: TableDefinition<'_, u64, (i64, u64, &[u8], &[u8])> = TableDefinition::new("events");
+/// Time of publication, digest of the rest, attributes in JSON, and data.
+type Row = (i64, u64, &'static [u8], &'static [u8]);
+
+/// The events by number.
+const EVENTS: TableDefinition<'_, u64, Row> = TableDefinition::new("events");
 /// The subscribers that wait for an event: number of failed deliveries, and bytes of the event.
 const WAITING: TableDefinition<'_, (u64, &str), (u32, u64)> = TableDefinition::new("waiting");
 /// The names of recently published events, by time.

@@ -213,7 +213,9 @@ impl Writer {
         }
         let mut index = self.shared.index.lock();
         for put in puts {
-            put.to.iter().for_each(|(to, attempts)| index.insert(put.number, put.length(), to, *attempts));
+            for (to, attempts) in &put.to {
+                index.insert(put.number, put.length(), to, *attempts);
+            }
         }
         drop(index);
         self.shared.stored.send_replace(());
@@ -232,7 +234,9 @@ impl Writer {
 
     /// Forgets events that were not stored, so that they are new when they are published again.
     fn forget(&mut self, puts: impl Iterator<Item = Put>) {
-        puts.flat_map(|put| put.names).for_each(|name| self.recent.forget(name));
+        for name in puts.flat_map(|put| put.names) {
+            self.recent.forget(name);
+        }
     }
 
     /// Opens the database again after a failure. Until then, redb refuses transactions.
