@@ -131,8 +131,8 @@ pub(super) struct Batch {
 }
 
 impl Put {
-    /// Returns the bytes of the event in the file. Small events share pages, of which up to a half is empty. Large
-    /// events have a block of pages, whose size is a power of two.
+    /// Returns the bytes of the event in the file. Small events share pages, and up to a half of a page is empty. A large
+    /// event has a block of pages. The size of a block is a power of two.
     pub(super) fn length(&self) -> u64 {
         let bytes = (self.attributes.len() + self.event.data.len()) as u64 + ROWS / 2;
         let bytes = if bytes > PAGE / 2 { bytes.next_power_of_two().max(PAGE) } else { bytes * 2 };
