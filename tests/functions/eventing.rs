@@ -15,6 +15,7 @@ use axum::extract::State;
 use devcluster::{Action, Call, Cluster, Options, Serving};
 use http::{HeaderMap, StatusCode};
 use parking_lot::Mutex;
+use redb::{ReadableDatabase as _, ReadableTableMetadata as _, TableHandle as _};
 use reqwest::Client;
 use serde::Deserialize as _;
 use serde_json::{Value, json};
@@ -31,7 +32,7 @@ use mainstay_testkit::world::{NAMESPACE, World, free_address};
 #[path = "eventing/hostile.rs"]
 mod hostile;
 #[path = "eventing/kills.rs"]
-mod kills;
+pub(crate) mod kills;
 #[path = "eventing/tenants.rs"]
 mod tenants;
 
@@ -302,13 +303,28 @@ impl Events {
             let ended = |state: &Value| number(state, "last_seq") - number(state, "messages");
             return nats.streams("mainstay_events_").iter().map(ended).sum();
         }
-        String::from_utf8_lossy(&self.journal()).matches(r#"{"is":"ended""#).count()
+        self.rows("recent") - self.rows("waiting")
     }
 
-    /// Returns the contents of the journal.
-    fn journal(&self) -> Vec<u8> {
-        let segments = std::fs::read_dir(self.data.path().join("journal")).unwrap();
-        segments.flat_map(|entry| std::fs::read(entry.unwrap().path()).unwrap()).collect()
+    /// Returns the number of rows of a table of the journal: `recent` has one for each published event and subscriber, and
+    /// `waiting` has one until the delivery has finished.
+    fn rows(&self, table: &str) -> usize {
+        let (path, copy) = (self.data.path().join("journal/events.redb"), tempfile::tempdir().unwrap());
+        let copy = copy.path().join("events.redb");
+        // The process that writes the file has locked it. A copy during a write is not valid.
+        let mut contents = std::fs::read(&path).unwrap();
+        loop {
+            let again = std::fs::read(&path).unwrap();
+            if contents == again {
+                break;
+            }
+            contents = again;
+        }
+        std::fs::write(&copy, contents).unwrap();
+        let database = redb::Database::open(copy).unwrap();
+        let read = database.begin_read().unwrap();
+        let found = read.list_tables().unwrap().find(|one| one.name() == table).unwrap();
+        usize::try_from(read.open_untyped_table(found).unwrap().len().unwrap()).unwrap()
     }
 
     fn url(&self, path: &str) -> String {

@@ -9,6 +9,7 @@ use devcluster::{Action, Call};
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
+use crate::eventing_on_nats::kills::Kills;
 use crate::eventing_on_nats::{Events, HOME, TYPE, own_sink};
 use crate::permissions::{create_rights, with_permissions};
 use mainstay_testkit::nats_server::{Installed, NatsServers};
@@ -107,4 +108,9 @@ async fn an_event_is_delivered_through_the_installed_server() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_event_is_delivered_through_three_installed_servers() {
     delivers(3).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn accepted_events_survive_kills_of_processes_and_of_one_of_three_servers() {
+    installed(3).await.survive(Kills { count: 20, between: 10..60, clients: 4 }).await;
 }

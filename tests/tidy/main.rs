@@ -75,7 +75,6 @@ const ACTING: &[&str] = &[
     "src/eventing/src/jetstream/letters.rs",
     "src/eventing/src/jetstream/publish.rs",
     "src/eventing/src/jetstream/tests.rs",
-    "src/eventing/src/journal/room.rs",
     "src/eventing/src/resolver.rs",
     "src/eventing/src/run.rs",
     "src/eventing/src/send.rs",
@@ -301,7 +300,7 @@ const READ_NO_REQUEST: &[&str] = &[
     "src/function/src/admission/convert.rs",
     "src/devcluster/apiserver/src/service/yaml.rs",
     "src/eventing/src/dead_letters.rs",
-    "src/eventing/src/journal/record.rs",
+    "src/eventing/src/journal/tables.rs",
     "src/eventing/src/jetstream/letters.rs",
     "src/eventing/src/jetstream/publish.rs",
 ];

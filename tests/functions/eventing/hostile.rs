@@ -68,7 +68,7 @@ impl Events {
 
     /// Returns the amount of stored data.
     fn stored(&self) -> u64 {
-        let Some(nats) = &self.nats else { return self.journal().len() as u64 };
+        let Some(nats) = &self.nats else { return self.rows("recent") as u64 };
         nats.streams("mainstay_").iter().map(|state| state["last_seq"].as_u64().unwrap()).sum()
     }
 

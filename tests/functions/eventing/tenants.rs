@@ -16,12 +16,12 @@ impl Events {
         events
     }
 
-    fn trigger_in(&self, namespace: &str, name: &str, service: &str) {
+    pub(super) fn trigger_in(&self, namespace: &str, name: &str, service: &str) {
         let subscriber = json!({"ref": {"apiVersion": "v1", "kind": "Service", "name": service}});
         self.create_in(namespace, TRIGGERS, name, json!({"broker": "default", "subscriber": subscriber}));
     }
 
-    fn ready_in(&self, namespace: &str, name: &str) -> Value {
+    pub(super) fn ready_in(&self, namespace: &str, name: &str) -> Value {
         let object = self.world.server.object(KNATIVE, "triggers", namespace, name).unwrap_or_default();
         let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
         conditions.into_iter().find(|one| one["type"] == "Ready").unwrap_or_default()
@@ -53,7 +53,7 @@ impl Events {
     }
 
     /// A token of a ServiceAccount of a namespace.
-    fn token_of(&self, namespace: &str, audiences: Value) -> String {
+    pub(super) fn token_of(&self, namespace: &str, audiences: Value) -> String {
         let account = json!({"metadata": {"name": "publisher"}});
         let create = Call::new("v1", "serviceaccounts", namespace, "", Action::Create(account));
         // The account may exist already.

@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use tokio::sync::{oneshot, watch};
 
 use super::super::subscriber::SubscriberId;
 use super::super::table::Routed;
 use super::index::Index;
-use super::store::Files;
+use super::tables::Tables;
 
 /// Why an event is refused.
 #[derive(Debug, thiserror::Error)]
@@ -54,7 +54,8 @@ pub(super) enum Command {
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) index: Mutex<Index>,
-    pub(super) files: Mutex<Files>,
+    /// The opened database; `None` while it cannot be opened again after a failure.
+    pub(super) tables: RwLock<Option<Tables>>,
     /// Changes after each batch of stored events.
     pub(super) stored: watch::Sender<()>,
 }

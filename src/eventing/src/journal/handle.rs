@@ -5,23 +5,15 @@ use std::path::Path;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::super::cloud_event::CloudEvent;
 use super::super::subscriber::SubscriberId;
 use super::super::table::Routed;
 use super::command::{Command, Refused, Shared};
 use super::index::{Queued, Which};
-use super::store::{self, Found, OpenError, Store};
+use super::tables::{Found, Kept, OpenError, Tables};
 use super::writer::{WAITING, Writer, run};
-
-/// An event that was read from a store.
-#[derive(Clone, Debug)]
-pub(crate) struct Kept {
-    pub(crate) event: CloudEvent,
-    pub(crate) published: Timestamp,
-}
 
 /// A handle of the journal. Clones share the same journal.
 #[derive(Clone, Debug)]
@@ -37,11 +29,13 @@ impl Journal {
         directory: &Path,
         budget: u64,
     ) -> Result<(Self, impl Future<Output = ()> + Send + use<>), OpenError> {
-        let Found { store, index, recent, files, next } = Store::open(directory, Timestamp::now().as_millisecond())?;
-        let stored = watch::Sender::new(());
-        let shared = Arc::new(Shared { index: Mutex::new(index), files: Mutex::new(files), stored });
+        let tables = Tables::open(directory)?;
+        let Found { index, recent, next } = tables.load(Timestamp::now().as_millisecond())?;
+        let (stored, tables) = (watch::Sender::new(()), RwLock::new(Some(tables)));
+        let shared = Arc::new(Shared { index: Mutex::new(index), tables, stored });
         let (commands, received) = mpsc::channel(WAITING);
-        let writer = Writer::new(store, recent, next, budget, Arc::clone(&shared));
+        let (directory, writers, unwritten) = (directory.to_owned(), Arc::clone(&shared), Vec::new());
+        let writer = Writer { directory, recent, next, budget, shared: writers, unwritten, is_broken: false };
         Ok((Self { commands, shared }, run(writer, received)))
     }
 
@@ -85,19 +79,8 @@ impl Journal {
     pub(crate) async fn read(&self, number: u64) -> io::Result<Option<Kept>> {
         let shared = Arc::clone(&self.shared);
         let reading = move || {
-            // The record may move between the lookup and the read.
-            for _ in 0..3 {
-                let Some((place, published)) =
-                    shared.index.lock().get(number).map(|entry| (entry.place, entry.published))
-                else {
-                    return Ok(None);
-                };
-                let file = shared.files.lock().get(&place.segment).cloned();
-                let Some(file) = file else { continue };
-                let published = Timestamp::from_millisecond(published).unwrap_or(Timestamp::UNIX_EPOCH);
-                return store::read(&file, &place).map(|event| Some(Kept { event, published }));
-            }
-            Err(io::Error::new(io::ErrorKind::NotFound, "its segment is gone"))
+            let tables = shared.tables.read();
+            tables.as_ref().ok_or_else(|| io::Error::other("the journal is closed after a failure"))?.read(number)
         };
         tokio::task::spawn_blocking(reading).await.map_err(io::Error::other)?
     }
@@ -125,8 +108,8 @@ impl Journal {
 
     /// Returns the number of events that subscribers wait for, and the bytes on disk.
     pub(crate) fn size(&self) -> (usize, u64) {
-        let index = self.shared.index.lock();
-        (index.len(), index.bytes())
+        let bytes = self.shared.tables.read().as_ref().map_or(0, Tables::size);
+        (self.shared.index.lock().len(), bytes)
     }
 }
 
@@ -134,6 +117,7 @@ impl Journal {
 mod tests {
     use std::time::Duration;
 
+    use super::super::super::cloud_event::CloudEvent;
     use super::super::super::subscriber::SubscriberKind;
     use super::super::index::OVER;
     use super::*;
@@ -224,29 +208,41 @@ mod tests {
         assert_eq!(opened.all(), ["3 a 0"]);
     }
 
+    /// Returns the directory that the next process finds if this process is killed now.
+    fn killed(room: &Path) -> tempfile::TempDir {
+        let next = tempfile::tempdir().unwrap();
+        std::fs::copy(room.join("events.redb"), next.path().join("events.redb")).unwrap();
+        next
+    }
+
     #[tokio::test]
-    async fn a_torn_end_is_left_out_and_what_follows_is_kept() {
+    async fn accepted_events_and_ended_deliveries_survive_a_kill() {
         let room = tempfile::tempdir().unwrap();
-        let opened = Opened::at(room.path(), 1 << 20);
-        opened.journal.publish(event(1, "one", &["a"])).await.unwrap();
-        opened.journal.publish(event(2, "two", &["a"])).await.unwrap();
-        opened.close().await;
-        let path = room.path().join("000000000001.segment");
-        let whole = std::fs::read(&path).unwrap();
-        std::fs::write(&path, &whole[..whole.len() - 5]).unwrap();
         let mut opened = Opened::at(room.path(), 1 << 20);
-        assert_eq!(opened.all(), ["1 a 0"]);
-        opened.journal.publish(event(3, "three", &["a"])).await.unwrap();
-        opened.close().await;
-        assert_eq!(Opened::at(room.path(), 1 << 20).all(), ["1 a 0", "2 a 0"]);
+        for number in 1..=20 {
+            opened.journal.publish(event(number, "data", &["a"])).await.unwrap();
+            if number % 2 == 0 {
+                opened.journal.ended(vec![number as u64], &id("a")).await;
+            }
+            let next = killed(room.path());
+            let mut next = Opened::at(next.path(), 1 << 20);
+            opened.last = 0;
+            assert_eq!(next.all(), opened.all(), "after event {number}");
+            assert_eq!(next.journal.read(1).await.unwrap().unwrap().event.data, "data");
+        }
     }
 
     /// Changes a byte in the data of an event.
     fn damage(room: &Path, data: &str) {
-        let path = room.join("000000000001.segment");
+        let path = room.join("events.redb");
         let mut whole = std::fs::read(&path).unwrap();
-        let at = whole.windows(data.len()).position(|window| window == data.as_bytes()).unwrap();
-        whole[at] ^= 1;
+        let found: Vec<usize> =
+            (0..whole.len() - data.len()).filter(|at| whole[*at..].starts_with(data.as_bytes())).collect();
+        assert!(!found.is_empty());
+        // Replaced pages keep earlier copies.
+        for at in found {
+            whole[at] ^= 1;
+        }
         std::fs::write(&path, whole).unwrap();
     }
 
@@ -257,26 +253,94 @@ mod tests {
         for (number, data) in [(1, "first"), (2, "second"), (3, "third")] {
             opened.journal.publish(event(number, data, &["a"])).await.unwrap();
         }
+        opened.close().await;
         damage(room.path(), "second");
+        let opened = Opened::at(room.path(), 1 << 20);
         let error = opened.journal.read(2).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidData);
-        opened.close().await;
-        assert_eq!(Opened::at(room.path(), 1 << 20).all(), ["1 a 0", "3 a 0"]);
+        for (number, data) in [(1, "first"), (3, "third")] {
+            assert_eq!(opened.journal.read(number).await.unwrap().unwrap().event.data, data);
+        }
     }
 
     #[tokio::test]
-    async fn a_damaged_record_does_not_keep_what_is_old_for_ever() {
+    async fn a_damaged_file_and_one_of_an_earlier_version_are_refused() {
+        let room = tempfile::tempdir().unwrap();
+        let refused = || Journal::open(room.path(), 1 << 20).map(drop).unwrap_err().to_string();
+        std::fs::write(room.path().join("events.redb"), "x".repeat(10_000)).unwrap();
+        assert!(refused().contains("events.redb is damaged; restore it, or move it away"), "{}", refused());
+        std::fs::write(room.path().join("000000000001.segment"), "").unwrap();
+        assert!(
+            refused().contains("has events of an earlier version; deliver them with that version"),
+            "{}",
+            refused()
+        );
+    }
+
+    #[tokio::test]
+    async fn a_failed_database_is_opened_again_with_the_deliveries_that_it_missed() {
+        let room = tempfile::tempdir().unwrap();
+        let mut opened = Opened::at(room.path(), 1 << 20);
+        for number in [1, 2] {
+            opened.journal.publish(event(number, "data", &["a"])).await.unwrap();
+        }
+        *opened.journal.shared.tables.write() = None;
+        let refused = opened.journal.publish(event(3, "data", &["a"])).await;
+        assert!(matches!(refused, Err(Refused::Io(_))), "{refused:?}");
+        opened.journal.ended(vec![1], &id("a")).await;
+        assert!(opened.journal.read(2).await.is_err());
+        let publishing = async {
+            while opened.journal.publish(event(3, "data", &["a"])).await.is_err() {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), publishing).await.unwrap();
+        // Each refused attempt has taken a number.
+        let expected = opened.all();
+        assert_eq!((expected.len(), &*expected[0]), (2, "2 a 0"));
+        opened.close().await;
+        assert_eq!(Opened::at(room.path(), 1 << 20).all(), expected, "the next process knows it");
+    }
+
+    #[tokio::test]
+    async fn events_that_come_and_go_do_not_fill_the_file() {
         let (room, large) = (tempfile::tempdir().unwrap(), "x".repeat(60_000));
         let opened = Opened::at(room.path(), 10 << 20);
-        opened.journal.publish(event(0, "damaged", &["b"])).await.unwrap();
-        damage(room.path(), "damaged");
         // The events written here are six times as large as the budget.
         for number in 1..=1000 {
             opened.journal.publish(event(number, &large, &["a"])).await.unwrap();
-            opened.journal.ended(vec![number as u64 + 1], &id("a")).await;
+            opened.journal.ended(vec![number as u64], &id("a")).await;
         }
         let (events, bytes) = opened.journal.size();
         assert!(events == 0 && bytes < 10 << 20, "{events} events, {bytes} bytes");
+    }
+
+    #[tokio::test]
+    async fn a_full_journal_is_not_larger_than_its_limit() {
+        for length in [100, 1_000, 2_100, 4_200, 33_000, 60_000] {
+            let (room, data) = (tempfile::tempdir().unwrap(), "x".repeat(length));
+            let opened = Opened::at(room.path(), 8 << 20);
+            let of = |number: usize, namespace: usize| {
+                let to = SubscriberId::new(SubscriberKind::Trigger, &format!("of-{namespace}"), "one");
+                Routed { to: vec![to], ..event(number, &data, &[]).remove(0) }
+            };
+            // Eight requests at a time, for eight namespaces.
+            let mut kept = 0;
+            loop {
+                let requests = (0..8)
+                    .map(|namespace| opened.journal.publish((0..20).map(|n| of(kept * 20 + n, namespace)).collect()));
+                if futures::future::join_all(requests).await.iter().all(Result::is_err) {
+                    break;
+                }
+                kept += 1;
+            }
+            let (events, bytes) = opened.journal.size();
+            assert!(
+                events * (length + 512) > 2 << 20 && bytes <= 8 << 20,
+                "{events} events of {length}: {bytes} bytes"
+            );
+            println!("{events} events of {length} bytes: {bytes} bytes");
+        }
     }
 
     #[tokio::test]
@@ -293,7 +357,7 @@ mod tests {
         };
         assert!(matches!(refused, Refused::Share { .. }) && (80..95).contains(&kept), "{kept}: {refused}");
         assert_eq!(opened.all().len(), kept);
-        // Every tenth event stays. Remaining events of old segments move, so that the segments can be removed.
+        // Every tenth event stays.
         for number in (1..=kept as u64).filter(|number| number % 10 != 0) {
             opened.journal.ended(vec![number], &id(who(usize::try_from(number).unwrap() - 1))).await;
         }

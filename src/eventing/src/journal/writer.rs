@@ -1,6 +1,8 @@
-//! The task that writes the journal. Concurrent commands are written and synced together.
+//! The task that writes the journal. Concurrent commands are written in one transaction.
 
 use std::io;
+use std::mem;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,55 +14,52 @@ use super::super::shares::Held;
 use super::super::subscriber::SubscriberId;
 use super::super::table::Routed;
 use super::command::{Command, Refused, Shared};
-use super::index::{Entry, OVER, Place};
-use super::recent::Recent;
-use super::record::{self, Head, Recipient};
-use super::store::Store;
+use super::index::OVER;
+use super::recent::{Recent, name};
+use super::tables::{Batch, Change, Mark, Put, Tables, io_error};
 
 /// Capacity of the command queue. Further senders wait.
 pub(super) const WAITING: usize = 256;
 /// Maximum number of waiting events. Each event takes about 200 bytes of memory.
 const MOST_EVENTS: usize = 100_000;
-/// Maximum delay before records of deliveries are synced. After a crash of the machine, events with unsynced records
-/// are delivered again.
-const TICK: Duration = Duration::from_secs(1);
+/// Delay before the database is opened again after a failure.
+const AGAIN: Duration = Duration::from_secs(1);
+/// This part of the size is for the pages that a transaction replaces, and for the names of recent events.
+const RESERVED: u64 = 8;
 
 /// The state of the writing task.
 pub(super) struct Writer {
-    pub(super) store: Store,
-    recent: Recent,
-    next: u64,
+    pub(super) directory: PathBuf,
+    pub(super) recent: Recent,
+    /// The number of the next event. A number is not used again in the same process.
+    pub(super) next: u64,
     pub(super) budget: u64,
     pub(super) shared: Arc<Shared>,
-    /// Whether there are unsynced writes.
-    is_dirty: bool,
-    /// Whether the last write or sync failed.
-    is_broken: bool,
+    /// The marks of a failed transaction. They are written again.
+    pub(super) unwritten: Vec<Mark>,
+    /// Whether the last transaction failed. The database has to be opened again.
+    pub(super) is_broken: bool,
 }
 
 /// Executes commands until all handles are dropped.
 pub(super) async fn run(mut writer: Writer, mut commands: mpsc::Receiver<Command>) {
     let mut batch = Vec::new();
-    let mut tick = Instant::now() + TICK;
+    let mut again = Instant::now();
     loop {
         let received = tokio::select! {
             received = commands.recv_many(&mut batch, WAITING) => received,
-            () = sleep_until(tick), if writer.has_work() => usize::MAX,
+            () = sleep_until(again), if writer.is_broken => usize::MAX,
         };
         if received == 0 {
             return;
         }
-        if received == usize::MAX {
-            tick = Instant::now() + TICK;
-        }
-        let commands = std::mem::take(&mut batch);
-        let is_tick = commands.is_empty();
+        let commands = mem::take(&mut batch);
+        let was_broken = writer.is_broken;
         let working = move || {
-            if is_tick {
-                writer.tick();
-            } else {
-                writer.commit(commands);
+            if commands.is_empty() {
+                writer.reopen();
             }
+            writer.commit(commands);
             writer
         };
         // The blocking task cannot be cancelled. A panic in it ends this task, and therefore the process.
@@ -71,156 +70,118 @@ pub(super) async fn run(mut writer: Writer, mut commands: mpsc::Receiver<Command
                 return;
             }
         }
+        if received == usize::MAX || !was_broken {
+            again = Instant::now() + AGAIN;
+        }
     }
-}
-
-fn now() -> i64 {
-    Timestamp::now().as_millisecond()
-}
-
-/// An event of a batch that is not on disk yet.
-struct Pending {
-    number: u64,
-    entry: Entry,
-    source: String,
-    id: String,
 }
 
 impl Writer {
-    pub(super) fn new(store: Store, recent: Recent, next: u64, budget: u64, shared: Arc<Shared>) -> Self {
-        Self { store, recent, next, budget, shared, is_dirty: false, is_broken: false }
-    }
-
-    /// Whether a tick has work to do.
-    fn has_work(&self) -> bool {
-        self.is_dirty || self.is_broken || self.shared.index.lock().removable(self.store.current(), i64::MAX).is_some()
-    }
-
     fn commit(&mut self, commands: Vec<Command>) {
-        let now = now();
-        self.prepare();
-        let (segment, begin) = self.store.end();
-        let (mut bytes, mut pending, mut replies, mut ended) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let now = Timestamp::now().as_millisecond();
+        let mut batch = Batch { marks: mem::take(&mut self.unwritten), puts: Vec::new() };
+        let (mut replies, mut ended) = (Vec::new(), Vec::new());
         let mut room = self.room();
         for command in commands {
             match command {
                 Command::Publish { routed, is_replay, reply } => {
-                    let from = (bytes.len(), pending.len());
-                    // If the shares of all subscribers are used up, the events are refused.
-                    let is_over =
-                        !routed.is_empty() && routed.iter().flat_map(|one| &one.to).all(|to| self.is_over(to));
-                    let to = routed.iter().flat_map(|one| &one.to);
-                    let mut kept = if is_over { Err(Refused::share(to)) } else { Ok(()) };
-                    for one in routed {
-                        kept = kept
-                            .and_then(|()| self.add(one, is_replay, now, (segment, begin), &mut bytes, &mut pending));
-                    }
-                    let events = pending.len() - from.1;
-                    if kept.is_ok() && events > 0 && ((bytes.len() - from.0) as u64 > room.0 || events > room.1) {
-                        kept = Err(Refused::Full);
-                    }
-                    if kept.is_ok() {
-                        room = (room.0.saturating_sub((bytes.len() - from.0) as u64), room.1.saturating_sub(events));
-                    } else {
-                        bytes.truncate(from.0);
-                        self.forget(pending.drain(from.1..), is_replay);
-                    }
-                    replies.push((reply, kept, is_replay));
+                    let kept = self.accept(routed, is_replay, now, &mut room, &mut batch.puts);
+                    replies.push((reply, kept));
                 }
                 Command::Ended { numbers, to, reply } => {
-                    for number in numbers {
-                        if self.shared.index.lock().end(number, &to) {
-                            let to = to.to_string();
-                            Self::note(&Head::Ended { number, to }, &mut bytes);
-                        }
-                    }
+                    let mut index = self.shared.index.lock();
+                    let marks = numbers.into_iter().filter_map(|number| {
+                        let change = if index.end(number, &to)? { Change::LastEnded } else { Change::Ended };
+                        Some(Mark { number, to: to.clone(), change })
+                    });
+                    batch.marks.extend(marks);
                     ended.push(reply);
                 }
                 Command::Tried { number, to, attempts } => {
-                    self.shared.index.lock().tried(number, &to, attempts);
-                    let to = to.to_string();
-                    Self::note(&Head::Tried { number, to, attempts }, &mut bytes);
+                    let length = self.shared.index.lock().tried(number, &to, attempts);
+                    let change = length.map(|length| Change::Tried { attempts, length });
+                    batch.marks.extend(change.map(|change| Mark { number, to, change }));
                 }
             }
         }
-        let mut written = self.store.append(&bytes);
-        if written.is_ok() {
-            self.shared.index.lock().wrote(segment, bytes.len() as u64, now);
-            self.is_dirty |= !bytes.is_empty();
-            if replies.iter().any(|(_, kept, _)| kept.is_ok()) {
-                written = self.store.sync();
-                self.is_dirty &= written.is_err();
-            }
-        }
-        match written {
-            Ok(()) => self.queue(pending),
+        match self.write(&batch, now) {
+            Ok(()) => self.queue(&batch.puts),
             Err(error) => {
                 tracing::error!(%error, "the journal could not be written");
-                self.is_broken = true;
-                self.forget(pending.into_iter(), false);
                 let error = Arc::new(error);
-                for (_, kept, _) in &mut replies {
-                    if kept.is_ok() {
-                        *kept = Err(refused(&error));
-                    }
+                for (_, kept) in &mut replies {
+                    *kept = mem::replace(kept, Ok(())).and_then(|()| Err(refused(&error)));
                 }
+                self.undo(batch);
             }
         }
-        for (reply, kept, _) in replies {
+        for (reply, kept) in replies {
             // An error is ignored, because the caller may have been dropped.
             let _ = reply.send(kept);
         }
         for reply in ended {
             let _ = reply.send(());
         }
-        self.remove_old(now);
     }
 
-    /// Adds an event to a batch, for subscribers that have not received it yet.
-    fn add(
+    /// Adds the events of a request to a batch, or none of them.
+    fn accept(
         &mut self,
-        Routed { event, to }: Routed,
+        routed: Vec<Routed>,
         is_replay: bool,
         now: i64,
-        (segment, begin): (u64, u64),
-        bytes: &mut Vec<u8>,
-        pending: &mut Vec<Pending>,
+        room: &mut Held,
+        puts: &mut Vec<Put>,
     ) -> Result<(), Refused> {
-        let text = |name: &str| event.attribute(name).unwrap_or_default().to_owned();
-        let (source, id) = (text("source"), text("id"));
-        let to: Vec<SubscriberId> =
-            to.into_iter().filter(|to| self.recent.insert(to.as_str(), &source, &id, now) || is_replay).collect();
-        if to.is_empty() {
-            return Ok(());
+        let to = || routed.iter().flat_map(|one| &one.to);
+        // If the shares of all subscribers are used up, the events are refused.
+        if !routed.is_empty() && to().all(|to| self.is_over(to)) {
+            return Err(Refused::share(to()));
         }
-        // For subscribers whose share is used up, the event becomes a dead letter.
-        let attempts = |id: &SubscriberId| if self.is_over(id) { OVER } else { 0 };
-        let to: Vec<(SubscriberId, u32)> =
-            to.into_iter().map(|id| (attempts(&id), id)).map(|(n, id)| (id, n)).collect();
-        let recipients =
-            to.iter().map(|(id, attempts)| Recipient { id: id.to_string(), attempts: *attempts }).collect();
-        let number = self.next;
-        self.next += 1;
-        let head = Head::Event { number, published: now, to: recipients, attributes: event.attributes };
-        let from = bytes.len();
-        let encoded = record::encode(&head, &event.data, bytes);
-        let length = bytes.len() - from;
-        let place = Place { segment, offset: begin + from as u64, length };
-        let entry = Entry { place, published: now, to };
-        pending.push(Pending { number, entry, source, id });
-        match encoded {
-            Ok(()) if record::is_readable(length) => Ok(()),
-            Ok(()) => Err(Refused::Full),
-            Err(error) => Err(Refused::Io(Arc::new(error.into()))),
+        let (before, mut needed, mut failed) = (puts.len(), Held::default(), None);
+        for one in routed {
+            match self.put(one, is_replay, now) {
+                Ok(Some(put)) => {
+                    needed = needed + Held { events: 1, bytes: put.length() };
+                    puts.push(put);
+                }
+                Ok(None) => {}
+                Err(error) => failed = Some(Refused::Io(Arc::new(error.into()))),
+            }
         }
+        let is_full = needed.events > room.events || needed.bytes > room.bytes;
+        if let Some(why) = failed.or_else(|| (is_full && needed.events > 0).then_some(Refused::Full)) {
+            self.forget(puts.drain(before..));
+            return Err(why);
+        }
+        *room = room.without(needed);
+        Ok(())
     }
 
-    /// Adds a record that may be lost.
-    fn note(head: &Head, bytes: &mut Vec<u8>) {
-        let from = bytes.len();
-        if record::encode(head, &[], bytes).is_err() {
-            bytes.truncate(from);
+    /// Returns an event for the subscribers that have not received it yet.
+    fn put(&mut self, routed: Routed, is_replay: bool, now: i64) -> Result<Option<Put>, serde_json::Error> {
+        let Routed { event, to } = routed;
+        let text = |name: &str| event.attribute(name).unwrap_or_default();
+        let (mut names, mut recipients) = (Vec::new(), Vec::new());
+        let attributes = serde_json::to_vec(&event.attributes)?;
+        for id in to {
+            let name = name(id.as_str(), text("source"), text("id"));
+            let is_new = self.recent.insert(name, now);
+            if is_new {
+                names.push(name);
+            }
+            if is_new || is_replay {
+                // For subscribers whose share is used up, the event becomes a dead letter.
+                let attempts = if self.is_over(&id) { OVER } else { 0 };
+                recipients.push((id, attempts));
+            }
         }
+        if recipients.is_empty() {
+            return Ok(None);
+        }
+        let number = self.next;
+        self.next += 1;
+        Ok(Some(Put { number, event, attributes, to: recipients, names }))
     }
 
     /// Whether the share of a subscriber or its namespace is used up. Events of the current batch do not count yet.
@@ -230,58 +191,66 @@ impl Writer {
     }
 
     /// Returns the remaining bytes and events.
-    fn room(&self) -> (u64, usize) {
+    fn room(&self) -> Held {
         let index = self.shared.index.lock();
-        (self.budget.saturating_sub(index.bytes()), MOST_EVENTS.saturating_sub(index.len()))
+        let all = Held { events: MOST_EVENTS, bytes: self.budget - self.budget / RESERVED };
+        all.without(Held { events: index.len(), bytes: index.bytes() })
     }
 
-    fn queue(&self, pending: Vec<Pending>) {
-        if pending.is_empty() {
+    fn write(&self, batch: &Batch, now: i64) -> io::Result<()> {
+        if batch.puts.is_empty() && batch.marks.is_empty() {
+            return Ok(());
+        }
+        let tables = self.shared.tables.read();
+        let closed = || io::Error::other("it is opened again after a failure");
+        let tables = tables.as_ref().filter(|_| !self.is_broken).ok_or_else(closed)?;
+        tables.write(batch, &self.recent, now).map_err(io_error)
+    }
+
+    fn queue(&self, puts: &[Put]) {
+        if puts.is_empty() {
             return;
         }
         let mut index = self.shared.index.lock();
-        for Pending { number, entry, .. } in pending {
-            index.insert(number, entry);
+        for put in puts {
+            for (to, attempts) in &put.to {
+                index.insert(put.number, put.length(), to, *attempts);
+            }
         }
         drop(index);
         self.shared.stored.send_replace(());
     }
 
+    /// Undoes a failed batch. It may be on disk, so its refused events are removed there.
+    fn undo(&mut self, batch: Batch) {
+        self.is_broken = true;
+        self.unwritten = batch.marks;
+        for Put { number, to, .. } in &batch.puts {
+            let marks = to.iter().map(|(to, _)| Mark { number: *number, to: to.clone(), change: Change::LastEnded });
+            self.unwritten.extend(marks);
+        }
+        self.forget(batch.puts.into_iter());
+    }
+
     /// Forgets events that were not stored, so that they are new when they are published again.
-    fn forget(&mut self, pending: impl Iterator<Item = Pending>, is_replay: bool) {
-        if is_replay {
-            return;
-        }
-        for Pending { entry, source, id, .. } in pending {
-            for (to, _) in entry.to {
-                self.recent.forget(&to, &source, &id);
-            }
+    fn forget(&mut self, puts: impl Iterator<Item = Put>) {
+        for name in puts.flat_map(|put| put.names) {
+            self.recent.forget(name);
         }
     }
 
-    /// Starts a new segment if needed.
-    fn prepare(&mut self) {
-        match self.store.roll(self.is_broken) {
-            Ok(Some((number, file))) => {
+    /// Opens the database again after a failure. Until then, redb refuses transactions.
+    fn reopen(&mut self) {
+        let mut tables = self.shared.tables.write();
+        // The file is locked until it is closed.
+        *tables = None;
+        match Tables::open(&self.directory) {
+            Ok(opened) => {
+                *tables = Some(opened);
                 self.is_broken = false;
-                self.shared.files.lock().insert(number, file);
             }
-            Ok(None) => {}
-            Err(error) => tracing::error!(%error, "could not open the next journal segment"),
+            Err(error) => tracing::error!(why = mainstay_object::failure::chain(&error), "could not open the journal"),
         }
-    }
-
-    fn tick(&mut self) {
-        if self.is_broken {
-            self.prepare();
-        }
-        if self.is_dirty
-            && let Err(error) = self.store.sync()
-        {
-            tracing::warn!(%error, "the journal could not be synced");
-        }
-        self.is_dirty = false;
-        self.remove_old(now());
     }
 }
 
