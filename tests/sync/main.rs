@@ -25,6 +25,7 @@ mod hostile_clusters;
 mod hostile_names;
 mod hostile_renders;
 mod ignore;
+mod images;
 mod inventories;
 mod jobs;
 mod kills;

@@ -110,6 +110,9 @@ reasons! {
         NotDelivered: "The service of the Provider cannot be reached, or refuses a message.", "Look at the message. The agent tries again for an hour.";
         ArtifactStored: "The agent has the artifact or the chart.", "";
         ArtifactFailed: "The artifact cannot be found, read or unpacked. The last one stays in use.", "Look at the message: correct the version, the login or the archive, or wait for the registry.";
+        TagsListed: "The agent knows the tags of the image repository.", "";
+        TagChosen: "The ImagePolicy has chosen a tag.", "";
+        ImageFailed: "The tags or the digest cannot be read, or no tag fits. The last tags and the last choice stay in use.", "Look at the message: correct the image, the login, the filter or the range, or wait for the registry.";
         NotServed: "The agent does not listen for deliveries.", "Start the agent with `--receive`.";
         PinnedAtFirstUse: "The agent pinned the first host key that the server presented.", "Compare the fingerprint with the one that the operator of the host publishes.";
         Served: "The routes of the APIRule exist and are accepted.", "";

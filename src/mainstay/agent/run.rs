@@ -19,16 +19,16 @@ use super::notify::Notifier;
 use super::serverless::Serverless;
 use super::shown::{Shown, gauges};
 use super::{
-    api_rules, artifacts, bootstrap, functions, health, host_keys, inputs, installation, leader_label, nats_login,
-    notifications, operator_settings, pins, receivers, repositories, ssh_keys,
+    api_rules, artifacts, bootstrap, functions, health, host_keys, images, inputs, installation, leader_label,
+    nats_login, notifications, operator_settings, pins, receivers, repositories, ssh_keys,
 };
 use crate::{Component, Components};
 use loopback::{Listener, Reach};
 use mainstay_api::names::LEASE;
-use mainstay_api::{HelmChartSpec, OciRepositorySpec};
+use mainstay_api::{HelmChartSpec, ImagePolicySpec, ImageRepositorySpec, OciRepositorySpec};
 use mainstay_cluster::listener::Limits;
 use mainstay_cluster::liveness::Liveness;
-use mainstay_cluster::secrets::Secrets;
+use mainstay_cluster::secrets::{Referrer, Secrets};
 use mainstay_cluster::{Cluster, Elector, Leadership, Timing};
 use mainstay_engine::apply::{Announcement, Writer};
 use mainstay_engine::drift::Drift;
@@ -503,6 +503,15 @@ async fn lead(
     tasks.spawn(async move { component.track_loop(following).await.map_err(Error::Task) });
     let component = liveness.component("the watch of HelmCharts");
     let following = artifacts::follow::<HelmChartSpec>(artifacts, stop.clone());
+    tasks.spawn(async move { component.track_loop(following).await.map_err(Error::Task) });
+    let images =
+        Arc::new(images::Context::new(cluster.clone(), Arc::clone(&secrets), context.source.clone(), notifier.clone()));
+    images.secrets.set_listed(Referrer::ImageUpdateAutomation);
+    let component = liveness.component("the watch of ImageRepositories");
+    let following = images::follow::<ImageRepositorySpec>(Arc::clone(&images), stop.clone());
+    tasks.spawn(async move { component.track_loop(following).await.map_err(Error::Task) });
+    let component = liveness.component("the watch of ImagePolicies");
+    let following = images::follow::<ImagePolicySpec>(images, stop.clone());
     tasks.spawn(async move { component.track_loop(following).await.map_err(Error::Task) });
     let component = liveness.component("the watch of Providers and Alerts");
     let following = notifications::follow(notifications, stop.clone());
