@@ -74,6 +74,8 @@ async fn policies_choose_from_one_listing_and_follow_new_tags() {
     let chosen = status(&world, "imagepolicies", "stable");
     assert_eq!(chosen["latestRef"], json!({"name": image(&pushed), "tag": "v1.1.0"}));
     assert!(condition_of(&chosen, "Ready").starts_with("True TagChosen: chose "), "{chosen}");
+    let is_listed = |world: &World| !status(world, "imagerepositories", "web")["lastScanResult"].is_null();
+    world.until("its status", is_listed).await;
     let listed = status(&world, "imagerepositories", "web");
     assert_eq!(
         (&listed["canonicalImageName"], &listed["lastScanResult"]["tagCount"]),

@@ -25,10 +25,10 @@ use super::{
 use crate::{Component, Components};
 use loopback::{Listener, Reach};
 use mainstay_api::names::LEASE;
-use mainstay_api::{HelmChartSpec, ImagePolicySpec, ImageRepositorySpec, OciRepositorySpec};
+use mainstay_api::{HelmChartSpec, ImagePolicySpec, ImageRepositorySpec, ImageUpdateAutomationSpec, OciRepositorySpec};
 use mainstay_cluster::listener::Limits;
 use mainstay_cluster::liveness::Liveness;
-use mainstay_cluster::secrets::{Referrer, Secrets};
+use mainstay_cluster::secrets::Secrets;
 use mainstay_cluster::{Cluster, Elector, Leadership, Timing};
 use mainstay_engine::apply::{Announcement, Writer};
 use mainstay_engine::drift::Drift;
@@ -504,9 +504,15 @@ async fn lead(
     let component = liveness.component("the watch of HelmCharts");
     let following = artifacts::follow::<HelmChartSpec>(artifacts, stop.clone());
     tasks.spawn(async move { component.track_loop(following).await.map_err(Error::Task) });
-    let images =
-        Arc::new(images::Context::new(cluster.clone(), Arc::clone(&secrets), context.source.clone(), notifier.clone()));
-    images.secrets.set_listed(Referrer::ImageUpdateAutomation);
+    let images = Arc::new(images::Context::new(
+        cluster.clone(),
+        Arc::clone(&secrets),
+        (context.source.clone(), Arc::clone(&context.repositories)),
+        notifier.clone(),
+    ));
+    let component = liveness.component("the watch of ImageUpdateAutomations");
+    let following = images::follow::<ImageUpdateAutomationSpec>(Arc::clone(&images), stop.clone());
+    tasks.spawn(async move { component.track_loop(following).await.map_err(Error::Task) });
     let component = liveness.component("the watch of ImageRepositories");
     let following = images::follow::<ImageRepositorySpec>(Arc::clone(&images), stop.clone());
     tasks.spawn(async move { component.track_loop(following).await.map_err(Error::Task) });

@@ -49,6 +49,7 @@ fn kinds(reason: conditions::Reason) -> &'static str {
         R::MemoryExhausted => "GitSync, OCIRepository, HelmChart, ImageRepository, ImagePolicy, ImageUpdateAutomation",
         R::TagsListed => "ImageRepository",
         R::TagChosen => "ImagePolicy",
+        R::ImagesUpdated | R::PushDisabled | R::UpdateFailed => "ImageUpdateAutomation",
         R::ImageFailed => "ImageRepository, ImagePolicy",
         R::SourceNotFound => "GitSync, ImagePolicy, ImageUpdateAutomation",
         R::ArtifactStored | R::ArtifactFailed => "OCIRepository, HelmChart",

@@ -26,6 +26,22 @@ pub(super) struct Choice {
 }
 
 impl Choices {
+    /// Follows the choices.
+    pub(super) fn listen(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
+    /// Returns the choices of a namespace by the names of the ImagePolicies whose labels are selected.
+    pub(super) fn of(
+        &self,
+        namespace: &str,
+        selects: impl Fn(&BTreeMap<String, String>) -> bool,
+    ) -> BTreeMap<String, ChosenImage> {
+        let all = self.all.lock();
+        let own = all.iter().filter(|(policy, choice)| policy.0 == namespace && selects(&choice.labels));
+        own.map(|(policy, choice)| (policy.1.clone(), choice.image.clone())).collect()
+    }
+
     /// Sets a choice.
     pub(super) fn set(&self, policy: &Name, choice: Choice) {
         let old = self.all.lock().insert(policy.clone(), choice.clone());

@@ -1,14 +1,17 @@
 //! The parts of the agent that the kinds of images need.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
+
+use tokio::sync::watch;
 
 use super::choices::Choices;
 use super::scans::Scans;
 use crate::agent::notify::Notifier;
 use mainstay_cluster::Cluster;
 use mainstay_cluster::secrets::Secrets;
-use mainstay_git::Source;
+use mainstay_git::{Repositories, Source};
 
 /// Maximum number of objects of a kind in a namespace.
 pub(super) const MOST: usize = 50;
@@ -22,15 +25,32 @@ pub(in crate::agent) struct Context {
     pub(in crate::agent) cluster: Cluster,
     pub(in crate::agent) secrets: Arc<Secrets>,
     pub(in crate::agent) source: Source,
+    pub(in crate::agent) repositories: Arc<Repositories>,
     pub(in crate::agent) notifier: Notifier,
     /// The tags of ImageRepositories.
     pub(super) scans: Scans,
     /// The choices of ImagePolicies.
     pub(super) choices: Choices,
+    /// The kinds whose objects were all seen.
+    pub(super) listed: watch::Sender<BTreeSet<&'static str>>,
 }
 
 impl Context {
-    pub(in crate::agent) fn new(cluster: Cluster, secrets: Arc<Secrets>, source: Source, notifier: Notifier) -> Self {
-        Self { cluster, secrets, source, notifier, scans: Scans::default(), choices: Choices::default() }
+    pub(in crate::agent) fn new(
+        cluster: Cluster,
+        secrets: Arc<Secrets>,
+        (source, repositories): (Source, Arc<Repositories>),
+        notifier: Notifier,
+    ) -> Self {
+        Self {
+            cluster,
+            secrets,
+            source,
+            repositories,
+            notifier,
+            scans: Scans::default(),
+            choices: Choices::default(),
+            listed: watch::Sender::default(),
+        }
     }
 }

@@ -35,7 +35,7 @@ pub(in crate::agent) trait Followed:
     /// Returns the names of the Secrets, each with its purpose.
     fn secrets(&self) -> Vec<(String, Purpose)>;
 
-    /// Runs the task of an object until its feed is closed.
+    /// Returns the task of an object, which ends when its feed is closed.
     fn run(
         context: Arc<Context>,
         begun: Begun,
@@ -64,12 +64,28 @@ pub(in crate::agent) async fn follow<S: Followed>(
         if let Some(referrer) = S::REFERRER {
             context.secrets.set_listed(referrer);
         }
+        set_listed::<S>(&context);
     };
     if !is_defined(&format!("{}.mainstay.dev", S::PLURAL), &context.cluster, absent, &stop).await {
         return Ok(());
     }
     let watched = context.cluster.reflect(&kind(S::KIND, S::PLURAL), Selection::default(), read::<S>);
     Following { context, watched, running: BTreeMap::new(), begun: 0, tasks: JoinSet::new() }.run(stop).await
+}
+
+fn set_listed<S: Followed>(context: &Context) {
+    context.listed.send_if_modified(|listed| listed.insert(S::KIND));
+}
+
+/// Waits until all objects of a kind were seen. Returns false if the feed of the waiting task was closed.
+pub(super) async fn are_listed<S: Followed, I>(context: &Context, input: &mut watch::Receiver<I>) -> bool {
+    let mut listed = context.listed.subscribe();
+    loop {
+        tokio::select! {
+            known = listed.wait_for(|listed| listed.contains(S::KIND)) => return known.is_ok(),
+            changed = input.changed() => if changed.is_err() { return false },
+        }
+    }
 }
 
 struct Following<S> {
@@ -129,6 +145,7 @@ impl<S: Followed> Following<S> {
                 if let Some(referrer) = S::REFERRER {
                     self.context.secrets.set_listed(referrer);
                 }
+                set_listed::<S>(&self.context);
             }
             Change::Failed(error) => {
                 tracing::warn!(kind = S::KIND, why = chain(&error), "objects of this kind cannot be watched");

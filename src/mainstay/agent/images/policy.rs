@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep_until};
 use super::choice::Chooser;
 use super::choices::Choice;
 use super::context::{AGAIN, Context, FAR, MOST};
-use super::follow::{Begun, Followed};
+use super::follow::{Begun, Followed, are_listed};
 use super::report::Reporter;
 use super::scans::{Known, Scan};
 use crate::agent::kept::Name;
@@ -22,7 +22,7 @@ use crate::agent::own_kinds::{Object, State};
 use mainstay_api::conditions::Reason;
 use mainstay_api::image_policy::{ChosenImage, DigestReflection};
 use mainstay_api::image_repository::AccessFrom;
-use mainstay_api::{ImagePolicySpec, ImagePolicyStatus};
+use mainstay_api::{ImagePolicySpec, ImagePolicyStatus, ImageRepositorySpec};
 use mainstay_cluster::secrets::{Purpose, Referrer};
 use mainstay_cluster::{Kind, Scope};
 use mainstay_object::Owner;
@@ -45,8 +45,15 @@ impl Followed for ImagePolicySpec {
         Vec::new()
     }
 
-    async fn run(context: Arc<Context>, begun: Begun, input: watch::Receiver<Object<Self>>) {
-        Task::new(context, begun).run(input).await;
+    fn run(
+        context: Arc<Context>,
+        begun: Begun,
+        input: watch::Receiver<Object<Self>>,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        // The choice of an earlier agent is known before all ImagePolicies are listed.
+        let task = Task::new(context, begun);
+        task.publish(&input.borrow());
+        task.run(input)
     }
 }
 
@@ -71,6 +78,9 @@ impl Task {
     }
 
     async fn run(mut self, mut input: watch::Receiver<Object<ImagePolicySpec>>) {
+        if !are_listed::<ImageRepositorySpec, _>(&self.context, &mut input).await {
+            return self.leave();
+        }
         loop {
             let of = repository(&self.begun.name.0, &input.borrow().spec);
             let mut scans = self.context.scans.listen(&of);
@@ -80,7 +90,11 @@ impl Task {
                     break false;
                 }
                 let known = scans.borrow_and_update().clone();
-                let wait = self.turn(&object, &of, &known).await;
+                let wait = match known {
+                    // The last choice stays until the first listing of a new agent.
+                    Known::Pending => FAR,
+                    _ => self.turn(&object, &of, &known).await,
+                };
                 // Tags are not held during the wait.
                 drop(known);
                 tokio::select! {
@@ -92,9 +106,23 @@ impl Task {
             };
             self.context.scans.leave(&of, scans);
             if is_gone {
-                self.context.choices.remove(&self.begun.name, self.begun.number);
-                return;
+                return self.leave();
             }
+        }
+    }
+
+    fn leave(&self) {
+        self.context.choices.remove(&self.begun.name, self.begun.number);
+    }
+
+    /// Publishes the last choice.
+    fn publish(&self, object: &Object<ImagePolicySpec>) {
+        match self.chosen.clone() {
+            Some(image) => {
+                let choice = Choice { number: self.begun.number, labels: object.labels.clone(), image };
+                self.context.choices.set(&self.begun.name, choice);
+            }
+            None => self.leave(),
         }
     }
 
@@ -105,13 +133,7 @@ impl Task {
             Err((state, wait)) => (state, wait),
         };
         let is_written = self.settle(object, &state).await;
-        match self.chosen.clone() {
-            Some(image) => {
-                let choice = Choice { number: self.begun.number, labels: object.labels.clone(), image };
-                self.context.choices.set(&self.begun.name, choice);
-            }
-            None => self.context.choices.remove(&self.begun.name, self.begun.number),
-        }
+        self.publish(object);
         if is_written { wait } else { wait.min(AGAIN) }
     }
 
@@ -147,7 +169,9 @@ impl Task {
             Known::Unread(why) if *namespace == self.begun.name.0 => {
                 return Err(lasting(Reason::ImageFailed, format!("ImageRepository {namespace}/{name}: {why}")));
             }
-            Known::Absent | Known::Unread(_) => return Err(lasting(Reason::SourceNotFound, refused())),
+            Known::Absent | Known::Pending | Known::Unread(_) => {
+                return Err(lasting(Reason::SourceNotFound, refused()));
+            }
         };
         if *namespace != self.begun.name.0 {
             let permits = self.permits(scan.access_from.as_ref()).await;

@@ -30,7 +30,7 @@ impl Reporter {
         Self { context: Arc::clone(context), kind, name: name.clone(), owner }
     }
 
-    /// Writes a status, of which `null` removes a field. Returns false if the write was refused.
+    /// Writes a status. `null` removes a field. Returns false if the write was refused.
     pub(super) async fn write(&self, status: &Value) -> bool {
         let (namespace, name) = (&*self.name.0, &*self.name.1);
         let patch = json!({ "status": status });

@@ -14,9 +14,9 @@ use mainstay_api::image_repository::AccessFrom;
 use mainstay_function::registry::Digest;
 
 /// Maximum number of bytes of the tags of an ImageRepository.
-pub(super) const TAG_BYTES: usize = 512 << 10;
+pub(super) const TAG_BYTES: usize = 256 << 10;
 /// Maximum number of bytes of all tags.
-const ALL_BYTES: usize = 16 << 20;
+const ALL_BYTES: usize = 8 << 20;
 
 /// The tags of all ImageRepositories.
 #[derive(Debug, Default)]
@@ -40,6 +40,8 @@ pub(super) enum Known {
     /// It does not exist.
     #[default]
     Absent,
+    /// Its first listing has not ended.
+    Pending,
     /// Its tags are unknown, for this reason.
     Unread(String),
     Read(Arc<Scan>),
@@ -48,7 +50,7 @@ pub(super) enum Known {
 impl Known {
     fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Absent, Self::Absent) => true,
+            (Self::Absent, Self::Absent) | (Self::Pending, Self::Pending) => true,
             (Self::Unread(one), Self::Unread(two)) => one == two,
             (Self::Read(one), Self::Read(two)) => {
                 Arc::ptr_eq(&one.tags, &two.tags) && one.image == two.image && one.access_from == two.access_from
@@ -113,7 +115,7 @@ impl Scans {
         let mut rows = self.rows.lock();
         let row = rows.entry(repository.clone()).or_default();
         (row.number, row.digests) = (number, Some(sender));
-        row.known.send_replace(Known::Unread("its tags have not been listed yet".to_owned()));
+        row.known.send_replace(Known::Pending);
         receiver
     }
 
@@ -181,7 +183,7 @@ mod tests {
         let _new = scans.open(&name("web"), 2);
         scans.publish(&name("web"), 1, Known::Absent);
         scans.close(&name("web"), 1);
-        assert!(matches!(*listening.borrow(), Known::Unread(_)));
+        assert!(matches!(*listening.borrow(), Known::Pending));
         scans.close(&name("web"), 2);
         assert!(matches!(*listening.borrow(), Known::Absent));
         scans.leave(&name("web"), listening);

@@ -21,7 +21,7 @@ const GIT_REPOSITORIES: Resource =
     Resource { group: SERVERLESS, kind: "GitRepository", names: &["gitrepositories", "gitrepository", "gitrepos"] };
 
 /// All resources, in the order of printing.
-const ALL: [Resource; 11] = [
+const ALL: [Resource; 12] = [
     GIT_REPOSITORIES,
     Resource { group: "mainstay.dev", kind: "OCIRepository", names: &["ocirepositories", "ocirepository", "ocirepo"] },
     Resource { group: "mainstay.dev", kind: "HelmChart", names: &["helmcharts", "helmchart"] },
@@ -31,6 +31,11 @@ const ALL: [Resource; 11] = [
         names: &["imagerepositories", "imagerepository", "imgrepo"],
     },
     Resource { group: "mainstay.dev", kind: "ImagePolicy", names: &["imagepolicies", "imagepolicy", "imgpol"] },
+    Resource {
+        group: "mainstay.dev",
+        kind: "ImageUpdateAutomation",
+        names: &["imageupdateautomations", "imageupdateautomation", "iua"],
+    },
     GIT_SYNCS,
     Resource { group: "mainstay.dev", kind: "Receiver", names: &["receivers", "receiver"] },
     Resource { group: "mainstay.dev", kind: "Provider", names: &["providers", "provider"] },
@@ -146,7 +151,7 @@ mod tests {
             ("functions.serverless.kyma-project.io/a", "Function", Some("a")),
             (
                 "all",
-                "GitRepository OCIRepository HelmChart ImageRepository ImagePolicy GitSync Receiver Provider Alert Function APIRule",
+                "GitRepository OCIRepository HelmChart ImageRepository ImagePolicy ImageUpdateAutomation GitSync Receiver Provider Alert Function APIRule",
                 None,
             ),
         ] {

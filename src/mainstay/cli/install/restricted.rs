@@ -75,12 +75,13 @@ fn in_cluster() -> Vec<Value> {
 }
 
 /// The kinds of Mainstay that the agent reads in each visible namespace.
-const KINDS: [&str; 8] = [
+const KINDS: [&str; 9] = [
     "gitsyncs",
     "ocirepositories",
     "helmcharts",
     "imagerepositories",
     "imagepolicies",
+    "imageupdateautomations",
     "receivers",
     "providers",
     "alerts",
