@@ -1,5 +1,6 @@
 //! ImageRepositories and ImagePolicies: tags of a real registry are listed, and one of them is chosen.
 
+use mainstay_engine::notification::Message;
 use mainstay_testkit::docker_registry::{PASSWORD, Served, USER};
 use mainstay_testkit::world::{NAMESPACE, World, condition_of};
 use serde_json::{Value, json};
@@ -193,4 +194,25 @@ async fn a_repository_logs_in_with_a_secret_of_its_own_and_no_other() {
     pushed.kill().await;
     refused(&world, "imagerepositories", "web", "ImageFailed").await;
     chooses(&world, "web", "1.0.0").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_agent_keeps_the_choice_until_it_has_listed_the_tags() {
+    let pushed = Pushed::start(Served::Plainly).await;
+    push(&pushed, &["1.0.0"], "one").await;
+    let mut world = World::new().await;
+    repository(&world, &pushed, json!({}));
+    policy(&world, "web", json!({"policy": {"semver": {"range": "1.x"}}}));
+    world.start();
+    chooses(&world, "web", "1.0.0").await;
+    world.stop().await;
+    push(&pushed, &["1.1.0"], "two").await;
+    world.start();
+    chooses(&world, "web", "1.1.0").await;
+    let failures = std::iter::from_fn(|| world.messages.try_recv().ok());
+    let failures: Vec<_> = failures
+        .filter(|message| matches!(message, Message::Stage { status, .. } if status == "False"))
+        .map(|message| message.to_string())
+        .collect();
+    assert_eq!(failures, [""; 0]);
 }

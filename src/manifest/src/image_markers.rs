@@ -188,15 +188,12 @@ fn scalar(before: &str) -> Option<(usize, usize, Option<char>)> {
     }
     let value = &text[at..];
     let quote = value.chars().next().filter(|c| matches!(c, '"' | '\''));
-    let is_clear = match quote {
-        Some(quote) => {
-            let inner = value.strip_prefix(quote)?.strip_suffix(quote)?;
-            !inner.contains([quote, '\\'])
-        }
-        None => {
-            let is_other = value.starts_with(['{', '[', '|', '>', '*', '%', '@', '`', '?', ',']);
-            !value.is_empty() && !is_other && !value.ends_with(':') && value != "-"
-        }
+    let is_clear = if let Some(quote) = quote {
+        let inner = value.strip_prefix(quote)?.strip_suffix(quote)?;
+        !inner.contains([quote, '\\'])
+    } else {
+        let is_other = value.starts_with(['{', '[', '|', '>', '*', '%', '@', '`', '?', ',']);
+        !value.is_empty() && !is_other && !value.ends_with(':') && value != "-"
     };
     is_clear.then_some((at, end, quote))
 }

@@ -206,13 +206,12 @@ impl Task {
             DigestReflection::IfNotPresent => (Some(self.digest(of, tag).await?), FAR),
             DigestReflection::Always => {
                 let left = self.looked_up.and_then(|at| interval.checked_sub(at.elapsed())).filter(|_| known.is_some());
-                match left.filter(|left| !left.is_zero()) {
-                    Some(left) => (known, left),
-                    None => {
-                        let digest = self.digest(of, tag).await?;
-                        self.looked_up = Some(Instant::now());
-                        (Some(digest), interval)
-                    }
+                if let Some(left) = left.filter(|left| !left.is_zero()) {
+                    (known, left)
+                } else {
+                    let digest = self.digest(of, tag).await?;
+                    self.looked_up = Some(Instant::now());
+                    (Some(digest), interval)
                 }
             }
         };
