@@ -106,7 +106,7 @@ struct Path {
 enum End {
     Text,
     Else,
-    End,
+    Close,
 }
 
 impl Template {
@@ -118,7 +118,7 @@ impl Template {
         let mut parser = Parser { text, at: 0, trims: false, depth: 0 };
         match parser.block()? {
             (nodes, End::Text) => Ok(Self(nodes)),
-            (_, End::Else | End::End) => Err(parser.fault("there is no block that ends here")),
+            (_, End::Else | End::Close) => Err(parser.fault("there is no block that ends here")),
         }
     }
 
@@ -164,7 +164,7 @@ impl Parser<'_> {
             let Some(action) = self.action(&mut nodes)? else { return Ok((nodes, End::Text)) };
             let words: Vec<&str> = action.split_whitespace().collect();
             match &words[..] {
-                ["end"] => return Ok((nodes, End::End)),
+                ["end"] => return Ok((nodes, End::Close)),
                 ["else"] => return Ok((nodes, End::Else)),
                 ["if", path] => {
                     let path = self.path(path)?;
@@ -195,7 +195,7 @@ impl Parser<'_> {
     fn bodies(&mut self) -> Result<(Vec<Node>, Vec<Node>), String> {
         let (body, end) = self.block()?;
         let (other, end) = if end == End::Else { self.block()? } else { (Vec::new(), end) };
-        if end == End::End { Ok((body, other)) } else { Err(self.fault("a block has no {{ end }}")) }
+        if end == End::Close { Ok((body, other)) } else { Err(self.fault("a block has no {{ end }}")) }
     }
 
     /// Adds the text before the next action, and returns the action; `None` at the end. Comments are dropped.

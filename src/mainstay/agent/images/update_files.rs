@@ -40,7 +40,7 @@ pub(super) fn edited(
         Some(MarkedImage { name: image.name, tag: image.tag, digest: image.digest })
     };
     let entries = snapshot.entries(directory).map_err(|error| chain(&error))?;
-    let is_yaml = |path: &str| path.ends_with(".yaml") || path.ends_with(".yml");
+    let is_yaml = |path: &str| matches!(path.rsplit_once('.'), Some((_, "yaml" | "yml")));
     for entry in entries {
         let is_read = entry.kind == EntryKind::File && entry.flaw.is_none() && is_yaml(&entry.path);
         if !is_read || entry.size > FILE_BYTES {
