@@ -42,6 +42,14 @@ impl Pushed {
         format!("oci://{}/shop/web", self.registry.host())
     }
 
+    pub(super) fn authority(&self) -> &str {
+        self.registry.authority()
+    }
+
+    pub(super) async fn kill(&mut self) {
+        self.registry.kill().await;
+    }
+
     fn address(&self, path: &str) -> String {
         let scheme = if self.registry.authority().is_empty() { "http" } else { "https" };
         format!("{scheme}://{}/v2/shop/web/{path}", self.registry.host())

@@ -26,6 +26,8 @@ mod hostile_clusters;
 mod hostile_names;
 mod hostile_renders;
 mod ignore;
+mod image_updates;
+mod images;
 mod inventories;
 mod jobs;
 mod kills;

@@ -68,7 +68,8 @@ pub struct ProviderRef {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct EventSource {
-    /// `GitSync`, `Function`, `GitRepository`, `OCIRepository`, `HelmChart`, `Receiver` or `APIRule`. `Kustomization` and `HelmRelease` mean `GitSync`.
+    /// `GitSync`, `Function`, `GitRepository`, `OCIRepository`, `HelmChart`, `ImageRepository`, `ImagePolicy`, `ImageUpdateAutomation`,
+    /// `Receiver` or `APIRule`. `Kustomization` and `HelmRelease` mean `GitSync`.
     #[schemars(length(min = 1, max = 63))]
     pub kind: String,
     /// Its name, or `*` for all objects of the kind.

@@ -111,6 +111,12 @@ reasons! {
         NotDelivered: "The service of the Provider cannot be reached, or refuses a message.", "Look at the message. The agent tries again for an hour.";
         ArtifactStored: "The agent has the artifact or the chart.", "";
         ArtifactFailed: "The artifact cannot be found, read or unpacked. The last one stays in use.", "Look at the message: correct the version, the login or the archive, or wait for the registry.";
+        TagsListed: "The agent knows the tags of the image repository.", "";
+        TagChosen: "The ImagePolicy has chosen a tag.", "";
+        ImageFailed: "The tags or the digest cannot be read, or no tag fits. The last tags and the last choice stay in use.", "Look at the message: correct the image, the login, the filter or the range, or wait for the registry.";
+        ImagesUpdated: "The branch has the images that the ImagePolicies have chosen.", "";
+        PushDisabled: "The ImageUpdateAutomation names no Secret with write access, so nothing is pushed.", "Create a Secret with credentials that may push, and name it in `spec.git.push.secretRef`.";
+        UpdateFailed: "The branch cannot be read, a marker is faulty, or the push was refused. Nothing was pushed.", "Look at the message: correct the file and the line, the credentials or the branch's protection.";
         NotServed: "The agent does not listen for deliveries.", "Start the agent with `--receive`.";
         PinnedAtFirstUse: "The agent pinned the first host key that the server presented.", "Compare the fingerprint with the one that the operator of the host publishes.";
         Served: "The routes of the APIRule exist and are accepted.", "";

@@ -21,6 +21,9 @@ pub mod git_sync;
 pub mod helm_chart;
 mod ids;
 pub mod ignore;
+pub mod image_policy;
+pub mod image_repository;
+pub mod image_update_automation;
 pub mod kube_config;
 pub mod metadata;
 pub mod names;
@@ -44,6 +47,9 @@ pub use git_repository::{GitRepository, GitRepositorySpec, GitRepositoryStatus};
 pub use git_sync::{DriftPolicy, GitSync, GitSyncSpec, GitSyncStatus};
 pub use helm_chart::{HelmChart, HelmChartSpec};
 pub use ids::{SHORT_ID, short_id};
+pub use image_policy::{ImagePolicy, ImagePolicySpec, ImagePolicyStatus};
+pub use image_repository::{ImageRepository, ImageRepositorySpec, ImageRepositoryStatus};
+pub use image_update_automation::{ImageUpdateAutomation, ImageUpdateAutomationSpec, ImageUpdateAutomationStatus};
 pub use oci_repository::{OciRepository, OciRepositorySpec, OciRepositoryStatus};
 pub use provider::{Provider, ProviderSpec, ProviderStatus};
 pub use receiver::{Receiver, ReceiverSpec, ReceiverStatus, ReceiverType};
@@ -56,7 +62,8 @@ use kube::CustomResourceExt;
 pub fn definitions() -> Vec<CustomResourceDefinition> {
     let sources = [GitRepository::crd(), OciRepository::crd(), HelmChart::crd()];
     let own = [GitSync::crd(), Receiver::crd(), Provider::crd(), Alert::crd()];
-    sources.into_iter().chain(own).chain([function()]).collect()
+    let images = [ImageRepository::crd(), ImagePolicy::crd(), ImageUpdateAutomation::crd()];
+    sources.into_iter().chain(own).chain(images).chain([function()]).collect()
 }
 
 fn function() -> CustomResourceDefinition {

@@ -42,6 +42,8 @@ pub enum ConsumerKind {
     OciRepository,
     /// A HelmChart. It keeps the mirror with its chart.
     HelmChart,
+    /// An ImageUpdateAutomation. It reads the branch that it updates.
+    ImageUpdateAutomation,
 }
 
 impl ConsumerKind {

@@ -73,6 +73,8 @@ mod pins;
 mod poll;
 mod private_host;
 mod proxy;
+#[expect(clippy::disallowed_methods, reason = "a push has a deadline")]
+mod push;
 mod pushes;
 mod ref_list;
 mod reference;
@@ -138,6 +140,7 @@ pub use path_flaw::PathFlaw;
 pub use permits::thread_time;
 pub use pinning::{FirstUse, PinRequest, SupersededPins};
 pub use pins::{pin, pin_for_now};
+pub use push::{NewCommit, Pushed, Upload};
 pub use pushes::{BETWEEN, Followed, PushReceiver, Pushes};
 pub use reference::{BaseDir, Reference, ResolvedRef};
 pub use remote::Remote;

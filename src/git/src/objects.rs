@@ -302,6 +302,8 @@ impl ItemKind {
 /// A file, directory, link or submodule in a directory.
 pub(super) struct TreeItem<'a> {
     pub(super) kind: ItemKind,
+    /// The mode in octal digits, as it is stored.
+    pub(super) mode: &'a [u8],
     pub(super) executable: bool,
     pub(super) name: &'a [u8],
     pub(super) id: Id,
@@ -344,7 +346,7 @@ fn tree_item(bytes: &[u8]) -> Option<(TreeItem<'_>, &[u8])> {
     let end = rest.iter().position(|byte| *byte == 0)?;
     let id = Id::from_bytes(rest.get(end + 1..end + 21)?)?;
     let executable = kind == ItemKind::File && mode & 0o100 != 0;
-    Some((TreeItem { kind, executable, name: &rest[..end], id }, &rest[end + 21..]))
+    Some((TreeItem { kind, mode: &bytes[..space], executable, name: &rest[..end], id }, &rest[end + 21..]))
 }
 
 #[cfg(test)]

@@ -120,6 +120,16 @@ impl Snapshot {
         related.map_err(|cause| self.unread("the history".to_owned(), cause))
     }
 
+    /// The objects of the mirror.
+    pub(super) fn objects(&self) -> &Objects {
+        &self.inner.objects
+    }
+
+    /// The root directory.
+    pub(super) fn root(&self) -> Id {
+        self.inner.root
+    }
+
     /// Returns the commit in Git's stored form. Blocks.
     pub(super) fn raw_commit(&self) -> Result<Vec<u8>, Fault> {
         self.inner.objects.raw_commit(self.commit)

@@ -119,6 +119,11 @@ impl SshAddress {
         format!("git-upload-pack {}", self.quoted_path())
     }
 
+    /// Returns the command that receives pushes.
+    pub(super) fn push_command(&self) -> String {
+        format!("git-receive-pack {}", self.quoted_path())
+    }
+
     /// Returns the command that asks for the location of Git LFS files.
     pub(super) fn lfs_command(&self) -> String {
         format!("git-lfs-authenticate {} download", self.quoted_path())

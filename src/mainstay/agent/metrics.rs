@@ -297,7 +297,9 @@ impl Metrics {
 }
 
 /// Returns the label for a GitSync (`sync`), a Function (`function`), a Receiver (`receiver`), a GitRepository
-/// (`repository`), an APIRule (`apirule`), an OCIRepository (`ocirepository`) or a HelmChart (`helmchart`).
+/// (`repository`), an APIRule (`apirule`), an OCIRepository (`ocirepository`), a HelmChart (`helmchart`), an
+/// ImageRepository (`imagerepository`), an ImagePolicy (`imagepolicy`) or an ImageUpdateAutomation
+/// (`imageupdateautomation`).
 fn labels(subject: &Owner) -> Labels {
     match subject {
         Owner::GitSync(name) => [("sync", name.to_string())],
@@ -307,6 +309,9 @@ fn labels(subject: &Owner) -> Labels {
         Owner::ApiRule(name) => [("apirule", name.to_string())],
         Owner::OciRepository(name) => [("ocirepository", name.to_string())],
         Owner::HelmChart(name) => [("helmchart", name.to_string())],
+        Owner::ImageRepository(name) => [("imagerepository", name.to_string())],
+        Owner::ImagePolicy(name) => [("imagepolicy", name.to_string())],
+        Owner::ImageUpdateAutomation(name) => [("imageupdateautomation", name.to_string())],
     }
 }
 

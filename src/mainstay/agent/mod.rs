@@ -12,6 +12,7 @@ mod error;
 mod functions;
 pub mod health;
 mod host_keys;
+mod images;
 mod initial;
 mod inputs;
 mod installation;

@@ -19,13 +19,13 @@ use super::notify::Notifier;
 use super::serverless::Serverless;
 use super::shown::{Shown, gauges};
 use super::{
-    api_rules, artifacts, bootstrap, functions, health, host_keys, inputs, installation, leader_label, nats_login,
-    notifications, operator_settings, pins, receivers, repositories, ssh_keys,
+    api_rules, artifacts, bootstrap, functions, health, host_keys, images, inputs, installation, leader_label,
+    nats_login, notifications, operator_settings, pins, receivers, repositories, ssh_keys,
 };
 use crate::{Component, Components};
 use loopback::{Listener, Reach};
 use mainstay_api::names::LEASE;
-use mainstay_api::{HelmChartSpec, OciRepositorySpec};
+use mainstay_api::{HelmChartSpec, ImagePolicySpec, ImageRepositorySpec, ImageUpdateAutomationSpec, OciRepositorySpec};
 use mainstay_cluster::listener::Limits;
 use mainstay_cluster::liveness::Liveness;
 use mainstay_cluster::secrets::Secrets;
@@ -503,6 +503,21 @@ async fn lead(
     tasks.spawn(async move { component.track_loop(following).await.map_err(Error::Task) });
     let component = liveness.component("the watch of HelmCharts");
     let following = artifacts::follow::<HelmChartSpec>(artifacts, stop.clone());
+    tasks.spawn(async move { component.track_loop(following).await.map_err(Error::Task) });
+    let images = Arc::new(images::Context::new(
+        cluster.clone(),
+        Arc::clone(&secrets),
+        (context.source.clone(), Arc::clone(&context.repositories)),
+        notifier.clone(),
+    ));
+    let component = liveness.component("the watch of ImageUpdateAutomations");
+    let following = images::follow::<ImageUpdateAutomationSpec>(Arc::clone(&images), stop.clone());
+    tasks.spawn(async move { component.track_loop(following).await.map_err(Error::Task) });
+    let component = liveness.component("the watch of ImageRepositories");
+    let following = images::follow::<ImageRepositorySpec>(Arc::clone(&images), stop.clone());
+    tasks.spawn(async move { component.track_loop(following).await.map_err(Error::Task) });
+    let component = liveness.component("the watch of ImagePolicies");
+    let following = images::follow::<ImagePolicySpec>(images, stop.clone());
     tasks.spawn(async move { component.track_loop(following).await.map_err(Error::Task) });
     let component = liveness.component("the watch of Providers and Alerts");
     let following = notifications::follow(notifications, stop.clone());

@@ -40,9 +40,18 @@ const EVENTS: &str = "Event";
 fn kinds(reason: conditions::Reason) -> &'static str {
     use conditions::Reason as R;
     match reason {
-        R::SpecInvalid | R::Suspended => "GitSync, OCIRepository, HelmChart, Receiver, Provider, Alert",
-        R::SecretNotFound => "GitSync, GitRepository, OCIRepository, HelmChart, Provider",
-        R::MemoryExhausted => "GitSync, OCIRepository, HelmChart",
+        R::SpecInvalid | R::Suspended => {
+            "GitSync, OCIRepository, HelmChart, ImageRepository, ImagePolicy, ImageUpdateAutomation, Receiver, Provider, Alert"
+        }
+        R::SecretNotFound => {
+            "GitSync, GitRepository, OCIRepository, HelmChart, ImageRepository, ImageUpdateAutomation, Provider"
+        }
+        R::MemoryExhausted => "GitSync, OCIRepository, HelmChart, ImageRepository, ImagePolicy, ImageUpdateAutomation",
+        R::TagsListed => "ImageRepository",
+        R::TagChosen => "ImagePolicy",
+        R::ImagesUpdated | R::PushDisabled | R::UpdateFailed => "ImageUpdateAutomation",
+        R::ImageFailed => "ImageRepository, ImagePolicy",
+        R::SourceNotFound => "GitSync, ImagePolicy, ImageUpdateAutomation",
         R::ArtifactStored | R::ArtifactFailed => "OCIRepository, HelmChart",
         R::GitAuthorizationFailed | R::SourceUnavailable => "GitSync, GitRepository",
         R::ClusterUnavailable => "GitSync, APIRule",

@@ -28,6 +28,7 @@ mod file;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
 mod ignore;
+mod image_markers;
 mod json;
 mod kustomize;
 mod limits;
@@ -56,6 +57,7 @@ pub use decode_cache::DecodeCache;
 pub use decrypted::{Decrypted, decrypted};
 pub use decryption::Decryption;
 pub use encrypted::{encrypted_values, holds_any, mac};
+pub use image_markers::{MarkedChange, MarkedFile, MarkedImage, holds_marker, set_images};
 pub use limits::{Form, Limits, memory};
 pub use problem::Problem;
 pub(crate) use recognise::is_in_lfs;

@@ -11,7 +11,18 @@ use mainstay_api::alert::EventSeverity;
 /// Maximum memory of the compiled expressions of a list, in bytes.
 const COMPILED: usize = 128 << 10;
 /// Kinds about which there are messages.
-const KINDS: [&str; 7] = ["GitSync", "Function", "GitRepository", "OCIRepository", "HelmChart", "Receiver", "APIRule"];
+const KINDS: [&str; 10] = [
+    "GitSync",
+    "Function",
+    "GitRepository",
+    "OCIRepository",
+    "HelmChart",
+    "ImageRepository",
+    "ImagePolicy",
+    "ImageUpdateAutomation",
+    "Receiver",
+    "APIRule",
+];
 const ALL: &str = "*";
 
 /// A valid Alert.

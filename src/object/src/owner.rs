@@ -35,6 +35,15 @@ pub enum Owner {
     /// A HelmChart. It manages no objects.
     #[serde(rename = "helmChart")]
     HelmChart(NamespacedName),
+    /// An ImageRepository. It manages no objects.
+    #[serde(rename = "imageRepository")]
+    ImageRepository(NamespacedName),
+    /// An ImagePolicy. It manages no objects.
+    #[serde(rename = "imagePolicy")]
+    ImagePolicy(NamespacedName),
+    /// An ImageUpdateAutomation. It manages no objects.
+    #[serde(rename = "imageUpdateAutomation")]
+    ImageUpdateAutomation(NamespacedName),
 }
 
 impl NamespacedName {
@@ -99,6 +108,21 @@ impl Owner {
         Self::HelmChart(NamespacedName::new(namespace, name))
     }
 
+    /// Returns an ImageRepository.
+    pub fn image_repository(namespace: &str, name: &str) -> Self {
+        Self::ImageRepository(NamespacedName::new(namespace, name))
+    }
+
+    /// Returns an ImagePolicy.
+    pub fn image_policy(namespace: &str, name: &str) -> Self {
+        Self::ImagePolicy(NamespacedName::new(namespace, name))
+    }
+
+    /// Returns an ImageUpdateAutomation.
+    pub fn image_update_automation(namespace: &str, name: &str) -> Self {
+        Self::ImageUpdateAutomation(NamespacedName::new(namespace, name))
+    }
+
     /// Returns the namespace and name of the resource.
     pub fn resource(&self) -> &NamespacedName {
         match self {
@@ -108,7 +132,10 @@ impl Owner {
             | Self::GitRepository(name)
             | Self::ApiRule(name)
             | Self::OciRepository(name)
-            | Self::HelmChart(name) => name,
+            | Self::HelmChart(name)
+            | Self::ImageRepository(name)
+            | Self::ImagePolicy(name)
+            | Self::ImageUpdateAutomation(name) => name,
         }
     }
 
@@ -122,6 +149,9 @@ impl Owner {
             Self::ApiRule(_) => ("gateway.kyma-project.io", "APIRule"),
             Self::OciRepository(_) => ("mainstay.dev", "OCIRepository"),
             Self::HelmChart(_) => ("mainstay.dev", "HelmChart"),
+            Self::ImageRepository(_) => ("mainstay.dev", "ImageRepository"),
+            Self::ImagePolicy(_) => ("mainstay.dev", "ImagePolicy"),
+            Self::ImageUpdateAutomation(_) => ("mainstay.dev", "ImageUpdateAutomation"),
         };
         Key::new(group, kind, Some(self.resource().namespace()), self.resource().name())
     }
@@ -150,6 +180,9 @@ impl fmt::Display for Owner {
             Self::ApiRule(name) => write!(f, "apirule {name}"),
             Self::OciRepository(name) => write!(f, "ocirepository {name}"),
             Self::HelmChart(name) => write!(f, "helmchart {name}"),
+            Self::ImageRepository(name) => write!(f, "imagerepository {name}"),
+            Self::ImagePolicy(name) => write!(f, "imagepolicy {name}"),
+            Self::ImageUpdateAutomation(name) => write!(f, "imageupdateautomation {name}"),
         }
     }
 }

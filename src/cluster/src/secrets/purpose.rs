@@ -34,7 +34,7 @@ pub enum Purpose {
     Receiver,
     /// The credentials of a Provider.
     Provider,
-    /// The login and certificates for the registry of an OCIRepository or a HelmChart.
+    /// The login and certificates for the registry of an OCIRepository, a HelmChart or an ImageRepository.
     Artifact,
     /// The credentials that pull the image of the builder.
     BuilderImage,
@@ -73,7 +73,7 @@ impl Purpose {
             Self::Proxy => "a proxy of a Git repository",
             Self::Receiver => "a Receiver",
             Self::Provider => "a Provider",
-            Self::Artifact => "an OCIRepository or a HelmChart",
+            Self::Artifact => "an OCIRepository, a HelmChart or an ImageRepository",
             Self::BuilderImage => "the image of the builder",
             Self::PackageRegistry => "the package registries",
             Self::ImageRegistry => "the image registry",

@@ -7,7 +7,7 @@ use mainstay_api::git_repository::GitRepositorySpec;
 use mainstay_api::git_sync::{GitSyncSpec, SubstituteSourceKind};
 use mainstay_api::oci_repository::OciSecretRef;
 use mainstay_api::receiver::ReceiverSpec;
-use mainstay_api::{HelmChartSpec, OciRepositorySpec, ProviderSpec};
+use mainstay_api::{HelmChartSpec, ImageRepositorySpec, ImageUpdateAutomationSpec, OciRepositorySpec, ProviderSpec};
 
 /// Maximum length of a Secret's name in bytes.
 const LONGEST_NAME: usize = 253;
@@ -63,6 +63,21 @@ impl SecretReferences for OciRepositorySpec {
 impl SecretReferences for HelmChartSpec {
     fn secret_references(&self) -> References {
         of_artifact([&self.secret_ref, &self.cert_secret_ref], self.proxy_secret_ref.as_ref())
+    }
+}
+
+impl SecretReferences for ImageRepositorySpec {
+    /// Secrets with certificates may contain a private key, so they are listed, too.
+    fn secret_references(&self) -> References {
+        of_artifact([&self.secret_ref, &self.cert_secret_ref], self.proxy_secret_ref.as_ref())
+    }
+}
+
+impl SecretReferences for ImageUpdateAutomationSpec {
+    /// The Secret with write access. It may be that of the GitRepository.
+    fn secret_references(&self) -> References {
+        let push = self.git.iter().filter_map(|git| git.push.as_ref()?.secret_ref.as_ref());
+        references(push.map(|secret| (&*secret.name, Purpose::Repository)))
     }
 }
 

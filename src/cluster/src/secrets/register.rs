@@ -24,19 +24,25 @@ pub enum Referrer {
     OciRepository,
     /// HelmCharts.
     HelmChart,
+    /// ImageRepositories.
+    ImageRepository,
+    /// ImageUpdateAutomations.
+    ImageUpdateAutomation,
     /// Functions.
     Function,
 }
 
 impl Referrer {
     /// All kinds.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::GitRepository,
         Self::GitSync,
         Self::Receiver,
         Self::Provider,
         Self::OciRepository,
         Self::HelmChart,
+        Self::ImageRepository,
+        Self::ImageUpdateAutomation,
         Self::Function,
     ];
 
@@ -49,6 +55,8 @@ impl Referrer {
             Self::Provider => "Providers",
             Self::OciRepository => "OCIRepositories",
             Self::HelmChart => "HelmCharts",
+            Self::ImageRepository => "ImageRepositories",
+            Self::ImageUpdateAutomation => "ImageUpdateAutomations",
             Self::Function => "Functions",
         }
     }
@@ -209,8 +217,16 @@ const fn referrers_that_exclude(used_for: Purpose) -> &'static [Referrer] {
             Referrer::Provider,
             Referrer::OciRepository,
             Referrer::HelmChart,
+            Referrer::ImageRepository,
+            Referrer::ImageUpdateAutomation,
         ],
-        Purpose::Receiver => &[Referrer::GitSync, Referrer::Provider, Referrer::OciRepository, Referrer::HelmChart],
+        Purpose::Receiver => &[
+            Referrer::GitSync,
+            Referrer::Provider,
+            Referrer::OciRepository,
+            Referrer::HelmChart,
+            Referrer::ImageRepository,
+        ],
         Purpose::Decryption | Purpose::BuilderImage | Purpose::PackageRegistry | Purpose::ImageRegistry => {
             &[Referrer::GitSync]
         }

@@ -36,7 +36,7 @@ impl Capabilities {
 /// Reads the whole advertisement, which contains references in version 0 only.
 pub(super) async fn read(body: &mut Body, wanted: &RefNames) -> Result<(Capabilities, Option<Refs>), Fault> {
     let mut first = body.expected().await?;
-    let announced = matches!(&first, Packet::Data(data) if data.starts_with(b"# service=git-upload-pack"));
+    let announced = matches!(&first, Packet::Data(data) if data.starts_with(b"# service=git-"));
     if announced {
         if body.expected().await? != Packet::Flush {
             return Err(Fault::Protocol { why: "the service line is not followed by a flush" });

@@ -29,7 +29,8 @@ const REDIRECTS: usize = 5;
 const APP_ANSWER_BYTES: usize = 64 << 10;
 /// Maximum length of a token, in bytes.
 const TOKEN_BYTES: usize = 4 << 10;
-const UPLOAD_PACK_QUERY: &str = "service=git-upload-pack";
+/// The service of pushes.
+const PUSH: &str = "git-receive-pack";
 
 /// Storage for a remote's client.
 pub(crate) type ClientPlace = Mutex<Option<Arc<Http>>>;
@@ -169,20 +170,66 @@ impl Http {
         credentials: &Credentials,
         limit: u64,
     ) -> Result<(Endpoint, Body), Fault> {
+        self.advertised(url, credentials, limit, "git-upload-pack").await
+    }
+
+    /// Requests the advertisement for a push, and follows redirects.
+    pub(super) async fn push_advertisement(
+        &self,
+        url: &Url,
+        credentials: &Credentials,
+        limit: u64,
+    ) -> Result<(Endpoint, Body), Fault> {
+        self.advertised(url, credentials, limit, PUSH).await
+    }
+
+    async fn advertised(
+        &self,
+        url: &Url,
+        credentials: &Credentials,
+        limit: u64,
+        service: &str,
+    ) -> Result<(Endpoint, Body), Fault> {
         let mut at = Endpoint { base: url.clone(), own: true };
         for _ in 0..=REDIRECTS {
-            let request = self.client(&at).get(append(&at.base, "info/refs", Some(UPLOAD_PACK_QUERY)));
-            let request = request.header("git-protocol", "version=2").header(header::PRAGMA, "no-cache");
+            let query = format!("service={service}");
+            let mut request = self.client(&at).get(append(&at.base, "info/refs", Some(&query)));
+            if service != PUSH {
+                request = request.header("git-protocol", "version=2");
+            }
+            let request = request.header(header::PRAGMA, "no-cache");
             let response = self.send(request, &at, credentials).await?;
             if response.status().is_redirection() {
                 at = redirected(&at, url, &response)?;
                 continue;
             }
-            let response =
-                accepted(response, &at, self.sent(credentials), "application/x-git-upload-pack-advertisement")?;
+            let expected = format!("application/x-{service}-advertisement");
+            let response = accepted(response, &at, self.sent(credentials), &expected)?;
             return Ok((at, self.body(response, limit)));
         }
         Err(Fault::Redirect { to: host(&at.base), why: "there are more than five redirects" })
+    }
+
+    /// Sends a push.
+    pub(super) async fn ask_to_push(
+        &self,
+        at: &Endpoint,
+        credentials: &Credentials,
+        request_body: Vec<u8>,
+        limit: u64,
+    ) -> Result<Body, Fault> {
+        let request = self
+            .client(at)
+            .post(append(&at.base, PUSH, None))
+            .header(header::CONTENT_TYPE, "application/x-git-receive-pack-request")
+            .header(header::ACCEPT, "application/x-git-receive-pack-result")
+            .body(request_body);
+        let response = self.send(request, at, credentials).await?;
+        if response.status().is_redirection() {
+            return Err(Fault::Redirect { to: host(&at.base), why: "only the first request may be redirected" });
+        }
+        let response = accepted(response, at, self.sent(credentials), "application/x-git-receive-pack-result")?;
+        Ok(self.body(response, limit))
     }
 
     /// Sends a protocol request.

@@ -4,7 +4,7 @@
 //! requests, `endpoint` follows redirects, `http_fault` converts errors, `app_token` gets tokens of Apps. `git`
 //! connects to a daemon, and `ssh` runs the command on a server. Protocol: `body` reads responses, `packet` splits them
 //! into packets, `advertisement` and `refs` request references, `fetch` requests a commit, `pack` checks the arriving
-//! pack. `local` reads a local repository. Version 2 of the protocol is used if the server supports it, otherwise
+//! pack, and `push` sends one. `local` reads a local repository. Version 2 of the protocol is used if the server supports it, otherwise
 //! version 0.
 
 mod advertisement;
@@ -23,6 +23,7 @@ pub(super) mod local;
 mod names;
 mod pack;
 mod packet;
+mod push;
 mod refs;
 mod ssh;
 mod tunnel;
@@ -34,6 +35,7 @@ pub(super) use git::GitWire;
 pub(super) use http::{ClientPlace, HttpClients};
 pub(super) use names::{Names, on_behalf_of};
 pub(super) use pack::Weight;
+pub(super) use push::{PushAnswer, PushRequest, push_pack};
 pub(super) use refs::{Negotiated, list_refs};
 pub(super) use ssh::{KeyPlace, LanePlace, Ssh, SshWire};
 

@@ -3,7 +3,10 @@
 use serde_json::{Map, Value, json};
 
 use mainstay_api::names::{DELETE_OBJECTS, ON_DELETE};
-use mainstay_api::{Alert, GitRepository, GitSync, HelmChart, OciRepository, Provider, Receiver};
+use mainstay_api::{
+    Alert, GitRepository, GitSync, HelmChart, ImagePolicy, ImageRepository, ImageUpdateAutomation, OciRepository,
+    Provider, Receiver,
+};
 
 use super::comments::Comments;
 use super::document::Document;
@@ -74,6 +77,9 @@ impl Converted {
             Some("GitRepository") => serde_json::from_value::<GitRepository>(object).map(drop),
             Some("OCIRepository") => serde_json::from_value::<OciRepository>(object).map(drop),
             Some("HelmChart") => serde_json::from_value::<HelmChart>(object).map(drop),
+            Some("ImageRepository") => serde_json::from_value::<ImageRepository>(object).map(drop),
+            Some("ImagePolicy") => serde_json::from_value::<ImagePolicy>(object).map(drop),
+            Some("ImageUpdateAutomation") => serde_json::from_value::<ImageUpdateAutomation>(object).map(drop),
             Some("Provider") => serde_json::from_value::<Provider>(object).map(drop),
             Some("Alert") => serde_json::from_value::<Alert>(object).map(drop),
             _ => serde_json::from_value::<Receiver>(object).map(drop),

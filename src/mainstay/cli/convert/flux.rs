@@ -1,11 +1,14 @@
-//! Objects of Flux become GitRepositories, OCIRepositories, HelmCharts, GitSyncs, Receivers, Providers and Alerts.
+//! Objects of Flux become GitRepositories, OCIRepositories, HelmCharts, GitSyncs, Receivers, Providers,
+//! Alerts and the kinds of image automation.
 
 use std::collections::BTreeSet;
 
 use super::document::Document;
 use super::known::{Known, counterpart};
 use super::report::{Conversion, Judged};
-use super::{helm_chart, helm_release, kustomization, notification, oci_repository, receiver, references, repository};
+use super::{
+    helm_chart, helm_release, images, kustomization, notification, oci_repository, receiver, references, repository,
+};
 
 /// The suffix of the API groups of Flux.
 pub(super) const GROUP: &str = "toolkit.fluxcd.io";
@@ -27,6 +30,7 @@ pub(super) fn convert(documents: &[Document], target: Option<&str>) -> Conversio
             "Kustomization" => kustomization::convert(&mut known, document, &mut syncs),
             "HelmChart" => helm_chart::convert(&mut known, document, &mut syncs),
             "HelmRelease" => helm_release::convert(&mut known, document, &mut syncs),
+            kind if images::KINDS.contains(&kind) => images::convert(&mut known, document, &mut syncs),
             "Receiver" => receiver::convert(document, known.namespace(document.namespace()), &mut syncs),
             "Provider" => notification::provider(document, known.namespace(document.namespace()), &mut syncs),
             "Alert" => notification::alert(&known, document, &mut syncs),

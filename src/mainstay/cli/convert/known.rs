@@ -10,7 +10,7 @@ use super::fields::Fields;
 use super::references::copies;
 
 /// The branch that Flux follows by default.
-const BRANCH: &str = "master";
+pub(super) const BRANCH: &str = "master";
 /// Prefixes of the labels with which Flux marks the objects that it applied.
 const MARKS: [&str; 2] = ["kustomize.toolkit.fluxcd.io", "helm.toolkit.fluxcd.io"];
 /// GitRepositories by namespace and name.
@@ -206,7 +206,6 @@ pub(super) fn counterpart(kind: &str) -> &'static str {
         "HelmRepository" => "none of the objects uses a chart from it: create a HelmChart with its URL in `repository`",
         "HelmChart" | "OCIRepository" => "the kind is not a source of this object",
         "Bucket" | "ExternalArtifact" => "sources other than Git and registries are not supported",
-        "ImageRepository" | "ImagePolicy" | "ImageUpdateAutomation" => "image automation is not supported",
         _ => "the kind has no counterpart",
     }
 }

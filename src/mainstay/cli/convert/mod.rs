@@ -17,6 +17,7 @@ mod flux;
 mod helm_chart;
 mod helm_release;
 mod helm_values;
+mod images;
 mod known;
 mod kustomization;
 mod live;

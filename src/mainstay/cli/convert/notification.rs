@@ -5,6 +5,7 @@ use serde_json::Value;
 use super::converted::{Converted, OURS};
 use super::document::Document;
 use super::fields::Fields;
+use super::images::KINDS as IMAGES;
 use super::known::{Known, annotations, labels};
 use super::report::{Conversion, Judged};
 use mainstay_notification::ProviderType;
@@ -76,7 +77,7 @@ pub(super) fn alert(known: &Known<'_>, document: &Document, conversion: &mut Con
                 "spec.eventSources",
                 "a failure to read the repository is a message about the GitSync: select that, too",
             );
-        } else {
+        } else if !IMAGES.contains(&kind.as_str()) {
             fields.differs(
                 "spec.eventSources",
                 format!("there are no messages about the kind {kind}: the source is dropped"),

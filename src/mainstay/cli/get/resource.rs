@@ -21,10 +21,21 @@ const GIT_REPOSITORIES: Resource =
     Resource { group: SERVERLESS, kind: "GitRepository", names: &["gitrepositories", "gitrepository", "gitrepos"] };
 
 /// All resources, in the order of printing.
-const ALL: [Resource; 9] = [
+const ALL: [Resource; 12] = [
     GIT_REPOSITORIES,
     Resource { group: "mainstay.dev", kind: "OCIRepository", names: &["ocirepositories", "ocirepository", "ocirepo"] },
     Resource { group: "mainstay.dev", kind: "HelmChart", names: &["helmcharts", "helmchart"] },
+    Resource {
+        group: "mainstay.dev",
+        kind: "ImageRepository",
+        names: &["imagerepositories", "imagerepository", "imgrepo"],
+    },
+    Resource { group: "mainstay.dev", kind: "ImagePolicy", names: &["imagepolicies", "imagepolicy", "imgpol"] },
+    Resource {
+        group: "mainstay.dev",
+        kind: "ImageUpdateAutomation",
+        names: &["imageupdateautomations", "imageupdateautomation", "iua"],
+    },
     GIT_SYNCS,
     Resource { group: "mainstay.dev", kind: "Receiver", names: &["receivers", "receiver"] },
     Resource { group: "mainstay.dev", kind: "Provider", names: &["providers", "provider"] },
@@ -138,7 +149,11 @@ mod tests {
             ("gitsync/shop", "GitSync", Some("shop")),
             ("gitrepositories,functions", "GitRepository Function", None),
             ("functions.serverless.kyma-project.io/a", "Function", Some("a")),
-            ("all", "GitRepository OCIRepository HelmChart GitSync Receiver Provider Alert Function APIRule", None),
+            (
+                "all",
+                "GitRepository OCIRepository HelmChart ImageRepository ImagePolicy ImageUpdateAutomation GitSync Receiver Provider Alert Function APIRule",
+                None,
+            ),
         ] {
             assert_eq!(kinds(text), Ok((expected.to_owned(), name.map(str::to_owned))), "{text}");
         }

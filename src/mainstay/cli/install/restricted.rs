@@ -74,12 +74,25 @@ fn in_cluster() -> Vec<Value> {
     ]
 }
 
+/// The kinds of Mainstay that the agent reads in each visible namespace.
+const KINDS: [&str; 9] = [
+    "gitsyncs",
+    "ocirepositories",
+    "helmcharts",
+    "imagerepositories",
+    "imagepolicies",
+    "imageupdateautomations",
+    "receivers",
+    "providers",
+    "alerts",
+];
+
 /// Returns the permissions in each visible namespace, including the status of a refused GitSync.
 fn anywhere() -> Vec<Value> {
     vec![
-        json!({"apiGroups": ["mainstay.dev"], "resources": ["gitsyncs", "ocirepositories", "helmcharts", "receivers", "providers", "alerts"], "verbs": READ}),
+        json!({"apiGroups": ["mainstay.dev"], "resources": KINDS, "verbs": READ}),
         json!({
-            "apiGroups": ["mainstay.dev"], "resources": ["gitsyncs/status", "receivers/status", "providers/status", "alerts/status"],
+            "apiGroups": ["mainstay.dev"], "resources": KINDS.map(|kind| format!("{kind}/status")),
             "verbs": ["get", "update", "patch"],
         }),
         json!({"apiGroups": ["serverless.kyma-project.io"], "resources": ["gitrepositories"], "verbs": READ}),

@@ -150,6 +150,15 @@ impl SshWire<'_> {
         self.start(credentials, &self.address.command(), limit).await
     }
 
+    /// Starts `git-receive-pack`. The server responds with its advertisement.
+    pub(in crate::transport) async fn open_for_push(
+        &self,
+        credentials: &Credentials,
+        limit: u64,
+    ) -> Result<Body, Fault> {
+        self.start(credentials, &self.address.push_command(), limit).await
+    }
+
     /// Returns the server's output about its LFS server.
     pub(crate) async fn lfs_server(&self, credentials: &Credentials, limit: u64) -> Result<Vec<u8>, Fault> {
         self.start(credentials, &self.address.lfs_command(), limit).await?.all().await

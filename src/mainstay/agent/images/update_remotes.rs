@@ -1,0 +1,104 @@
+//! The two remotes of an ImageUpdateAutomation: the GitRepository with its own credentials, to read, and the same address
+//! with the Secret of the ImageUpdateAutomation, to push.
+//!
+//! Invariant: the credentials of one are never used for the other.
+
+use super::context::Context;
+use crate::agent::own_kinds::State;
+use mainstay_api::conditions::Reason;
+use mainstay_api::git_repository::{AuthType, GitRepository, RepositoryAuth};
+use mainstay_cluster::secrets::{Followed, Known, Purpose, RepositorySecrets};
+use mainstay_git::{Access, Credentials, Remote, RemoteUrl, access, supported};
+use mainstay_object::failure::chain;
+
+/// The Secrets of an ImageUpdateAutomation.
+#[derive(Debug, Default)]
+pub(super) struct UpdateSecrets {
+    repository: RepositorySecrets,
+    write: Option<Followed>,
+}
+
+/// The remotes of an ImageUpdateAutomation.
+#[derive(Debug)]
+pub(super) struct Remotes {
+    pub(super) read: Remote,
+    pub(super) write: Remote,
+}
+
+impl UpdateSecrets {
+    /// Waits until one of the Secrets changes.
+    pub(super) async fn changed(&mut self) {
+        Followed::any_changed(self.repository.iter_mut().chain(&mut self.write)).await;
+    }
+
+    /// Returns the remotes of a GitRepository. `secret` has the credentials to push.
+    ///
+    /// # Errors
+    /// Fails with the Secret that is missing or unusable, or with the unsupported address.
+    pub(super) async fn remotes(
+        &mut self,
+        context: &Context,
+        namespace: &str,
+        repository: &GitRepository,
+        secret: &str,
+    ) -> Result<Remotes, State> {
+        let spec = &repository.spec;
+        let name = repository.metadata.name.as_deref().unwrap_or_default();
+        let invalid = |why: String| State::not_ready(Reason::SpecInvalid, why);
+        let of_repository = |error: mainstay_git::Error| invalid(format!("GitRepository {name}: {}", chain(&error)));
+        if spec.verify.is_some() {
+            let why = "requires signed commits (spec.verify), and commits of the agent are not signed";
+            return Err(invalid(format!("GitRepository {name}: {why}")));
+        }
+        let url = RemoteUrl::parse(&spec.url).map_err(of_repository)?;
+        supported(&url, spec.auth.as_ref()).map_err(of_repository)?;
+        let known = self.repository.of(&context.secrets, namespace, spec, Purpose::Repository).await;
+        for known in [(spec.auth.as_ref().map(|auth| &auth.secret_name), &known.auth)] {
+            if let (Some(secret), Some(known)) = known {
+                is_usable(&format!("GitRepository {name}"), secret, known)?;
+            }
+        }
+        let proxy = match (&spec.proxy_secret_ref, &known.proxy) {
+            (Some(proxy), Some(known)) => {
+                is_usable(&format!("GitRepository {name}"), &proxy.name, known)?;
+                known.data()
+            }
+            _ => None,
+        };
+        let remote = |access: Access| {
+            let access = access.with_pins(repository, &url);
+            let access = match proxy {
+                Some(data) => access.through_proxy(data).map_err(of_repository)?,
+                None => access,
+            };
+            let connection = access.connection.within(context.source.egress(namespace));
+            Ok(Remote { connection, ..Remote::new(url.clone(), access.credentials) })
+        };
+        let data = known.auth.as_ref().and_then(Known::data);
+        let read = remote(access(spec.auth.as_ref(), data).map_err(of_repository)?)?;
+        if self.write.as_ref().map(Followed::of) != Some((namespace, secret)) {
+            self.write = Some(context.secrets.follow(namespace, secret, Purpose::Repository));
+        }
+        let Some(followed) = &mut self.write else { return Err(invalid("the Secret is unknown".to_owned())) };
+        let known = followed.known().await;
+        is_usable("spec.git.push.secretRef", secret, &known)?;
+        let kind = if url.scheme() == "ssh" { AuthType::Key } else { AuthType::Basic };
+        let auth = RepositoryAuth { kind, secret_name: secret.to_owned() };
+        let of_push = |error: mainstay_git::Error| {
+            invalid(format!("spec.git.push.secretRef: the Secret {secret}: {}", chain(&error)))
+        };
+        let write = access(Some(&auth), known.data()).map_err(of_push)?;
+        if write.credentials == Credentials::Anonymous {
+            let why =
+                format!("spec.git.push.secretRef: the Secret {secret} has no user name with password, token or key");
+            return Err(invalid(why));
+        }
+        Ok(Remotes { read, write: remote(write)? })
+    }
+}
+
+fn is_usable(at: &str, secret: &str, known: &Known) -> Result<(), State> {
+    let Some((_, why)) = known.problem() else { return Ok(()) };
+    let reason = if *known == Known::Absent { Reason::SecretNotFound } else { Reason::SpecInvalid };
+    Err(State::not_ready(reason, format!("{at}: the Secret {secret} {why}")))
+}

@@ -1,0 +1,120 @@
+//! The kinds of Flux's image automation become the same kinds of Mainstay.
+
+use serde_json::{Value, json};
+
+use super::converted::{Converted, OURS};
+use super::document::Document;
+use super::fields::Fields;
+use super::known::{BRANCH, Known, annotations, labels};
+use super::report::Conversion;
+
+/// The kinds.
+pub(super) const KINDS: [&str; 3] = ["ImageRepository", "ImagePolicy", "ImageUpdateAutomation"];
+/// Fields that are taken as they are.
+const REPOSITORY: [&str; 10] = [
+    "image",
+    "interval",
+    "timeout",
+    "secretRef",
+    "certSecretRef",
+    "proxySecretRef",
+    "exclusionList",
+    "insecure",
+    "accessFrom",
+    "suspend",
+];
+const POLICY: [&str; 6] =
+    ["imageRepositoryRef", "policy", "filterTags", "digestReflectionPolicy", "interval", "suspend"];
+const AUTOMATION: [&str; 4] = ["interval", "policySelector", "update", "suspend"];
+/// Fields of `git` that are not supported, with the remedy.
+const REFUSED: [(&str, &str); 7] = [
+    ("/commit/signingKey", "commits are not signed"),
+    ("/push/refspec", "name a branch in `git.push.branch`"),
+    ("/push/options", "options of a push are not supported"),
+    ("/checkout/ref/tag", "name a branch"),
+    ("/checkout/ref/semver", "name a branch"),
+    ("/checkout/ref/name", "name a branch"),
+    ("/checkout/ref/commit", "name a branch"),
+];
+
+pub(super) fn convert<'a>(known: &mut Known<'a>, document: &'a Document, conversion: &mut Conversion) {
+    let mut fields = Fields::new(&document.object);
+    let namespace = known.namespace(document.namespace()).to_owned();
+    let mut made = Converted::in_place_of(document, OURS, document.kind(), &namespace, document.name());
+    made.put_metadata("labels", labels(&mut fields));
+    made.put_metadata("annotations", annotations(&mut fields));
+    let taken: &[&str] = match document.kind() {
+        "ImageRepository" => &REPOSITORY,
+        "ImagePolicy" => &POLICY,
+        _ => &AUTOMATION,
+    };
+    for name in taken {
+        let path = format!("spec.{name}");
+        if let Some(value) = fields.take(&path) {
+            made.set(name, value, document, &path);
+        }
+    }
+    match document.kind() {
+        "ImageRepository" => repository(&mut fields),
+        "ImagePolicy" => policy(known, &mut made, document),
+        _ => automation(known, &mut made, document, &mut fields),
+    }
+    conversion.add(made, document, fields.finish());
+}
+
+fn repository(fields: &mut Fields) {
+    match fields.text("spec.provider").as_deref() {
+        None | Some("generic") => {}
+        Some(other) => {
+            fields.lost("spec.provider", format!("login with the workload identity of {other} is not supported"));
+        }
+    }
+    fields.drop_lost("spec.serviceAccountName", "name a Secret with a login in `secretRef`");
+}
+
+/// The repository may be in another namespace, which may change, too.
+fn policy(known: &Known<'_>, made: &mut Converted, document: &Document) {
+    let place = document.field("/spec/imageRepositoryRef/namespace");
+    if !place.is_empty() {
+        made.put("imageRepositoryRef.namespace", known.namespace(place));
+    }
+}
+
+fn automation<'a>(known: &mut Known<'a>, made: &mut Converted, document: &'a Document, fields: &mut Fields) {
+    let namespace = known.namespace(document.namespace()).to_owned();
+    let of = match document.field("/spec/sourceRef/namespace") {
+        "" => document.namespace(),
+        other => other,
+    };
+    let name = document.field("/spec/sourceRef/name");
+    fields.take("spec.sourceRef");
+    made.set("sourceRef", json!({"kind": "GitRepository", "name": name}), document, "spec.sourceRef");
+    known.needed.insert((namespace.clone(), of, name));
+    let source = known.sources.get(&(of, name)).copied();
+    let mut git = fields.take("spec.git").unwrap_or_else(|| json!({}));
+    for (path, remedy) in REFUSED {
+        let Some((parent, field)) = path.rsplit_once('/') else { continue };
+        let taken = git.pointer_mut(parent).and_then(Value::as_object_mut).and_then(|parent| parent.remove(field));
+        if taken.is_some() {
+            fields.lost(&format!("spec.git{}", path.replace('/', ".")), remedy);
+        }
+    }
+    if git["checkout"].is_null() {
+        // Flux reads the branch of the GitRepository, which has none here.
+        let branch = match source.map_or("", |source| source.field("/spec/ref/branch")) {
+            "" => BRANCH,
+            branch => branch,
+        };
+        git["checkout"] = json!({"ref": {"branch": branch}});
+    }
+    made.set("git", git, document, "spec.git");
+    let secret = source.map_or("", |source| source.field("/spec/secretRef/name"));
+    let with = if secret.is_empty() { String::new() } else { format!("; Flux pushes with {secret}") };
+    fields.ask(
+        "spec.git.push",
+        format!("name a Secret with write access in `git.push.secretRef`: nothing is pushed without it{with}"),
+    );
+    if namespace != document.namespace() {
+        fields.ask("spec.update", format!("write the namespace {namespace} into the markers of the files"));
+    }
+}
