@@ -52,9 +52,29 @@ impl Action {
             Self::Sync => "The agent looks up the repository immediately and applies what differs.",
             Self::Suspend => "The agent applies, prunes and reverts nothing of this GitSync until it is resumed.",
             Self::Resume => "The GitSync follows its repository again. Hand edits made meanwhile are reverted.",
-            Self::AllowPrune => "The objects below left the repository, and a guard keeps them. They are deleted now.",
+            Self::AllowPrune => {
+                "The objects below left the repository, and a guard keeps them. They are deleted now, with all objects in a namespace or of a kind that is among them."
+            }
             Self::Pause => "The object is neither applied nor reverted nor pruned until it is resumed.",
             Self::EndPause => "The object follows its repository again. Hand edits made meanwhile are reverted.",
+        }
+    }
+
+    /// Returns the sentence about the written action.
+    pub(crate) const fn result(self) -> &'static str {
+        match self {
+            Self::Sync => {
+                "Requested. The agent looks up the repository and applies what differs; the page of the GitSync shows the result."
+            }
+            Self::Suspend => {
+                "Suspended. The agent applies, prunes and reverts nothing of this GitSync until it is resumed."
+            }
+            Self::Resume => "Resumed. The GitSync follows its repository again.",
+            Self::AllowPrune => {
+                "Approved. The agent deletes the objects, and the page of the GitSync shows the result."
+            }
+            Self::Pause => "Paused. The object is neither applied nor reverted nor pruned until it is resumed.",
+            Self::EndPause => "Resumed. The object follows its repository again.",
         }
     }
 

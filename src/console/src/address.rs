@@ -49,7 +49,7 @@ pub(crate) fn key_of(text: &str) -> Option<Key> {
     let (kind, group) = kind.split_once('.').unwrap_or((kind, ""));
     let (namespace, name) = name.split_once('/').map_or((None, name), |(namespace, name)| (Some(namespace), name));
     let is_name = |text: &str| !text.is_empty() && !text.contains([' ', '/']);
-    (is_name(kind) && is_name(name)).then(|| Key::new(group, kind, namespace, name))
+    (is_name(kind) && is_name(name) && namespace.is_none_or(is_name)).then(|| Key::new(group, kind, namespace, name))
 }
 
 #[cfg(test)]

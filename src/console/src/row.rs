@@ -10,6 +10,7 @@ use serde_json::Value;
 use crate::edits::{self, Edit};
 use crate::field::{text_at, time_at};
 use crate::text::{MESSAGE, SHORT, plain};
+use mainstay_api::function_failure::is_lasting;
 use mainstay_api::{conditions, events, function_conditions};
 use mainstay_object::Key;
 
@@ -193,6 +194,7 @@ fn state<'c>(kind: FleetKind, live: &Value, all: &'c [ConditionRow]) -> (State, 
         let waits = ["ConfigurationReady", "BuildReady", "Running"].iter().find_map(|kind| is(kind, "Unknown"));
         return match (failed, waits, is("Running", "True")) {
             (Some(failed), ..) => (State::Failed, Some(failed)),
+            (None, Some(waits), _) if is_lasting(&waits.reason, &waits.message) => (State::Failed, Some(waits)),
             (None, Some(waits), _) => (State::Progressing, Some(waits)),
             (None, None, Some(running)) => (State::Ready, Some(running)),
             _ => (State::Progressing, any),
@@ -251,6 +253,11 @@ mod tests {
         assert_eq!(function(&[]), State::Progressing);
         assert_eq!(function(&[("Running", "True"), ("BuildReady", "False")]), State::Failed);
         assert_eq!(function(&[("Running", "True"), ("BuildReady", "Unknown")]), State::Progressing);
+        let crash = "Deployment a is not ready yet: CrashLoopBackOff: container function: handler.js:1: Error";
+        let crashes =
+            json!([{"type": "Running", "status": "Unknown", "reason": "DeploymentWaiting", "message": crash}]);
+        let live = json!({"metadata": {"name": "a", "namespace": "b"}, "status": {"conditions": crashes}});
+        assert_eq!(row(FleetKind::Function, &live).state, State::Failed, "it crashes");
         assert_eq!(
             function(&[("Running", "True"), ("BuildReady", "True"), ("ConfigurationReady", "True")]),
             State::Ready

@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use super::parts::Right;
+use super::parts::{self, Right};
 use crate::action::Asked;
 use crate::address;
 use crate::text::{SHORT, plain};
@@ -34,7 +34,7 @@ pub(crate) fn confirmation(page: &Confirmation<'_>) -> Markup {
         p { (asked.action.effect()) }
         @if !held.is_empty() {
             p { "Commit " code { (asked.commit) } " deletes:" }
-            ul { @for one in *held { li { (one) } } @if *more > 0 { li { "and " (more) " more" } } }
+            ul { @for one in *held { li { (parts::object_and_text(one)) } } @if *more > 0 { li { "and " (more) " more" } } }
         }
         @if !problem.is_empty() { p.note role="alert" { (problem) } }
         form.confirm method="post" action="/act" {
@@ -58,7 +58,7 @@ pub(crate) fn outcome(asked: &Asked, result: &Result<(), String>) -> Markup {
     html! {
         h1 { (asked.action.label()) ": " (name(&asked.key)) }
         @match result {
-            Ok(()) => p role="status" { "Done. " (asked.action.effect()) },
+            Ok(()) => p role="status" { (asked.action.result()) },
             Err(why) => p.note role="alert" { "Nothing was changed: " (why) },
         }
         p { a href=(address::of_object(&asked.key)) { "Back to the object" } }

@@ -40,7 +40,8 @@ pub(crate) fn git_sync(page: &GitSyncPage<'_>) -> Markup {
     let is_suspended = *state == State::Suspended;
     let holds = live.pointer("/status/heldObjects").and_then(Value::as_i64).unwrap_or(0) > 0;
     let turn = if is_suspended { Action::Resume } else { Action::Suspend };
-    let mut possible = vec![Action::Sync, turn];
+    // A suspended GitSync applies nothing.
+    let mut possible = if is_suspended { vec![turn] } else { vec![Action::Sync, turn] };
     possible.extend(holds.then_some(Action::AllowPrune));
     html! {
         nav aria-label="Place" { a href="/" { "Fleet" } " / " (key.namespace.as_deref().unwrap_or_default()) }
@@ -106,13 +107,13 @@ fn problems(live: &Value) -> Markup {
                 h2 #attention { "Needs attention" }
                 ul {
                     @for one in list("failures") {
-                        li { b { "Failed: " } (parts::named_object(&text(one, "object"))) " " strong { (text(one, "reason")) } " " span.text { (text(one, "message")) }
+                        li { b { @if text(one, "reason") == "Progressing" { "Not healthy yet: " } @else { "Failed: " } } (parts::named_object(&text(one, "object"))) " " strong { (text(one, "reason")) } " " span.text { (text(one, "message")) }
                             (parts::advice(&text(one, "reason"))) }
                     }
                     @for one in list("drifted") {
                         li { b { "Drifted: " } (parts::named_object(&text(one, "object"))) " by " (text(one, "who")) ": " (text(one, "reason")) }
                     }
-                    @for one in &held { li { b { "Held from deletion: " } (parts::named_object(one)) } }
+                    @for one in &held { li { b { "Held from deletion: " } (parts::object_and_text(one)) } }
                     @for one in list("paused") {
                         li { b { "Paused: " } (parts::named_object(&text(one, "object")))
                             @if !text(one, "until").is_empty() { " until " (text(one, "until")) }

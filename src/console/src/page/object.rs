@@ -71,7 +71,7 @@ pub(crate) fn object(page: &ObjectPage<'_>) -> Markup {
                 @if trace.manager.is_none() || !trace.moments.is_empty() {
                     @for note in &trace.notes { p.note { (plain(note, MESSAGE)) } }
                 }
-                (origin::difference(key, trace, *now))
+                (origin::difference(key, *live, trace, *now))
             }
             Err(why) => p.note { "The origin of the object cannot be read: " (why) },
         }

@@ -45,7 +45,7 @@ pub(super) fn facts(trace: &Trace, now: Timestamp) -> Markup {
 }
 
 /// Returns the difference between the repository and the cluster, and the last reverts of the object.
-pub(super) fn difference(key: &Key, trace: &Trace, now: Timestamp) -> Markup {
+pub(super) fn difference(key: &Key, live: Option<&Value>, trace: &Trace, now: Timestamp) -> Markup {
     let Some(manager) = trace.manager.as_ref().filter(|_| trace.owners.is_empty()) else { return html! {} };
     let name = key.to_string();
     let mut edits: Vec<Edit> = of_status(&json!({ "status": manager.status }));
@@ -56,7 +56,7 @@ pub(super) fn difference(key: &Key, trace: &Trace, now: Timestamp) -> Markup {
     html! {
         section aria-labelledby="difference" {
             h2 #difference { "Difference from the repository" }
-            @if remaining.is_empty() { p.quiet { (no_difference(manager)) } }
+            @if remaining.is_empty() { p.quiet { (no_difference(&name, live, manager)) } }
             @let changed = changed_lines(key, manager);
             @for edit in &remaining { (edit_of(edit, now, key.is("", "Secret") || changed.is_some())) }
             @if let Some(changed) = changed { (changed) }
@@ -70,8 +70,15 @@ pub(super) fn difference(key: &Key, trace: &Trace, now: Timestamp) -> Markup {
 }
 
 /// Returns what is known about the object if the status lists no difference for it.
-fn no_difference(manager: &Manager) -> String {
+fn no_difference(name: &str, live: Option<&Value>, manager: &Manager) -> String {
     let at = |field: &str| manager.status.get(field);
+    if live.is_none() {
+        return "The object does not exist in the cluster.".to_owned();
+    }
+    let failures = at("failures").and_then(Value::as_array);
+    if failures.into_iter().flatten().any(|one| one["object"] == name && one["reason"] != "Progressing") {
+        return "Not known: the agent could not apply the object.".to_owned();
+    }
     let differing =
         at("driftedObjects").and_then(Value::as_u64).and_then(|count| usize::try_from(count).ok()).unwrap_or(0);
     let named = at("drifted").and_then(Value::as_array).map_or(0, Vec::len);

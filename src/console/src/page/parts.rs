@@ -59,6 +59,12 @@ pub(super) fn named_object(text: &str) -> Markup {
     }
 }
 
+/// Returns an object as a link, and the text after it, from `OBJECT: TEXT`.
+pub(super) fn object_and_text(text: &str) -> Markup {
+    let (object, rest) = text.split_once(": ").map_or((text, None), |(object, rest)| (object, Some(rest)));
+    html! { (named_object(object)) @if let Some(rest) = rest { ": " (rest) } }
+}
+
 /// Returns what a user can do about a reason. Text between backticks is code.
 pub(super) fn advice(reason: &str) -> Markup {
     html! {
