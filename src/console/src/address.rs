@@ -79,6 +79,8 @@ mod tests {
 
     #[test]
     fn keys_are_read_as_they_are_written() {
+        let held = "Namespace legacy: a guard keeps it; to delete it: kubectl annotate gitsync/shop a=b";
+        assert_eq!(key_of(held), None, "a sentence is no key");
         for key in [
             Key::new("apps", "Deployment", Some("shop"), "web"),
             Key::new("", "Namespace", None, "shop"),

@@ -80,7 +80,7 @@ async fn an_object_shows_its_origin_its_difference_and_the_owners_of_its_fields(
     desk.users.world.until("it is suspended", |w| w.condition("demo", "Suspended").starts_with("True")).await;
     desk.users.world.delete("apps/v1", "deployments", "web");
     tab.open(&page("Deployment", "apps", "web")).await;
-    tab.shows("does not exist").await;
+    tab.shows("The object does not exist in the cluster.").await;
     tab.shows("its GitSync is suspended").await;
     assert_eq!(desk.chromium.complaints(), Vec::<Value>::new());
 }

@@ -192,7 +192,8 @@ async fn each_page_shows_what_its_object_says() {
     );
     assert!(fleet.contains("The kind") || fleet.contains("Function"), "{fleet}");
     let sync = browser.get(&format!("/gitsync/{NAMESPACE}/demo")).await.text;
-    for text in [&commit[..12], "ConfigMap", "Deployment.apps", "Drifted", "kubectl-edit", "Suspend"] {
+    for text in [&commit[..12], "ConfigMap", "Deployment.apps", "Drifted", "kubectl-edit", "Suspend", "<b>drifted</b>"]
+    {
         assert!(sync.contains(text), "{text}: {sync}");
     }
     let other = browser.get(&format!("/gitsync/{NAMESPACE}/other")).await.text;
@@ -225,7 +226,7 @@ async fn a_git_sync_is_suspended_resumed_and_synced_from_its_page() {
     let wrong = browser.post(&browser.form(&of("suspend"), "&for=soon").await).await;
     assert_eq!(wrong.code, 422, "{}", wrong.text);
     let done = browser.post(&browser.form(&of("suspend"), "&for=1h").await).await;
-    assert!(done.code == 200 && done.text.contains("Done"), "{}", done.text);
+    assert!(done.code == 200 && done.text.contains("Suspended. "), "{}", done.text);
     world.condition_is("demo", "Suspended", "True").await;
     let page = browser.until(&format!("/gitsync/{NAMESPACE}/demo"), |page| page.text.contains("Suspended until")).await;
     assert!(page.text.contains("action=resume"), "{}", page.text);

@@ -1,5 +1,7 @@
 //! A GitSync: its commit, its source, its problems, and its tree.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use jiff::Timestamp;
 use maud::{Markup, html};
 use serde_json::Value;
@@ -9,7 +11,7 @@ use super::{history, lanes};
 use crate::action::Action;
 use crate::address;
 use crate::edits::Edit;
-use crate::field::text_at;
+use crate::field::{text_at, time_at};
 use crate::history::history as moments;
 use crate::row::{FleetKind, State, conditions_of};
 use crate::shown::EventRow;
@@ -47,9 +49,9 @@ pub(crate) fn git_sync(page: &GitSyncPage<'_>) -> Markup {
         nav aria-label="Place" { a href="/" { "Fleet" } " / " (key.namespace.as_deref().unwrap_or_default()) }
         h1 { "GitSync " (key.name) " " (parts::state(*state)) }
         (parts::actions(&possible, key, right))
-        (facts(key, live))
+        (facts(key, live, *now))
         (problems(live))
-        section aria-labelledby="objects" { h2 #objects { "Objects" } (tree_of(tree)) }
+        section aria-labelledby="objects" { h2 #objects { "Objects" } (tree_of(tree, &deviations(live))) }
         @if !edits.is_empty() {
             section aria-labelledby="edits" { h2 #edits { "Hand edits" } (lanes::picture(*edits, *now)) }
         }
@@ -60,7 +62,14 @@ pub(crate) fn git_sync(page: &GitSyncPage<'_>) -> Markup {
     }
 }
 
-fn facts(key: &Key, live: &Value) -> Markup {
+/// Returns the subject of the applied commit, and when it was applied, from the newest entry of the history.
+fn applied(live: &Value, commit: &str) -> Option<(String, Option<Timestamp>)> {
+    let newest = live.pointer("/status/history/0").filter(|_| !commit.is_empty())?;
+    (text_at(newest, "/commit", SHORT) == commit)
+        .then(|| (text_at(newest, "/subject", SHORT), time_at(newest, "/when")))
+}
+
+fn facts(key: &Key, live: &Value, now: Timestamp) -> Markup {
     let text = |pointer: &str| text_at(live, pointer, SHORT);
     let namespace = key.namespace.as_deref().unwrap_or_default();
     let repository = text("/spec/gitRepository");
@@ -74,7 +83,8 @@ fn facts(key: &Key, live: &Value) -> Markup {
     };
     html! {
         dl.facts {
-            div { dt { "Commit" } dd { code title=(applied) { (if applied.is_empty() { "none yet" } else { short_id(&applied) }) } } }
+            div { dt { "Commit" } dd { code title=(applied) { (if applied.is_empty() { "none yet" } else { short_id(&applied) }) }
+                @if let Some((subject, when)) = self::applied(live, &applied) { " " (subject) @if when.is_some() { " (applied " (parts::age(when, now)) " ago)" } } } }
             @if attempted != applied && !attempted.is_empty() { div { dt { "Attempted" } dd { code title=(attempted) { (short_id(&attempted)) } } } }
             @if repository.is_empty() {
                 div { dt { (text("/spec/sourceRef/kind")) } dd { (text("/spec/sourceRef/name")) } }
@@ -135,7 +145,23 @@ fn problems(live: &Value) -> Markup {
     }
 }
 
-fn tree_of(tree: &Result<Tree, String>) -> Markup {
+/// What the status of a GitSync says about objects beside their health, by object.
+type Deviations = BTreeMap<String, BTreeSet<&'static str>>;
+
+fn deviations(live: &Value) -> Deviations {
+    let mut all = Deviations::new();
+    for (list, word) in [("drifted", "drifted"), ("paused", "paused"), ("held", "held")] {
+        let listed = live.pointer(&format!("/status/{list}")).and_then(Value::as_array).into_iter().flatten();
+        for one in listed.take(MOST) {
+            // A held object is a text: the object, and why it is held.
+            let held = one.as_str().and_then(|text| text.split_once(": ")).map(|(object, _)| plain(object, SHORT));
+            all.entry(held.unwrap_or_else(|| text_at(one, "/object", SHORT))).or_default().insert(word);
+        }
+    }
+    all
+}
+
+fn tree_of(tree: &Result<Tree, String>, deviations: &Deviations) -> Markup {
     match tree {
         Err(why) => html! { p.note { (why) } },
         Ok(tree) => {
@@ -144,7 +170,7 @@ fn tree_of(tree: &Result<Tree, String>) -> Markup {
             html! {
                 @for note in &tree.notes { p.note { (note) } }
                 @if nodes.is_empty() { p.quiet { "There are no objects yet." } }
-                @else { ul.tree { @for node in nodes.iter().take(OBJECTS) { (branch(node, 0)) } } }
+                @else { ul.tree { @for node in nodes.iter().take(OBJECTS) { (branch(node, 0, deviations)) } } }
                 @if nodes.len() > OBJECTS { p.note { (nodes.len() - OBJECTS) " more objects are not shown." } }
             }
         }
@@ -152,17 +178,18 @@ fn tree_of(tree: &Result<Tree, String>) -> Markup {
 }
 
 /// Returns an object with its children. The link is beside the control that shows them: a control contains no other.
-fn branch(node: &Node, depth: usize) -> Markup {
-    let address = address::of_object(&node.key);
+fn branch(node: &Node, depth: usize, deviations: &Deviations) -> Markup {
+    let (address, name) = (address::of_object(&node.key), plain(&node.key.to_string(), SHORT));
     let children = node.children.len();
     html! {
         li {
-            (parts::mark(node.mark)) " " a href=(address) { (plain(&node.key.to_string(), SHORT)) }
+            (parts::mark(node.mark)) " " a href=(address) { (name) }
+            @for word in deviations.get(&name).into_iter().flatten() { " " b { (word) } }
             " " span.quiet.text { (plain(&node.state, SHORT)) }
             @if children > 0 && depth <= 8 {
                 details data-name=(address) open[depth == 0 && node.worst() != crate::tree::Mark::Healthy] {
                     summary.quiet { (children) @if children == 1 { " child" } @else { " children" } }
-                    ul { @for child in node.children.iter().take(MOST) { (branch(child, depth + 1)) } }
+                    ul { @for child in node.children.iter().take(MOST) { (branch(child, depth + 1, deviations)) } }
                 }
             }
         }
