@@ -145,7 +145,7 @@ fn problems(live: &Value) -> Markup {
     }
 }
 
-/// What the status of a GitSync says about objects beside their health, by object.
+/// The deviations that the status of a GitSync lists beside the health, by object.
 type Deviations = BTreeMap<String, BTreeSet<&'static str>>;
 
 fn deviations(live: &Value) -> Deviations {
