@@ -2,6 +2,7 @@
 //! write.
 
 use std::fs;
+use std::time::Duration;
 
 use mainstay_git::{Consumer, ConsumerKind, Credentials, NewCommit, Pushed, Reference, RemoteUrl, Settings, Source};
 use mainstay_testkit::docker_registry::Served;
@@ -218,7 +219,7 @@ async fn a_push_changes_a_branch_only_if_it_has_the_expected_commit() {
     let source = Source::new(Settings::new(mirrors.path()));
     let read = mainstay_git::Remote::new(RemoteUrl::parse(&server.url(NAME)).unwrap(), Credentials::Anonymous);
     source.set_remote(&Consumer::new(ConsumerKind::GitSync, "a", "b"), Some(&read));
-    let found = source.lookup(&read, &Reference::parse("refs/heads/main").unwrap(), Default::default()).await.unwrap();
+    let found = source.lookup(&read, &Reference::parse("refs/heads/main").unwrap(), Duration::ZERO).await.unwrap();
     let snapshot = source.fetch(&read, &found).await.unwrap();
     let new = || NewCommit { name: "a".into(), email: "b".into(), message: "m".into(), seconds: 1 };
     let files = |path: &str| [(path.to_owned(), b"changed".to_vec())].into();

@@ -131,6 +131,7 @@ impl Events {
 
     /// Kills processes and servers at random under load. Checks that each accepted event is delivered at least once or is
     /// a dead letter, and that no event is delivered in the other namespace.
+    #[expect(clippy::print_stdout, reason = "figures, for those who look at them")]
     pub(crate) async fn survive(mut self, kills: Kills) {
         let mut random = random();
         self.start_with_a_curious_namespace().await;

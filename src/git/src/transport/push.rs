@@ -115,7 +115,9 @@ mod tests {
 
     async fn read(lines: &[&str]) -> Result<PushAnswer, Fault> {
         let mut sent = Vec::new();
-        lines.iter().for_each(|line| packet::write(&mut sent, line));
+        for line in lines {
+            packet::write(&mut sent, line);
+        }
         sent.extend_from_slice(b"0000");
         report(&mut Body::given(&sent), "refs/heads/main").await
     }
