@@ -194,7 +194,7 @@ impl Task {
         let advanced = self.advance(&update, &remotes, &spec_values(spec), &automation).await;
         let branch = advanced.map_err(|why| (State::not_ready(Reason::UpdateFailed, why), failed_wait))?;
         let count = self.used.len();
-        let mut message = format!("the branch {branch} has the images of {count} ImagePolicies");
+        let mut message = format!("the branch {branch} agrees with {count} ImagePolicies");
         if let Some(commit) = &self.new.last_push_commit {
             message += &format!("; last push: {}", commit.get(..7).unwrap_or(commit));
         }
