@@ -192,7 +192,7 @@ async fn an_automation_pushes_over_ssh_to_another_branch_and_reports_faulty_mark
     let fault = "False UpdateFailed: apps/bad.yaml:2: the marker is not behind a value in plain style or in quotes";
     says(&world, fault).await;
     world.remote.remove("apps/bad.yaml").commit("two");
-    says(&world, "True ImagesUpdated: the branch images has the images").await;
+    says(&world, "True ImagesUpdated: the branch images agrees with").await;
     assert_eq!(file(&world, "images", "apps/values.yaml"), tag.replace('x', "1.0.0"));
     assert_eq!(file(&world, "main", "apps/values.yaml"), tag);
     push(&registry, "1.2.0").await;
