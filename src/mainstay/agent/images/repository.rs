@@ -46,8 +46,14 @@ impl Followed for ImageRepositorySpec {
         self.secret_references()
     }
 
-    async fn run(context: Arc<Context>, begun: Begun, input: watch::Receiver<Object<Self>>) {
-        Task::new(context, begun).run(input).await;
+    fn run(
+        context: Arc<Context>,
+        begun: Begun,
+        input: watch::Receiver<Object<Self>>,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        // ImagePolicies know the object once it is listed, before its task begins.
+        let asked = context.scans.open(&begun.name, begun.number);
+        async move { Task::new(context, begun).run(input, asked).await }
     }
 }
 
@@ -71,8 +77,7 @@ impl Task {
         Self { context, source, begun, reporter, written, tags: None, secrets: NamedSecrets::default() }
     }
 
-    async fn run(mut self, mut input: watch::Receiver<Object<ImageRepositorySpec>>) {
-        let mut asked: mpsc::Receiver<Ask> = self.context.scans.open(&self.begun.name, self.begun.number);
+    async fn run(mut self, mut input: watch::Receiver<Object<ImageRepositorySpec>>, mut asked: mpsc::Receiver<Ask>) {
         loop {
             let object = input.borrow_and_update().clone();
             let wait = self.turn(&object).await;
