@@ -125,7 +125,7 @@ async fn an_automation_pushes_new_images_with_credentials_of_its_own_only() {
     says(&world, "False UpdateFailed: push to main: ").await;
     assert!(!status(&world).to_string().contains("s3cret"));
     world.set_secret("write", basic("writer"));
-    says(&world, "True ImagesUpdated: the branch main agrees with 1 ImagePolicies; last push: ").await;
+    says(&world, "True ImagesUpdated: the branch main agrees with 1 ImagePolicy; last push: ").await;
     assert_eq!(file(&world, "main", "apps/web.yaml"), deployment(&format!("{image}:1.0.0")));
     assert_eq!(file(&world, "main", "other.yaml"), "a: 1\n");
     let (author, message, commits) = commit(&world);

@@ -63,7 +63,7 @@ pub(crate) fn git_sync(page: &GitSyncPage<'_>) -> Markup {
 }
 
 /// Returns the subject of the applied commit, and when it was applied, from the newest entry of the history.
-fn applied(live: &Value, commit: &str) -> Option<(String, Option<Timestamp>)> {
+fn subject_of(live: &Value, commit: &str) -> Option<(String, Option<Timestamp>)> {
     let newest = live.pointer("/status/history/0").filter(|_| !commit.is_empty())?;
     (text_at(newest, "/commit", SHORT) == commit)
         .then(|| (text_at(newest, "/subject", SHORT), time_at(newest, "/when")))
@@ -84,7 +84,7 @@ fn facts(key: &Key, live: &Value, now: Timestamp) -> Markup {
     html! {
         dl.facts {
             div { dt { "Commit" } dd { code title=(applied) { (if applied.is_empty() { "none yet" } else { short_id(&applied) }) }
-                @if let Some((subject, when)) = self::applied(live, &applied) { " " (subject) @if when.is_some() { " (applied " (parts::age(when, now)) " ago)" } } } }
+                @if let Some((subject, when)) = subject_of(live, &applied) { " " (subject) @if when.is_some() { " (applied " (parts::age(when, now)) " ago)" } } } }
             @if attempted != applied && !attempted.is_empty() { div { dt { "Attempted" } dd { code title=(attempted) { (short_id(&attempted)) } } } }
             @if repository.is_empty() {
                 div { dt { (text("/spec/sourceRef/kind")) } dd { (text("/spec/sourceRef/name")) } }

@@ -194,9 +194,10 @@ impl Task {
         let advanced = self.advance(&update, &remotes, &spec_values(spec), &automation).await;
         let branch = advanced.map_err(|why| (State::not_ready(Reason::UpdateFailed, why), failed_wait))?;
         let count = self.used.len();
-        let mut message = format!("the branch {branch} agrees with {count} ImagePolicies");
+        let policies = if count == 1 { "ImagePolicy" } else { "ImagePolicies" };
+        let mut message = format!("the branch {branch} agrees with {count} {policies}");
         if let Some(commit) = &self.new.last_push_commit {
-            message += &format!("; last push: {}", commit.get(..7).unwrap_or(commit));
+            message += &format!("; last push: {}", commit.get(..12).unwrap_or(commit));
         }
         Ok((message, update.interval))
     }
@@ -209,7 +210,6 @@ impl Task {
         values: &BTreeMap<String, String>,
         automation: &str,
     ) -> Result<String, String> {
-        let mut refusal = String::new();
         for attempt in 0..ATTEMPTS {
             let max_age = if attempt == 0 { FRESH } else { Duration::ZERO };
             let branch = self.branch(update, &remotes.read, max_age).await?;
@@ -240,11 +240,12 @@ impl Task {
                     self.new.observed_policies = self.used.clone();
                     return Ok(short);
                 }
-                Pushed::Moved => refusal = format!("push to {short}: others push to the branch at the same time"),
-                Pushed::Refused(why) => refusal = format!("push to {short}: the server refused it: {why}"),
+                Pushed::Moved => {}
+                // Another commit would be refused, too. The next turn tries again.
+                Pushed::Refused(why) => return Err(format!("push to {short}: the server refused it: {why}")),
             }
         }
-        Err(refusal)
+        Err("the push: others push to the branch at the same time".to_owned())
     }
 
     /// Looks up the branch.
