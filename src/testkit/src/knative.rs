@@ -247,13 +247,18 @@ impl Controller {
         self.call(call)
     }
 
-    /// Copies the status of a Knative Service to one of its objects.
+    /// Copies the status of a Knative Service to one of its objects: the Revisions to its Configuration, the traffic to
+    /// its Route.
     fn follow(&self, (version, resource): (&str, &str), object: &Value, of_service: &Value) {
+        // In `next`, the traffic of the status is still the earlier one when the Configuration is written.
+        let (kind, fields): (_, &[&str]) = match resource == ROUTES.1 {
+            true => ("RoutesReady", &["traffic"]),
+            false => ("ConfigurationsReady", &["latestReadyRevisionName", "latestCreatedRevisionName"]),
+        };
         let mut status = json!({"observedGeneration": object["metadata"]["generation"]});
-        for field in ["latestReadyRevisionName", "latestCreatedRevisionName", "traffic"] {
+        for field in fields {
             status[field] = of_service[field].clone();
         }
-        let kind = if resource == ROUTES.1 { "RoutesReady" } else { "ConfigurationsReady" };
         let all = of_service["conditions"].as_array().into_iter().flatten();
         let said = all.filter(|condition| condition["type"] == kind).cloned();
         let said = said.map(|mut condition| {
