@@ -18,7 +18,7 @@ const SECRETS: [(&str, &str); 8] = [
     ("robot", "a ServiceAccount"),
     ("clusters", "another cluster"),
     ("sops", "the decryption of files"),
-    ("values", "the variables of a GitSync"),
+    ("values", "the variables or charts of a GitSync"),
     ("hook", "a Receiver"),
 ];
 
@@ -163,7 +163,8 @@ async fn objects_receive_no_value_of_a_secret_that_has_another_purpose() {
         let source = json!([{"kind": "Secret", "name": secret}]);
         let spec = json!({"gitRepository": "source", "baseDir": "/app", "substituteFrom": source});
         world.sync("shows", spec);
-        let refused = format!("holds the credentials for {purpose}, so it is not used for the variables of a GitSync");
+        let refused =
+            format!("holds the credentials for {purpose}, so it is not used for the variables or charts of a GitSync");
         let said = |w: &World| condition_of(&w.status("shows"), "Ready");
         world.until_or(&refused, |w| said(w).starts_with("False") && said(w).contains(&refused), || said(&world)).await;
         assert!(world.get("v1", "configmaps", "shown").is_none());

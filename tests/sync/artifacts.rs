@@ -238,7 +238,7 @@ async fn logs_in_with_a_secret_of_its_own_and_no_other() {
     world.set_secret("values", login(&pushed.registry.host()));
     world.sync("other", json!({"substituteFrom": [{"kind": "Secret", "name": "values"}]}));
     change(json!({"secretRef": {"name": "values"}}));
-    refused(&world, "the variables of a GitSync").await;
+    refused(&world, "the variables or charts of a GitSync").await;
     assert!(!ready(&world).contains(PASSWORD));
     assert_eq!(world.data("web"), "private", "the last artifact stays");
 }

@@ -252,7 +252,7 @@ async fn a_chart_of_a_registry_is_rendered_as_helm_renders_it() {
     world.set_secret("values", json!({"username": USER, "password": PASSWORD}));
     world.sync("other", json!({"substituteFrom": [{"kind": "Secret", "name": "values"}]}));
     change(&world, json!({"secretRef": {"name": "values"}}));
-    said(&world, "the variables of a GitSync").await;
+    said(&world, "the variables or charts of a GitSync").await;
     world.set_secret("login", json!({"username": USER, "password": PASSWORD}));
     change(&world, json!({"secretRef": {"name": "login"}}));
     applied(&world, &helm.template(&first)).await;

@@ -184,7 +184,7 @@ async fn a_repository_logs_in_with_a_secret_of_its_own_and_no_other() {
     world.set_secret("values", login(image(&pushed).split('/').next().unwrap()));
     world.sync("other", json!({"substituteFrom": [{"kind": "Secret", "name": "values"}]}));
     change(json!({"secretRef": {"name": "values"}}));
-    refused(&world, "imagerepositories", "web", "the variables of a GitSync").await;
+    refused(&world, "imagerepositories", "web", "the variables or charts of a GitSync").await;
     change(json!({"secretRef": {"name": "login"}, "provider": "aws"}));
     refused(&world, "imagerepositories", "web", "spec.provider: only generic is supported").await;
     change(json!({"provider": null}));

@@ -298,40 +298,13 @@ async fn decrypted_values_are_neither_shown_nor_kept() {
     assert_eq!(world.data("open"), "not-shown-8114-x-8116");
     let words = [CANARY, "not-shown-811", "NONE_8115", "x-8116", "by-hand-551", key.identity.as_str()];
     // One of the directories is the directory of kustomization builds.
-    assert!(nothing_is_on_disk(world.disk(), &words) > 1, "there is something to look through");
+    assert!(canary::nothing_is_on_disk(world.disk(), &words) > 1, "there is something to look through");
     // The objects themselves hold the values, and are not examined here.
     world.delete("mainstay.dev/v1alpha1", "gitsyncs", "demo");
     let is_let_go = |w: &World| w.get("v1", "configmaps", "open").unwrap()["metadata"].get("labels").is_none();
     world.until("the objects are let go", is_let_go).await;
     world.delete("v1", "configmaps", "open");
     canary::nothing_is_shown(&mut world, &words).await;
-}
-
-/// Checks that none of these words is in a file below a directory. Returns the number of directories.
-fn nothing_is_on_disk(directory: &Path, words: &[&str]) -> usize {
-    let mut open = vec![directory.to_owned()];
-    let mut directories = 0;
-    while let Some(directory) = open.pop() {
-        for entry in std::fs::read_dir(directory).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                open.push(path);
-                directories += 1;
-                continue;
-            }
-            let Ok(content) = std::fs::read(&path) else { continue };
-            for word in words {
-                use base64::Engine as _;
-                // The word is searched as plain text, and base64-encoded as in a Secret.
-                let encoded = base64::engine::general_purpose::STANDARD.encode(word);
-                for word in [*word, &encoded] {
-                    let is_there = content.windows(word.len()).any(|part| part == word.as_bytes());
-                    assert!(!is_there, "{word} is in {}", path.display());
-                }
-            }
-        }
-    }
-    directories
 }
 
 /// A renderer whose kustomize keeps a copy of its input. Ends on drop.
@@ -481,11 +454,11 @@ async fn overlays_change_encrypted_objects_and_no_tool_sees_a_value() {
     let told = "apps/web/web.yaml, built by apps/web/kustomization.yaml with the patch apps/web/patch.yaml: Secret w-web: it is encrypted with SOPS, and \
                 spec.decryption is not set";
     world.until_or(told, |w| said(w).contains(told), || said(&world)).await;
-    assert!(nothing_is_on_disk(spied.1.path(), &words) > 4, "there is something to look through");
+    assert!(canary::nothing_is_on_disk(spied.1.path(), &words) > 4, "there is something to look through");
     let ciphertext =
         mainstay_testkit::isolated("grep").args(["-rlF", "ENC[AES256_GCM"]).arg(spied.1.path()).output().unwrap();
     assert!(String::from_utf8(ciphertext.stdout).unwrap().contains("objects.yaml"), "the tool saw it encrypted");
-    nothing_is_on_disk(world.disk(), &words);
+    canary::nothing_is_on_disk(world.disk(), &words);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

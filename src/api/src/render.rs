@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::git_sync::SubstituteSourceKind;
 use super::schemas::AnyObject;
 
 /// How the directory is rendered.
@@ -29,13 +30,12 @@ pub struct Helm {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 50))]
     pub values_files: Vec<String>,
-    /// ConfigMaps of the same namespace with values, which take precedence over those of files. Later ones take precedence. A
-    /// change of one renders the chart again. Secrets are refused, because the renderer receives no confidential data. At
-    /// most 20.
+    /// ConfigMaps and Secrets of the same namespace with values, which take precedence over those of files. Later ones take
+    /// precedence. A change of one renders the chart again. At most 20.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 20))]
     pub values_from: Vec<ValuesSource>,
-    /// Values, which take precedence over those of files and ConfigMaps.
+    /// Values, which take precedence over those of files, ConfigMaps and Secrets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<AnyObject>")]
     pub values: Option<Map<String, Value>>,
@@ -47,12 +47,13 @@ pub struct Helm {
     pub hooks: Hooks,
 }
 
-/// A ConfigMap with values of a chart.
+/// A ConfigMap or Secret with values of a chart.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ValuesSource {
-    /// `ConfigMap`.
-    pub kind: ValuesSourceKind,
+    /// `ConfigMap` or `Secret`. An object that a value of a Secret changes is treated like a Secret: none of its values is
+    /// shown.
+    pub kind: SubstituteSourceKind,
     /// Its name.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
@@ -65,7 +66,7 @@ pub struct ValuesSource {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 250))]
     pub target_path: Option<String>,
-    /// Whether the ConfigMap or its key may be missing: then it has no values.
+    /// Whether the source or its key may be missing: then it has no values.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub optional: bool,
 }
@@ -75,13 +76,6 @@ impl ValuesSource {
     pub fn key(&self) -> &str {
         self.values_key.as_deref().unwrap_or("values.yaml")
     }
-}
-
-/// The kind of a source of values of a chart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub enum ValuesSourceKind {
-    /// A ConfigMap.
-    ConfigMap,
 }
 
 /// Handling of hooks of Helm. Hooks for tests and rollbacks are left out in any case.

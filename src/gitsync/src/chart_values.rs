@@ -1,7 +1,14 @@
-//! The values of a chart, from the ConfigMaps in `spec.render.helm.valuesFrom` and from `spec.render.helm.values`.
+//! The values of a chart, from the ConfigMaps and Secrets in `spec.render.helm.valuesFrom` and from
+//! `spec.render.helm.values`.
 //!
-//! Not here: reading the ConfigMaps (`observe`), and the files with values (`manifest`).
+//! Invariant: no value of a Secret is shown, not even in `Debug`.
+//!
+//! Not here: reading the sources (`observe`), the files with values (`manifest`), and the objects that depend on values
+//! of Secrets (`chart_secrets`).
 
+use std::fmt;
+
+use mainstay_api::conditions::Reason;
 use mainstay_api::git_sync::{GitSyncSpec, SubstituteSource, SubstituteSourceKind};
 use mainstay_api::render::{Helm, ValuesSource};
 use mainstay_cluster::secrets::Known;
@@ -13,11 +20,34 @@ use serde_json::{Map, Value};
 use super::outcome::Refused;
 use super::values::{data_of, named, reason_of};
 
+/// Maximum size of all values as JSON, in bytes.
+const LARGEST: usize = 1 << 20;
+/// Replacement of each string of a Secret, and addition to each number, in the decoy.
+const DECOY: &str = "decoy";
+const DECOY_ADDS: u64 = 1;
+
 /// The values of a chart.
-#[derive(Debug)]
 pub(super) struct ChartValues {
     pub(super) map: Map<String, Value>,
+    /// The values from Secrets; `None` if no value is from a Secret.
+    pub(super) secret: Option<SecretValues>,
     pub(super) digest: Digest,
+}
+
+/// The values of a chart that are from Secrets.
+#[derive(Default)]
+pub(super) struct SecretValues {
+    /// All values of the chart, with other strings and numbers in place of those of Secrets. An object that is the same
+    /// with these values contains no value of a Secret.
+    pub(super) decoy: Map<String, Value>,
+    /// The strings and numbers of Secrets.
+    pub(super) texts: Vec<String>,
+}
+
+impl fmt::Debug for ChartValues {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ChartValues({})", self.digest)
+    }
 }
 
 fn helm(spec: &GitSyncSpec) -> Option<&Helm> {
@@ -25,7 +55,7 @@ fn helm(spec: &GitSyncSpec) -> Option<&Helm> {
 }
 
 fn source_of(from: &ValuesSource) -> SubstituteSource {
-    SubstituteSource { kind: SubstituteSourceKind::ConfigMap, name: from.name.clone(), optional: from.optional }
+    SubstituteSource { kind: from.kind, name: from.name.clone(), optional: from.optional }
 }
 
 /// Returns the sources that a spec names.
@@ -41,11 +71,14 @@ impl ChartValues {
     /// All errors of the sources.
     pub(super) fn of(spec: &GitSyncSpec, known: &[Known], limits: &Limits) -> Result<Option<Self>, Refused> {
         let Some(helm) = helm(spec).filter(|helm| !helm.values_from.is_empty()) else { return Ok(None) };
-        let (mut map, mut refused) = (Map::new(), Vec::new());
+        let (mut map, mut secret, mut refused) = (Map::new(), SecretValues::default(), Vec::new());
         for (number, (from, known)) in helm.values_from.iter().zip(known).enumerate() {
             let source = source_of(from);
             match values_of(from, &source, known, limits) {
-                Ok(values) => merge(&mut map, values),
+                Ok(values) => {
+                    secret.add(&values, from.kind);
+                    merge(&mut map, values);
+                }
                 Err((class, why)) => {
                     let line = format!("spec.render.helm.valuesFrom[{number}]: {} {why}", named(&source));
                     refused.push((class, reason_of(&source, class, known), line));
@@ -56,9 +89,50 @@ impl ChartValues {
             let lines: Vec<String> = refused.iter().map(|(.., line)| line.clone()).collect();
             return Err(Refused { class: *class, reason: *reason, message: lines.join("\n"), retry_after: None });
         }
-        merge(&mut map, helm.values.clone().unwrap_or_default());
-        let digest = Digest::of(Value::Object(map.clone()).to_string().as_bytes());
-        Ok(Some(Self { map, digest }))
+        let own = helm.values.clone().unwrap_or_default();
+        secret.add(&own, SubstituteSourceKind::ConfigMap);
+        merge(&mut map, own);
+        let text = Value::Object(map.clone()).to_string();
+        if text.len() > LARGEST {
+            let message = "spec.render.helm: `values` and `valuesFrom` together are larger than 1 MiB".to_owned();
+            let (class, reason) = (Class::Invalid, Reason::SpecInvalid);
+            return Err(Refused { class, reason, message, retry_after: None });
+        }
+        let has_secrets = helm.values_from.iter().any(|from| from.kind == SubstituteSourceKind::Secret);
+        let secret = has_secrets.then_some(secret);
+        let of_secrets = secret.as_ref().map(SecretValues::digest);
+        let digest = Digest::of(format!("{text}\n{of_secrets:?}").as_bytes());
+        Ok(Some(Self { map, secret, digest }))
+    }
+}
+
+impl SecretValues {
+    /// Returns a digest that shows which values are from Secrets.
+    pub(super) fn digest(&self) -> Digest {
+        Digest::of(Value::Object(self.decoy.clone()).to_string().as_bytes())
+    }
+
+    /// Adds the values of a source.
+    fn add(&mut self, values: &Map<String, Value>, kind: SubstituteSourceKind) {
+        let mut values = values.clone();
+        if kind == SubstituteSourceKind::Secret {
+            values.values_mut().for_each(|value| self.replace(value));
+        }
+        merge(&mut self.decoy, values);
+    }
+
+    /// Collects the strings and numbers of a value, and replaces them.
+    fn replace(&mut self, value: &mut Value) {
+        match value {
+            Value::Object(map) => map.values_mut().for_each(|value| self.replace(value)),
+            Value::Array(items) => items.iter_mut().for_each(|value| self.replace(value)),
+            Value::String(text) => self.texts.push(std::mem::replace(text, DECOY.to_owned())),
+            Value::Number(number) => {
+                self.texts.push(number.to_string());
+                *value = number.as_u64().map_or(DECOY_ADDS, |number| number.wrapping_add(DECOY_ADDS)).into();
+            }
+            Value::Bool(_) | Value::Null => {}
+        }
     }
 }
 
@@ -87,8 +161,11 @@ fn values_of(
             at_path(path, typed(text)).ok_or_else(refused)
         }
         None if text.trim().is_empty() => Ok(Map::new()),
-        // The error may quote keys of a ConfigMap, which are not secret.
-        None => read_value(text, limits).map_err(|why| invalid(format!("has a key {key} with invalid values: {why}"))),
+        // The error may quote a part of the text.
+        None => read_value(text, limits).map_err(|why| match from.kind {
+            SubstituteSourceKind::ConfigMap => invalid(format!("has a key {key} with invalid values: {why}")),
+            SubstituteSourceKind::Secret => invalid(format!("has a key {key} that does not contain a map in YAML")),
+        }),
     }
 }
 
@@ -145,6 +222,43 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn values_of_secrets_have_a_decoy_and_are_not_shown() {
+        let helm = json!({
+            "valuesFrom": [
+                {"kind": "Secret", "name": "a"},
+                {"kind": "Secret", "name": "b", "valuesKey": "password", "targetPath": "db.password"},
+                {"kind": "ConfigMap", "name": "c"},
+            ],
+            "values": {"user": "own"},
+        });
+        let a = known(&[("values.yaml", "user: root\nport: 5432\nhosts: [h1]\ntls: true\nhost: db\n")]);
+        let sources = [a, known(&[("password", "hunter22")]), known(&[("values.yaml", "host: shown\n")])];
+        let spec = serde_json::from_value(json!({"gitRepository": "r", "render": {"helm": helm}})).unwrap();
+        let read = ChartValues::of(&spec, &sources, &Limits::new(|| Duration::ZERO)).unwrap().unwrap();
+        let secret = read.secret.as_ref().unwrap();
+        let decoy = json!({
+            "user": "own", "port": 5433, "hosts": ["decoy"], "tls": true, "host": "shown", "db": {"password": "decoy"},
+        });
+        assert_eq!(Value::Object(secret.decoy.clone()), decoy);
+        let mut texts = secret.texts.clone();
+        texts.sort();
+        assert_eq!(texts, ["5432", "db", "h1", "hunter22", "root"]);
+        assert!(!format!("{read:?}").contains("hunter22"));
+        // The same values have another digest if they are not from Secrets.
+        let mut plain = spec.clone();
+        for from in &mut plain.render.as_mut().unwrap().helm.as_mut().unwrap().values_from {
+            from.kind = SubstituteSourceKind::ConfigMap;
+        }
+        let plain = ChartValues::of(&plain, &sources, &Limits::new(|| Duration::ZERO)).unwrap().unwrap();
+        assert!(plain.secret.is_none() && plain.map == read.map && plain.digest != read.digest);
+        let broken = json!({"valuesFrom": [{"kind": "Secret", "name": "a"}]});
+        let message = values(broken, &[known(&[("values.yaml", "hunter22: [")])]).unwrap_err();
+        let expected =
+            "spec.render.helm.valuesFrom[0]: Secret a has a key values.yaml that does not contain a map in YAML";
+        assert_eq!(message, expected);
+    }
 
     fn known(data: &[(&str, &str)]) -> Known {
         let data = data.iter().map(|(key, value)| ((*key).to_owned(), ByteString(value.as_bytes().to_vec()))).collect();

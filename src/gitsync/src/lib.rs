@@ -47,6 +47,7 @@ mod abroad;
 mod account;
 #[expect(clippy::disallowed_methods, reason = "an attempt has a time")]
 mod attempt;
+mod chart_secrets;
 mod chart_values;
 mod charts;
 #[expect(clippy::disallowed_methods, reason = "who waits for a connection has what came of it meanwhile")]

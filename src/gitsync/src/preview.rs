@@ -34,7 +34,7 @@ use super::rights::Rights;
 use super::unread;
 use super::values::Values;
 use super::whereabouts::as_known_in;
-use mainstay_api::git_sync::{AllowedBy, SubstituteSourceKind};
+use mainstay_api::git_sync::{AllowedBy, SubstituteSource};
 use mainstay_api::{GitRepository, GitSync};
 use mainstay_cluster::liveness::Liveness;
 use mainstay_cluster::secrets::{Known, Purpose, RepositoryData, Secrets, ValueSources};
@@ -269,8 +269,8 @@ impl Preview {
             _ => None,
         };
         let Some(before) = before else {
-            let from = &self.sync.spec.substitute_from;
-            let has_secrets = from.iter().any(|source| source.kind == SubstituteSourceKind::Secret);
+            let of_chart = chart_values::sources(&self.sync.spec);
+            let has_secrets = self.sync.spec.substitute_from.iter().chain(&of_chart).any(SubstituteSource::is_secret);
             self.applied.is_any = has_secrets || self.sync.spec.decryption.is_some();
             let words = if applied.is_none() {
                 "values are masked: some come from Secrets or decryption, and without an applied commit it is unknown which"
@@ -292,9 +292,11 @@ impl Preview {
         Changes { objects: between(before.iter().map(|d| &**d), after.iter().map(|d| &**d)), notes: Vec::new() }
     }
 
-    /// Returns the values of Secrets that variables have, so that they can be hidden.
+    /// Returns the values of Secrets that variables and charts have, so that they can be hidden.
     pub fn secret_values(&self) -> Vec<String> {
-        self.state.values.as_ref().map(|values| values.secrets()).unwrap_or_default()
+        let of_variables = self.state.values.as_ref().map(|values| values.secrets()).unwrap_or_default();
+        let of_charts = self.state.chart_values.as_ref().and_then(|values| values.secret.as_ref());
+        of_variables.into_iter().chain(of_charts.into_iter().flat_map(|secret| secret.texts.clone())).collect()
     }
 
     /// Returns the reasons why the agent does not apply a new commit now, as far as the GitSync shows them.

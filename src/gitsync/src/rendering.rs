@@ -4,22 +4,50 @@
 //! Invariant: a commit that changes no input of a kustomization or chart causes no build, wherever the input is.
 
 use super::attempt::Attempt;
+use super::chart_secrets;
+use super::chart_values::SecretValues;
 use super::charts;
 use super::decryption::Which;
 use super::kustomizations::{Built as BuiltOne, Verified};
 use super::outcome::Refused;
 use super::resolve::Directory;
 use super::substitution;
+use mainstay_api::render::Hooks;
 use mainstay_git::{BaseDir, Entry, Found, Snapshot};
 use mainstay_manifest::render::chart_objects::chart_objects;
 use mainstay_manifest::render::written_out::{read_back, with_metadata, written_out};
-use mainstay_manifest::render::{Built, ChartOptions};
-use mainstay_manifest::{Decoded, Form, Limits};
-use mainstay_object::Digest;
+use mainstay_manifest::render::{Built, Capabilities, ChartFiles, ChartOptions, Outputs, Overlay};
+use mainstay_manifest::{Decoded, Form, Limits, Problem};
+use mainstay_object::{Digest, Object};
+use std::sync::Arc;
 
 /// Whether a directory contains a file directly.
 fn is_in(directory: &BaseDir, file: &str) -> bool {
     file.rsplit_once('/').map_or("", |(parent, _)| parent) == directory.path()
+}
+
+/// Returns the changes of the GitSync to all objects; `None` if the kustomization of its directory makes them, or if they
+/// are refused.
+fn overlay_of<'d>(directory: &'d Directory, decoded: &mut Decoded) -> Option<&'d Overlay> {
+    let is_built = decoded.kustomizations.iter().any(|file| is_in(&directory.base_dir, file));
+    let overlay = directory.overlay.as_ref().filter(|_| !is_built && !decoded.objects.is_empty())?;
+    let refused = chart_secrets::unwritable(&decoded.objects);
+    let is_refused = refused.is_some();
+    decoded.problems.extend(refused);
+    (!is_refused).then_some(overlay)
+}
+
+/// Returns a function that decodes the objects of a rendered chart.
+fn chart(
+    file: &str,
+    files: ChartFiles,
+    outputs: Outputs,
+    hooks: Hooks,
+    limits: &Limits,
+) -> impl FnOnce(&Snapshot) -> Result<Vec<Arc<Object>>, Vec<Problem>> + use<> {
+    let limits = Limits { decryption: limits.decryption.in_chart(), ..limits.clone() };
+    let file = file.to_owned();
+    move |_: &Snapshot| chart_objects(&file, &files, &outputs, hooks, &limits)
 }
 
 impl Attempt<'_> {
@@ -92,9 +120,7 @@ impl Attempt<'_> {
     ) -> Result<(), Refused> {
         let known = self.state.kustomizations.overlaid.take();
         let base_dir = &directory.base_dir;
-        let is_built = decoded.kustomizations.iter().any(|file| is_in(base_dir, file));
-        let overlay = directory.overlay.as_ref().filter(|_| !is_built && !decoded.objects.is_empty());
-        if let Some(overlay) = overlay {
+        if let Some(overlay) = overlay_of(directory, decoded) {
             let before = std::mem::take(&mut decoded.objects);
             let written = written_out(&before);
             let (kustomize, key) = (&self.context.kustomize, known.as_ref().map(|built| built.key));
@@ -166,7 +192,9 @@ impl Attempt<'_> {
             (helm.values, helm.values_from) = (Some(values.map.clone()), Vec::new());
         }
         let namespace = directory.target_namespace.clone();
-        let options = ChartOptions { name: self.name().to_owned(), namespace, helm };
+        let secret = self.state.chart_values.as_ref().and_then(|values| values.secret.as_ref());
+        let decoy = secret.map(SecretValues::digest);
+        let options = ChartOptions { name: self.name().to_owned(), namespace, helm, decoy };
         for file in &decoded.charts {
             let known = before.by_file.remove(file);
             let key = known.as_ref().map(|(key, _)| *key);
@@ -182,11 +210,12 @@ impl Attempt<'_> {
                     continue;
                 }
                 (Some(Ok((outputs, key))), _) => {
-                    let (file, files) = (file.clone(), rendered.files);
-                    let limits = Limits { decryption: limits.decryption.in_chart(), ..limits.clone() };
-                    let hooks = options.helm.hooks;
-                    let read = move |_: &Snapshot| chart_objects(&file, &files, &outputs, hooks, &limits);
-                    match snapshot.blocking(read).await? {
+                    let read = chart(file, rendered.files, outputs, options.helm.hooks, limits);
+                    let objects = match snapshot.blocking(read).await? {
+                        Ok(objects) => self.marked(objects, snapshot, (file, &options, &capabilities), limits).await?,
+                        refused => refused,
+                    };
+                    match objects {
                         Ok(objects) => (key, objects),
                         Err(problems) => {
                             decoded.problems.extend(problems);
@@ -199,6 +228,29 @@ impl Attempt<'_> {
             self.state.charts.by_file.insert(file.clone(), (key, objects));
         }
         Ok(())
+    }
+
+    /// Marks the objects of a chart that depend on values of Secrets. For that, renders the chart with other values.
+    async fn marked(
+        &self,
+        objects: Vec<Arc<Object>>,
+        snapshot: &Snapshot,
+        (file, options, capabilities): (&str, &ChartOptions, &Capabilities),
+        limits: &Limits,
+    ) -> Result<Result<Vec<Arc<Object>>, Vec<Problem>>, Refused> {
+        let Some(secret) = self.state.chart_values.as_ref().and_then(|values| values.secret.as_ref()) else {
+            return Ok(Ok(objects));
+        };
+        let mut options = options.clone();
+        options.helm.values = Some(secret.decoy.clone());
+        let rendered = self.context.helm.render(self.namespace(), snapshot, file, &options, capabilities, None).await?;
+        let decoy = match rendered.outputs {
+            Some(Ok((outputs, _))) => {
+                snapshot.blocking(chart(file, rendered.files, outputs, options.helm.hooks, limits)).await?.ok()
+            }
+            _ => None,
+        };
+        Ok(chart_secrets::marked(objects, decoy.as_deref(), &secret.texts))
     }
 
     /// Returns the form in which objects are decoded. With variables, the original string of each scalar is kept.

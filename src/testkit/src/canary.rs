@@ -1,5 +1,7 @@
 //! Checks that secrets are not shown anywhere.
 
+use std::path::Path;
+
 use super::{listener::metrics, logs, world::World};
 
 const SERVERLESS: &str = "serverless.kyma-project.io/v1alpha1";
@@ -44,4 +46,31 @@ pub async fn nothing_is_shown(world: &mut World, words: &[&str]) {
             }
         }
     }
+}
+
+/// Checks that none of these words is in a file below a directory. Returns the number of directories.
+pub fn nothing_is_on_disk(directory: &Path, words: &[&str]) -> usize {
+    let mut open = vec![directory.to_owned()];
+    let mut directories = 0;
+    while let Some(directory) = open.pop() {
+        for entry in std::fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                open.push(path);
+                directories += 1;
+                continue;
+            }
+            let Ok(content) = std::fs::read(&path) else { continue };
+            for word in words {
+                use base64::Engine as _;
+                // The word is searched as plain text, and base64-encoded as in a Secret.
+                let encoded = base64::engine::general_purpose::STANDARD.encode(word);
+                for word in [*word, &encoded] {
+                    let is_there = content.windows(word.len()).any(|part| part == word.as_bytes());
+                    assert!(!is_there, "{word} is in {}", path.display());
+                }
+            }
+        }
+    }
+    directories
 }

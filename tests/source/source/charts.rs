@@ -42,7 +42,8 @@ impl Renderer {
         cluster: &Capabilities,
         known: Option<ChartKey>,
     ) -> RenderedChart {
-        let options = ChartOptions { name: "web".to_owned(), namespace: "shop".to_owned(), helm: options.clone() };
+        let options =
+            ChartOptions { name: "web".to_owned(), namespace: "shop".to_owned(), helm: options.clone(), decoy: None };
         let snapshot = sync(&self.source, &self.remote, "main").await.unwrap();
         let rendered = self.helm.render("shop", &snapshot, file, &options, cluster, known).await.unwrap();
         let scratch = self.mirrors.path().join("render");

@@ -17,6 +17,13 @@ pub struct SubstituteSource {
     pub optional: bool,
 }
 
+impl SubstituteSource {
+    /// Whether the source is a Secret.
+    pub fn is_secret(&self) -> bool {
+        self.kind == SubstituteSourceKind::Secret
+    }
+}
+
 /// The kind of a source of values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum SubstituteSourceKind {

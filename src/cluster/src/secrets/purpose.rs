@@ -69,7 +69,7 @@ impl Purpose {
             Self::SignatureKeys => "the signatures of a Git repository",
             Self::FunctionRepository => "the Git repository of a Function",
             Self::Repository => "a Git repository",
-            Self::Values => "the variables of a GitSync",
+            Self::Values => "the variables or charts of a GitSync",
             Self::Proxy => "a proxy of a Git repository",
             Self::Receiver => "a Receiver",
             Self::Provider => "a Provider",

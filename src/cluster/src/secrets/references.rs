@@ -34,8 +34,11 @@ impl SecretReferences for GitSyncSpec {
     fn secret_references(&self) -> References {
         let kube_config = self.kube_config.iter().map(|config| (&*config.secret_ref.name, Purpose::KubeConfig));
         let keys = self.decryption.iter().map(|keys| (&*keys.secret_ref.name, Purpose::Decryption));
-        let values = self.substitute_from.iter().filter(|source| source.kind == SubstituteSourceKind::Secret);
-        references(kube_config.chain(keys).chain(values.map(|source| (&*source.name, Purpose::Values))))
+        let values = self.substitute_from.iter().map(|source| (source.kind, &*source.name));
+        let helm = self.render.iter().flat_map(|render| &render.helm);
+        let of_charts = helm.flat_map(|helm| &helm.values_from).map(|source| (source.kind, &*source.name));
+        let values = values.chain(of_charts).filter(|(kind, _)| *kind == SubstituteSourceKind::Secret);
+        references(kube_config.chain(keys).chain(values.map(|(_, name)| (name, Purpose::Values))))
     }
 }
 

@@ -107,19 +107,10 @@ fn values(made: &mut Converted, fields: &mut Fields, document: &Document) {
     values_from(made, fields, document);
 }
 
-/// Converts the sources of values. Secrets are lost.
+/// Converts the sources of values.
 fn values_from(made: &mut Converted, fields: &mut Fields, document: &Document) {
     const FIELD: &str = "spec.valuesFrom";
-    let is_config_map = |from: &Value| from["kind"] == "ConfigMap";
-    let (kept, others): (Vec<Value>, Vec<Value>) = fields.list(FIELD).into_iter().partition(is_config_map);
-    for other in others {
-        let (kind, name) = (other["kind"].as_str().unwrap_or_default(), other["name"].as_str().unwrap_or_default());
-        let text = format!(
-            "values of {kind} {name} are not given to the chart: reference the Secret in its objects, or write `${{NAME}}` into \
-             `render.helm.values` and name the Secret in `substituteFrom`"
-        );
-        fields.lost(FIELD, text);
-    }
+    let kept = fields.list(FIELD);
     let is_indexed = |from: &Value| from["targetPath"].as_str().is_some_and(|path| path.contains(['[', '{']));
     for from in kept.iter().filter(|from| is_indexed(from)) {
         let text = format!("{} is in a list: write it into `render.helm.values`", from["targetPath"]);
@@ -155,8 +146,14 @@ fn post_renderers(made: &mut Converted, fields: &mut Fields, document: &Document
             fields.lost(&format!("spec.postRenderers.kustomize.{other}"), "write it as a patch in `patches`");
         }
     }
+    let from = made.object.pointer("/spec/render/helm/valuesFrom").and_then(Value::as_array);
+    let has_secrets = from.into_iter().flatten().any(|from| from["kind"] == "Secret");
     for (field, list) in [("patches", patches), ("images", images)] {
-        if !list.is_empty() {
+        if has_secrets && !list.is_empty() {
+            let text =
+                "objects with values of Secrets cannot be changed after rendering: change them by values of the chart";
+            fields.lost(&format!("spec.postRenderers.kustomize.{field}"), text);
+        } else if !list.is_empty() {
             made.set(field, list, document, "spec.postRenderers");
         }
     }

@@ -66,7 +66,7 @@ fn rename(value: &mut Value, change: &mut impl FnMut(&str, &mut String)) {
     for (key, value) in value.as_object_mut().into_iter().flatten() {
         match (&**key, value) {
             ("serviceAccountName", Value::String(name)) => change("ServiceAccount", name),
-            ("substituteFrom", Value::Array(sources)) => {
+            ("substituteFrom" | "valuesFrom", Value::Array(sources)) => {
                 for from in sources {
                     let kind = from["kind"].as_str().unwrap_or_default().to_owned();
                     if let Some(Value::String(name)) = from.get_mut("name") {
@@ -92,15 +92,9 @@ fn walk(value: &Value, path: &str, found: &mut Vec<(String, String, String)>) {
         let name = value["name"].as_str();
         match (&**key, value) {
             ("serviceAccountName", Value::String(name)) => found.push((path, "ServiceAccount".into(), name.clone())),
-            ("substituteFrom", Value::Array(sources)) => {
+            ("substituteFrom" | "valuesFrom", Value::Array(sources)) => {
                 let named = sources.iter().filter_map(|from| Some((from["kind"].as_str()?, from["name"].as_str()?)));
                 found.extend(named.map(|(kind, name)| (path.clone(), kind.to_owned(), name.to_owned())));
-            }
-            // Secrets in it are lost.
-            ("valuesFrom", Value::Array(sources)) => {
-                let named = sources.iter().filter(|from| from["kind"] == "ConfigMap");
-                let named = named.filter_map(|from| from["name"].as_str());
-                found.extend(named.map(|name| (path.clone(), "ConfigMap".to_owned(), name.to_owned())));
             }
             // Values of charts and variables have no known fields, so they are skipped.
             ("values" | "substitute", _) => {}

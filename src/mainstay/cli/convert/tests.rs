@@ -83,6 +83,7 @@ spec:
   interval: 10m
   chart: {spec: {chart: redis, version: 1.x, valuesFiles: [values-prod.yaml], sourceRef: {kind: HelmRepository, name: charts, namespace: flux-system}}}
   valuesFrom: [{kind: ConfigMap, name: a, valuesKey: b.yaml}, {kind: Secret, name: s}, {kind: ConfigMap, name: c, targetPath: 'hosts[0]'}]
+  postRenderers: [{kustomize: {images: [{name: redis, newTag: '8'}]}}]
 ---
 apiVersion: source.toolkit.fluxcd.io/v1
 kind: OCIRepository
@@ -118,11 +119,17 @@ spec: {interval: 5m, chart: own, version: '*', sourceRef: {kind: HelmRepository,
     let sync = made("GitSync", "redis");
     assert_eq!(sync["sourceRef"], serde_json::json!({"kind": "HelmChart", "name": "redis"}));
     assert_eq!(sync["render"]["helm"]["valuesFiles"], serde_json::json!(["/values-prod.yaml"]));
-    let from = serde_json::json!([{"kind": "ConfigMap", "name": "a", "valuesKey": "b.yaml"}]);
+    let from = serde_json::json!([
+        {"kind": "ConfigMap", "name": "a", "valuesKey": "b.yaml"}, {"kind": "Secret", "name": "s"},
+    ]);
     assert_eq!(sync["render"]["helm"]["valuesFrom"], from);
-    for part in
-        ["values of Secret s are not given", "hosts[0] is in a list", "copy ConfigMap a from the namespace shop to one"]
-    {
+    assert_eq!(sync["images"], serde_json::Value::Null);
+    for part in [
+        "spec.postRenderers.kustomize.images: objects with values of Secrets cannot be changed after rendering",
+        "hosts[0] is in a list",
+        "copy ConfigMap a from the namespace shop to one",
+        "copy Secret s from the namespace shop to one",
+    ] {
         assert!(conversion.text().contains(part), "{part}: {}", conversion.text());
     }
     assert!(sync.get("baseDir").is_none() && sync.get("gitRepository").is_none(), "{sync}");

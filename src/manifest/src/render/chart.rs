@@ -35,6 +35,9 @@ pub struct ChartOptions {
     pub namespace: String,
     /// The Helm settings of the GitSync.
     pub helm: Helm,
+    /// Digest of the values as if those of Secrets were unknown; `None` if no value is from a Secret. With values from
+    /// Secrets, the output is not stored on disk, and the tool's messages are reduced.
+    pub decoy: Option<Digest>,
 }
 
 /// The inputs of a chart.
@@ -73,7 +76,7 @@ impl ChartFiles {
         for entry in self.all() {
             text += &format!("{} {}\n", entry.id, entry.path);
         }
-        text += &format!("{}\n{}\n{:?}\n", options.release(), options.namespace, options.helm);
+        text += &format!("{}\n{}\n{:?}\n{:?}\n", options.release(), options.namespace, options.helm, options.decoy);
         Digest::of(text.as_bytes())
     }
 
@@ -237,7 +240,7 @@ mod tests {
     use super::*;
 
     fn options(helm: Helm) -> ChartOptions {
-        ChartOptions { name: "web".into(), namespace: "shop".into(), helm }
+        ChartOptions { name: "web".into(), namespace: "shop".into(), helm, decoy: None }
     }
 
     fn read(helm: Helm, files: &[(&'static str, &'static str)]) -> (Vec<String>, Vec<String>) {
@@ -321,5 +324,8 @@ mod tests {
         ] {
             assert_ne!(digest(helm), plain);
         }
+        let options = ChartOptions { decoy: Some(Digest::of(b"")), ..options(Helm::default()) };
+        let files = chart_files(&mut Files(vec![CHART]), "app/Chart.yaml", &options).unwrap();
+        assert_ne!(files.digest(&options), plain);
     }
 }

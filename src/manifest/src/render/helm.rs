@@ -3,6 +3,8 @@
 //! Invariant: a chart whose templates call a function that is not fixed by its arguments is rendered twice, and the
 //! outputs of both runs must be equal. The second run has a later time and a different time zone, which exposes charts
 //! that depend on time or randomness (see [`chart_objects`](super::chart_objects)).
+//! Invariant: the values of the GitSync, which may be from Secrets, are passed to the tool by its standard input. They
+//! are written to no file.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -36,6 +38,8 @@ const NO_TOOL_HINT: &str = "install Helm where the agent finds it on its PATH, s
 /// Directories and files of a run, below its root directory.
 const CHART: &str = "chart";
 const VALUES: &str = "values";
+/// Helm's name of its standard input.
+const STANDARD_INPUT: &str = "-";
 const ZONE: &str = "zone";
 /// A path that does not exist.
 const NOWHERE: &str = "nowhere";
@@ -162,7 +166,9 @@ impl Helm {
             _ if is_known => None,
             None => Some(Err(vec![Problem::new(Place::file(file), NO_TOOL, Some(NO_TOOL_HINT))])),
             Some(tool) => {
-                if let Some((first, capabilities)) = self.kept(snapshot, chart, cluster).await? {
+                if options.decoy.is_none()
+                    && let Some((first, capabilities)) = self.kept(snapshot, chart, cluster).await?
+                {
                     let outputs = Outputs { first, second: None };
                     let outputs = Some(Ok((outputs, ChartKey { chart, capabilities })));
                     return Ok(RenderedChart { files, outputs });
@@ -172,7 +178,8 @@ impl Helm {
                 let outputs = match root {
                     Err(not_copied) => Err(vec![not_copied.problem(file)]),
                     Ok(root) => {
-                        let (root, words) = (root.path(), self.words);
+                        let words = if options.decoy.is_some() { Words::Reduced } else { self.words };
+                        let root = root.path();
                         let job = Job { tool, root, file, files: &files, options, capabilities, words };
                         match job.outputs(asked).await {
                             Ok(outputs) => Ok(outputs),
@@ -183,7 +190,9 @@ impl Helm {
                 };
                 drop(turn);
                 let capabilities = asked.capabilities.then_some(cluster);
-                if let Ok(outputs) = &outputs {
+                if let Ok(outputs) = &outputs
+                    && options.decoy.is_none()
+                {
                     self.keep(snapshot, ChartKey { chart, capabilities }, outputs).await?;
                 }
                 Some(outputs.map(|outputs| (outputs, ChartKey { chart, capabilities })))
@@ -213,8 +222,8 @@ impl Helm {
         snapshot.blocking(move |_| kept.put(&inputs(key.chart), key.capabilities, &output)).await
     }
 
-    /// Copies the chart and the values into a directory under fixed names. Returns the directory, and the facts that
-    /// the templates read.
+    /// Copies the chart and the values files into a directory under fixed names. Returns the directory, and the facts
+    /// that the templates read.
     async fn copy(
         &self,
         snapshot: &Snapshot,
@@ -232,11 +241,7 @@ impl Helm {
         })
         .await?;
         let root = root.and_then(|root| {
-            let inline = options.values();
-            asked.lock().look_at("", inline.as_deref().unwrap_or_default());
-            if let Some(inline) = inline {
-                write(&root.path().join(inline_values(files)), &inline).map_err(NotCopied::Disk)?;
-            }
+            asked.lock().look_at("", options.values().as_deref().unwrap_or_default());
             write(&root.path().join(ZONE), &zone(AHEAD)).map_err(NotCopied::Disk)?;
             Ok(root)
         });
@@ -248,11 +253,6 @@ impl Helm {
 /// Returns the name under which the output of a chart with this digest is stored.
 fn inputs(chart: Digest) -> String {
     format!("chart {chart}")
-}
-
-/// Returns the file of the GitSync's inline values. Its number follows those of the values files.
-fn inline_values(files: &ChartFiles) -> String {
-    format!("{VALUES}/{}.yaml", files.values.len())
 }
 
 /// A chart whose copy is ready.
@@ -295,7 +295,8 @@ impl Job<'_> {
         let nowhere = self.root.join(NOWHERE);
         let mut variables: Vec<(&str, &Path)> = DIRECTORIES.map(|name| (name, &*nowhere)).to_vec();
         variables.extend(zone.map(|zone| ("TZ", zone)));
-        match self.tool.run(self.root, &self.arguments(), &variables).await {
+        let input = self.options.values();
+        match self.tool.run(self.root, &self.arguments(), &variables, input.as_deref()).await {
             Run::Built(documents) => Ok(documents),
             Run::Failed(words) => {
                 let line = |path: &str, line: usize| self.line(path, line);
@@ -325,10 +326,11 @@ impl Job<'_> {
             arguments.push("--include-crds".into());
         }
         arguments.extend(self.capabilities.api_versions.iter().map(|api| format!("--api-versions={api}").into()));
-        let given = self.files.values.len() + usize::from(self.options.helm.values.is_some());
-        for at in 0..given {
+        let files = (0..self.files.values.len()).map(|at| self.root.join(format!("{VALUES}/{at}.yaml")));
+        let own = self.options.helm.values.is_some().then(|| STANDARD_INPUT.into());
+        for values in files.chain(own) {
             let mut argument = OsString::from("--values=");
-            argument.push(self.root.join(format!("{VALUES}/{at}.yaml")));
+            argument.push(values);
             arguments.push(argument);
         }
         arguments.extend(["--".into(), self.options.release().into(), self.root.join(CHART).into()]);

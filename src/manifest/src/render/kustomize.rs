@@ -267,5 +267,5 @@ impl Prepared {
 }
 
 async fn run(tool: &Tool, root: &Path, directory: &str) -> Run {
-    tool.run(root, &["--".into(), root.join(directory).into()], &[]).await
+    tool.run(root, &["--".into(), root.join(directory).into()], &[], None).await
 }

@@ -59,7 +59,7 @@ mod turns;
 mod words;
 pub mod written_out;
 
-pub use chart::ChartOptions;
+pub use chart::{ChartFiles, ChartOptions};
 pub use closure::{Closure, closure};
 pub use error::Error;
 pub use helm::{Capabilities, ChartKey, Helm, Outputs, RenderedChart};

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use serde::{Deserialize, Serialize};
-use tokio::io::{AsyncRead, AsyncReadExt};
-use tokio::process::{Child, Command};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::process::{Child, ChildStdin, Command};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
@@ -108,14 +108,17 @@ impl Program {
     }
 
     /// Runs the program in `root`, which contains only the inputs and is removed afterwards. `arguments` follow the
-    /// arguments that all runs have. The environment consists of these variables and of the limits.
+    /// arguments that all runs have. The environment consists of these variables and of the limits. The program reads
+    /// `input` from its standard input.
     pub(super) async fn run(
         &self,
         root: &Path,
         arguments: &[OsString],
         variables: &[(impl AsRef<OsStr>, impl AsRef<OsStr>)],
+        input: Option<&[u8]>,
     ) -> Run {
-        let command = self.command(root, arguments, variables);
+        let mut command = self.command(root, arguments, variables);
+        command.stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() });
         let mut child = match spawn(command).await {
             Ok(child) => child,
             Err(error) => return Run::Ended(format!("{} cannot be run: {error}", self.path.display())),
@@ -125,7 +128,7 @@ impl Program {
         {
             return Run::Ended(format!("the tool's limits cannot be set: {error}"));
         }
-        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+        let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let whole = async {
             let complaint = async {
                 let mut stderr = stderr;
@@ -140,7 +143,9 @@ impl Program {
                 let output = read(stdout, OUTPUT).await;
                 if output.len() as u64 >= OUTPUT { Err(()) } else { Ok(output) }
             };
-            let Ok((output, complaint)) = tokio::try_join!(output, async { Ok(complaint.await) }) else {
+            let Ok(((), output, complaint)) =
+                tokio::try_join!(give(stdin, input), output, async { Ok(complaint.await) })
+            else {
                 return Run::Ended("its output is larger than 16 MiB".to_owned());
             };
             match child.wait().await {
@@ -182,12 +187,19 @@ impl Program {
             .env("PATH", "")
             .env(variable, value)
             .envs(variables.iter().map(|(name, value)| (name, value)))
-            .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .kill_on_drop(true);
         command
     }
+}
+
+/// Writes the input of a program. A program that ends early does not read all, and its status says why.
+async fn give(stdin: Option<ChildStdin>, input: Option<&[u8]>) -> Result<(), ()> {
+    if let (Some(mut stdin), Some(input)) = (stdin, input) {
+        _ = stdin.write_all(input).await;
+    }
+    Ok(())
 }
 
 /// Starts a program without network.
@@ -267,7 +279,7 @@ mod tests {
         assert_eq!(Program::find(&path, Purpose::Helm), None);
         let root = tempfile::tempdir().unwrap();
         let none: [(&str, &Path); 0] = [];
-        tool.run(root.path(), &["--".into(), root.path().join("app").into()], &none).await
+        tool.run(root.path(), &["--".into(), root.path().join("app").into()], &none, None).await
     }
 
     #[tokio::test]

@@ -44,6 +44,8 @@ struct Request {
     root: PathBuf,
     arguments: Vec<String>,
     variables: Vec<(String, String)>,
+    /// The tool's standard input.
+    input: Option<String>,
 }
 
 /// The client of the renderer in the agent.
@@ -68,6 +70,7 @@ impl Renderer {
         root: &Path,
         arguments: &[OsString],
         variables: &[(&str, &Path)],
+        input: Option<&[u8]>,
     ) -> Run {
         let text = |word: &OsStr| word.to_str().map(str::to_owned).ok_or(io::ErrorKind::InvalidInput);
         let request = || {
@@ -79,6 +82,7 @@ impl Renderer {
                     .iter()
                     .map(|(name, value)| Ok((name.to_string(), text(value.as_os_str())?)))
                     .collect::<Result<_, io::ErrorKind>>()?,
+                input: input.map(|input| String::from_utf8_lossy(input).into_owned()),
             })
         };
         let asked = async { self.ask(&request()?).await };
@@ -167,7 +171,7 @@ async fn answer(stream: UnixStream, files: &Path, path: &OsStr) -> io::Result<()
         return Err(io::ErrorKind::InvalidInput.into());
     } else if let Some(program) = Program::find(path, request.tool) {
         let arguments: Vec<OsString> = request.arguments.into_iter().map(OsString::from).collect();
-        program.run(&request.root, &arguments, &request.variables).await
+        program.run(&request.root, &arguments, &request.variables, request.input.as_deref().map(str::as_bytes)).await
     } else {
         Run::Missing
     };
@@ -199,7 +203,7 @@ mod tests {
             stream.read_until(b'\n', &mut Vec::new()).await.unwrap();
             stream.write_all(answer).await.unwrap();
         });
-        Renderer::new(shared.path()).run(Purpose::Helm, Path::new("/files/a"), &["--".into()], &[]).await
+        Renderer::new(shared.path()).run(Purpose::Helm, Path::new("/files/a"), &["--".into()], &[], None).await
     }
 
     #[tokio::test]
@@ -217,7 +221,7 @@ mod tests {
     #[tokio::test]
     async fn a_tool_runs_in_a_directory_of_the_files_and_nowhere_else() {
         let (shared, tools) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let script = "printf '#!/bin/sh\necho \"$PWD $* $TZ\"\n' > \"$1\" && chmod 755 \"$1\"";
+        let script = "printf '#!/bin/sh\nread input\necho \"$PWD $* $TZ $input\"\n' > \"$1\" && chmod 755 \"$1\"";
         let mut writer = std::process::Command::new("/bin/sh");
         writer.args(["-c", script, "write"]).arg(tools.path().join("kustomize"));
         assert!(writer.status().unwrap().success());
@@ -228,9 +232,10 @@ mod tests {
         let ends = stop.clone();
         let serving = tokio::spawn(async move { serve(&directory, Some(&path), &ends).await });
         let renderer = Renderer::new(shared.path());
-        let run = async |tool, root: &Path| renderer.run(tool, root, &["a b".into()], &[("TZ", Path::new("/x"))]).await;
+        let variables = [("TZ", Path::new("/x"))];
+        let run = async |tool, root: &Path| renderer.run(tool, root, &["a b".into()], &variables, Some(b"{}\n")).await;
         let Run::Built(printed) = run(Purpose::Kustomize, &root).await else { panic!("it fails") };
-        assert_eq!(String::from_utf8(printed).unwrap(), format!("{} build a b /x\n", root.display()));
+        assert_eq!(String::from_utf8(printed).unwrap(), format!("{} build a b /x {{}}\n", root.display()));
         assert!(matches!(run(Purpose::Helm, &root).await, Run::Missing));
         for elsewhere in
             [shared.path().to_owned(), files(shared.path()), files(shared.path()).join(".."), root.join("a")]

@@ -17,10 +17,16 @@ pub(super) enum Tool {
 
 impl Tool {
     /// Runs the tool as described at [`Program::run`].
-    pub(super) async fn run(&self, root: &Path, arguments: &[OsString], variables: &[(&str, &Path)]) -> Run {
+    pub(super) async fn run(
+        &self,
+        root: &Path,
+        arguments: &[OsString],
+        variables: &[(&str, &Path)],
+        input: Option<&[u8]>,
+    ) -> Run {
         match self {
-            Self::Here(program) => program.run(root, arguments, variables).await,
-            Self::Beside(renderer, purpose) => renderer.run(*purpose, root, arguments, variables).await,
+            Self::Here(program) => program.run(root, arguments, variables, input).await,
+            Self::Beside(renderer, purpose) => renderer.run(*purpose, root, arguments, variables, input).await,
         }
     }
 }

@@ -103,7 +103,7 @@ fn changed(
             Form::WithExpressions => Object::with_expressions(&value, place.clone(), &mut names),
         };
         match read {
-            Ok(object) => all.push(Arc::new(object)),
+            Ok(read) => all.push(Arc::new(if object.is_from_secret() { read.from_secret() } else { read })),
             Err(flaws) => problems.extend(flaws.into_iter().map(|flaw| problem(&place, flaw))),
         }
     }

@@ -159,7 +159,7 @@ fn a_secret_is_not_sent_to_an_address_that_the_function_names() {
         ("hook", "a Receiver"),
         ("clusters", "another cluster"),
         ("sops", "the decryption of files"),
-        ("values", "the variables of a GitSync"),
+        ("values", "the variables or charts of a GitSync"),
         ("bootstrap-token-abc", "nodes that join the cluster"),
     ] {
         let expected = format!(

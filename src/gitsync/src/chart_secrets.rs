@@ -1,0 +1,106 @@
+//! Finds the objects of a chart that depend on values of Secrets, and marks them.
+//!
+//! A chart can transform a value in any way, such as by `b64enc`. So the chart is also rendered with a decoy: other
+//! strings and numbers in place of those of Secrets. An object that is the same in both renderings contains no value of a
+//! Secret.
+//!
+//! Invariant: an object that differs, or that only one rendering has, is marked. If the rendering with the decoy fails,
+//! all objects are marked.
+//! Invariant: no name or namespace of an object contains a value of a Secret, because names are shown everywhere.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use mainstay_manifest::Problem;
+use mainstay_object::{Key, Object};
+
+/// Minimum length in bytes of a value that is searched in names. Shorter values, such as `prod`, are also parts of names
+/// that do not depend on them.
+const SEARCHED: usize = 6;
+const HINT: &str = "name the object by a value of a ConfigMap, or by `values`";
+
+/// Marks the objects that differ from those of the decoy, which are `None` if they are unknown. `texts` are the values of
+/// Secrets.
+///
+/// # Errors
+/// A problem for each object whose name or namespace contains a value of a Secret.
+pub(super) fn marked(
+    objects: Vec<Arc<Object>>,
+    decoy: Option<&[Arc<Object>]>,
+    texts: &[String],
+) -> Result<Vec<Arc<Object>>, Vec<Problem>> {
+    let same: HashMap<&Key, &Arc<Object>> = decoy.into_iter().flatten().map(|object| (&object.key, object)).collect();
+    let texts: Vec<String> =
+        texts.iter().filter(|text| text.len() >= SEARCHED).map(|text| text.to_ascii_lowercase()).collect();
+    let shows = |key: &Key| {
+        let parts = [Some(&*key.name), key.namespace.as_deref()];
+        parts.into_iter().flatten().any(|part| texts.iter().any(|text| part.to_ascii_lowercase().contains(&**text)))
+    };
+    let (mut all, mut problems) = (Vec::with_capacity(objects.len()), Vec::new());
+    for object in objects {
+        match same.get(&object.key) {
+            Some(other) if other.json() == object.json() => all.push(object),
+            None if shows(&object.key) => {
+                let what = format!(
+                    "the name or namespace of an object of the kind {} contains a value of a Secret of \
+                     spec.render.helm.valuesFrom",
+                    object.key.kind
+                );
+                problems.push(Problem::new(object.place.clone(), what, Some(HINT)));
+            }
+            _ => all.push(Arc::new(Arc::unwrap_or_clone(object).from_secret())),
+        }
+    }
+    if problems.is_empty() { Ok(all) } else { Err(problems) }
+}
+
+/// Returns the problem of objects with values of Secrets that the GitSync changes. The tool that makes the changes reads
+/// files.
+pub(super) fn unwritable(objects: &[Arc<Object>]) -> Option<Problem> {
+    let object = objects.iter().find(|object| object.is_from_secret())?;
+    let what = format!(
+        "{}: it contains a value of a Secret, and `patches`, `images`, `components` and changes of names or namespaces of \
+         the GitSync are made by a tool that reads files",
+        object.key
+    );
+    let hint = "make these changes by values of the chart, or let the chart reference an existing Secret";
+    Some(Problem::new(object.place.clone(), what, Some(hint)))
+}
+
+#[cfg(test)]
+mod tests {
+    use mainstay_object::Place;
+    use serde_json::json;
+
+    use super::*;
+
+    fn map(name: &str, data: &str) -> Arc<Object> {
+        let value = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"key": data}});
+        Arc::new(Object::from_value(&value, Place::file("chart/templates/a.yaml")).unwrap())
+    }
+
+    fn names(objects: &[Arc<Object>]) -> Vec<String> {
+        let mark = |object: &Arc<Object>| if object.is_from_secret() { "*" } else { "" };
+        objects.iter().map(|object| format!("{}{}", object.key.name, mark(object))).collect()
+    }
+
+    #[test]
+    fn an_object_is_marked_unless_the_decoy_has_the_same() {
+        let objects = || vec![map("same", "1"), map("other", "hunter22"), map("only", "1")];
+        let decoy = [map("same", "1"), map("other", "decoy")];
+        let texts = ["hunter22".to_owned(), "on".to_owned()];
+        assert_eq!(names(&marked(objects(), Some(&decoy), &texts).unwrap()), ["same", "other*", "only*"]);
+        assert_eq!(names(&marked(objects(), None, &texts).unwrap()), ["same*", "other*", "only*"]);
+    }
+
+    #[test]
+    fn a_name_with_a_value_of_a_secret_is_refused_without_the_value() {
+        let texts = ["Hunter22".to_owned()];
+        let decoy = [map("decoy-a", "1"), map("hunter22-fixed", "1")];
+        let objects = vec![map("hunter22-a", "1"), map("hunter22-fixed", "1")];
+        let problems = marked(objects, Some(&decoy), &texts).unwrap_err();
+        let [problem] = &*problems else { panic!("{problems:?}") };
+        assert!(problem.to_string().contains("ConfigMap contains a value of a Secret"), "{problem}");
+        assert!(!problem.to_string().contains("hunter22"), "{problem}");
+    }
+}
