@@ -1,6 +1,7 @@
 //! The pages. The templates escape every string, except for `DOCTYPE`.
 
 mod act;
+mod belonging;
 mod call;
 mod drift;
 mod fleet;
@@ -13,6 +14,7 @@ mod object;
 mod origin;
 mod parts;
 mod sign_in;
+mod source;
 
 pub(crate) use act::{Confirmation, confirmation, outcome};
 pub(crate) use call::{CallPage, Methods, call};

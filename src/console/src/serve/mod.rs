@@ -8,6 +8,7 @@ mod certificate;
 mod console;
 mod entry;
 mod follow;
+mod function;
 mod live;
 mod log;
 mod own;
