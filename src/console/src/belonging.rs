@@ -1,7 +1,7 @@
 //! The objects that belong to a Function: its children, the bindings of its Secrets, the subscriptions to events that
 //! lead to it, and the APIRules that expose it.
 //!
-//! Invariant: of a Secret, only the name is shown.
+//! Invariant: only the name of a Secret is shown.
 
 use serde_json::Value;
 

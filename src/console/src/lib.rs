@@ -25,6 +25,7 @@ mod drift;
 mod edits;
 mod field;
 mod filter;
+mod form;
 mod guard;
 mod highlight;
 mod history;
@@ -42,7 +43,7 @@ mod trace;
 mod tree;
 mod web_origin;
 
-pub use readers::Readers;
+pub use readers::{ChangedInputs, FunctionRules, Readers};
 pub use serve::{Certificate, CertificateError, Console, Settings, Users};
 pub use trace::{FieldManager, Manager, ManifestPart, Trace, TraceReader};
 pub use tree::{Mark, Node, Tree, TreeReader};

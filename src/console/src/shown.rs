@@ -94,10 +94,15 @@ pub(crate) struct Variable {
     pub(crate) value: VariableValue,
 }
 
-/// Returns the variables of a Function. Of a value from another object, only the place is returned.
+/// Returns the variables of a Function. A value from another object is represented by its place.
 pub(crate) fn variables(function: &Value) -> Vec<Variable> {
     let all = function.pointer("/spec/env").and_then(Value::as_array).into_iter().flatten().take(500);
-    all.map(|one| Variable { name: text_at(one, "/name", SHORT), value: value_of(one) }).collect()
+    all.map(variable).collect()
+}
+
+/// Returns a variable of a Function.
+pub(crate) fn variable(one: &Value) -> Variable {
+    Variable { name: text_at(one, "/name", SHORT), value: value_of(one) }
 }
 
 fn value_of(variable: &Value) -> VariableValue {

@@ -51,7 +51,10 @@ pub(crate) fn function(page: &FunctionPage<'_>) -> Markup {
     html! {
         nav aria-label="Place" { a href="/" { "Fleet" } " / " (namespace) }
         h1 { "Function " (key.name) " " (parts::state(*state)) }
-        div.actions { a.button href=(address::path(&["function", namespace, &key.name, "call"])) { "Call" } }
+        div.actions {
+            a.button href=(address::path(&["function", namespace, &key.name, "call"])) { "Call" }
+            a.button href=(address::path(&["function", namespace, &key.name, "edit"])) { "Edit" }
+        }
         @for warning in warnings.take(20) { p.note { (plain(warning, MESSAGE)) } }
         (facts(page))
         section aria-labelledby="conditions" { h2 #conditions { "Conditions" } (parts::conditions(&conditions_of(live), *now)) }

@@ -8,6 +8,7 @@ mod certificate;
 mod console;
 mod entry;
 mod follow;
+mod form;
 mod function;
 mod live;
 mod log;

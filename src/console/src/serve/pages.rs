@@ -56,6 +56,7 @@ pub(super) async fn fleet(Extension(session): Its, uri: Uri) -> Response {
         within: watched.is_limited().then_some(&session.csrf),
         now: Timestamp::now(),
     });
+    let body = maud::html! { (body) (page::create_link()) };
     respond(&session, "Fleet", Some("/events".to_owned()), body)
 }
 
