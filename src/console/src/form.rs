@@ -8,7 +8,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::filter::Query;
 use crate::row::FleetKind;
-use crate::shown::{VariableValue, variable};
+use crate::shown::{LAST_APPLIED, VariableValue, variable};
 use crate::source::is_git;
 use mainstay_api::names;
 use mainstay_object::{Key, syntax};
@@ -16,8 +16,6 @@ use mainstay_object::{Key, syntax};
 /// Maximum number of variables in a form, and the number of empty rows for further ones.
 pub(crate) const VARIABLES: usize = 200;
 const EMPTY_ROWS: usize = 3;
-/// The annotation in which `kubectl apply` stores a copy of the object.
-const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// The origin of a variable's value, by its word in the form.
 pub(crate) const ORIGINS: [(&str, &str); 3] =

@@ -13,7 +13,7 @@ use mainstay_object::Key;
 /// Maximum size of a YAML document, in bytes.
 const YAML: usize = 256 << 10;
 /// The annotation in which `kubectl apply` stores a copy of the object.
-const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+pub(crate) const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// Returns the YAML of an object, without `managedFields`, without the copy that kubectl stores, and without secret
 /// values.

@@ -51,7 +51,7 @@ async fn a_function_is_edited_after_a_review_of_the_difference_and_of_the_build(
     tab.shows("No image is built").await;
     tab.value(&set("[name=source]", "module.exports = { main: () => 'two' }\n")).await;
     press("Review").await;
-    tab.shows("The image is built again, because this changes: the code.").await;
+    tab.shows("The image is rebuilt, because this changes: the code.").await;
     tab.shows("The API server accepts the change (dry run).").await;
     let lines = tab.value("document.querySelector('pre.lines').innerText").await.as_str().unwrap().to_owned();
     assert!(
@@ -134,7 +134,7 @@ async fn a_function_of_a_git_sync_gets_a_manifest_and_its_file() {
     let manifest = "apiVersion: serverless.kyma-project.io/v1alpha1\nkind: Function\nmetadata:\n  name: kept\nspec:\n  runtime: nodejs22\n  source: one\n";
     world.remote.file("apps/kept.yaml", manifest);
     world.remote.commit("one");
-    world.synced(json!({"baseDir": "apps"})).await;
+    world.synced(json!({"baseDir": "apps", "wait": false})).await;
     world.stop().await;
     let tab = desk.user(&desk.users.account(NAMESPACE, "writer", WRITES)).await;
     tab.open(&format!("{URL}{}", edit_of("kept"))).await;
@@ -143,7 +143,7 @@ async fn a_function_of_a_git_sync_gets_a_manifest_and_its_file() {
     tab.value("document.querySelector('[name=source]').value = 'two'; window.isOld = true").await;
     tab.click("main button", "Review").await;
     tab.until("!window.isOld && document.readyState === 'complete'").await;
-    tab.shows("The image is built again").await;
+    tab.shows("The image is rebuilt").await;
     let manifest =
         tab.value("document.querySelector('[aria-label=Manifest]').innerText").await.as_str().unwrap().to_owned();
     assert!(
@@ -176,12 +176,13 @@ async fn only_a_reviewed_change_of_a_user_with_the_right_is_written() {
             let found = page.split(&format!("name=\"{name}\" value=\"")).nth(1);
             found.and_then(|rest| rest.split('"').next()).unwrap_or_default().to_owned()
         };
-        let (generation, reviewed) = (field("generation"), field("reviewed"));
+        let [generation, reviewed, least] = ["generation", "reviewed", "least"].map(field);
         let fields = [
             ("csrf", csrf),
             ("step", step),
             ("source", source),
             ("runtime", "nodejs22"),
+            ("least", &least),
             ("generation", &generation),
             ("reviewed", &reviewed),
         ];

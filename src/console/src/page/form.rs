@@ -73,7 +73,7 @@ fn kept(keeper: &Keeper) -> Markup {
     html! {
         p.note {
             @match &keeper.git_sync {
-                Some(sync) => { "The GitSync " a href=(address::of_object(sync)) { (plain(&sync.to_string(), SHORT)) } },
+                Some(sync) => { "The GitSync " a href=(address::of_object(sync)) { (plain(&format!("{}/{}", sync.namespace.as_deref().unwrap_or_default(), sync.name), SHORT)) } },
                 None => "A GitSync",
             }
             " manages this Function, and reverts changes in the cluster. The form writes a manifest to copy. "
@@ -187,7 +187,7 @@ fn effect(page: &FormPage<'_>, review: &Review) -> Markup {
                 Err(why) => p.note role="alert" { (plain(why, MESSAGE)) },
                 Ok(_) if page.key.is_none() => p { "Its image is built, and then its pods start." },
                 Ok(inputs) if inputs.is_empty() => p { "No image is built: code, dependencies and runtime stay the same." },
-                Ok(inputs) => p { "The image is built again, because this changes: " (inputs.join(", ")) ". The present version serves until then." },
+                Ok(inputs) => p { "The image is rebuilt, because this changes: " (inputs.join(", ")) ". The present version serves until then." },
             }
             @match &review.dry_run {
                 None => p.quiet { "The API server has not checked the change." },
