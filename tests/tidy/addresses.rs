@@ -57,6 +57,7 @@ const PERMITTED: &[(&str, &str, &str)] = &[
         "https://dev.azure.com/{organisation}/_usersSettings/keys",
         "a link that is printed",
     ),
+    ("src/console/src/source.rs", "{scheme}://{}{port}{path}", "a URL of a Function without its login, to be shown"),
     ("src/console/src/web_origin.rs", "{}://{}", "the origin that the operator names"),
     ("src/mainstay/cli/dev/eventing.rs", "http://{}/publish", "a loopback address of this process"),
     ("src/mainstay/cli/dev/eventing.rs", "{applications}.{NAMESPACE}.svc.cluster.local", "two constants"),

@@ -179,6 +179,22 @@ impl Cluster {
         self.write(call.with(Method::PATCH, MERGE_PATCH, patch.to_string())).await
     }
 
+    /// Applies a JSON merge patch to an object with this field manager as the owner of the changed fields. Returns it as
+    /// stored, or as a dry run would store it.
+    pub async fn patch_merge_as(
+        &self,
+        manager: &str,
+        kind: &Kind,
+        namespace: Option<&str>,
+        name: &str,
+        patch: &Value,
+        persistence: Persistence,
+    ) -> Result<Value, Error> {
+        let mut call = Call::object(Attempt::Patch, Verb::Patch, kind, namespace, name, None)?;
+        write_as(&mut call, manager, persistence);
+        self.write(call.with(Method::PATCH, MERGE_PATCH, patch.to_string())).await
+    }
+
     /// Applies a JSON patch (RFC 6902) to an object or a subresource. Returns it as stored, or as a dry run would
     /// store it.
     pub async fn patch_json(

@@ -8,6 +8,9 @@ use crate::row::{FleetKind, Row, State};
 /// Number of rows on a page.
 pub(crate) const PER_PAGE: usize = 100;
 
+/// Maximum number of parameters of a URL or a form.
+const PAIRS: usize = 1000;
+
 /// The parameters of a URL or a form.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Query(Vec<(String, String)>);
@@ -17,15 +20,20 @@ impl Query {
     pub(crate) fn parse(bytes: &[u8]) -> Self {
         Self(
             form_urlencoded::parse(bytes)
-                .take(100)
+                .take(PAIRS)
                 .map(|(name, value)| (name.into_owned(), value.into_owned()))
                 .collect(),
         )
     }
 
-    /// Returns the first value of a parameter, or an empty string.
+    /// Returns the first value of a parameter without blanks around it, or an empty string.
     pub(crate) fn get(&self, name: &str) -> &str {
-        self.0.iter().find(|(one, _)| one == name).map_or("", |(_, value)| value.trim())
+        self.all(name).next().unwrap_or_default().trim()
+    }
+
+    /// Returns the values of a parameter.
+    pub(crate) fn all(&self, name: &str) -> impl Iterator<Item = &str> {
+        self.0.iter().filter(move |(one, _)| one == name).map(|(_, value)| value.as_str())
     }
 }
 

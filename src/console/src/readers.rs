@@ -1,5 +1,9 @@
 //! The functions of the program that read data which this crate cannot read itself.
 
+use std::sync::Arc;
+
+use serde_json::Value;
+
 use crate::trace::TraceReader;
 use crate::tree::TreeReader;
 
@@ -10,4 +14,19 @@ pub struct Readers {
     pub tree: TreeReader,
     /// Reads the origin of an object.
     pub trace: TraceReader,
+    /// The rules of Functions.
+    pub functions: FunctionRules,
+}
+
+/// Returns which inputs of its image a change of a Function changes, each as a noun. The first state is `None` for a new
+/// Function. Fails with the problems of the second state.
+pub type ChangedInputs = Arc<dyn Fn(Option<&Value>, &Value) -> Result<Vec<&'static str>, String> + Send + Sync>;
+
+/// The rules of Functions.
+#[derive(Clone)]
+pub struct FunctionRules {
+    /// The names of the runtimes.
+    pub runtimes: Arc<[&'static str]>,
+    /// Returns why a change builds the image.
+    pub changed_inputs: ChangedInputs,
 }

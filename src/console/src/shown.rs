@@ -13,7 +13,7 @@ use mainstay_object::Key;
 /// Maximum size of a YAML document, in bytes.
 const YAML: usize = 256 << 10;
 /// The annotation in which `kubectl apply` stores a copy of the object.
-const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+pub(crate) const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// Returns the YAML of an object, without `managedFields`, without the copy that kubectl stores, and without secret
 /// values.
@@ -76,28 +76,49 @@ pub(crate) fn events(all: &[Value]) -> Vec<EventRow> {
     rows
 }
 
+/// The value of a variable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum VariableValue {
+    /// The value in the Function itself.
+    Plain(String),
+    /// A key of a Secret or a ConfigMap, whose value is not read.
+    KeyOf { kind: &'static str, name: String, key: String },
+    /// A field of the pod, or a resource of its container.
+    Field(String),
+}
+
 /// A variable of a Function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Variable {
     pub(crate) name: String,
-    /// The variable's value, or where it comes from.
-    pub(crate) value: String,
+    pub(crate) value: VariableValue,
 }
 
-/// Returns the variables of a Function. For a value from a Secret, the Secret and its key are returned instead.
+/// Returns the variables of a Function. A value from another object is represented by its place.
 pub(crate) fn variables(function: &Value) -> Vec<Variable> {
     let all = function.pointer("/spec/env").and_then(Value::as_array).into_iter().flatten().take(500);
-    let variable = |one: &Value| {
-        let from = |source: &str, what: &str| {
-            let at = |field: &str| text_at(one, &format!("/valueFrom/{source}/{field}"), SHORT);
-            (!at("key").is_empty()).then(|| format!("key {} of {what} {}", at("key"), at("name")))
-        };
-        let value = from("secretKeyRef", "Secret")
-            .or_else(|| from("configMapKeyRef", "ConfigMap"))
-            .unwrap_or_else(|| text_at(one, "/value", SHORT));
-        Variable { name: text_at(one, "/name", SHORT), value }
-    };
     all.map(variable).collect()
+}
+
+/// Returns a variable of a Function.
+pub(crate) fn variable(one: &Value) -> Variable {
+    Variable { name: text_at(one, "/name", SHORT), value: value_of(one) }
+}
+
+fn value_of(variable: &Value) -> VariableValue {
+    let key_of = |source: &str, kind: &'static str| {
+        let at = |field: &str| text_at(variable, &format!("/valueFrom/{source}/{field}"), SHORT);
+        (!at("key").is_empty()).then(|| VariableValue::KeyOf { kind, name: at("name"), key: at("key") })
+    };
+    let field = |pointer: &str| {
+        let text = text_at(variable, pointer, SHORT);
+        (!text.is_empty()).then_some(VariableValue::Field(text))
+    };
+    key_of("secretKeyRef", "Secret")
+        .or_else(|| key_of("configMapKeyRef", "ConfigMap"))
+        .or_else(|| field("/valueFrom/fieldRef/fieldPath"))
+        .or_else(|| field("/valueFrom/resourceFieldRef/resource"))
+        .unwrap_or_else(|| VariableValue::Plain(text_at(variable, "/value", SHORT)))
 }
 
 #[cfg(test)]
@@ -118,13 +139,18 @@ mod tests {
     }
 
     #[test]
-    fn a_variable_of_a_secret_is_named_by_its_place() {
+    fn a_variable_of_another_object_is_named_by_its_place() {
         let function = json!({"spec": {"env": [
             {"name": "A", "value": "1"},
-            {"name": "B", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
+            {"name": "B", "value": "x", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
+            {"name": "C", "valueFrom": {"configMapKeyRef": {"name": "m", "key": "k"}}},
+            {"name": "D", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
             null,
         ]}});
-        let values: Vec<String> = variables(&function).into_iter().map(|one| one.value).collect();
-        assert_eq!(values, ["1", "key k of Secret s", ""]);
+        let values: Vec<VariableValue> = variables(&function).into_iter().map(|one| one.value).collect();
+        let key_of = |kind: &'static str, name: &str| VariableValue::KeyOf { kind, name: name.into(), key: "k".into() };
+        let plain = |text: &str| VariableValue::Plain(text.into());
+        let field = VariableValue::Field("metadata.name".into());
+        assert_eq!(values, [plain("1"), key_of("Secret", "s"), key_of("ConfigMap", "m"), field, plain("")]);
     }
 }

@@ -12,7 +12,8 @@ use std::fmt;
 use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 
-use super::{BaseImage, Code, ResolvedFunction, Settings};
+use super::{BaseImage, Code, Credentials, ResolvedFunction, Settings, Violation, resolve};
+use mainstay_api::Function;
 use mainstay_api::build::IMAGE_FORMAT;
 use mainstay_api::function::{Built, Inputs};
 
@@ -108,6 +109,34 @@ fn prefixed(parts: &[&str]) -> Vec<u8> {
         bytes.extend(part.as_bytes());
     }
     bytes
+}
+
+/// Returns why a change of a Function builds its image. Both states are resolved with the same settings, so only the
+/// difference of the two objects counts. `before` is `None` for a new Function.
+///
+/// # Errors
+/// Fails with the problems of the new state.
+pub fn causes_of_change(
+    before: Option<&Function>,
+    after: &Function,
+    settings: &Settings,
+) -> Result<Vec<BuildCause>, Vec<Violation>> {
+    let recipe_of = |function: &Function| {
+        let resolved = resolve(function, settings, &Credentials::default())?;
+        // The tree of a Function from Git is the same in both states, unless its place in Git changes.
+        let place = match &resolved.code {
+            Code::Inline { .. } => None,
+            Code::Git { repository, reference, base_dir } => Some(format!("{repository} {reference} {base_dir}")),
+        };
+        Ok::<_, Vec<Violation>>(recipe(&resolved, place.as_deref(), &settings.platform, None))
+    };
+    let after = recipe_of(after)?;
+    let built = before.and_then(|before| recipe_of(before).ok()).map(|before| Built {
+        tag: before.tag,
+        inputs: before.inputs,
+        ..Built::default()
+    });
+    Ok(causes(&after, "", built.as_ref()))
 }
 
 /// Returns when the tag of this base image was last due for resolution. The result is the `since` of [`recipe`].

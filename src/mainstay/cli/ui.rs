@@ -15,6 +15,7 @@ use serde_json::json;
 use super::{
     Error, Exit,
     connection::Connection,
+    function,
     output::{self, OutputArgument},
     stop, trace,
     tree::{self, Node, State},
@@ -81,6 +82,7 @@ pub(super) fn readers() -> Readers {
         trace: Arc::new(|cluster: Cluster, key: Key| -> futures::future::BoxFuture<'static, _> {
             Box::pin(async move { trace::page::of(&cluster, key).await.map_err(|error| chain(&error)) })
         }),
+        functions: function::page_rules(),
     }
 }
 

@@ -3,6 +3,8 @@
 mod calls;
 mod chromium;
 mod fleet;
+mod forms;
+mod functions;
 mod objects;
 mod pages;
 mod pictures;

@@ -114,6 +114,8 @@ fn views() -> Vec<(&'static str, String)> {
         ("function", format!("{URL}/function/{NAMESPACE}/greeter")),
         ("object", format!("{URL}/object?kind=ConfigMap&namespace={NAMESPACE}&name=settings")),
         ("call", format!("{URL}/function/{NAMESPACE}/greeter/call")),
+        ("edit", format!("{URL}/function/{NAMESPACE}/greeter/edit")),
+        ("create", format!("{URL}/create?namespace=elsewhere")),
         ("drift", format!("{URL}/drift")),
         ("question", format!("{URL}/act?action=allow-prune&{sync}")),
         ("suspend", format!("{URL}/act?action=suspend&{sync}")),

@@ -13,7 +13,7 @@ const CLASS: &str =
     "apiVersion: scheduling.k8s.io/v1\nkind: PriorityClass\nmetadata:\n  name: urgent\nvalue: 1\ndescription: x\n";
 
 /// Returns the token of a ServiceAccount that reads all namespaces.
-fn overseer(users: &Users) -> String {
+pub(super) fn overseer(users: &Users) -> String {
     let token = users.account(NAMESPACE, "overseer", READS);
     let rules = json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": READS}]);
     let role = json!({"apiVersion": RBAC, "kind": "ClusterRole", "metadata": {"name": "overseer"}, "rules": rules});

@@ -1,15 +1,17 @@
-//! A Function: its conditions, image, variables, pods and logs.
+//! A Function: its state, image, source, variables, pods, logs, and the objects that belong to it.
 
 use jiff::Timestamp;
 use maud::{Markup, html};
 use serde_json::Value;
 
-use super::parts;
+use super::{belonging, parts, source};
 use crate::address;
-use crate::field::text_at;
+use crate::belonging::Belonging;
+use crate::field::{text_at, time_at};
 use crate::row::{State, conditions_of};
-use crate::shown::{EventRow, variables};
-use crate::text::{MESSAGE, SHORT, plain, short_id};
+use crate::shown::{EventRow, Variable, VariableValue, variables};
+use crate::source::runtime;
+use crate::text::{MESSAGE, SHORT, ago, plain};
 use mainstay_object::Key;
 
 /// A pod of a Function, or of its build.
@@ -35,69 +37,141 @@ pub(crate) struct FunctionPage<'p> {
     pub(crate) state: State,
     pub(crate) pods: &'p Result<Vec<Pod>, String>,
     pub(crate) log: &'p Option<Log>,
+    pub(crate) belonging: &'p Belonging,
     pub(crate) events: &'p Result<Vec<EventRow>, String>,
     pub(crate) now: Timestamp,
 }
 
 /// Returns the page.
 pub(crate) fn function(page: &FunctionPage<'_>) -> Markup {
-    let FunctionPage { key, live, state, pods, log, events, now } = page;
-    let text = |pointer: &str| text_at(live, pointer, SHORT);
+    let FunctionPage { key, live, state, pods, log, belonging: all, events, now } = page;
     let namespace = key.namespace.as_deref().unwrap_or_default();
-    let number = |pointer: &str| live.pointer(pointer).and_then(Value::as_i64);
     let warnings =
         live.pointer("/status/warnings").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
     html! {
         nav aria-label="Place" { a href="/" { "Fleet" } " / " (namespace) }
         h1 { "Function " (key.name) " " (parts::state(*state)) }
-        div.actions { a.button href=(address::path(&["function", namespace, &key.name, "call"])) { "Call" } }
+        div.actions {
+            a.button href=(address::path(&["function", namespace, &key.name, "call"])) { "Call" }
+            a.button href=(address::path(&["function", namespace, &key.name, "edit"])) { "Edit" }
+        }
         @for warning in warnings.take(20) { p.note { (plain(warning, MESSAGE)) } }
-        dl.facts {
-            @if !text("/status/runtime").is_empty() { div { dt { "Runtime" } dd { (text("/status/runtime")) } } }
-            div { dt { "Source" } dd { (if text("/spec/type") == "git" { format!("Git, {}", text("/spec/source")) } else { "inline".to_owned() }) } }
-            @if !text("/status/commit").is_empty() { div { dt { "Commit" } dd { code title=(text("/status/commit")) { (short_id(&text("/status/commit"))) } } } }
-            @if !text("/status/image").is_empty() { div { dt { "Image" } dd { code { (text("/status/image")) } } } }
-            @if let Some(place) = number("/status/queue") { div { dt { "Build queue" } dd { "position " (place) } } }
-            @if let Some(replicas) = number("/status/replicas") { div { dt { "Replicas" } dd { (replicas) } } }
-        }
+        (facts(page))
         section aria-labelledby="conditions" { h2 #conditions { "Conditions" } (parts::conditions(&conditions_of(live), *now)) }
-        section aria-labelledby="pods" { h2 #pods { "Pods" } (pod_table(key, pods)) }
-        @if let Some(log) = log {
-            section aria-labelledby="log" {
-                h2 #log { "Log of " (log.pod) ", " (log.container) }
-                @match &log.lines {
-                    Err(why) => p.note { (why) },
-                    Ok(lines) => {
-                        p.quiet #following { "The last lines. Reload the page for later ones." }
-                        pre.log tabindex="0" role="log" aria-label="Log" data-follow={ (log.pod) "/" (log.container) } { (lines) }
-                    }
-                }
-            }
-        }
+        section aria-labelledby="pods" { h2 #pods { "Pods" } (pod_table(key, pods, all)) }
+        @if let Some(log) = log { (log_of(log)) }
+        (source::source(namespace, &crate::source::source(live)))
         section aria-labelledby="variables" {
             h2 #variables { "Variables" }
-            @let all = variables(live);
-            @if all.is_empty() { p.quiet { "The Function has no variables of its own." } }
-            @else { dl.facts { @for one in &all { div { dt { code { (one.name) } } dd { span.text { (one.value) } } } } } }
+            @let own = variables(live);
+            @if own.is_empty() { p.quiet { "The Function has no variables of its own." } }
+            @else { dl.facts { @for one in &own { div { dt { code { (one.name) } } dd { (value(namespace, one)) } } } } }
         }
+        (belonging::belonging(namespace, all))
         section aria-labelledby="events" { h2 #events { "Events" } (parts::events(events, *now)) }
         p { a href=(address::with_query("/object", &[("group", &key.group), ("kind", &key.kind), ("namespace", namespace), ("name", &key.name)])) { "Origin, steps, field managers and YAML of this Function" } }
     }
 }
 
-fn pod_table(key: &Key, pods: &Result<Vec<Pod>, String>) -> Markup {
+fn facts(page: &FunctionPage<'_>) -> Markup {
+    let FunctionPage { live, now, .. } = page;
+    let text = |pointer: &str| text_at(live, pointer, SHORT);
+    let number = |pointer: &str| live.pointer(pointer).and_then(Value::as_i64);
+    let served = number("/status/servedGeneration").zip(number("/metadata/generation"));
+    let due = [("Failed build is retried", "/status/retryAt"), ("Moves to a newer base image", "/status/movesAt")];
+    html! {
+        dl.facts {
+            @if !runtime(live).is_empty() { div { dt { "Runtime" } dd { (runtime(live)) } } }
+            @if let Some(place) = number("/status/queue") { div { dt { "Build queue" } dd { "position " (place) } } }
+            @if !text("/status/image").is_empty() {
+                div { dt { "Image" } dd { code { (text("/status/image")) } } }
+                div { dt { "Base image" } dd { (base(live)) } }
+            }
+            @if let Some((served, newest)) = served {
+                div { dt { "Serves" } dd { "version " (served) @if served != newest { " of " (newest) } } }
+            }
+            div { dt { "Replicas" } dd { (number("/status/replicas").unwrap_or_default()) @let wanted = replicas(live); @if !wanted.is_empty() { ", wanted " (wanted) } } }
+            @for (what, pointer) in due {
+                @if let Some(time) = time_at(live, pointer) { div { dt { (what) } dd { (until(time, *now)) } } }
+            }
+        }
+    }
+}
+
+/// Returns the base image: the one of the last build if a tag was resolved, or the one in the spec.
+fn base(live: &Value) -> Markup {
+    let images = ["/status/built/base", "/spec/runtimeImageOverride"].map(|pointer| text_at(live, pointer, SHORT));
+    html! {
+        @match images.iter().find(|image| !image.is_empty()) {
+            Some(image) => code { (image) },
+            None => "that of the runtime",
+        }
+    }
+}
+
+/// Returns the number of replicas in the spec; empty if a preset determines it.
+fn replicas(live: &Value) -> String {
+    let number = |field: &str| live.pointer(&format!("/spec/{field}")).and_then(Value::as_i64);
+    match (number("replicas"), number("minReplicas"), number("maxReplicas")) {
+        (Some(set), ..) => format!("{set}, set by a scaler"),
+        (_, Some(least), Some(most)) if least == most => least.to_string(),
+        (_, Some(least), Some(most)) => format!("{least} to {most}"),
+        (_, Some(least), None) => format!("at least {least}"),
+        (_, None, Some(most)) => format!("at most {most}"),
+        (None, None, None) => String::new(),
+    }
+}
+
+fn until(time: Timestamp, now: Timestamp) -> Markup {
+    html! { time datetime=(time) title=(time) { "in " (ago(time.duration_since(now).as_secs())) } }
+}
+
+fn log_of(log: &Log) -> Markup {
+    html! {
+        section aria-labelledby="log" {
+            h2 #log { "Log of " (log.pod) ", " (log.container) }
+            @match &log.lines {
+                Err(why) => p.note { (why) },
+                Ok(lines) => {
+                    p.quiet #following { "The last lines. Reload the page for later ones." }
+                    pre.log tabindex="0" role="log" aria-label="Log" data-follow={ (log.pod) "/" (log.container) } { (lines) }
+                }
+            }
+        }
+    }
+}
+
+/// Returns the value of a variable, or a link to the object with the value.
+fn value(namespace: &str, variable: &Variable) -> Markup {
+    html! {
+        @match &variable.value {
+            VariableValue::Plain(text) => span.text { (text) },
+            VariableValue::KeyOf { kind, name, key } => {
+                "key " code { (key) } " of "
+                a href=(address::of_object(&Key::new("", *kind, Some(namespace), name.as_str()))) { (kind) " " (name) }
+            }
+            VariableValue::Field(path) => { "field " code { (path) } " of the pod" }
+        }
+    }
+}
+
+fn pod_table(key: &Key, pods: &Result<Vec<Pod>, String>, belonging: &Belonging) -> Markup {
     let here = address::of_object(key);
+    let namespace = key.namespace.as_deref();
     html! {
         @match pods {
             Err(why) => p.note { (why) },
             Ok(pods) if pods.is_empty() => p.quiet { "There are no pods." },
             Ok(pods) => table.cards {
-                thead { tr { th scope="col" { "Pod" } th scope="col" { "For" } th scope="col" { "Phase" } th scope="col" { "Logs" } } }
+                thead { tr { th scope="col" { "Pod" } th scope="col" { "For" } th scope="col" { "Phase" } th scope="col" { "Health" } th scope="col" { "Logs" } } }
                 tbody { @for pod in pods {
                     tr {
-                        th scope="row" data-label="Pod" { (pod.name) }
+                        th scope="row" data-label="Pod" { a href=(address::of_object(&Key::new("", "Pod", namespace, pod.name.as_str()))) { (pod.name) } }
                         td data-label="For" { (if pod.is_build { "build" } else { "function" }) }
                         td data-label="Phase" { (pod.phase) }
+                        td data-label="Health" {
+                            @if let Some(known) = belonging.pod(&pod.name) { (parts::mark(known.mark)) " " span.text { (known.why) } }
+                        }
                         td data-label="Logs" { @for container in &pod.containers {
                             a href={ (address::with_query(&here, &[("pod", &pod.name), ("container", container)])) "#log" } { (container) } " "
                         } }

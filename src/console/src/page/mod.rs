@@ -1,9 +1,11 @@
 //! The pages. The templates escape every string, except for `DOCTYPE`.
 
 mod act;
+mod belonging;
 mod call;
 mod drift;
 mod fleet;
+mod form;
 mod frame;
 mod function;
 mod git_sync;
@@ -13,11 +15,13 @@ mod object;
 mod origin;
 mod parts;
 mod sign_in;
+mod source;
 
 pub(crate) use act::{Confirmation, confirmation, outcome};
 pub(crate) use call::{CallPage, Methods, call};
 pub(crate) use drift::{Drift, drift};
 pub(crate) use fleet::{Fleet, fleet};
+pub(crate) use form::{FormPage, Review, create_link, form, written};
 pub(crate) use frame::{Page, Visitor, message, render};
 pub(crate) use function::{FunctionPage, Log, Pod, function};
 pub(crate) use git_sync::{GitSyncPage, git_sync};

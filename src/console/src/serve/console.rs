@@ -19,7 +19,7 @@ use super::certificate::Certificate;
 use super::row_memory::RowMemory;
 use super::session::{Session, token};
 use super::shared::{Entry, Nobody, Shared};
-use super::{act, answer, assets, call, live, own, pages};
+use super::{act, answer, assets, call, form, function, live, own, pages};
 use crate::guard::{self, Gate, Links, Permitted};
 use crate::page;
 use crate::readers::Readers;
@@ -155,8 +155,10 @@ fn router() -> Router {
     Router::new()
         .route("/", get(pages::fleet))
         .route("/gitsync/{namespace}/{name}", get(pages::git_sync))
-        .route("/function/{namespace}/{name}", get(pages::function))
+        .route("/function/{namespace}/{name}", get(function::function))
         .route("/function/{namespace}/{name}/call", get(call::form).post(call::call))
+        .route("/function/{namespace}/{name}/edit", get(form::edit).post(form::change))
+        .route("/create", get(form::blank).post(form::create))
         .route("/object", get(pages::object))
         .route("/drift", get(pages::drift))
         .route("/drift.csv", get(pages::drift_csv))

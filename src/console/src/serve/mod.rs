@@ -8,6 +8,8 @@ mod certificate;
 mod console;
 mod entry;
 mod follow;
+mod form;
+mod function;
 mod live;
 mod log;
 mod own;

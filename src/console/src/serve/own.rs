@@ -30,7 +30,11 @@ impl Session {
     /// # Errors
     /// Fails with a response that refuses the form.
     pub(super) async fn form(&self, request: &mut Request) -> Result<Query, Response> {
-        let form = form(request).await?;
+        self.own(form(request).await?)
+    }
+
+    /// Returns a form if a page of this session has sent it.
+    pub(super) fn own(&self, form: Query) -> Result<Query, Response> {
         // Digests are compared, so that the duration reveals nothing about the token.
         if TokenDigest::of(form.get("csrf")) == TokenDigest::of(&self.csrf) {
             return Ok(form);

@@ -8,14 +8,14 @@ use jiff::Timestamp;
 use maud::Markup;
 use serde_json::Value;
 
+use super::answer;
 use super::read::{self, Found};
 use super::session::{Its, Session};
-use super::{answer, log};
 use crate::address;
 use crate::csv::csv;
 use crate::drift::{contended, newest_first, table};
 use crate::filter::{Filter, Query, listing};
-use crate::page::{self, Drift, Fleet, FunctionPage, GitSyncPage, ObjectPage, Page};
+use crate::page::{self, Drift, Fleet, GitSyncPage, ObjectPage, Page};
 use crate::row::{FleetKind, row};
 use crate::text::{MESSAGE, SHORT, plain};
 use crate::trace::Trace;
@@ -56,6 +56,7 @@ pub(super) async fn fleet(Extension(session): Its, uri: Uri) -> Response {
         within: watched.is_limited().then_some(&session.csrf),
         now: Timestamp::now(),
     });
+    let body = maud::html! { (body) (page::create_link()) };
     respond(&session, "Fleet", Some("/events".to_owned()), body)
 }
 
@@ -118,45 +119,6 @@ pub(super) async fn git_sync(Extension(session): Its, Path((namespace, name)): P
         now: Timestamp::now(),
     });
     respond(&session, &format!("GitSync {}", row.name), Some(stream(kind, &namespace, &name)), body)
-}
-
-pub(super) async fn function(
-    Extension(session): Its,
-    Path((namespace, name)): Path<(String, String)>,
-    uri: Uri,
-) -> Response {
-    let kind = FleetKind::Function;
-    let key = kind.key(&namespace, &name);
-    let live = match not_shown(&session, &key, read::object(&session.cluster, &key).await) {
-        Ok(live) => live,
-        Err(response) => return response,
-    };
-    let (pods, events) = futures::join!(log::pods(&session.cluster, &key), read::events_of(&session.cluster, &key));
-    let query = query(&uri);
-    let log = match &pods {
-        Ok(pods) => log::log(&session.cluster, &key, pods, query.get("pod"), query.get("container")).await,
-        Err(_) => None,
-    };
-    let row = row(kind, &live);
-    let body = page::function(&FunctionPage {
-        key: &key,
-        live: &live,
-        state: row.state,
-        pods: &pods,
-        log: &log,
-        events: &events,
-        now: Timestamp::now(),
-    });
-    let (pod, container) = log.as_ref().map_or(("", ""), |log| (log.pod.as_str(), log.container.as_str()));
-    let about = [
-        ("kind", kind.name()),
-        ("namespace", namespace.as_str()),
-        ("name", name.as_str()),
-        ("pod", pod),
-        ("container", container),
-    ];
-    let live = address::with_query("/events", &about);
-    respond(&session, &format!("Function {}", row.name), Some(live), body)
 }
 
 /// Returns the stream of the GitSync that manages an object, or of the object itself if it is in the fleet.

@@ -32,7 +32,12 @@ pub(super) async fn object(cluster: &Cluster, key: &Key) -> Found {
         Ok(None) => return Found::Missing(format!("The kind {} is not installed in this cluster.", key.kind)),
         Err(error) => return failed(&error),
     };
-    match cluster.get(&kind, key.namespace.as_deref(), &key.name).await {
+    of_kind(cluster, &kind, key).await
+}
+
+/// Reads an object of a served kind.
+pub(super) async fn of_kind(cluster: &Cluster, kind: &Kind, key: &Key) -> Found {
+    match cluster.get(kind, key.namespace.as_deref(), &key.name).await {
         Ok(Some(live)) => Found::There(live),
         Ok(None) => Found::Missing("The object does not exist, or was deleted.".to_owned()),
         Err(error) => failed(&error),

@@ -30,6 +30,8 @@ pub(super) type Its = Extension<Arc<Session>>;
 pub(super) struct Session {
     pub(super) cluster: Cluster,
     user: String,
+    /// The namespace to show first.
+    namespace: String,
     /// The token of the session's forms.
     pub(super) csrf: String,
     has_sign_out: bool,
@@ -59,6 +61,7 @@ impl Session {
         Self {
             cluster: cluster.clone(),
             user: plain(user, SHORT),
+            namespace: namespace.to_owned(),
             csrf,
             has_sign_out: false,
             watched: Mutex::new(watch(cluster, namespace, memory, &stop)),
@@ -83,6 +86,11 @@ impl Session {
     /// Watches this namespace instead, for kinds that the user may not list in all namespaces.
     pub(super) fn watch_within(&self, namespace: &str) {
         *self.watched.lock() = watch(&self.cluster, namespace, &self.memory, &self.stop);
+    }
+
+    /// Returns the namespace to show first.
+    pub(super) fn namespace(&self) -> String {
+        self.namespace.clone()
     }
 
     /// Returns the part of its rows in the memory of the server, in KiB.

@@ -129,3 +129,29 @@ fn an_edited_status_does_not_keep_an_old_image() {
     built.tag = "0".repeat(64);
     assert_eq!(causes(&first, "r/default-hello", Some(&built)), [BuildCause::Source]);
 }
+
+#[test]
+fn a_change_names_what_it_builds_again() {
+    let settings = Settings { base_images: [("*".to_owned(), BaseImage::Scratch)].into(), ..Settings::default() };
+    let function = |spec: &str| {
+        let mut function = Function::new("hello", serde_yaml::from_str::<FunctionSpec>(spec).unwrap());
+        function.metadata.namespace = Some("default".into());
+        function
+    };
+    let check = |before: &str, after: &str, expected: &[BuildCause]| {
+        let before = (!before.is_empty()).then(|| function(before));
+        let found = causes_of_change(before.as_ref(), &function(after), &settings);
+        assert_eq!(found.as_deref(), Ok(expected), "{after}");
+    };
+    let with = |from: &str, to: &str| INLINE.replace(from, to);
+    check("", INLINE, &[BuildCause::Source]);
+    check(INLINE, INLINE, &[]);
+    check(INLINE, &with("}'", "}', env: [{name: A, value: x}], minReplicas: 2, maxReplicas: 3"), &[]);
+    check(INLINE, &with("source: 's'", "source: 't'"), &[BuildCause::Source]);
+    check(INLINE, &with("{\"a\": 1}", "{}"), &[BuildCause::Deps]);
+    check(INLINE, &with("nodejs22", "nodejs24"), &[BuildCause::Runtime]);
+    check(GIT, &GIT.replace("baseDir: /", "baseDir: /b"), &[BuildCause::Source]);
+    check(GIT, &GIT.replace("main", "next"), &[BuildCause::Source]);
+    assert!(causes_of_change(None, &function(&with("nodejs22", "cobol60")), &settings).is_err());
+    check(&with("nodejs22", "cobol60"), INLINE, &[BuildCause::Source]);
+}

@@ -21,6 +21,7 @@ mod manifest;
 mod objects;
 mod process;
 mod project;
+mod rules;
 mod run;
 mod shape;
 mod sync;
@@ -29,6 +30,8 @@ mod values;
 mod watch;
 pub(super) mod words;
 mod workspace;
+
+pub(super) use rules::page_rules;
 
 use super::{Error, Exit};
 

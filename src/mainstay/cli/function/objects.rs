@@ -45,9 +45,7 @@ pub(super) fn objects(config: &Config, code: &Code) -> Result<Vec<Value>, String
     let function = function(config, code);
     match serde_json::from_value::<Function>(function.clone()) {
         Ok(function) => {
-            // Any pod key is allowed, because the cluster applies the settings of its operator.
-            let settings = Settings { pod_keys: PodKeys::any(), ..Settings::default() };
-            if let Err(violations) = resolve(&function, &settings, &Credentials::default()) {
+            if let Err(violations) = resolve(&function, &settings(), &Credentials::default()) {
                 wrong.push(text(&violations));
             }
         }
@@ -68,6 +66,12 @@ pub(super) fn objects(config: &Config, code: &Code) -> Result<Vec<Value>, String
     }
     objects.extend(companions);
     if wrong.is_empty() { Ok(objects) } else { Err(wrong.join("\n")) }
+}
+
+/// Returns the settings of an installation whose settings are not known. Any pod key is allowed, because the cluster
+/// applies the settings of its operator.
+pub(super) fn settings() -> Settings {
+    Settings { pod_keys: PodKeys::any(), ..Settings::default() }
 }
 
 /// Returns the URL and the login of a repository.

@@ -1,0 +1,422 @@
+//! The form of a Function: its fields, the object that they describe, and the change of the live object.
+//!
+//! Invariant: a field that the user has not changed keeps its value in the object. Browsers replace line ends and the
+//! character NUL, so an untouched field is recognised by what a browser makes of the live value.
+
+use serde_json::{Map, Value, json};
+use sha2::{Digest as _, Sha256};
+
+use crate::filter::Query;
+use crate::row::FleetKind;
+use crate::shown::{LAST_APPLIED, VariableValue, variable};
+use crate::source::is_git;
+use mainstay_api::names;
+use mainstay_object::{Key, syntax};
+
+/// Maximum number of variables in a form, and the number of empty rows for further ones.
+pub(crate) const VARIABLES: usize = 200;
+const EMPTY_ROWS: usize = 3;
+
+/// The origin of a variable's value, by its word in the form.
+pub(crate) const ORIGINS: [(&str, &str); 3] =
+    [("value", "value"), ("Secret", "key of a Secret"), ("ConfigMap", "key of a ConfigMap")];
+/// The word for a field of the pod, which the form keeps and does not change.
+pub(crate) const FIELD: &str = "field";
+
+/// A variable.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct VariableRow {
+    pub(crate) name: String,
+    /// The origin of the value: a word of [`ORIGINS`], or [`FIELD`].
+    pub(crate) origin: String,
+    /// The value, or the object and its key as `NAME/KEY`.
+    pub(crate) value: String,
+}
+
+/// The fields, as the user wrote them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Fields {
+    pub(crate) name: String,
+    pub(crate) runtime: String,
+    pub(crate) source: String,
+    pub(crate) dependencies: String,
+    /// With code in Git: what it follows, and its directory.
+    pub(crate) reference: String,
+    pub(crate) directory: String,
+    pub(crate) least: String,
+    pub(crate) most: String,
+    /// The preset of CPU and memory.
+    pub(crate) preset: String,
+    pub(crate) variables: Vec<VariableRow>,
+}
+
+/// Returns the text as a browser sends it.
+fn lines(text: &str) -> String {
+    text.replace("\r\n", "\n").replace('\r', "\n").replace('\0', "\u{fffd}")
+}
+
+/// Returns the text of a field of one line as a browser sends it.
+fn line(text: &str) -> String {
+    text.replace(['\r', '\n'], "").replace('\0', "\u{fffd}").trim().to_owned()
+}
+
+impl Fields {
+    /// Returns the fields of a Function.
+    pub(crate) fn of(function: &Value) -> Self {
+        let text = |pointer: &str| function.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+        let number = |pointer: &str| function.pointer(pointer).and_then(Value::as_i64).map(|number| number.to_string());
+        let row = |one: &Value| {
+            let variable = variable(one);
+            let (origin, value) = match variable.value {
+                VariableValue::Plain(_) => ("value", lines(one["value"].as_str().unwrap_or_default())),
+                VariableValue::KeyOf { kind, name, key } => (kind, format!("{name}/{key}")),
+                VariableValue::Field(path) => (FIELD, path),
+            };
+            VariableRow { name: line(&variable.name), origin: origin.to_owned(), value }
+        };
+        Self {
+            name: line(text("/metadata/name")),
+            runtime: line(text("/spec/runtime")),
+            source: lines(text("/spec/source")),
+            dependencies: lines(text("/spec/deps")),
+            reference: line(text("/spec/reference")),
+            directory: line(text("/spec/baseDir")),
+            least: number("/spec/minReplicas").unwrap_or_default(),
+            most: number("/spec/maxReplicas").unwrap_or_default(),
+            preset: line(text(&preset_pointer(function))),
+            variables: entries(function).iter().map(row).collect(),
+        }
+    }
+
+    /// Reads the form.
+    pub(crate) fn read(form: &Query) -> Self {
+        let one = |name: &str| line(form.get(name));
+        let many = |name: &str| lines(form.all(name).next().unwrap_or_default());
+        let rows = form.all("env-name").zip(form.all("env-origin")).zip(form.all("env-value"));
+        let row = |((name, origin), value): ((&str, &str), &str)| VariableRow {
+            name: line(name),
+            origin: line(origin),
+            value: lines(value),
+        };
+        Self {
+            name: one("name"),
+            runtime: one("runtime"),
+            source: many("source"),
+            dependencies: many("deps"),
+            reference: one("reference"),
+            directory: one("directory"),
+            least: one("least"),
+            most: one("most"),
+            preset: one("preset"),
+            variables: rows
+                .take(VARIABLES + EMPTY_ROWS)
+                .map(row)
+                .filter(|row| !(row.name.is_empty() && row.value.is_empty()))
+                .collect(),
+        }
+    }
+
+    /// Returns the rows of the form: the variables and empty rows for further ones.
+    pub(crate) fn rows(&self) -> Vec<VariableRow> {
+        let empty = (0..EMPTY_ROWS).map(|_| VariableRow { origin: "value".to_owned(), ..VariableRow::default() });
+        self.variables.iter().cloned().chain(empty).collect()
+    }
+
+    /// Returns the Function that the fields describe, for the live Function or for a new one in this namespace.
+    ///
+    /// # Errors
+    /// Fails with the problem of the first invalid field.
+    pub(crate) fn wanted(&self, live: Option<&Value>, namespace: &str) -> Result<Value, String> {
+        let (mut wanted, before) = match live {
+            Some(live) => (live.clone(), Self::of(live)),
+            None => (new(&self.name, namespace)?, Self::default()),
+        };
+        let pointer = preset_pointer(&wanted);
+        // The form has only the fields of the type of the source.
+        let code = if is_git(&wanted) {
+            [
+                (&self.reference, &before.reference, "/spec/reference"),
+                (&self.directory, &before.directory, "/spec/baseDir"),
+            ]
+        } else {
+            [(&self.source, &before.source, "/spec/source"), (&self.dependencies, &before.dependencies, "/spec/deps")]
+        };
+        let texts =
+            [(&self.runtime, &before.runtime, "/spec/runtime"), (&self.preset, &before.preset, pointer.as_str())];
+        for (text, before, pointer) in texts.into_iter().chain(code) {
+            if text != before {
+                set(&mut wanted, pointer, (!text.is_empty()).then(|| json!(text)));
+            }
+        }
+        let numbers = [
+            (&self.least, &before.least, "/spec/minReplicas", "Least number of pods"),
+            (&self.most, &before.most, "/spec/maxReplicas", "Largest number of pods"),
+        ];
+        for (text, before, pointer, label) in numbers {
+            if text != before {
+                let number = (!text.is_empty()).then(|| text.parse::<u32>()).transpose();
+                let number =
+                    number.map_err(|_| format!("{label}: write a number such as 2, or nothing for the default."))?;
+                set(&mut wanted, pointer, number.map(|number| json!(number)));
+            }
+        }
+        if self.variables != before.variables {
+            let all = self.variables.iter().map(|row| entry(row, &before, &wanted)).collect::<Result<Vec<_>, _>>()?;
+            set(&mut wanted, "/spec/env", (!all.is_empty()).then(|| json!(all)));
+        }
+        if live.is_none() && self.source.trim().is_empty() {
+            return Err("Code: it is empty.".to_owned());
+        }
+        Ok(wanted)
+    }
+}
+
+/// Returns the variables of a Function, as many as a form has.
+fn entries(function: &Value) -> &[Value] {
+    let all = function.pointer("/spec/env").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    &all[..all.len().min(VARIABLES)]
+}
+
+/// Returns whether a Function has more variables than a form.
+pub(crate) fn has_too_many_variables(function: &Value) -> bool {
+    function.pointer("/spec/env").and_then(Value::as_array).is_some_and(|all| all.len() > VARIABLES)
+}
+
+/// Returns the place of the preset of CPU and memory: the field if it is set, and the label otherwise.
+fn preset_pointer(function: &Value) -> String {
+    if function.pointer("/spec/profile").is_some_and(Value::is_string) {
+        return "/spec/profile".to_owned();
+    }
+    format!("/metadata/labels/{}", names::FUNCTION_RESOURCES_PRESET.replace('/', "~1"))
+}
+
+/// Returns a variable of the object. An unchanged one is that of the live object.
+fn entry(row: &VariableRow, before: &Fields, live: &Value) -> Result<Value, String> {
+    if let Some(at) = before.variables.iter().position(|one| one == row) {
+        return Ok(entries(live)[at].clone());
+    }
+    let name = &row.name;
+    if name.is_empty() {
+        return Err("A variable has a value and no name.".to_owned());
+    }
+    let key_of = |field: &str, kind: &str| {
+        let parts = row.value.trim().split_once('/').filter(|(object, key)| !object.is_empty() && !key.is_empty());
+        let (object, key) =
+            parts.ok_or_else(|| format!("Variable {name}: write the {kind} and its key as NAME/KEY."))?;
+        Ok(json!({"name": name, "valueFrom": {field: {"name": object, "key": key}}}))
+    };
+    match row.origin.as_str() {
+        "value" => Ok(json!({"name": name, "value": row.value})),
+        "Secret" => key_of("secretKeyRef", "Secret"),
+        "ConfigMap" => key_of("configMapKeyRef", "ConfigMap"),
+        _ => Err(format!("Variable {name}: a field of the pod cannot be changed here. Change the manifest.")),
+    }
+}
+
+/// Returns a new Function without a source.
+fn new(name: &str, namespace: &str) -> Result<Value, String> {
+    if let Some(words) = syntax::subdomain(name) {
+        return Err(format!("Name: {words}."));
+    }
+    let kind = FleetKind::Function;
+    let metadata = json!({"name": name, "namespace": namespace});
+    Ok(json!({"apiVersion": kind.api_version(), "kind": kind.name(), "metadata": metadata, "spec": {}}))
+}
+
+/// Sets or removes a field below `spec` or `metadata.labels`.
+fn set(object: &mut Value, pointer: &str, value: Option<Value>) {
+    let Some((parent, name)) = pointer.rsplit_once('/') else { return };
+    let name = name.replace("~1", "/");
+    if object.pointer(parent).is_none_or(|parent| !parent.is_object()) {
+        let Some((above, own)) = parent.rsplit_once('/') else { return };
+        let Some(above) = object.pointer_mut(above).and_then(Value::as_object_mut) else { return };
+        above.insert(own.to_owned(), json!({}));
+    }
+    let Some(parent) = object.pointer_mut(parent).and_then(Value::as_object_mut) else { return };
+    match value {
+        Some(value) => drop(parent.insert(name, value)),
+        None => drop(parent.remove(&name)),
+    }
+}
+
+/// Returns the merge patch from the live Function to the wanted one; `None` without a difference. It has only fields
+/// that the form changes.
+pub(crate) fn patch(live: &Value, wanted: &Value) -> Option<Value> {
+    let changed = |pointer: &str| {
+        let fields = |of: &Value| of.pointer(pointer).and_then(Value::as_object).cloned().unwrap_or_default();
+        let (before, after) = (fields(live), fields(wanted));
+        let mut changed: Map<String, Value> = Map::new();
+        for name in before.keys().chain(after.keys()) {
+            if before.get(name) != after.get(name) {
+                changed.insert(name.clone(), after.get(name).cloned().unwrap_or_default());
+            }
+        }
+        changed
+    };
+    let (spec, labels) = (changed("/spec"), changed("/metadata/labels"));
+    let mut patch = json!({});
+    if !spec.is_empty() {
+        patch["spec"] = spec.into();
+    }
+    if !labels.is_empty() {
+        patch["metadata"] = json!({"labels": labels});
+    }
+    patch.as_object().is_some_and(|patch| !patch.is_empty()).then_some(patch)
+}
+
+/// Returns the object as its author would write it: without status, and without metadata that the cluster sets.
+pub(crate) fn manifest(object: &Value) -> Value {
+    let mut metadata = Map::new();
+    for name in ["name", "namespace", "labels", "annotations"] {
+        if let Some(value) = object["metadata"].get(name) {
+            metadata.insert(name.to_owned(), value.clone());
+        }
+    }
+    for (field, name) in [("labels", names::SYNC_LABEL), ("annotations", LAST_APPLIED)] {
+        if let Some(map) = metadata.get_mut(field).and_then(Value::as_object_mut) {
+            map.remove(name);
+            if map.is_empty() {
+                metadata.remove(field);
+            }
+        }
+    }
+    let kind = FleetKind::Function;
+    json!({"apiVersion": kind.api_version(), "kind": kind.name(), "metadata": metadata, "spec": object["spec"]})
+}
+
+/// Returns the digest of a change, by which it is recognised after its review.
+pub(crate) fn digest(change: &Value, generation: &str) -> String {
+    hex::encode(Sha256::digest(format!("{generation} {change}")))
+}
+
+/// The GitSync that keeps a Function.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Keeper {
+    /// The GitSync; `None` if only a hashed label names it.
+    pub(crate) git_sync: Option<Key>,
+    /// The file in the repository; empty if it is not known.
+    pub(crate) file: String,
+}
+
+/// Returns the GitSync that the label of a Function names.
+pub(crate) fn keeper_of_label(function: &Value) -> Option<Keeper> {
+    let label = function.pointer("/metadata/labels")?.get(names::SYNC_LABEL)?.as_str()?;
+    let git_sync = label.split_once('.').map(|(namespace, name)| FleetKind::GitSync.key(namespace, name));
+    Some(Keeper { git_sync, file: String::new() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn live() -> Value {
+        json!({
+            "apiVersion": "serverless.kyma-project.io/v1alpha1", "kind": "Function",
+            "metadata": {"name": "web", "namespace": "shop", "uid": "u", "labels": {"team": "a", "mainstay.dev/sync": "x.y"}},
+            "spec": {
+                "source": "one\r\ntwo\rthree\n", "deps": "{}", "runtime": "nodejs22", "minReplicas": 1,
+                "env": [
+                    {"name": "A", "value": "1"},
+                    {"name": "B", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k", "optional": true}}},
+                    {"name": "P", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+                ],
+            },
+            "status": {"commit": "x"},
+        })
+    }
+
+    fn change(change: impl FnOnce(&mut Fields)) -> Result<Option<Value>, String> {
+        let mut fields = Fields::of(&live());
+        change(&mut fields);
+        Ok(patch(&live(), &fields.wanted(Some(&live()), "shop")?))
+    }
+
+    fn row(name: &str, origin: &str, value: &str) -> VariableRow {
+        VariableRow { name: name.into(), origin: origin.into(), value: value.into() }
+    }
+
+    #[test]
+    fn untouched_fields_change_nothing_although_browsers_rewrite_line_ends() {
+        assert_eq!(change(|_| ()), Ok(None));
+        let mut form = form_urlencoded::Serializer::new(String::new());
+        let fields = Fields::of(&live());
+        form.extend_pairs([("name", "web"), ("runtime", "nodejs22"), ("deps", "{}"), ("least", "1")]);
+        form.append_pair("source", &fields.source.replace('\n', "\r\n"));
+        for row in fields.rows() {
+            form.extend_pairs([("env-name", row.name), ("env-origin", row.origin), ("env-value", row.value)]);
+        }
+        let sent = Fields::read(&Query::parse(form.finish().as_bytes()));
+        assert_eq!(sent, fields);
+    }
+
+    #[test]
+    fn a_change_is_a_patch_of_its_fields_only() {
+        assert_eq!(change(|fields| fields.source = "new\n".into()), Ok(Some(json!({"spec": {"source": "new\n"}}))));
+        assert_eq!(change(|fields| fields.dependencies.clear()), Ok(Some(json!({"spec": {"deps": null}}))));
+        assert_eq!(change(|fields| fields.most = "3".into()), Ok(Some(json!({"spec": {"maxReplicas": 3}}))));
+        let label = json!({"metadata": {"labels": {names::FUNCTION_RESOURCES_PRESET: "L"}}});
+        assert_eq!(change(|fields| fields.preset = "L".into()), Ok(Some(label)));
+        let added = change(|fields| {
+            fields.variables[0].value = "2".into();
+            fields.variables.push(row("C", "ConfigMap", "m/k"));
+        });
+        let env = &added.unwrap().unwrap()["spec"]["env"];
+        assert_eq!(env[0], json!({"name": "A", "value": "2"}));
+        assert_eq!(env[1]["valueFrom"]["secretKeyRef"]["optional"], true);
+        assert_eq!(env[3], json!({"name": "C", "valueFrom": {"configMapKeyRef": {"name": "m", "key": "k"}}}));
+        assert_eq!(change(|fields| fields.variables.clear()), Ok(Some(json!({"spec": {"env": null}}))));
+    }
+
+    #[test]
+    fn a_function_of_git_keeps_the_fields_that_its_form_has_not() {
+        let live = json!({"spec": {"type": "git", "source": "repo", "deps": "x", "reference": "main", "baseDir": "/"}});
+        let form = Fields::read(&Query::parse(b"reference=next&directory=%2F"));
+        let wanted = form.wanted(Some(&live), "shop").unwrap();
+        assert_eq!(patch(&live, &wanted), Some(json!({"spec": {"reference": "next"}})));
+    }
+
+    #[test]
+    fn an_invalid_field_is_named() {
+        let problem = |change_fields: fn(&mut Fields)| change(change_fields).unwrap_err();
+        assert!(problem(|fields| fields.least = "-1".into()).starts_with("Least number of pods"));
+        assert!(problem(|fields| fields.variables.push(row("", "value", "1"))).contains("no name"));
+        assert!(
+            problem(|fields| fields.variables.push(row("X", "Secret", "s")))
+                .starts_with("Variable X: write the Secret")
+        );
+        assert!(
+            problem(|fields| fields.variables[2].value = "spec.nodeName".into()).starts_with("Variable P: a field")
+        );
+        let create = |name: &str, source: &str| {
+            Fields { name: name.into(), source: source.into(), ..Fields::default() }.wanted(None, "shop")
+        };
+        assert!(create("a b", "x").unwrap_err().starts_with("Name: "));
+        assert!(create("web", " \n").unwrap_err().starts_with("Code: "));
+        let made = create("web", "x").unwrap();
+        assert_eq!(
+            (&made["metadata"], &made["spec"]),
+            (&json!({"name": "web", "namespace": "shop"}), &json!({"source": "x"}))
+        );
+    }
+
+    #[test]
+    fn a_manifest_has_what_its_author_writes() {
+        let shown = manifest(&live());
+        assert_eq!(shown["metadata"], json!({"name": "web", "namespace": "shop", "labels": {"team": "a"}}));
+        assert!(shown.get("status").is_none() && shown["spec"] == live()["spec"]);
+        let keeper = keeper_of_label(&live()).unwrap();
+        assert_eq!(keeper.git_sync, Some(FleetKind::GitSync.key("x", "y")));
+    }
+
+    #[test]
+    fn objects_of_any_form_have_fields() {
+        for strange in
+            [json!(null), json!({"spec": 7}), json!({"spec": {"env": [null, 1, {"name": 2}]}, "metadata": []})]
+        {
+            let fields = Fields::of(&strange);
+            assert_eq!(fields.wanted(Some(&strange), "n").map(|wanted| patch(&strange, &wanted)), Ok(None));
+            let changed = Fields { runtime: "r".into(), preset: "L".into(), ..fields };
+            assert!(changed.wanted(Some(&strange), "n").is_ok());
+        }
+    }
+}

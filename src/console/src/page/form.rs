@@ -1,0 +1,227 @@
+//! The form that changes or creates a Function, and the review of its change.
+
+use maud::{Markup, html};
+
+use super::parts::Right;
+use crate::address;
+use crate::difference::Side;
+use crate::form::{FIELD, Fields, Keeper, ORIGINS, VariableRow};
+use crate::text::{MESSAGE, SHORT, plain};
+use mainstay_object::Key;
+
+/// The presets of an installation without settings. The operator may set others.
+const PRESETS: [&str; 5] = ["XS", "S", "M", "L", "XL"];
+/// The ID of the form, to which the button below the review belongs.
+const FORM: &str = "fields";
+
+/// The change of a form.
+pub(crate) struct Review {
+    pub(crate) manifest: String,
+    /// The lines that differ from the live object; empty for a new Function.
+    pub(crate) lines: Vec<(Side, String)>,
+    pub(crate) is_changed: bool,
+    /// The inputs of the image that change.
+    pub(crate) builds: Result<Vec<&'static str>, String>,
+    /// The outcome of the dry run; `None` without one.
+    pub(crate) dry_run: Option<Result<(), String>>,
+    /// The digest of the change, which the form sends back.
+    pub(crate) digest: String,
+}
+
+/// Contents of the page.
+pub(crate) struct FormPage<'p> {
+    /// The Function; `None` for a new one.
+    pub(crate) key: Option<&'p Key>,
+    pub(crate) namespace: &'p str,
+    pub(crate) keeper: Option<&'p Keeper>,
+    pub(crate) right: &'p Right,
+    pub(crate) csrf: &'p str,
+    pub(crate) fields: &'p Fields,
+    pub(crate) is_git: bool,
+    /// The generation of the live object that the form is about.
+    pub(crate) generation: &'p str,
+    pub(crate) runtimes: &'p [&'static str],
+    pub(crate) problem: &'p str,
+    pub(crate) review: Option<&'p Review>,
+}
+
+/// Returns the page.
+pub(crate) fn form(page: &FormPage<'_>) -> Markup {
+    let FormPage { key, namespace, keeper, right, problem, review, .. } = page;
+    html! {
+        nav aria-label="Place" { a href="/" { "Fleet" } " / " (plain(namespace, SHORT)) @if let Some(key) = key { " / " a href=(address::of_object(key)) { (key.name) } } }
+        @match key {
+            Some(key) => h1 { "Edit the Function " (key.name) },
+            None => {
+                h1 { "Create a Function" }
+                form.filter method="get" action="/create" {
+                    label { "Namespace" input type="text" name="namespace" value=(namespace) required maxlength="63" spellcheck="false"; }
+                    button type="submit" { "Select" }
+                }
+            }
+        }
+        @if let Some(keeper) = keeper { (kept(keeper)) }
+        @if let Err(why) = right { p.note { (why) " The form writes a manifest to copy." } }
+        @if !problem.is_empty() { p.note role="alert" { (plain(problem, MESSAGE)) } }
+        (fields(page))
+        @if let Some(review) = review { (reviewed(page, review)) }
+    }
+}
+
+/// Returns the note about the GitSync of the Function.
+fn kept(keeper: &Keeper) -> Markup {
+    html! {
+        p.note {
+            @match &keeper.git_sync {
+                Some(sync) => { "The GitSync " a href=(address::of_object(sync)) { (plain(&format!("{}/{}", sync.namespace.as_deref().unwrap_or_default(), sync.name), SHORT)) } },
+                None => "A GitSync",
+            }
+            " manages this Function, and reverts changes in the cluster. The form writes a manifest to copy. "
+            @if keeper.file.is_empty() { "Change its file in Git." } @else { "Change its file in Git: " code { (plain(&keeper.file, SHORT)) } }
+        }
+    }
+}
+
+fn text_field(label: &str, name: &str, value: &str) -> Markup {
+    html! { label { (label) input type="text" name=(name) value=(value) maxlength="512" autocomplete="off" spellcheck="false"; } }
+}
+
+fn code_field(label: &str, name: &str, value: &str, rows: u32) -> Markup {
+    // Browsers remove the first line break of a text area.
+    html! { label.code { (label) textarea name=(name) rows=(rows) spellcheck="false" { "\n" (value) } } }
+}
+
+fn fields(page: &FormPage<'_>) -> Markup {
+    let FormPage { key, csrf, fields, is_git, generation, review, .. } = page;
+    html! {
+        form.function id=(FORM) method="post" action="#review" {
+            input type="hidden" name="csrf" value=(csrf);
+            input type="hidden" name="generation" value=(generation);
+            @if let Some(review) = review { input type="hidden" name="reviewed" value=(review.digest); }
+            div.filter {
+                @if key.is_none() { (text_field("Name", "name", &fields.name)) }
+                (runtime(page))
+                (text_field("Least number of pods", "least", &fields.least))
+                (text_field("Largest number of pods", "most", &fields.most))
+                label { "Preset of CPU and memory" input type="text" name="preset" value=(fields.preset) list="presets" maxlength="63" autocomplete="off" spellcheck="false"; }
+                datalist #presets { @for preset in PRESETS { option value=(preset) {} } }
+            }
+            @if *is_git {
+                div.filter {
+                    (text_field("Branch, tag or commit", "reference", &fields.reference))
+                    (text_field("Directory", "directory", &fields.directory))
+                }
+            } @else {
+                (code_field("Code", "source", &fields.source, 16))
+                (code_field("Dependencies: package.json or requirements.txt", "deps", &fields.dependencies, 6))
+            }
+            fieldset {
+                legend { "Variables. A variable without name and value is removed. A key of an object is written as NAME/KEY." }
+                @for (at, row) in fields.rows().iter().enumerate() { (variable(at + 1, row)) }
+            }
+            p { button type="submit" name="step" value="review" { "Review" } }
+        }
+    }
+}
+
+fn runtime(page: &FormPage<'_>) -> Markup {
+    let own = page.fields.runtime.as_str();
+    html! {
+        label { "Runtime"
+            select name="runtime" {
+                option value="" selected[own.is_empty()] { "the default" }
+                @if !own.is_empty() && !page.runtimes.contains(&own) { option value=(own) selected { (own) } }
+                @for name in page.runtimes { option value=(name) selected[*name == own] { (name) } }
+            }
+        }
+    }
+}
+
+fn variable(number: usize, row: &VariableRow) -> Markup {
+    html! {
+        div.variable {
+            input type="text" name="env-name" value=(row.name) aria-label={ "Name of variable " (number) } placeholder="NAME" maxlength="512" autocomplete="off" spellcheck="false";
+            select name="env-origin" aria-label={ "Origin of variable " (number) } {
+                @for (word, label) in ORIGINS { option value=(word) selected[word == row.origin] { (label) } }
+                @if row.origin == FIELD { option value=(FIELD) selected { "field of the pod" } }
+            }
+            textarea name="env-value" rows="1" aria-label={ "Value of variable " (number) } spellcheck="false" { "\n" (row.value) }
+        }
+    }
+}
+
+fn reviewed(page: &FormPage<'_>, review: &Review) -> Markup {
+    let shown = plain(&review.manifest, review.manifest.len().saturating_mul(8));
+    html! {
+        section #review aria-labelledby="reviewed" {
+            h2 #reviewed { "Review" }
+            (effect(page, review))
+            @if !review.lines.is_empty() {
+                p.quiet { span.bad { "− now" } ", " span.good { "+ afterwards" } }
+                pre.lines tabindex="0" aria-label="Difference as YAML" {
+                    @for (side, line) in &review.lines {
+                        @match side {
+                            Side::Both => span { "  " (plain(line, MESSAGE)) },
+                            Side::Cluster => del { "− " (plain(line, MESSAGE)) },
+                            Side::Repository => ins { "+ " (plain(line, MESSAGE)) },
+                            Side::Gap => span.quiet { (line) },
+                        }
+                        "\n"
+                    }
+                }
+            }
+            (apply(page, review))
+            h3 { "Manifest" }
+            @if shown != review.manifest { p.note { "Some characters are shown escaped. A copy of this manifest differs there." } }
+            pre tabindex="0" aria-label="Manifest" { (shown) }
+        }
+    }
+}
+
+/// Returns what the change builds, and the outcome of the dry run.
+fn effect(page: &FormPage<'_>, review: &Review) -> Markup {
+    html! {
+        @if !review.is_changed { p { "Nothing changes." } }
+        @else {
+            @match &review.builds {
+                Err(why) => p.note role="alert" { (plain(why, MESSAGE)) },
+                Ok(_) if page.key.is_none() => p { "Its image is built, and then its pods start." },
+                Ok(inputs) if inputs.is_empty() => p { "No image is built: code, dependencies and runtime stay the same." },
+                Ok(inputs) => p { "The image is rebuilt, because this changes: " (inputs.join(", ")) ". The present version serves until then." },
+            }
+            @match &review.dry_run {
+                None => p.quiet { "The API server has not checked the change." },
+                Some(Ok(())) => p { "The API server accepts the change (dry run)." },
+                Some(Err(why)) => p.note role="alert" { "The API server refuses the change: " (why) },
+            }
+        }
+    }
+}
+
+fn apply(page: &FormPage<'_>, review: &Review) -> Markup {
+    let word = if page.key.is_some() { "Apply" } else { "Create" };
+    let is_accepted = review.is_changed && matches!(review.dry_run, Some(Ok(()))) && review.builds.is_ok();
+    html! {
+        @if page.keeper.is_none() {
+            p {
+                @if is_accepted && page.right.is_ok() { button type="submit" form=(FORM) name="step" value="apply" { (word) } }
+                @else { button type="button" disabled { (word) } }
+                @if let Err(why) = page.right { " " span.quiet { (why) } }
+            }
+        }
+    }
+}
+
+/// Returns the page after a write.
+pub(crate) fn written(key: &Key, is_new: bool) -> Markup {
+    html! {
+        h1 { (if is_new { "Created" } else { "Applied" }) ": Function " (key.name) }
+        p role="status" { "The page of the Function shows its build and its rollout." }
+        p { a href=(address::of_object(key)) { "Open the Function" } }
+    }
+}
+
+/// Returns the link to the form of a new Function.
+pub(crate) fn create_link() -> Markup {
+    html! { div.actions { a.button href="/create" { "Create a Function" } } }
+}

@@ -1,0 +1,170 @@
+//! Reads a Function and the objects that belong to it, and renders its page.
+//!
+//! Invariant: the number of lists is fixed, and each list has a maximum number of objects.
+
+use axum::Extension;
+use axum::extract::Path;
+use axum::response::Response;
+use futures::{StreamExt as _, TryStreamExt as _};
+use http::{StatusCode, Uri};
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::pages::{not_shown, query};
+use super::read::{self, Found};
+use super::session::{Its, Session};
+use super::watched::said;
+use super::{answer, log};
+use crate::address;
+use crate::belonging::{Belonging, add_children, bindings, rules, subscriptions};
+use crate::page::{self, FunctionPage, Page};
+use crate::row::{FleetKind, row};
+use mainstay_api::names;
+use mainstay_cluster::{Cluster, Kind, Selection};
+use mainstay_object::Key;
+
+/// Maximum number of objects of a list.
+const MOST: usize = 500;
+
+/// The kinds of children.
+const CHILDREN: [(&str, &str); 7] = [
+    ("", "ConfigMap"),
+    ("batch", "Job"),
+    ("apps", "Deployment"),
+    ("serving.knative.dev", "Service"),
+    ("", "Service"),
+    ("autoscaling", "HorizontalPodAutoscaler"),
+    ("", "Pod"),
+];
+const USAGE: (&str, &str) = ("servicecatalog.kyma-project.io", "ServiceBindingUsage");
+const BINDING: (&str, &str) = ("servicecatalog.k8s.io", "ServiceBinding");
+/// The kinds of objects that send events.
+const EVENTS: [(&str, &str); 2] = [("eventing.knative.dev", "Trigger"), ("eventing.kyma-project.io", "Subscription")];
+const RULE: (&str, &str) = ("gateway.kyma-project.io", "APIRule");
+
+/// Reads a Function in the version that the pages understand, which need not be the one that the server prefers.
+pub(super) async fn read(cluster: &Cluster, key: &Key) -> Found {
+    let kind = FleetKind::Function;
+    match cluster.kind(kind.api_version(), kind.name()).await {
+        Ok(Some(served)) => read::of_kind(cluster, &served, key).await,
+        Ok(None) => Found::Missing(format!("The kind {} is not installed in this cluster.", kind.name())),
+        Err(error) => Found::Failed(said(&error)),
+    }
+}
+
+/// The objects of a kind, or why they were not listed. `None` if the kind is not installed.
+type List = Option<Result<Vec<(Key, Value)>, NotListed>>;
+
+/// Why a list failed.
+enum NotListed {
+    /// The user lacks the permission to list this kind.
+    Forbidden(String),
+    Failed(String),
+}
+
+async fn list(cluster: &Cluster, (group, kind): (&str, &str), selection: Selection) -> List {
+    let kind = match cluster.preferred_kind(group, kind).await {
+        Ok(kind) => kind?,
+        Err(error) => return Some(Err(NotListed::Failed(said(&error)))),
+    };
+    let selection = if is_confidential(&kind) { selection.metadata_only() } else { selection };
+    let found: Result<Vec<Value>, _> = cluster.list(&kind, selection).take(MOST).try_collect().await;
+    Some(match found {
+        Ok(found) => Ok(found.into_iter().filter_map(|value| Some((kind.key_of(&value)?, value))).collect()),
+        Err(error) if error.is_forbidden() => Err(NotListed::Forbidden(kind.resource.to_string())),
+        Err(error) => Err(NotListed::Failed(format!("{} cannot be listed: {}", kind.resource, said(&error)))),
+    })
+}
+
+/// Returns whether only the metadata of a kind is needed.
+fn is_confidential(kind: &Kind) -> bool {
+    kind.group.is_empty() && &*kind.kind == "ConfigMap"
+}
+
+/// Reads the objects that belong to a Function.
+async fn belonging(cluster: &Cluster, key: &Key, function: &Value) -> Belonging {
+    let namespace = key.namespace.as_deref().unwrap_or_default();
+    let labelled = || Selection::labelled(names::FUNCTION_NAME, &key.name).within(namespace);
+    let all = || Selection::default().within(namespace);
+    let children = futures::future::join_all(CHILDREN.map(|kind| list(cluster, kind, labelled())));
+    let events = futures::future::join_all(EVENTS.map(|kind| list(cluster, kind, all())));
+    let (usages, of_bindings, of_rules) =
+        (list(cluster, USAGE, all()), list(cluster, BINDING, all()), list(cluster, RULE, all()));
+    let (children, events, usages, of_bindings, of_rules) =
+        futures::join!(children, events, usages, of_bindings, of_rules);
+    let mut belonging = Belonging::default();
+    let mut unlisted = Vec::new();
+    let mut listed = |list: List| match list? {
+        Ok(found) => Some(found),
+        Err(NotListed::Forbidden(resource)) => {
+            unlisted.push(resource);
+            None
+        }
+        Err(NotListed::Failed(why)) => {
+            belonging.notes.push(why);
+            None
+        }
+    };
+    let children: Vec<_> = children.into_iter().filter_map(&mut listed).collect();
+    let events: Vec<_> = events.into_iter().filter_map(&mut listed).collect();
+    let (usages, of_bindings, of_rules) = (listed(usages), listed(of_bindings), listed(of_rules));
+    for found in &children {
+        add_children(&mut belonging, function, found);
+    }
+    for found in &events {
+        belonging.subscriptions.extend(subscriptions(key, found));
+    }
+    belonging.bindings = bindings(&key.name, &usages.unwrap_or_default(), of_bindings.as_deref());
+    belonging.rules = rules(&key.name, &of_rules.unwrap_or_default());
+    if !unlisted.is_empty() {
+        let kinds = unlisted.join(", ");
+        belonging.notes.push(format!("Objects of these kinds are not shown, because you may not list them: {kinds}"));
+    }
+    belonging
+}
+
+pub(super) async fn function(
+    Extension(session): Its,
+    Path((namespace, name)): Path<(String, String)>,
+    uri: Uri,
+) -> Response {
+    let kind = FleetKind::Function;
+    let key = kind.key(&namespace, &name);
+    let live = match not_shown(&session, &key, read(&session.cluster, &key).await) {
+        Ok(live) => live,
+        Err(response) => return response,
+    };
+    let cluster = &session.cluster;
+    let (pods, events, belonging) =
+        futures::join!(log::pods(cluster, &key), read::events_of(cluster, &key), belonging(cluster, &key, &live));
+    let query = query(&uri);
+    let log = match &pods {
+        Ok(pods) => log::log(cluster, &key, pods, query.get("pod"), query.get("container")).await,
+        Err(_) => None,
+    };
+    let row = row(kind, &live);
+    let body = page::function(&FunctionPage {
+        key: &key,
+        live: &live,
+        state: row.state,
+        pods: &pods,
+        log: &log,
+        belonging: &belonging,
+        events: &events,
+        now: Timestamp::now(),
+    });
+    let (pod, container) = log.as_ref().map_or(("", ""), |log| (log.pod.as_str(), log.container.as_str()));
+    let about = [
+        ("kind", kind.name()),
+        ("namespace", namespace.as_str()),
+        ("name", name.as_str()),
+        ("pod", pod),
+        ("container", container),
+    ];
+    respond(&session, &format!("Function {}", row.name), &address::with_query("/events", &about), body)
+}
+
+fn respond(session: &Session, title: &str, live: &str, body: maud::Markup) -> Response {
+    let page = Page { title, visitor: Some(session.visitor()), live: Some(live.to_owned()), body };
+    answer::page(StatusCode::OK, page::render(page))
+}

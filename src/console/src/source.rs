@@ -1,0 +1,123 @@
+//! The source of a Function: its code, or its place in Git.
+
+use http::Uri;
+use serde_json::Value;
+
+use crate::field::text_at;
+use crate::highlight::Language;
+use crate::text::{SHORT, plain};
+
+/// Maximum size of code on the page, in bytes.
+pub(crate) const LONGEST: usize = 128 << 10;
+
+/// Code as a page shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CodeText {
+    pub(crate) text: String,
+    pub(crate) language: Language,
+    pub(crate) is_cut: bool,
+}
+
+/// The source of a Function.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    Inline {
+        source: CodeText,
+        /// `None` without dependencies.
+        dependencies: Option<CodeText>,
+    },
+    Git {
+        /// The name of the GitRepository; empty if the Function has a repository of its own.
+        repository: String,
+        /// The URL of the Function's own repository, without a login.
+        url: String,
+        reference: String,
+        directory: String,
+        /// The commit that was built, or is being built.
+        commit: String,
+    },
+}
+
+/// Returns whether the code of a Function is in Git.
+pub(crate) fn is_git(function: &Value) -> bool {
+    function.pointer("/spec/type").is_some_and(|kind| kind == "git")
+}
+
+/// Returns the runtime in the spec, or else the one in the status.
+pub(crate) fn runtime(function: &Value) -> String {
+    let all = ["/spec/runtime", "/status/runtime"].map(|pointer| text_at(function, pointer, SHORT));
+    all.into_iter().find(|text| !text.is_empty()).unwrap_or_default()
+}
+
+/// Reads the source of a Function.
+pub(crate) fn source(function: &Value) -> Source {
+    let text = |pointer: &str| text_at(function, pointer, SHORT);
+    if is_git(function) {
+        let url = function.pointer("/spec/gitRepository/url").and_then(Value::as_str);
+        return Source::Git {
+            repository: if url.is_some() { String::new() } else { text("/spec/source") },
+            url: url.map(without_login).unwrap_or_default(),
+            reference: text("/spec/reference"),
+            directory: text("/spec/baseDir"),
+            commit: text("/status/commit"),
+        };
+    }
+    let [of_source, of_dependencies] = Language::of_runtime(&runtime(function));
+    let code = |pointer: &str, language: Language| {
+        let text = function.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+        CodeText { text: plain(text, LONGEST), language, is_cut: text.len() > LONGEST }
+    };
+    let dependencies = code("/spec/deps", of_dependencies);
+    Source::Inline {
+        source: code("/spec/source", of_source),
+        dependencies: (!dependencies.text.trim().is_empty()).then_some(dependencies),
+    }
+}
+
+/// Returns a URL without user, password and query, or the address if it is no URL, such as `user@host:path`.
+fn without_login(url: &str) -> String {
+    if !url.contains("://") {
+        return plain(url, SHORT);
+    }
+    let parsed = url.parse::<Uri>().ok();
+    let parts = parsed.as_ref().and_then(|uri| Some((uri.scheme_str()?, uri.authority()?, uri.path())));
+    let Some((scheme, authority, path)) = parts else { return "an address that is not a URL".to_owned() };
+    let port = authority.port().map(|port| format!(":{port}")).unwrap_or_default();
+    plain(&format!("{scheme}://{}{port}{path}", authority.host()), SHORT)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_login_of_a_url_is_not_shown() {
+        let check = |url: &str, expected: &str| assert_eq!(without_login(url), expected, "{url}");
+        check("https://git.example.com/a/b.git", "https://git.example.com/a/b.git");
+        check("https://u:hunter2@git.example.com:8443/a?token=hunter2", "https://git.example.com:8443/a");
+        check("ssh://git@git.example.com/a", "ssh://git.example.com/a");
+        check("git@git.example.com:a/b", "git@git.example.com:a/b");
+        check("https://u:hunter2 @git.example.com/", "an address that is not a URL");
+    }
+
+    #[test]
+    fn long_code_is_cut_and_says_so() {
+        let function = json!({"spec": {"runtime": "python312", "source": "x".repeat(LONGEST + 1), "deps": " \n"}});
+        let Source::Inline { source, dependencies } = source(&function) else { panic!("it is inline") };
+        assert!(source.is_cut && source.text.len() < LONGEST + 10 && source.language == Language::Python);
+        assert_eq!(dependencies, None);
+    }
+
+    #[test]
+    fn a_function_of_git_names_its_repository_or_its_url() {
+        let of = |spec: Value| source(&json!({"spec": spec, "status": {"commit": "c0ffee"}}));
+        let named = of(json!({"type": "git", "source": "shop", "reference": "main", "baseDir": "/f"}));
+        let own = of(json!({"type": "git", "source": "", "gitRepository": {"url": "https://a:b@example.com/x"}}));
+        let Source::Git { repository, reference, directory, commit, .. } = named else { panic!("it is of Git") };
+        assert_eq!([repository, reference, directory, commit], ["shop", "main", "/f", "c0ffee"]);
+        let Source::Git { repository, url, .. } = own else { panic!("it is of Git") };
+        assert_eq!([repository, url], ["", "https://example.com/x"]);
+    }
+}
