@@ -11,6 +11,7 @@ use super::super::journal::Refused;
 use super::super::subscriber::SubscriberId;
 use super::super::table::Routed;
 use super::connect::{ConnectError, Nats};
+use super::election::Patience;
 use super::message::Unstored;
 use super::names::{self, Contents};
 use super::streams::{JetStream, Unmade};
@@ -37,7 +38,8 @@ impl JetStream {
     pub(crate) async fn bury(&self, to: &SubscriberId, letter: &DeadLetter) -> io::Result<()> {
         let text = serde_json::to_vec(letter)?;
         let message = || PublishMessage::build().payload(text.clone().into());
-        self.put(Contents::Letters, to, &self.unique_id(), message).await.map_err(|unstored| match unstored {
+        let stored = self.put(Contents::Letters, to, &self.unique_id(), message, Patience::default()).await;
+        stored.map_err(|unstored| match unstored {
             Unstored::Full => io::Error::from(io::ErrorKind::StorageFull),
             Unstored::Other(why) => io::Error::other(why),
         })

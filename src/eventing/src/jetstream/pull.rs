@@ -17,6 +17,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::super::cloud_event::CloudEvent;
 use super::super::subscriber::SubscriberId;
+use super::election::Patience;
 use super::message;
 use super::names::{Contents, consumer};
 use super::streams::{JetStream, Unmade};
@@ -134,7 +135,8 @@ fn held(message: Message) -> Option<(u64, u32, Held)> {
 
 async fn create(store: &JetStream, of: &SubscriberId) -> Result<PullConsumer, Unmade> {
     let namespace = of.parts().1;
-    store.create(namespace).await?;
+    let patience = Patience::default();
+    store.create(namespace, patience).await?;
     let config = Config {
         durable_name: Some(consumer(of)),
         description: Some(of.to_string()),
@@ -145,11 +147,11 @@ async fn create(store: &JetStream, of: &SubscriberId) -> Result<PullConsumer, Un
         ..Config::default()
     };
     let stream = Contents::Events.stream(namespace);
-    let request = || store.0.context.create_consumer_on_stream(config.clone(), stream.clone());
-    let created = store.repeat(request).await.and_then(|created| Ok(created?));
+    let request = || async { Ok(store.0.context.create_consumer_on_stream(config.clone(), stream.clone()).await?) };
+    let created = store.repeat(patience, request).await;
     if created.is_err() {
         // A different program may have deleted the stream.
-        store.forget(namespace).await;
+        store.forget(namespace);
     }
     created
 }

@@ -60,7 +60,7 @@ impl JetStream {
         let (name, begin) = (contents.stream(namespace), Instant::now());
         let usual = config(contents, namespace, limits);
         let marked = vec![names::mark(&name, Timestamp::now().as_second())];
-        self.0.existing.write().await.remove(namespace);
+        self.forget(namespace);
         self.0.context.update_stream(Config { subjects: marked.clone(), ..usual.clone() }).await?;
         let stream = self.0.context.get_stream(&name).await?;
         let info = stream.cached_info();
