@@ -12,7 +12,7 @@ use std::time::Duration;
 use async_nats::jetstream;
 use async_nats::jetstream::ErrorCode;
 use async_nats::jetstream::context::{
-    CreateStreamError, CreateStreamErrorKind, GetStreamError, GetStreamErrorKind, PublishError, PublishErrorKind,
+    ConsumerInfoError, ConsumerInfoErrorKind, CreateStreamError, CreateStreamErrorKind, GetStreamError, GetStreamErrorKind, PublishError, PublishErrorKind,
     RequestError, RequestErrorKind,
 };
 use async_nats::jetstream::stream::{ConsumerError, ConsumerErrorKind};
@@ -100,6 +100,7 @@ fn is_passing(error: &(dyn Error + 'static)) -> bool {
         let of_request = cause.downcast_ref::<RequestError>().map(RequestError::kind);
         let of_create = cause.downcast_ref::<CreateStreamError>().map(CreateStreamError::kind);
         let of_get = cause.downcast_ref::<GetStreamError>().map(GetStreamError::kind);
+        let of_info = cause.downcast_ref::<ConsumerInfoError>().map(ConsumerInfoError::kind);
         let of_consumer = cause.downcast_ref::<ConsumerError>().map(ConsumerError::kind);
         matches!(of_publish, Some(PublishErrorKind::TimedOut | PublishErrorKind::BrokenPipe))
             || matches!(of_request, Some(RequestErrorKind::NoResponders | RequestErrorKind::TimedOut))
@@ -109,6 +110,11 @@ fn is_passing(error: &(dyn Error + 'static)) -> bool {
                 _ => false,
             }
             || matches!(of_get, Some(GetStreamErrorKind::JetStream(error)) if is_election(&error))
+            || match of_info {
+                Some(ConsumerInfoErrorKind::NoResponders | ConsumerInfoErrorKind::TimedOut) => true,
+                Some(ConsumerInfoErrorKind::JetStream(error)) => is_election(&error),
+                _ => false,
+            }
             || match of_consumer {
                 Some(ConsumerErrorKind::TimedOut) => true,
                 Some(ConsumerErrorKind::JetStream(error)) => is_election(&error),

@@ -5,6 +5,7 @@ use futures::{StreamExt as _, stream};
 
 use super::super::cloud_event::CloudEvent;
 use super::super::journal::Refused;
+use super::super::ordering::SourceDigest;
 use super::super::subscriber::SubscriberId;
 use super::super::table::Routed;
 use super::election::{self, Patience};
@@ -18,6 +19,13 @@ const UNCONFIRMED: usize = 64;
 
 /// Subscribers whose share is used up, each with the event that the subscriber does not receive.
 pub(crate) type Over = Vec<(SubscriberId, CloudEvent)>;
+
+/// The address of a message.
+pub(super) struct Addressed {
+    pub(super) to: SubscriberId,
+    pub(super) subject: String,
+    pub(super) id: String,
+}
 
 /// The result of storing an event for a subscriber.
 struct Stored {
@@ -34,10 +42,14 @@ impl JetStream {
     /// receive it twice.
     pub(crate) async fn publish(&self, routed: &[Routed], is_replay: bool) -> Result<Over, Refused> {
         let (mut storing, patience) = (Vec::new(), Patience::default());
-        for Routed { event, to } in routed {
+        for Routed { event, to, ordered } in routed {
             let store = |to: &SubscriberId| {
-                let id = self.id_for(to, event, is_replay);
-                self.clone().store(to.clone(), event.clone(), id, patience)
+                let message = Addressed {
+                    id: self.id_for(to, event, is_replay),
+                    subject: subject(to, event, ordered.contains(to)),
+                    to: to.clone(),
+                };
+                self.clone().store(message, event.clone(), patience)
             };
             storing.extend(to.iter().map(store));
         }
@@ -47,10 +59,10 @@ impl JetStream {
         Ok(over.map(|Stored { to, event, .. }| (to, event)).collect())
     }
 
-    async fn store(self, to: SubscriberId, event: CloudEvent, id: String, patience: Patience) -> Stored {
+    async fn store(self, to: Addressed, event: CloudEvent, patience: Patience) -> Stored {
         let message = || PublishMessage::build().payload(event.data.clone()).headers(message::headers(&event));
-        let result = self.put(Contents::Events, &to, &id, message, patience).await;
-        Stored { to, event, result }
+        let result = self.put(&to, message, patience).await;
+        Stored { to: to.to, event, result }
     }
 
     /// Returns the ID of the message of an event. A second message with the same ID is not stored.
@@ -65,12 +77,10 @@ impl JetStream {
     }
 
     /// Stores a message, after creating its stream if needed. The server stores one of several messages with the same
-    /// `id`, so the message may be sent again.
+    /// ID, so the message may be sent again.
     pub(super) async fn put(
         &self,
-        contents: Contents,
-        to: &SubscriberId,
-        id: &str,
+        Addressed { to, subject, id }: &Addressed,
         message: impl Fn() -> PublishMessage,
         mut patience: Patience,
     ) -> Result<(), Unstored> {
@@ -79,7 +89,7 @@ impl JetStream {
             let created = self.create(namespace, patience).await;
             created.map_err(|error| Unstored::Other(chain(&*error)))?;
             let sending = || async {
-                let sent = self.0.context.send_publish(contents.subject(to), message().message_id(id)).await?;
+                let sent = self.0.context.send_publish(subject.clone(), message().message_id(id)).await?;
                 Ok(sent.await?)
             };
             let Err(error) = self.repeat(patience, sending).await else { return Ok(()) };
@@ -89,6 +99,16 @@ impl JetStream {
             }
             self.forget(namespace);
         }
+    }
+}
+
+/// Returns the subject of an event for a subscriber.
+fn subject(to: &SubscriberId, event: &CloudEvent, is_ordered: bool) -> String {
+    let source = event.attribute("source").unwrap_or_default();
+    if is_ordered {
+        Contents::Events.partition(to, SourceDigest::of(source).partition())
+    } else {
+        Contents::Events.subject(to)
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::jetstream::Context;
-use async_nats::jetstream::context::GetStreamErrorKind;
+use async_nats::jetstream::context::{GetStreamError, GetStreamErrorKind};
 use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy, StorageType};
 use jiff::Timestamp;
 use parking_lot::RwLock;
@@ -126,10 +126,8 @@ impl JetStream {
     async fn is_present(&self, wanted: &Config) -> Result<bool, Unmade> {
         let stream = match self.0.context.get_stream(&wanted.name).await {
             Ok(stream) => stream,
-            Err(error) => {
-                let is_missing = matches!(error.kind(), GetStreamErrorKind::JetStream(error) if error.code() == 404);
-                return if is_missing { Ok(false) } else { Err(error.into()) };
-            }
+            Err(error) if is_missing(&error) => return Ok(false),
+            Err(error) => return Err(error.into()),
         };
         let found = &stream.cached_info().config;
         let marked = found.subjects.iter().find_map(|subject| names::marked_at(subject));
@@ -144,6 +142,11 @@ impl JetStream {
     pub(super) fn forget(&self, namespace: &str) {
         self.0.existing.write().remove(namespace);
     }
+}
+
+/// Returns whether a stream does not exist.
+pub(super) fn is_missing(error: &GetStreamError) -> bool {
+    matches!(error.kind(), GetStreamErrorKind::JetStream(error) if error.code() == 404)
 }
 
 /// Returns the configuration of a stream.

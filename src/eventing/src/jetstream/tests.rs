@@ -23,6 +23,7 @@ use super::streams::config;
 use super::{JetStream, Limits, Nats, dead_letters_on, replay_on};
 
 mod elections;
+mod orders;
 
 /// Timeout of each step.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -113,7 +114,8 @@ fn id(namespace: &str, name: &str) -> SubscriberId {
 fn routed(number: usize, data: &str, to: &[SubscriberId]) -> Vec<Routed> {
     let attributes = [("id", number.to_string()), ("source", "s".to_owned()), ("type", "t".to_owned())];
     let attributes = attributes.map(|(name, value)| (name.to_owned(), value)).into();
-    vec![Routed { event: CloudEvent { attributes, data: data.to_owned().into() }, to: to.to_vec() }]
+    let event = CloudEvent { attributes, data: data.to_owned().into() };
+    vec![Routed { event, to: to.to_vec(), ordered: Vec::new() }]
 }
 
 /// Publishes an event until it is accepted, as a client does.
@@ -134,7 +136,9 @@ async fn number(store: &Store, taken: &Taken) -> usize {
 fn table(ids: &[SubscriberId]) -> Table {
     let subscriber = |id: &SubscriberId| {
         let id = id.clone();
-        (id.clone(), Arc::new(Subscriber { id, uid: String::new(), broker: None, route: None, in_flight: 10 }))
+        let ordering = super::super::ordering::Ordering::None;
+        let (uid, broker) = (String::new(), None);
+        (id.clone(), Arc::new(Subscriber { id, uid, broker, route: None, in_flight: 10, ordering }))
     };
     Table(ids.iter().map(subscriber).collect(), Arc::default())
 }
