@@ -13,7 +13,7 @@ use super::control;
 use super::dead_letters::{DeadLetter, DeadLetters};
 use super::deliver::{Delivery, Failed, deliver, drained};
 use super::grants::Grant;
-use super::jetstream::{ConnectError, Exists, JetStream, Limits, Nats};
+use super::jetstream::{Answers, ConnectError, Exists, JetStream, Limits, Nats};
 use super::journal::{Journal, OpenError};
 use super::metrics::Metrics;
 use super::publishers::{PublisherAuth, Publishers};
@@ -26,7 +26,7 @@ use super::store::Store;
 use super::subscriber::{Subscriber, SubscriberKind};
 use super::table::Table;
 use super::watch::{exists, follow};
-use loopback::Reserved;
+use loopback::{Listener, Reserved};
 use mainstay_api::events::Reason;
 use mainstay_api::names::EVENTING_REPORTER;
 use mainstay_cluster::listener;
@@ -197,14 +197,7 @@ pub async fn run(mut settings: Settings, cluster: Cluster, stop: CancellationTok
     if let Some(writing) = writing {
         tasks.spawn(writing);
     }
-    let answers = match &accepting {
-        Store::JetStream(store) => {
-            let (found, answers) = watch::channel(Err("NATS has not responded yet".to_owned()));
-            tasks.spawn_until_stop(store.clone().probe(found));
-            Some(answers)
-        }
-        Store::Log { .. } => None,
-    };
+    let answers = answers_of(&accepting, &mut tasks);
     let asking = cluster.clone();
     let exists: Arc<Exists> = Arc::new(move |to| exists(&asking, &to));
     for store in delivering {
@@ -228,12 +221,7 @@ pub async fn run(mut settings: Settings, cluster: Cluster, stop: CancellationTok
     tasks.spawn_until_stop(known_to(metrics.clone(), table.clone()));
     let server = Arc::new(Server { store: accepting, table, publishers, role, nats: answers, metrics });
     if let Some(scraped) = scraped {
-        let (server, until) = (Arc::clone(&server), stop.clone());
-        let answer = move |request| {
-            let server = Arc::clone(&server);
-            async move { server.scrape(request).await }
-        };
-        tasks.spawn(async move { listener::serve(scraped, LIMITS, answer, until).await });
+        serve_metrics(scraped, Arc::clone(&server), &mut tasks);
     }
     let answer = move |request| {
         let server = Arc::clone(&server);
@@ -244,6 +232,24 @@ pub async fn run(mut settings: Settings, cluster: Cluster, stop: CancellationTok
     tasks.spawn(follow(cluster, seen, known, role, stop.clone()));
     tasks.spawn(async move { listener::serve(listener, LIMITS, answer, stop).await });
     tasks.join().await
+}
+
+/// Returns whether NATS responds, if it stores the events.
+fn answers_of(store: &Store, tasks: &mut Tasks) -> Option<watch::Receiver<Answers>> {
+    let Store::JetStream(store) = store else { return None };
+    let (found, answers) = watch::channel(Err("NATS has not responded yet".to_owned()));
+    tasks.spawn_until_stop(store.clone().probe(found));
+    Some(answers)
+}
+
+/// Serves the metrics.
+fn serve_metrics(listener: Listener, server: Arc<Server>, tasks: &mut Tasks) {
+    let until = tasks.stop.clone();
+    let answer = move |request| {
+        let server = Arc::clone(&server);
+        async move { server.scrape(request).await }
+    };
+    tasks.spawn(async move { listener::serve(listener, LIMITS, answer, until).await });
 }
 
 fn listening(cause: io::Error) -> Error {
