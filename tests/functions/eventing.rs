@@ -33,6 +33,8 @@ use mainstay_testkit::world::{NAMESPACE, World, free_address};
 mod hostile;
 #[path = "eventing/kills.rs"]
 pub(crate) mod kills;
+#[path = "eventing/ordered.rs"]
+mod ordered;
 #[path = "eventing/tenants.rs"]
 mod tenants;
 
@@ -70,6 +72,8 @@ pub(crate) struct Events {
     dispatcher: SocketAddr,
     /// Further processes, with their role and address.
     further: Vec<(Option<&'static str>, SocketAddr)>,
+    /// The addresses of the metrics of all started processes.
+    scraped: Mutex<Vec<SocketAddr>>,
     nats: Option<NatsServers>,
     client: Client,
     /// Further arguments of the process.
@@ -90,6 +94,8 @@ struct Seen {
     calls: Mutex<Vec<Seized>>,
     /// The statuses of the next responses. Further responses have 200.
     answers: Mutex<Vec<u16>>,
+    /// The statuses of the responses to these events, by their id.
+    failing: Mutex<HashMap<String, u16>>,
     /// Whether each response contains an event.
     replies: AtomicBool,
 }
@@ -143,7 +149,10 @@ impl Sink {
 }
 
 async fn seize(State(seen): State<Arc<Seen>>, headers: HeaderMap, body: String) -> (StatusCode, HeaderMap) {
-    let code = {
+    let failing = headers.get("ce-id").and_then(|id| seen.failing.lock().get(id.to_str().ok()?).copied());
+    let code = if let Some(code) = failing {
+        code
+    } else {
         let mut answers = seen.answers.lock();
         if answers.is_empty() { 200 } else { answers.remove(0) }
     };
@@ -220,6 +229,7 @@ impl Events {
             processes: Vec::new(),
             dispatcher: free_address(),
             further: Vec::new(),
+            scraped: Mutex::default(),
             nats,
             client,
             arguments: GRANTED.map(str::to_owned).into(),
@@ -248,9 +258,10 @@ impl Events {
 
     fn spawn(&self, (role, address): (Option<&str>, SocketAddr)) -> Child {
         let services = [NAMESPACE, OTHER].map(|of| format!("--service={of}/sink:80={}", self.sink.address));
-        let mut command = self.mainstay();
+        let (mut command, scraped) = (self.mainstay(), free_address());
+        self.scraped.lock().push(scraped);
         command
-            .args(["run", "--listen", &address.to_string()])
+            .args(["run", "--listen", &address.to_string(), "--metrics-listen", &scraped.to_string()])
             .args(role)
             .args(services.iter().filter(|_| self.sink.is_named))
             .args(&self.arguments)

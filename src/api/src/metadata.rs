@@ -236,6 +236,9 @@ metadata! {
     pub const NEWER_API_RULE_LABEL: Label = "apirule.gateway.kyma-project.io/v1beta1";
         on "objects made for an APIRule in `v1beta1`", by "Mainstay", values "`NAME.NAMESPACE`, hashed if it is too long",
         "The APIRule.";
+    pub const ORDERING: Annotation = "mainstay.dev/ordering";
+        on "Triggers and Subscriptions", by "users", values "`source`",
+        "Delivers the events of each source one after the other, in the order in which they were accepted.";
     pub const BROKER_LABEL: Label = "eventing.knative.dev/broker";
         on "Triggers", by "Mainstay", values "a name",
         "The Broker of the Trigger.";

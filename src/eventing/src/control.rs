@@ -116,7 +116,7 @@ async fn again(delivery: &Delivery, to: &SubscriberId) -> Result<usize, String> 
     let taken = taken.map_err(io::Error::other).flatten().map_err(|error| format!("could not read them: {error}"))?;
     let number = taken.len();
     for event in taken.into_iter().filter_map(super::dead_letters::DeadLetter::event) {
-        let routed = Routed { event, to: vec![to.clone()] };
+        let routed = Routed { event, to: vec![to.clone()], ordered: Vec::new() };
         delivery.store.publish(vec![routed], true).await.map_err(|refused| chain(&refused))?;
     }
     let (letters, of) = (Arc::clone(letters), to.clone());

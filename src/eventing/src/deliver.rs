@@ -1,10 +1,11 @@
 //! Delivers the events of a store, with one task for each subscriber.
 //!
 //! Invariant: an event is removed from the store when its subscriber has accepted it, or when its dead letter is
-//! stored. Invariant: a task takes only as many events as the subscriber allows concurrently. The task also stores the
-//! numbers of the events that wait for a retry; the journal and the NATS server limit the number of these events.
+//! stored. Invariant: a task takes only as many events as the subscriber allows concurrently, and one event of each
+//! partition. The task also stores the numbers of the events that wait for a retry or for an earlier event of their
+//! source; the journal and the NATS server limit the number of these events.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,15 +18,20 @@ use tokio_util::sync::CancellationToken;
 use super::dead_letters::DeadLetter;
 use super::jetstream::{Exists, JetStream};
 use super::journal::{Journal, Kept};
+use super::metrics::Metrics;
+use super::ordering::{Lane, Lanes, Ordering, SourceDigest};
 use super::retry::{Next, Outcome, next};
 use super::send::{Sender, Sent};
 use super::store::{OVER, Source, Store, Taken};
-use super::subscriber::{Subscriber, SubscriberId};
+use super::subscriber::{Subscriber, SubscriberId, Target};
 use super::table::Table;
 use mainstay_object::failure::caught;
 
 /// Delay before a dead letter that could not be written is written again.
 const AGAIN: Duration = Duration::from_secs(60);
+
+/// Delay before an event is read again to find its source.
+const READ: Duration = Duration::from_secs(1);
 
 /// Delay before a failed sweep of NATS is repeated, and interval at which a draining journal is checked.
 const SWEEP: Duration = Duration::from_secs(5);
@@ -46,6 +52,7 @@ pub(super) struct Delivery {
     pub(super) failed: Arc<Failed>,
     /// Whether the cluster has a subscriber, for removals that other processes notice.
     pub(super) exists: Arc<Exists>,
+    pub(super) metrics: Metrics,
 }
 
 /// The task of a subscriber.
@@ -196,39 +203,52 @@ async fn turn_away(delivery: Arc<Delivery>, subscriber: watch::Receiver<Arc<Subs
 }
 
 async fn work(delivery: Arc<Delivery>, mut subscriber: watch::Receiver<Arc<Subscriber>>, mut source: Source) {
-    let mut waiting: VecDeque<Taken> = VecDeque::new();
-    let mut later: BTreeMap<(Instant, u64), Taken> = BTreeMap::new();
-    let mut flights: JoinSet<(Taken, Next)> = JoinSet::new();
+    let mut waiting: Lanes<Taken> = Lanes::default();
+    let mut later: BTreeMap<(Instant, u64), (Lane, Taken)> = BTreeMap::new();
+    let mut flights: JoinSet<(Lane, Taken, Next)> = JoinSet::new();
     let (mut resumes, mut pauses) = (Instant::now(), 0);
+    if source.was_partitioned().await {
+        source.with_partitions();
+    }
     loop {
         let now = Instant::now();
         while let Some(entry) = later.first_entry().filter(|entry| entry.key().0 <= now) {
-            waiting.push_back(entry.remove());
+            let (lane, one) = entry.remove();
+            waiting.put_back(lane, one.number, one);
         }
         let to = Arc::clone(&subscriber.borrow_and_update());
+        if to.ordering == Ordering::Source {
+            source.with_partitions();
+        }
         while resumes <= now && to.route.is_some() && flights.len() < to.in_flight {
-            let Some(one) = waiting.pop_front() else { break };
-            flights.spawn(attempt(Arc::clone(&delivery), Arc::clone(&to), one, pauses));
+            let Some((lane, one)) = waiting.take() else { break };
+            flights.spawn(attempt(Arc::clone(&delivery), Arc::clone(&to), (lane, one), pauses));
         }
         let due = later.keys().next().map(|(due, _)| *due);
-        let resuming = (resumes > now && !waiting.is_empty()).then_some(resumes);
+        let resuming = (resumes > now && waiting.ready() > 0).then_some(resumes);
         let wake = due.into_iter().chain(resuming).min();
-        let free = to.in_flight.saturating_sub(waiting.len() + flights.len());
+        let free = to.in_flight.saturating_sub(waiting.ready() + flights.len());
         tokio::select! {
             changed = subscriber.changed() => if changed.is_err() { return },
-            taken = source.next(free), if free > 0 => waiting.push_back(taken),
+            taken = source.next(free), if free > 0 || source.is_partitioned() => {
+                let lane = lane(&delivery, &to, &taken).await;
+                waiting.push(lane, taken.number, taken);
+            }
             Some(flown) = flights.join_next(), if !flights.is_empty() => match flown {
-                Ok((_, Next::Done | Next::GiveUp(_))) => pauses = 0,
-                Ok((one, Next::Again(wait))) => {
+                Ok((lane, _, Next::Done | Next::GiveUp(_))) => {
+                    waiting.end(lane);
                     pauses = 0;
-                    if !one.is_held_by_a_server() {
-                        later.insert((Instant::now() + wait, one.number), one);
+                }
+                Ok((lane, one, Next::Again(wait))) => {
+                    pauses = 0;
+                    if one.is_held_by_a_server() {
+                        waiting.end(lane);
+                    } else {
+                        later.insert((Instant::now() + wait, one.number), (lane, one));
                     }
                 }
-                Ok((one, Next::Pause(wait))) => {
-                    // Inserts the event in the order of publication.
-                    let at = waiting.partition_point(|other| other.number < one.number);
-                    waiting.insert(at, one);
+                Ok((lane, one, Next::Pause(wait))) => {
+                    waiting.put_back(lane, one.number, one);
                     if resumes <= Instant::now() {
                         resumes = Instant::now() + wait;
                         pauses += 1;
@@ -242,10 +262,33 @@ async fn work(delivery: Arc<Delivery>, mut subscriber: watch::Receiver<Arc<Subsc
     }
 }
 
+/// Returns the lane of an event: that of its source, if this process keeps the order.
+async fn lane(delivery: &Delivery, to: &Subscriber, one: &Taken) -> Lane {
+    while to.ordering == Ordering::Source && !one.is_held_by_a_server() {
+        match delivery.store.read(one).await {
+            Ok(Some(kept)) => {
+                return Lane::Source(SourceDigest::of(kept.event.attribute("source").unwrap_or_default()));
+            }
+            Ok(None) => break,
+            Err(error) if error.kind() == std::io::ErrorKind::InvalidData => break,
+            Err(error) => {
+                tracing::error!(subscriber = %to.id, %error, "an event could not be read from the store");
+                tokio::time::sleep(READ).await;
+            }
+        }
+    }
+    Lane::Own(one.number)
+}
+
 /// Delivers an event once. Returns the next step.
-async fn attempt(delivery: Arc<Delivery>, to: Arc<Subscriber>, mut one: Taken, pauses: u32) -> (Taken, Next) {
+async fn attempt(
+    delivery: Arc<Delivery>,
+    to: Arc<Subscriber>,
+    (lane, mut one): (Lane, Taken),
+    pauses: u32,
+) -> (Lane, Taken, Next) {
     let next = caught(try_once(&delivery, &to, &mut one, pauses)).await;
-    (one, next.unwrap_or(Next::Again(AGAIN)))
+    (lane, one, next.unwrap_or(Next::Again(AGAIN)))
 }
 
 async fn try_once(delivery: &Delivery, to: &Subscriber, one: &mut Taken, pauses: u32) -> Next {
@@ -260,7 +303,7 @@ async fn try_once(delivery: &Delivery, to: &Subscriber, one: &mut Taken, pauses:
             return Next::Again(AGAIN);
         }
     };
-    let Sent { outcome, answer } = delivery.sender.send(to.id.parts().0, target, &kept).await;
+    let Sent { outcome, answer } = send(delivery, to, target, &kept).await;
     let attempts = one.attempts + 1;
     let age = Timestamp::now().duration_since(kept.published);
     let age = Duration::try_from(age).unwrap_or_default();
@@ -292,6 +335,15 @@ async fn try_once(delivery: &Delivery, to: &Subscriber, one: &mut Taken, pauses:
         }
     }
     next
+}
+
+/// Sends an event, and counts the delivery.
+async fn send(delivery: &Delivery, to: &Subscriber, target: &Target, kept: &Kept) -> Sent {
+    let (began, _flight) = (Instant::now(), delivery.metrics.in_flight(&to.id));
+    let sent = delivery.sender.send(to.id.parts().0, target, kept).await;
+    let code = if let Outcome::Answered(code) = sent.outcome { code } else { 0 };
+    delivery.metrics.delivered(&to.id, kept.event.event_type(), &target.url(), code, began.elapsed());
+    sent
 }
 
 /// Schedules a further attempt for an event whose dead letter could not be written.
@@ -333,6 +385,7 @@ async fn give_up(
     let letter = DeadLetter::new(&to.id, &kept.event, why, attempts, Timestamp::now());
     delivery.store.bury(&to.id, &letter).await?;
     delivery.store.ended(one, &to.id).await;
+    delivery.metrics.given_up(&to.id);
     (delivery.failed)(to, &letter);
     Ok(())
 }

@@ -34,7 +34,9 @@ mod jetstream;
 mod journal;
 mod json;
 mod legacy;
+mod metrics;
 mod not_an_event;
+mod ordering;
 #[expect(clippy::disallowed_methods, reason = "it asks the API server, with a deadline")]
 mod publishers;
 mod request;
@@ -63,6 +65,7 @@ pub use dead_letters::{DeadLetter, dead_letters};
 pub use grants::{Grant, InvalidGrant};
 pub use jetstream::{ConnectError, LettersError, Limits, Nats, dead_letters_on, replay_on};
 pub use journal::OpenError;
+pub use metrics::{InFlight, Metrics, Subscribed};
 pub use publishers::PublisherAuth;
 pub use role::Role;
 pub use run::{DEFINITIONS, Error, OnNats, Settings, run};

@@ -27,6 +27,23 @@ pub(super) enum Asked<'r> {
     WrongMethod,
 }
 
+impl Asked<'_> {
+    /// Returns the pattern of the path, for metrics.
+    pub(super) fn pattern(&self) -> &'static str {
+        match self {
+            Self::Publish => "/publish",
+            Self::PublishIn(_) => "/namespaces/{namespace}/publish",
+            Self::Events(_) => "/{application}/events",
+            Self::Legacy(_) => "/{application}/v1/events",
+            Self::Subscribed(_) => "/{application}/v1/events/subscribed",
+            Self::Broker(..) => "/brokers/{namespace}/{broker}",
+            Self::Alive => "/healthz",
+            Self::Ready => "/readyz",
+            Self::Nowhere | Self::WrongMethod => "other",
+        }
+    }
+}
+
 /// Returns the purpose of a request. `host` is the request's header `Host`.
 pub(super) fn asked<'r>(method: &Method, path: &'r str, query: Option<&str>, host: &'r str) -> Asked<'r> {
     if query.is_some() {

@@ -13,8 +13,9 @@ use super::control;
 use super::dead_letters::{DeadLetter, DeadLetters};
 use super::deliver::{Delivery, Failed, deliver, drained};
 use super::grants::Grant;
-use super::jetstream::{ConnectError, Exists, JetStream, Limits, Nats};
+use super::jetstream::{Answers, ConnectError, Exists, JetStream, Limits, Nats};
 use super::journal::{Journal, OpenError};
+use super::metrics::Metrics;
 use super::publishers::{PublisherAuth, Publishers};
 use super::role::Role;
 use super::seen::{Seen, Watched};
@@ -23,8 +24,9 @@ use super::server::{LIMITS, Server};
 use super::services::Services;
 use super::store::Store;
 use super::subscriber::{Subscriber, SubscriberKind};
+use super::table::Table;
 use super::watch::{exists, follow};
-use loopback::Reserved;
+use loopback::{Listener, Reserved};
 use mainstay_api::events::Reason;
 use mainstay_api::names::EVENTING_REPORTER;
 use mainstay_cluster::listener;
@@ -47,6 +49,8 @@ pub struct Settings {
     pub nats: Option<OnNats>,
     /// Listener for events.
     pub listener: Reserved,
+    /// Listener for scrapes of the metrics; by default none.
+    pub metrics: Option<Reserved>,
     /// Resolves Services if their names do not resolve on this machine.
     pub resolve: Option<Resolve>,
     /// Who may publish at the endpoints for a namespace.
@@ -172,14 +176,16 @@ impl Tasks {
 ///
 /// # Errors
 /// Fails if the data directory or the listener cannot be used, or if a task panics.
-pub async fn run(settings: Settings, cluster: Cluster, stop: CancellationToken) -> Result<(), Error> {
-    let Settings { data, budget, nats, listener, resolve, publishers, grants, written_endpoints, instance, role } =
+pub async fn run(mut settings: Settings, cluster: Cluster, stop: CancellationToken) -> Result<(), Error> {
+    let (metrics, scraped) = (Metrics::default(), settings.metrics.take());
+    let scraped = scraped.map(|reserved| reserved.listen()).transpose().map_err(listening)?;
+    let Settings { data, budget, nats, listener, resolve, publishers, grants, written_endpoints, instance, role, .. } =
         settings;
     let services = Arc::new(Services::new(written_endpoints));
     let seen = Seen::new(Arc::clone(&services), grants.into());
     let mut tasks = Tasks { stop: stop.clone(), ..Tasks::default() };
     let Stores { accepting, delivering, writing } = stores(&data, budget, nats, role).await?;
-    let listener = listener.listen().map_err(|cause| Error::Io { what: "the listener", cause })?;
+    let listener = listener.listen().map_err(listening)?;
     let sender = Arc::new(Sender::new(services, resolve).map_err(Error::Client)?);
     let (known, table) = watch::channel(None);
     let (events, recording) = EventRecorder::new(cluster.clone(), EVENTING_REPORTER, &instance);
@@ -191,14 +197,7 @@ pub async fn run(settings: Settings, cluster: Cluster, stop: CancellationToken) 
     if let Some(writing) = writing {
         tasks.spawn(writing);
     }
-    let answers = match &accepting {
-        Store::JetStream(store) => {
-            let (found, answers) = watch::channel(Err("NATS has not responded yet".to_owned()));
-            tasks.spawn_until_stop(store.clone().probe(found));
-            Some(answers)
-        }
-        Store::Log { .. } => None,
-    };
+    let answers = answers_of(&accepting, &mut tasks);
     let asking = cluster.clone();
     let exists: Arc<Exists> = Arc::new(move |to| exists(&asking, &to));
     for store in delivering {
@@ -209,6 +208,7 @@ pub async fn run(settings: Settings, cluster: Cluster, stop: CancellationToken) 
             table: table.clone(),
             failed: Arc::clone(&failed),
             exists: Arc::clone(&exists),
+            metrics: metrics.clone(),
         });
         control_of(&data, &delivery, &mut tasks);
         if let (Store::Log { journal, .. }, Store::JetStream(_)) = (&delivery.store, &delivery.answers) {
@@ -218,7 +218,11 @@ pub async fn run(settings: Settings, cluster: Cluster, stop: CancellationToken) 
         tasks.all.spawn(async move { deliver(delivery, until).await.map_err(Error::Task) });
     }
     let publishers = Publishers::new(publishers, cluster.clone());
-    let server = Arc::new(Server { store: accepting, table, publishers, role, nats: answers });
+    tasks.spawn_until_stop(known_to(metrics.clone(), table.clone()));
+    let server = Arc::new(Server { store: accepting, table, publishers, role, nats: answers, metrics });
+    if let Some(scraped) = scraped {
+        serve_metrics(scraped, Arc::clone(&server), &mut tasks);
+    }
     let answer = move |request| {
         let server = Arc::clone(&server);
         async move { server.answer(request).await }
@@ -228,6 +232,40 @@ pub async fn run(settings: Settings, cluster: Cluster, stop: CancellationToken) 
     tasks.spawn(follow(cluster, seen, known, role, stop.clone()));
     tasks.spawn(async move { listener::serve(listener, LIMITS, answer, stop).await });
     tasks.join().await
+}
+
+/// Returns whether NATS responds, if it stores the events.
+fn answers_of(store: &Store, tasks: &mut Tasks) -> Option<watch::Receiver<Answers>> {
+    let Store::JetStream(store) = store else { return None };
+    let (found, answers) = watch::channel(Err("NATS has not responded yet".to_owned()));
+    tasks.spawn_until_stop(store.clone().probe(found));
+    Some(answers)
+}
+
+/// Serves the metrics.
+fn serve_metrics(listener: Listener, server: Arc<Server>, tasks: &mut Tasks) {
+    let until = tasks.stop.clone();
+    let answer = move |request| {
+        let server = Arc::clone(&server);
+        async move { server.scrape(request).await }
+    };
+    tasks.spawn(async move { listener::serve(listener, LIMITS, answer, until).await });
+}
+
+fn listening(cause: io::Error) -> Error {
+    Error::Io { what: "the listener", cause }
+}
+
+/// Keeps the subscribers of the metrics up to date.
+async fn known_to(metrics: Metrics, mut table: watch::Receiver<Option<Arc<Table>>>) {
+    loop {
+        if let Some(table) = table.borrow_and_update().as_deref() {
+            metrics.set_subscribers(table.subscribed());
+        }
+        if table.changed().await.is_err() {
+            return;
+        }
+    }
 }
 
 /// Serves the control socket, for the dead letters of a journal. Those on NATS need no process.

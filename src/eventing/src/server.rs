@@ -4,11 +4,12 @@
 //! KiB. A body is read only if the client may publish.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HOST, HeaderValue, WWW_AUTHENTICATE};
-use http::{Request, Response, StatusCode};
+use http::request::Parts;
+use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use serde_json::json;
@@ -21,6 +22,7 @@ use super::jetstream::Answers;
 use super::journal::Refused;
 use super::json::LONGEST;
 use super::legacy;
+use super::metrics::Metrics;
 use super::publishers::{Denied, Publishers};
 use super::request::{Asked, asked};
 use super::role::Role;
@@ -34,6 +36,9 @@ use mainstay_object::failure::chain;
 /// Timeouts for reading a body, and for storing an event.
 const BODY: Duration = Duration::from_secs(5);
 const DISK: Duration = Duration::from_secs(30);
+
+/// Content type of metrics.
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Limits for clients. With bodies of maximum size, these clients use 16 MiB.
 pub(super) const LIMITS: Limits = Limits {
@@ -54,6 +59,7 @@ pub(super) struct Server {
     pub(super) role: Role,
     /// Whether NATS responds, if it stores the events.
     pub(super) nats: Option<watch::Receiver<Answers>>,
+    pub(super) metrics: Metrics,
 }
 
 type Answer = Response<Full<Bytes>>;
@@ -67,9 +73,35 @@ enum NoBody {
 impl Server {
     /// Responds to a request.
     pub(super) async fn answer(&self, request: Request<Incoming>) -> Answer {
-        let (parts, body) = request.into_parts();
+        let (began, (parts, body)) = (Instant::now(), request.into_parts());
         let host = parts.headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
         let asked = asked(&parts.method, parts.uri.path(), parts.uri.query(), host);
+        let pattern = asked.pattern();
+        let answer = self.respond(&parts, body, asked).await;
+        let (method, code) = (parts.method.as_str(), answer.status().as_u16());
+        self.metrics.requested(method, pattern, code, began.elapsed());
+        answer
+    }
+
+    /// Responds to a request for metrics.
+    pub(super) async fn scrape(&self, request: Request<Incoming>) -> Answer {
+        if request.method() != Method::GET || request.uri().path() != "/metrics" {
+            return empty(StatusCode::NOT_FOUND);
+        }
+        let is_answered = self.nats.as_ref().is_none_or(|nats| nats.borrow().is_ok());
+        self.metrics.set_health(is_answered && self.table.borrow().is_some());
+        match self.metrics.text() {
+            Ok(metrics) => {
+                let mut answer = text(StatusCode::OK, "");
+                *answer.body_mut() = Full::from(metrics);
+                answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(OPEN_METRICS));
+                answer
+            }
+            Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
+        }
+    }
+
+    async fn respond(&self, parts: &Parts, body: Incoming, asked: Asked<'_>) -> Answer {
         if !self.role.accepts() && !matches!(asked, Asked::Alive | Asked::Ready) {
             return text(StatusCode::NOT_FOUND, "this process delivers events; publish to eventing-publisher-proxy");
         }
@@ -133,6 +165,7 @@ impl Server {
         if let Asked::Events(application) = asked {
             event = event.with("source", application);
         }
+        let of = [event.event_type(), event.attribute("source").unwrap_or_default()].map(str::to_owned);
         let (routed, status) = match asked {
             Asked::Broker(namespace, name) => (Ok(table.of_broker(namespace, name, event)), StatusCode::ACCEPTED),
             Asked::PublishIn(namespace) => (table.of_namespace(namespace, event), StatusCode::NO_CONTENT),
@@ -142,7 +175,7 @@ impl Server {
             Ok(routed) => routed,
             Err(unclean) => return text(StatusCode::BAD_REQUEST, &unclean.to_string()),
         };
-        match self.keep(routed).await {
+        match self.keep(routed, &of, status).await {
             Ok(()) => empty(status),
             Err((code, why)) => text(code, &why),
         }
@@ -154,14 +187,29 @@ impl Server {
             Err(answer) => return answer,
         };
         let id = event.id.clone();
-        match self.keep(table.of_legacy(SHARED, event)).await {
+        let of = [event.plain.event_type(), event.plain.attribute("source").unwrap_or_default()].map(str::to_owned);
+        match self.keep(table.of_legacy(SHARED, event), &of, StatusCode::OK).await {
             Ok(()) => legacy::accepted(&id),
             Err((code, why)) => legacy::failed(code.as_u16(), &why),
         }
     }
 
-    /// Stores events, or returns the status and message of a failure.
-    async fn keep(&self, routed: Vec<Routed>) -> Result<(), (StatusCode, String)> {
+    /// Stores events, or returns the status and message of a failure. Counts the event of this type and source; `status`
+    /// is that of a success.
+    async fn keep(
+        &self,
+        routed: Vec<Routed>,
+        [event_type, source]: &[String; 2],
+        status: StatusCode,
+    ) -> Result<(), (StatusCode, String)> {
+        let began = Instant::now();
+        let kept = self.store(routed).await;
+        let code = kept.as_ref().err().map_or(status, |(code, _)| *code).as_u16();
+        self.metrics.published(event_type, source, code, self.store.name(), began.elapsed());
+        kept
+    }
+
+    async fn store(&self, routed: Vec<Routed>) -> Result<(), (StatusCode, String)> {
         if routed.is_empty() {
             return Ok(());
         }

@@ -7,17 +7,22 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::{FutureExt as _, select_all};
 use jiff::Timestamp;
 use tokio::sync::watch;
 
 use super::dead_letters::{DeadLetter, DeadLetters};
 use super::jetstream::{Held, JetStream, Puller};
 use super::journal::{Journal, Kept, Refused, Which};
+use super::ordering::PARTITIONS;
 use super::subscriber::SubscriberId;
 use super::table::Routed;
 
 /// The reason of a dead letter for a subscriber whose share is used up.
 pub(super) const OVER: &str = "too many events wait for the subscriber or for its namespace";
+
+/// Delay before a server is asked again.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// A store. Clones share the same store.
 #[derive(Clone, Debug)]
@@ -50,7 +55,8 @@ impl Taken {
 /// The events of a subscriber, in the order of publication.
 pub(super) enum Source {
     Log { journal: Journal, stored: watch::Receiver<()>, of: SubscriberId, which: Which, last: u64 },
-    JetStream(Puller),
+    /// The consumer of events without an order, and those of partitions.
+    JetStream { plain: Puller, partitions: Vec<Puller>, store: JetStream, of: SubscriberId },
 }
 
 impl Source {
@@ -58,8 +64,38 @@ impl Source {
         Self::Log { stored: journal.stored(), journal: journal.clone(), of: of.clone(), which, last: 0 }
     }
 
-    /// Waits for the next event. At most `most` events are taken from a server in advance. Cancel-safe: no event is
-    /// lost if the future is dropped.
+    /// Whether a server keeps the order of events, so that each event that is available has to be taken.
+    pub(super) fn is_partitioned(&self) -> bool {
+        matches!(self, Self::JetStream { partitions, .. } if !partitions.is_empty())
+    }
+
+    /// Whether the subscriber has had an order: the events that wait in partitions are still delivered.
+    pub(super) async fn was_partitioned(&mut self) -> bool {
+        let (store, of) = match self {
+            Self::Log { .. } => return false,
+            Self::JetStream { store, of, .. } => (store.clone(), of.clone()),
+        };
+        loop {
+            match store.is_partitioned(&of).await {
+                Ok(is_partitioned) => return is_partitioned,
+                // The error is logged when no events can be taken.
+                Err(error) => tracing::debug!(subscriber = %of, %error, "the partitions are not known"),
+            }
+            tokio::time::sleep(AGAIN).await;
+        }
+    }
+
+    /// Takes the events of partitions from now on, too.
+    pub(super) fn with_partitions(&mut self) {
+        if let Self::JetStream { partitions, store, of, .. } = self
+            && partitions.is_empty()
+        {
+            partitions.extend((0..PARTITIONS).map(|number| Puller::new(store.clone(), of.clone(), Some(number))));
+        }
+    }
+
+    /// Waits for the next event. At most `most` events are taken from a server in advance, and one of each partition.
+    /// Cancel-safe: no event is lost if the future is dropped.
     pub(super) async fn next(&mut self, most: usize) -> Taken {
         match self {
             Self::Log { journal, stored, of, which, last } => loop {
@@ -72,8 +108,17 @@ impl Source {
                     std::future::pending::<()>().await;
                 }
             },
-            Self::JetStream(puller) => {
-                let (number, attempts, held) = puller.next(most).await;
+            Self::JetStream { plain, partitions, .. } => {
+                let own = Some(plain).filter(|_| most > 0).map(|plain| plain.next(most).boxed());
+                // Each partition is the first one in turn.
+                let begin = fastrand::usize(..=partitions.len());
+                let mut all: Vec<_> = partitions.iter_mut().map(|one| one.next(1).boxed()).chain(own).collect();
+                let count = all.len().max(1);
+                all.rotate_left(begin % count);
+                if all.is_empty() {
+                    std::future::pending::<()>().await;
+                }
+                let ((number, attempts, held), ..) = select_all(all).await;
                 Taken { number, attempts, place: Place::JetStream(Box::new(held)) }
             }
         }
@@ -81,11 +126,24 @@ impl Source {
 }
 
 impl Store {
+    /// Returns the name of the store, for metrics.
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Self::Log { .. } => "journal",
+            Self::JetStream(_) => "nats",
+        }
+    }
+
     /// Returns the events to deliver to a subscriber.
     pub(super) fn deliverable(&self, to: &SubscriberId) -> Source {
         match self {
             Self::Log { journal, .. } => Source::of_log(journal, to, Which::Deliverable),
-            Self::JetStream(store) => Source::JetStream(Puller::new(store.clone(), to.clone())),
+            Self::JetStream(store) => Source::JetStream {
+                plain: Puller::new(store.clone(), to.clone(), None),
+                partitions: Vec::new(),
+                store: store.clone(),
+                of: to.clone(),
+            },
         }
     }
 

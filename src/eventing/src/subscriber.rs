@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::cloud_event::CloudEvent;
 use super::event_type::{standard_source, standard_type};
+use super::ordering::Ordering;
 use mainstay_object::names::{ServiceAddress, ServiceHost, UrlPath};
 
 /// Default number of concurrent deliveries to one subscriber.
@@ -134,6 +135,8 @@ pub(super) struct Subscriber {
     pub(super) route: Option<(Filter, Target)>,
     /// Maximum number of concurrent deliveries.
     pub(super) in_flight: usize,
+    /// The order of deliveries.
+    pub(super) ordering: Ordering,
 }
 
 #[cfg(test)]

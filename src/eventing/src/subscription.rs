@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::address::{self, Fault};
+use super::ordering::Ordering;
 use super::subscribed_types::SubscribedTypes;
 use super::subscriber::{IN_FLIGHT, MOST_IN_FLIGHT, Subscriber, SubscriberId, SubscriberKind, Target};
 use super::trigger::condition;
@@ -26,6 +27,7 @@ pub(super) struct Subscription {
     pub(super) name: String,
     uid: String,
     in_flight: usize,
+    ordering: Ordering,
     /// The set fields that have no effect.
     ignored: Vec<String>,
     /// The types and their target, or why the Subscription is not valid.
@@ -39,13 +41,15 @@ impl Subscription {
         let namespace = text("/metadata/namespace");
         let spec = &object["spec"];
         let in_flight = in_flight(&spec["config"]["maxInFlightMessages"]);
+        let ordering = Ordering::read(object);
         let target = target(spec["sink"].as_str().unwrap_or_default(), &namespace);
         let route = target.and_then(|target| Ok((SubscribedTypes::read(spec)?, target)));
         Self {
             name: text("/metadata/name"),
             uid: text("/metadata/uid"),
             ignored: ignored(spec),
-            route: in_flight.clone().and(route),
+            route: in_flight.clone().and_then(|_| ordering.clone()).and(route),
+            ordering: ordering.unwrap_or_default(),
             in_flight: in_flight.unwrap_or(IN_FLIGHT),
             namespace,
         }
@@ -66,6 +70,7 @@ impl Subscription {
             broker: None,
             route: route.map(|(types, target)| (types.filter.clone(), target.clone())),
             in_flight: self.in_flight.min(MOST_IN_FLIGHT),
+            ordering: self.ordering,
         }
     }
 

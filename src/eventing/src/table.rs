@@ -7,6 +7,8 @@ use super::cloud_event::CloudEvent;
 use super::event_type::{self, Unclean, cleaned};
 use super::grants::{Grant, may_receive};
 use super::legacy::LegacyEvent;
+use super::metrics::Subscribed;
+use super::ordering::Ordering;
 use super::subscriber::{Filter, Subscriber, SubscriberId, SubscriberKind};
 
 /// All subscribers, and the grants for events of other namespaces.
@@ -18,9 +20,25 @@ pub(super) struct Table(pub(super) BTreeMap<SubscriberId, Arc<Subscriber>>, pub(
 pub(super) struct Routed {
     pub(super) event: CloudEvent,
     pub(super) to: Vec<SubscriberId>,
+    /// Those of them that receive the events of each source in order.
+    pub(super) ordered: Vec<SubscriberId>,
 }
 
 impl Table {
+    /// Returns the subscribers for metrics.
+    pub(super) fn subscribed(&self) -> Vec<Subscribed> {
+        let types = |filter: &Filter| match filter {
+            Filter::Types(types) | Filter::Sourced { types, .. } => types.iter().cloned().collect(),
+            Filter::Attributes(wanted) => wanted.get("type").filter(|of| !of.is_empty()).cloned().into_iter().collect(),
+        };
+        let of = |one: &Arc<Subscriber>| Subscribed {
+            id: one.id.clone(),
+            is_ready: one.route.is_some(),
+            types: one.route.as_ref().map(|(filter, _)| types(filter)).unwrap_or_default(),
+        };
+        self.0.values().map(of).collect()
+    }
+
     /// Finds the subscribers of an event that was published for a namespace. For Subscriptions, a type with Kyma's
     /// prefix is cleaned first.
     pub(super) fn of_namespace(&self, publisher: &str, event: CloudEvent) -> Result<Vec<Routed>, Unclean> {
@@ -33,14 +51,14 @@ impl Table {
         };
         let Some(clean) = clean else {
             let subscriptions = self.matching(SubscriberKind::Subscription, &event, may);
-            return Ok(routed([(event, [triggers, subscriptions].concat())]));
+            return Ok(self.routed([(event, [triggers, subscriptions].concat())]));
         };
         let cleaned = event.with("type", &clean);
         let subscriptions = self.matching(SubscriberKind::Subscription, &cleaned, may);
         if clean == event.event_type() {
-            return Ok(routed([(event, [triggers, subscriptions].concat())]));
+            return Ok(self.routed([(event, [triggers, subscriptions].concat())]));
         }
-        Ok(routed([(event, triggers), (cleaned, subscriptions)]))
+        Ok(self.routed([(event, triggers), (cleaned, subscriptions)]))
     }
 
     /// Finds the subscribers of an event in the older format that was published for a namespace.
@@ -54,14 +72,14 @@ impl Table {
         let mut versioned = self.matching(SubscriberKind::Subscription, &event.versioned, may);
         // A Subscription that names both types receives one event.
         versioned.retain(|to| cleaned.as_ref().is_none_or(|(_, others)| !others.contains(to)));
-        routed([(event.plain, triggers)].into_iter().chain(cleaned).chain([(event.versioned, versioned)]))
+        self.routed([(event.plain, triggers)].into_iter().chain(cleaned).chain([(event.versioned, versioned)]))
     }
 
     /// Finds the subscribers of an event that was sent to a Broker.
     pub(super) fn of_broker(&self, namespace: &str, broker: &str, event: CloudEvent) -> Vec<Routed> {
         let of_broker = |one: &Subscriber| one.id.parts().1 == namespace && one.broker.as_deref() == Some(broker);
         let triggers = self.matching(SubscriberKind::Trigger, &event, of_broker);
-        routed([(event, triggers)])
+        self.routed([(event, triggers)])
     }
 
     fn may_receive(&self, one: &Subscriber, publisher: &str) -> bool {
@@ -100,6 +118,15 @@ impl Table {
         wanted
     }
 
+    fn routed(&self, all: impl IntoIterator<Item = (CloudEvent, Vec<SubscriberId>)>) -> Vec<Routed> {
+        let is_ordered = |to: &&SubscriberId| self.0.get(*to).is_some_and(|one| one.ordering == Ordering::Source);
+        let of = |(event, to): (CloudEvent, Vec<SubscriberId>)| {
+            let ordered = to.iter().filter(is_ordered).cloned().collect();
+            Routed { event, to, ordered }
+        };
+        all.into_iter().filter(|(_, to)| !to.is_empty()).map(of).collect()
+    }
+
     fn matching(
         &self,
         kind: SubscriberKind,
@@ -112,9 +139,6 @@ impl Table {
     }
 }
 
-fn routed(all: impl IntoIterator<Item = (CloudEvent, Vec<SubscriberId>)>) -> Vec<Routed> {
-    all.into_iter().filter(|(_, to)| !to.is_empty()).map(|(event, to)| Routed { event, to }).collect()
-}
 
 #[cfg(test)]
 mod tests {

@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::address::{self, Fault};
+use super::ordering::Ordering;
 use super::subscriber::{Filter, IN_FLIGHT, Subscriber, SubscriberId, SubscriberKind, Target};
 use mainstay_object::names::{DnsLabel, Scheme, ServiceAddress, ServiceHost, ServiceName, UrlPath};
 
@@ -27,6 +28,7 @@ pub(super) struct Trigger {
     pub(super) broker: String,
     filter: BTreeMap<String, String>,
     target: Result<Target, String>,
+    ordering: Result<Ordering, String>,
 }
 
 impl Trigger {
@@ -41,6 +43,7 @@ impl Trigger {
             uid: text("/metadata/uid"),
             broker: broker.unwrap_or_else(|| DEFAULT_BROKER.to_owned()),
             filter: filter(&object["spec"]["filter"]),
+            ordering: Ordering::read(object),
             namespace,
         }
     }
@@ -50,16 +53,17 @@ impl Trigger {
         self.target.as_ref().ok()
     }
 
-    /// Returns the subscriber of the Trigger. Without its Broker, or with a problem of its target (`flaw`), the
-    /// subscriber receives no new events.
+    /// Returns the subscriber of the Trigger. Without its Broker, with a problem of its target (`flaw`), or with an
+    /// invalid order, the subscriber receives no new events.
     pub(super) fn subscriber(&self, has_broker: bool, flaw: Option<&str>) -> Subscriber {
-        let target = self.target.as_ref().ok().filter(|_| has_broker && flaw.is_none());
+        let target = self.target.as_ref().ok().filter(|_| has_broker && flaw.is_none() && self.ordering.is_ok());
         Subscriber {
             id: SubscriberId::new(SubscriberKind::Trigger, &self.namespace, &self.name),
             uid: self.uid.clone(),
             broker: Some(self.broker.clone()),
             route: target.map(|target| (Filter::Attributes(self.filter.clone()), target.clone())),
             in_flight: IN_FLIGHT,
+            ordering: self.ordering.clone().unwrap_or_default(),
         }
     }
 
@@ -83,7 +87,11 @@ impl Trigger {
         };
         let rest = if !has_broker || resolved.0 != "True" { unknown } else { fine };
         let dependency = if has_broker { fine } else { unknown };
-        let parts = [broker, dependency, resolved, rest];
+        let subscribed = match &self.ordering {
+            Err(why) if rest.0 == "True" => ("False", "InvalidOrdering", why.as_str()),
+            _ => rest,
+        };
+        let parts = [broker, dependency, resolved, subscribed];
         let failing =
             parts.iter().find(|part| part.0 == "False").or_else(|| parts.iter().find(|part| part.0 != "True"));
         let ready = failing.copied().unwrap_or(fine);

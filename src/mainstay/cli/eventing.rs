@@ -48,6 +48,9 @@ struct RunArguments {
     /// Address at which events are accepted, and probes are answered
     #[arg(long, value_name = "ADDR", default_value = "0.0.0.0:8080")]
     listen: SocketAddr,
+    /// Address at which metrics for Prometheus are served, at /metrics; by default none
+    #[arg(long, value_name = "ADDR")]
+    metrics_listen: Option<SocketAddr>,
     /// Maximum size of pending events on disk, such as 256Mi; beyond it, events are refused with 507
     #[arg(long, value_name = "SIZE", default_value = "256Mi", value_parser = super::agent::bytes)]
     budget: u64,
@@ -179,6 +182,9 @@ async fn serve(arguments: RunArguments) -> Result<Exit, Error> {
     let stop = stop::on_signal()?;
     let listener = Reserved::bind(arguments.listen, Reach::Anyone)
         .map_err(|cause| mainstay_eventing::Error::Io { what: "the address of --listen", cause })?;
+    let metrics = arguments.metrics_listen.map(|address| Reserved::bind(address, Reach::Anyone)).transpose();
+    let metrics =
+        metrics.map_err(|cause| mainstay_eventing::Error::Io { what: "the address of --metrics-listen", cause })?;
     let cluster = arguments.connection.connect().await?;
     let limits =
         mainstay_eventing::Limits { share: arguments.nats_share, replicas: usize::from(arguments.nats_replicas) };
@@ -187,6 +193,7 @@ async fn serve(arguments: RunArguments) -> Result<Exit, Error> {
         budget: arguments.budget,
         nats: arguments.nats.nats().map(|nats| mainstay_eventing::OnNats { nats, limits }),
         listener,
+        metrics,
         resolve: resolve(arguments.services),
         publishers: match arguments.publisher_auth {
             PublisherAuth::Token => mainstay_eventing::PublisherAuth::Accounts(arguments.publishers),

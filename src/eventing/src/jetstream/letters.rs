@@ -11,8 +11,10 @@ use super::super::journal::Refused;
 use super::super::subscriber::SubscriberId;
 use super::super::table::Routed;
 use super::connect::{ConnectError, Nats};
+use super::election::Patience;
 use super::message::Unstored;
 use super::names::{self, Contents};
+use super::publish::Addressed;
 use super::streams::{JetStream, Unmade};
 
 /// The reason why dead letters on NATS cannot be read or delivered again.
@@ -37,7 +39,10 @@ impl JetStream {
     pub(crate) async fn bury(&self, to: &SubscriberId, letter: &DeadLetter) -> io::Result<()> {
         let text = serde_json::to_vec(letter)?;
         let message = || PublishMessage::build().payload(text.clone().into());
-        self.put(Contents::Letters, to, &self.unique_id(), message).await.map_err(|unstored| match unstored {
+        let address =
+            Addressed { to: to.clone(), subject: Contents::Letters.subject(to), id: self.unique_id() };
+        let stored = self.put(&address, message, Patience::default()).await;
+        stored.map_err(|unstored| match unstored {
             Unstored::Full => io::Error::from(io::ErrorKind::StorageFull),
             Unstored::Other(why) => io::Error::other(why),
         })
@@ -86,9 +91,11 @@ pub async fn replay_on(nats: &Nats, to: &SubscriberId) -> Result<usize, LettersE
     let found = read.await.map_err(LettersError::Read)?;
     let (stream, letters) = found.ok_or_else(|| LettersError::NoSubscriber(to.clone()))?;
     let (store, number) = (JetStream::with_streams_of(connection, namespace), letters.len());
+    let is_partitioned = store.is_partitioned(to).await.map_err(LettersError::Read)?;
+    let ordered: Vec<SubscriberId> = is_partitioned.then(|| to.clone()).into_iter().collect();
     for (sequence, letter) in letters {
         if let Some(event) = letter.event() {
-            let routed = [Routed { event, to: vec![to.clone()] }];
+            let routed = [Routed { event, to: vec![to.clone()], ordered: ordered.clone() }];
             let stored = store.publish(&routed, true).await;
             stored.map_err(|refused: Refused| LettersError::Again(refused.to_string()))?;
         }

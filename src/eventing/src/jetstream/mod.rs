@@ -1,7 +1,7 @@
 //! The store on NATS JetStream: a stream of events and a stream of dead letters for each namespace with subscribers.
 //!
-//! `names` and `message` decide the form of names and messages, `connect` connects, `probe` checks that the server
-//! responds, `streams` creates streams, `sweep` deletes them, `publish` stores events, `pull` takes them for delivery,
+//! `names` and `message` decide the form of names and messages, `connect` connects, `election` repeats requests while
+//! servers elect a leader, `probe` checks that the server responds, `streams` creates streams, `sweep` deletes them, `publish` stores events, `pull` takes them for delivery,
 //! and `letters` handles the dead letters.
 //!
 //! Any number of processes publish and deliver. They coordinate only through the server.
@@ -16,6 +16,8 @@
 
 #[expect(clippy::disallowed_methods, reason = "it reads the credentials")]
 mod connect;
+#[expect(clippy::disallowed_methods, reason = "it waits for servers")]
+mod election;
 mod letters;
 mod message;
 mod names;

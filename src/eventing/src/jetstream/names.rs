@@ -3,6 +3,8 @@
 //! Names of Kubernetes objects may contain dots but no underscores. Names of streams and consumers may contain
 //! underscores but no dots.
 
+use std::fmt::Display;
+
 use sha2::{Digest as _, Sha256};
 
 use super::super::subscriber::SubscriberId;
@@ -13,6 +15,8 @@ const LETTERS: &str = "mainstay_dead-letters_";
 /// Prefixes of subjects. Namespace, kind and name of a subscriber follow.
 const EVENT: &str = "mainstay.events";
 const LETTER: &str = "mainstay.dead-letters";
+/// Follows the namespace in the subject of a partition, in place of a kind.
+const PARTITION: &str = "partition";
 /// Prefix of the subject of a stream that is being deleted. The stream's name and the time in seconds follow.
 const MARK: &str = "mainstay.removed";
 /// Maximum length of a consumer's name in bytes; longer names are shortened. The server permits 255 bytes.
@@ -57,6 +61,13 @@ impl Contents {
         format!("{}.{namespace}.{}.{name}", self.subjects(), kind.word())
     }
 
+    /// Returns the subject of a partition of a subscriber that receives the events of each source in order, or with `*`
+    /// the pattern for all of its partitions.
+    pub(super) fn partition(self, to: &SubscriberId, partition: impl Display) -> String {
+        let (kind, namespace, name) = to.parts();
+        format!("{}.{namespace}.{PARTITION}.{partition}.{}.{name}", self.subjects(), kind.word())
+    }
+
     /// Returns the pattern for all subjects of a namespace.
     pub(super) fn all_subjects(self, namespace: &str) -> String {
         format!("{}.{namespace}.>", self.subjects())
@@ -66,7 +77,8 @@ impl Contents {
     pub(super) fn subscriber(self, subject: &str) -> Option<SubscriberId> {
         let rest = subject.strip_prefix(self.subjects())?.strip_prefix('.')?;
         let (namespace, rest) = rest.split_once('.')?;
-        let (kind, name) = rest.split_once('.')?;
+        let partitioned = rest.strip_prefix(PARTITION).and_then(|rest| rest.strip_prefix('.')?.split_once('.'));
+        let (kind, name) = partitioned.map_or(rest, |(_, rest)| rest).split_once('.')?;
         SubscriberId::parse(&format!("{kind}/{namespace}/{name}"))
     }
 }
@@ -93,6 +105,12 @@ pub(super) fn consumer(to: &SubscriberId) -> String {
     format!("{}__{}", kind.word(), hex::encode(&Sha256::digest(name)[..16]))
 }
 
+/// Returns the name of the consumer of a partition.
+pub(super) fn partition_consumer(to: &SubscriberId, partition: u8) -> String {
+    // A name in a plain name of a consumer never has two underscores.
+    format!("{}__p{partition}", consumer(to))
+}
+
 /// Returns the ID that detects duplicates of an event for a subscriber.
 pub(super) fn message_id(to: &SubscriberId, source: &str, id: &str) -> String {
     let mut digest = Sha256::new();
@@ -114,6 +132,7 @@ mod tests {
             let to = SubscriberId::new(SubscriberKind::Trigger, "team", name);
             for contents in [Contents::Events, Contents::Letters] {
                 assert_eq!(contents.subscriber(&contents.subject(&to)), Some(to.clone()), "{name}");
+                assert_eq!(contents.subscriber(&contents.partition(&to, 15)), Some(to.clone()), "{name}");
             }
             assert_eq!(Contents::Letters.subscriber(&Contents::Events.subject(&to)), None);
         }
@@ -151,6 +170,13 @@ mod tests {
             of(SubscriberKind::Trigger, &long),
             of(SubscriberKind::Trigger, &long[1..]),
         ];
+        let partitions = [
+            partition_consumer(&SubscriberId::new(SubscriberKind::Trigger, "team", "a"), 1),
+            partition_consumer(&SubscriberId::new(SubscriberKind::Trigger, "team", "a"), 11),
+            partition_consumer(&SubscriberId::new(SubscriberKind::Trigger, "team", "a.p1"), 1),
+            partition_consumer(&SubscriberId::new(SubscriberKind::Trigger, "team", &long), 1),
+        ];
+        let names: Vec<String> = names.into_iter().chain(partitions).collect();
         let different: std::collections::BTreeSet<_> = names.iter().collect();
         assert_eq!(different.len(), names.len());
         for name in names {

@@ -1,16 +1,17 @@
 //! Stores events: one message for each subscriber. The server confirms each message.
 
-use async_nats::jetstream::context::{PublishError, PublishErrorKind};
 use async_nats::jetstream::message::PublishMessage;
 use futures::{StreamExt as _, stream};
 
 use super::super::cloud_event::CloudEvent;
 use super::super::journal::Refused;
+use super::super::ordering::SourceDigest;
 use super::super::subscriber::SubscriberId;
 use super::super::table::Routed;
+use super::election::{self, Patience};
 use super::message::{self, Unstored, unstored};
 use super::names::{Contents, message_id};
-use super::streams::JetStream;
+use super::streams::{JetStream, Unmade};
 use mainstay_object::failure::chain;
 
 /// Maximum number of unconfirmed messages of one request.
@@ -18,6 +19,13 @@ const UNCONFIRMED: usize = 64;
 
 /// Subscribers whose share is used up, each with the event that the subscriber does not receive.
 pub(crate) type Over = Vec<(SubscriberId, CloudEvent)>;
+
+/// The address of a message.
+pub(super) struct Addressed {
+    pub(super) to: SubscriberId,
+    pub(super) subject: String,
+    pub(super) id: String,
+}
 
 /// The result of storing an event for a subscriber.
 struct Stored {
@@ -27,15 +35,23 @@ struct Stored {
 }
 
 impl JetStream {
-    /// Stores events for their subscribers. Returns the subscribers whose share is used up. Fails if this is the case
-    /// for all subscribers.
+    /// Stores events for their subscribers, within 10 seconds in all. Returns the subscribers whose share is used up.
+    /// Fails if this is the case for all subscribers.
     ///
     /// After an error, some subscribers may have the event. If the event is published again, these subscribers do not
     /// receive it twice.
     pub(crate) async fn publish(&self, routed: &[Routed], is_replay: bool) -> Result<Over, Refused> {
-        let mut storing = Vec::new();
-        for Routed { event, to } in routed {
-            storing.extend(to.iter().map(|to| self.clone().store(to.clone(), event.clone(), is_replay)));
+        let (mut storing, patience) = (Vec::new(), Patience::default());
+        for Routed { event, to, ordered } in routed {
+            let store = |to: &SubscriberId| {
+                let message = Addressed {
+                    id: self.id_for(to, event, is_replay),
+                    subject: subject(to, event, ordered.contains(to)),
+                    to: to.clone(),
+                };
+                self.clone().store(message, event.clone(), patience)
+            };
+            storing.extend(to.iter().map(store));
         }
         let stored: Vec<Stored> = stream::iter(storing).buffered(UNCONFIRMED).collect().await;
         verdict(&stored)?;
@@ -43,12 +59,16 @@ impl JetStream {
         Ok(over.map(|Stored { to, event, .. }| (to, event)).collect())
     }
 
-    async fn store(self, to: SubscriberId, event: CloudEvent, is_replay: bool) -> Stored {
-        let text = |name: &str| event.attribute(name).unwrap_or_default();
-        let id = if is_replay { self.unique_id() } else { message_id(&to, text("source"), text("id")) };
+    async fn store(self, to: Addressed, event: CloudEvent, patience: Patience) -> Stored {
         let message = || PublishMessage::build().payload(event.data.clone()).headers(message::headers(&event));
-        let result = self.put(Contents::Events, &to, &id, message).await;
-        Stored { to, event, result }
+        let result = self.put(&to, message, patience).await;
+        Stored { to: to.to, event, result }
+    }
+
+    /// Returns the ID of the message of an event. A second message with the same ID is not stored.
+    fn id_for(&self, to: &SubscriberId, event: &CloudEvent, is_replay: bool) -> String {
+        let text = |name: &str| event.attribute(name).unwrap_or_default();
+        if is_replay { self.unique_id() } else { message_id(to, text("source"), text("id")) }
     }
 
     /// Returns an ID for a message that is stored although an equal one may have been stored recently.
@@ -57,40 +77,45 @@ impl JetStream {
     }
 
     /// Stores a message, after creating its stream if needed. The server stores one of several messages with the same
-    /// `id`, so the message may be sent again.
+    /// ID, so the message may be sent again.
     pub(super) async fn put(
         &self,
-        contents: Contents,
-        to: &SubscriberId,
-        id: &str,
+        Addressed { to, subject, id }: &Addressed,
         message: impl Fn() -> PublishMessage,
+        mut patience: Patience,
     ) -> Result<(), Unstored> {
         let namespace = to.parts().1;
-        let mut is_first = true;
         loop {
-            if !self.0.existing.read().await.contains(namespace) {
-                self.create(namespace).await.map_err(|error| Unstored::Other(error.to_string()))?;
-                continue;
-            }
-            let sending =
-                || async { self.0.context.send_publish(contents.subject(to), message().message_id(id)).await?.await };
-            let confirmed = self.repeat(sending).await.map_err(|error| Unstored::Other(error.to_string()))?;
-            let Err(error) = confirmed else { return Ok(()) };
-            // A different program may have deleted the stream.
-            if error.kind() != PublishErrorKind::StreamNotFound || !is_first {
+            let created = self.create(namespace, patience).await;
+            created.map_err(|error| Unstored::Other(chain(&*error)))?;
+            let sending = || async {
+                let sent = self.0.context.send_publish(subject.clone(), message().message_id(id)).await?;
+                Ok(sent.await?)
+            };
+            let Err(error) = self.repeat(patience, sending).await else { return Ok(()) };
+            // The stream has no leader, or a different program has deleted it.
+            if !election::has_no_stream(&error) || !patience.further().await {
                 return Err(refusal(&error));
             }
-            is_first = false;
-            self.forget(namespace).await;
+            self.forget(namespace);
         }
     }
 }
 
-fn refusal(error: &PublishError) -> Unstored {
-    let cause = std::error::Error::source(error);
-    match cause.and_then(|cause| cause.downcast_ref::<async_nats::jetstream::Error>()) {
+/// Returns the subject of an event for a subscriber.
+fn subject(to: &SubscriberId, event: &CloudEvent, is_ordered: bool) -> String {
+    let source = event.attribute("source").unwrap_or_default();
+    if is_ordered {
+        Contents::Events.partition(to, SourceDigest::of(source).partition())
+    } else {
+        Contents::Events.subject(to)
+    }
+}
+
+fn refusal(error: &Unmade) -> Unstored {
+    match election::server_error(&**error) {
         Some(error) => unstored(error.error_code().0, &error.to_string()),
-        None => Unstored::Other(chain(error)),
+        None => Unstored::Other(chain(&**error)),
     }
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use async_nats::jetstream::consumer::pull::Config;
 use async_nats::jetstream::consumer::{AckPolicy, PullConsumer};
+use async_nats::jetstream::context::ConsumerInfoErrorKind;
 use async_nats::jetstream::message::Acker;
 use async_nats::jetstream::{AckKind, Message};
 use futures::stream::{self, BoxStream, StreamExt as _, TryStreamExt as _};
@@ -17,9 +18,10 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::super::cloud_event::CloudEvent;
 use super::super::subscriber::SubscriberId;
+use super::election::Patience;
 use super::message;
-use super::names::{Contents, consumer};
-use super::streams::{JetStream, Unmade};
+use super::names::{Contents, consumer, partition_consumer};
+use super::streams::{JetStream, Unmade, is_missing};
 
 /// Delay after which the server delivers an unconfirmed message again.
 const CONFIRM: Duration = Duration::from_secs(10);
@@ -37,6 +39,8 @@ const UNACKNOWLEDGED: i64 = 1000;
 pub(crate) struct Puller {
     store: JetStream,
     of: SubscriberId,
+    /// The partition; `None` for events without an order.
+    partition: Option<u8>,
     /// The consumer, once it exists.
     consumer: Arc<OnceCell<PullConsumer>>,
     /// The messages of the current request.
@@ -57,9 +61,9 @@ pub(crate) struct Held {
 }
 
 impl Puller {
-    pub(crate) fn new(store: JetStream, of: SubscriberId) -> Self {
+    pub(crate) fn new(store: JetStream, of: SubscriberId, partition: Option<u8>) -> Self {
         let losses = store.losses();
-        Self { store, of, consumer: Arc::default(), current: None, has_failed: false, losses }
+        Self { store, of, partition, consumer: Arc::default(), current: None, has_failed: false, losses }
     }
 
     /// Waits for a message. Returns the sequence number of the message, the number of earlier deliveries, and the
@@ -100,11 +104,12 @@ impl Puller {
     fn request(&self, most: usize) -> BoxStream<'static, Result<Message, Unmade>> {
         let (store, of, cell, waits) =
             (self.store.clone(), self.of.clone(), Arc::clone(&self.consumer), self.has_failed);
+        let partition = self.partition;
         let begun = async move {
             if waits {
                 tokio::time::sleep(AGAIN).await;
             }
-            let consumer = cell.get_or_try_init(|| create(&store, &of)).await?;
+            let consumer = cell.get_or_try_init(|| create(&store, &of, partition)).await?;
             Ok::<_, Unmade>(consumer.batch().max_messages(most.max(1)).expires(REQUEST).messages().await?)
         };
         stream::once(begun).try_flatten().boxed()
@@ -132,24 +137,54 @@ fn held(message: Message) -> Option<(u64, u32, Held)> {
     Some((number, attempts, Held { acker, event, published, _beat: AbortOnDropHandle::new(beat) }))
 }
 
-async fn create(store: &JetStream, of: &SubscriberId) -> Result<PullConsumer, Unmade> {
+impl JetStream {
+    /// Returns whether a subscriber has partitions: their consumers, or events in them.
+    pub(crate) async fn is_partitioned(&self, of: &SubscriberId) -> Result<bool, Unmade> {
+        let (name, pattern) = (Contents::Events.stream(of.parts().1), Contents::Events.partition(of, "*"));
+        let request = || async {
+            let stream = match self.0.context.get_stream(&name).await {
+                Ok(stream) => stream,
+                Err(error) if is_missing(&error) => return Ok(false),
+                Err(error) => return Err(error.into()),
+            };
+            let waiting: Vec<(String, usize)> = stream.info_with_subjects(&pattern).await?.try_collect().await?;
+            if !waiting.is_empty() {
+                return Ok(true);
+            }
+            match stream.consumer_info(partition_consumer(of, 0)).await {
+                Ok(_) => Ok(true),
+                Err(error) if error.kind() == ConsumerInfoErrorKind::NotFound => Ok(false),
+                Err(error) => Err(error.into()),
+            }
+        };
+        self.repeat(Patience::default(), request).await
+    }
+}
+
+async fn create(store: &JetStream, of: &SubscriberId, partition: Option<u8>) -> Result<PullConsumer, Unmade> {
     let namespace = of.parts().1;
-    store.create(namespace).await?;
+    let patience = Patience::default();
+    store.create(namespace, patience).await?;
+    let (name, subject, unacknowledged) = match partition {
+        None => (consumer(of), Contents::Events.subject(of), UNACKNOWLEDGED),
+        // The next message is taken only after the earlier one has ended. A message that waits for a retry has not.
+        Some(partition) => (partition_consumer(of, partition), Contents::Events.partition(of, partition), 1),
+    };
     let config = Config {
-        durable_name: Some(consumer(of)),
+        durable_name: Some(name),
         description: Some(of.to_string()),
         ack_policy: AckPolicy::Explicit,
         ack_wait: CONFIRM,
-        max_ack_pending: UNACKNOWLEDGED,
-        filter_subject: Contents::Events.subject(of),
+        max_ack_pending: unacknowledged,
+        filter_subject: subject,
         ..Config::default()
     };
     let stream = Contents::Events.stream(namespace);
-    let request = || store.0.context.create_consumer_on_stream(config.clone(), stream.clone());
-    let created = store.repeat(request).await.and_then(|created| Ok(created?));
+    let request = || async { Ok(store.0.context.create_consumer_on_stream(config.clone(), stream.clone()).await?) };
+    let created = store.repeat(patience, request).await;
     if created.is_err() {
         // A different program may have deleted the stream.
-        store.forget(namespace).await;
+        store.forget(namespace);
     }
     created
 }

@@ -6,22 +6,22 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use async_nats::jetstream::Context;
-use async_nats::jetstream::context::GetStreamErrorKind;
+use async_nats::jetstream::context::{GetStreamError, GetStreamErrorKind};
 use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy, StorageType};
 use jiff::Timestamp;
-use tokio::sync::{RwLock, watch};
+use parking_lot::RwLock;
+use tokio::sync::{Mutex, watch};
 use tokio::time::timeout;
 
-use super::connect::{ANSWER, ConnectError, Connection, Nats};
+use super::connect::{ConnectError, Connection, Nats};
+use super::election::Patience;
 use super::names::{self, Contents};
 
 /// How long an event is remembered, so that the same event is not stored twice.
 const MEMORY: Duration = Duration::from_secs(5 * 60);
-/// Time after which a request without a response is sent again.
-const ATTEMPT: Duration = Duration::from_secs(2);
 /// Maximum age of an event that no process could deliver, and of a dead letter. Deliveries are given up after 24 hours.
 const AGE: Duration = Duration::from_secs(14 * 24 * 3600);
 /// Maximum number of waiting events of one subscriber, so that other subscribers of its namespace have space.
@@ -54,6 +54,8 @@ pub(super) struct Inner {
     pub(super) limits: Option<Limits>,
     /// Namespaces whose streams exist.
     pub(super) existing: RwLock<HashSet<String>>,
+    /// Held while streams are created. Publishers for other namespaces do not wait for it.
+    pub(super) creating: Mutex<()>,
 }
 
 /// An error of the client, to be used in a message.
@@ -63,14 +65,15 @@ impl JetStream {
     /// Returns the store. The server need not be available yet.
     pub(crate) async fn new(nats: &Nats, limits: Limits) -> Result<Self, ConnectError> {
         let Connection { context, losses } = nats.connect(true).await?;
-        Ok(Self(Arc::new(Inner { context, losses, limits: Some(limits), existing: RwLock::default() })))
+        let (existing, creating) = (RwLock::default(), Mutex::default());
+        Ok(Self(Arc::new(Inner { context, losses, limits: Some(limits), existing, creating })))
     }
 
     /// Returns the store with the existing streams of a namespace.
     pub(super) fn with_streams_of(connection: Connection, namespace: &str) -> Self {
         let Connection { context, losses } = connection;
-        let existing = RwLock::new(HashSet::from([namespace.to_owned()]));
-        Self(Arc::new(Inner { context, losses, limits: None, existing }))
+        let (existing, creating) = (RwLock::new(HashSet::from([namespace.to_owned()])), Mutex::default());
+        Self(Arc::new(Inner { context, losses, limits: None, existing, creating }))
     }
 
     /// Returns a receiver that changes when the connection is lost from now on.
@@ -90,32 +93,23 @@ impl JetStream {
         }
     }
 
-    /// Sends an idempotent request, and sends it again if there is no response: a lost connection loses responses, and so
-    /// do servers of a cluster while they connect to each other or elect a leader. Without a connection, the client holds
-    /// the request until the server is back.
-    pub(super) async fn repeat<R, F: Future<Output = R>>(&self, request: impl Fn() -> F) -> Result<R, Unmade> {
-        let end = Instant::now() + ANSWER;
-        loop {
-            match self.response(ATTEMPT, request()).await {
-                Some(response) => return Ok(response),
-                None if Instant::now() >= end => return Err("NATS does not respond".into()),
-                None => {}
-            }
-        }
-    }
-
     /// Creates the streams of a namespace, or updates the limits of existing streams.
-    pub(super) async fn create(&self, namespace: &str) -> Result<(), Unmade> {
-        let mut existing = self.0.existing.write().await;
-        if existing.contains(namespace) {
+    pub(super) async fn create(&self, namespace: &str, patience: Patience) -> Result<(), Unmade> {
+        let exists = || self.0.existing.read().contains(namespace);
+        if exists() {
+            return Ok(());
+        }
+        let creating = timeout(patience.left(), self.0.creating.lock()).await;
+        let _creating = creating.map_err(|_| "other streams are still being created")?;
+        if exists() {
             return Ok(());
         }
         let limits = self.0.limits.ok_or_else(|| format!("the streams of {namespace} are gone"))?;
         for contents in [Contents::Events, Contents::Letters] {
             let wanted = config(contents, namespace, limits);
-            self.repeat(|| self.ensure(wanted.clone())).await??;
+            self.repeat(patience, || self.ensure(wanted.clone())).await?;
         }
-        existing.insert(namespace.to_owned());
+        self.0.existing.write().insert(namespace.to_owned());
         Ok(())
     }
 
@@ -132,10 +126,8 @@ impl JetStream {
     async fn is_present(&self, wanted: &Config) -> Result<bool, Unmade> {
         let stream = match self.0.context.get_stream(&wanted.name).await {
             Ok(stream) => stream,
-            Err(error) => {
-                let is_missing = matches!(error.kind(), GetStreamErrorKind::JetStream(error) if error.code() == 404);
-                return if is_missing { Ok(false) } else { Err(error.into()) };
-            }
+            Err(error) if is_missing(&error) => return Ok(false),
+            Err(error) => return Err(error.into()),
         };
         let found = &stream.cached_info().config;
         let marked = found.subjects.iter().find_map(|subject| names::marked_at(subject));
@@ -147,9 +139,14 @@ impl JetStream {
     }
 
     /// Forgets that the streams of a namespace exist, because the server does not know these streams.
-    pub(super) async fn forget(&self, namespace: &str) {
-        self.0.existing.write().await.remove(namespace);
+    pub(super) fn forget(&self, namespace: &str) {
+        self.0.existing.write().remove(namespace);
     }
+}
+
+/// Returns whether a stream does not exist.
+pub(super) fn is_missing(error: &GetStreamError) -> bool {
+    matches!(error.kind(), GetStreamErrorKind::JetStream(error) if error.code() == 404)
 }
 
 /// Returns the configuration of a stream.

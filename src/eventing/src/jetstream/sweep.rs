@@ -14,6 +14,7 @@ use futures::TryStreamExt as _;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 
+use super::super::ordering::PARTITIONS;
 use super::super::subscriber::SubscriberId;
 use super::super::table::Table;
 use super::names::{self, Contents};
@@ -60,7 +61,7 @@ impl JetStream {
         let (name, begin) = (contents.stream(namespace), Instant::now());
         let usual = config(contents, namespace, limits);
         let marked = vec![names::mark(&name, Timestamp::now().as_second())];
-        self.0.existing.write().await.remove(namespace);
+        self.forget(namespace);
         self.0.context.update_stream(Config { subjects: marked.clone(), ..usual.clone() }).await?;
         let stream = self.0.context.get_stream(&name).await?;
         let info = stream.cached_info();
@@ -85,13 +86,18 @@ async fn holders(stream: &Stream, contents: Contents) -> Result<BTreeSet<Subscri
     Ok(subjects.filter_map(|subject| contents.subscriber(&subject)).collect())
 }
 
-/// Removes the messages of a subscriber until `last`, and its consumer.
+/// Removes the messages of a subscriber until `last`, and its consumers.
 async fn remove(stream: &Stream, contents: Contents, to: &SubscriberId, last: u64) -> Result<(), Unmade> {
     // If the subscriber exists again, its deliveries create the consumer again.
-    if contents == Contents::Events && stream.consumer_info(names::consumer(to)).await.is_ok() {
-        stream.delete_consumer(&names::consumer(to)).await?;
+    let partitions = (0..PARTITIONS).map(|partition| names::partition_consumer(to, partition));
+    for name in partitions.chain([names::consumer(to)]).filter(|_| contents == Contents::Events) {
+        if stream.consumer_info(&name).await.is_ok() {
+            stream.delete_consumer(&name).await?;
+        }
     }
-    stream.purge().sequence(last + 1).filter(contents.subject(to)).await?;
+    for subjects in [contents.subject(to), contents.partition(to, "*")] {
+        stream.purge().sequence(last + 1).filter(subjects).await?;
+    }
     tracing::info!(subscriber = %to, "the subscriber is gone: its events are removed from NATS");
     Ok(())
 }

@@ -22,6 +22,9 @@ use super::names::{self, Contents};
 use super::streams::config;
 use super::{JetStream, Limits, Nats, dead_letters_on, replay_on};
 
+mod elections;
+mod orders;
+
 /// Timeout of each step.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -38,7 +41,7 @@ impl Server {
         loop {
             let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
             let room = tempfile::tempdir().unwrap();
-            let mut server = Self { child: spawn(port, room.path()), port, room };
+            let mut server = Self { child: spawn(port, Some(room.path())), port, room };
             if server.is_ready().await {
                 return server;
             }
@@ -72,7 +75,7 @@ impl Server {
 
     async fn restart(&mut self) {
         loop {
-            self.child = spawn(self.port, self.room.path());
+            self.child = spawn(self.port, Some(self.room.path()));
             if self.is_ready().await {
                 return;
             }
@@ -90,12 +93,16 @@ impl Drop for Server {
     }
 }
 
-fn spawn(port: u16, room: &Path) -> Child {
+/// Starts a server, with JetStream if it has a directory.
+fn spawn(port: u16, room: Option<&Path>) -> Child {
     // `.ci/test` builds the server at this path.
     let built = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/tools/nats-server");
     let program = if Path::new(built).is_file() { built } else { "nats-server" };
     let mut command = Command::new(program);
-    command.args(["--addr", "127.0.0.1", "--port", &port.to_string(), "--jetstream", "--store_dir"]).arg(room);
+    command.args(["--addr", "127.0.0.1", "--port", &port.to_string()]);
+    if let Some(room) = room {
+        command.args(["--jetstream", "--store_dir"]).arg(room);
+    }
     command.stdout(Stdio::null()).stderr(Stdio::null());
     command.spawn().expect("`nats-server` is missing; `.ci/test --install` installs it")
 }
@@ -107,7 +114,8 @@ fn id(namespace: &str, name: &str) -> SubscriberId {
 fn routed(number: usize, data: &str, to: &[SubscriberId]) -> Vec<Routed> {
     let attributes = [("id", number.to_string()), ("source", "s".to_owned()), ("type", "t".to_owned())];
     let attributes = attributes.map(|(name, value)| (name.to_owned(), value)).into();
-    vec![Routed { event: CloudEvent { attributes, data: data.to_owned().into() }, to: to.to_vec() }]
+    let event = CloudEvent { attributes, data: data.to_owned().into() };
+    vec![Routed { event, to: to.to_vec(), ordered: Vec::new() }]
 }
 
 /// Publishes an event until it is accepted, as a client does.
@@ -128,7 +136,9 @@ async fn number(store: &Store, taken: &Taken) -> usize {
 fn table(ids: &[SubscriberId]) -> Table {
     let subscriber = |id: &SubscriberId| {
         let id = id.clone();
-        (id.clone(), Arc::new(Subscriber { id, uid: String::new(), broker: None, route: None, in_flight: 10 }))
+        let ordering = super::super::ordering::Ordering::None;
+        let (uid, broker) = (String::new(), None);
+        (id.clone(), Arc::new(Subscriber { id, uid, broker, route: None, in_flight: 10, ordering }))
     };
     Table(ids.iter().map(subscriber).collect(), Arc::default())
 }

@@ -130,7 +130,7 @@ mod tests {
         let attributes = [("id", number.to_string()), ("source", "s".to_owned()), ("type", "t".to_owned())];
         let attributes = attributes.map(|(name, value)| (name.to_owned(), value)).into();
         let event = CloudEvent { attributes, data: data.to_owned().into() };
-        vec![Routed { event, to: to.iter().map(|name| id(name)).collect() }]
+        vec![Routed { event, to: to.iter().map(|name| id(name)).collect(), ordered: Vec::new() }]
     }
 
     struct Opened {

@@ -160,7 +160,7 @@ impl Writer {
 
     /// Returns an event for the subscribers that have not received it yet.
     fn put(&mut self, routed: Routed, is_replay: bool, now: i64) -> Result<Option<Put>, serde_json::Error> {
-        let Routed { event, to } = routed;
+        let Routed { event, to, .. } = routed;
         let text = |name: &str| event.attribute(name).unwrap_or_default();
         let (mut names, mut recipients) = (Vec::new(), Vec::new());
         let attributes = serde_json::to_vec(&event.attributes)?;

@@ -95,6 +95,7 @@ impl Events {
             budget: BUDGET,
             nats: None,
             listener: self.listener,
+            metrics: None,
             resolve: Some(Arc::new(resolve)),
             // All clients are allowed, because a single user owns all namespaces.
             publishers: mainstay_eventing::PublisherAuth::Anyone,
