@@ -30,6 +30,7 @@ mod lanes;
 mod page;
 mod readers;
 mod row;
+mod selector;
 #[expect(clippy::disallowed_methods, reason = "it reads the cluster and answers requests")]
 mod serve;
 mod session;

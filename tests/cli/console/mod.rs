@@ -3,6 +3,7 @@
 mod calls;
 mod chromium;
 mod fleet;
+mod logs;
 mod objects;
 mod pages;
 mod pictures;

@@ -5,28 +5,13 @@ use maud::{Markup, html};
 use serde_json::Value;
 
 use super::parts;
+use super::pods::{Log, Pod, log as log_section, table};
 use crate::address;
 use crate::field::text_at;
 use crate::row::{State, conditions_of};
 use crate::shown::{EventRow, variables};
 use crate::text::{MESSAGE, SHORT, plain, short_id};
 use mainstay_object::Key;
-
-/// A pod of a Function, or of its build.
-pub(crate) struct Pod {
-    pub(crate) name: String,
-    pub(crate) phase: String,
-    pub(crate) containers: Vec<String>,
-    pub(crate) is_build: bool,
-}
-
-/// The log that the page shows.
-pub(crate) struct Log {
-    pub(crate) pod: String,
-    pub(crate) container: String,
-    /// The last lines of the log, or the reason why it cannot be read.
-    pub(crate) lines: Result<String, String>,
-}
 
 /// Contents of the page.
 pub(crate) struct FunctionPage<'p> {
@@ -61,19 +46,8 @@ pub(crate) fn function(page: &FunctionPage<'_>) -> Markup {
             @if let Some(replicas) = number("/status/replicas") { div { dt { "Replicas" } dd { (replicas) } } }
         }
         section aria-labelledby="conditions" { h2 #conditions { "Conditions" } (parts::conditions(&conditions_of(live), *now)) }
-        section aria-labelledby="pods" { h2 #pods { "Pods" } (pod_table(key, pods)) }
-        @if let Some(log) = log {
-            section aria-labelledby="log" {
-                h2 #log { "Log of " (log.pod) ", " (log.container) }
-                @match &log.lines {
-                    Err(why) => p.note { (why) },
-                    Ok(lines) => {
-                        p.quiet #following { "The last lines. Reload the page for later ones." }
-                        pre.log tabindex="0" role="log" aria-label="Log" data-follow={ (log.pod) "/" (log.container) } { (lines) }
-                    }
-                }
-            }
-        }
+        section aria-labelledby="pods" { h2 #pods { "Pods" } (table(&address::of_object(key), pods)) }
+        @if let Some(log) = log { (log_section(log)) }
         section aria-labelledby="variables" {
             h2 #variables { "Variables" }
             @let all = variables(live);
@@ -82,28 +56,5 @@ pub(crate) fn function(page: &FunctionPage<'_>) -> Markup {
         }
         section aria-labelledby="events" { h2 #events { "Events" } (parts::events(events, *now)) }
         p { a href=(address::with_query("/object", &[("group", &key.group), ("kind", &key.kind), ("namespace", namespace), ("name", &key.name)])) { "Origin, steps, field managers and YAML of this Function" } }
-    }
-}
-
-fn pod_table(key: &Key, pods: &Result<Vec<Pod>, String>) -> Markup {
-    let here = address::of_object(key);
-    html! {
-        @match pods {
-            Err(why) => p.note { (why) },
-            Ok(pods) if pods.is_empty() => p.quiet { "There are no pods." },
-            Ok(pods) => table.cards {
-                thead { tr { th scope="col" { "Pod" } th scope="col" { "For" } th scope="col" { "Phase" } th scope="col" { "Logs" } } }
-                tbody { @for pod in pods {
-                    tr {
-                        th scope="row" data-label="Pod" { (pod.name) }
-                        td data-label="For" { (if pod.is_build { "build" } else { "function" }) }
-                        td data-label="Phase" { (pod.phase) }
-                        td data-label="Logs" { @for container in &pod.containers {
-                            a href={ (address::with_query(&here, &[("pod", &pod.name), ("container", container)])) "#log" } { (container) } " "
-                        } }
-                    }
-                } }
-            },
-        }
     }
 }

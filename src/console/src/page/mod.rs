@@ -12,6 +12,7 @@ mod lanes;
 mod object;
 mod origin;
 mod parts;
+mod pods;
 mod sign_in;
 
 pub(crate) use act::{Confirmation, confirmation, outcome};
@@ -19,8 +20,9 @@ pub(crate) use call::{CallPage, Methods, call};
 pub(crate) use drift::{Drift, drift};
 pub(crate) use fleet::{Fleet, fleet};
 pub(crate) use frame::{Page, Visitor, message, render};
-pub(crate) use function::{FunctionPage, Log, Pod, function};
+pub(crate) use function::{FunctionPage, function};
 pub(crate) use git_sync::{GitSyncPage, git_sync};
 pub(crate) use object::{ObjectPage, object};
 pub(crate) use parts::Right;
+pub(crate) use pods::{Container, Log, Pod};
 pub(crate) use sign_in::{opened_again, sign_in};

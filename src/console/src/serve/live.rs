@@ -1,4 +1,4 @@
-//! The stream that reports when a page has to be read again. For a Function, it can also deliver the lines of a log.
+//! The stream that reports when a page has to be read again. It can also deliver the lines of a log.
 //!
 //! Not here: the changes themselves. The browser reads the page again, with the same checks as for the first read.
 
@@ -17,18 +17,25 @@ use tokio_util::sync::CancellationToken;
 
 use super::answer;
 use super::follow::{Followed, follow};
+use super::log::Wanted;
 use super::pages::query;
 use super::session::Its;
 use super::watched::Watched;
 use crate::row::FleetKind;
+use mainstay_object::Key;
 
 /// Changes within this time become one message.
 const PAUSE: Duration = Duration::from_millis(200);
 /// Interval of messages without content, which show that the connection works.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 
-/// The object that a page is about; `None` for the fleet.
-type About = Option<(FleetKind, String, String)>;
+/// The subject of a page.
+enum About {
+    Fleet,
+    Object(FleetKind, String, String),
+    /// An object that is not in the fleet. Its page is read again on request only.
+    Other,
+}
 
 struct Stream {
     watched: Arc<Watched>,
@@ -46,8 +53,9 @@ impl Stream {
     fn version(&mut self) -> String {
         let count = *self.changes.borrow_and_update();
         match &self.about {
-            None => count.to_string(),
-            Some((kind, namespace, name)) => {
+            About::Fleet => count.to_string(),
+            About::Other => String::new(),
+            About::Object(kind, namespace, name) => {
                 self.watched.row(*kind, namespace, name).map(|row| row.resource_version.clone()).unwrap_or_default()
             }
         }
@@ -80,15 +88,19 @@ pub(super) async fn events(Extension(session): Its, uri: Uri) -> Response {
     watched.settled().await;
     let query = query(&uri);
     let kind = FleetKind::ALL.into_iter().find(|kind| kind.name() == query.get("kind"));
-    let about = kind.map(|kind| (kind, query.get("namespace").to_owned(), query.get("name").to_owned()));
+    let (namespace, name) = (query.get("namespace").to_owned(), query.get("name").to_owned());
+    let about = match kind {
+        Some(kind) => About::Object(kind, namespace, name),
+        None if query.get("log-kind").is_empty() => About::Fleet,
+        None => About::Other,
+    };
     let changes = watched.changes();
-    let log = match &about {
-        Some((FleetKind::Function, namespace, name)) if !query.get("pod").is_empty() => {
-            let function = FleetKind::Function.key(namespace, name);
-            let (pod, container) = (query.get("pod").to_owned(), query.get("container").to_owned());
-            follow(&session, Followed { function, pod, container }).boxed()
-        }
-        _ => stream::empty().boxed(),
+    let log = if query.get("log-kind").is_empty() || query.get("pod").is_empty() {
+        stream::empty().boxed()
+    } else {
+        let object = |part: &str| query.get(&format!("log-{part}")).to_owned();
+        let object = Key::new(object("group"), object("kind"), Some(&*object("namespace")), object("name"));
+        follow(&session, Followed { object, wanted: Wanted::of(&query) }).boxed()
     };
     // The session is dropped, so that the stream does not keep it alive.
     let stop = session.stop.clone();

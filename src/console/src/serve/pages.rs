@@ -8,14 +8,15 @@ use jiff::Timestamp;
 use maud::Markup;
 use serde_json::Value;
 
+use super::answer;
+use super::log::{self, Wanted};
 use super::read::{self, Found};
 use super::session::{Its, Session};
-use super::{answer, log};
 use crate::address;
 use crate::csv::csv;
 use crate::drift::{contended, newest_first, table};
 use crate::filter::{Filter, Query, listing};
-use crate::page::{self, Drift, Fleet, FunctionPage, GitSyncPage, ObjectPage, Page};
+use crate::page::{self, Drift, Fleet, FunctionPage, GitSyncPage, Log, ObjectPage, Page};
 use crate::row::{FleetKind, row};
 use crate::text::{MESSAGE, SHORT, plain};
 use crate::trace::Trace;
@@ -134,7 +135,7 @@ pub(super) async fn function(
     let (pods, events) = futures::join!(log::pods(&session.cluster, &key), read::events_of(&session.cluster, &key));
     let query = query(&uri);
     let log = match &pods {
-        Ok(pods) => log::log(&session.cluster, &key, pods, query.get("pod"), query.get("container")).await,
+        Ok(pods) => log::log(&session.cluster, &key, pods, &Wanted::of(&query)).await,
         Err(_) => None,
     };
     let row = row(kind, &live);
@@ -147,16 +148,22 @@ pub(super) async fn function(
         events: &events,
         now: Timestamp::now(),
     });
-    let (pod, container) = log.as_ref().map_or(("", ""), |log| (log.pod.as_str(), log.container.as_str()));
-    let about = [
-        ("kind", kind.name()),
-        ("namespace", namespace.as_str()),
-        ("name", name.as_str()),
-        ("pod", pod),
-        ("container", container),
+    let live = with_log(Some(stream(kind, &namespace, &name)), &key, log.as_ref());
+    respond(&session, &format!("Function {}", row.name), live, body)
+}
+
+/// Adds the log that a page follows to the URL of its stream.
+fn with_log(stream: Option<String>, key: &Key, log: Option<&Log>) -> Option<String> {
+    let Some(log) = log.filter(|log| !log.is_previous && log.lines.is_ok()) else { return stream };
+    let followed = [
+        ("log-group", &*key.group),
+        ("log-kind", &*key.kind),
+        ("log-namespace", key.namespace.as_deref().unwrap_or_default()),
+        ("log-name", &*key.name),
+        ("pod", &log.pod),
+        ("container", &log.container),
     ];
-    let live = address::with_query("/events", &about);
-    respond(&session, &format!("Function {}", row.name), Some(live), body)
+    Some(address::and_query(stream.as_deref().unwrap_or("/events"), &followed))
 }
 
 /// Returns the stream of the GitSync that manages an object, or of the object itself if it is in the fleet.
@@ -187,13 +194,24 @@ pub(super) async fn object(Extension(session): Its, uri: Uri) -> Response {
             Err(response) => return response,
         },
     };
+    let pods = match &live {
+        Some(live) => log::pods_of(&session.cluster, &key, live).await,
+        None => None,
+    };
+    let log = match &pods {
+        Some(Ok(pods)) => log::log(&session.cluster, &key, pods, &Wanted::of(&query)).await,
+        _ => None,
+    };
     let body = page::object(&ObjectPage {
         key: &key,
         live: live.as_ref(),
         trace: &trace,
         events: &events,
+        pods: &pods,
+        log: &log,
         right: &right,
         now: Timestamp::now(),
     });
-    respond(&session, &plain(&key.to_string(), SHORT), stream_of(&key, &trace), body)
+    let stream = with_log(stream_of(&key, &trace), &key, log.as_ref());
+    respond(&session, &plain(&key.to_string(), SHORT), stream, body)
 }
