@@ -32,9 +32,18 @@ pub(crate) fn of_object(key: &Key) -> String {
     if key.is("mainstay.dev", "GitSync") {
         return of_git_sync(namespace, &key.name);
     }
+    if key.is("serverless.kyma-project.io", "GitRepository") {
+        return path(&["gitrepository", namespace, &key.name]);
+    }
     if key.is("serverless.kyma-project.io", "Function") {
         return path(&["function", namespace, &key.name]);
     }
+    of_any(key)
+}
+
+/// Returns the path of the page that each kind has: origin, field managers and YAML.
+pub(crate) fn of_any(key: &Key) -> String {
+    let namespace = key.namespace.as_deref().unwrap_or_default();
     with_query("/object", &[("group", &key.group), ("kind", &key.kind), ("namespace", namespace), ("name", &key.name)])
 }
 

@@ -24,11 +24,13 @@ mod drift;
 mod edits;
 mod field;
 mod filter;
+mod freshness;
 mod guard;
 mod history;
 mod lanes;
 mod page;
 mod readers;
+mod remote;
 mod row;
 mod selector;
 #[expect(clippy::disallowed_methods, reason = "it reads the cluster and answers requests")]
@@ -40,6 +42,7 @@ mod trace;
 mod tree;
 mod web_origin;
 
+pub use freshness::{Agent, AgentReader};
 pub use readers::Readers;
 pub use serve::{Certificate, CertificateError, Console, Settings, Users};
 pub use trace::{FieldManager, Manager, ManifestPart, Trace, TraceReader};

@@ -132,6 +132,7 @@ pub use id::{BlobId, Commit, TreeId};
 pub use key_pair::{KeyPair, PRIVATE_FIELD, PUBLIC_FIELD, PublicHalf, SEED_BYTES, holds_key, key_pair, public_half};
 pub use known_hosts::{PUBLISHED, lists_host};
 pub use last_lookup::LastLookup;
+pub use objects::CommitHeader;
 pub use lookup_due::LookupDue;
 pub use mainstay_object::Secret;
 pub use missing_directory::MissingDirectory;

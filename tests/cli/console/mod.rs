@@ -3,10 +3,12 @@
 mod calls;
 mod chromium;
 mod fleet;
+mod freshness;
 mod logs;
 mod objects;
 mod pages;
 mod pictures;
+mod repositories;
 mod trees;
 mod users;
 

@@ -155,6 +155,7 @@ fn router() -> Router {
     Router::new()
         .route("/", get(pages::fleet))
         .route("/gitsync/{namespace}/{name}", get(pages::git_sync))
+        .route("/gitrepository/{namespace}/{name}", get(pages::git_repository))
         .route("/function/{namespace}/{name}", get(pages::function))
         .route("/function/{namespace}/{name}/call", get(call::form).post(call::call))
         .route("/object", get(pages::object))

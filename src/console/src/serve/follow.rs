@@ -82,7 +82,7 @@ fn ended(why: &str) -> Bytes {
 }
 
 /// Returns a message. No line of the string can begin another field or another message.
-fn event(name: &str, text: &str) -> Bytes {
+pub(super) fn event(name: &str, text: &str) -> Bytes {
     let lines: Vec<String> = text.split(['\n', '\r']).map(|line| format!("data: {line}")).collect();
     Bytes::from(format!("event: {name}\n{}\n\n", lines.join("\n")))
 }

@@ -16,18 +16,20 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::answer;
-use super::follow::{Followed, follow};
+use super::follow::{Followed, event, follow};
 use super::log::Wanted;
 use super::pages::query;
 use super::session::Its;
 use super::watched::Watched;
+use crate::freshness::{AgentReader, Stale};
 use crate::row::FleetKind;
+use mainstay_cluster::Cluster;
 use mainstay_object::Key;
 
 /// Changes within this time become one message.
 const PAUSE: Duration = Duration::from_millis(200);
-/// Interval of messages without content, which show that the connection works.
-const HEARTBEAT: Duration = Duration::from_secs(15);
+/// Interval of probes, and of messages without content, which show that the connection works.
+const HEARTBEAT: Duration = Duration::from_secs(10);
 
 /// The subject of a page.
 enum About {
@@ -45,7 +47,10 @@ struct Stream {
     changes: watch::Receiver<u64>,
     /// The version of the page that the browser has.
     known: String,
-    is_open: bool,
+    /// The freshness that the browser knows; `None` before the first message.
+    told: Option<Option<Stale>>,
+    cluster: Cluster,
+    agent: AgentReader,
 }
 
 impl Stream {
@@ -63,23 +68,44 @@ impl Stream {
 
     /// Waits for the next message; `None` at the end of the session.
     async fn next(&mut self) -> Option<Bytes> {
-        if !self.is_open {
-            self.is_open = true;
-            return Some(Bytes::from_static(b"retry: 2000\nevent: open\ndata:\n\n"));
-        }
         loop {
+            let stale = self.watched.stale();
+            if self.told != Some(stale) {
+                self.told = Some(stale);
+                // The browser reads the page again once it is current.
+                self.known = self.version();
+                return Some(freshness(stale));
+            }
             tokio::select! {
                 () = self.stop.cancelled() => return None,
                 changed = self.changes.changed() => changed.ok()?,
-                () = tokio::time::sleep(HEARTBEAT) => return Some(Bytes::from_static(b":\n\n")),
+                () = tokio::time::sleep(HEARTBEAT) => {
+                    let probe = self.watched.probe(&self.cluster, &self.agent);
+                    self.stop.run_until_cancelled(probe).await?;
+                    if self.told == Some(self.watched.stale()) {
+                        return Some(Bytes::from_static(b":\n\n"));
+                    }
+                    continue;
+                }
             }
             tokio::time::sleep(PAUSE).await;
+            if self.told != Some(self.watched.stale()) {
+                continue;
+            }
             let version = self.version();
             if version != self.known {
                 self.known = version;
                 return Some(Bytes::from_static(b"event: change\ndata:\n\n"));
             }
         }
+    }
+}
+
+/// Returns the message that says whether the page is current.
+fn freshness(stale: Option<Stale>) -> Bytes {
+    match stale {
+        None => Bytes::from_static(b"retry: 2000\nevent: fresh\ndata:\n\n"),
+        Some(stale) => event("stale", &stale.lines()),
     }
 }
 
@@ -103,10 +129,9 @@ pub(super) async fn events(Extension(session): Its, uri: Uri) -> Response {
         follow(&session, Followed { object, wanted: Wanted::of(&query) }).boxed()
     };
     // The session is dropped, so that the stream does not keep it alive.
-    let stop = session.stop.clone();
+    let (stop, cluster, agent) = (session.stop.clone(), session.cluster.clone(), session.readers.agent.clone());
     drop(session);
-    let mut stream = Stream { watched, stop, about, changes, known: String::new(), is_open: false };
-    stream.known = stream.version();
+    let stream = Stream { watched, stop, about, changes, known: String::new(), told: None, cluster, agent };
     let messages = stream::unfold(stream, |mut stream| async move {
         let message = stream.next().await?;
         Some((message, stream))
