@@ -109,7 +109,7 @@ async fn a_user_without_the_right_to_logs_sees_why_and_no_line() {
     let tab = desk.user(&desk.users.account_with(NAMESPACE, "narrow", &rules)).await;
     for url in [page("Deployment", "apps", "web"), page("Pod", "", &pod)] {
         tab.open(&url).await;
-        tab.shows("You may not read this log: that needs the verb get on pods/log.").await;
+        tab.shows("You may not read this log: that needs the verb `get` on pods/log.").await;
         let text = tab.value("document.body.innerText").await.as_str().unwrap().to_owned();
         assert!(!text.contains("second") && !text.contains("beside"), "{text}");
     }
