@@ -29,6 +29,8 @@ pub struct LogOptions {
     pub container: Option<String>,
     /// Whether to wait for later lines.
     pub follow: bool,
+    /// Whether to read the log of the previous instance of the container.
+    pub previous: bool,
     /// Maximum number of lines, counted from the end.
     pub tail: Option<u32>,
     /// Only lines after this time.
@@ -40,6 +42,7 @@ impl LogOptions {
         for (name, value) in [
             ("container", self.container.clone()),
             ("follow", self.follow.then(|| "true".to_owned())),
+            ("previous", self.previous.then(|| "true".to_owned())),
             ("tailLines", self.tail.map(|lines| lines.to_string())),
             ("sinceTime", self.since.map(|since| since.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())),
         ] {
@@ -152,10 +155,13 @@ mod tests {
 
     #[test]
     fn options_become_a_query() {
-        let options =
-            LogOptions { container: Some("a".into()), follow: true, tail: Some(3), since: Some(Timestamp::UNIX_EPOCH) };
+        let since = Some(Timestamp::UNIX_EPOCH);
+        let options = LogOptions { container: Some("a".into()), follow: true, previous: false, tail: Some(3), since };
         let mut path = "/log".to_owned();
         options.add_to(&mut path);
         assert_eq!(path, "/log?container=a&follow=true&tailLines=3&sinceTime=1970-01-01T00%3A00%3A00Z");
+        let mut path = "/log".to_owned();
+        LogOptions { previous: true, ..LogOptions::default() }.add_to(&mut path);
+        assert_eq!(path, "/log?previous=true");
     }
 }

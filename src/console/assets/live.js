@@ -1,10 +1,13 @@
 // Reads the page again when the server says that something has changed, and swaps its content.
 // Keeps the focus, the scroll position, open details, and a form that the user has begun to fill in.
-// Adds the lines of a log that the page follows.
+// Adds the lines of a log that the page follows. Says since when the content is old, if it is.
 "use strict";
 
 // A longer log loses its first lines.
 const LONGEST_LOG = 1 << 20;
+
+// Milliseconds before the next attempt.
+const AGAIN = 5000;
 
 const main = document.getElementById("main");
 const badge = document.getElementById("live");
@@ -16,9 +19,23 @@ let hasInput = false;
 // The lines of the page are replaced by the first ones of the stream.
 let isLogFresh = false;
 let isFollowing = false;
+let hasEnded = false;
+// Whether the server says that the content is old.
+let isStale = false;
+// Why the content is old; empty while it is current.
+let old = "";
 
 function say(text) {
   if (badge && badge.textContent !== text) badge.textContent = text;
+}
+
+function sayFreshness() {
+  say(old || "Live");
+}
+
+function becomeOld(since, why) {
+  old = `Not live since ${since.toLocaleString()}: ${why}`;
+  sayFreshness();
 }
 
 // The path of an element among its ancestors, by which its successor is found.
@@ -91,14 +108,24 @@ async function read() {
   try {
     const answer = await fetch(location.href, { credentials: "same-origin", redirect: "error" });
     if (answer.status === 401) {
+      hasEnded = true;
       say("The session has ended");
       return;
     }
-    const next = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("main");
+    const text = await answer.text();
+    if (answer.status >= 500) {
+      // The content that the page has is better than an error.
+      if (!old) becomeOld(new Date(), "the page cannot be read");
+      setTimeout(retry, AGAIN);
+      return;
+    }
+    const next = new DOMParser().parseFromString(text, "text/html").getElementById("main");
     if (next && !hasInput) swap(next);
-    say("Live");
+    if (hasEnded) return;
+  if (source && source.readyState === EventSource.OPEN && !isStale) old = "";
+    sayFreshness();
   } catch {
-    say("Connecting…");
+    if (!old) becomeOld(new Date(), "there is no connection");
   } finally {
     isReading = false;
     if (isDirty && !hasInput) setTimeout(read, 300);
@@ -120,17 +147,28 @@ function addLines(text) {
   if (isAtEnd) log.scrollTop = log.scrollHeight;
 }
 
+// Reads the page again, and its stream if that has ended.
+function retry() {
+  if (source && source.readyState === EventSource.CLOSED) listen();
+  else if (!isStale) read();
+}
+
 function listen() {
   if (source) source.close();
   isFollowing = false;
-  let wasLost = false;
   const own = new EventSource(main.dataset.live);
   source = own;
-  own.addEventListener("open", () => {
-    say("Live");
-    // Something may have changed while the connection was lost.
-    if (wasLost) read();
-    wasLost = false;
+  own.addEventListener("fresh", () => {
+    // Something may have changed while the content was old.
+    const wasOld = old !== "";
+    isStale = false;
+    if (wasOld) read();
+    else sayFreshness();
+  });
+  own.addEventListener("stale", (event) => {
+    const [since, why] = event.data.split("\n");
+    isStale = true;
+    becomeOld(new Date(since), why);
   });
   own.addEventListener("change", read);
   own.addEventListener("log-begin", () => {
@@ -144,11 +182,14 @@ function listen() {
     sayOfLog(event.data);
   });
   own.addEventListener("error", () => {
-    wasLost = true;
+    if (own !== source || hasEnded) return;
     isFollowing = false;
-    say("Connecting…");
+    if (!old) becomeOld(new Date(), "there is no connection");
     // The server refuses the stream: the page says why.
-    if (own.readyState === EventSource.CLOSED) read();
+    if (own.readyState === EventSource.CLOSED) {
+      read();
+      setTimeout(retry, AGAIN);
+    }
   });
 }
 

@@ -20,15 +20,30 @@ pub(crate) fn with_query(path: &str, pairs: &[(&str, &str)]) -> String {
     if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") }
 }
 
+/// Returns a path that may have a query, with more pairs. Empty values are omitted.
+pub(crate) fn and_query(address: &str, pairs: &[(&str, &str)]) -> String {
+    let more = with_query("", pairs);
+    if address.contains('?') { format!("{address}{}", more.replacen('?', "&", 1)) } else { format!("{address}{more}") }
+}
+
 /// Returns the path of an object's page.
 pub(crate) fn of_object(key: &Key) -> String {
     let namespace = key.namespace.as_deref().unwrap_or_default();
     if key.is("mainstay.dev", "GitSync") {
         return of_git_sync(namespace, &key.name);
     }
+    if key.is("serverless.kyma-project.io", "GitRepository") {
+        return path(&["gitrepository", namespace, &key.name]);
+    }
     if key.is("serverless.kyma-project.io", "Function") {
         return path(&["function", namespace, &key.name]);
     }
+    of_any(key)
+}
+
+/// Returns the path of the page that each kind has: origin, field managers and YAML.
+pub(crate) fn of_any(key: &Key) -> String {
+    let namespace = key.namespace.as_deref().unwrap_or_default();
     with_query("/object", &[("group", &key.group), ("kind", &key.kind), ("namespace", namespace), ("name", &key.name)])
 }
 
@@ -64,6 +79,14 @@ mod tests {
             of_object(&key),
             "/object?group=apps&kind=Deployment&namespace=a%26name%3Db&name=%22%3E%3Cscript%3E"
         );
+    }
+
+    #[test]
+    fn pairs_are_added_to_a_path_with_and_without_a_query() {
+        for (address, added) in [("/a", "/a?x=%26"), ("/a?b=c", "/a?b=c&x=%26")] {
+            assert_eq!(and_query(address, &[("x", "&"), ("y", "")]), added);
+            assert_eq!(and_query(address, &[("y", "")]), address);
+        }
     }
 
     #[test]

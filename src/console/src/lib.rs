@@ -26,13 +26,16 @@ mod edits;
 mod field;
 mod filter;
 mod form;
+mod freshness;
 mod guard;
 mod highlight;
 mod history;
 mod lanes;
 mod page;
 mod readers;
+mod remote;
 mod row;
+mod selector;
 #[expect(clippy::disallowed_methods, reason = "it reads the cluster and answers requests")]
 mod serve;
 mod session;
@@ -43,6 +46,8 @@ mod trace;
 mod tree;
 mod web_origin;
 
+pub use freshness::{Agent, AgentReader};
+pub use readers::Readers;
 pub use readers::{ChangedInputs, FunctionRules, Readers};
 pub use serve::{Certificate, CertificateError, Console, Settings, Users};
 pub use trace::{FieldManager, Manager, ManifestPart, Trace, TraceReader};

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use serde_json::Value;
-
+use crate::freshness::AgentReader;
 use crate::trace::TraceReader;
 use crate::tree::TreeReader;
+use serde_json::Value;
 
-/// The functions of the program that read inventories. Each function receives the connection of the session.
+/// The functions of the program that read inventories and the Lease. Each function receives the connection of the session.
 #[derive(Clone)]
 pub struct Readers {
     /// Reads the tree of a GitSync.
@@ -16,6 +16,8 @@ pub struct Readers {
     pub trace: TraceReader,
     /// The rules of Functions.
     pub functions: FunctionRules,
+    /// Reads whether an agent leads.
+    pub agent: AgentReader,
 }
 
 /// Returns which inputs of its image a change of a Function changes, each as a noun. The first state is `None` for a new

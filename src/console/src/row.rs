@@ -104,6 +104,8 @@ pub(crate) struct Row {
     pub(crate) objects: Option<(i64, i64)>,
     /// The objects to which somebody else keeps writing, with the writer; empty without any.
     pub(crate) contended: String,
+    /// Name of the GitRepository in its namespace that it follows; empty without one.
+    pub(crate) follows: String,
     /// The hand edits that its status names.
     pub(crate) edits: Vec<Edit>,
     /// The resource version, which changes with each change of the object.
@@ -123,6 +125,7 @@ impl Row {
             + text(&self.message)
             + text(&self.version)
             + text(&self.contended)
+            + text(&self.follows)
             + edits
             + 256
     }
@@ -176,6 +179,11 @@ pub(crate) fn row(kind: FleetKind, live: &Value) -> Row {
         objects: (kind == FleetKind::GitSync)
             .then(|| (count("/status/objects").unwrap_or(0), count("/status/healthy").unwrap_or(0))),
         contended: contended.map(|one| one.message.clone()).unwrap_or_default(),
+        follows: match kind {
+            FleetKind::GitSync => text_at(live, "/spec/gitRepository", SHORT),
+            FleetKind::Function if text_at(live, "/spec/type", SHORT) == "git" => text_at(live, "/spec/source", SHORT),
+            FleetKind::Function | FleetKind::GitRepository | FleetKind::Receiver => String::new(),
+        },
         edits: if kind == FleetKind::GitSync { edits::of_status(live) } else { Vec::new() },
         resource_version: text_at(live, "/metadata/resourceVersion", SHORT),
     }

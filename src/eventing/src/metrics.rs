@@ -160,7 +160,14 @@ impl Metrics {
         let [kind, namespace, of] = labels(to);
         let with = |event_type: &str, code: String| {
             let sink = ("sink", name(sink));
-            [kind.clone(), namespace.clone(), of.clone(), ("event_type", name(event_type)), sink, ("response_code", code)]
+            [
+                kind.clone(),
+                namespace.clone(),
+                of.clone(),
+                ("event_type", name(event_type)),
+                sink,
+                ("response_code", code),
+            ]
         };
         let mut labels = with(event_type, code.to_string());
         let mut known = self.0.known.lock();

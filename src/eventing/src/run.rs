@@ -179,8 +179,9 @@ impl Tasks {
 pub async fn run(mut settings: Settings, cluster: Cluster, stop: CancellationToken) -> Result<(), Error> {
     let (metrics, scraped) = (Metrics::default(), settings.metrics.take());
     let scraped = scraped.map(|reserved| reserved.listen()).transpose().map_err(listening)?;
-    let Settings { data, budget, nats, listener, resolve, publishers, grants, written_endpoints, instance, role, .. } =
-        settings;
+    let Settings {
+        data, budget, nats, listener, resolve, publishers, grants, written_endpoints, instance, role, ..
+    } = settings;
     let services = Arc::new(Services::new(written_endpoints));
     let seen = Seen::new(Arc::clone(&services), grants.into());
     let mut tasks = Tasks { stop: stop.clone(), ..Tasks::default() };

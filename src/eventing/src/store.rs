@@ -54,9 +54,20 @@ impl Taken {
 
 /// The events of a subscriber, in the order of publication.
 pub(super) enum Source {
-    Log { journal: Journal, stored: watch::Receiver<()>, of: SubscriberId, which: Which, last: u64 },
+    Log {
+        journal: Journal,
+        stored: watch::Receiver<()>,
+        of: SubscriberId,
+        which: Which,
+        last: u64,
+    },
     /// The consumer of events without an order, and those of partitions.
-    JetStream { plain: Puller, partitions: Vec<Puller>, store: JetStream, of: SubscriberId },
+    JetStream {
+        plain: Puller,
+        partitions: Vec<Puller>,
+        store: JetStream,
+        of: SubscriberId,
+    },
 }
 
 impl Source {

@@ -139,7 +139,6 @@ impl Table {
     }
 }
 
-
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};

@@ -135,6 +135,7 @@ pub use last_lookup::LastLookup;
 pub use lookup_due::LookupDue;
 pub use mainstay_object::Secret;
 pub use missing_directory::MissingDirectory;
+pub use objects::CommitHeader;
 pub use outbound::{Answer, HostCheck, Outbound};
 pub use path_flaw::PathFlaw;
 pub use permits::thread_time;

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 use git2::{ErrorCode, ObjectType, Odb};
+use jiff::Timestamp;
 
 use super::abbreviation::Abbreviation;
 use super::entry::EntryKind;
@@ -28,12 +29,22 @@ pub(super) struct Objects {
     odb: Odb<'static>,
 }
 
-/// Tree and subject of a commit.
+/// The first lines of a commit: who made it, and why.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CommitHeader {
+    /// First line of the message, at most 200 characters.
+    pub subject: String,
+    /// Name of the author without the address, at most 72 characters. The author writes it; it proves nothing.
+    pub author: String,
+    /// Time at which the author made the commit, by the author's clock; `None` if the commit has no readable time.
+    pub authored: Option<Timestamp>,
+}
+
+/// Tree and header of a commit.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct CommitInfo {
     pub(super) tree: Id,
-    /// First line of the message, shortened.
-    pub(super) subject: String,
+    pub(super) header: CommitHeader,
 }
 
 impl Objects {
@@ -49,7 +60,7 @@ impl Objects {
         &self.odb
     }
 
-    /// Returns the commit's tree and subject; `None` if the object does not exist.
+    /// Returns the commit's tree and header; `None` if the object does not exist.
     pub(super) fn commit(&self, commit: Commit) -> Result<Option<CommitInfo>, Fault> {
         let Some((_, kind)) = self.header(commit.0)? else { return Ok(None) };
         if kind != ObjectType::Commit {
@@ -267,10 +278,21 @@ fn broken(what: &str) -> Fault {
 fn read_commit(bytes: &[u8]) -> Option<CommitInfo> {
     let tree = bytes.strip_prefix(b"tree ")?.get(..40).and_then(Id::parse)?;
     let text = String::from_utf8_lossy(bytes);
-    let message = text.split_once("\n\n").map_or("", |(_, message)| message);
-    let subject = message.trim_start().lines().next().unwrap_or_default();
-    let subject = subject.chars().map(|c| if is_unprintable(c) { ' ' } else { c }).take(200).collect();
-    Some(CommitInfo { tree, subject })
+    let (fields, message) = text.split_once("\n\n").unwrap_or((&text, ""));
+    let printable = |text: &str, most: usize| -> String {
+        text.trim().chars().map(|c| if is_unprintable(c) { ' ' } else { c }).take(most).collect()
+    };
+    let author = fields.lines().find_map(|line| line.strip_prefix("author ")).unwrap_or_default();
+    let (name, when) = author.rsplit_once('>').unwrap_or((author, ""));
+    let seconds = when.split_whitespace().next().and_then(|seconds| seconds.parse().ok());
+    // The API server refuses times before the year 0.
+    let seconds = seconds.filter(|seconds: &i64| *seconds >= 0);
+    let header = CommitHeader {
+        subject: printable(message.trim_start().lines().next().unwrap_or_default(), 200),
+        author: printable(name.split('<').next().unwrap_or_default(), 72),
+        authored: seconds.and_then(|seconds| Timestamp::from_second(seconds).ok()),
+    };
+    Some(CommitInfo { tree, header })
 }
 
 fn read_parents(bytes: &[u8]) -> Vec<Id> {
@@ -356,11 +378,26 @@ mod tests {
 
     #[test]
     fn reads_a_commit() {
-        let text = format!("tree {}\nauthor a <b> 0 +0000\n\n\n  web: two\treplicas\n\nbody", "1".repeat(40));
-        let info = read_commit(text.as_bytes()).unwrap();
-        assert_eq!(info.subject, "web: two replicas");
+        let text = format!(
+            "tree {}\nauthor Ada\tL <a@b> 60 +0200\ncommitter c <d> 0 +0000\n\n\n  web: two\treplicas\n\nauthor x <y> 1 +0000",
+            "1".repeat(40)
+        );
+        let header = read_commit(text.as_bytes()).unwrap().header;
+        assert_eq!((&*header.subject, &*header.author), ("web: two replicas", "Ada L"));
+        assert_eq!(header.authored, Some(Timestamp::from_second(60).unwrap()));
         assert_eq!(read_commit(b"tree 123"), None);
-        assert_eq!(read_commit(format!("tree {}", "2".repeat(40)).as_bytes()).unwrap().subject, "");
+        for author in [
+            "",
+            "author",
+            "author <> x",
+            "author a 5 +0000",
+            "author a <b> 99999999999999999999 +0000",
+            "author a <b> -99999999999 +0000",
+        ] {
+            let text = format!("tree {}\n{author}", "2".repeat(40));
+            let header = read_commit(text.as_bytes()).unwrap().header;
+            assert_eq!((&*header.subject, header.authored), ("", None), "{author}");
+        }
     }
 
     #[test]

@@ -14,7 +14,7 @@ use super::large_files::{LargeFiles, WantedFiles};
 use super::lfs::{self, Pointer};
 use super::mirror::Generation;
 use super::missing_directory::MissingDirectory;
-use super::objects::{Objects, damaged};
+use super::objects::{CommitHeader, Objects, damaged};
 use super::permits::{Permit, TenantPermits};
 use super::reference::BaseDir;
 use super::settings::Limits;
@@ -33,8 +33,8 @@ const SHORT: usize = 2 << 20;
 pub struct Snapshot {
     /// The commit.
     pub commit: Commit,
-    /// First line of the commit message, at most 200 characters.
-    pub subject: Arc<str>,
+    /// Subject and author of the commit.
+    pub header: Arc<CommitHeader>,
     inner: Arc<Inner>,
     /// Fetched submodules of the commit, by path.
     submodules: Arc<BTreeMap<String, Snapshot>>,
@@ -107,7 +107,7 @@ impl Snapshot {
         inner.objects.directory(inner.root, &BaseDir::root())?;
         Ok(Some(Self {
             commit,
-            subject: info.subject.into(),
+            header: Arc::new(info.header),
             inner: Arc::new(inner),
             submodules: Arc::default(),
             large: None,

@@ -232,10 +232,10 @@ impl Attempt<'_> {
             w.tree == tree && is_same_remote && w.keys == request.keys
         };
         if let Some(desired) = self.state.desired.as_mut().filter(is_same) {
-            (desired.commit, desired.subject) = (found.commit, Arc::clone(&snapshot.subject));
+            (desired.commit, desired.header) = (found.commit, Arc::clone(&snapshot.header));
             return Ok(desired.clone());
         }
-        let (of, subject) = ((tree, generation), Arc::clone(&snapshot.subject));
+        let (of, header) = ((tree, generation), Arc::clone(&snapshot.header));
         if let Some(refused) = self.still_without_memory(|known| known.request == of) {
             return Err(refused);
         }
@@ -250,7 +250,7 @@ impl Attempt<'_> {
         let tree = contents(self.state.kustomizations.outside(), capabilities);
         let (commit, lfs, values, keys) = (found.commit, remote.lfs, request.values, request.keys);
         let desired =
-            DesiredState { commit, subject, tree, submodules, lfs, generation, capabilities, values, keys, objects };
+            DesiredState { commit, header, tree, submodules, lfs, generation, capabilities, values, keys, objects };
         Ok(self.state.desired.insert(desired).clone())
     }
 

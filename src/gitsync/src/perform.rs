@@ -432,7 +432,9 @@ impl Attempt<'_> {
         let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
         let applied = AppliedCommit {
             commit: desired.commit.to_string(),
-            subject: desired.subject.chars().take(SUBJECT).collect(),
+            subject: desired.header.subject.chars().take(SUBJECT).collect(),
+            author: desired.header.author.clone(),
+            authored_at: desired.header.authored.map(Time),
             reference: self.state.found_at.clone(),
             when: Time(Timestamp::now()),
             duration_ms: i64::try_from(duration.as_millis()).unwrap_or(i64::MAX),

@@ -23,7 +23,7 @@ pub use mainstay_engine::apply::{Expect, Step};
 use mainstay_engine::managed::inventory::{Entry, Inventory};
 use mainstay_engine::managed::verdict::is_controlled;
 use mainstay_engine::managed::{Appliers, Desired, is_paused};
-use mainstay_git::Commit;
+use mainstay_git::{Commit, CommitHeader};
 use mainstay_manifest::sops::KeyId;
 use mainstay_object::{Digest, Key, Stage, stage};
 
@@ -103,8 +103,8 @@ pub struct Observed {
 #[derive(Clone)]
 pub(super) struct DesiredState {
     pub(super) commit: Commit,
-    /// First line of the commit message.
-    pub(super) subject: Arc<str>,
+    /// Subject and author of the commit.
+    pub(super) header: Arc<CommitHeader>,
     /// The contents; `None` if the directory is gone and its deletion was allowed.
     pub(super) tree: Option<Contents>,
     /// Whether submodules are fetched, and the submodules below `baseDir`.

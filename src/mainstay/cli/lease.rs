@@ -6,6 +6,7 @@ use serde_json::Value;
 use super::{Error, connection::DEFAULT_NAMESPACE, lease_identity};
 use mainstay_api::names;
 use mainstay_cluster::{Cluster, Kind, Scope};
+use mainstay_console::Agent;
 
 /// Returns the kind of Leases.
 pub(super) fn kind() -> Kind {
@@ -47,6 +48,20 @@ impl Lease {
     pub(super) fn is_of_dev(&self) -> bool {
         self.holder.as_deref() == Some(lease_identity::DEV)
     }
+}
+
+/// Returns whether an agent leads, as far as the user may know: in the default namespace, or in the kubeconfig's.
+pub(super) async fn agent(cluster: &Cluster) -> Agent {
+    let own = cluster.default_namespace();
+    let mut last: Option<Timestamp> = None;
+    for namespace in [DEFAULT_NAMESPACE].into_iter().chain((own != DEFAULT_NAMESPACE).then_some(&*own)) {
+        let Ok(Some(lease)) = cluster.get(&kind(), Some(namespace), names::LEASE).await else { continue };
+        if is_held(&lease["spec"], Timestamp::now()) {
+            return Agent::Leads;
+        }
+        last = last.max(lease["spec"]["renewTime"].as_str().and_then(|time| time.parse().ok()));
+    }
+    last.map_or(Agent::Unknown, Agent::Away)
 }
 
 /// Returns whether the `spec` of a Lease has a holder and has not expired.

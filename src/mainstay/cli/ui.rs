@@ -15,7 +15,7 @@ use serde_json::json;
 use super::{
     Error, Exit,
     connection::Connection,
-    function,
+    function, lease,
     output::{self, OutputArgument},
     stop, trace,
     tree::{self, Node, State},
@@ -83,6 +83,9 @@ pub(super) fn readers() -> Readers {
             Box::pin(async move { trace::page::of(&cluster, key).await.map_err(|error| chain(&error)) })
         }),
         functions: function::page_rules(),
+        agent: Arc::new(|cluster: Cluster| -> futures::future::BoxFuture<'static, _> {
+            Box::pin(async move { lease::agent(&cluster).await })
+        }),
     }
 }
 
@@ -101,5 +104,12 @@ fn node(node: Node) -> mainstay_console::Node {
         State::Absent => (Mark::Failed, "does not exist".to_owned()),
         State::Ended => (Mark::Healthy, "ended, and is gone".to_owned()),
     };
-    mainstay_console::Node { key: node.key, mark, state, children: node.children.into_iter().map(self::node).collect() }
+    let created = node.created;
+    mainstay_console::Node {
+        key: node.key,
+        mark,
+        state,
+        created,
+        children: node.children.into_iter().map(self::node).collect(),
+    }
 }

@@ -191,7 +191,10 @@ async fn a_call_leads_to_the_service_of_its_function_and_needs_the_rights_of_the
     let stranger = desk.user(&desk.users.account("elsewhere", "stranger", CALLS)).await;
     stranger.open(&page("greeter")).await;
     stranger.shows("403 Forbidden").await;
-    let stream = format!("/events?kind=Function&namespace={NAMESPACE}&name=greeter&pod=greeter-1&container=function");
+    let stream = format!(
+        "/events?log-group=serverless.kyma-project.io&log-kind=Function&log-namespace={NAMESPACE}&log-name=greeter\
+         &pod=greeter-1&container=function"
+    );
     // The stream continues after the end of its log, for the changes of the page.
     let first = format!(
         "fetch('{stream}').then(async (answer) => {{ const reader = answer.body.getReader(); let text = answer.status + ' '; \

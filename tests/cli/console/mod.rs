@@ -4,10 +4,13 @@ mod calls;
 mod chromium;
 mod fleet;
 mod forms;
+mod freshness;
 mod functions;
+mod logs;
 mod objects;
 mod pages;
 mod pictures;
+mod repositories;
 mod trees;
 mod users;
 

@@ -55,10 +55,14 @@ impl Users {
 
     /// Creates a ServiceAccount with these verbs on Mainstay's objects in its namespace. Returns its token.
     pub(super) fn account(&self, namespace: &str, name: &str, verbs: &[&str]) -> String {
+        let groups = ["mainstay.dev", "serverless.kyma-project.io", "", "apps"];
+        self.account_with(namespace, name, &json!([{"apiGroups": groups, "resources": ["*"], "verbs": verbs}]))
+    }
+
+    /// Creates a ServiceAccount with these rules in its namespace. Returns its token.
+    pub(super) fn account_with(&self, namespace: &str, name: &str, rules: &Value) -> String {
         let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}});
         self.world.create("v1", "serviceaccounts", namespace, account);
-        let groups = ["mainstay.dev", "serverless.kyma-project.io", "", "apps"];
-        let rules = json!([{"apiGroups": groups, "resources": ["*"], "verbs": verbs}]);
         let role = json!({"apiVersion": RBAC, "kind": "Role", "metadata": {"name": name}, "rules": rules});
         self.world.create(RBAC, "roles", namespace, role);
         let binding = json!({

@@ -254,7 +254,7 @@ async fn a_change_arrives_on_the_stream_of_a_page() {
     assert_eq!(response.headers()["content-type"], "text/event-stream");
     let mut stream = response.bytes_stream();
     let opened = stream.next().await.unwrap().unwrap();
-    assert!(String::from_utf8_lossy(&opened).contains("event: open"));
+    assert!(String::from_utf8_lossy(&opened).contains("event: fresh"));
     let status = json!({"conditions": [condition("Ready", "True", "Applied", "applied")]});
     set_status(&world, SYNCS, "demo", &status);
     let mut seen = String::new();

@@ -99,7 +99,9 @@ async fn requests_events_and_deliveries_are_counted() {
     let expected = [
         "eventing_epp_requests_total{code=\"204\",method=\"POST\",path=\"/publish\"} 1".to_owned(),
         "eventing_epp_requests_total{code=\"400\",method=\"POST\",path=\"/publish\"} 1".to_owned(),
-        format!("eventing_epp_event_type_published_total{{event_type=\"{TYPE}\",event_source=\"tests\",code=\"204\"}} 1"),
+        format!(
+            "eventing_epp_event_type_published_total{{event_type=\"{TYPE}\",event_source=\"tests\",code=\"204\"}} 1"
+        ),
         "eventing_epp_backend_duration_milliseconds_count{code=\"204\",destination_service=".to_owned(),
         "eventing_epp_health 1".to_owned(),
         format!("eventing_ec_nats_delivery_per_subscription_total{{{delivered},response_code=\"500\"}} 1"),

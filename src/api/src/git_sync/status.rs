@@ -134,6 +134,13 @@ pub struct AppliedCommit {
     /// First line of its message, at most 72 characters.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub subject: String,
+    /// Name of its author, as the commit claims it, at most 72 characters.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub author: String,
+    /// Time at which the author made the commit, by the clock of the author.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<TimeSchema>")]
+    pub authored_at: Option<Time>,
     /// Full name of the branch or tag; absent if `spec.reference` is a commit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reference: Option<String>,

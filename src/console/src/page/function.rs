@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 use serde_json::Value;
 
+use super::pods::{Log, Pod, log as log_section, table};
 use super::{belonging, parts, source};
 use crate::address;
 use crate::belonging::Belonging;
@@ -13,22 +14,6 @@ use crate::shown::{EventRow, Variable, VariableValue, variables};
 use crate::source::runtime;
 use crate::text::{MESSAGE, SHORT, ago, plain};
 use mainstay_object::Key;
-
-/// A pod of a Function, or of its build.
-pub(crate) struct Pod {
-    pub(crate) name: String,
-    pub(crate) phase: String,
-    pub(crate) containers: Vec<String>,
-    pub(crate) is_build: bool,
-}
-
-/// The log that the page shows.
-pub(crate) struct Log {
-    pub(crate) pod: String,
-    pub(crate) container: String,
-    /// The last lines of the log, or the reason why it cannot be read.
-    pub(crate) lines: Result<String, String>,
-}
 
 /// Contents of the page.
 pub(crate) struct FunctionPage<'p> {
@@ -48,6 +33,11 @@ pub(crate) fn function(page: &FunctionPage<'_>) -> Markup {
     let namespace = key.namespace.as_deref().unwrap_or_default();
     let warnings =
         live.pointer("/status/warnings").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
+    let health = |pod: &str| {
+        html! {
+            @if let Some(known) = all.pod(pod) { (parts::mark(known.mark)) " " span.text { (known.why) } }
+        }
+    };
     html! {
         nav aria-label="Place" { a href="/" { "Fleet" } " / " (namespace) }
         h1 { "Function " (key.name) " " (parts::state(*state)) }
@@ -58,8 +48,8 @@ pub(crate) fn function(page: &FunctionPage<'_>) -> Markup {
         @for warning in warnings.take(20) { p.note { (plain(warning, MESSAGE)) } }
         (facts(page))
         section aria-labelledby="conditions" { h2 #conditions { "Conditions" } (parts::conditions(&conditions_of(live), *now)) }
-        section aria-labelledby="pods" { h2 #pods { "Pods" } (pod_table(key, pods, all)) }
-        @if let Some(log) = log { (log_of(log)) }
+        section aria-labelledby="pods" { h2 #pods { "Pods" } (table(&address::of_object(key), Some(namespace), pods, Some(&health))) }
+        @if let Some(log) = log { (log_section(log)) }
         (source::source(namespace, &crate::source::source(live)))
         section aria-labelledby="variables" {
             h2 #variables { "Variables" }
@@ -126,21 +116,6 @@ fn until(time: Timestamp, now: Timestamp) -> Markup {
     html! { time datetime=(time) title=(time) { "in " (ago(time.duration_since(now).as_secs())) } }
 }
 
-fn log_of(log: &Log) -> Markup {
-    html! {
-        section aria-labelledby="log" {
-            h2 #log { "Log of " (log.pod) ", " (log.container) }
-            @match &log.lines {
-                Err(why) => p.note { (why) },
-                Ok(lines) => {
-                    p.quiet #following { "The last lines. Reload the page for later ones." }
-                    pre.log tabindex="0" role="log" aria-label="Log" data-follow={ (log.pod) "/" (log.container) } { (lines) }
-                }
-            }
-        }
-    }
-}
-
 /// Returns the value of a variable, or a link to the object with the value.
 fn value(namespace: &str, variable: &Variable) -> Markup {
     html! {
@@ -151,33 +126,6 @@ fn value(namespace: &str, variable: &Variable) -> Markup {
                 a href=(address::of_object(&Key::new("", *kind, Some(namespace), name.as_str()))) { (kind) " " (name) }
             }
             VariableValue::Field(path) => { "field " code { (path) } " of the pod" }
-        }
-    }
-}
-
-fn pod_table(key: &Key, pods: &Result<Vec<Pod>, String>, belonging: &Belonging) -> Markup {
-    let here = address::of_object(key);
-    let namespace = key.namespace.as_deref();
-    html! {
-        @match pods {
-            Err(why) => p.note { (why) },
-            Ok(pods) if pods.is_empty() => p.quiet { "There are no pods." },
-            Ok(pods) => table.cards {
-                thead { tr { th scope="col" { "Pod" } th scope="col" { "For" } th scope="col" { "Phase" } th scope="col" { "Health" } th scope="col" { "Logs" } } }
-                tbody { @for pod in pods {
-                    tr {
-                        th scope="row" data-label="Pod" { a href=(address::of_object(&Key::new("", "Pod", namespace, pod.name.as_str()))) { (pod.name) } }
-                        td data-label="For" { (if pod.is_build { "build" } else { "function" }) }
-                        td data-label="Phase" { (pod.phase) }
-                        td data-label="Health" {
-                            @if let Some(known) = belonging.pod(&pod.name) { (parts::mark(known.mark)) " " span.text { (known.why) } }
-                        }
-                        td data-label="Logs" { @for container in &pod.containers {
-                            a href={ (address::with_query(&here, &[("pod", &pod.name), ("container", container)])) "#log" } { (container) } " "
-                        } }
-                    }
-                } }
-            },
         }
     }
 }

@@ -13,10 +13,11 @@ use crate::address;
 use crate::edits::Edit;
 use crate::field::{text_at, time_at};
 use crate::history::history as moments;
+use crate::remote::commit_page;
 use crate::row::{FleetKind, State, conditions_of};
 use crate::shown::EventRow;
 use crate::text::{MESSAGE, SHORT, plain, short_id};
-use crate::tree::{Node, Tree};
+use crate::tree::{Mark, Node, Tree, TreeFilter, count, kinds};
 use mainstay_object::Key;
 
 /// Maximum number of rows of a list.
@@ -31,6 +32,9 @@ pub(crate) struct GitSyncPage<'p> {
     pub(crate) state: State,
     pub(crate) edits: &'p [Edit],
     pub(crate) tree: &'p Result<Tree, String>,
+    pub(crate) filter: &'p TreeFilter,
+    /// The address of the repository, if the user may read it.
+    pub(crate) remote: Option<&'p str>,
     pub(crate) events: &'p Result<Vec<EventRow>, String>,
     pub(crate) right: &'p Right,
     pub(crate) now: Timestamp,
@@ -38,7 +42,7 @@ pub(crate) struct GitSyncPage<'p> {
 
 /// Returns the page.
 pub(crate) fn git_sync(page: &GitSyncPage<'_>) -> Markup {
-    let GitSyncPage { key, live, state, edits, tree, events, right, now } = page;
+    let GitSyncPage { key, live, state, edits, tree, filter, events, right, now, .. } = page;
     let is_suspended = *state == State::Suspended;
     let holds = live.pointer("/status/heldObjects").and_then(Value::as_i64).unwrap_or(0) > 0;
     let turn = if is_suspended { Action::Resume } else { Action::Suspend };
@@ -49,27 +53,58 @@ pub(crate) fn git_sync(page: &GitSyncPage<'_>) -> Markup {
         nav aria-label="Place" { a href="/" { "Fleet" } " / " (key.namespace.as_deref().unwrap_or_default()) }
         h1 { "GitSync " (key.name) " " (parts::state(*state)) }
         (parts::actions(&possible, key, right))
-        (facts(key, live, *now))
+        (facts(page))
         (problems(live))
-        section aria-labelledby="objects" { h2 #objects { "Objects" } (tree_of(tree, &deviations(live))) }
+        section aria-labelledby="objects" { h2 #objects { "Objects" } (tree_of(tree, filter, &deviations(live), *now)) }
         @if !edits.is_empty() {
             section aria-labelledby="edits" { h2 #edits { "Hand edits" } (lanes::picture(*edits, *now)) }
         }
         section aria-labelledby="conditions" { h2 #conditions { "Conditions" } (parts::conditions(&conditions_of(live), *now)) }
         (history::history(&moments(live, events.as_deref().unwrap_or_default(), edits), *now))
         section aria-labelledby="events" { h2 #events { "Events" } (parts::events(events, *now)) }
-        p { a href=(address::with_query("/object", &[("group", &key.group), ("kind", &key.kind), ("namespace", key.namespace.as_deref().unwrap_or_default()), ("name", &key.name)])) { "Origin, field managers and YAML of this GitSync" } }
+        p { a href=(address::of_any(key)) { "Origin, field managers and YAML of this GitSync" } }
     }
 }
 
-/// Returns the subject of the applied commit, and when it was applied, from the newest entry of the history.
-fn subject_of(live: &Value, commit: &str) -> Option<(String, Option<Timestamp>)> {
-    let newest = live.pointer("/status/history/0").filter(|_| !commit.is_empty())?;
-    (text_at(newest, "/commit", SHORT) == commit)
-        .then(|| (text_at(newest, "/subject", SHORT), time_at(newest, "/when")))
+/// Returns the applied commit, linked to its page at the host, with its subject, author and times.
+fn commit(live: &Value, remote: Option<&str>, now: Timestamp) -> Markup {
+    let applied = text_at(live, "/status/appliedCommit", SHORT);
+    let newest = live.pointer("/status/history/0").filter(|one| text_at(one, "/commit", SHORT) == applied);
+    let page = remote.and_then(|remote| commit_page(remote, &applied));
+    html! {
+        @if applied.is_empty() { "none yet" }
+        @else {
+            @match page {
+                Some(page) => a href=(page) rel="noopener noreferrer" { code title=(applied) { (short_id(&applied)) } },
+                None => code title=(applied) { (short_id(&applied)) },
+            }
+            @if let Some(newest) = newest {
+                @let author = text_at(newest, "/author", SHORT);
+                @let (authored, when) = (time_at(newest, "/authoredAt"), time_at(newest, "/when"));
+                " " (text_at(newest, "/subject", SHORT))
+                @if !author.is_empty() { " by " (author) }
+                @if authored.is_some() { ", " (parts::age(authored, now)) " ago" }
+                @if when.is_some() { " (applied " (parts::age(when, now)) " ago)" }
+            }
+        }
+    }
 }
 
-fn facts(key: &Key, live: &Value, now: Timestamp) -> Markup {
+/// Returns when the agent looks the repository up again, as far as the GitSync says.
+fn next_lookup(live: &Value, state: State, now: Timestamp) -> Markup {
+    let interval = text_at(live, "/spec/interval", SHORT);
+    html! {
+        @if state == State::Suspended { "after it is resumed" }
+        @else if let Some(since) = time_at(live, "/status/unreachableSince") {
+            "repeated with growing delays, because the repository cannot be reached for " (parts::age(Some(since), now))
+        }
+        @else if interval.is_empty() { "not known" }
+        @else { "within " (interval) ", or at a push" }
+    }
+}
+
+fn facts(page: &GitSyncPage<'_>) -> Markup {
+    let GitSyncPage { key, live, state, remote, now, .. } = page;
     let text = |pointer: &str| text_at(live, pointer, SHORT);
     let namespace = key.namespace.as_deref().unwrap_or_default();
     let repository = text("/spec/gitRepository");
@@ -83,8 +118,7 @@ fn facts(key: &Key, live: &Value, now: Timestamp) -> Markup {
     };
     html! {
         dl.facts {
-            div { dt { "Commit" } dd { code title=(applied) { (if applied.is_empty() { "none yet" } else { short_id(&applied) }) }
-                @if let Some((subject, when)) = subject_of(live, &applied) { " " (subject) @if when.is_some() { " (applied " (parts::age(when, now)) " ago)" } } } }
+            div { dt { "Commit" } dd { (commit(live, *remote, *now)) } }
             @if attempted != applied && !attempted.is_empty() { div { dt { "Attempted" } dd { code title=(attempted) { (short_id(&attempted)) } } } }
             @if repository.is_empty() {
                 div { dt { (text("/spec/sourceRef/kind")) } dd { (text("/spec/sourceRef/name")) } }
@@ -92,7 +126,7 @@ fn facts(key: &Key, live: &Value, now: Timestamp) -> Markup {
                 div { dt { "Repository" } dd { a href=(address::of_object(&FleetKind::GitRepository.key(namespace, &repository))) { (repository) } } }
             }
             div { dt { "Follows" } dd { (reference) " " code { (text("/spec/baseDir")) } } }
-            div { dt { "Looks every" } dd { (text("/spec/interval")) } }
+            div { dt { "Next lookup" } dd { (next_lookup(live, *state, *now)) } }
             div { dt { "Drift" } dd { (if text("/spec/drift").is_empty() { "Revert".to_owned() } else { text("/spec/drift") }) } }
             div { dt { "Objects" } dd { (counts("objects")) ", " (counts("healthy")) " healthy, " (counts("failed")) " failed" } }
             div { dt { "Reverts" } dd { (counts("reverted")) } }
@@ -161,35 +195,79 @@ fn deviations(live: &Value) -> Deviations {
     all
 }
 
-fn tree_of(tree: &Result<Tree, String>, deviations: &Deviations) -> Markup {
-    match tree {
-        Err(why) => html! { p.note { (why) } },
-        Ok(tree) => {
-            let mut nodes: Vec<&Node> = tree.objects.iter().collect();
-            nodes.sort_by_key(|node| node.worst());
-            html! {
-                @for note in &tree.notes { p.note { (note) } }
-                @if nodes.is_empty() { p.quiet { "There are no objects yet." } }
-                @else { ul.tree { @for node in nodes.iter().take(OBJECTS) { (branch(node, 0, deviations)) } } }
-                @if nodes.len() > OBJECTS { p.note { (nodes.len() - OBJECTS) " more objects are not shown." } }
+fn tree_of(tree: &Result<Tree, String>, filter: &TreeFilter, deviations: &Deviations, now: Timestamp) -> Markup {
+    let tree = match tree {
+        Err(why) => return html! { p.note { (why) } },
+        Ok(tree) => tree,
+    };
+    let (mut nodes, found) = filter.apply(&tree.objects);
+    nodes.sort_by_key(Node::worst);
+    let branches = Branches { deviations, is_filtered: !filter.is_empty(), now };
+    html! {
+        @for note in &tree.notes { p.note { (note) } }
+        @if tree.objects.is_empty() { p.quiet { "There are no objects yet." } }
+        @else {
+            (tree_form(tree, filter))
+            p.quiet role="status" {
+                @if filter.is_empty() { (found) @if found == 1 { " object" } @else { " objects" } }
+                @else { (found) " of " (count(&tree.objects)) " objects" }
             }
+            ul.tree { @for node in nodes.iter().take(OBJECTS) { (branches.branch(node, 0)) } }
+            @if nodes.len() > OBJECTS { p.note { (nodes.len() - OBJECTS) " more objects are not shown. Filter the tree." } }
         }
     }
 }
 
-/// Returns an object with its children. The link is beside the control that shows them: a control contains no other.
-fn branch(node: &Node, depth: usize, deviations: &Deviations) -> Markup {
-    let (address, name) = (address::of_object(&node.key), plain(&node.key.to_string(), SHORT));
-    let children = node.children.len();
+/// Returns the form that filters the tree. It needs no script.
+fn tree_form(tree: &Tree, filter: &TreeFilter) -> Markup {
     html! {
-        li {
-            (parts::mark(node.mark)) " " a href=(address) { (name) }
-            @for word in deviations.get(&name).into_iter().flatten() { " " b { (word) } }
-            " " span.quiet.text { (plain(&node.state, SHORT)) }
-            @if children > 0 && depth <= 8 {
-                details data-name=(address) open[depth == 0 && node.worst() != crate::tree::Mark::Healthy] {
-                    summary.quiet { (children) @if children == 1 { " child" } @else { " children" } }
-                    ul { @for child in node.children.iter().take(MOST) { (branch(child, depth + 1, deviations)) } }
+        form.filter method="get" action="#objects" role="search" aria-label="Objects" {
+            label { "Search" input type="search" name="q" value=(plain(&filter.text, SHORT)); }
+            label { "Kind"
+                select name="kind" {
+                    option value="" { "All" }
+                    @for kind in kinds(&tree.objects).into_iter().take(MOST) {
+                        option value=(kind) selected[kind == filter.kind] { (plain(kind, SHORT)) }
+                    }
+                }
+            }
+            label { "Health"
+                select name="health" {
+                    option value="" { "All" }
+                    @for mark in Mark::ALL { option value=(mark.word()) selected[filter.mark == Some(mark)] { (mark.word()) } }
+                }
+            }
+            button type="submit" { "Filter" }
+            @if !filter.is_empty() { a href="?#objects" { "Clear" } }
+        }
+    }
+}
+
+/// How the branches of a tree are shown.
+struct Branches<'t> {
+    deviations: &'t Deviations,
+    /// Whether the children of an object are those that match a filter.
+    is_filtered: bool,
+    now: Timestamp,
+}
+
+impl Branches<'_> {
+    /// Returns an object with its children. The link is beside the control that shows them: a control contains no other.
+    fn branch(&self, node: &Node, depth: usize) -> Markup {
+        let (address, name) = (address::of_object(&node.key), plain(&node.key.to_string(), SHORT));
+        let children = node.children.len();
+        let is_open = self.is_filtered || (depth == 0 && node.worst() != Mark::Healthy);
+        html! {
+            li {
+                (parts::mark(node.mark)) " " a href=(address) { (name) }
+                @for word in self.deviations.get(&name).into_iter().flatten() { " " b { (word) } }
+                " " span.quiet.text { (plain(&node.state, SHORT)) }
+                @if node.created.is_some() { " " span.quiet { (parts::age(node.created, self.now)) " old" } }
+                @if children > 0 && depth <= 8 {
+                    details data-name=(address) open[is_open] {
+                        summary.quiet { (children) @if children == 1 { " child" } @else { " children" } span.unseen { " of " (name) } }
+                        ul { @for child in &node.children { (self.branch(child, depth + 1)) } }
+                    }
                 }
             }
         }

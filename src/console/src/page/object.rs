@@ -1,5 +1,5 @@
 //! One object: its origin, the agent's next action, its difference from the repository, the owners of its fields, its
-//! conditions, Events and YAML.
+//! conditions, Events, pods with their logs, and YAML.
 
 use jiff::Timestamp;
 use maud::{Markup, html};
@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::origin;
 use super::parts::{self, Right};
+use super::pods::{Log, Pod, log as log_section, table};
 use crate::action::Action;
 use crate::address;
 use crate::field::text_at;
@@ -25,6 +26,9 @@ pub(crate) struct ObjectPage<'p> {
     pub(crate) live: Option<&'p Value>,
     pub(crate) trace: &'p Result<Trace, String>,
     pub(crate) events: &'p Result<Vec<EventRow>, String>,
+    /// The pods of the object; `None` if objects of its kind have none.
+    pub(crate) pods: &'p Option<Result<Vec<Pod>, String>>,
+    pub(crate) log: &'p Option<Log>,
     pub(crate) right: &'p Right,
     pub(crate) now: Timestamp,
 }
@@ -53,7 +57,7 @@ impl ObjectPage<'_> {
 
 /// Returns the page.
 pub(crate) fn object(page: &ObjectPage<'_>) -> Markup {
-    let ObjectPage { key, live, trace, events, right, now } = page;
+    let ObjectPage { key, live, trace, events, pods, log, right, now } = page;
     let (mark, _) = page.health();
     let is_paused = page.metadata("annotations", names::RECONCILE) == names::DISABLED;
     let conditions = live.map(conditions_of).unwrap_or_default();
@@ -78,6 +82,8 @@ pub(crate) fn object(page: &ObjectPage<'_>) -> Markup {
         @if !conditions.is_empty() {
             section aria-labelledby="conditions" { h2 #conditions { "Conditions" } (parts::conditions(&conditions, *now)) }
         }
+        @if let Some(pods) = pods { section aria-labelledby="pods" { h2 #pods { "Pods" } (table(&address::of_object(key), key.namespace.as_deref(), pods, None)) } }
+        @if let Some(log) = log { (log_section(log)) }
         @if let Ok(trace) = trace { (origin::moments(trace)) (origin::field_managers(trace, *now)) }
         section aria-labelledby="events" { h2 #events { "Events" } (parts::events(events, *now)) }
         (documents(page))

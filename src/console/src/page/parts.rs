@@ -27,12 +27,12 @@ pub(super) fn state(state: State) -> Markup {
 
 /// Returns a health, as a symbol with a word for screen readers.
 pub(super) fn mark(mark: Mark) -> Markup {
-    let (class, symbol, word) = match mark {
-        Mark::Failed => ("bad", "✖", "failed"),
-        Mark::Waiting => ("wait", "◌", "waiting"),
-        Mark::Healthy => ("good", "✔", "healthy"),
+    let (class, symbol) = match mark {
+        Mark::Failed => ("bad", "✖"),
+        Mark::Waiting => ("wait", "◌"),
+        Mark::Healthy => ("good", "✔"),
     };
-    html! { span.state.(class) { span aria-hidden="true" { (symbol) } span.unseen { (word) } } }
+    html! { span.state.(class) { span aria-hidden="true" { (symbol) } span.unseen { (mark.word()) } } }
 }
 
 /// Returns a word with its symbol.

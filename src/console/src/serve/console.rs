@@ -156,6 +156,7 @@ fn router() -> Router {
         .route("/", get(pages::fleet))
         .route("/gitsync/{namespace}/{name}", get(pages::git_sync))
         .route("/function/{namespace}/{name}", get(function::function))
+        .route("/gitrepository/{namespace}/{name}", get(pages::git_repository))
         .route("/function/{namespace}/{name}/call", get(call::form).post(call::call))
         .route("/function/{namespace}/{name}/edit", get(form::edit).post(form::change))
         .route("/create", get(form::blank).post(form::create))

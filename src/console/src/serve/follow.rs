@@ -1,6 +1,6 @@
-//! Streams the log of a Function's pod while its lines are written, as server-sent events.
+//! Streams the log of a pod while its lines are written, as server-sent events.
 //!
-//! Invariant: the pods of the Function are read with the permissions of the user before the log of a pod is read.
+//! Invariant: the pods of the object are read with the permissions of the user before the log of a pod is read.
 //! Invariant: a session follows at most [`LOGS`] logs, and a stream has a bounded rate.
 
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt as _};
 use tokio::sync::Semaphore;
 
-use super::log::{LINES, chosen, pods};
+use super::log::{LINES, Wanted, chosen, pods_by_key, refused};
 use super::session::{LOGS, Session};
 use super::watched::said;
 use crate::text::plain;
@@ -27,9 +27,9 @@ const LONGEST: usize = 8 << 10;
 
 /// A log to follow.
 pub(super) struct Followed {
-    pub(super) function: Key,
-    pub(super) pod: String,
-    pub(super) container: String,
+    /// The object that has the pod.
+    pub(super) object: Key,
+    pub(super) wanted: Wanted,
 }
 
 /// Returns the messages of a log. The stream ends with the log, or with the session.
@@ -51,12 +51,12 @@ async fn open(
 ) -> Result<BoxStream<'static, Bytes>, String> {
     let permit = permits.try_acquire_owned();
     let permit = permit.map_err(|_| format!("This session follows {LOGS} logs. Close another page with a log."))?;
-    let pods = pods(cluster, &followed.function).await?;
-    let found = chosen(&pods, &followed.pod, &followed.container);
+    let pods = pods_by_key(cluster, &followed.object).await?;
+    let found = chosen(&pods, &followed.wanted);
     let (pod, container) = found.ok_or_else(|| "The pod does not exist any more.".to_owned())?;
     let options = LogOptions { container: Some(container), follow: true, tail: Some(LINES), ..LogOptions::default() };
-    let namespace = followed.function.namespace.as_deref().unwrap_or_default();
-    let lines = cluster.pod_log(namespace, &pod, &options).await.map_err(|error| said(&error))?;
+    let namespace = followed.object.namespace.as_deref().unwrap_or_default();
+    let lines = cluster.pod_log(namespace, &pod, &options).await.map_err(|error| refused(&error))?;
     let messages = lines.ready_chunks(AT_ONCE).then(move |lines| {
         let _held = &permit;
         async move {
@@ -82,7 +82,7 @@ fn ended(why: &str) -> Bytes {
 }
 
 /// Returns a message. No line of the string can begin another field or another message.
-fn event(name: &str, text: &str) -> Bytes {
+pub(super) fn event(name: &str, text: &str) -> Bytes {
     let lines: Vec<String> = text.split(['\n', '\r']).map(|line| format!("data: {line}")).collect();
     Bytes::from(format!("event: {name}\n{}\n\n", lines.join("\n")))
 }

@@ -10,7 +10,8 @@ use http::{StatusCode, Uri};
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::pages::{not_shown, query};
+use super::log::Wanted;
+use super::pages::{not_shown, query, respond, stream, with_log};
 use super::read::{self, Found};
 use super::session::{Its, Session};
 use super::watched::said;
@@ -139,7 +140,7 @@ pub(super) async fn function(
         futures::join!(log::pods(cluster, &key), read::events_of(cluster, &key), belonging(cluster, &key, &live));
     let query = query(&uri);
     let log = match &pods {
-        Ok(pods) => log::log(cluster, &key, pods, query.get("pod"), query.get("container")).await,
+        Ok(pods) => log::log(cluster, &key, pods, &Wanted::of(&query)).await,
         Err(_) => None,
     };
     let row = row(kind, &live);
@@ -153,18 +154,6 @@ pub(super) async fn function(
         events: &events,
         now: Timestamp::now(),
     });
-    let (pod, container) = log.as_ref().map_or(("", ""), |log| (log.pod.as_str(), log.container.as_str()));
-    let about = [
-        ("kind", kind.name()),
-        ("namespace", namespace.as_str()),
-        ("name", name.as_str()),
-        ("pod", pod),
-        ("container", container),
-    ];
-    respond(&session, &format!("Function {}", row.name), &address::with_query("/events", &about), body)
-}
-
-fn respond(session: &Session, title: &str, live: &str, body: maud::Markup) -> Response {
-    let page = Page { title, visitor: Some(session.visitor()), live: Some(live.to_owned()), body };
-    answer::page(StatusCode::OK, page::render(page))
+    let live = with_log(Some(stream(kind, &namespace, &name)), &key, log.as_ref());
+    respond(&session, &format!("Function {}", row.name), live, body)
 }

@@ -1,4 +1,4 @@
-//! The stream that reports when a page has to be read again. For a Function, it can also deliver the lines of a log.
+//! The stream that reports when a page has to be read again. It can also deliver the lines of a log.
 //!
 //! Not here: the changes themselves. The browser reads the page again, with the same checks as for the first read.
 
@@ -16,19 +16,28 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::answer;
-use super::follow::{Followed, follow};
+use super::follow::{Followed, event, follow};
+use super::log::Wanted;
 use super::pages::query;
 use super::session::Its;
 use super::watched::Watched;
+use crate::freshness::{AgentReader, Stale};
 use crate::row::FleetKind;
+use mainstay_cluster::Cluster;
+use mainstay_object::Key;
 
 /// Changes within this time become one message.
 const PAUSE: Duration = Duration::from_millis(200);
-/// Interval of messages without content, which show that the connection works.
-const HEARTBEAT: Duration = Duration::from_secs(15);
+/// Interval of probes, and of messages without content, which show that the connection works.
+const HEARTBEAT: Duration = Duration::from_secs(10);
 
-/// The object that a page is about; `None` for the fleet.
-type About = Option<(FleetKind, String, String)>;
+/// The subject of a page.
+enum About {
+    Fleet,
+    Object(FleetKind, String, String),
+    /// An object that is not in the fleet. Its page is read again on request only.
+    Other,
+}
 
 struct Stream {
     watched: Arc<Watched>,
@@ -38,7 +47,10 @@ struct Stream {
     changes: watch::Receiver<u64>,
     /// The version of the page that the browser has.
     known: String,
-    is_open: bool,
+    /// The freshness that the browser knows; `None` before the first message.
+    told: Option<Option<Stale>>,
+    cluster: Cluster,
+    agent: AgentReader,
 }
 
 impl Stream {
@@ -46,8 +58,9 @@ impl Stream {
     fn version(&mut self) -> String {
         let count = *self.changes.borrow_and_update();
         match &self.about {
-            None => count.to_string(),
-            Some((kind, namespace, name)) => {
+            About::Fleet => count.to_string(),
+            About::Other => String::new(),
+            About::Object(kind, namespace, name) => {
                 self.watched.row(*kind, namespace, name).map(|row| row.resource_version.clone()).unwrap_or_default()
             }
         }
@@ -55,17 +68,30 @@ impl Stream {
 
     /// Waits for the next message; `None` at the end of the session.
     async fn next(&mut self) -> Option<Bytes> {
-        if !self.is_open {
-            self.is_open = true;
-            return Some(Bytes::from_static(b"retry: 2000\nevent: open\ndata:\n\n"));
-        }
         loop {
+            let stale = self.watched.stale();
+            if self.told != Some(stale) {
+                self.told = Some(stale);
+                // The browser reads the page again once it is current.
+                self.known = self.version();
+                return Some(freshness(stale));
+            }
             tokio::select! {
                 () = self.stop.cancelled() => return None,
                 changed = self.changes.changed() => changed.ok()?,
-                () = tokio::time::sleep(HEARTBEAT) => return Some(Bytes::from_static(b":\n\n")),
+                () = tokio::time::sleep(HEARTBEAT) => {
+                    let probe = self.watched.probe(&self.cluster, &self.agent);
+                    self.stop.run_until_cancelled(probe).await?;
+                    if self.told == Some(self.watched.stale()) {
+                        return Some(Bytes::from_static(b":\n\n"));
+                    }
+                    continue;
+                }
             }
             tokio::time::sleep(PAUSE).await;
+            if self.told != Some(self.watched.stale()) {
+                continue;
+            }
             let version = self.version();
             if version != self.known {
                 self.known = version;
@@ -75,26 +101,37 @@ impl Stream {
     }
 }
 
+/// Returns the message that says whether the page is current.
+fn freshness(stale: Option<Stale>) -> Bytes {
+    match stale {
+        None => Bytes::from_static(b"retry: 2000\nevent: fresh\ndata:\n\n"),
+        Some(stale) => event("stale", &stale.lines()),
+    }
+}
+
 pub(super) async fn events(Extension(session): Its, uri: Uri) -> Response {
     let watched = session.watched();
     watched.settled().await;
     let query = query(&uri);
     let kind = FleetKind::ALL.into_iter().find(|kind| kind.name() == query.get("kind"));
-    let about = kind.map(|kind| (kind, query.get("namespace").to_owned(), query.get("name").to_owned()));
+    let (namespace, name) = (query.get("namespace").to_owned(), query.get("name").to_owned());
+    let about = match kind {
+        Some(kind) => About::Object(kind, namespace, name),
+        None if query.get("log-kind").is_empty() => About::Fleet,
+        None => About::Other,
+    };
     let changes = watched.changes();
-    let log = match &about {
-        Some((FleetKind::Function, namespace, name)) if !query.get("pod").is_empty() => {
-            let function = FleetKind::Function.key(namespace, name);
-            let (pod, container) = (query.get("pod").to_owned(), query.get("container").to_owned());
-            follow(&session, Followed { function, pod, container }).boxed()
-        }
-        _ => stream::empty().boxed(),
+    let log = if query.get("log-kind").is_empty() || query.get("pod").is_empty() {
+        stream::empty().boxed()
+    } else {
+        let object = |part: &str| query.get(&format!("log-{part}")).to_owned();
+        let object = Key::new(object("group"), object("kind"), Some(&*object("namespace")), object("name"));
+        follow(&session, Followed { object, wanted: Wanted::of(&query) }).boxed()
     };
     // The session is dropped, so that the stream does not keep it alive.
-    let stop = session.stop.clone();
+    let (stop, cluster, agent) = (session.stop.clone(), session.cluster.clone(), session.readers.agent.clone());
     drop(session);
-    let mut stream = Stream { watched, stop, about, changes, known: String::new(), is_open: false };
-    stream.known = stream.version();
+    let stream = Stream { watched, stop, about, changes, known: String::new(), told: None, cluster, agent };
     let messages = stream::unfold(stream, |mut stream| async move {
         let message = stream.next().await?;
         Some((message, stream))

@@ -1,50 +1,129 @@
-//! Reads the pods of a Function and one of their logs.
+//! Reads the pods of an object and one of their logs.
+//!
+//! Invariant: only the log of a pod of the object is read, with the permissions of the user.
+
+use std::sync::Arc;
 
 use futures::{StreamExt as _, TryStreamExt as _};
 use serde_json::Value;
 
+use super::read::{self, Found};
 use super::watched::said;
 use crate::field::text_at;
-use crate::page::{Log, Pod};
+use crate::filter::Query;
+use crate::page::{Container, Log, Pod};
+use crate::row::FleetKind;
+use crate::selector::selector_of;
 use crate::text::{SHORT, plain};
 use mainstay_api::names;
-use mainstay_cluster::{Cluster, Kind, LogOptions, Scope, Selection};
+use mainstay_cluster::{Cluster, Error, Kind, LabelSelector, LogOptions, Scope, Selection};
 use mainstay_object::Key;
 
 /// Maximum number of pods on the page.
 const PODS: usize = 100;
+/// Maximum number of containers of each type of a pod.
+const CONTAINERS: usize = 20;
 /// Number of lines of a log, and the maximum size of a log in bytes.
 pub(super) const LINES: u32 = 300;
 const BYTES: usize = 128 << 10;
 
+/// The log that a page asks for. Empty names stand for the first pod and its default container.
+#[derive(Clone, Debug)]
+pub(super) struct Wanted {
+    pub(super) pod: String,
+    pub(super) container: String,
+    pub(super) is_previous: bool,
+}
+
+impl Wanted {
+    pub(super) fn of(query: &Query) -> Self {
+        Self {
+            pod: query.get("pod").to_owned(),
+            container: query.get("container").to_owned(),
+            is_previous: query.get("previous") == "true",
+        }
+    }
+}
+
 /// Reads the pods of a Function, serving pods first.
 pub(super) async fn pods(cluster: &Cluster, key: &Key) -> Result<Vec<Pod>, String> {
-    let kind = std::sync::Arc::new(Kind::fixed("v1", "Pod", "pods", Scope::Namespaced));
-    let selection = Selection::labelled(names::FUNCTION_NAME, &key.name);
-    let selection = selection.within(key.namespace.as_deref().unwrap_or_default());
-    let all: Vec<Value> =
-        cluster.list(&kind, selection).take(PODS).try_collect().await.map_err(|error| said(&error))?;
-    let mut pods: Vec<Pod> = all.iter().map(pod).collect();
+    let mut pods = selected(cluster, key, LabelSelector::equals(names::FUNCTION_NAME, &key.name)).await?;
     pods.sort_by(|a, b| (a.is_build, &a.name).cmp(&(b.is_build, &b.name)));
     Ok(pods)
 }
 
-fn pod(live: &Value) -> Pod {
-    let containers = |pointer: &str| live.pointer(pointer).and_then(Value::as_array).into_iter().flatten().take(20);
-    let all = containers("/spec/initContainers").chain(containers("/spec/containers"));
-    let owners = live.pointer("/metadata/ownerReferences").and_then(Value::as_array).into_iter().flatten();
-    Pod {
-        name: text_at(live, "/metadata/name", SHORT),
-        phase: text_at(live, "/status/phase", SHORT),
-        containers: all.map(|one| text_at(one, "/name", SHORT)).collect(),
-        is_build: owners.clone().any(|owner| text_at(owner, "/kind", SHORT) == "Job"),
+/// Reads the pods of an object, which are those that its selector selects, or itself. `None` if objects of its kind
+/// have no pods.
+pub(super) async fn pods_of(cluster: &Cluster, key: &Key, live: &Value) -> Option<Result<Vec<Pod>, String>> {
+    if key.is("", "Pod") {
+        return Some(Ok(vec![pod(live)]));
+    }
+    let selector = selector_of(live)?;
+    let pods = selected(cluster, key, LabelSelector::written(&selector)).await;
+    Some(pods.map(|mut pods| {
+        pods.iter_mut().for_each(|pod| pod.is_build = false);
+        pods.sort_by(|a, b| a.name.cmp(&b.name));
+        pods
+    }))
+}
+
+/// Reads an object, and its pods.
+pub(super) async fn pods_by_key(cluster: &Cluster, key: &Key) -> Result<Vec<Pod>, String> {
+    if *key == FleetKind::Function.key(key.namespace.as_deref().unwrap_or_default(), &key.name) {
+        return pods(cluster, key).await;
+    }
+    match read::object(cluster, key).await {
+        Found::There(live) => pods_of(cluster, key, &live).await.unwrap_or_else(|| Ok(Vec::new())),
+        Found::Missing(why) | Found::Forbidden(why) | Found::Failed(why) => Err(why),
     }
 }
 
-/// Reads the last lines of the chosen log, or of the first pod's. Only the logs of these pods are read.
-pub(super) async fn log(cluster: &Cluster, key: &Key, pods: &[Pod], pod: &str, container: &str) -> Option<Log> {
-    let (pod, container) = chosen(pods, pod, container)?;
-    let options = LogOptions { container: Some(container.clone()), tail: Some(LINES), ..LogOptions::default() };
+async fn selected(cluster: &Cluster, key: &Key, labels: LabelSelector) -> Result<Vec<Pod>, String> {
+    // Without a namespace, the pods of all namespaces would be selected.
+    let Some(namespace) = key.namespace.as_deref().filter(|namespace| !namespace.is_empty()) else {
+        return Ok(Vec::new());
+    };
+    let kind = Arc::new(Kind::fixed("v1", "Pod", "pods", Scope::Namespaced));
+    let selection = Selection::by_labels(labels).within(namespace);
+    let all: Vec<Value> =
+        cluster.list(&kind, selection).take(PODS).try_collect().await.map_err(|error| said(&error))?;
+    Ok(all.iter().map(pod).collect())
+}
+
+fn pod(live: &Value) -> Pod {
+    let list = |pointer: &str| live.pointer(pointer).and_then(Value::as_array).into_iter().flatten().take(CONTAINERS);
+    let of_all = |pointers: [&str; 3]| pointers.into_iter().flat_map(list).collect::<Vec<&Value>>();
+    let statuses =
+        of_all(["/status/initContainerStatuses", "/status/containerStatuses", "/status/ephemeralContainerStatuses"]);
+    let containers = of_all(["/spec/initContainers", "/spec/containers", "/spec/ephemeralContainers"]);
+    let container = |one: &Value| {
+        let name = text_at(one, "/name", SHORT);
+        let status = statuses.iter().find(|status| text_at(status, "/name", SHORT) == name);
+        let restarts = status.and_then(|status| status.get("restartCount")).and_then(Value::as_i64).unwrap_or(0);
+        Container { name, restarts }
+    };
+    let main = list("/spec/containers").map(|one| text_at(one, "/name", SHORT));
+    let annotated = text_at(live, "/metadata/annotations/kubectl.kubernetes.io~1default-container", SHORT);
+    let default = main.clone().find(|name| *name == annotated).or_else(|| main.clone().next()).unwrap_or_default();
+    Pod {
+        name: text_at(live, "/metadata/name", SHORT),
+        phase: text_at(live, "/status/phase", SHORT),
+        containers: containers.into_iter().map(container).collect(),
+        default,
+        is_build: list("/metadata/ownerReferences").any(|owner| text_at(owner, "/kind", SHORT) == "Job"),
+    }
+}
+
+/// Reads the last lines of the wanted log. Only the logs of these pods are read.
+pub(super) async fn log(cluster: &Cluster, key: &Key, pods: &[Pod], wanted: &Wanted) -> Option<Log> {
+    let (pod, container) = chosen(pods, wanted)?;
+    let is_previous = wanted.is_previous;
+    let options = LogOptions {
+        container: Some(container.clone()),
+        previous: is_previous,
+        tail: Some(LINES),
+        ..LogOptions::default()
+    };
     let read = async {
         let mut lines = cluster.pod_log(key.namespace.as_deref().unwrap_or_default(), &pod, &options).await?;
         let mut text = String::new();
@@ -57,17 +136,27 @@ pub(super) async fn log(cluster: &Cluster, key: &Key, pods: &[Pod], pod: &str, c
         }
         Ok(text)
     };
-    let lines = read.await.map_err(|error| said(&error)).map(|text| last(&text).to_owned());
-    Some(Log { pod, container, lines })
+    let lines = read.await.map_err(|error| refused(&error)).map(|text| last(&text).to_owned());
+    Some(Log { pod, container, is_previous, lines })
 }
 
-/// Returns the pod and the container with these names, or by default the first pod and its last container. No other
-/// pods can be selected.
-pub(super) fn chosen(pods: &[Pod], pod: &str, container: &str) -> Option<(String, String)> {
-    let chosen = pods.iter().find(|one| one.name == pod).or_else(|| pods.iter().find(|_| pod.is_empty()))?;
-    let named = chosen.containers.iter().find(|one| *one == container);
-    let container = named.or_else(|| chosen.containers.last())?;
-    Some((chosen.name.clone(), container.clone()))
+/// Returns why a log was not read.
+pub(super) fn refused(error: &Error) -> String {
+    if error.is_forbidden() {
+        format!("You may not read this log: that needs the verb `get` on pods/log. {}", said(error))
+    } else {
+        said(error)
+    }
+}
+
+/// Returns the wanted pod and container, or by default the first pod and its default container. No other pods can be
+/// selected.
+pub(super) fn chosen(pods: &[Pod], wanted: &Wanted) -> Option<(String, String)> {
+    let chosen =
+        pods.iter().find(|one| one.name == wanted.pod).or_else(|| pods.iter().find(|_| wanted.pod.is_empty()))?;
+    let named = |name: &str| chosen.containers.iter().find(|one| one.name == name);
+    let container = named(&wanted.container).or_else(|| named(&chosen.default)).or_else(|| chosen.containers.last())?;
+    Some((chosen.name.clone(), container.name.clone()))
 }
 
 /// Returns the last whole lines of a string, within the maximum size.

@@ -9,29 +9,33 @@ use maud::Markup;
 use serde_json::Value;
 
 use super::answer;
+use super::log::{self, Wanted};
 use super::read::{self, Found};
 use super::session::{Its, Session};
 use crate::address;
 use crate::csv::csv;
 use crate::drift::{contended, newest_first, table};
 use crate::filter::{Filter, Query, listing};
-use crate::page::{self, Drift, Fleet, GitSyncPage, ObjectPage, Page};
+use crate::page::{self, Drift, Fleet, GitRepositoryPage, GitSyncPage, Log, ObjectPage, Page};
 use crate::row::{FleetKind, row};
 use crate::text::{MESSAGE, SHORT, plain};
 use crate::trace::Trace;
-use crate::tree::Tree;
+use crate::tree::{Tree, TreeFilter};
+use mainstay_cluster::Cluster;
 use mainstay_object::Key;
 
 pub(super) fn query(uri: &Uri) -> Query {
     Query::parse(uri.query().unwrap_or_default().as_bytes())
 }
 
-fn respond(session: &Session, title: &str, live: Option<String>, body: Markup) -> Response {
+pub(super) fn respond(session: &Session, title: &str, live: Option<String>, body: Markup) -> Response {
     answer::page(StatusCode::OK, page::render(Page { title, visitor: Some(session.visitor()), live, body }))
 }
 
 /// Returns the object that was found, or else a page that says why it is not shown.
 pub(super) fn not_shown(session: &Session, key: &Key, found: Found) -> Result<Value, Response> {
+    // A page that could not be read is read again once the API server responds.
+    let live = matches!(found, Found::Failed(_)).then(|| "/events".to_owned());
     let (status, why) = match found {
         Found::There(live) => return Ok(live),
         Found::Missing(why) => (StatusCode::NOT_FOUND, why),
@@ -40,7 +44,7 @@ pub(super) fn not_shown(session: &Session, key: &Key, found: Found) -> Result<Va
     };
     let title = plain(&key.to_string(), SHORT);
     let body = maud::html! { h1 { (title) } p.note { (why) } p { a href="/" { "Back to the fleet" } } };
-    Err(answer::page(status, page::render(Page { title: &title, visitor: Some(session.visitor()), live: None, body })))
+    Err(answer::page(status, page::render(Page { title: &title, visitor: Some(session.visitor()), live, body })))
 }
 
 pub(super) async fn fleet(Extension(session): Its, uri: Uri) -> Response {
@@ -88,11 +92,25 @@ pub(super) async fn drift_csv(Extension(session): Its, uri: Uri) -> Response {
 }
 
 /// Returns the URL of the stream for one object.
-fn stream(kind: FleetKind, namespace: &str, name: &str) -> String {
+pub(super) fn stream(kind: FleetKind, namespace: &str, name: &str) -> String {
     address::with_query("/events", &[("kind", kind.name()), ("namespace", namespace), ("name", name)])
 }
 
-pub(super) async fn git_sync(Extension(session): Its, Path((namespace, name)): Path<(String, String)>) -> Response {
+/// Returns the address of the GitRepository that a GitSync follows, as far as the user may read it.
+async fn address_of(cluster: &Cluster, namespace: &str, live: &Value) -> Option<String> {
+    let repository = live.pointer("/spec/gitRepository")?.as_str()?;
+    let Found::There(repository) = read::object(cluster, &FleetKind::GitRepository.key(namespace, repository)).await
+    else {
+        return None;
+    };
+    Some(repository.pointer("/spec/url")?.as_str()?.to_owned())
+}
+
+pub(super) async fn git_sync(
+    Extension(session): Its,
+    Path((namespace, name)): Path<(String, String)>,
+    uri: Uri,
+) -> Response {
     let kind = FleetKind::GitSync;
     let key = kind.key(&namespace, &name);
     let live = match not_shown(&session, &key, read::object(&session.cluster, &key).await) {
@@ -105,8 +123,12 @@ pub(super) async fn git_sync(Extension(session): Its, Path((namespace, name)): P
             Err(error) => Err(plain(&format!("The GitSync cannot be read: {error}"), SHORT)),
         }
     };
-    let (tree, events, right): (Result<Tree, String>, _, _) =
-        futures::join!(tree, read::events_of(&session.cluster, &key), read::may_patch(&session.cluster, &key));
+    let (tree, events, right, remote): (Result<Tree, String>, _, _, _) = futures::join!(
+        tree,
+        read::events_of(&session.cluster, &key),
+        read::may_patch(&session.cluster, &key),
+        address_of(&session.cluster, &namespace, &live),
+    );
     let row = row(kind, &live);
     let body = page::git_sync(&GitSyncPage {
         key: &key,
@@ -114,11 +136,51 @@ pub(super) async fn git_sync(Extension(session): Its, Path((namespace, name)): P
         state: row.state,
         edits: &row.edits,
         tree: &tree,
+        filter: &TreeFilter::of(&query(&uri)),
+        remote: remote.as_deref(),
         events: &events,
         right: &right,
         now: Timestamp::now(),
     });
     respond(&session, &format!("GitSync {}", row.name), Some(stream(kind, &namespace, &name)), body)
+}
+
+pub(super) async fn git_repository(
+    Extension(session): Its,
+    Path((namespace, name)): Path<(String, String)>,
+) -> Response {
+    let kind = FleetKind::GitRepository;
+    let key = kind.key(&namespace, &name);
+    let live = match not_shown(&session, &key, read::object(&session.cluster, &key).await) {
+        Ok(live) => live,
+        Err(response) => return response,
+    };
+    let watched = session.watched();
+    let (events, ()) = futures::join!(read::events_of(&session.cluster, &key), watched.settled());
+    let row = row(kind, &live);
+    let body = page::git_repository(&GitRepositoryPage {
+        key: &key,
+        live: &live,
+        state: row.state,
+        followers: &page::followers(watched.rows(), &row.namespace, &row.name),
+        events: &events,
+        now: Timestamp::now(),
+    });
+    respond(&session, &format!("GitRepository {}", row.name), Some(stream(kind, &namespace, &name)), body)
+}
+
+/// Adds the log that a page follows to the URL of its stream.
+pub(super) fn with_log(stream: Option<String>, key: &Key, log: Option<&Log>) -> Option<String> {
+    let Some(log) = log.filter(|log| !log.is_previous && log.lines.is_ok()) else { return stream };
+    let followed = [
+        ("log-group", &*key.group),
+        ("log-kind", &*key.kind),
+        ("log-namespace", key.namespace.as_deref().unwrap_or_default()),
+        ("log-name", &*key.name),
+        ("pod", &log.pod),
+        ("container", &log.container),
+    ];
+    Some(address::and_query(stream.as_deref().unwrap_or("/events"), &followed))
 }
 
 /// Returns the stream of the GitSync that manages an object, or of the object itself if it is in the fleet.
@@ -149,13 +211,24 @@ pub(super) async fn object(Extension(session): Its, uri: Uri) -> Response {
             Err(response) => return response,
         },
     };
+    let pods = match &live {
+        Some(live) => log::pods_of(&session.cluster, &key, live).await,
+        None => None,
+    };
+    let log = match &pods {
+        Some(Ok(pods)) => log::log(&session.cluster, &key, pods, &Wanted::of(&query)).await,
+        _ => None,
+    };
     let body = page::object(&ObjectPage {
         key: &key,
         live: live.as_ref(),
         trace: &trace,
         events: &events,
+        pods: &pods,
+        log: &log,
         right: &right,
         now: Timestamp::now(),
     });
-    respond(&session, &plain(&key.to_string(), SHORT), stream_of(&key, &trace), body)
+    let stream = with_log(stream_of(&key, &trace), &key, log.as_ref());
+    respond(&session, &plain(&key.to_string(), SHORT), stream, body)
 }

@@ -7,11 +7,14 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::row_memory::{KeptRow, SessionMemory};
+use crate::freshness::{Agent, AgentReader, Probed, Stale};
 use crate::row::{FleetKind, Row, row};
 use crate::text::{MESSAGE, plain};
 use mainstay_cluster::reflector::{Change, Name};
@@ -21,6 +24,13 @@ use mainstay_cluster::{Cluster, Error, Selection};
 const AGAIN: Duration = Duration::from_secs(10);
 /// Maximum time that a page waits for the first lists.
 const PATIENCE: Duration = Duration::from_secs(8);
+
+/// Minimum time between two probes of a session.
+const PROBED_EVERY: Duration = Duration::from_secs(8);
+/// Time within which the API server responds to a probe.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(5);
+/// Delay before the next read of a Lease that could not be read.
+const LEASE_AGAIN: Duration = Duration::from_secs(300);
 
 /// Whether the rows of a kind are all that the user may see.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +46,8 @@ enum Phase {
 struct OfKind {
     phase: Phase,
     rows: HashMap<Name, KeptRow>,
+    /// Since when its watch fails, and why. Its rows are those of this time.
+    failing: Option<(Timestamp, String)>,
     /// Whether a row is missing because there was no memory for it.
     is_cut: bool,
 }
@@ -46,6 +58,9 @@ pub(super) struct Watched {
     /// The number of changes so far.
     changes: watch::Sender<u64>,
     memory: SessionMemory,
+    probed: Mutex<Probed>,
+    /// When the next probe is sent, and when the Lease is read next.
+    due: Mutex<(Instant, Instant)>,
 }
 
 impl Watched {
@@ -56,9 +71,15 @@ impl Watched {
         memory: SessionMemory,
         stop: &CancellationToken,
     ) -> Arc<Self> {
-        let empty = || OfKind { phase: Phase::Loading, rows: HashMap::new(), is_cut: false };
+        let empty = || OfKind { phase: Phase::Loading, rows: HashMap::new(), failing: None, is_cut: false };
         let kinds = FleetKind::ALL.into_iter().map(|kind| (kind, empty())).collect();
-        let watched = Arc::new(Self { kinds: Mutex::new(kinds), changes: watch::Sender::new(0), memory });
+        let watched = Arc::new(Self {
+            kinds: Mutex::new(kinds),
+            changes: watch::Sender::new(0),
+            memory,
+            probed: Mutex::new(Probed::new(Timestamp::now())),
+            due: Mutex::new((Instant::now(), Instant::now())),
+        });
         for kind in FleetKind::ALL {
             let (cluster, namespace, watched) = (cluster.clone(), namespace.to_owned(), Arc::clone(&watched));
             let followed = async move { watched.follow(kind, &cluster, &namespace).await };
@@ -72,7 +93,7 @@ impl Watched {
             match cluster.kind(kind.api_version(), kind.name()).await {
                 Ok(Some(served)) => break served,
                 Ok(None) => self.enter(kind, Phase::NotInstalled),
-                Err(error) => self.enter(kind, Phase::Refused(said(&error))),
+                Err(error) => self.fail(kind, &error),
             }
             tokio::time::sleep(AGAIN).await;
         };
@@ -87,7 +108,7 @@ impl Watched {
                     whole = Phase::Within(namespace.to_owned());
                     reflector = cluster.states(&served, Selection::default().within(namespace));
                 }
-                Change::Failed(error) => self.enter(kind, Phase::Refused(said(&error))),
+                Change::Failed(error) => self.fail(kind, &error),
                 Change::Unreadable { .. } => {}
             }
         }
@@ -126,11 +147,60 @@ impl Watched {
 
     fn enter(&self, kind: FleetKind, phase: Phase) {
         let mut kinds = self.kinds.lock();
-        if let Some(of_kind) = kinds.get_mut(&kind).filter(|of_kind| of_kind.phase != phase) {
-            of_kind.phase = phase;
+        let is_new = |of_kind: &&mut OfKind| of_kind.phase != phase || of_kind.failing.is_some();
+        if let Some(of_kind) = kinds.get_mut(&kind).filter(is_new) {
+            (of_kind.phase, of_kind.failing) = (phase, None);
             drop(kinds);
             self.changes.send_modify(|count| *count += 1);
         }
+    }
+
+    /// Records that a watch fails. Rows that were complete before stay on the page, unless the API server refuses them.
+    fn fail(&self, kind: FleetKind, error: &Error) {
+        let is_refused = error.code().is_some_and(|code| (400..500).contains(&code) && code != 429);
+        let mut kinds = self.kinds.lock();
+        let Some(of_kind) = kinds.get_mut(&kind) else { return };
+        let has_rows = matches!(of_kind.phase, Phase::Complete | Phase::Within(_));
+        if has_rows && !is_refused && of_kind.failing.is_some() {
+            return;
+        }
+        if is_refused || !has_rows {
+            of_kind.phase = Phase::Refused(said(error));
+        }
+        let since = of_kind.failing.take().map_or_else(Timestamp::now, |(since, _)| since);
+        of_kind.failing = (!is_refused).then(|| (since, said(error)));
+        drop(kinds);
+        self.changes.send_modify(|count| *count += 1);
+    }
+
+    /// Asks whether the API server and the agent are alive, unless they were asked just before.
+    pub(super) async fn probe(&self, cluster: &Cluster, agent: &AgentReader) {
+        let now = Instant::now();
+        let is_lease_due = {
+            let mut due = self.due.lock();
+            if due.0 > now {
+                return;
+            }
+            due.0 = now + PROBED_EVERY;
+            due.1 <= now
+        };
+        let asked = async {
+            let answer = cluster.user_name().await;
+            let is_answering = answer.err().is_none_or(|error| error.code().is_some_and(|code| code < 500));
+            let agent = if is_answering && is_lease_due { Some(agent(cluster.clone()).await) } else { None };
+            (is_answering, agent)
+        };
+        let (is_answering, agent) = tokio::time::timeout(ANSWERED_WITHIN, asked).await.unwrap_or((false, None));
+        if agent == Some(Agent::Unknown) {
+            self.due.lock().1 = now + LEASE_AGAIN;
+        }
+        self.probed.lock().record(is_answering, agent, Timestamp::now());
+    }
+
+    /// Returns since when the rows are old, and why; `None` if they are current.
+    pub(super) fn stale(&self) -> Option<Stale> {
+        let failing = self.kinds.lock().values().filter_map(|kind| Some(kind.failing.as_ref()?.0)).min();
+        self.probed.lock().stale(failing)
     }
 
     /// Waits until each kind has been listed once, or cannot be listed.
@@ -190,6 +260,10 @@ impl Watched {
 /// Returns why rows of a kind are missing. Rows of other namespaces have a note together.
 fn note(kind: FleetKind, of_kind: &OfKind) -> Option<String> {
     let kind = kind.name();
+    let is_known = matches!(of_kind.phase, Phase::Complete | Phase::Within(_));
+    if let Some((since, why)) = of_kind.failing.as_ref().filter(|_| is_known) {
+        return Some(format!("{kind} objects are shown as of {since:.0}: {why}"));
+    }
     match &of_kind.phase {
         Phase::Complete | Phase::Within(_) if of_kind.is_cut => {
             Some(format!("Some {kind} objects are not shown: a session keeps 8 MiB of them. Use `mainstay get`."))

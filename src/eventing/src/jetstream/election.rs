@@ -12,8 +12,8 @@ use std::time::Duration;
 use async_nats::jetstream;
 use async_nats::jetstream::ErrorCode;
 use async_nats::jetstream::context::{
-    ConsumerInfoError, ConsumerInfoErrorKind, CreateStreamError, CreateStreamErrorKind, GetStreamError, GetStreamErrorKind, PublishError, PublishErrorKind,
-    RequestError, RequestErrorKind,
+    ConsumerInfoError, ConsumerInfoErrorKind, CreateStreamError, CreateStreamErrorKind, GetStreamError,
+    GetStreamErrorKind, PublishError, PublishErrorKind, RequestError, RequestErrorKind,
 };
 use async_nats::jetstream::stream::{ConsumerError, ConsumerErrorKind};
 use tokio::time::{Instant, sleep};

@@ -39,8 +39,7 @@ impl JetStream {
     pub(crate) async fn bury(&self, to: &SubscriberId, letter: &DeadLetter) -> io::Result<()> {
         let text = serde_json::to_vec(letter)?;
         let message = || PublishMessage::build().payload(text.clone().into());
-        let address =
-            Addressed { to: to.clone(), subject: Contents::Letters.subject(to), id: self.unique_id() };
+        let address = Addressed { to: to.clone(), subject: Contents::Letters.subject(to), id: self.unique_id() };
         let stored = self.put(&address, message, Patience::default()).await;
         stored.map_err(|unstored| match unstored {
             Unstored::Full => io::Error::from(io::ErrorKind::StorageFull),

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use jiff::Timestamp;
 use serde_json::Value;
 
 use super::live::{Lists, NAMESPACES, Read};
@@ -35,6 +36,8 @@ pub(in crate::cli) struct Node {
     pub(in crate::cli) key: Key,
     /// The state of the object.
     pub(in crate::cli) state: State,
+    /// The time at which the object was created; `None` if it was not read.
+    pub(in crate::cli) created: Option<Timestamp>,
     /// The objects that this object owns.
     pub(in crate::cli) children: Vec<Node>,
 }
@@ -102,7 +105,7 @@ impl<'a> Forest<'a> {
             Some(ready) => Health::Progressing(ready.message.clone()),
             None => Health::Progressing("no agent has reconciled it yet".into()),
         };
-        let mut root = Node { key: key.clone(), state: State::There(health), children: Vec::new() };
+        let mut root = Node { key: key.clone(), state: State::There(health), created: None, children: Vec::new() };
         match mainstay_gitsync::listing(self.cluster, sync).await? {
             Listing::Whole(listed) => root.children = self.objects(sync, &listed).await?,
             Listing::Missing => {}
@@ -165,7 +168,11 @@ impl<'a> Forest<'a> {
                 Some(Read::There(value)) => self.below(value, 0),
                 _ => Vec::new(),
             };
-            nodes.push(Node { key: key.clone(), state, children });
+            let created = match found {
+                Some(Read::There(value)) => created(value),
+                _ => None,
+            };
+            nodes.push(Node { key: key.clone(), state, created, children });
         }
         Ok(nodes)
     }
@@ -207,12 +214,17 @@ impl<'a> Forest<'a> {
             .map(|(key, value)| Node {
                 key: key.clone(),
                 state: state_of(key, value, &HealthRules::default()),
+                created: created(value),
                 children: self.below(value, depth + 1),
             })
             .collect();
         nodes.sort_by(|a, b| a.key.cmp(&b.key));
         nodes
     }
+}
+
+fn created(live: &Value) -> Option<Timestamp> {
+    live.pointer("/metadata/creationTimestamp")?.as_str()?.parse().ok()
 }
 
 fn state_of(key: &Key, live: &Value, rules: &HealthRules) -> State {

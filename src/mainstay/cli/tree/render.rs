@@ -100,7 +100,12 @@ mod tests {
     use super::*;
 
     fn node(kind: &str, name: &str, children: Vec<Node>) -> Node {
-        Node { key: Key::new("", kind, Some("shop"), name), state: State::There(Health::Healthy), children }
+        Node {
+            key: Key::new("", kind, Some("shop"), name),
+            state: State::There(Health::Healthy),
+            created: None,
+            children,
+        }
     }
 
     #[test]

@@ -85,9 +85,8 @@ async fn a_change_of_the_annotation_loses_no_event() {
         store.ended(&taken, &to).await;
     }
     let Store::JetStream(jetstream) = &store else { panic!("another store") };
-    let state = async || {
-        jetstream.0.context.get_stream("mainstay_events_team").await.unwrap().cached_info().state.clone()
-    };
+    let state =
+        async || jetstream.0.context.get_stream("mainstay_events_team").await.unwrap().cached_info().state.clone();
     let empty = async {
         while state().await.messages > 0 {
             tokio::task::yield_now().await;
