@@ -47,7 +47,6 @@ mod tree;
 mod web_origin;
 
 pub use freshness::{Agent, AgentReader};
-pub use readers::Readers;
 pub use readers::{ChangedInputs, FunctionRules, Readers};
 pub use serve::{Certificate, CertificateError, Console, Settings, Users};
 pub use trace::{FieldManager, Manager, ManifestPart, Trace, TraceReader};

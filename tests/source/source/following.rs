@@ -9,7 +9,7 @@ async fn follows_a_branch_from_commit_to_commit() {
     let mut bench = Bench::new(small()).await;
     let first = bench.sync("main").await.unwrap();
     assert_eq!(files(&first, "/").await, expected(&[("a.yaml", "a: 1\n"), ("apps/b.yaml", "b: 1\n")]));
-    assert_eq!(&*first.subject, "first");
+    assert_eq!(&*first.header.subject, "first");
 
     let second = bench.origin.file("apps/b.yaml", "b: 2\n").remove("a.yaml").commit("second");
     let snapshot = bench.sync("main").await.unwrap();
