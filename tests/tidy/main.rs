@@ -75,6 +75,7 @@ const ACTING: &[&str] = &[
     "src/eventing/src/jetstream/letters.rs",
     "src/eventing/src/jetstream/publish.rs",
     "src/eventing/src/jetstream/tests.rs",
+    "src/eventing/src/jetstream/tests/",
     "src/eventing/src/resolver.rs",
     "src/eventing/src/run.rs",
     "src/eventing/src/send.rs",

@@ -75,7 +75,7 @@ pub(super) enum Lane {
 #[derive(Debug)]
 pub(super) struct Lanes<T> {
     waiting: HashMap<Lane, VecDeque<(u64, T)>>,
-    /// The lanes of which an event is taken.
+    /// The lanes with a taken event.
     held: HashSet<Lane>,
     /// The other lanes, by the number of their first event.
     ready: BTreeMap<u64, Lane>,
@@ -97,7 +97,7 @@ impl<T> Lanes<T> {
         events.push_back((number, event));
     }
 
-    /// Takes the first event of all lanes of which no event is taken.
+    /// Takes the first event of all lanes without a taken event.
     pub(super) fn take(&mut self) -> Option<(Lane, T)> {
         let (_, lane) = self.ready.pop_first()?;
         let events = self.waiting.get_mut(&lane)?;
@@ -135,7 +135,7 @@ mod tests {
 
     use super::*;
 
-    /// A worker, with a list of events of which the first one of each source can be delivered.
+    /// A worker, with a list of events. The first event of each source can be delivered.
     #[derive(Default)]
     struct Model {
         lanes: Lanes<(u64, u8)>,

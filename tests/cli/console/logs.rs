@@ -89,7 +89,7 @@ async fn a_pod_and_its_deployment_show_the_log_of_each_container_and_of_its_prev
         tab.click("td a", "side").await;
         tab.shows("Following the log.").await;
         tab.shows("beside").await;
-        tab.click("td a", "log before it of main").await;
+        tab.click("td a", "log before it\nof main").await;
         tab.shows(&format!("Log of {pod}, main, previous instance")).await;
         tab.shows("the first instance").await;
         let text = tab.value("document.querySelector('main').innerText").await.as_str().unwrap().to_owned();

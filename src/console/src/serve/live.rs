@@ -48,7 +48,7 @@ struct Stream {
     /// The version of the page that the browser has.
     known: String,
     /// The freshness that the browser knows; `None` before the first message.
-    told: Option<Option<Stale>>,
+    reported: Option<Option<Stale>>,
     cluster: Cluster,
     agent: AgentReader,
 }
@@ -70,8 +70,8 @@ impl Stream {
     async fn next(&mut self) -> Option<Bytes> {
         loop {
             let stale = self.watched.stale();
-            if self.told != Some(stale) {
-                self.told = Some(stale);
+            if self.reported != Some(stale) {
+                self.reported = Some(stale);
                 // The browser reads the page again once it is current.
                 self.known = self.version();
                 return Some(freshness(stale));
@@ -82,14 +82,14 @@ impl Stream {
                 () = tokio::time::sleep(HEARTBEAT) => {
                     let probe = self.watched.probe(&self.cluster, &self.agent);
                     self.stop.run_until_cancelled(probe).await?;
-                    if self.told == Some(self.watched.stale()) {
+                    if self.reported == Some(self.watched.stale()) {
                         return Some(Bytes::from_static(b":\n\n"));
                     }
                     continue;
                 }
             }
             tokio::time::sleep(PAUSE).await;
-            if self.told != Some(self.watched.stale()) {
+            if self.reported != Some(self.watched.stale()) {
                 continue;
             }
             let version = self.version();
@@ -131,7 +131,7 @@ pub(super) async fn events(Extension(session): Its, uri: Uri) -> Response {
     // The session is dropped, so that the stream does not keep it alive.
     let (stop, cluster, agent) = (session.stop.clone(), session.cluster.clone(), session.readers.agent.clone());
     drop(session);
-    let stream = Stream { watched, stop, about, changes, known: String::new(), told: None, cluster, agent };
+    let stream = Stream { watched, stop, about, changes, known: String::new(), reported: None, cluster, agent };
     let messages = stream::unfold(stream, |mut stream| async move {
         let message = stream.next().await?;
         Some((message, stream))

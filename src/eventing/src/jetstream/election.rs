@@ -1,4 +1,4 @@
-//! Repeats requests to NATS until a server responds, also while servers elect a leader.
+//! Decides whether a request to NATS is repeated: while no server responds, and while servers elect a leader.
 //!
 //! A lost connection loses responses. Without a leader, a server answers "no responders" or an error, and a new leader
 //! may take some seconds. The request is then sent again after a pause with jitter.
@@ -19,10 +19,9 @@ use async_nats::jetstream::stream::{ConsumerError, ConsumerErrorKind};
 use tokio::time::{Instant, sleep};
 
 use super::connect::ANSWER;
-use super::streams::{JetStream, Unmade};
 
 /// Time after which a request without a response is sent again.
-const ATTEMPT: Duration = Duration::from_secs(2);
+pub(super) const ATTEMPT: Duration = Duration::from_secs(2);
 /// The first pause between two attempts. Each further pause is twice as long, up to the maximum.
 const FIRST: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_secs(1);
@@ -58,29 +57,8 @@ impl Patience {
     }
 }
 
-impl JetStream {
-    /// Sends an idempotent request, and sends it again if there is no response or no leader. Without a connection, the
-    /// client holds the request until the server is back. Fails with the last error.
-    pub(super) async fn repeat<R, F: Future<Output = Result<R, Unmade>>>(
-        &self,
-        mut patience: Patience,
-        request: impl Fn() -> F,
-    ) -> Result<R, Unmade> {
-        loop {
-            let error = match self.response(ATTEMPT.min(patience.left()), request()).await {
-                Some(Err(error)) if is_passing(&*error) => error,
-                Some(response) => return response,
-                None => "NATS does not respond".into(),
-            };
-            if !patience.further().await {
-                return Err(error);
-            }
-        }
-    }
-}
-
 /// Returns whether no server has the stream of a message.
-pub(super) fn has_no_stream(error: &Unmade) -> bool {
+pub(super) fn has_no_stream(error: &(dyn Error + 'static)) -> bool {
     error.downcast_ref::<PublishError>().is_some_and(|error| error.kind() == PublishErrorKind::StreamNotFound)
 }
 
@@ -94,7 +72,7 @@ fn causes<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn
 }
 
 /// Returns whether an error ends with an election or with the return of a server.
-fn is_passing(error: &(dyn Error + 'static)) -> bool {
+pub(super) fn is_passing(error: &(dyn Error + 'static)) -> bool {
     causes(error).any(|cause| {
         let of_publish = cause.downcast_ref::<PublishError>().map(PublishError::kind);
         let of_request = cause.downcast_ref::<RequestError>().map(RequestError::kind);

@@ -94,7 +94,7 @@ impl JetStream {
             };
             let Err(error) = self.repeat(patience, sending).await else { return Ok(()) };
             // The stream has no leader, or a different program has deleted it.
-            if !election::has_no_stream(&error) || !patience.further().await {
+            if !election::has_no_stream(&*error) || !patience.further().await {
                 return Err(refusal(&error));
             }
             self.forget(namespace);

@@ -17,7 +17,7 @@ use tokio::sync::{Mutex, watch};
 use tokio::time::timeout;
 
 use super::connect::{ConnectError, Connection, Nats};
-use super::election::Patience;
+use super::election::{ATTEMPT, Patience, is_passing};
 use super::names::{self, Contents};
 
 /// How long an event is remembered, so that the same event is not stored twice.
@@ -90,6 +90,25 @@ impl JetStream {
             biased;
             response = timeout(limit, request) => response.ok(),
             Ok(()) = losses.changed() => None,
+        }
+    }
+
+    /// Sends an idempotent request, and sends it again if there is no response or no leader. Without a connection, the
+    /// client holds the request until the server is back. Fails with the last error.
+    pub(super) async fn repeat<R, F: Future<Output = Result<R, Unmade>>>(
+        &self,
+        mut patience: Patience,
+        request: impl Fn() -> F,
+    ) -> Result<R, Unmade> {
+        loop {
+            let error = match self.response(ATTEMPT.min(patience.left()), request()).await {
+                Some(Err(error)) if is_passing(&*error) => error,
+                Some(response) => return response,
+                None => "NATS does not respond".into(),
+            };
+            if !patience.further().await {
+                return Err(error);
+            }
         }
     }
 

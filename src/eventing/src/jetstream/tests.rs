@@ -28,6 +28,10 @@ mod orders;
 /// Timeout of each step.
 const PATIENCE: Duration = Duration::from_secs(120);
 
+fn free_port() -> u16 {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
+}
+
 /// A server with its data in a directory.
 struct Server {
     child: Child,
@@ -39,7 +43,7 @@ impl Server {
     /// Starts a server on a free port. If another process takes the port first, a different port is tried.
     async fn start() -> Self {
         loop {
-            let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+            let port = free_port();
             let room = tempfile::tempdir().unwrap();
             let mut server = Self { child: spawn(port, Some(room.path())), port, room };
             if server.is_ready().await {

@@ -10,7 +10,7 @@ use super::*;
 /// A server without JetStream, and a client that answers in its place.
 async fn without_jetstream() -> (Server, Client) {
     loop {
-        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+        let port = free_port();
         let mut server = Server { child: spawn(port, None), port, room: tempfile::tempdir().unwrap() };
         while server.child.try_wait().unwrap().is_none() {
             if let Ok(connection) = server.nats().connect(false).await {
@@ -59,7 +59,7 @@ async fn an_event_waits_for_the_election_of_a_leader_and_keeps_its_id() {
     let (server, client) = without_jetstream().await;
     let (store, to) = (server.store(64 << 20).await, id("team", "mine"));
     let electing = async {
-        // Nobody answers at first. Then no server is the leader, or each believes that another one is.
+        // At first, no server answers. Then no server is the leader, or each believes that another one is.
         let mut streams = subscribe(&client, "$JS.API.STREAM.INFO.*").await;
         let both = [stream(Contents::Events), stream(Contents::Letters)];
         let errors = [10005, 10006, 10007, 10008, 10009].map(|number| error(503, number));
