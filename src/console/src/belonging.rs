@@ -32,7 +32,7 @@ pub(crate) struct Binding {
     /// The name of the Secret, or `None` if the ServiceBinding could not be read.
     pub(crate) secret: Option<String>,
     /// The name of the ServiceBinding.
-    pub(crate) binding: String,
+    pub(crate) bound_by: String,
     /// The prefix of the variables.
     pub(crate) prefix: String,
 }
@@ -107,7 +107,7 @@ pub(crate) fn bindings(name: &str, usages: &[(Key, Value)], bindings: Option<&[(
         Binding {
             usage: member(key.clone(), live),
             secret: secret.map(|own| if own.is_empty() { named.clone() } else { own }),
-            binding: named,
+            bound_by: named,
             prefix: text_at(live, "/spec/parameters/envPrefix/name", SHORT),
         }
     };

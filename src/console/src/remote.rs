@@ -47,15 +47,12 @@ pub(crate) fn commit_page(address: &str, commit: &str) -> Option<String> {
         return None;
     }
     let bare = without_login(address);
-    let (scheme, authority, path) = match bare.split_once("://") {
-        Some((scheme, rest)) => {
-            let (authority, path) = rest.split_once('/')?;
-            (scheme, authority, path)
-        }
-        None => {
-            let (authority, path) = bare.split_once(':')?;
-            ("ssh", authority, path.trim_start_matches('/'))
-        }
+    let (scheme, authority, path) = if let Some((scheme, rest)) = bare.split_once("://") {
+        let (authority, path) = rest.split_once('/')?;
+        (scheme, authority, path)
+    } else {
+        let (authority, path) = bare.split_once(':')?;
+        ("ssh", authority, path.trim_start_matches('/'))
     };
     let (name, port) = authority.split_once(':').map_or((authority, None), |(name, port)| (name, Some(port)));
     let name = name.to_ascii_lowercase();

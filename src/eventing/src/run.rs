@@ -248,7 +248,7 @@ fn serve_metrics(listener: Listener, server: Arc<Server>, tasks: &mut Tasks) {
     let until = tasks.stop.clone();
     let answer = move |request| {
         let server = Arc::clone(&server);
-        async move { server.scrape(request).await }
+        async move { server.scrape(&request) }
     };
     tasks.spawn(async move { listener::serve(listener, LIMITS, answer, until).await });
 }

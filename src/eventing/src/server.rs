@@ -84,7 +84,7 @@ impl Server {
     }
 
     /// Responds to a request for metrics.
-    pub(super) async fn scrape(&self, request: Request<Incoming>) -> Answer {
+    pub(super) fn scrape(&self, request: &Request<Incoming>) -> Answer {
         if request.method() != Method::GET || request.uri().path() != "/metrics" {
             return empty(StatusCode::NOT_FOUND);
         }

@@ -251,9 +251,10 @@ impl Controller {
     /// its Route.
     fn follow(&self, (version, resource): (&str, &str), object: &Value, of_service: &Value) {
         // In `next`, the traffic of the status is still the earlier one when the Configuration is written.
-        let (kind, fields): (_, &[&str]) = match resource == ROUTES.1 {
-            true => ("RoutesReady", &["traffic"]),
-            false => ("ConfigurationsReady", &["latestReadyRevisionName", "latestCreatedRevisionName"]),
+        let (kind, fields): (_, &[&str]) = if resource == ROUTES.1 {
+            ("RoutesReady", &["traffic"])
+        } else {
+            ("ConfigurationsReady", &["latestReadyRevisionName", "latestCreatedRevisionName"])
         };
         let mut status = json!({"observedGeneration": object["metadata"]["generation"]});
         for field in fields {

@@ -167,7 +167,8 @@ async fn a_function_of_git_shows_its_place_and_hostile_code_runs_no_script() {
     for text in ["Follows\nmain", "Directory\nfunctions/a", "Commit\nc0ffeec0ffee"] {
         tab.shows(text).await;
     }
-    let link = "Array.from(document.querySelectorAll('#source ~ dl a')).map((one) => one.pathname).join()";
+    let link =
+        "Array.from(document.querySelectorAll('#source ~ dl a')).map((one) => decodeURIComponent(one.pathname)).join()";
     assert_eq!(tab.value(link).await, format!("/gitrepository/{NAMESPACE}/shop"));
     tab.open(&format!("{URL}/function/{NAMESPACE}/hostile")).await;
     tab.shows("Only its first 128 KiB are shown.").await;

@@ -51,7 +51,7 @@ fn bindings(namespace: &str, all: &[Binding]) -> Markup {
                 td data-label="Secret" {
                     @match &one.secret {
                         Some(secret) => a href=(address::of_object(&Key::new("", "Secret", Some(namespace), secret.as_str()))) { (secret) },
-                        None => { "that of the ServiceBinding " (one.binding) },
+                        None => { "that of the ServiceBinding " (one.bound_by) },
                     }
                 }
                 td data-label="Prefix" { @if one.prefix.is_empty() { "none" } @else { code { (one.prefix) } } }

@@ -61,7 +61,9 @@ pub(super) async fn pods_of(cluster: &Cluster, key: &Key, live: &Value) -> Optio
     let selector = selector_of(live)?;
     let pods = selected(cluster, key, LabelSelector::written(&selector)).await;
     Some(pods.map(|mut pods| {
-        pods.iter_mut().for_each(|pod| pod.is_build = false);
+        for pod in &mut pods {
+            pod.is_build = false;
+        }
         pods.sort_by(|a, b| a.name.cmp(&b.name));
         pods
     }))
