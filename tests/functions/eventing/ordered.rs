@@ -34,7 +34,8 @@ impl Events {
     /// Returns the metrics of all processes.
     async fn metrics(&self) -> String {
         let mut text = String::new();
-        for address in self.scraped.lock().clone() {
+        let addresses = self.scraped.lock().clone();
+        for address in addresses {
             let answer = self.client.get(format!("http://{address}/metrics")).send().await.unwrap();
             assert_eq!(answer.status(), 200);
             text += &answer.text().await.unwrap();
