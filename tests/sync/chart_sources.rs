@@ -132,8 +132,6 @@ struct Answers {
 #[derive(Clone)]
 pub(super) enum Instead {
     Redirect(String),
-    /// This text so many times.
-    Repeated(&'static str, usize),
     Bytes(Vec<u8>),
 }
 
@@ -177,10 +175,6 @@ async fn answer(State(answers): State<Arc<Answers>>, request: Request) -> Respon
     let instead = answers.instead.lock().get(&path).cloned();
     match instead {
         Some(Instead::Redirect(to)) => return (StatusCode::FOUND, [(header::LOCATION, to)]).into_response(),
-        Some(Instead::Repeated(text, times)) => {
-            let pieces = (0..times).map(move |_| Ok::<_, std::io::Error>(text));
-            return Body::from_stream(futures::stream::iter(pieces)).into_response();
-        }
         Some(Instead::Bytes(bytes)) => return bytes.into_response(),
         None => {}
     }
@@ -448,11 +442,8 @@ async fn hostile_indexes_and_archives_are_refused_and_the_last_chart_stays() {
     let inside = "http://169.254.169.254/latest/meta-data";
     let index = |url: &str| format!("entries: {{shop: [{{version: 1.0.1, urls: ['{url}']}}]}}\n").into_bytes();
     let indexes = [
-        (
-            Instead::Repeated("- aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\n", 1 << 20),
-            "the file is longer",
-        ),
-        (Instead::Repeated("[", 1 << 20), "index.yaml: line 1: the index is nested too deeply"),
+        (Instead::Bytes(vec![b'a'; 64 << 20]), "the file is longer"),
+        (Instead::Bytes(vec![b'['; 1 << 20]), "index.yaml: line 1: the index is nested too deeply"),
         (Instead::Bytes(b"<html><body>Sign in</body></html>".to_vec()), "it is not the index of a chart repository"),
         (Instead::Bytes(b"entries: {other: []}\n".to_vec()), "index.yaml has no chart shop"),
         (Instead::Redirect(format!("{inside}/index.yaml")), METADATA_REFUSED),

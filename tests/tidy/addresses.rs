@@ -61,7 +61,6 @@ const PERMITTED: &[(&str, &str, &str)] = &[
     ("src/console/src/remote.rs", "{scheme}://{name}:{port}", "parts of a known URL, to be shown as a link"),
     ("src/console/src/remote.rs", "{scheme}://{name}", "parts of a known URL, to be shown as a link"),
     ("src/console/src/remote.rs", "https://{name}", "parts of a known URL, to be shown as a link"),
-    ("src/console/src/source.rs", "{scheme}://{}{port}{path}", "a URL of a Function without its login, to be shown"),
     ("src/console/src/web_origin.rs", "{}://{}", "the origin that the operator names"),
     ("src/mainstay/cli/dev/eventing.rs", "http://{}/publish", "a loopback address of this process"),
     ("src/mainstay/cli/dev/eventing.rs", "{applications}.{NAMESPACE}.svc.cluster.local", "two constants"),

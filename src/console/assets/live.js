@@ -122,7 +122,7 @@ async function read() {
     const next = new DOMParser().parseFromString(text, "text/html").getElementById("main");
     if (next && !hasInput) swap(next);
     if (hasEnded) return;
-  if (source && source.readyState === EventSource.OPEN && !isStale) old = "";
+    if (source && source.readyState === EventSource.OPEN && !isStale) old = "";
     sayFreshness();
   } catch {
     if (!old) becomeOld(new Date(), "there is no connection");

@@ -145,6 +145,7 @@ mod tests {
             ("https://user:hunter2/@x@host/shop?token=hunter2#hunter2", "https://host/shop"),
             ("ssh://git@host:22/shop", "ssh://host:22/shop"),
             ("git@host:team/shop", "host:team/shop"),
+            ("https://u:hunter2 @host/shop", "https://host/shop"),
             ("", ""),
             ("@", ""),
         ] {

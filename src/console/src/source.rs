@@ -1,10 +1,10 @@
 //! The source of a Function: its code, or its place in Git.
 
-use http::Uri;
 use serde_json::Value;
 
 use crate::field::text_at;
 use crate::highlight::Language;
+use crate::remote::without_login;
 use crate::text::{SHORT, plain};
 
 /// Maximum size of code on the page, in bytes.
@@ -56,7 +56,7 @@ pub(crate) fn source(function: &Value) -> Source {
         let url = function.pointer("/spec/gitRepository/url").and_then(Value::as_str);
         return Source::Git {
             repository: if url.is_some() { String::new() } else { text("/spec/source") },
-            url: url.map(without_login).unwrap_or_default(),
+            url: url.map(|url| plain(&without_login(url), SHORT)).unwrap_or_default(),
             reference: text("/spec/reference"),
             directory: text("/spec/baseDir"),
             commit: text("/status/commit"),
@@ -74,33 +74,11 @@ pub(crate) fn source(function: &Value) -> Source {
     }
 }
 
-/// Returns a URL without user, password and query, or the address if it is no URL, such as `user@host:path`.
-fn without_login(url: &str) -> String {
-    if !url.contains("://") {
-        return plain(url, SHORT);
-    }
-    let parsed = url.parse::<Uri>().ok();
-    let parts = parsed.as_ref().and_then(|uri| Some((uri.scheme_str()?, uri.authority()?, uri.path())));
-    let Some((scheme, authority, path)) = parts else { return "an address that is not a URL".to_owned() };
-    let port = authority.port().map(|port| format!(":{port}")).unwrap_or_default();
-    plain(&format!("{scheme}://{}{port}{path}", authority.host()), SHORT)
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
-
-    #[test]
-    fn the_login_of_a_url_is_not_shown() {
-        let check = |url: &str, expected: &str| assert_eq!(without_login(url), expected, "{url}");
-        check("https://git.example.com/a/b.git", "https://git.example.com/a/b.git");
-        check("https://u:hunter2@git.example.com:8443/a?token=hunter2", "https://git.example.com:8443/a");
-        check("ssh://git@git.example.com/a", "ssh://git.example.com/a");
-        check("git@git.example.com:a/b", "git@git.example.com:a/b");
-        check("https://u:hunter2 @git.example.com/", "an address that is not a URL");
-    }
 
     #[test]
     fn long_code_is_cut_and_says_so() {

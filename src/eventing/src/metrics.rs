@@ -2,7 +2,7 @@
 //!
 //! Invariant: the number of time series is bounded. Names that clients choose, which are types, sources and statuses of
 //! responses, are counted as `other` beyond a limit, and are cut. Invariant: the series of a deleted subscriber are
-//! dropped at the next scrape.
+//! dropped with it, and at the next scrape. Invariant: no query of a URL is shown, because it may contain a token.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -24,6 +24,8 @@ use super::subscriber::SubscriberId;
 const TYPES: usize = 500;
 /// Maximum number of pairs of a type and a status of a subscriber with series of their own.
 const RESULTS: usize = 50;
+/// Maximum number of such pairs of all subscribers.
+const ALL_RESULTS: usize = 10_000;
 /// Maximum length of a name in characters.
 const LONGEST: usize = 100;
 /// Replaces names beyond a limit.
@@ -70,6 +72,8 @@ struct Inner {
 struct Known {
     published: BTreeSet<Labels<3>>,
     of_subscribers: BTreeMap<SubscriberId, BTreeSet<Labels<6>>>,
+    /// Number of series in `of_subscribers`.
+    results: usize,
 }
 
 impl Default for Metrics {
@@ -158,24 +162,19 @@ impl Metrics {
     /// Counts a delivery. `code` is the status of the response, or 0.
     pub fn delivered(&self, to: &SubscriberId, event_type: &str, sink: &str, code: u16, took: Duration) {
         let [kind, namespace, of] = labels(to);
-        let with = |event_type: &str, code: String| {
-            let sink = ("sink", name(sink));
-            [
-                kind.clone(),
-                namespace.clone(),
-                of.clone(),
-                ("event_type", name(event_type)),
-                sink,
-                ("response_code", code),
-            ]
+        let sink = sink.split('?').next().unwrap_or_default();
+        let with = |event_type: &str, sink: &str, code: String| {
+            let [event_type, sink] = [("event_type", name(event_type)), ("sink", name(sink))];
+            [kind.clone(), namespace.clone(), of.clone(), event_type, sink, ("response_code", code)]
         };
-        let mut labels = with(event_type, code.to_string());
-        let mut known = self.0.known.lock();
-        let known = known.of_subscribers.entry(to.clone()).or_default();
-        if !known.contains(&labels) && known.len() >= RESULTS {
-            labels = with(OTHER, if (200..300).contains(&code) { "200".to_owned() } else { OTHER.to_owned() });
+        let mut labels = with(event_type, sink, code.to_string());
+        let known = &mut *self.0.known.lock();
+        let of_subscriber = known.of_subscribers.entry(to.clone()).or_default();
+        let is_full = of_subscriber.len() >= RESULTS || known.results >= ALL_RESULTS;
+        if is_full && !of_subscriber.contains(&labels) {
+            labels = with(OTHER, OTHER, if (200..300).contains(&code) { "200".to_owned() } else { OTHER.to_owned() });
         }
-        known.insert(labels.clone());
+        known.results += usize::from(of_subscriber.insert(labels.clone()));
         self.0.deliveries.get_or_create(&labels).inc();
         self.0.dispatches.get_or_create(&labels).observe(took.as_secs_f64());
     }
@@ -202,6 +201,7 @@ impl Metrics {
     /// Replaces the known subscribers.
     pub(super) fn set_subscribers(&self, all: Vec<Subscribed>) {
         *self.0.subscribers.0.lock() = all;
+        self.drop_deleted();
     }
 
     /// Returns the response to a scrape, in the format OpenMetrics 1.0.
@@ -217,9 +217,11 @@ impl Metrics {
 
     fn drop_deleted(&self) {
         let present: BTreeSet<SubscriberId> = self.0.subscribers.0.lock().iter().map(|one| one.id.clone()).collect();
-        self.0.known.lock().of_subscribers.retain(|id, results| {
+        let Known { of_subscribers, results: count, .. } = &mut *self.0.known.lock();
+        of_subscribers.retain(|id, results| {
             let is_present = present.contains(id);
             if !is_present {
+                *count -= results.len();
                 for labels in &*results {
                     self.0.deliveries.remove(labels);
                     self.0.dispatches.remove(labels);
@@ -314,8 +316,10 @@ mod tests {
             let chosen = format!("t\"\n\\ü{number}{}", "x".repeat(1000));
             metrics.published(&chosen, &chosen, 204, "journal", Duration::ZERO);
             metrics.requested(&chosen, "/publish", 405, Duration::ZERO);
-            metrics.delivered(&id("a"), &chosen, "http://a", 100 + number % 900, Duration::ZERO);
+            metrics.delivered(&id("a"), &chosen, "http://a/x?token=hunter2", 100 + number % 900, Duration::ZERO);
+            metrics.delivered(&id("a"), "t", &format!("http://a/{number}"), 200, Duration::ZERO);
         }
+        assert!(!metrics.text().unwrap().contains("hunter2"));
         let published = series(&metrics, "eventing_epp_event_type_published_total");
         assert_eq!(published.len(), TYPES + 1);
         assert!(published.iter().all(|line| line.is_ascii() && line.len() < 400), "{published:?}");
@@ -335,6 +339,7 @@ mod tests {
         }
         assert_eq!(metrics.text().unwrap().matches("subscription_name=\"b\"").count(), 18);
         metrics.set_subscribers(vec![subscribed("a")]);
+        assert_eq!(metrics.0.known.lock().results, 1, "without a scrape");
         let text = metrics.text().unwrap();
         assert!(!text.contains("subscription_name=\"b\"") && text.contains("subscription_name=\"a\""), "{text}");
     }

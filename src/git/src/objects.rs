@@ -285,7 +285,7 @@ fn read_commit(bytes: &[u8]) -> Option<CommitInfo> {
     let author = fields.lines().find_map(|line| line.strip_prefix("author ")).unwrap_or_default();
     let (name, when) = author.rsplit_once('>').unwrap_or((author, ""));
     let seconds = when.split_whitespace().next().and_then(|seconds| seconds.parse().ok());
-    // The API server refuses times before the year 0.
+    // Times before 1970 are wrong, and the API server refuses those before the year 0.
     let seconds = seconds.filter(|seconds: &i64| *seconds >= 0);
     let header = CommitHeader {
         subject: printable(message.trim_start().lines().next().unwrap_or_default(), 200),

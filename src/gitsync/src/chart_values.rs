@@ -22,9 +22,9 @@ use super::values::{data_of, named, reason_of};
 
 /// Maximum size of all values as JSON, in bytes.
 const LARGEST: usize = 1 << 20;
-/// Replacement of each string of a Secret, and addition to each number, in the decoy.
-const DECOY: &str = "decoy";
-const DECOY_ADDS: u64 = 1;
+/// Replacements of a string and of a number of a Secret in the decoy. The second one replaces the first one.
+const DECOY: [&str; 2] = ["decoy", "other-decoy"];
+const DECOY_NUMBER: [i64; 2] = [7, 8];
 
 /// The values of a chart.
 pub(super) struct ChartValues {
@@ -126,10 +126,16 @@ impl SecretValues {
         match value {
             Value::Object(map) => map.values_mut().for_each(|value| self.replace(value)),
             Value::Array(items) => items.iter_mut().for_each(|value| self.replace(value)),
-            Value::String(text) => self.texts.push(std::mem::replace(text, DECOY.to_owned())),
+            Value::String(text) => {
+                let decoy = DECOY[usize::from(*text == DECOY[0])];
+                self.texts.push(std::mem::replace(text, decoy.to_owned()));
+            }
             Value::Number(number) => {
-                self.texts.push(number.to_string());
-                *value = number.as_u64().map_or(DECOY_ADDS, |number| number.wrapping_add(DECOY_ADDS)).into();
+                let text = number.to_string();
+                // Templates show 7.0 as 7.
+                let is_first = text.trim_end_matches(".0") == DECOY_NUMBER[0].to_string();
+                self.texts.push(text);
+                *value = DECOY_NUMBER[usize::from(is_first)].into();
             }
             Value::Bool(_) | Value::Null => {}
         }
@@ -233,18 +239,22 @@ mod tests {
             ],
             "values": {"user": "own"},
         });
-        let a = known(&[("values.yaml", "user: root\nport: 5432\nhosts: [h1]\ntls: true\nhost: db\n")]);
+        let a = known(&[(
+            "values.yaml",
+            "user: root\nport: 5432\nhosts: [h1, decoy]\ntls: true\nhost: db\nless: [7, -1, 7.0]\n",
+        )]);
         let sources = [a, known(&[("password", "hunter22")]), known(&[("values.yaml", "host: shown\n")])];
         let spec = serde_json::from_value(json!({"gitRepository": "r", "render": {"helm": helm}})).unwrap();
         let read = ChartValues::of(&spec, &sources, &Limits::new(|| Duration::ZERO)).unwrap().unwrap();
         let secret = read.secret.as_ref().unwrap();
         let decoy = json!({
-            "user": "own", "port": 5433, "hosts": ["decoy"], "tls": true, "host": "shown", "db": {"password": "decoy"},
+            "user": "own", "port": 7, "hosts": ["decoy", "other-decoy"], "tls": true, "host": "shown",
+            "db": {"password": "decoy"}, "less": [8, 7, 8],
         });
         assert_eq!(Value::Object(secret.decoy.clone()), decoy);
         let mut texts = secret.texts.clone();
         texts.sort();
-        assert_eq!(texts, ["5432", "db", "h1", "hunter22", "root"]);
+        assert_eq!(texts, ["-1", "5432", "7", "7.0", "db", "decoy", "h1", "hunter22", "root"]);
         assert!(!format!("{read:?}").contains("hunter22"));
         // The same values have another digest if they are not from Secrets.
         let mut plain = spec.clone();

@@ -4,7 +4,7 @@
 //! Invariant: a commit that changes no input of a kustomization or chart causes no build, wherever the input is.
 
 use super::attempt::Attempt;
-use super::chart_secrets;
+use super::chart_secrets::{self, Rendered};
 use super::chart_values::SecretValues;
 use super::charts;
 use super::decryption::Which;
@@ -17,9 +17,8 @@ use mainstay_git::{BaseDir, Entry, Found, Snapshot};
 use mainstay_manifest::render::chart_objects::chart_objects;
 use mainstay_manifest::render::written_out::{read_back, with_metadata, written_out};
 use mainstay_manifest::render::{Built, Capabilities, ChartFiles, ChartOptions, Outputs, Overlay};
-use mainstay_manifest::{Decoded, Form, Limits, Problem};
-use mainstay_object::{Digest, Object};
-use std::sync::Arc;
+use mainstay_manifest::{Decoded, Form, Limits};
+use mainstay_object::Digest;
 
 /// Whether a directory contains a file directly.
 fn is_in(directory: &BaseDir, file: &str) -> bool {
@@ -31,10 +30,13 @@ fn is_in(directory: &BaseDir, file: &str) -> bool {
 fn overlay_of<'d>(directory: &'d Directory, decoded: &mut Decoded) -> Option<&'d Overlay> {
     let is_built = decoded.kustomizations.iter().any(|file| is_in(&directory.base_dir, file));
     let overlay = directory.overlay.as_ref().filter(|_| !is_built && !decoded.objects.is_empty())?;
-    let refused = chart_secrets::unwritable(&decoded.objects);
-    let is_refused = refused.is_some();
-    decoded.problems.extend(refused);
-    (!is_refused).then_some(overlay)
+    match chart_secrets::unwritable(&decoded.objects) {
+        None => Some(overlay),
+        Some(problem) => {
+            decoded.problems.push(problem);
+            None
+        }
+    }
 }
 
 /// Returns a function that decodes the objects of a rendered chart.
@@ -44,7 +46,7 @@ fn chart(
     outputs: Outputs,
     hooks: Hooks,
     limits: &Limits,
-) -> impl FnOnce(&Snapshot) -> Result<Vec<Arc<Object>>, Vec<Problem>> + use<> {
+) -> impl FnOnce(&Snapshot) -> Rendered + use<> {
     let limits = Limits { decryption: limits.decryption.in_chart(), ..limits.clone() };
     let file = file.to_owned();
     move |_: &Snapshot| chart_objects(&file, &files, &outputs, hooks, &limits)
@@ -211,11 +213,8 @@ impl Attempt<'_> {
                 }
                 (Some(Ok((outputs, key))), _) => {
                     let read = chart(file, rendered.files, outputs, options.helm.hooks, limits);
-                    let objects = match snapshot.blocking(read).await? {
-                        Ok(objects) => self.marked(objects, snapshot, (file, &options, &capabilities), limits).await?,
-                        refused => refused,
-                    };
-                    match objects {
+                    let read = snapshot.blocking(read).await?;
+                    match self.marked(read, snapshot, (file, &options, &capabilities), limits).await? {
                         Ok(objects) => (key, objects),
                         Err(problems) => {
                             decoded.problems.extend(problems);
@@ -233,24 +232,24 @@ impl Attempt<'_> {
     /// Marks the objects of a chart that depend on values of Secrets. For that, renders the chart with other values.
     async fn marked(
         &self,
-        objects: Vec<Arc<Object>>,
+        rendered: Rendered,
         snapshot: &Snapshot,
         (file, options, capabilities): (&str, &ChartOptions, &Capabilities),
         limits: &Limits,
-    ) -> Result<Result<Vec<Arc<Object>>, Vec<Problem>>, Refused> {
+    ) -> Result<Rendered, Refused> {
         let Some(secret) = self.state.chart_values.as_ref().and_then(|values| values.secret.as_ref()) else {
-            return Ok(Ok(objects));
+            return Ok(rendered);
         };
         let mut options = options.clone();
         options.helm.values = Some(secret.decoy.clone());
-        let rendered = self.context.helm.render(self.namespace(), snapshot, file, &options, capabilities, None).await?;
-        let decoy = match rendered.outputs {
+        let decoy = self.context.helm.render(self.namespace(), snapshot, file, &options, capabilities, None).await?;
+        let decoy = match decoy.outputs {
             Some(Ok((outputs, _))) => {
-                snapshot.blocking(chart(file, rendered.files, outputs, options.helm.hooks, limits)).await?.ok()
+                Some(snapshot.blocking(chart(file, decoy.files, outputs, options.helm.hooks, limits)).await?)
             }
             _ => None,
         };
-        Ok(chart_secrets::marked(objects, decoy.as_deref(), &secret.texts))
+        Ok(chart_secrets::marked(rendered, decoy.as_ref(), &secret.texts))
     }
 
     /// Returns the form in which objects are decoded. With variables, the original string of each scalar is kept.
