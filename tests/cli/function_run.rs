@@ -1,5 +1,6 @@
 //! `mainstay function run` with the Node.js and Python of this machine.
 
+use mainstay_testkit::PATIENCE;
 use std::{
     fs,
     io::{BufRead as _, BufReader, Read as _, Write as _},
@@ -18,9 +19,6 @@ use mainstay_testkit::{
     libraries::place,
     world::World,
 };
-
-/// Deadline of any expected event.
-const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A Function that runs from a directory.
 struct Running {

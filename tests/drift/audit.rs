@@ -74,7 +74,7 @@ async fn told<T>(world: &mut World, wanted: impl Fn(&Message) -> Option<T>) -> T
             }
         }
     };
-    tokio::time::timeout(Duration::from_secs(60), waiting).await.expect("it is not told")
+    tokio::time::timeout(mainstay_testkit::PATIENCE, waiting).await.expect("it is not told")
 }
 
 fn missed(message: &Message, name: &str) -> Option<(Vec<String>, String)> {

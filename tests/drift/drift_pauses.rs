@@ -1,7 +1,5 @@
 //! The backward loop, end to end: pauses, policies and suspension.
 
-use std::time::Duration;
-
 use devcluster::verbs::patch::Form;
 use jiff::{Timestamp, ToSpan};
 use mainstay_engine::notification::{Message, Severity};
@@ -34,7 +32,7 @@ async fn drift_seen(world: &mut World) -> Vec<String> {
             }
         }
     };
-    tokio::time::timeout(Duration::from_secs(60), seen).await.unwrap()
+    tokio::time::timeout(mainstay_testkit::PATIENCE, seen).await.unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -316,7 +314,7 @@ async fn a_pause_whose_end_is_no_time_lasts_and_is_reported() {
             }
         }
     };
-    let told = tokio::time::timeout(Duration::from_secs(60), told).await.unwrap();
+    let told = tokio::time::timeout(mainstay_testkit::PATIENCE, told).await.unwrap();
     assert_eq!(told.severity, Severity::Warning);
     assert!(told.text.contains("mainstay.dev/until is not a time such as 2026-01-31T18:00:00Z"), "{}", told.text);
     let problem = |w: &World| w.status("demo")["paused"][0]["problem"].as_str().map(str::to_owned);

@@ -3,6 +3,7 @@
 //! The tests run twice: with a journal as the module `eventing`, and with a publisher, a dispatcher and NATS as
 //! `eventing_on_nats`.
 
+use mainstay_testkit::PATIENCE;
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::process::{Child, Command, Output, Stdio};
@@ -49,9 +50,6 @@ const OTHER: &str = "other-tenant";
 /// Events without a namespace reach every subscriber, as in Kyma.
 const GRANTED: [&str; 1] = ["--allow-subscriptions=*=kyma-system"];
 pub(crate) const TYPE: &str = "sap.kyma.custom.myapp.order.received.v1";
-/// Timeout of each step.
-const PATIENCE: Duration = Duration::from_secs(60);
-
 /// Returns whether the events of this module are on NATS.
 fn is_on_nats() -> bool {
     module_path!().ends_with("_on_nats")

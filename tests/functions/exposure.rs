@@ -605,7 +605,7 @@ async fn answers_with(gateway: &Gateway, token: &str) {
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;
         }
     };
-    assert!(tokio::time::timeout(std::time::Duration::from_secs(30), asking).await.is_ok(), "the token is not good");
+    assert!(tokio::time::timeout(mainstay_testkit::PATIENCE, asking).await.is_ok(), "the token is not good");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

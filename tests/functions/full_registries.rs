@@ -48,7 +48,6 @@ async fn with_patience(registry: &str) -> World {
     logs::keep();
     let mut world = World::with_processes().await;
     world.functions.requeue = Duration::from_secs(3600);
-    world.patience = Duration::from_secs(60);
     let place = json!({"registryAddress": registry, "serverAddress": registry});
     world.edit("v1", "secrets", "serverless-registry-config-default", json!({"stringData": place}));
     world.start();
@@ -90,7 +89,6 @@ async fn a_function_whose_registry_is_full_says_so_serves_on_and_is_built_once_t
     let registry = DockerRegistry::on_volume(VOLUME).await;
     let mut world = World::with_processes().await;
     world.functions.requeue = Duration::from_millis(300);
-    world.patience = Duration::from_secs(30);
     let place = json!({"registryAddress": registry.host(), "serverAddress": registry.host()});
     world.edit("v1", "secrets", "serverless-registry-config-default", json!({"stringData": place}));
     world.start();

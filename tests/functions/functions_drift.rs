@@ -11,7 +11,7 @@ use mainstay_testkit::{
 /// Returns object, fields and author of the next revert.
 async fn reverted(world: &mut World) -> (String, String, Vec<String>, String) {
     loop {
-        let message = tokio::time::timeout(std::time::Duration::from_secs(30), world.messages.recv());
+        let message = tokio::time::timeout(mainstay_testkit::PATIENCE, world.messages.recv());
         let message = message.await.expect("a revert is told within 30 s").unwrap();
         if let Message::Reverted { subject, object, fields, who, .. } = message {
             return (subject.to_string(), object, fields, who);

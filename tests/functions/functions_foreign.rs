@@ -320,7 +320,7 @@ async fn repeated_additions_are_removed_with_backoff() {
             }
         }
     };
-    let (fields, who) = tokio::time::timeout(Duration::from_secs(60), contended).await.expect("it is a fight");
+    let (fields, who) = tokio::time::timeout(mainstay_testkit::PATIENCE, contended).await.expect("it is a fight");
     assert_eq!((fields, who.as_str()), (vec!["spec.paused".to_owned()], "autopilot"));
     stop.store(true, Ordering::Relaxed);
     writer.await.unwrap();

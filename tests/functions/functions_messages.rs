@@ -27,7 +27,7 @@ fn lasting(message: Message) -> Option<String> {
 async fn told(world: &mut World, expected: &[&str]) {
     let mut reasons = Vec::new();
     while reasons.len() < expected.len() {
-        let heard = tokio::time::timeout(Duration::from_secs(60), world.messages.recv()).await;
+        let heard = tokio::time::timeout(mainstay_testkit::PATIENCE, world.messages.recv()).await;
         let Ok(Ok(message)) = heard else { break };
         reasons.extend(lasting(message));
     }

@@ -60,7 +60,7 @@ async fn numbers_are(world: &World, expected: [&str; 3]) {
             tokio::time::sleep(Duration::from_millis(25)).await;
         }
     };
-    let reached = tokio::time::timeout(Duration::from_secs(60), waiting).await;
+    let reached = tokio::time::timeout(mainstay_testkit::PATIENCE, waiting).await;
     assert!(reached.is_ok(), "{expected:?} expected, not {:?}", numbers(world).await);
 }
 

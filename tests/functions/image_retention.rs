@@ -370,7 +370,6 @@ async fn builds_of_a_function_go_when_they_are_old_and_all_of_them_after_it_was_
     logs::keep();
     let mut registry = DockerRegistry::start(Served::Plainly).await;
     let mut world = World::with_processes().await;
-    world.patience = Duration::from_secs(30);
     world.functions.retention =
         Retention { builds: 1, grace: Duration::ZERO, settle: Duration::from_millis(300), ..Retention::default() };
     let place = json!({"registryAddress": registry.host(), "serverAddress": registry.host()});

@@ -339,7 +339,7 @@ async fn the_program_reports_in_its_termination_message() {
 /// Returns exit code and termination message of `mainstay build push`.
 async fn program(build: &Build, image: &str) -> (i32, String) {
     let mut child = command(build, image).spawn().unwrap();
-    let ended = tokio::time::timeout(Duration::from_secs(60), child.wait()).await.expect("it ends in time").unwrap();
+    let ended = tokio::time::timeout(mainstay_testkit::PATIENCE, child.wait()).await.expect("it ends in time").unwrap();
     (ended.code().unwrap(), fs::read_to_string(build.path("termination")).unwrap())
 }
 

@@ -212,7 +212,7 @@ async fn slow_registries_end_a_build_in_time() {
     let mut request = place.build.request(&place.name());
     request.deadlines = deadlines;
     place.front.fail(Method::PATCH, "/uploads/", Fault::Stall, 1000);
-    let ended = tokio::time::timeout(Duration::from_secs(30), outcome(&request)).await.expect("it ends");
+    let ended = tokio::time::timeout(mainstay_testkit::PATIENCE, outcome(&request)).await.expect("it ends");
     assert!(ended.starts_with("Registry, again: ") && ended.contains("timed out after"), "{ended}");
 
     let place = Place::new().await;
@@ -222,7 +222,7 @@ async fn slow_registries_end_a_build_in_time() {
     let mut request = place.build.request(&format!("{}/ns-other:t", place.front.host()));
     request.base = format!("{}/ns-fn@{digest}", base.host()).parse().unwrap();
     request.deadlines = deadlines;
-    let ended = tokio::time::timeout(Duration::from_secs(30), outcome(&request)).await.expect("it ends");
+    let ended = tokio::time::timeout(mainstay_testkit::PATIENCE, outcome(&request)).await.expect("it ends");
     assert!(ended.starts_with("BaseImage, again: ") && ended.contains("timed out after"), "{ended}");
 }
 

@@ -87,7 +87,6 @@ async fn builds_go_on_by_themselves_after_kills_of_their_registry() {
     let mut registry = DockerRegistry::start(Served::Plainly).await;
     let mut world = World::with_processes().await;
     world.functions.requeue = Duration::from_millis(300);
-    world.patience = Duration::from_secs(40);
     let place = json!({"registryAddress": registry.host(), "serverAddress": registry.host()});
     world.edit("v1", "secrets", "serverless-registry-config-default", json!({"stringData": place}));
     world.start();

@@ -86,7 +86,7 @@ impl Installed {
                     tokio::time::sleep(Duration::from_millis(20)).await;
                 }
             };
-            timeout(Duration::from_secs(60), listens).await.expect("it listens in time");
+            timeout(mainstay_testkit::PATIENCE, listens).await.expect("it listens in time");
         }
         installed
     }
@@ -140,7 +140,7 @@ impl Installed {
             let id = container.id().unwrap().to_string();
             assert!(mainstay_testkit::isolated_async("kill").args(["-TERM", &id]).status().await.unwrap().success());
             let mut container = container;
-            timeout(Duration::from_secs(60), container.wait()).await.expect("it ends when it is told to").unwrap();
+            timeout(mainstay_testkit::PATIENCE, container.wait()).await.expect("it ends when it is told to").unwrap();
         }
     }
 }
@@ -276,7 +276,7 @@ async fn a_namespace_reads_and_writes_its_own_images_only() {
     let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
     stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n").await.unwrap();
     let mut answer = [0; 15];
-    timeout(Duration::from_secs(30), stream.read_exact(&mut answer)).await.expect("it is answered in time").unwrap();
+    timeout(mainstay_testkit::PATIENCE, stream.read_exact(&mut answer)).await.expect("it is answered in time").unwrap();
     assert_eq!(&answer, b"HTTP/1.1 200 OK");
     // A large layer does not increase the guard's memory.
     let before = installed.peak_of_guard();
@@ -424,7 +424,7 @@ async fn the_guard_takes_up_the_next_certificate_while_it_serves() {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     };
-    timeout(Duration::from_secs(60), served).await.expect("it serves the next certificate in time");
+    timeout(mainstay_testkit::PATIENCE, served).await.expect("it serves the next certificate in time");
     world.function("other", inline("2"));
     world.runs("other").await;
     let found = world.whereabouts(&world.decoded(ASKING, "tls.key"));

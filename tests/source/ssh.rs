@@ -169,7 +169,7 @@ async fn a_rotated_host_key_is_refused_until_the_config_map_says_so_too_without_
             world.ask("demo").await;
         }
     };
-    let refused = tokio::time::timeout(Duration::from_secs(60), refused).await;
+    let refused = tokio::time::timeout(mainstay_testkit::PATIENCE, refused).await;
     assert!(refused.is_ok(), "{}", world.condition("demo", "Ready"));
 }
 

@@ -227,7 +227,7 @@ async fn a_chart_that_asks_what_the_cluster_serves_is_rendered_again_when_that_c
             world.ask("demo").await;
         }
     };
-    tokio::time::timeout(std::time::Duration::from_secs(60), rendered_again).await.expect("it is rendered again");
+    tokio::time::timeout(mainstay_testkit::PATIENCE, rendered_again).await.expect("it is rendered again");
     renders_are(&world, 3).await;
     world.ask("demo").await;
     renders_are(&world, 3).await;

@@ -1,5 +1,6 @@
 //! The cluster client against the embedded server: in process, and over a socket where that matters.
 
+use mainstay_testkit::PATIENCE;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,9 +20,6 @@ use tokio_util::sync::CancellationToken;
 
 mod lease;
 mod watches;
-
-/// Upper bound for every wait, even on a slow machine.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 fn server() -> (EmbeddedCluster, Cluster) {
     let server = EmbeddedCluster::new(Options::default());

@@ -36,7 +36,7 @@ async fn health_is(world: &World, what: &str, wanted: impl Fn(&str) -> bool) -> 
             tokio::time::sleep(Duration::from_millis(25)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(60), waiting).await.unwrap_or_else(|_| panic!("not {what:?}"))
+    tokio::time::timeout(mainstay_testkit::PATIENCE, waiting).await.unwrap_or_else(|_| panic!("not {what:?}"))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

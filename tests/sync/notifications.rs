@@ -78,7 +78,7 @@ impl Service {
                 self.seen.arrived.notified().await;
             }
         };
-        tokio::time::timeout(std::time::Duration::from_secs(60), received).await.expect("the message arrives")
+        tokio::time::timeout(mainstay_testkit::PATIENCE, received).await.expect("the message arrives")
     }
 }
 
@@ -402,7 +402,7 @@ async fn an_alertmanager_fires_an_alert_for_a_commit_that_fails() {
             tokio::time::sleep(std::time::Duration::from_millis(25)).await;
         }
     };
-    let fired = tokio::time::timeout(std::time::Duration::from_secs(60), fired).await.expect("an alert fires");
+    let fired = tokio::time::timeout(mainstay_testkit::PATIENCE, fired).await.expect("an alert fires");
     assert_eq!(fired["labels"]["alertname"], "MainstayGitSyncFailed");
     assert_eq!((&fired["labels"]["severity"], &fired["labels"]["team_name"]), (&json!("error"), &json!("a")));
     assert_eq!((&fired["annotations"]["summary"], &fired["status"]["state"]), (&json!("production"), &json!("active")));

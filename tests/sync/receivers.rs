@@ -130,7 +130,7 @@ async fn a_receiver_names_missing_sources_until_they_exist() {
             tokio::time::sleep(Duration::from_millis(25)).await;
         }
     };
-    assert!(tokio::time::timeout(Duration::from_secs(30), woken).await.is_ok(), "the delivery has an effect");
+    assert!(tokio::time::timeout(mainstay_testkit::PATIENCE, woken).await.is_ok(), "the delivery has an effect");
     world.change_receiver("early", json!({"repositories": ["later", "other"]}));
     world.receiver_is("early", "True SourceNotFound: receives for 1 of 2 GitRepositories; no ").await;
     let ready = |w: &World| condition_of(&w.receiver_status("early"), "Ready");
@@ -229,7 +229,7 @@ async fn a_new_token_changes_the_path_and_the_old_path_is_not_found() {
             tokio::time::sleep(Duration::from_millis(25)).await;
         }
     };
-    assert!(tokio::time::timeout(Duration::from_secs(30), gone).await.is_ok(), "the path is nobody's");
+    assert!(tokio::time::timeout(mainstay_testkit::PATIENCE, gone).await.is_ok(), "the path is nobody's");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -298,7 +298,7 @@ async fn an_agent_that_does_not_lead_requests_redelivery() {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     };
-    assert!(tokio::time::timeout(Duration::from_secs(60), taken_over).await.is_ok(), "the other one leads");
+    assert!(tokio::time::timeout(mainstay_testkit::PATIENCE, taken_over).await.is_ok(), "the other one leads");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

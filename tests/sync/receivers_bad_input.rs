@@ -158,7 +158,7 @@ async fn clients_that_send_slowly_are_cut_off() {
     let (address, path) = url.strip_prefix("http://").unwrap().split_once('/').unwrap();
     let own = world.listen.unwrap().to_string();
     let head = format!("POST /{path} HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n");
-    let patience = tokio::time::timeout(Duration::from_secs(60), async {
+    let patience = tokio::time::timeout(mainstay_testkit::PATIENCE, async {
         let long = format!("{head}X: {}\r\n\r\n", "x".repeat(64 << 10));
         let many = format!("{head}{}\r\n", "X: y\r\n".repeat(1000));
         let body = format!("{head}\r\n{{");

@@ -374,7 +374,7 @@ async fn goes_without(lose: impl FnOnce(&mut Other)) {
     world.until("it is let go", |w| w.get(SYNCS.0, SYNCS.1, "goes").is_none()).await;
     assert_eq!(other.data("b"), "1");
     let said = async { while !world.messages.recv().await.unwrap().to_string().contains("are orphaned") {} };
-    tokio::time::timeout(Duration::from_secs(60), said).await.expect("what becomes of the objects is said");
+    tokio::time::timeout(mainstay_testkit::PATIENCE, said).await.expect("what becomes of the objects is said");
 }
 
 #[tokio::test(flavor = "multi_thread")]

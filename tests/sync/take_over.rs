@@ -1,7 +1,6 @@
 //! Objects of other GitOps tools: left to running tools, and taken over from removed ones.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use std::time::Duration;
 
 use devcluster::{Action, Call, verbs::patch::Form};
 use serde_json::{Value, json};
@@ -75,7 +74,7 @@ async fn an_object_that_another_tool_lists_is_left_to_it_until_it_lets_go() {
     }
     // Objects with a conflict are not retried repeatedly, and no attempt in progress could find that the tools released
     // them.
-    tokio::time::timeout(Duration::from_secs(60), world.quiet()).await.expect("the agent sends no requests");
+    tokio::time::timeout(mainstay_testkit::PATIENCE, world.quiet()).await.expect("the agent sends no requests");
     // No sync is requested: watches show that the tools released them. Without watches, the next attempt is two minutes
     // away.
     for (name, ..) in &cases {

@@ -1,7 +1,5 @@
 //! Windows, schedules and temporary suspensions: the time when a commit is applied.
 
-use std::time::Duration;
-
 use jiff::{SignedDuration, Timestamp, tz::TimeZone};
 use mainstay_engine::notification::Message;
 use serde_json::{Value, json};
@@ -37,7 +35,7 @@ async fn message<T>(world: &mut World, pick: impl Fn(Message) -> Option<T>) -> T
             }
         }
     };
-    tokio::time::timeout(Duration::from_secs(60), found).await.expect("the message comes")
+    tokio::time::timeout(mainstay_testkit::PATIENCE, found).await.expect("the message comes")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -194,7 +192,6 @@ async fn a_scheduled_time_triggers_a_lookup() {
     let mut world = synced(&[("a.yaml", config_map("a", "1"))]).await;
     world.change("demo", json!({"schedule": "* * * * *"})).await;
     world.remote.file("a.yaml", config_map("a", "2")).commit("two");
-    world.patience = Duration::from_secs(90);
     world.ready("demo").await;
     assert_eq!(world.data("a"), "2", "within a minute, although the interval is an hour");
 }

@@ -20,7 +20,7 @@ use mainstay_object::{Key, Object, Place};
 const SEARCHED: usize = 6;
 const HINT: &str = "name the object by a value of a ConfigMap, or by `values`";
 
-/// What the template of a problem did wrong, in place of words that may quote a value.
+/// Replaces the words of a problem, which may quote a value.
 const WITHHELD: &str = "its output with the values of Secrets is invalid; the message is withheld";
 const WITHHELD_HINT: &str = "run `helm template` with these values in a checkout";
 

@@ -1,17 +1,15 @@
 //! Minimal clients of debuggers that can set a breakpoint: the inspector of Node.js and the debug adapter protocol.
 
+use crate::PATIENCE;
 use std::{
     fs::File,
     io::{BufRead as _, BufReader, Read as _, Write as _},
     net::TcpStream,
     path::Path,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use serde_json::{Value, json};
-
-/// Timeout of each step.
-const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Locks the debuggers' ports, which all tests on this machine share.
 pub fn ports() -> File {

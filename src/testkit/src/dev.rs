@@ -1,5 +1,6 @@
 //! `mainstay dev` as a process.
 
+use crate::PATIENCE;
 use std::{
     fs,
     io::{BufRead as _, BufReader},
@@ -12,9 +13,6 @@ use std::{
 use serde_json::Value;
 
 use super::{limited_process, memory_limit::MemoryLimit};
-
-/// Timeout of each step.
-pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A running `mainstay dev --output json` in its own directory.
 pub struct Dev {

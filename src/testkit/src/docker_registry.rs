@@ -3,7 +3,6 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::Child;
@@ -183,7 +182,7 @@ async fn serve(directory: &Path, address: SocketAddr, volume: Option<u64>) -> (C
         }
         panic!("docker-registry ended (a volume of its own needs user namespaces): {said:#?}");
     };
-    let address = tokio::time::timeout(Duration::from_secs(60), listening).await.expect("it listens in time");
+    let address = tokio::time::timeout(crate::PATIENCE, listening).await.expect("it listens in time");
     // Reads further lines, so that the process does not block on a full pipe.
     tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
     (process, address)

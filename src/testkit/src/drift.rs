@@ -1,7 +1,5 @@
 //! Helpers for tests of drift: a world with applied objects, and waiting for reverts.
 
-use std::time::Duration;
-
 use devcluster::{Action, Call, verbs::patch::Form};
 use mainstay_engine::notification::Message;
 use serde_json::{Value, json};
@@ -33,7 +31,7 @@ pub async fn next_revert(world: &mut World, name: &str) -> Message {
             }
         }
     };
-    let message = tokio::time::timeout(Duration::from_secs(60), revert).await;
+    let message = tokio::time::timeout(crate::PATIENCE, revert).await;
     message.unwrap_or_else(|_| panic!("no revert of {name}"))
 }
 

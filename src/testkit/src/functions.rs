@@ -209,7 +209,7 @@ impl World {
         let expected: Vec<&str> = expected.iter().copied().filter(|reason| counts(reason)).collect();
         let mut reasons: Vec<String> = Vec::new();
         while reasons.len() < expected.len() {
-            let heard = tokio::time::timeout(Duration::from_secs(60), self.messages.recv()).await;
+            let heard = tokio::time::timeout(crate::PATIENCE, self.messages.recv()).await;
             let Ok(Ok(message)) = heard else { break };
             if let Message::Stage { subject, reason, .. } = message
                 && subject == owner

@@ -35,7 +35,7 @@ impl GitDaemon {
         let daemon = Self { process: process.expect("`git daemon` is installed (apt-get install git)"), port };
         let begun = Instant::now();
         while TcpStream::connect(("127.0.0.1", port)).is_err() {
-            assert!(begun.elapsed() < Duration::from_secs(60), "the daemon listens");
+            assert!(begun.elapsed() < crate::PATIENCE, "the daemon listens");
             std::thread::sleep(Duration::from_millis(10));
         }
         daemon

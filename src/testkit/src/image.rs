@@ -90,7 +90,7 @@ fn refused(error: &Error) -> String {
 /// Runs an external program.
 pub async fn run(program: &str, arguments: &[&str]) -> String {
     let output = crate::isolated_async(program).args(arguments).stdin(Stdio::null()).kill_on_drop(true).output();
-    let output = tokio::time::timeout(Duration::from_secs(60), output).await.expect("it ends in time");
+    let output = tokio::time::timeout(crate::PATIENCE, output).await.expect("it ends in time");
     let output = output.unwrap_or_else(|e| panic!("{program}: {e} (apt-get install skopeo umoci)"));
     let complaint = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{program} {arguments:?}: {complaint}");

@@ -56,5 +56,8 @@ pub mod world;
 
 pub use process::{isolated, isolated_async};
 
+/// How long a wait for an event may take on a machine with other work. A test that passes waits only for the event.
+pub const PATIENCE: std::time::Duration = std::time::Duration::from_mins(3);
+
 /// The root directory of the repository.
 pub const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");

@@ -69,7 +69,7 @@ impl LimitedAgent {
                 tokio::time::sleep(Duration::from_millis(25)).await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(60), ready).await.unwrap_or_else(|_| panic!("{}", self.log()));
+        tokio::time::timeout(crate::PATIENCE, ready).await.unwrap_or_else(|_| panic!("{}", self.log()));
     }
 
     /// Whether the kernel enforces the agent's memory limit.

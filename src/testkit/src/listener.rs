@@ -25,6 +25,6 @@ pub async fn metrics_are(world: &World, what: &str, expected: impl Fn(&str) -> b
             tokio::time::sleep(Duration::from_millis(25)).await;
         }
     };
-    let reached = tokio::time::timeout(Duration::from_secs(60), waiting).await;
+    let reached = tokio::time::timeout(crate::PATIENCE, waiting).await;
     assert!(reached.is_ok(), "not within 60 s: {what}\n{}", metrics(world).await);
 }

@@ -1,5 +1,6 @@
 //! Servers of NATS with JetStream on disk, TLS of a private CA, and a login: one, or those of an installation.
 
+use crate::PATIENCE;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -13,9 +14,6 @@ use serde_json::Value;
 use super::tls::{Pair, PrivateCa};
 use super::world::free_address;
 use super::{ROOT, isolated};
-
-/// Timeout of a start.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The servers. They end when this is dropped.
 pub struct NatsServers {

@@ -56,7 +56,7 @@ impl Proxy {
         let process = command.spawn().expect("the proxy is installed (apt-get install tinyproxy microsocks)");
         let begun = Instant::now();
         while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
-            assert!(begun.elapsed() < Duration::from_secs(60), "the proxy listens");
+            assert!(begun.elapsed() < crate::PATIENCE, "the proxy listens");
             std::thread::sleep(Duration::from_millis(10));
         }
         Self { process, address, room }

@@ -1,5 +1,6 @@
 //! A shell for a cluster, as an administrator uses it: with `mainstay`, `kubectl` and the programs of this machine.
 
+use crate::PATIENCE;
 use std::{
     ffi::OsString,
     fs,
@@ -12,8 +13,6 @@ use devcluster::{Cluster as EmbeddedCluster, Options, Serving, Simulation};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 
-/// Timeout of each step.
-const PATIENCE: Duration = Duration::from_secs(60);
 /// Time between two tries of a command.
 const PAUSE: Duration = Duration::from_millis(200);
 

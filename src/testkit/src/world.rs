@@ -13,6 +13,7 @@
 //! The cluster is embedded in this process, or the external one of `MAINSTAY_TEST_KUBECONFIG`. Waiting uses the event
 //! log of the embedded cluster, or polling on an external cluster.
 
+use crate::PATIENCE;
 use std::{
     net::SocketAddr,
     sync::{
@@ -47,8 +48,6 @@ use super::{
 /// Namespace of the GitSyncs and their objects. All other objects of tests have a name or API group with this prefix,
 /// so that they can be deleted from an external cluster.
 pub const NAMESPACE: &str = "mainstay-tests";
-/// Default timeout of waits.
-const PATIENCE: Duration = Duration::from_secs(60);
 /// Polling interval for conditions without an event of the cluster.
 const LOOK_EVERY: Duration = Duration::from_millis(25);
 

@@ -28,11 +28,11 @@ async fn local_repositories_are_read_where_that_is_allowed_and_watched() {
     let (told, mut tells) = tokio::sync::mpsc::unbounded_channel();
     let watch = watch_local(&origin.path(), move || told.send(()).unwrap_or_default()).unwrap();
     let second = origin.file("a.yaml", "a: 2\n").annotated_tag("v1").commit("second");
-    tokio::time::timeout(Duration::from_secs(30), tells.recv()).await.unwrap().unwrap();
+    tokio::time::timeout(mainstay_testkit::PATIENCE, tells.recv()).await.unwrap().unwrap();
     assert_eq!(sync(&source, &remote, "main").await.unwrap().commit.to_string(), second);
     assert_eq!(sync(&source, &remote, "v1").await.unwrap().commit, first.commit);
     drop(watch);
-    let ended = tokio::time::timeout(Duration::from_secs(30), async { while tells.recv().await.is_some() {} }).await;
+    let ended = tokio::time::timeout(mainstay_testkit::PATIENCE, async { while tells.recv().await.is_some() {} }).await;
     assert!(ended.is_ok(), "the watch ends when it is dropped");
 }
 
@@ -65,7 +65,7 @@ async fn commits_of_git_in_a_work_tree_are_detected() {
         git(&["add", "a.yaml"], path);
         git(&["commit", "-q", "-m", "second"], path);
         let after = loop {
-            tokio::time::timeout(Duration::from_secs(30), tells.recv()).await.unwrap().unwrap();
+            tokio::time::timeout(mainstay_testkit::PATIENCE, tells.recv()).await.unwrap().unwrap();
             let now = sync(&source, &remote, branch).await.unwrap();
             if now.commit != before.commit {
                 break now;

@@ -106,7 +106,7 @@ async fn output_of_a_server_after_its_last_answer_is_bounded() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(60), ended).await.expect("it is left");
+    tokio::time::timeout(mainstay_testkit::PATIENCE, ended).await.expect("it is left");
     let bytes = bench.server.take_bytes();
     assert!(bytes < 8 << 20, "{bytes} bytes");
 }
@@ -180,7 +180,7 @@ async fn text_beside_a_pack_is_bounded_over_ssh_too() {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(60), left).await.expect("the connection is closed");
+        tokio::time::timeout(mainstay_testkit::PATIENCE, left).await.expect("the connection is closed");
         let bytes = bench.server.take_bytes();
         assert!(bytes < 12 << 20, "{script}: {bytes} bytes");
     }

@@ -40,7 +40,7 @@ async fn until_ended(bench: &SshBench, connections: usize) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(60), ended).await.expect("the connections end");
+    tokio::time::timeout(mainstay_testkit::PATIENCE, ended).await.expect("the connections end");
 }
 
 #[tokio::test]
