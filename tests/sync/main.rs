@@ -36,6 +36,7 @@ mod kustomize;
 mod leader_label;
 mod left_out;
 mod liveness;
+mod many_clusters;
 mod metrics;
 mod monitoring;
 mod monorepo;

@@ -194,12 +194,12 @@ impl Metrics {
     }
 
     /// Sets whether events are accepted.
-    pub(super) fn set_health(&self, is_healthy: bool) {
+    pub fn set_health(&self, is_healthy: bool) {
         self.0.health.set(i64::from(is_healthy));
     }
 
     /// Replaces the known subscribers.
-    pub(super) fn set_subscribers(&self, all: Vec<Subscribed>) {
+    pub fn set_subscribers(&self, all: Vec<Subscribed>) {
         *self.0.subscribers.0.lock() = all;
         self.drop_deleted();
     }

@@ -1,4 +1,5 @@
-//! The page of the metrics: each family that the agent registers, with its type, unit, labels and help.
+//! The page of the metrics: each family that the agent and the processes of events register, with its type, unit, labels
+//! and help.
 //!
 //! Invariant: every field of `Gauges` is filled in, and every family has a sample, so that its labels are known.
 
@@ -10,6 +11,7 @@ use mainstay::agent::metrics::{Gauges, Metrics, RetentionGauges, SyncGauges};
 use mainstay_api::function_conditions::Reason;
 use mainstay_cluster::{Counted, Verb};
 use mainstay_engine::notification::Message;
+use mainstay_eventing::{Subscribed, SubscriberId};
 use mainstay_function::{FunctionMetrics, admission};
 use mainstay_gitsync::receiver;
 use mainstay_object::Owner;
@@ -33,11 +35,9 @@ fn metrics_are_those_of_a_scrape() {
         metrics.count(&message);
     }
     let families = families(&metrics.text().unwrap());
-    let empty: Vec<_> = families.iter().filter(|(_, family)| !family.has_sample).map(|(name, _)| name).collect();
-    assert!(empty.is_empty(), "this test gives these no value, so their labels are unknown: {empty:?}");
     let mut text =
-        "The agent serves these metrics at `/metrics`. [Metrics and alerts](../operate/metrics.md) explains how \
-                    to scrape them. A counter ends in `_total`. A histogram `x` has the series `x_bucket`, `x_sum` and \
+        "The agent serves these metrics at `/metrics`, and the processes of events serve those of *Events*. \
+                    [Metrics and alerts](../operate/metrics.md) explains how to scrape them. A counter ends in `_total`. A histogram `x` has the series `x_bucket`, `x_sum` and \
                     `x_count`.\n"
             .to_owned();
     for (title, is_in) in [
@@ -45,15 +45,36 @@ fn metrics_are_those_of_a_scrape() {
         ("Functions", |name, family| !is_of_git_syncs(name, family) && is_of_functions(name, family)),
         ("Agent", |name, family| !is_of_git_syncs(name, family) && !is_of_functions(name, family)),
     ] {
-        write!(text, "\n## {title}\n\n| metric | type | unit | labels | meaning |\n|---|---|---|---|---|\n").unwrap();
-        for (name, family) in families.iter().filter(|(name, family)| is_in(name, family)) {
-            assert!(family.help.starts_with(|c: char| c.is_uppercase() || c == '1'), "{name}: {:?}", family.help);
-            let labels: Vec<_> = family.labels.iter().map(|label| format!("`{label}`")).collect();
-            let (kind, unit, labels, help) = (&family.kind, unit(name), labels.join(", "), cell(&family.help));
-            writeln!(text, "| `{name}` | {kind} | {unit} | {labels} | {help} |").unwrap();
-        }
+        write_table(&mut text, title, families.iter().filter(|(name, family)| is_in(name, family)));
     }
+    write_table(&mut text, "Events", self::families(&of_events().text().unwrap()).iter());
     check_page("metrics", "Metrics", &text);
+}
+
+fn write_table<'f>(text: &mut String, title: &str, families: impl Iterator<Item = (&'f String, &'f Family)>) {
+    write!(text, "\n## {title}\n\n| metric | type | unit | labels | meaning |\n|---|---|---|---|---|\n").unwrap();
+    for (name, family) in families {
+        assert!(family.has_sample, "this test gives {name} no value, so its labels are unknown");
+        assert!(family.help.starts_with(|c: char| c.is_uppercase() || c == '1'), "{name}: {:?}", family.help);
+        let labels: Vec<_> = family.labels.iter().map(|label| format!("`{label}`")).collect();
+        let (kind, unit, labels, help) = (&family.kind, unit(name), labels.join(", "), cell(&family.help));
+        writeln!(text, "| `{name}` | {kind} | {unit} | {labels} | {help} |").unwrap();
+    }
+}
+
+/// The metrics of a process of events, with a value for each family.
+fn of_events() -> mainstay_eventing::Metrics {
+    let metrics = mainstay_eventing::Metrics::default();
+    let id = SubscriberId::parse("trigger/shop/orders").unwrap();
+    let types = vec!["order.created.v1".to_owned()];
+    metrics.set_subscribers(vec![Subscribed { id: id.clone(), is_ready: true, types }]);
+    metrics.set_health(true);
+    metrics.requested("POST", "/publish", 204, Duration::ZERO);
+    metrics.published("order.created.v1", "shop", 204, "nats", Duration::ZERO);
+    metrics.delivered(&id, "order.created.v1", "http://orders.shop", 200, Duration::ZERO);
+    drop(metrics.in_flight(&id));
+    metrics.given_up(&id);
+    metrics
 }
 
 fn is_of_git_syncs(_: &str, family: &Family) -> bool {
@@ -66,8 +87,13 @@ fn is_of_functions(name: &str, _: &Family) -> bool {
 
 fn unit(name: &str) -> &'static str {
     let name = name.strip_suffix("_total").unwrap_or(name);
-    let units =
-        [("_timestamp_seconds", "s since 1970"), ("_seconds", "s"), ("_millisecond", "ms"), ("_bytes", "bytes")];
+    let units = [
+        ("_timestamp_seconds", "s since 1970"),
+        ("_seconds", "s"),
+        ("_millisecond", "ms"),
+        ("_milliseconds", "ms"),
+        ("_bytes", "bytes"),
+    ];
     units.iter().find(|(suffix, _)| name.ends_with(suffix)).map_or("", |(_, unit)| unit)
 }
 
