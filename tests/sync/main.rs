@@ -56,6 +56,7 @@ mod replace;
 mod request_costs;
 mod self_management;
 mod service_accounts;
+mod signatures;
 mod sops;
 mod stuck_deletions;
 mod substitute;

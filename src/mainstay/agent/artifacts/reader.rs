@@ -4,6 +4,8 @@ use std::fs::File;
 
 use super::charts::{self, Chosen, Published};
 use super::download;
+use super::signatures::{self, Failure};
+use super::signers::{Signers, TrustedKeys};
 use super::wanted::{Chart, Image};
 use mainstay_function::registry::Client;
 use mainstay_git::Source;
@@ -30,6 +32,8 @@ pub(super) struct Downloaded {
     pub(super) revision: String,
     /// Tag or version; empty if the spec names a digest.
     pub(super) tag: String,
+    /// The signer, if a signature is required: the end of a sentence.
+    pub(super) signer: Option<String>,
 }
 
 impl Reader<'_> {
@@ -41,23 +45,36 @@ impl Reader<'_> {
         }
     }
 
-    /// Downloads a version that was found.
-    pub(super) async fn download(&self, found: &Found, source: &Source) -> Result<Downloaded, String> {
+    /// Downloads a version that was found. With `signers`, one of them must have signed it.
+    pub(super) async fn download(
+        &self,
+        found: &Found,
+        source: &Source,
+        signers: Option<&Signers>,
+    ) -> Result<Downloaded, Failure> {
         match (self, found) {
             (Self::Registry(client, image), Found::Image(found)) => {
+                let signer = match signers.map(|signers| &signers.keys) {
+                    Some(TrustedKeys::Cosign(keys)) => {
+                        let name = signatures::verify(client, &found.digest, keys, source).await?;
+                        Some(format!("the key {name} of the Secret {}", keys.secret()))
+                    }
+                    None => None,
+                };
                 let layer = download::layer(client, found, image).await?;
                 let _downloading = source.downloading().await.map_err(|fault| fault.to_string())?;
                 let archive = download::download(client, &layer, source).await?;
                 let (revision, tag) = (found.revision(), found.tag.clone());
-                Ok(Downloaded { archive, digest: layer.digest.to_string(), revision, tag })
+                Ok(Downloaded { archive, digest: layer.digest.to_string(), revision, tag, signer })
             }
             (Self::Charts(client, _), Found::Chart(found)) => {
                 let _downloading = source.downloading().await.map_err(|fault| fault.to_string())?;
                 let written = charts::download(client, found, source).await?;
                 let (tag, digest) = (found.version.clone(), written.digest.to_string());
-                Ok(Downloaded { archive: written.file, revision: format!("{tag}@{digest}"), digest, tag })
+                let revision = format!("{tag}@{digest}");
+                Ok(Downloaded { archive: written.file, revision, digest, tag, signer: None })
             }
-            _ => Err("the version is of a different place".to_owned()),
+            _ => Err("the version is of a different place".into()),
         }
     }
 }
