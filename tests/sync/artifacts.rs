@@ -21,7 +21,7 @@ pub(super) const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 
 /// A registry, and a client that pushes to it.
 pub(super) struct Pushed {
-    registry: DockerRegistry,
+    pub(super) registry: DockerRegistry,
     client: reqwest::Client,
 }
 

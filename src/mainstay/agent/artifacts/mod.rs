@@ -13,6 +13,7 @@ mod cosign;
 mod download;
 mod follow;
 mod named;
+mod provenance;
 mod reader;
 mod signatures;
 mod signers;

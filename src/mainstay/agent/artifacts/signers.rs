@@ -6,11 +6,14 @@ use super::cosign::Keys;
 use super::wanted::Tool;
 use mainstay_cluster::secrets::SecretData;
 use mainstay_function::registry::Digest;
+use mainstay_git::{DocumentSigners, SignatureFault};
 
 /// The keys that may have signed an artifact.
 #[derive(Clone)]
 pub(super) struct Signers {
     pub(super) keys: TrustedKeys,
+    /// Name of the Secret.
+    pub(super) secret: String,
     /// Digest of the tool and of the Secret. It differs after each change of the Secret.
     pub(super) digest: Digest,
 }
@@ -19,6 +22,7 @@ pub(super) struct Signers {
 #[derive(Clone)]
 pub(super) enum TrustedKeys {
     Cosign(Arc<Keys>),
+    Helm(Arc<DocumentSigners>),
 }
 
 impl Signers {
@@ -34,7 +38,17 @@ impl Signers {
         }
         let keys = match tool {
             Tool::Cosign => TrustedKeys::Cosign(Arc::new(Keys::read(secret, data)?)),
+            Tool::Helm => TrustedKeys::Helm(Arc::new(DocumentSigners::read(secret, data).map_err(unusable)?)),
         };
-        Ok(Self { keys, digest: Digest::of(&bytes) })
+        Ok(Self { keys, secret: secret.to_owned(), digest: Digest::of(&bytes) })
+    }
+}
+
+fn unusable(fault: SignatureFault) -> String {
+    match fault {
+        SignatureFault::NoKeys { secret } => {
+            format!("the Secret {secret} has no OpenPGP key; put what `gpg --export --armor` writes into it")
+        }
+        other => other.to_string(),
     }
 }

@@ -250,8 +250,9 @@ impl<S: Named> Task<S> {
                 last_update_time: Time(Timestamp::now()),
             });
         }
-        if let Some(signer) = downloaded.signer {
-            self.verification = Verification::Passed(format!("{revision} is signed by {signer}"));
+        if let Some((signer, signers)) = downloaded.signer.zip(signers) {
+            let message = format!("{revision} is signed by {signer} of the Secret {}", signers.secret);
+            self.verification = Verification::Passed(message);
         }
         self.made = Some(key);
         self.wake(remote);

@@ -42,6 +42,17 @@ pub(in crate::agent) struct Wanted {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::agent) enum Tool {
     Cosign,
+    Helm,
+}
+
+impl Tool {
+    /// Returns the tool's name in `spec.verify.provider`.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Cosign => "cosign",
+            Self::Helm => "helm",
+        }
+    }
 }
 
 /// The place of an artifact.
@@ -106,7 +117,7 @@ pub(super) fn of_repository(spec: &OciRepositorySpec) -> Result<Wanted, Vec<Stri
     let version = version(&spec.reference.clone().unwrap_or_default());
     let version = version.map_err(|why| problems.push(format!("spec.ref.{why}"))).ok();
     let timeout = timeout(spec.timeout, spec.interval, &mut problems);
-    let signed = signed(spec.verify.as_ref(), true, &mut problems);
+    let signed = signed(spec.verify.as_ref(), &[Tool::Cosign], &mut problems);
     match (image, version) {
         (Some(image), Some(version)) if problems.is_empty() => Ok(Wanted {
             place: Place::Registry(Image {
@@ -142,7 +153,9 @@ pub(super) fn of_chart(spec: &HelmChartSpec) -> Result<Wanted, Vec<String>> {
         problems.push(format!("spec.version: {why}"));
     }
     let timeout = timeout(spec.timeout, spec.interval, &mut problems);
-    let signed = signed(spec.verify.as_ref(), spec.repository.starts_with("oci://"), &mut problems);
+    let is_registry = spec.repository.starts_with("oci://");
+    let tools: &[Tool] = if is_registry { &[Tool::Cosign, Tool::Helm] } else { &[Tool::Helm] };
+    let signed = signed(spec.verify.as_ref(), tools, &mut problems);
     let place = chart_place(spec, range).map_err(|why| problems.push(format!("spec.repository: {why}"))).ok();
     match place {
         Some(place) if problems.is_empty() => {
@@ -181,21 +194,23 @@ fn scheme(insecure: bool) -> Scheme {
     if insecure { Scheme::Http } else { Scheme::Https }
 }
 
-/// Returns the tool whose signature is required, and adds the problems of the field.
-fn signed(verify: Option<&OciVerify>, is_registry: bool, problems: &mut Vec<String>) -> Option<Tool> {
+/// Returns the tool whose signature is required, and adds the problems of the field. `tools` are those that sign at this
+/// place.
+fn signed(verify: Option<&OciVerify>, tools: &[Tool], problems: &mut Vec<String>) -> Option<Tool> {
     let verify = verify?;
-    if verify.provider != "cosign" {
-        problems.push("spec.verify.provider: must be cosign".to_owned());
-    } else if !is_registry {
-        problems.push("spec.verify.provider: cosign signs only charts whose repository begins with oci://".to_owned());
+    let tool = tools.iter().copied().find(|tool| tool.name() == verify.provider);
+    if tool.is_none() {
+        let names: Vec<&str> = tools.iter().map(|tool| tool.name()).collect();
+        let why = if names == ["helm"] { ": cosign signs only charts whose repository begins with oci://" } else { "" };
+        problems.push(format!("spec.verify.provider: must be {}{why}", names.join(" or ")));
     }
-    let instead = "sign with a key (`cosign sign --key`), and name a Secret with its public key in spec.verify.secretRef";
+    let instead = "sign with a key of your own, and name a Secret with the public key in spec.verify.secretRef";
     if verify.match_oidc_identity.is_some() {
         problems.push(format!("spec.verify.matchOIDCIdentity: keyless signatures are not supported; {instead}"));
     } else if verify.secret_ref.is_none() {
         problems.push(format!("spec.verify.secretRef: is missing, and keyless signatures are not supported; {instead}"));
     }
-    Some(Tool::Cosign)
+    tool
 }
 
 /// Returns the timeout of a lookup, and adds the problems of both fields.
@@ -333,7 +348,7 @@ mod tests {
         check(notation, "spec.verify.provider: must be cosign");
         let keyless = json!({"verify": {"matchOIDCIdentity": [{"issuer": "a", "subject": "b"}]}});
         let found = read(keyless).unwrap_err().join(" ");
-        assert!(found.starts_with("spec.verify.matchOIDCIdentity: keyless") && found.contains("--key"), "{found}");
+        assert!(found.starts_with("spec.verify.matchOIDCIdentity: keyless") && found.contains("a key of your own"), "{found}");
         assert_eq!(read(json!({"verify": {"secretRef": {"name": "keys"}}})).unwrap().signed, Some(Tool::Cosign));
     }
 
@@ -369,7 +384,8 @@ mod tests {
             (json!({"name": "../shop"}), "spec.name: must consist of letters"),
             (json!({"version": "one"}), "spec.version: "),
             (json!({"interval": "1s"}), "spec.interval: must be at least 10s"),
-            (json!({"verify": {"secretRef": {"name": "keys"}}}), "whose repository begins with oci://"),
+            (json!({"verify": {"secretRef": {"name": "keys"}}}), "must be helm: cosign signs only charts whose repository"),
+            (json!({"verify": {"provider": "helm"}}), "spec.verify.secretRef: is missing"),
         ] {
             let said = chart(change.clone()).unwrap_err();
             assert!(said.contains(problem) && !said.contains("hunter2"), "{change}: {said}");
