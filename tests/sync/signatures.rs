@@ -55,7 +55,8 @@ impl Key {
     /// Returns a signature in Base64.
     fn sign(&self, message: &[u8]) -> String {
         std::fs::write(self.directory.path().join("message"), message).unwrap();
-        let mut arguments = vec!["pkeyutl", "-sign", "-rawin", "-inkey", "key.pem", "-in", "message", "-out", "signature"];
+        let mut arguments =
+            vec!["pkeyutl", "-sign", "-rawin", "-inkey", "key.pem", "-in", "message", "-out", "signature"];
         match self.algorithm {
             "ED25519" => {}
             "RSA-PSS" => arguments.extend(["-digest", "sha256", "-pkeyopt", "rsa_padding_mode:pss"]),
@@ -106,13 +107,15 @@ async fn push_bundle(pushed: &Pushed, signed: &str, key: &Key, predicate: &str) 
         "_type": "https://in-toto.io/Statement/v1", "subject": subject, "predicateType": predicate, "predicate": {},
     });
     let statement = statement.to_string();
-    let signature = key.sign(format!("DSSEv1 {} {STATEMENT} {} {statement}", STATEMENT.len(), statement.len()).as_bytes());
+    let signature =
+        key.sign(format!("DSSEv1 {} {STATEMENT} {} {statement}", STATEMENT.len(), statement.len()).as_bytes());
     let payload = BASE64_STANDARD.encode(&statement);
     let envelope = json!({"payload": payload, "payloadType": STATEMENT, "signatures": [{"sig": signature}]});
     let bundle = json!({"mediaType": BUNDLE, "verificationMaterial": {}, "dsseEnvelope": envelope}).to_string();
     let (mut layer, mut config) = (pushed.blob(bundle.as_bytes()).await, pushed.blob(b"{}").await);
     (layer["mediaType"], config["mediaType"]) = (BUNDLE.into(), "application/vnd.oci.empty.v1+json".into());
-    let manifest = json!({"schemaVersion": 2, "mediaType": MANIFEST, "artifactType": BUNDLE, "config": config, "layers": [layer]});
+    let manifest =
+        json!({"schemaVersion": 2, "mediaType": MANIFEST, "artifactType": BUNDLE, "config": config, "layers": [layer]});
     let bytes = manifest.to_string();
     let named = pushed.put(&digest(bytes.as_bytes()), MANIFEST, &manifest).await;
     let member = json!({"mediaType": MANIFEST, "digest": named, "size": bytes.len(), "artifactType": BUNDLE});
@@ -166,7 +169,10 @@ async fn applies_only_artifacts_that_a_key_of_the_secret_has_signed() {
     look_again(&world);
     refused(&world, "its signature by the key cosign.pub of the Secret signers is that of a different artifact").await;
     assert!(verified(&world).starts_with("False"), "{}", status(&world));
-    assert_eq!((world.data("web"), &status(&world)["artifact"]["revision"]), ("one".into(), &format!("latest@{first}").into()));
+    assert_eq!(
+        (world.data("web"), &status(&world)["artifact"]["revision"]),
+        ("one".into(), &format!("latest@{first}").into())
+    );
     assert!(world.condition("web", "Ready").starts_with("True"), "{}", world.condition("web", "Ready"));
     sign(&pushed, &second, &[&key]).await;
     look_again(&world);

@@ -68,7 +68,9 @@ impl Keys {
                 let key = key.map_err(|_| unusable("is not valid PEM"))?;
                 RawPublicKeyEntity::try_from(&key).map_err(|_| unusable("holds a key that cannot be read"))?;
                 if !is_supported(&key) {
-                    return Err(unusable("holds a key that is not supported; use ECDSA P-256 or P-384, RSA or Ed25519"));
+                    return Err(unusable(
+                        "holds a key that is not supported; use ECDSA P-256 or P-384, RSA or Ed25519",
+                    ));
                 }
                 keys.push((name.clone(), key));
                 if keys.len() > MOST_KEYS {
@@ -211,4 +213,69 @@ fn of_statement(payload_type: &str, payload: &[u8], digest: &Digest) -> Result<(
     }
     let is_about = |subject: &Subject| subject.digest.get("sha256").is_some_and(|hex| hex == digest.hex());
     if statement.subject.iter().any(is_about) { Ok(()) } else { Err(OTHER_DIGEST) }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::ByteString;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    fn keys(values: &[(&str, &str)]) -> Result<Keys, String> {
+        let data = values.iter().map(|(name, value)| ((*name).to_owned(), ByteString(value.as_bytes().to_vec())));
+        Keys::read("signers", &data.collect())
+    }
+
+    fn public() -> String {
+        rcgen::KeyPair::generate().unwrap().public_key_pem()
+    }
+
+    #[test]
+    fn reads_the_keys_whose_names_end_in_pub() {
+        let (one, two) = (public(), public());
+        let read = keys(&[("a.pub", &format!("{one}{two}")), ("b.pub", &one), ("cosign.key", "secret")]).unwrap();
+        assert_eq!(read.keys.iter().map(|(name, _)| &**name).collect::<Vec<_>>(), ["a.pub", "a.pub", "b.pub"]);
+        let refused = |values: &[(&str, &str)]| keys(values).err().unwrap();
+        assert!(refused(&[("a", &one)]).contains("no value whose name ends in .pub"));
+        assert!(refused(&[("a.pub", &one), ("b.pub", "x")]).starts_with("value b.pub of the Secret signers holds no"));
+        assert!(refused(&[("a.pub", &one.repeat(17))]).contains("more than 16 public keys"));
+        let broken = one.replace("MFkw", "MFkx");
+        assert!(refused(&[("a.pub", &broken)]).contains("cannot be read"), "{}", refused(&[("a.pub", &broken)]));
+        assert!(refused(&[("a.pub", "-----BEGIN PUBLIC KEY-----\n!\n")]).contains("not valid PEM"));
+    }
+
+    #[test]
+    fn a_document_signs_only_the_artifact_that_it_names() {
+        let (digest, other) = (Digest::of(b"x"), Digest::of(b"y"));
+        let payload = |purpose: &str| {
+            let critical = json!({"type": purpose, "image": {"docker-manifest-digest": digest.as_str()}});
+            json!({"critical": critical}).to_string()
+        };
+        assert_eq!(of_payload(payload(PURPOSES[0]).as_bytes(), &digest), Ok(()));
+        assert_eq!(of_payload(payload(SIGNED).as_bytes(), &other), Err(OTHER_DIGEST));
+        assert_eq!(of_payload(payload("atomic container signature").as_bytes(), &digest), Err(OTHER_PURPOSE));
+        let statement = |purpose: &str| {
+            let subject = json!([{"digest": {"sha256": digest.hex()}}]);
+            json!({"subject": subject, "predicateType": purpose}).to_string()
+        };
+        assert_eq!(of_statement(STATEMENT, statement(SIGNED).as_bytes(), &digest), Ok(()));
+        assert_eq!(of_statement(STATEMENT, statement(SIGNED).as_bytes(), &other), Err(OTHER_DIGEST));
+        assert_eq!(of_statement(STATEMENT, statement("x").as_bytes(), &digest), Err(OTHER_PURPOSE));
+        assert_eq!(of_statement("text/plain", statement(SIGNED).as_bytes(), &digest), Err(OTHER_PURPOSE));
+    }
+
+    proptest! {
+        #[test]
+        fn reads_any_document_without_panic(bytes: Vec<u8>, text in "[\\[{\"a-z0:,}\\]]{0,60}") {
+            let (keys, digest) = (keys(&[("a.pub", &public())]).unwrap(), Digest::of(b"x"));
+            for document in [bytes, text.clone().into_bytes()] {
+                let _ = (of_payload(&document, &digest), of_statement(STATEMENT, &document, &digest));
+                prop_assert!(keys.judge(&Signature::Bundle(document.clone()), &digest).is_err());
+                let simple = Signature::Simple { payload: document, signature: text.clone() };
+                prop_assert!(keys.judge(&simple, &digest).is_err());
+            }
+        }
+    }
 }

@@ -92,7 +92,8 @@ async fn judge(
 fn listed(text: &str, file: &str) -> Result<Digest, String> {
     let (_, list) = text.split_once(BETWEEN).ok_or("has no list of files")?;
     let listed: Listed = serde_yaml::from_str(list).map_err(|_| "has no list of files")?;
-    let digest = listed.files.get(file).ok_or_else(|| format!("is that of a different chart: it does not list {file}"))?;
+    let digest =
+        listed.files.get(file).ok_or_else(|| format!("is that of a different chart: it does not list {file}"))?;
     digest.parse().map_err(|_| "has a digest that is not SHA-256".to_owned())
 }
 

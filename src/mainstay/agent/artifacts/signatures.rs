@@ -115,7 +115,9 @@ pub(super) async fn verify(
     let index = match client.again(|| client.referrers(digest)).await.map_err(|error| chain(&error))? {
         Some(index) => index,
         None => match search.tagged(&tag).await? {
-            Some(named) => client.again(|| client.manifest(&named)).await.map_err(|error| chain(&error))?.bytes.to_vec(),
+            Some(named) => {
+                client.again(|| client.manifest(&named)).await.map_err(|error| chain(&error))?.bytes.to_vec()
+            }
             None => Vec::new(),
         },
     };

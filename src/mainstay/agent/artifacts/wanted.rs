@@ -208,7 +208,8 @@ fn signed(verify: Option<&OciVerify>, tools: &[Tool], problems: &mut Vec<String>
     if verify.match_oidc_identity.is_some() {
         problems.push(format!("spec.verify.matchOIDCIdentity: keyless signatures are not supported; {instead}"));
     } else if verify.secret_ref.is_none() {
-        problems.push(format!("spec.verify.secretRef: is missing, and keyless signatures are not supported; {instead}"));
+        problems
+            .push(format!("spec.verify.secretRef: is missing, and keyless signatures are not supported; {instead}"));
     }
     tool
 }
@@ -348,7 +349,10 @@ mod tests {
         check(notation, "spec.verify.provider: must be cosign");
         let keyless = json!({"verify": {"matchOIDCIdentity": [{"issuer": "a", "subject": "b"}]}});
         let found = read(keyless).unwrap_err().join(" ");
-        assert!(found.starts_with("spec.verify.matchOIDCIdentity: keyless") && found.contains("a key of your own"), "{found}");
+        assert!(
+            found.starts_with("spec.verify.matchOIDCIdentity: keyless") && found.contains("a key of your own"),
+            "{found}"
+        );
         assert_eq!(read(json!({"verify": {"secretRef": {"name": "keys"}}})).unwrap().signed, Some(Tool::Cosign));
     }
 
@@ -384,7 +388,10 @@ mod tests {
             (json!({"name": "../shop"}), "spec.name: must consist of letters"),
             (json!({"version": "one"}), "spec.version: "),
             (json!({"interval": "1s"}), "spec.interval: must be at least 10s"),
-            (json!({"verify": {"secretRef": {"name": "keys"}}}), "must be helm: cosign signs only charts whose repository"),
+            (
+                json!({"verify": {"secretRef": {"name": "keys"}}}),
+                "must be helm: cosign signs only charts whose repository",
+            ),
             (json!({"verify": {"provider": "helm"}}), "spec.verify.secretRef: is missing"),
         ] {
             let said = chart(change.clone()).unwrap_err();

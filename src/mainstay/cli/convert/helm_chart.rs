@@ -5,8 +5,8 @@ use serde_json::json;
 use super::converted::{Converted, OURS};
 use super::document::Document;
 use super::fields::Fields;
-use super::oci_repository::signatures;
 use super::known::{Known, annotations, counterpart, labels};
+use super::oci_repository::signatures;
 use super::references::copies;
 use super::report::{Conversion, Judged};
 

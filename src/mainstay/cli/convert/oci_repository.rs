@@ -29,7 +29,10 @@ pub(super) fn signatures(fields: &mut Fields, path: &str) -> Option<Value> {
     if !matches!(verify["provider"].as_str(), None | Some("cosign")) {
         fields.lost(path, "only signatures of cosign are verified: sign with `cosign sign --key`");
     } else if verify["secretRef"].is_null() || !verify["matchOIDCIdentity"].is_null() {
-        fields.lost(path, "keyless signatures are not verified: sign with `cosign sign --key`, and set `verify.secretRef`");
+        fields.lost(
+            path,
+            "keyless signatures are not verified: sign with `cosign sign --key`, and set `verify.secretRef`",
+        );
     } else {
         return Some(verify);
     }

@@ -67,7 +67,9 @@ impl Client {
         let fail = || self.failed("could not look for signatures at");
         let ask = Ask::accepting(Method::GET, "application/vnd.oci.image.index.v1+json");
         match self.ask(&ask, &self.address("referrers", digest.as_str())).await {
-            Ok(response) => Ok(Some(self.body(response, "the index of signatures", MAX_MANIFEST).await.map_err(fail())?)),
+            Ok(response) => {
+                Ok(Some(self.body(response, "the index of signatures", MAX_MANIFEST).await.map_err(fail())?))
+            }
             // Registries of an older version of the specification do not know the request.
             Err(Fault::Status { status: 400 | 404 | 405, .. }) => Ok(None),
             Err(fault) => Err(fail()(fault)),
