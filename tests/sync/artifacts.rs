@@ -17,11 +17,11 @@ const OURS: &str = "mainstay.dev/v1alpha1";
 /// The media types of `flux push artifact`.
 const CONFIG: &str = "application/vnd.cncf.flux.config.v1+json";
 pub(super) const CONTENT: &str = "application/vnd.cncf.flux.content.v1.tar+gzip";
-const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
+pub(super) const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 
 /// A registry, and a client that pushes to it.
 pub(super) struct Pushed {
-    registry: DockerRegistry,
+    pub(super) registry: DockerRegistry,
     client: reqwest::Client,
 }
 
@@ -55,7 +55,8 @@ impl Pushed {
         format!("{scheme}://{}/v2/shop/web/{path}", self.registry.host())
     }
 
-    async fn blob(&self, bytes: &[u8]) -> Value {
+    /// Pushes bytes. Returns their digest and size.
+    pub(super) async fn blob(&self, bytes: &[u8]) -> Value {
         let digest = digest(bytes);
         let begun = self.client.post(self.address("blobs/uploads/")).basic_auth(USER, Some(PASSWORD));
         let begun = begun.send().await.unwrap().error_for_status().unwrap();
@@ -78,20 +79,25 @@ impl Pushed {
             listed.push(layer);
         }
         let manifest = json!({"schemaVersion": 2, "mediaType": MANIFEST, "config": config, "layers": listed});
+        self.put(tag, MANIFEST, &manifest).await
+    }
+
+    /// Pushes a manifest under a tag or its digest. Returns the digest.
+    pub(super) async fn put(&self, reference: &str, media_type: &str, manifest: &Value) -> String {
         let manifest = manifest.to_string();
-        let put = self.client.put(self.address(&format!("manifests/{tag}"))).basic_auth(USER, Some(PASSWORD));
-        let put = put.header("content-type", MANIFEST).body(manifest.clone());
+        let put = self.client.put(self.address(&format!("manifests/{reference}"))).basic_auth(USER, Some(PASSWORD));
+        let put = put.header("content-type", media_type).body(manifest.clone());
         put.send().await.unwrap().error_for_status().unwrap();
         digest(manifest.as_bytes())
     }
 
     /// Pushes an artifact with a ConfigMap `web` of this value.
-    async fn push_value(&self, tag: &str, value: &str) -> String {
+    pub(super) async fn push_value(&self, tag: &str, value: &str) -> String {
         self.push(tag, &[(CONTENT, &packed(&[("web.yaml", config_map("web", value).as_bytes())]))]).await
     }
 }
 
-fn digest(bytes: &[u8]) -> String {
+pub(super) fn digest(bytes: &[u8]) -> String {
     format!("sha256:{}", hex::encode(Sha256::digest(bytes)))
 }
 
@@ -121,7 +127,7 @@ pub(super) fn packed(files: &[(&str, &[u8])]) -> Vec<u8> {
 }
 
 /// Returns a world with the OCIRepository `web` of a registry without TLS, and a GitSync that follows it.
-async fn world(pushed: &Pushed, spec: Value) -> World {
+pub(super) async fn world(pushed: &Pushed, spec: Value) -> World {
     let mut world = World::new().await;
     let mut whole = json!({"url": pushed.url(), "insecure": true, "interval": "10s"});
     json_patch::merge(&mut whole, &spec);
@@ -138,7 +144,7 @@ fn create(world: &World, spec: Value) {
     world.create(OURS, "ocirepositories", NAMESPACE, object);
 }
 
-fn status(world: &World) -> Value {
+pub(super) fn status(world: &World) -> Value {
     world.get(OURS, "ocirepositories", "web").map_or(Value::Null, |live| live["status"].clone())
 }
 
@@ -147,12 +153,12 @@ fn ready(world: &World) -> String {
 }
 
 /// Waits until the OCIRepository is not ready for this reason.
-async fn refused(world: &World, part: &str) {
+pub(super) async fn refused(world: &World, part: &str) {
     world.until_or(part, |world| ready(world).contains(part), || format!("{}", status(world))).await;
 }
 
 /// Waits until the ConfigMap has this value.
-async fn applied(world: &World, value: &str) {
+pub(super) async fn applied(world: &World, value: &str) {
     let shown = || format!("{} {}", status(world), world.status("web"));
     world
         .until_or(value, |world| world.config_maps().contains(&"web".to_owned()) && world.data("web") == value, shown)
@@ -286,7 +292,7 @@ async fn refuses_archives_and_layers_and_keeps_the_last_artifact() {
     follow(json!({"tag": "changed"}));
     refused(&world, "the layer was not read").await;
     world.edit(OURS, "ocirepositories", "web", json!({"spec": {"verify": {"provider": "cosign"}}}));
-    refused(&world, "spec.verify: signatures of artifacts are not supported").await;
+    refused(&world, "spec.verify.secretRef: is missing, and keyless signatures are not supported").await;
     assert!(condition_of(&status(&world), "Stalled").starts_with("True"));
     world.edit(OURS, "ocirepositories", "web", json!({"spec": {"verify": null}}));
     pushed.registry.kill().await;
@@ -310,10 +316,7 @@ async fn applies_the_image_of_an_index() {
         members.push(json!({"mediaType": MANIFEST, "digest": digest, "size": size, "platform": platform}));
     }
     let put = async |tag: &str, members: &[Value]| {
-        let index = json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": members}).to_string();
-        let put = pushed.client.put(pushed.address(&format!("manifests/{tag}"))).header("content-type", INDEX);
-        put.body(index.clone()).send().await.unwrap().error_for_status().unwrap();
-        digest(index.as_bytes())
+        pushed.put(tag, INDEX, &json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": members})).await
     };
     let index = put("latest", &members).await;
     let world = world(&pushed, json!({})).await;

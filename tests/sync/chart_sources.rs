@@ -23,17 +23,17 @@ const OURS: &str = "mainstay.dev/v1alpha1";
 const SHOP: &str = "mainstay-tests-shop";
 
 /// Helm with an empty home, beside a directory with packed charts.
-struct Helm {
+pub(super) struct Helm {
     home: tempfile::TempDir,
-    packed: tempfile::TempDir,
+    pub(super) packed: tempfile::TempDir,
 }
 
 impl Helm {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self { home: tempfile::tempdir().unwrap(), packed: tempfile::tempdir().unwrap() }
     }
 
-    fn run(&self, arguments: &[&str]) -> String {
+    pub(super) fn run(&self, arguments: &[&str]) -> String {
         let output = mainstay_testkit::isolated("helm").args(arguments).env("HOME", self.home.path()).output();
         let output = output.expect("helm is missing: run .ci/test --install");
         assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
@@ -41,7 +41,12 @@ impl Helm {
     }
 
     /// Packs the chart `shop` of `tests/charts` with this message in its values.
-    fn pack(&self, version: &str, message: &str) -> PathBuf {
+    pub(super) fn pack(&self, version: &str, message: &str) -> PathBuf {
+        self.pack_with(version, message, &[])
+    }
+
+    /// Packs the chart with these options of Helm.
+    pub(super) fn pack_with(&self, version: &str, message: &str, options: &[&str]) -> PathBuf {
         let source = tempfile::tempdir().unwrap();
         for (path, content) in files_below(&PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/charts/shop")) {
             let to = source.path().join("shop").join(&path);
@@ -51,12 +56,12 @@ impl Helm {
         }
         let chart = source.path().join("shop").display().to_string();
         let to = self.packed.path().display().to_string();
-        self.run(&["package", &chart, "--version", version, "--destination", &to]);
+        self.run(&[&["package", &chart, "--version", version, "--destination", &to], options].concat());
         self.packed.path().join(format!("shop-{version}.tgz"))
     }
 
     /// Writes `index.yaml` beside the packed charts.
-    fn index(&self, more: &[&str]) {
+    pub(super) fn index(&self, more: &[&str]) {
         let directory = self.packed.path().display().to_string();
         let mut arguments = vec!["repo", "index", &directory];
         arguments.extend(more);
@@ -64,7 +69,7 @@ impl Helm {
     }
 
     /// Returns the objects that Helm makes of a packed chart.
-    fn template(&self, chart: &Path) -> Vec<Value> {
+    pub(super) fn template(&self, chart: &Path) -> Vec<Value> {
         let chart = chart.display().to_string();
         let printed = self.run(&[
             "template",
@@ -101,7 +106,7 @@ fn has(live: &Value, wanted: &Value) -> bool {
 }
 
 /// Waits until the cluster has the objects that Helm makes of a chart.
-async fn applied(world: &World, objects: &[Value]) {
+pub(super) async fn applied(world: &World, objects: &[Value]) {
     assert!(objects.len() >= 4, "{objects:?}");
     for wanted in objects {
         let kind = wanted["kind"].as_str().unwrap();
@@ -198,7 +203,7 @@ fn create(world: &World, namespace: &str, spec: &Value) {
 }
 
 /// Returns a world with the HelmChart `web`, and a GitSync that renders it as [`Helm::template`] does.
-async fn world(spec: Value) -> World {
+pub(super) async fn world(spec: Value) -> World {
     let mut world = World::new().await;
     create(&world, NAMESPACE, &spec);
     let helm = json!({"values": {"replicas": 3}});
@@ -208,15 +213,15 @@ async fn world(spec: Value) -> World {
     world
 }
 
-fn change(world: &World, spec: Value) {
+pub(super) fn change(world: &World, spec: Value) {
     world.edit(OURS, "helmcharts", "web", json!({"spec": spec}));
 }
 
-fn status(world: &World) -> Value {
+pub(super) fn status(world: &World) -> Value {
     world.get(OURS, "helmcharts", "web").map_or(Value::Null, |live| live["status"].clone())
 }
 
-async fn said(world: &World, part: &str) {
+pub(super) async fn said(world: &World, part: &str) {
     let ready = |world: &World| condition_of(&status(world), "Ready");
     world.until_or(part, |world| ready(world).contains(part), || status(world).to_string()).await;
 }

@@ -13,6 +13,7 @@ use serde::Deserialize as _;
 use serde_json::Value;
 
 use crate::artifacts::{CONTENT, Pushed, packed};
+use crate::signatures::{Key, sign};
 
 const OURS: &str = "mainstay.dev/v1alpha1";
 /// The kinds with their plurals, and the fields of `spec` that Flux's API reference lists.
@@ -112,14 +113,16 @@ struct Example {
     objects: Vec<Value>,
 }
 
-/// Returns the examples, in the namespace of the test. `registry` takes the place of the registry in Secrets.
-fn examples(registry: &str) -> Vec<Example> {
+/// Returns the examples, in the namespace of the test. `registry` takes the place of the registry in Secrets, and `key` that
+/// of the public key.
+fn examples(registry: &str, key: &str) -> Vec<Example> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/flux-examples");
     let mut examples: Vec<Example> = files_below(&directory)
         .into_iter()
         .map(|(file, content)| {
             let text =
                 String::from_utf8(content).unwrap().replace("flux-system", NAMESPACE).replace("ghcr.io", registry);
+            let text = text.replace("PUBLIC-KEY", &serde_json::to_string(key).unwrap());
             let outcome = text.lines().next().unwrap().strip_prefix("# ").unwrap();
             let refused = outcome.strip_prefix("refused: ").map(str::to_owned);
             assert!(refused.is_some() || outcome == "works", "{file}: {outcome}");
@@ -181,16 +184,17 @@ fn ready(world: &World, object: &Value) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn manifests_of_flux_work_or_are_refused_with_a_message() {
-    let pushed = Pushed::start(Served::Plainly).await;
+    let (pushed, key) = (Pushed::start(Served::Plainly).await, Key::new("P-256"));
     for tag in ["latest", "6.1.8", "5.1.4", "main-2c36fb2f5-1611906956", "RELEASE.2021-01-30T00-20-58Z"] {
         let layer = packed(&[("web.yaml", config_map("web", "1").as_bytes())]);
-        pushed.push(tag, &[(CONTENT, &layer)]).await;
+        let signed = pushed.push(tag, &[(CONTENT, &layer)]).await;
+        sign(&pushed, &signed, &[&key]).await;
     }
     let mut world = World::new().await;
     world.receive = Some(listening());
     let (mut expected, mut wrong) = (Vec::new(), Vec::new());
     let url = pushed.url();
-    let examples = examples(url.trim_start_matches("oci://").split('/').next().unwrap());
+    let examples = examples(url.trim_start_matches("oci://").split('/').next().unwrap(), &key.public());
     for Example { file, refused, objects } in &examples {
         for object in objects {
             match (create(&world, object, &pushed), refused) {
@@ -256,7 +260,7 @@ fn the_page_lists_each_field_of_flux_as_the_schema_has_it() {
         assert_eq!(word == "refused", found.is_null() || is_refused, "{kind} {field}: {word}");
     }
     // The examples use no other fields.
-    for Example { file, objects, .. } in examples("ghcr.io") {
+    for Example { file, objects, .. } in examples("ghcr.io", "") {
         for object in objects.iter().filter(|object| object["kind"] != "Secret") {
             for (field, _) in object["spec"].as_object().unwrap() {
                 let row = (object["kind"].as_str().unwrap().to_owned(), field.clone());

@@ -57,6 +57,8 @@ mod replace;
 mod request_costs;
 mod self_management;
 mod service_accounts;
+mod signatures;
+mod signed_charts;
 mod sops;
 mod stuck_deletions;
 mod substitute;

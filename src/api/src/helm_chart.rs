@@ -3,11 +3,9 @@
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use super::Span;
-use super::oci_repository::{OciRepositoryStatus, OciSecretRef, ten_minutes};
-use super::schemas::AnyObject;
+use super::oci_repository::{OciRepositoryStatus, OciSecretRef, OciVerify, ten_minutes};
 
 /// A packed Helm chart in a chart repository or an image registry. A GitSync with `spec.sourceRef` renders and applies it.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -62,8 +60,7 @@ pub struct HelmChartSpec {
     /// Look up nothing. The last chart stays.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub suspend: bool,
-    /// Not supported: signatures of charts.
+    /// The required signature. A chart without it is not read, and the last one stays.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<AnyObject>")]
-    pub verify: Option<Value>,
+    pub verify: Option<OciVerify>,
 }

@@ -71,10 +71,28 @@ pub struct OciRepositorySpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub service_account_name: Option<String>,
-    /// Not supported: signatures of artifacts.
+    /// The required signature. An artifact without it is not read, and the last one stays.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<AnyObject>")]
-    pub verify: Option<Value>,
+    pub verify: Option<OciVerify>,
+}
+
+/// The required signature of an artifact or a chart.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct OciVerify {
+    /// The tool that made the signature: `cosign`, for artifacts and charts in image registries, or `helm`, for the
+    /// provenance files (`.prov`) of charts.
+    #[serde(default = "cosign")]
+    #[schemars(length(max = 63))]
+    pub provider: String,
+    /// Secret in the same namespace with the public keys. For `cosign`, the values whose names end in `.pub`, in PEM. For
+    /// `helm`, all values: OpenPGP keys.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_ref: Option<OciSecretRef>,
+    /// Not supported: signatures without a key of your own.
+    #[serde(rename = "matchOIDCIdentity", default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Vec<AnyObject>>", length(max = 50))]
+    pub match_oidc_identity: Option<Vec<Value>>,
 }
 
 /// The followed reference. `digest` wins over `semver`, and `semver` over `tag`.
@@ -140,7 +158,7 @@ pub struct OciRepositoryStatus {
     /// The last artifact or chart that was downloaded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub artifact: Option<OciArtifact>,
-    /// Ready, and Stalled while only a change of the spec helps.
+    /// Ready, SourceVerified with `spec.verify`, and Stalled while only a change of the spec helps.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(with = "Vec<ConditionSchema>")]
     pub conditions: Vec<Condition>,
@@ -159,6 +177,10 @@ pub struct OciArtifact {
     /// Time of the download.
     #[schemars(with = "TimeSchema")]
     pub last_update_time: Time,
+}
+
+fn cosign() -> String {
+    "cosign".to_owned()
 }
 
 pub(super) fn ten_minutes() -> Span {

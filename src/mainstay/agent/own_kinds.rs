@@ -120,14 +120,14 @@ impl State {
     }
 }
 
-/// The Secrets that an object references: `secretRef`, `certSecretRef` and `proxySecretRef`.
+/// The Secrets that an object references, in the order of [`FIELDS`].
 #[derive(Debug, Default)]
 pub(super) struct NamedSecrets {
     followed: [Option<Followed>; FIELDS.len()],
 }
 
 /// The fields with the names of Secrets.
-const FIELDS: [&str; 3] = ["spec.secretRef", "spec.certSecretRef", "spec.proxySecretRef"];
+const FIELDS: [&str; 4] = ["spec.secretRef", "spec.certSecretRef", "spec.proxySecretRef", "spec.verify.secretRef"];
 
 impl NamedSecrets {
     /// Follows the referenced Secrets, each for its purpose, and returns their state; `None` for a field that is not
@@ -135,13 +135,14 @@ impl NamedSecrets {
     ///
     /// # Errors
     /// Fails with the first Secret that is missing, or that must not be used for its purpose.
-    pub(super) async fn read(
+    pub(super) async fn read<const N: usize>(
         &mut self,
         secrets: &Secrets,
         owner: &Name,
-        named: [(Option<&str>, Purpose); FIELDS.len()],
-    ) -> Result<[Option<Known>; FIELDS.len()], State> {
-        let mut all = [None, None, None];
+        named: [(Option<&str>, Purpose); N],
+    ) -> Result<[Option<Known>; N], State> {
+        const { assert!(N <= FIELDS.len()) };
+        let mut all = [const { None }; N];
         for (at, (name, used_for)) in named.into_iter().enumerate() {
             let followed = &mut self.followed[at];
             let Some(name) = name else {

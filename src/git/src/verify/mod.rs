@@ -2,7 +2,8 @@
 //!
 //! The Secret in a GitRepository's `spec.verify` becomes a [`Verification`]: the OpenPGP or SSH keys, and whether they
 //! must have signed the commit, the annotated tag that points to it, or both. The bytes of the fetched object itself
-//! are verified. A fetch for a remote with a verification returns only verified commits.
+//! are verified. A fetch for a remote with a verification returns only verified commits. [`DocumentSigners`] verifies
+//! signed documents by the same rules.
 //!
 //! Invariant: an object has only one signature, and a valid signature was made for exactly the bytes of the object with
 //! a strong hash.
@@ -15,6 +16,7 @@
 mod allowed_signers;
 mod armor;
 mod certificate;
+mod document;
 mod fault;
 mod openpgp;
 mod signed_object;
@@ -23,6 +25,7 @@ mod ssh;
 mod validity;
 mod verification;
 
+pub use document::{DOCUMENT_BYTES, DocumentSigners};
 pub use fault::SignatureFault;
 pub(crate) use validity::earlier;
 pub use verification::Verification;

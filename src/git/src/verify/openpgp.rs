@@ -17,21 +17,31 @@ pub(super) fn judge(
     certificates: &[Certificate],
     now: Timestamp,
 ) -> Result<Option<Timestamp>, SignatureFault> {
-    let signature = read(text)?;
+    judge_signature(&read(text)?, SignatureType::Binary, payload, certificates, now)
+}
+
+/// Verifies a signature of this type over the payload. Returns the time until which the result is valid.
+pub(super) fn judge_signature(
+    signature: &Signature,
+    kind: SignatureType,
+    payload: &[u8],
+    certificates: &[Certificate],
+    now: Timestamp,
+) -> Result<Option<Timestamp>, SignatureFault> {
     let unreadable = |why| SignatureFault::Unreadable { why };
     if !matches!(signature.version(), SignatureVersion::V4 | SignatureVersion::V6) {
         return Err(unreadable("it uses an old version of OpenPGP"));
     }
-    if signature.typ() != Some(SignatureType::Binary) {
+    if signature.typ() != Some(kind) {
         return Err(unreadable("it is not the signature of a document"));
     }
-    let name = issuer(&signature).ok_or_else(|| unreadable("it does not name the key that made it"))?;
+    let name = issuer(signature).ok_or_else(|| unreadable("it does not name the key that made it"))?;
     let hash = signature.hash_alg();
     if !hash.is_some_and(is_strong) {
         let what = hash.map_or_else(|| "a hash that is not known".to_owned(), |hash| hash.to_string());
         return Err(SignatureFault::Weak { key: name, what });
     }
-    if has_unknown_critical(&signature) {
+    if has_unknown_critical(signature) {
         return Err(unreadable("it has a critical part that is not known"));
     }
     let made = signature.created().map(at).ok_or_else(|| unreadable("it does not say when it was made"))?;
@@ -49,7 +59,7 @@ pub(super) fn judge(
     }
     let mut judgement = Err(SignatureFault::unknown(name));
     for certificate in certificates {
-        match certificate.judge(&signature, payload, made, now) {
+        match certificate.judge(signature, payload, made, now) {
             None => {}
             // If one copy of the certificate contains a revocation, it applies even if an older copy lacks it.
             Some(revoked @ Err(SignatureFault::Revoked { .. })) => return revoked,

@@ -16,7 +16,7 @@ use mainstay_object::failure::chain;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Published {
     pub(super) version: String,
-    url: Url,
+    pub(super) url: Url,
     /// Digest of the archive, if the index has one.
     digest: Option<Digest>,
     /// The time of the publication in the index.

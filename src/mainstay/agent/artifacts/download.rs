@@ -17,6 +17,9 @@ use mainstay_function::registry::{Client, Digest, Fault};
 use mainstay_git::{ARTIFACT_BYTES, Source, highest_version};
 use mainstay_object::failure::chain;
 
+/// The media type of a provenance file.
+const PROVENANCE: &str = "application/vnd.cncf.helm.chart.provenance.v1.prov";
+
 /// Maximum number of layers that a manifest may list.
 const LAYERS: usize = 1000;
 
@@ -47,7 +50,7 @@ pub(super) struct Layer {
     #[serde(default)]
     media_type: String,
     pub(super) digest: Digest,
-    size: u64,
+    pub(super) size: u64,
 }
 
 /// A manifest: an image with layers, or an index with manifests.
@@ -112,6 +115,12 @@ pub(super) async fn layer(client: &Client, found: &Found, wanted: &Image) -> Res
         document = read(client, &member(members)?).await?;
     }
     select(document, wanted.media_type.as_deref())
+}
+
+/// Returns the layer with the provenance file of a chart, if it has one.
+pub(super) async fn provenance(client: &Client, found: &Found) -> Result<Option<Layer>, String> {
+    let layers = read(client, &found.digest).await?.layers.unwrap_or_default();
+    Ok(layers.into_iter().find(|layer| layer.media_type == PROVENANCE))
 }
 
 async fn read(client: &Client, digest: &Digest) -> Result<Document, String> {

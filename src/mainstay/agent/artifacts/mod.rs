@@ -4,14 +4,19 @@
 //! spec, `download` sends requests to the registry, and `status` computes the status.
 //!
 //! Invariant: a registry that cannot be reached delays neither other registries nor reconciles. The last artifact
-//! stays. Invariant: a login is sent to the host of `spec.url` only.
+//! stays. Invariant: a login is sent to the host of `spec.url` only. Invariant: with `spec.verify`, an artifact becomes a
+//! commit only after its signature was verified.
 
 mod charts;
 mod context;
+mod cosign;
 mod download;
 mod follow;
 mod named;
+mod provenance;
 mod reader;
+mod signatures;
+mod signers;
 mod status;
 mod task;
 mod wanted;

@@ -28,8 +28,8 @@ pub(in crate::agent) trait Named:
 
     fn is_suspended(&self) -> bool;
 
-    /// Returns the names of the Secrets: login, certificates, proxy.
-    fn secrets(&self) -> [Option<&str>; 3];
+    /// Returns the names of the Secrets: login, certificates, proxy, keys of signers.
+    fn secrets(&self) -> [Option<&str>; 4];
 
     /// Returns the artifact that the spec requests.
     ///
@@ -56,9 +56,10 @@ impl Named for OciRepositorySpec {
         self.suspend
     }
 
-    fn secrets(&self) -> [Option<&str>; 3] {
-        [&self.secret_ref, &self.cert_secret_ref, &self.proxy_secret_ref]
-            .map(|named| named.as_ref().map(|named| &*named.name))
+    fn secrets(&self) -> [Option<&str>; 4] {
+        let keys = self.verify.as_ref().and_then(|verify| verify.secret_ref.as_ref());
+        [self.secret_ref.as_ref(), self.cert_secret_ref.as_ref(), self.proxy_secret_ref.as_ref(), keys]
+            .map(|named| named.map(|named| &*named.name))
     }
 
     fn wanted(&self) -> Result<Wanted, Vec<String>> {
@@ -84,9 +85,10 @@ impl Named for HelmChartSpec {
         self.suspend
     }
 
-    fn secrets(&self) -> [Option<&str>; 3] {
-        [&self.secret_ref, &self.cert_secret_ref, &self.proxy_secret_ref]
-            .map(|named| named.as_ref().map(|named| &*named.name))
+    fn secrets(&self) -> [Option<&str>; 4] {
+        let keys = self.verify.as_ref().and_then(|verify| verify.secret_ref.as_ref());
+        [self.secret_ref.as_ref(), self.cert_secret_ref.as_ref(), self.proxy_secret_ref.as_ref(), keys]
+            .map(|named| named.map(|named| &*named.name))
     }
 
     fn wanted(&self) -> Result<Wanted, Vec<String>> {

@@ -4,8 +4,11 @@ use std::fs::File;
 
 use super::charts::{self, Chosen, Published};
 use super::download;
+use super::provenance;
+use super::signatures::{self, Failure};
+use super::signers::{Signers, TrustedKeys};
 use super::wanted::{Chart, Image};
-use mainstay_function::registry::Client;
+use mainstay_function::registry::{Client, Digest};
 use mainstay_git::Source;
 
 /// A client for a place.
@@ -30,6 +33,8 @@ pub(super) struct Downloaded {
     pub(super) revision: String,
     /// Tag or version; empty if the spec names a digest.
     pub(super) tag: String,
+    /// The signer, if a signature is required: the end of a sentence.
+    pub(super) signer: Option<String>,
 }
 
 impl Reader<'_> {
@@ -41,23 +46,57 @@ impl Reader<'_> {
         }
     }
 
-    /// Downloads a version that was found.
-    pub(super) async fn download(&self, found: &Found, source: &Source) -> Result<Downloaded, String> {
+    /// Downloads a version that was found. With `signers`, one of them must have signed it.
+    pub(super) async fn download(
+        &self,
+        found: &Found,
+        source: &Source,
+        signers: Option<&Signers>,
+    ) -> Result<Downloaded, Failure> {
+        let keys = signers.map(|signers| &signers.keys);
         match (self, found) {
             (Self::Registry(client, image), Found::Image(found)) => {
+                let signer = match keys {
+                    Some(TrustedKeys::Cosign(keys)) => {
+                        let name = signatures::verify(client, &found.digest, keys, source).await?;
+                        Some(format!("the key {name}"))
+                    }
+                    Some(TrustedKeys::Helm(_)) => Some("a key".to_owned()),
+                    None => None,
+                };
                 let layer = download::layer(client, found, image).await?;
+                if let Some(TrustedKeys::Helm(keys)) = keys {
+                    let signed = provenance::of_registry(client, found, image, keys, source).await?;
+                    same(&signed, &layer.digest)?;
+                }
                 let _downloading = source.downloading().await.map_err(|fault| fault.to_string())?;
                 let archive = download::download(client, &layer, source).await?;
                 let (revision, tag) = (found.revision(), found.tag.clone());
-                Ok(Downloaded { archive, digest: layer.digest.to_string(), revision, tag })
+                Ok(Downloaded { archive, digest: layer.digest.to_string(), revision, tag, signer })
             }
-            (Self::Charts(client, _), Found::Chart(found)) => {
+            (Self::Charts(client, chart), Found::Chart(found)) => {
+                let signed = match keys {
+                    Some(TrustedKeys::Helm(keys)) => {
+                        Some(provenance::of_charts(client, chart, found, keys, source).await?)
+                    }
+                    Some(TrustedKeys::Cosign(_)) => return Err("cosign signs charts of registries only".into()),
+                    None => None,
+                };
                 let _downloading = source.downloading().await.map_err(|fault| fault.to_string())?;
                 let written = charts::download(client, found, source).await?;
+                let signer = signed.as_ref().map(|_| "a key".to_owned());
+                signed.map(|signed| same(&signed, &written.digest)).transpose()?;
                 let (tag, digest) = (found.version.clone(), written.digest.to_string());
-                Ok(Downloaded { archive: written.file, revision: format!("{tag}@{digest}"), digest, tag })
+                let revision = format!("{tag}@{digest}");
+                Ok(Downloaded { archive: written.file, revision, digest, tag, signer })
             }
-            _ => Err("the version is of a different place".to_owned()),
+            _ => Err("the version is of a different place".into()),
         }
     }
+}
+
+/// Compares the signed digest of an archive with its digest.
+fn same(signed: &Digest, digest: &Digest) -> Result<(), Failure> {
+    let differs = || Failure::Unsigned("the archive does not have the digest in its provenance file".to_owned());
+    (signed == digest).then_some(()).ok_or_else(differs)
 }

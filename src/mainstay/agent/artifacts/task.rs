@@ -17,7 +17,9 @@ use super::charts::Chosen;
 use super::context::{Context, MOST};
 use super::named::Named;
 use super::reader::{Found, Reader};
-use super::status;
+use super::signatures::Failure;
+use super::signers::Signers;
+use super::status::{self, Verification};
 use super::wanted::{Place, Wanted};
 use crate::agent::kept::Name;
 use crate::agent::own_kinds::{NamedSecrets, Object, State, kind};
@@ -29,7 +31,7 @@ use mainstay_cluster::secrets::{Known, Purpose, SecretData};
 use mainstay_cluster::{Kind, Part};
 use mainstay_engine::apply::Announcement;
 use mainstay_engine::notification::Message;
-use mainstay_function::registry::{Access, Client, Deadlines, Login, Network, Rights, login};
+use mainstay_function::registry::{Access, Client, Deadlines, Digest, Login, Network, Rights, login};
 use mainstay_git::{
     Artifact, Consumer, ConsumerKind, Credentials, Followed, Outbound, Packed, Reference, Remote, RemoteUrl, Source,
 };
@@ -65,11 +67,18 @@ pub(super) struct Task<S> {
     made: Option<(RemoteUrl, Key)>,
     /// The version that was chosen from the last index of a chart repository.
     chosen: Option<Chosen>,
+    verification: Verification,
     spec: PhantomData<fn() -> S>,
 }
 
-/// The facts that determine the commit of an artifact.
-type Key = (Found, Option<String>, String);
+/// The facts that determine the commit of an artifact, and who may have signed it.
+#[derive(PartialEq)]
+struct Key {
+    found: Found,
+    media_type: Option<String>,
+    ignore: String,
+    signers: Option<Digest>,
+}
 
 impl<S: Named> Task<S> {
     pub(super) fn new(
@@ -82,8 +91,21 @@ impl<S: Named> Task<S> {
         let consumer = Consumer::new(S::CONSUMER, &name.0, &format!("{}/{number}", name.1));
         let (source, kind) = (context.source.for_namespace(&name.0), kind(S::SOURCE.name(), S::PLURAL));
         let (written, artifact, secrets) = (status.clone(), status.artifact, NamedSecrets::default());
-        let (made, chosen, spec) = (None, None, PhantomData);
-        Self { context, source, kind, name, consumer, written, artifact, fits, secrets, made, chosen, spec }
+        Self {
+            context,
+            source,
+            kind,
+            name,
+            consumer,
+            written,
+            artifact,
+            fits,
+            secrets,
+            made: None,
+            chosen: None,
+            verification: Verification::default(),
+            spec: PhantomData,
+        }
     }
 
     /// Runs until the task's feed is closed.
@@ -159,6 +181,11 @@ impl<S: Named> Task<S> {
                     .await;
             }
         };
+        match (&self.verification, wanted.signed) {
+            (_, None) => self.verification = Verification::NotRequired,
+            (Verification::NotRequired, Some(_)) => self.verification = Verification::Pending,
+            _ => {}
+        }
         let (state, wait) = match self.read(&object.spec, &wanted, remote).await {
             Ok(revision) => {
                 (State::ready(Reason::ArtifactStored, format!("stored artifact {revision}")), wanted.interval)
@@ -170,28 +197,44 @@ impl<S: Named> Task<S> {
 
     /// Reads the artifact, unless it is unchanged. Returns its revision.
     async fn read(&mut self, spec: &S, wanted: &Wanted, remote: &Remote) -> Result<String, State> {
-        let (reader, outbound) = self.reader(spec, &wanted.place).await?;
+        let (reader, outbound, signers) = self.reader(spec, wanted).await?;
         let failed = |why: String| State::not_ready(Reason::ArtifactFailed, format!("{}: {why}", spec.address()));
-        let reading = outbound.run(self.renew(&reader, wanted, remote));
+        let reading = outbound.run(self.renew(&reader, wanted, signers.as_ref(), remote));
         let read = tokio::time::timeout(wanted.timeout, reading).await;
         let late = |_| failed(format!("timed out after {} s (spec.timeout)", wanted.timeout.as_secs()));
-        read.map_err(late)?.map_err(failed)
+        read.map_err(late)?.map_err(|failure| match failure {
+            Failure::Read(why) => failed(why),
+            Failure::Unsigned(why) => {
+                let why = format!("{}: {why}", spec.address());
+                self.verification = Verification::Failed(why.clone());
+                // The condition has to speak of the last artifact again, once that one is found again.
+                self.made = None;
+                State::not_ready(Reason::VerificationFailed, why)
+            }
+        })
     }
 
-    async fn renew(&mut self, reader: &Reader<'_>, wanted: &Wanted, remote: &Remote) -> Result<String, String> {
+    async fn renew(
+        &mut self,
+        reader: &Reader<'_>,
+        wanted: &Wanted,
+        signers: Option<&Signers>,
+        remote: &Remote,
+    ) -> Result<String, Failure> {
         let found = reader.find(&self.source, &mut self.chosen).await?;
         let media_type = match &wanted.place {
             Place::Registry(image) => image.media_type.clone(),
             Place::Charts(_) => None,
         };
-        let key = (remote.url.clone(), (found, media_type, wanted.ignore.clone()));
+        let (ignore, signers_digest) = (wanted.ignore.clone(), signers.map(|signers| signers.digest.clone()));
+        let key = (remote.url.clone(), Key { found, media_type, ignore, signers: signers_digest });
         if self.made.as_ref() == Some(&key)
             && let Some(last) = self.artifact.as_ref().map(|last| last.revision.clone())
             && self.has_last(remote).await
         {
             return Ok(last);
         }
-        let downloaded = reader.download(&key.1.0, &self.source).await?;
+        let downloaded = reader.download(&key.1.found, &self.source, signers).await?;
         let (revision, digest) = (downloaded.revision, downloaded.digest);
         let part = if matches!(wanted.place, Place::Registry(_)) { "Layer" } else { "Chart" };
         let message = format!("{revision}\n\n{part} {digest} of {}\n", remote.url);
@@ -206,6 +249,10 @@ impl<S: Named> Task<S> {
                 commit: commit.to_string(),
                 last_update_time: Time(Timestamp::now()),
             });
+        }
+        if let Some((signer, signers)) = downloaded.signer.zip(signers) {
+            let message = format!("{revision} is signed by {signer} of the Secret {}", signers.secret);
+            self.verification = Verification::Passed(message);
         }
         self.made = Some(key);
         self.wake(remote);
@@ -226,12 +273,27 @@ impl<S: Named> Task<S> {
         self.source.pushes().wake(is_meant, Instant::now().into_std());
     }
 
-    /// Returns a client for a place, with the login and the certificates of the Secrets.
-    async fn reader<'w>(&mut self, spec: &S, place: &'w Place) -> Result<(Reader<'w>, Outbound), State> {
-        let invalid = |why: String| State::not_ready(Reason::SpecInvalid, why);
-        let [login, tls, proxy] = spec.secrets();
-        let named = [(login, Purpose::Artifact), (tls, Purpose::Artifact), (proxy, Purpose::Proxy)];
-        let [logins, tls, proxy] = self.secrets.read(&self.context.secrets, &self.name, named).await?;
+    /// Returns a client for the wanted artifact, with the login and the certificates of the Secrets, and the signers.
+    async fn reader<'w>(
+        &mut self,
+        spec: &S,
+        wanted: &'w Wanted,
+    ) -> Result<(Reader<'w>, Outbound, Option<Signers>), State> {
+        let (invalid, place) = (|why: String| State::not_ready(Reason::SpecInvalid, why), &wanted.place);
+        let [login, tls, proxy, keys] = spec.secrets();
+        let named = [
+            (login, Purpose::Artifact),
+            (tls, Purpose::Artifact),
+            (proxy, Purpose::Proxy),
+            (keys, Purpose::SignatureKeys),
+        ];
+        let [logins, tls, proxy, trusted] = self.secrets.read(&self.context.secrets, &self.name, named).await?;
+        let signers = wanted.signed.zip(keys.zip(data(trusted.as_ref())));
+        let signers = signers.map(|(tool, (name, data))| Signers::read(tool, name, data)).transpose();
+        let signers = signers.map_err(|why| invalid(format!("spec.verify.secretRef: {why}")))?;
+        if wanted.signed.is_some() && signers.is_none() {
+            return Err(invalid("spec.verify.secretRef: its Secret was not read".to_owned()));
+        }
         let login = login.zip(data(logins.as_ref())).map(|(name, data)| login_of::<S>(name, data, place));
         let login = login.transpose().map_err(invalid)?;
         let outbound = self.source.outbound(&self.name.0, data(tls.as_ref()), data(proxy.as_ref()));
@@ -250,7 +312,7 @@ impl<S: Named> Task<S> {
                 Reader::Charts(Client::of_files(network, &chart.repository, login, deadlines), chart)
             }
         };
-        Ok((reader, outbound))
+        Ok((reader, outbound, signers))
     }
 
     /// Sends a message about a new state to Events, to the log and to Alerts.
@@ -278,7 +340,7 @@ impl<S: Named> Task<S> {
             self.source.set_artifact(remote, Err(state.message.clone()));
         }
         let artifact = self.artifact.clone();
-        let new = status::after(&self.written, state, artifact, generation, Timestamp::now());
+        let new = status::after(&self.written, state, &self.verification, artifact, generation, Timestamp::now());
         if new == self.written {
             return wait;
         }

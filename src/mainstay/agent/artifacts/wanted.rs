@@ -7,7 +7,7 @@ use std::time::Duration;
 use regex::{Regex, RegexBuilder};
 use reqwest::Url;
 
-use mainstay_api::oci_repository::OciReference;
+use mainstay_api::oci_repository::{OciReference, OciVerify};
 use mainstay_api::{HelmChartSpec, OciRepositorySpec, Span};
 use mainstay_function::registry::{Digest, ImageRef, Scheme};
 use mainstay_git::{Root, highest_version};
@@ -34,6 +34,25 @@ pub(in crate::agent) struct Wanted {
     pub(super) ignore: String,
     pub(super) interval: Duration,
     pub(super) timeout: Duration,
+    /// The tool whose signature is required.
+    pub(super) signed: Option<Tool>,
+}
+
+/// A tool that signs artifacts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::agent) enum Tool {
+    Cosign,
+    Helm,
+}
+
+impl Tool {
+    /// Returns the tool's name in `spec.verify.provider`.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Cosign => "cosign",
+            Self::Helm => "helm",
+        }
+    }
 }
 
 /// The place of an artifact.
@@ -98,6 +117,7 @@ pub(super) fn of_repository(spec: &OciRepositorySpec) -> Result<Wanted, Vec<Stri
     let version = version(&spec.reference.clone().unwrap_or_default());
     let version = version.map_err(|why| problems.push(format!("spec.ref.{why}"))).ok();
     let timeout = timeout(spec.timeout, spec.interval, &mut problems);
+    let signed = signed(spec.verify.as_ref(), &[Tool::Cosign], &mut problems);
     match (image, version) {
         (Some(image), Some(version)) if problems.is_empty() => Ok(Wanted {
             place: Place::Registry(Image {
@@ -110,6 +130,7 @@ pub(super) fn of_repository(spec: &OciRepositorySpec) -> Result<Wanted, Vec<Stri
             ignore: spec.ignore.clone().unwrap_or_default(),
             interval: spec.interval.0,
             timeout,
+            signed,
         }),
         _ => Err(problems),
     }
@@ -127,19 +148,19 @@ pub(super) fn of_chart(spec: &HelmChartSpec) -> Result<Wanted, Vec<String>> {
             "spec.name: must consist of letters, digits, `-`, `_` and `.`, and must not begin with `.`".to_owned(),
         );
     }
-    if spec.verify.is_some() {
-        let instead = "remove it, and name one version in spec.version if only known charts may be applied";
-        problems.push(format!("spec.verify: signatures of charts are not supported; {instead}"));
-    }
     let range = spec.version.clone().unwrap_or_else(|| "*".to_owned());
     if let Err(why) = highest_version(&range, std::iter::empty()) {
         problems.push(format!("spec.version: {why}"));
     }
     let timeout = timeout(spec.timeout, spec.interval, &mut problems);
+    let is_registry = spec.repository.starts_with("oci://");
+    let tools: &[Tool] = if is_registry { &[Tool::Cosign, Tool::Helm] } else { &[Tool::Helm] };
+    let signed = signed(spec.verify.as_ref(), tools, &mut problems);
     let place = chart_place(spec, range).map_err(|why| problems.push(format!("spec.repository: {why}"))).ok();
     match place {
         Some(place) if problems.is_empty() => {
-            Ok(Wanted { place, root: Root::Directory, ignore: String::new(), interval: spec.interval.0, timeout })
+            let (root, ignore) = (Root::Directory, String::new());
+            Ok(Wanted { place, root, ignore, interval: spec.interval.0, timeout, signed })
         }
         _ => Err(problems),
     }
@@ -173,6 +194,26 @@ fn scheme(insecure: bool) -> Scheme {
     if insecure { Scheme::Http } else { Scheme::Https }
 }
 
+/// Returns the tool whose signature is required, and adds the problems of the field. `tools` are those that sign at this
+/// place.
+fn signed(verify: Option<&OciVerify>, tools: &[Tool], problems: &mut Vec<String>) -> Option<Tool> {
+    let verify = verify?;
+    let tool = tools.iter().copied().find(|tool| tool.name() == verify.provider);
+    if tool.is_none() {
+        let names: Vec<&str> = tools.iter().map(|tool| tool.name()).collect();
+        let why = if names == ["helm"] { ": cosign signs only charts whose repository begins with oci://" } else { "" };
+        problems.push(format!("spec.verify.provider: must be {}{why}", names.join(" or ")));
+    }
+    let instead = "sign with a key of your own, and name a Secret with the public key in spec.verify.secretRef";
+    if verify.match_oidc_identity.is_some() {
+        problems.push(format!("spec.verify.matchOIDCIdentity: keyless signatures are not supported; {instead}"));
+    } else if verify.secret_ref.is_none() {
+        problems
+            .push(format!("spec.verify.secretRef: is missing, and keyless signatures are not supported; {instead}"));
+    }
+    tool
+}
+
 /// Returns the timeout of a lookup, and adds the problems of both fields.
 fn timeout(timeout: Option<Span>, interval: Span, problems: &mut Vec<String>) -> Duration {
     let timeout = timeout.map_or(TIMEOUT, |timeout| timeout.0);
@@ -193,10 +234,6 @@ fn unsupported(spec: &OciRepositorySpec) -> Vec<String> {
     }
     if spec.service_account_name.is_some() {
         problems.push("spec.serviceAccountName: is not supported; name a login in spec.secretRef".to_owned());
-    }
-    if spec.verify.is_some() {
-        let instead = "remove it, and name a digest in spec.ref if only known artifacts may be applied";
-        problems.push(format!("spec.verify: signatures of artifacts are not supported; {instead}"));
     }
     problems
 }
@@ -305,8 +342,18 @@ mod tests {
         check(json!({"timeout": "1h"}), "spec.timeout: must be between 1ms and 5m");
         let account = "spec.serviceAccountName: is not supported; name a login in spec.secretRef";
         check(json!({"serviceAccountName": "x"}), account);
-        let found = read(json!({"provider": "aws", "verify": {"provider": "cosign"}})).unwrap_err().join(" ");
-        assert!(found.contains("spec.provider: only generic") && found.contains("spec.verify: signatures"), "{found}");
+        let found = read(json!({"provider": "aws", "verify": {}})).unwrap_err().join(" ");
+        assert!(found.contains("spec.provider: only generic"), "{found}");
+        assert!(found.contains("spec.verify.secretRef: is missing"), "{found}");
+        let notation = json!({"verify": {"provider": "notation", "secretRef": {"name": "keys"}}});
+        check(notation, "spec.verify.provider: must be cosign");
+        let keyless = json!({"verify": {"matchOIDCIdentity": [{"issuer": "a", "subject": "b"}]}});
+        let found = read(keyless).unwrap_err().join(" ");
+        assert!(
+            found.starts_with("spec.verify.matchOIDCIdentity: keyless") && found.contains("a key of your own"),
+            "{found}"
+        );
+        assert_eq!(read(json!({"verify": {"secretRef": {"name": "keys"}}})).unwrap().signed, Some(Tool::Cosign));
     }
 
     #[test]
@@ -341,7 +388,11 @@ mod tests {
             (json!({"name": "../shop"}), "spec.name: must consist of letters"),
             (json!({"version": "one"}), "spec.version: "),
             (json!({"interval": "1s"}), "spec.interval: must be at least 10s"),
-            (json!({"verify": {"provider": "cosign"}}), "spec.verify: signatures of charts are not supported"),
+            (
+                json!({"verify": {"secretRef": {"name": "keys"}}}),
+                "must be helm: cosign signs only charts whose repository",
+            ),
+            (json!({"verify": {"provider": "helm"}}), "spec.verify.secretRef: is missing"),
         ] {
             let said = chart(change.clone()).unwrap_err();
             assert!(said.contains(problem) && !said.contains("hunter2"), "{change}: {said}");

@@ -6,6 +6,7 @@ use super::converted::{Converted, OURS};
 use super::document::Document;
 use super::fields::Fields;
 use super::known::{Known, annotations, counterpart, labels};
+use super::oci_repository::signatures;
 use super::references::copies;
 use super::report::{Conversion, Judged};
 
@@ -96,7 +97,9 @@ fn chart<'a>(
             format!("login with the workload identity of {provider} is not supported: set `secretRef`"),
         );
     }
-    fields.drop_lost(&at("verify"), "signatures of charts are not verified: set one version in `version`");
+    if let Some(verify) = signatures(fields, &at("verify")) {
+        made.set("verify", verify, document, &at("verify"));
+    }
     fields.drop_unneeded(&[&at("reconcileStrategy")]);
     fields.drop_different(&at("ignoreMissingValuesFiles"), "a missing file with values is an error");
     Ok(())

@@ -1,5 +1,7 @@
 //! An OCIRepository of Flux becomes an OCIRepository of Mainstay.
 
+use serde_json::Value;
+
 use super::converted::{Converted, OURS};
 use super::document::Document;
 use super::fields::Fields;
@@ -21,6 +23,22 @@ const SAME: [&str; 11] = [
     "suspend",
 ];
 
+/// Takes the field with the required signature. Returns it if it has a counterpart.
+pub(super) fn signatures(fields: &mut Fields, path: &str) -> Option<Value> {
+    let verify = fields.take(path)?;
+    if !matches!(verify["provider"].as_str(), None | Some("cosign")) {
+        fields.lost(path, "only signatures of cosign are verified: sign with `cosign sign --key`");
+    } else if verify["secretRef"].is_null() || !verify["matchOIDCIdentity"].is_null() {
+        fields.lost(
+            path,
+            "keyless signatures are not verified: sign with `cosign sign --key`, and set `verify.secretRef`",
+        );
+    } else {
+        return Some(verify);
+    }
+    None
+}
+
 pub(super) fn convert(document: &Document, namespace: &str, conversion: &mut Conversion) {
     let mut fields = Fields::new(&document.object);
     let mut made = Converted::in_place_of(document, OURS, "OCIRepository", namespace, document.name());
@@ -39,6 +57,8 @@ pub(super) fn convert(document: &Document, namespace: &str, conversion: &mut Con
         }
     }
     fields.drop_lost("spec.serviceAccountName", "name a Secret with a login in `secretRef`");
-    fields.drop_lost("spec.verify", "signatures of artifacts are not verified: follow a digest in `ref.digest`");
+    if let Some(verify) = signatures(&mut fields, "spec.verify") {
+        made.set("verify", verify, document, "spec.verify");
+    }
     conversion.add(made, document, fields.finish());
 }

@@ -60,7 +60,7 @@ spec: {interval: 1h, path: ./deploy, prune: true, wait: true, sourceRef: {kind: 
     assert!(spec.get("gitRepository").is_none() && spec["baseDir"] == "/deploy", "{spec}");
     let report = conversion.text();
     assert!(report.contains("spec.provider: login with the workload identity of aws is not supported"), "{report}");
-    assert!(report.contains("spec.verify: signatures of artifacts are not verified"), "{report}");
+    assert!(report.contains("spec.verify: keyless signatures are not verified"), "{report}");
 }
 
 #[test]
@@ -93,6 +93,7 @@ spec:
   url: oci://ghcr.io/stefanprodan/charts/podinfo
   ref: {semver: 6.x}
   layerSelector: {mediaType: application/vnd.cncf.helm.chart.content.v1.tar+gzip, operation: copy}
+  verify: {provider: cosign, secretRef: {name: keys}}
 ---
 apiVersion: helm.toolkit.fluxcd.io/v2
 kind: HelmRelease
@@ -102,7 +103,7 @@ spec: {interval: 10m, chartRef: {kind: OCIRepository, name: podinfo}}
 apiVersion: source.toolkit.fluxcd.io/v1
 kind: HelmChart
 metadata: {name: own, namespace: flux-system}
-spec: {interval: 5m, chart: own, version: '*', sourceRef: {kind: HelmRepository, name: charts}}
+spec: {interval: 5m, chart: own, version: '*', sourceRef: {kind: HelmRepository, name: charts}, verify: {secretRef: {name: keys}}}
 ";
     let conversion = flux::convert(&documents(text, Tool::Flux), Some("one"));
     let made = |kind: &str, name: &str| {
@@ -134,6 +135,9 @@ spec: {interval: 5m, chart: own, version: '*', sourceRef: {kind: HelmRepository,
     }
     assert!(sync.get("baseDir").is_none() && sync.get("gitRepository").is_none(), "{sync}");
     assert_eq!(made("HelmChart", "own")["name"], "own");
+    assert_eq!(made("HelmChart", "own")["verify"], serde_json::json!({"secretRef": {"name": "keys"}}));
+    let verify = serde_json::json!({"provider": "cosign", "secretRef": {"name": "keys"}});
+    assert_eq!(made("OCIRepository", "podinfo")["verify"], verify);
     let sync = made("GitSync", "podinfo");
     assert_eq!((&sync["baseDir"], &sync["sourceRef"]["kind"]), (&"/podinfo".into(), &"OCIRepository".into()));
     let report = conversion.text();

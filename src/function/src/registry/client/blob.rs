@@ -232,7 +232,10 @@ impl Client {
     }
 
     /// Returns a blob of at most `limit` bytes.
-    pub(crate) async fn small_blob(&self, digest: &Digest, size: u64, limit: u64) -> Result<Vec<u8>, Error> {
+    ///
+    /// # Errors
+    /// The registry does not send it, it is longer, or its bytes do not match the digest.
+    pub async fn small_blob(&self, digest: &Digest, size: u64, limit: u64) -> Result<Vec<u8>, Error> {
         let fail = |fault| Error { attempt: "could not read from", registry: self.registry.clone(), fault };
         if size > limit {
             return Err(fail(Fault::TooLarge { what: "a document of the image", limit }));

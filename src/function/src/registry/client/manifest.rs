@@ -58,6 +58,24 @@ impl Client {
         }
     }
 
+    /// Returns the index of the manifests that refer to a manifest, such as its signatures; `None` if the registry keeps no
+    /// such index.
+    ///
+    /// # Errors
+    /// The registry cannot be reached, or denies access.
+    pub async fn referrers(&self, digest: &Digest) -> Result<Option<Vec<u8>>, Error> {
+        let fail = || self.failed("could not look for signatures at");
+        let ask = Ask::accepting(Method::GET, "application/vnd.oci.image.index.v1+json");
+        match self.ask(&ask, &self.address("referrers", digest.as_str())).await {
+            Ok(response) => {
+                Ok(Some(self.body(response, "the index of signatures", MAX_MANIFEST).await.map_err(fail())?))
+            }
+            // Registries of an older version of the specification do not know the request.
+            Err(Fault::Status { status: 400 | 404 | 405, .. }) => Ok(None),
+            Err(fault) => Err(fail()(fault)),
+        }
+    }
+
     /// Pushes a manifest with a tag, and verifies that the manifest is stored.
     pub(crate) async fn push_manifest(
         &self,

@@ -1,0 +1,219 @@
+//! Reads the signatures of a manifest from its registry, and has them judged.
+//!
+//! cosign stores signatures under the tag `sha256-HEX.sig`, or as manifests that refer to the signed one. A registry
+//! without the API of referrers has their index under the tag `sha256-HEX`.
+//!
+//! Invariant: at most [`MOST`] signatures of each place are read, and each has at most [`LONGEST`] bytes.
+//! Invariant: a failed request for one signature does not hide another one that is valid.
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+
+use super::cosign::{Flaw, Keys, Signature};
+use mainstay_function::registry::{Client, Digest, Error};
+use mainstay_git::Source;
+use mainstay_object::failure::{Class, chain};
+
+/// Maximum number of signatures of a place that are read.
+const MOST: usize = 32;
+/// Maximum size of a signature with its payload, in bytes.
+const LONGEST: u64 = 256 << 10;
+/// The media types of payloads and bundles.
+const PAYLOAD: &str = "application/vnd.dev.cosign.simplesigning.v1+json";
+const BUNDLE: &str = "application/vnd.dev.sigstore.bundle";
+/// The types of manifests that hold signatures.
+const HOLDERS: [&str; 2] = [BUNDLE, "application/vnd.dev.cosign.artifact.sig.v1+json"];
+
+/// Why an artifact is not taken.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// It cannot be found or read.
+    Read(String),
+    /// It is not signed by a trusted key.
+    Unsigned(String),
+}
+
+impl From<String> for Failure {
+    fn from(why: String) -> Self {
+        Self::Read(why)
+    }
+}
+
+impl From<&str> for Failure {
+    fn from(why: &str) -> Self {
+        Self::Read(why.to_owned())
+    }
+}
+
+/// An image whose layers are signatures.
+#[derive(Deserialize)]
+struct Holder {
+    #[serde(default)]
+    layers: Vec<Layer>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Layer {
+    #[serde(default)]
+    media_type: String,
+    digest: Digest,
+    size: u64,
+    #[serde(default)]
+    annotations: Annotations,
+}
+
+#[derive(Default, Deserialize)]
+struct Annotations {
+    #[serde(rename = "dev.cosignproject.cosign/signature")]
+    signature: Option<String>,
+}
+
+/// The index of the manifests that refer to a manifest.
+#[derive(Deserialize)]
+struct Index {
+    #[serde(default)]
+    manifests: Vec<Referrer>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Referrer {
+    digest: Digest,
+    #[serde(default)]
+    artifact_type: String,
+}
+
+/// The search for a signature that counts.
+struct Search<'s> {
+    client: &'s Client,
+    digest: &'s Digest,
+    keys: &'s Arc<Keys>,
+    source: &'s Source,
+    /// The number of signatures that do not count.
+    flawed: usize,
+    flaw: Option<Flaw>,
+    /// The first failed request.
+    failed: Option<String>,
+}
+
+/// Returns the name of the value in the Secret whose key signed the manifest.
+pub(super) async fn verify(
+    client: &Client,
+    digest: &Digest,
+    keys: &Arc<Keys>,
+    source: &Source,
+) -> Result<String, Failure> {
+    let mut search = Search { client, digest, keys, source, flawed: 0, flaw: None, failed: None };
+    let tag = format!("sha256-{}", digest.hex());
+    if let Some(named) = search.tagged(&format!("{tag}.sig")).await?
+        && let Some(signer) = search.held(&named).await?
+    {
+        return Ok(signer);
+    }
+    let index = match client.again(|| client.referrers(digest)).await.map_err(|error| chain(&error))? {
+        Some(index) => index,
+        None => match search.tagged(&tag).await? {
+            Some(named) => {
+                client.again(|| client.manifest(&named)).await.map_err(|error| chain(&error))?.bytes.to_vec()
+            }
+            None => Vec::new(),
+        },
+    };
+    // An index that cannot be read lists no signature.
+    let index: Index = serde_json::from_slice(&index).unwrap_or(Index { manifests: Vec::new() });
+    let is_holder = |referrer: &&Referrer| HOLDERS.iter().any(|kind| referrer.artifact_type.starts_with(kind));
+    for referrer in index.manifests.iter().filter(is_holder).take(MOST) {
+        if let Some(signer) = search.held(&referrer.digest).await? {
+            return Ok(signer);
+        }
+    }
+    Err(search.outcome())
+}
+
+impl Search<'_> {
+    /// Returns the digest of a tag; `None` if there is no such tag.
+    async fn tagged(&self, tag: &str) -> Result<Option<Digest>, String> {
+        self.client.again(|| self.client.points_to(tag)).await.map_err(|error| chain(&error))
+    }
+
+    /// Returns the signer of the first signature of an image that counts.
+    async fn held(&mut self, image: &Digest) -> Result<Option<String>, String> {
+        let manifest = match self.client.again(|| self.client.manifest(image)).await {
+            Ok(manifest) => manifest,
+            Err(error) => {
+                self.missed(&error);
+                return Ok(None);
+            }
+        };
+        let Ok(holder) = serde_json::from_slice::<Holder>(&manifest.bytes) else {
+            self.flaw(Flaw::Unreadable("its manifest is invalid"));
+            return Ok(None);
+        };
+        let is_signature = |layer: &Layer| layer.media_type == PAYLOAD || layer.media_type.starts_with(BUNDLE);
+        for layer in holder.layers.into_iter().filter(is_signature).take(MOST) {
+            if let Some(signer) = self.layer(layer).await? {
+                return Ok(Some(signer));
+            }
+        }
+        Ok(None)
+    }
+
+    async fn layer(&mut self, layer: Layer) -> Result<Option<String>, String> {
+        let bytes = match self.client.small_blob(&layer.digest, layer.size, LONGEST).await {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                self.missed(&error);
+                return Ok(None);
+            }
+        };
+        let signature = match layer.annotations.signature {
+            _ if layer.media_type != PAYLOAD => Signature::Bundle(bytes),
+            Some(signature) => Signature::Simple { payload: bytes, signature },
+            None => {
+                self.flaw(Flaw::Unreadable("its layer has no signature"));
+                return Ok(None);
+            }
+        };
+        let (keys, digest) = (Arc::clone(self.keys), self.digest.clone());
+        let judge = move || keys.judge(&signature, &digest).map(str::to_owned);
+        match self.source.run_alone(judge).await.map_err(|fault| fault.to_string())? {
+            Ok(signer) => Ok(Some(signer)),
+            Err(flaw) => {
+                self.flaw(flaw);
+                Ok(None)
+            }
+        }
+    }
+
+    fn flaw(&mut self, flaw: Flaw) {
+        self.flawed += 1;
+        self.flaw = self.flaw.take().max(Some(flaw));
+    }
+
+    fn missed(&mut self, error: &Error) {
+        if error.fault.class() == Class::Invalid {
+            self.flaw(Flaw::Unreadable("the registry does not send it, or it is too large"));
+        } else {
+            self.failed.get_or_insert_with(|| format!("a signature: {}", chain(error)));
+        }
+    }
+
+    fn outcome(self) -> Failure {
+        let secret = self.keys.secret();
+        let help = format!("sign it with `cosign sign --key`, and put the public key into the Secret {secret}");
+        let why = match (self.failed, self.flaw) {
+            (Some(failed), _) => return Failure::Read(failed),
+            (None, None) => format!("it is not signed; {help}"),
+            (None, Some(Flaw::Unreadable(why))) => format!("its signature is not usable: {why}; {help}"),
+            (None, Some(Flaw::UnknownKey)) => {
+                format!("its {} signatures are by keys that are not in the Secret {secret}; {help}", self.flawed)
+            }
+            (None, Some(Flaw::Other(key, what))) => {
+                format!("its signature by the key {key} of the Secret {secret} is that of {what}; {help}")
+            }
+        };
+        Failure::Unsigned(why)
+    }
+}
