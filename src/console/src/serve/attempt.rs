@@ -59,7 +59,7 @@ impl Shared {
     }
 
     /// Ends an attempt when the browser returns from the issuer.
-    pub(super) async fn end_attempt(&self, by: &SignIn, request: &Request, origin: &WebOrigin) -> Response {
+    pub(super) async fn end_attempt(&self, by: &SignIn, request: &mut Request, origin: &WebOrigin) -> Response {
         let query = Query::parse(request.uri().query().unwrap_or_default().as_bytes());
         let Some(attempt) = self.attempt_of(by, request, &query, origin) else {
             return self.sign_in_page(StatusCode::FORBIDDEN, "/", NOT_BEGUN, origin);
