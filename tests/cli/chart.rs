@@ -111,6 +111,28 @@ const CHOICES: &[Choice] = &[
          resources: {console: {limits: {memory: 200Mi}}}}",
     ),
     (
+        &[
+            "--components=sync,console",
+            "--console-sign-in=oidc",
+            "--console-oidc-issuer=https://login.example.com/realms/a",
+            "--console-oidc-client-id=kubernetes:\"a\"",
+        ],
+        "{components: [sync, console], console: {signIn: oidc, oidc: {issuer: 'https://login.example.com/realms/a', \
+         clientID: 'kubernetes:\"a\"'}}}",
+    ),
+    (
+        &[
+            "--components=sync,console",
+            "--console-sign-in=oidc",
+            "--console-oidc-issuer=https://login.example.com",
+            "--console-oidc-client-id=kubernetes",
+            "--console-oidc-scope=email,groups",
+            "--console-oidc-secret=issuer",
+        ],
+        "{components: [sync, console], console: {signIn: oidc, oidc: {issuer: 'https://login.example.com', clientID: kubernetes, \
+         scopes: [email, groups], secret: issuer}}}",
+    ),
+    (
         &["--components=sync,eventing", "--nats-url=nats://nats.messaging:4222", "--drain-journal"],
         "{components: [sync, eventing], nats: {url: 'nats://nats.messaging:4222', drainJournal: true}}",
     ),
@@ -492,6 +514,8 @@ fn refuses_wrong_values_by_name() {
         (&["--set=components={sync},baseCA=a"], "baseCA needs the component functions"),
         (&["--set=nats.url=tls://h"], "nats.url needs the component eventing"),
         (&["--set=nats.credentials=a"], "nats.credentials needs nats.url"),
+        (&["--set=console.signIn=oidc,console.oidc.clientID=a"], "console.signIn oidc needs console.oidc.issuer"),
+        (&["--set=console.oidc.clientID=a"], "console.oidc needs console.signIn oidc"),
         (&["--set=nats.server=embedded"], "nats.server needs the component eventing"),
         (&["--set=nats.server=yes"], "value must be one of"),
         (&["--set=nats.image=r.io/nats:2"], "does not match pattern"),
@@ -786,7 +810,23 @@ const TEMPLATES: [Template; 20] = [
             (
                 "            - --log-format=json\n          env:\n",
                 "            - --log-format=json\n{{- range .Values.console.urls }}\n            - --url={{ . }}\n{{- end }}\n{{- if ne \
-                 .Values.console.signIn \"form\" }}\n            - --sign-in={{ .Values.console.signIn }}\n{{- end }}\n          env:\n",
+                 .Values.console.signIn \"form\" }}\n            - --sign-in={{ .Values.console.signIn }}\n{{- end }}\n{{- if eq \
+                 .Values.console.signIn \"oidc\" }}\n            - {{ printf \"--oidc-issuer=%s\" .Values.console.oidc.issuer | quote }}\n            - \
+                 {{ printf \"--oidc-client-id=%s\" .Values.console.oidc.clientID | quote }}\n{{- range .Values.console.oidc.scopes }}\n            - {{ \
+                 printf \"--oidc-scope=%s\" . | quote }}\n{{- end }}\n{{- if .Values.console.oidc.secret }}\n            - \
+                 --oidc-credentials=/etc/oidc\n{{- end }}\n{{- end }}\n          env:\n",
+            ),
+            (
+                "              mountPath: /etc/cluster\n              readOnly: true\n",
+                "              mountPath: /etc/cluster\n              readOnly: true\n{{- if and (eq .Values.console.signIn \"oidc\") \
+                 .Values.console.oidc.secret }}\n            - name: oidc\n              mountPath: /etc/oidc\n              readOnly: \
+                 true\n{{- end }}\n",
+            ),
+            (
+                "            name: kube-root-ca.crt\n",
+                "            name: kube-root-ca.crt\n{{- if and (eq .Values.console.signIn \"oidc\") .Values.console.oidc.secret }}\n        - \
+                 name: oidc\n          secret:\n            secretName: {{ .Values.console.oidc.secret | quote }}\n            defaultMode: \
+                 288\n{{- end }}\n",
             ),
         ],
         ..template("console/deployment.yaml", "console.yaml")

@@ -16,6 +16,7 @@
 
 mod action;
 mod address;
+mod attempt;
 mod bearer;
 mod belonging;
 mod call;
@@ -48,7 +49,7 @@ mod web_origin;
 
 pub use freshness::{Agent, AgentReader};
 pub use readers::{ChangedInputs, FunctionRules, Readers};
-pub use serve::{Certificate, CertificateError, Console, Settings, Users};
+pub use serve::{Certificate, CertificateError, Console, IssuerAddress, IssuerSettings, Settings, Users};
 pub use trace::{FieldManager, Manager, ManifestPart, Trace, TraceReader};
 pub use tree::{Mark, Node, Tree, TreeReader};
 pub use web_origin::WebOrigin;

@@ -6,6 +6,7 @@
 
 use std::{ops::Deref, sync::Arc, time::Duration};
 
+use devcluster_apiserver::access::authenticate::Authenticator;
 use devcluster_apiserver::kinds::table::Converter;
 use devcluster_apiserver::server::{self, Server};
 use devcluster_apiserver::status::Status;
@@ -40,6 +41,8 @@ pub struct Options {
     pub knative: bool,
     /// Converts custom resources with the conversion strategy `Webhook`. Default: none.
     pub converter: Option<Converter>,
+    /// Authenticates tokens that another issuer has signed, such as ID tokens of OpenID Connect. Default: none.
+    pub authenticator: Option<Authenticator>,
     /// Reason why URLs of webhooks are not called, except those of `permit_webhooks`. Default: none, all are called.
     pub refused_webhooks: Option<&'static str>,
 }
@@ -69,6 +72,7 @@ impl Default for Options {
             rbac,
             knative,
             converter: None,
+            authenticator: None,
             refused_webhooks: None,
         }
     }
@@ -105,6 +109,7 @@ impl Cluster {
             rbac,
             knative,
             converter,
+            authenticator,
             refused_webhooks,
         } = options;
         let images = registry.map(|options| Arc::new(Registry::new(options)));
@@ -123,6 +128,7 @@ impl Cluster {
             kubelet: node.clone().map(|node| node as _),
             extension: images.clone().map(|images| images as _),
             converter,
+            authenticator,
             refused_webhooks,
         });
         Self { server, node, images }

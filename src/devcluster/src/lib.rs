@@ -18,6 +18,7 @@
 mod cluster;
 
 pub use cluster::{Cluster, Options};
+pub use devcluster_apiserver::access::User;
 pub use devcluster_apiserver::{
     Action, Call, Caller, Server, Serving, Simulation, Subscription, fault_injection, history, route, service, status,
     verbs,

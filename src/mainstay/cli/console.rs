@@ -11,7 +11,7 @@ use http::Uri;
 use super::{Error, Exit, connection::ClusterArguments, logs, output, stop, ui};
 use loopback::{Listener, Reach};
 use mainstay_cluster::ApiServer;
-use mainstay_console::{Certificate, Console, Settings, Users, WebOrigin};
+use mainstay_console::{Certificate, Console, IssuerAddress, IssuerSettings, Settings, Users, WebOrigin};
 
 /// Arguments of `console`.
 #[derive(clap::Args, Debug)]
@@ -28,6 +28,8 @@ pub(super) struct Arguments {
     /// Origin of a user's token
     #[arg(long, value_name = "HOW", value_enum, default_value_t)]
     sign_in: SignIn,
+    #[command(flatten)]
+    oidc: Oidc,
     /// URL of the API server; by default that of the kubeconfig, whose credentials are not used
     #[arg(long, value_name = "URL", conflicts_with_all = ["kubeconfig", "context", "cluster"])]
     server: Option<Uri>,
@@ -52,6 +54,40 @@ enum SignIn {
     Form,
     /// A proxy in front sends it with each request, as `Authorization: Bearer`
     Proxy,
+    /// An issuer of OpenID Connect signs the user in; the API server must trust the same issuer
+    Oidc,
+}
+
+/// The issuer of `--sign-in oidc`.
+#[derive(clap::Args, Debug)]
+#[command(next_help_heading = "OpenID Connect")]
+struct Oidc {
+    /// URL of the issuer, exactly as in the settings of the API server
+    #[arg(long, value_name = "URL", required_if_eq("sign_in", "oidc"))]
+    oidc_issuer: Option<IssuerAddress>,
+    /// ID of the client at the issuer, which is the audience of its ID tokens. Its redirect URL is the URL of the page
+    /// with the path /sign-in/callback
+    #[arg(long, value_name = "ID", required_if_eq("sign_in", "oidc"))]
+    oidc_client_id: Option<String>,
+    /// Scope to request beside `openid`, such as email or groups; may be repeated
+    #[arg(long = "oidc-scope", value_name = "SCOPE", requires = "oidc_issuer")]
+    oidc_scopes: Vec<String>,
+    /// Directory with the files client-secret and ca.crt, both optional. They are read again when they change; without
+    /// the latter, the issuer's certificate is verified with the CA bundle of the machine
+    #[arg(long, value_name = "DIR", requires = "oidc_issuer")]
+    oidc_credentials: Option<PathBuf>,
+}
+
+impl Oidc {
+    /// Returns the settings, if there are the two that `--sign-in oidc` requires.
+    fn settings(&self) -> Option<IssuerSettings> {
+        Some(IssuerSettings {
+            url: self.oidc_issuer.clone()?,
+            client_id: self.oidc_client_id.clone()?,
+            scopes: self.oidc_scopes.clone(),
+            credentials: self.oidc_credentials.clone(),
+        })
+    }
 }
 
 pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
@@ -64,9 +100,11 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
     // Clients without the proxy gain nothing, because each request needs a token of the cluster.
     let listener = Listener::bind(address, Reach::Anyone).map_err(listen)?;
     let bound = listener.local_addr().map_err(listen)?;
-    let users = match arguments.sign_in {
-        SignIn::Form => Users::Tokens(server, arguments.urls.clone()),
-        SignIn::Proxy => Users::Proxy(server, arguments.urls.clone()),
+    let urls = arguments.urls.clone();
+    let users = match (arguments.sign_in, arguments.oidc.settings()) {
+        (SignIn::Oidc, Some(issuer)) => Users::Issuer(server, urls, issuer),
+        (SignIn::Form | SignIn::Oidc, _) => Users::Tokens(server, urls),
+        (SignIn::Proxy, _) => Users::Proxy(server, urls),
     };
     let settings = Settings { users, namespace: arguments.namespace.clone(), readers: ui::readers() };
     let console = Console::new(settings, listener, stop).map_err(listen)?;

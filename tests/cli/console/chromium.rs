@@ -44,7 +44,8 @@ impl Drop for Chromium {
 }
 
 impl Chromium {
-    /// Starts a browser that connects to `address` for `host`, and does not check the certificate of `host`.
+    /// Starts a browser that connects to `address` for `host`, and does not check the certificate of `host`. Of other
+    /// hosts, it reaches the loopback address only.
     pub(super) async fn start(host: &str, address: &str) -> Arc<Self> {
         let home = tempfile::tempdir().unwrap();
         let pipe = |name: &str| home.path().join(name);
@@ -61,7 +62,7 @@ impl Chromium {
         ]);
         command.args(["--disable-background-networking", "--no-first-run", "--remote-debugging-pipe"]);
         command.args(["--ignore-certificate-errors", "--no-proxy-server"]);
-        command.arg(format!("--host-resolver-rules=MAP {host} {address}, MAP * ~NOTFOUND"));
+        command.arg(format!("--host-resolver-rules=MAP {host} {address}, MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"));
         command.arg(format!("--user-data-dir={}", pipe("profile").display())).arg("about:blank");
         command.env("HOME", home.path()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let child = command.spawn().expect("chromium is needed: apt-get install chromium");

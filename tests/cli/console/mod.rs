@@ -6,11 +6,13 @@ mod fleet;
 mod forms;
 mod freshness;
 mod functions;
+mod issuer;
 mod logs;
 mod objects;
 mod pages;
 mod pictures;
 mod repositories;
+mod sign_in;
 mod trees;
 mod users;
 
@@ -165,6 +167,30 @@ async fn a_session_ends_with_its_token_and_by_its_button() {
     assert_eq!(console.get("/", &second).await.code, 401);
     while stream.chunk().await.unwrap().is_some() {}
     assert_eq!(console.post("/sign-in", "", &[("token", &token)]).await.code, 401);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_has_a_limited_number_of_streams() {
+    let users = Users::new().await;
+    let console = users.console(FORM).await;
+    let (first, second) = (users.account(NAMESPACE, "first", READS), users.account(NAMESPACE, "second", READS));
+    let (first, second) = (console.sign_in(&first).await, console.sign_in(&second).await);
+    let stream = |cookie: &str| console.request(Method::GET, "/events").header("cookie", cookie.to_owned()).send();
+    let mut open = Vec::new();
+    for number in 0..16 {
+        let mut answer = stream(&first).await.unwrap();
+        assert_eq!(answer.status(), 200, "{number}");
+        assert!(answer.chunk().await.unwrap().is_some());
+        open.push(answer);
+    }
+    assert_eq!(stream(&first).await.unwrap().status(), 429);
+    assert_eq!(stream(&second).await.unwrap().status(), 200, "another session has its own streams");
+    assert_eq!(console.get("/", &first).await.code, 200);
+    // A closed stream makes room.
+    drop(open);
+    while stream(&first).await.unwrap().status() == 429 {
+        tokio::task::yield_now().await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -74,6 +74,20 @@ impl Users {
         self.token(namespace, name)
     }
 
+    /// Gives a user who is no ServiceAccount these verbs on Mainstay's objects in a namespace.
+    pub(super) fn permit(&self, namespace: &str, user: &str, verbs: &[&str]) {
+        let (group, name) = ("rbac.authorization.k8s.io", "of-user");
+        let rules = json!([{"apiGroups": ["mainstay.dev", ""], "resources": ["*"], "verbs": verbs}]);
+        let role = json!({"apiVersion": RBAC, "kind": "Role", "metadata": {"name": name}, "rules": rules});
+        self.world.create(RBAC, "roles", namespace, role);
+        let binding = json!({
+            "apiVersion": RBAC, "kind": "RoleBinding", "metadata": {"name": name},
+            "roleRef": {"apiGroup": group, "kind": "Role", "name": name},
+            "subjects": [{"apiGroup": group, "kind": "User", "name": user}],
+        });
+        self.world.create(RBAC, "rolebindings", namespace, binding);
+    }
+
     /// Returns a new token of a ServiceAccount.
     pub(super) fn token(&self, namespace: &str, name: &str) -> String {
         let wanted = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});

@@ -31,4 +31,4 @@ pub(crate) use git_sync::{GitSyncPage, git_sync};
 pub(crate) use object::{ObjectPage, object};
 pub(crate) use parts::Right;
 pub(crate) use pods::{Container, Log, Pod};
-pub(crate) use sign_in::{opened_again, sign_in};
+pub(crate) use sign_in::{leaving, opened_again, sign_in};

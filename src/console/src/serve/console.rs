@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
 use super::certificate::Certificate;
+use super::issuer::{Issuer, IssuerSettings};
 use super::row_memory::RowMemory;
 use super::session::{Session, token};
 use super::shared::{Entry, Nobody, Shared};
@@ -51,6 +52,8 @@ pub enum Users {
     Own(Cluster),
     /// Users who sign in with a token of the cluster, at these origins.
     Tokens(ApiServer, Vec<WebOrigin>),
+    /// Users who sign in with an issuer of OpenID Connect, at these origins. The API server must trust the same issuer.
+    Issuer(ApiServer, Vec<WebOrigin>, IssuerSettings),
     /// Users of a proxy at these origins. The proxy sends a user's token with each request.
     Proxy(ApiServer, Vec<WebOrigin>),
 }
@@ -88,6 +91,9 @@ impl Console {
                 (Entry::link(cluster), origins, Links::Session)
             }
             Users::Tokens(server, origins) => (Entry::form(server), origins, Links::Pages),
+            Users::Issuer(server, origins, settings) => {
+                (Entry::issuer(server, Issuer::new(settings), &token()?), origins, Links::Pages)
+            }
             Users::Proxy(server, origins) => (Entry::proxy(server, &token()?), origins, Links::Pages),
         };
         let shared = Shared {
@@ -204,9 +210,9 @@ impl Shared {
     /// Returns the page for a request without a session.
     fn nobody(&self, nobody: &Nobody, uri: &http::Uri, origin: &WebOrigin) -> Response {
         let (status, title, text) = match (nobody, &self.entry) {
-            (Nobody::NoSession, Entry::Form(_)) => {
+            (Nobody::NoSession, Entry::Form(_) | Entry::Issuer(_)) => {
                 let next = uri.path_and_query().map_or("/", |to| to.as_str());
-                return answer::page(StatusCode::UNAUTHORIZED, page::sign_in(next, "", self.better(origin).as_deref()));
+                return self.sign_in_page(StatusCode::UNAUTHORIZED, next, "", origin);
             }
             (Nobody::NoSession, Entry::Link(_)) => (
                 StatusCode::UNAUTHORIZED,

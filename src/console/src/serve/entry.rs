@@ -1,5 +1,5 @@
-//! Opens, finds and closes sessions. A session is opened by a link, by a form with a token, or by the token that a
-//! proxy sends.
+//! Opens, finds and closes sessions. A session is opened by a link, by a form with a token, by an issuer of OpenID
+//! Connect, or by the token that a proxy sends.
 //!
 //! Invariant: the API server has accepted the token of a session before the session responds to a request. Invariant:
 //! no token is logged, shown or stored. Invariant: a cookie gives access to its session only at the host at which it
@@ -29,6 +29,8 @@ use mainstay_object::{Secret, printable};
 /// The paths of the form, and of the button that closes a session.
 const SIGN_IN: &str = "/sign-in";
 const SIGN_OUT: &str = "/sign-out";
+/// The path to which an issuer returns its users.
+pub(super) const CALLBACK: &str = "/sign-in/callback";
 /// The name of a user whose name the API server does not report.
 const UNKNOWN: &str = "unknown user";
 
@@ -41,10 +43,12 @@ impl Shared {
                 Some(self.open(cluster, link, request.headers(), origin).await)
             }
             Entry::Form(server) if path == SIGN_IN => Some(self.sign_in(server, request, origin).await),
-            Entry::Form(_) if path == SIGN_OUT && request.method() == Method::POST => {
+            Entry::Issuer(by) if path == SIGN_IN => Some(self.begin_attempt(by, request, origin).await),
+            Entry::Issuer(by) if path == CALLBACK => Some(self.end_attempt(by, request, origin).await),
+            Entry::Form(_) | Entry::Issuer(_) if path == SIGN_OUT && request.method() == Method::POST => {
                 Some(self.sign_out(request, origin).await)
             }
-            Entry::Form(_) | Entry::Proxy { .. } => None,
+            Entry::Form(_) | Entry::Issuer(_) | Entry::Proxy { .. } => None,
         }
     }
 
@@ -53,7 +57,7 @@ impl Shared {
         let now = Timestamp::now();
         let digest = match &self.entry {
             Entry::Proxy { .. } => bearer::of_headers(headers).map(TokenDigest::of),
-            Entry::Link(_) | Entry::Form(_) => self.cookie(headers, origin),
+            Entry::Link(_) | Entry::Form(_) | Entry::Issuer(_) => self.cookie(headers, origin),
         };
         let digest = digest.ok_or(Nobody::NoSession)?;
         let found = self.sessions.lock().of(digest, now);
@@ -71,11 +75,11 @@ impl Shared {
         }
         self.sessions.lock().end(digest);
         session.stop.cancel();
-        Err(if matches!(self.entry, Entry::Form(_)) { Nobody::NoSession } else { Nobody::Refused })
+        Err(if self.entry.has_sign_in() { Nobody::NoSession } else { Nobody::Refused })
     }
 
     /// Opens a session with a token, after the API server has accepted the token.
-    async fn begin(
+    pub(super) async fn begin(
         &self,
         server: &ApiServer,
         text: &str,
@@ -97,7 +101,7 @@ impl Shared {
             Ok(None) => UNKNOWN.to_owned(),
         };
         let session = self.session_of(&cluster, &user, csrf(&user));
-        let session = Arc::new(session.with_sign_out(matches!(self.entry, Entry::Form(_))));
+        let session = Arc::new(session.with_sign_out(self.entry.has_sign_in()));
         let owner = if user == UNKNOWN { Owner::unknown(text) } else { Owner::of(&user) };
         let opened = self.sessions.lock().open(digest, owner, session, expiry, Timestamp::now());
         tracing::info!(user = &*printable(&user), "a session was opened");
@@ -132,15 +136,14 @@ impl Shared {
     /// Responds to the form with a token. Each success opens a new session with a new cookie.
     async fn sign_in(&self, server: &ApiServer, request: &mut Request, origin: &WebOrigin) -> Response {
         if request.method() != Method::POST {
-            return answer::page(StatusCode::OK, page::sign_in("/", "", self.better(origin).as_deref()));
+            return self.sign_in_page(StatusCode::OK, "/", "", origin);
         }
         let form = match form(request).await {
             Ok(form) => form,
             Err(response) => return response,
         };
         let next = address::within(form.get("next"));
-        let better = self.better(origin);
-        let refused = |status, why: &str| answer::page(status, page::sign_in(next, why, better.as_deref()));
+        let refused = |status, why: &str| self.sign_in_page(status, next, why, origin);
         let Some(text) = bearer::token(form.get("token")) else {
             return refused(
                 StatusCode::UNPROCESSABLE_ENTITY,
@@ -149,19 +152,28 @@ impl Shared {
         };
         let (Ok(secret), Ok(csrf)) = (token(), token()) else { return no_random_numbers() };
         match self.begin(server, text, digest(&secret, origin), |_| csrf).await {
-            Ok(_) => {
-                // The browser's previous session is no longer reachable, so it is closed.
-                if let Some(before) = self.cookie(request.headers(), origin) {
-                    self.sessions.lock().end(before);
-                }
-                self.with_cookie(answer::see_other(next), &secret, origin)
-            }
+            Ok(_) => self.signed_in(request.headers(), next, &secret, origin),
             Err(Nobody::Failed(why)) => refused(StatusCode::BAD_GATEWAY, &why),
             Err(Nobody::Refused | Nobody::NoSession) => refused(
                 StatusCode::UNAUTHORIZED,
                 "The API server does not accept this token: it has expired, or is not of this cluster.",
             ),
         }
+    }
+
+    /// Returns the page on which users sign in.
+    pub(super) fn sign_in_page(&self, status: StatusCode, next: &str, problem: &str, origin: &WebOrigin) -> Response {
+        let issuer = if let Entry::Issuer(by) = &self.entry { Some(by.issuer.host()) } else { None };
+        answer::page(status, page::sign_in(issuer, next, problem, self.better(origin).as_deref()))
+    }
+
+    /// Gives the browser the cookie of its new session, and opens a page.
+    pub(super) fn signed_in(&self, headers: &HeaderMap, next: &str, secret: &str, origin: &WebOrigin) -> Response {
+        // The browser's previous session is no longer reachable, so it is closed.
+        if let Some(before) = self.cookie(headers, origin) {
+            self.sessions.lock().end(before);
+        }
+        self.with_cookie(answer::see_other(next), secret, origin)
     }
 
     async fn sign_out(&self, request: &mut Request, origin: &WebOrigin) -> Response {
@@ -182,7 +194,7 @@ impl Shared {
     /// Returns the name of the cookie of an origin. Ports of a machine share their cookies, so the name contains the
     /// port. With TLS, the prefix `__Host-` is used: a browser accepts such a cookie only from this host and only over
     /// TLS.
-    fn cookie_name(&self, origin: &WebOrigin) -> String {
+    pub(super) fn cookie_name(&self, origin: &WebOrigin) -> String {
         if origin.is_secure() { "__Host-mainstay".to_owned() } else { format!("mainstay_ui_{}", self.port) }
     }
 
@@ -193,28 +205,37 @@ impl Shared {
     }
 
     fn cookie(&self, headers: &HeaderMap, origin: &WebOrigin) -> Option<TokenDigest> {
-        let name = self.cookie_name(origin);
-        let mut all = headers.get_all(header::COOKIE).iter().filter_map(|header| header.to_str().ok());
-        all.find_map(|header| cookie(header, &name)).map(|token| digest(token, origin))
+        sent_cookie(headers, &self.cookie_name(origin)).map(|token| digest(token, origin))
     }
 
     /// Sets the cookie; an empty token removes the cookie.
     fn with_cookie(&self, mut response: Response, token: &str, origin: &WebOrigin) -> Response {
-        let secure = if origin.is_secure() { "; Secure" } else { "" };
-        let end = if token.is_empty() { "; Max-Age=0" } else { "" };
-        let cookie = format!("{}={token}; Path=/; HttpOnly; SameSite=Strict{secure}{end}", self.cookie_name(origin));
-        if let Ok(cookie) = HeaderValue::from_str(&cookie) {
-            response.headers_mut().insert(header::SET_COOKIE, cookie);
-        }
+        set_cookie(&mut response, &self.cookie_name(origin), token, origin);
         response
     }
 }
 
+/// Returns the value of a cookie that the browser sends.
+pub(super) fn sent_cookie<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
+    let mut all = headers.get_all(header::COOKIE).iter().filter_map(|header| header.to_str().ok());
+    all.find_map(|header| cookie(header, name))
+}
+
+/// Sets a cookie of this server; an empty value removes it.
+pub(super) fn set_cookie(response: &mut Response, name: &str, value: &str, origin: &WebOrigin) {
+    let secure = if origin.is_secure() { "; Secure" } else { "" };
+    let end = if value.is_empty() { "; Max-Age=0" } else { "" };
+    let cookie = format!("{name}={value}; Path=/; HttpOnly; SameSite=Strict{secure}{end}");
+    if let Ok(cookie) = HeaderValue::from_str(&cookie) {
+        response.headers_mut().append(header::SET_COOKIE, cookie);
+    }
+}
+
 /// Returns the digest of a cookie, which is valid only at its own origin.
-fn digest(token: &str, origin: &WebOrigin) -> TokenDigest {
+pub(super) fn digest(token: &str, origin: &WebOrigin) -> TokenDigest {
     TokenDigest::of(&format!("{} {token}", origin.text()))
 }
 
-fn no_random_numbers() -> Response {
+pub(super) fn no_random_numbers() -> Response {
     answer::message(StatusCode::INTERNAL_SERVER_ERROR, "No session", "The system provides no random numbers.")
 }

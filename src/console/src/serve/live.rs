@@ -12,7 +12,7 @@ use axum::response::Response;
 use bytes::Bytes;
 use futures::{StreamExt as _, stream};
 use http::{StatusCode, Uri};
-use tokio::sync::watch;
+use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::answer;
@@ -51,6 +51,8 @@ struct Stream {
     reported: Option<Option<Stale>>,
     cluster: Cluster,
     agent: AgentReader,
+    /// The share of this stream in those of the session.
+    _open: OwnedSemaphorePermit,
 }
 
 impl Stream {
@@ -110,6 +112,10 @@ fn freshness(stale: Option<Stale>) -> Bytes {
 }
 
 pub(super) async fn events(Extension(session): Its, uri: Uri) -> Response {
+    let Ok(open) = Arc::clone(&session.streams).try_acquire_owned() else {
+        let text = "This session has too many open pages. Close one, and open this page again.";
+        return answer::message(StatusCode::TOO_MANY_REQUESTS, "Too many pages", text);
+    };
     let watched = session.watched();
     watched.settled().await;
     let query = query(&uri);
@@ -131,7 +137,7 @@ pub(super) async fn events(Extension(session): Its, uri: Uri) -> Response {
     // The session is dropped, so that the stream does not keep it alive.
     let (stop, cluster, agent) = (session.stop.clone(), session.cluster.clone(), session.readers.agent.clone());
     drop(session);
-    let stream = Stream { watched, stop, about, changes, known: String::new(), reported: None, cluster, agent };
+    let stream = Stream { watched, stop, about, changes, known: String::new(), reported: None, cluster, agent, _open: open };
     let messages = stream::unfold(stream, |mut stream| async move {
         let message = stream.next().await?;
         Some((message, stream))

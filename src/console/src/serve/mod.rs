@@ -3,6 +3,7 @@
 mod act;
 mod answer;
 mod assets;
+mod attempt;
 mod call;
 mod certificate;
 mod console;
@@ -10,6 +11,7 @@ mod entry;
 mod follow;
 mod form;
 mod function;
+mod issuer;
 mod live;
 mod log;
 mod own;
@@ -23,3 +25,4 @@ mod watched;
 
 pub use certificate::{Certificate, CertificateError};
 pub use console::{Console, Settings, Users};
+pub use issuer::{IssuerAddress, IssuerSettings};

@@ -23,6 +23,9 @@ const CHECKED_EVERY: SignedDuration = SignedDuration::from_secs(15);
 /// Maximum number of logs that a session follows.
 pub(super) const LOGS: usize = 8;
 
+/// Maximum number of streams of a session. Streams keep their connections, and those of the server are limited, too.
+const STREAMS: usize = 16;
+
 /// The session of a request, as a handler receives it.
 pub(super) type Its = Extension<Arc<Session>>;
 
@@ -40,8 +43,9 @@ pub(super) struct Session {
     memory: RowMemory,
     checked: Mutex<Timestamp>,
     pub(super) readers: Readers,
-    /// Limits the number of logs that are followed.
+    /// Limits the number of logs that are followed, and of all streams.
     pub(super) logs: Arc<Semaphore>,
+    pub(super) streams: Arc<Semaphore>,
     pub(super) stop: CancellationToken,
     _end: DropGuard,
 }
@@ -69,6 +73,7 @@ impl Session {
             checked: Mutex::new(Timestamp::now()),
             readers: readers.clone(),
             logs: Arc::new(Semaphore::new(LOGS)),
+            streams: Arc::new(Semaphore::new(STREAMS)),
             _end: stop.clone().drop_guard(),
             stop,
         }

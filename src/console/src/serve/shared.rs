@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 use ring::hmac;
 use tokio_util::sync::CancellationToken;
 
+use super::issuer::Issuer;
 use super::row_memory::RowMemory;
 use super::session::Session;
 use crate::guard::Gate;
@@ -18,12 +19,21 @@ use mainstay_cluster::{ApiServer, Cluster};
 pub(super) enum Entry {
     Link(Cluster),
     Form(ApiServer),
+    Issuer(Box<SignIn>),
     Proxy {
         server: ApiServer,
         /// The key from which the token of a user's forms is derived. The token depends on the user, because a proxy
         /// may later send a different token of the same user.
         key: hmac::Key,
     },
+}
+
+/// The issuer that signs users in, and the API server that trusts it.
+pub(super) struct SignIn {
+    pub(super) server: ApiServer,
+    pub(super) issuer: Issuer,
+    /// The key from which the secrets of attempts are derived.
+    pub(super) key: hmac::Key,
 }
 
 /// Why a request has no session.
@@ -40,6 +50,16 @@ impl Entry {
 
     pub(super) fn form(server: ApiServer) -> Self {
         Self::Form(server)
+    }
+
+    pub(super) fn issuer(server: ApiServer, issuer: Issuer, key: &str) -> Self {
+        let key = hmac::Key::new(hmac::HMAC_SHA256, key.as_bytes());
+        Self::Issuer(Box::new(SignIn { server, issuer, key }))
+    }
+
+    /// Returns whether users open their sessions on a page of this server, and close them there.
+    pub(super) fn has_sign_in(&self) -> bool {
+        matches!(self, Self::Form(_) | Self::Issuer(_))
     }
 
     pub(super) fn proxy(server: ApiServer, key: &str) -> Self {

@@ -185,10 +185,14 @@ impl Watched {
             due.1 <= now
         };
         let asked = async {
+            let agent = if is_lease_due { Some(agent(cluster.clone()).await) } else { None };
+            if matches!(agent, Some(Agent::Leads | Agent::Away(_))) {
+                // The API server has answered this question.
+                return (true, agent);
+            }
             let answer = cluster.user_name().await;
             let is_answering = answer.err().is_none_or(|error| error.code().is_some_and(|code| code < 500));
-            let agent = if is_answering && is_lease_due { Some(agent(cluster.clone()).await) } else { None };
-            (is_answering, agent)
+            (is_answering, agent.filter(|_| is_answering))
         };
         let (is_answering, agent) = tokio::time::timeout(ANSWERED_WITHIN, asked).await.unwrap_or((false, None));
         if agent == Some(Agent::Unknown) {

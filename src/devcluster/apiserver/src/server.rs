@@ -7,7 +7,7 @@
 //! Not here: persistence. The data lives as long as the last clone.
 
 use crate::{
-    access::signer::Signer,
+    access::{authenticate::Authenticator, signer::Signer},
     addresses::Addresses,
     admission,
     extension::Extension,
@@ -69,6 +69,8 @@ pub struct Options {
     /// Converts an object of a definition with the strategy `Webhook` to an `apiVersion`. Conversion webhooks are never
     /// called.
     pub converter: Option<Converter>,
+    /// Authenticates tokens of another issuer; default none.
+    pub authenticator: Option<Authenticator>,
 }
 
 impl Default for Options {
@@ -88,6 +90,7 @@ impl Default for Options {
             mark_simulated: false,
             extension: None,
             converter: None,
+            authenticator: None,
         }
     }
 }

@@ -52,9 +52,12 @@ pub(in crate::cli) struct Arguments {
     /// http://mainstay-console.localhost:8080, for `kubectl port-forward`]
     #[arg(long, value_name = "URL", value_delimiter = ',')]
     pub(super) console_url: Vec<String>,
-    /// Origin of the tokens of the console's users: `form`, or `proxy` for one that sends them [default: form]
-    #[arg(long, value_name = "form|proxy")]
+    /// Origin of the tokens of the console's users: `form`, `proxy` for one that sends them, or `oidc` for an issuer of
+    /// OpenID Connect that the API server trusts [default: form]
+    #[arg(long, value_name = "form|proxy|oidc")]
     pub(super) console_sign_in: Option<String>,
+    #[command(flatten)]
+    pub(super) oidc: ConsoleOidc,
     /// Base images of Functions, by runtime and digest, as JSON:
     /// `{"nodejs22": "docker.io/library/node@sha256:…"}`
     #[arg(long, value_name = "JSON")]
@@ -105,6 +108,23 @@ pub(in crate::cli) struct Arguments {
     /// The cluster whose installation is compared with this one, if it can be reached.
     #[command(flatten)]
     pub(super) cluster: ClusterArguments,
+}
+
+/// The issuer that signs users of the console in.
+#[derive(clap::Args, Clone, Debug, Default)]
+pub(super) struct ConsoleOidc {
+    /// URL of the issuer of --console-sign-in oidc, exactly as in the settings of the API server
+    #[arg(long, value_name = "URL")]
+    pub(super) console_oidc_issuer: Option<String>,
+    /// ID of the client at that issuer, which is the audience of its ID tokens
+    #[arg(long, value_name = "ID")]
+    pub(super) console_oidc_client_id: Option<String>,
+    /// Scope to request beside `openid`, such as email or groups; may be repeated
+    #[arg(long, value_name = "SCOPE", value_delimiter = ',')]
+    pub(super) console_oidc_scope: Vec<String>,
+    /// Secret in the namespace with the keys client-secret and ca.crt, both optional
+    #[arg(long, value_name = "SECRET")]
+    pub(super) console_oidc_secret: Option<String>,
 }
 
 const IMAGE_HELP: &str =

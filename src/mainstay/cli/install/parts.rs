@@ -59,19 +59,13 @@ pub(super) fn chosen(installation: &Installation) -> Result<Vec<Value>, Error> {
         !is_home && (object["kind"] != DEFINITION || installation.with_definitions)
     };
     objects.retain(is_wanted);
-    for arguments in objects.iter_mut().filter(|object| is_console(object)).filter_map(arguments_of) {
-        arguments.extend(values.console.arguments().map(Value::from));
-    }
+    objects.iter_mut().filter(|object| is_console(object)).for_each(|object| values.console.choose(object));
     values.nats.choose(&mut objects);
     Ok(objects)
 }
 
 fn is_console(object: &Value) -> bool {
     object["kind"] == "Deployment" && object["metadata"]["name"] == "mainstay-console"
-}
-
-fn arguments_of(deployment: &mut Value) -> Option<&mut Vec<Value>> {
-    deployment.pointer_mut("/spec/template/spec/containers/0/args")?.as_array_mut()
 }
 
 /// Removes the parts of an object that belong to excluded components. Returns false if no part remains.

@@ -119,6 +119,7 @@ fn resolve_values(arguments: &Arguments, given: &Given) -> Result<(Installation,
     let receiver_url = receiver_url.transpose().map_err(|why| parsed("--receiver-url", why)).unwrap_or_default();
     let component = |name: &String| Component::ALL.into_iter().find(|component| component.name() == name);
     let named: Vec<Component> = values.components.iter().filter_map(component).collect();
+    problems.extend(values.console.problems());
     problems.extend(values.nats.problems(&named, |name| given.names(&["nats", name])));
     let url = match address(&git.url) {
         Ok(url) => Some(url),

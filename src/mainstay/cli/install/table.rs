@@ -82,6 +82,18 @@ pub(super) const ROWS: &[Row] = &[
     row("console.signIn", "--console-sign-in", BySchema, "console, argument `--sign-in`", |a| {
         text(a.console_sign_in.as_deref())
     }),
+    row("console.oidc.issuer", "--console-oidc-issuer", BySchema, "console, argument `--oidc-issuer`", |a| {
+        text(a.oidc.console_oidc_issuer.as_deref())
+    }),
+    row("console.oidc.clientID", "--console-oidc-client-id", BySchema, "console, argument `--oidc-client-id`", |a| {
+        text(a.oidc.console_oidc_client_id.as_deref())
+    }),
+    row("console.oidc.scopes", "--console-oidc-scope", BySchema, "console, argument `--oidc-scope`", |a| {
+        list(&a.oidc.console_oidc_scope)
+    }),
+    row("console.oidc.secret", "--console-oidc-secret", BySchema, "console, volume `oidc`", |a| {
+        text(a.oidc.console_oidc_secret.as_deref())
+    }),
     row("nats.server", "--nats", BySchema, "StatefulSet `mainstay-nats`", |a| text(a.nats.nats.as_deref())),
     row("nats.image", "--nats-image", BySchema, "StatefulSet `mainstay-nats`, `image`", |a| {
         text(a.nats.nats_image.as_deref())

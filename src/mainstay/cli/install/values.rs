@@ -76,13 +76,65 @@ pub(super) struct Expect {
 pub(super) struct Console {
     urls: Vec<String>,
     sign_in: String,
+    oidc: Oidc,
+}
+
+/// The issuer that signs users of the console in.
+#[derive(Clone, Debug, Deserialize)]
+struct Oidc {
+    issuer: String,
+    #[serde(rename = "clientID")]
+    client_id: String,
+    scopes: Vec<String>,
+    secret: String,
 }
 
 impl Console {
     /// Returns the arguments of `mainstay console`. A default is omitted.
-    pub(super) fn arguments(&self) -> impl Iterator<Item = String> {
-        let urls = self.urls.iter().map(|url| format!("--url={url}"));
-        urls.chain((self.sign_in != "form").then(|| format!("--sign-in={}", self.sign_in)))
+    fn arguments(&self) -> Vec<String> {
+        let mut arguments: Vec<String> = self.urls.iter().map(|url| format!("--url={url}")).collect();
+        if self.sign_in != "form" {
+            arguments.push(format!("--sign-in={}", self.sign_in));
+        }
+        if self.sign_in == "oidc" {
+            let Oidc { issuer, client_id, scopes, secret } = &self.oidc;
+            arguments.extend([format!("--oidc-issuer={issuer}"), format!("--oidc-client-id={client_id}")]);
+            arguments.extend(scopes.iter().map(|scope| format!("--oidc-scope={scope}")));
+            if !secret.is_empty() {
+                arguments.push("--oidc-credentials=/etc/oidc".to_owned());
+            }
+        }
+        arguments
+    }
+
+    /// Returns the problems of the issuer.
+    pub(super) fn problems(&self) -> Vec<String> {
+        let Oidc { issuer, client_id, scopes, secret } = &self.oidc;
+        if self.sign_in == "oidc" {
+            let needed = [("--console-oidc-issuer", issuer), ("--console-oidc-client-id", client_id)];
+            let missing = needed.into_iter().filter(|(_, value)| value.is_empty());
+            return missing.map(|(flag, _)| format!("--console-sign-in oidc needs {flag}; add it")).collect();
+        }
+        let is_given = ![issuer, client_id, secret].iter().all(|value| value.is_empty()) || !scopes.is_empty();
+        let useless = "the issuer of the console needs --console-sign-in oidc; add it, or remove --console-oidc-…";
+        if is_given { vec![useless.to_owned()] } else { Vec::new() }
+    }
+
+    /// Sets the values in a Deployment of the console.
+    pub(super) fn choose(&self, deployment: &mut Value) {
+        let add = |deployment: &mut Value, list: &str, more: Vec<Value>| {
+            if let Some(list) = deployment.pointer_mut(list).and_then(Value::as_array_mut) {
+                list.extend(more);
+            }
+        };
+        let arguments = self.arguments().into_iter().map(Value::from).collect();
+        add(deployment, "/spec/template/spec/containers/0/args", arguments);
+        if self.sign_in == "oidc" && !self.oidc.secret.is_empty() {
+            let mount = json!({"name": "oidc", "mountPath": "/etc/oidc", "readOnly": true});
+            add(deployment, "/spec/template/spec/containers/0/volumeMounts", vec![mount]);
+            let volume = json!({"name": "oidc", "secret": {"secretName": self.oidc.secret, "defaultMode": 288}});
+            add(deployment, "/spec/template/spec/volumes", vec![volume]);
+        }
     }
 }
 

@@ -6,7 +6,7 @@
 //!
 //! Invariant: a server without RBAC never refuses a request for missing permission.
 //!
-//! Not here: authentication by anything but the server's own tokens, and authorisers other than RBAC.
+//! Not here: the verification of other issuers' tokens, which a setting adds, and authorisers other than RBAC.
 
 pub mod authenticate;
 pub mod escalation;

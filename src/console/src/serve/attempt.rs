@@ -1,0 +1,122 @@
+//! Sends users to the issuer of OpenID Connect, and opens a session when they return.
+//!
+//! The issuer's redirect comes from another site, so the browser sends no `SameSite=Strict` cookie with it. The response
+//! to it is the page that opens its own URL again (`guard`), and the browser sends the cookie with this second request.
+//!
+//! Invariant: a code opens a session only in the browser that began the attempt. Invariant: the page shows errors of
+//! the issuer only if they belong to an attempt of the browser, so that no link can show a text on it.
+
+use axum::extract::Request;
+use axum::response::Response;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use jiff::Timestamp;
+
+use super::answer;
+use super::entry::{CALLBACK, digest, no_random_numbers, sent_cookie, set_cookie};
+use super::own::form;
+use super::session::token;
+use super::shared::{Nobody, Shared, SignIn};
+use crate::attempt::Attempt;
+use crate::filter::Query;
+use crate::page;
+use crate::session::TokenDigest;
+use crate::text::{MESSAGE, plain};
+use crate::web_origin::WebOrigin;
+use mainstay_object::printable;
+
+const NOT_BEGUN: &str = "This browser did not begin this sign-in, or began it more than ten minutes ago. Sign in again.";
+const NOT_TRUSTED: &str = "The API server does not accept the ID token of this issuer. Its settings must name the same \
+                           issuer and client ID as this page, or an audience that the token has.";
+
+impl Shared {
+    /// Begins an attempt, and sends the browser to the issuer.
+    pub(super) async fn begin_attempt(
+        &self,
+        by: &SignIn,
+        request: &mut Request,
+        origin: &WebOrigin,
+    ) -> Response {
+        if request.method() != Method::POST {
+            return self.sign_in_page(StatusCode::OK, "/", "", origin);
+        }
+        let form = match form(request).await {
+            Ok(form) => form,
+            Err(response) => return response,
+        };
+        let Ok(random) = token() else { return no_random_numbers() };
+        let attempt = Attempt::begin(&by.key, &origin.text(), &random, form.get("next"), Timestamp::now());
+        let url = match by.issuer.sign_in_url(&attempt, &callback(origin)).await {
+            Ok(url) => url,
+            Err(why) => return self.failed(StatusCode::BAD_GATEWAY, &attempt.next, &why, origin),
+        };
+        let mut response = answer::page(StatusCode::OK, page::leaving(by.issuer.host(), &url));
+        // The security policy forbids that a form leads to another site, so this page opens the issuer's.
+        if let Ok(refresh) = HeaderValue::from_str(&format!("0;url={url}")) {
+            response.headers_mut().insert(HeaderName::from_static("refresh"), refresh);
+        }
+        set_cookie(&mut response, &self.attempt_name(origin), &attempt.cookie, origin);
+        response
+    }
+
+    /// Ends an attempt when the browser returns from the issuer.
+    pub(super) async fn end_attempt(&self, by: &SignIn, request: &mut Request, origin: &WebOrigin) -> Response {
+        let query = Query::parse(request.uri().query().unwrap_or_default().as_bytes());
+        let Some(attempt) = self.attempt_of(by, request, &query, origin) else {
+            return self.sign_in_page(StatusCode::FORBIDDEN, "/", NOT_BEGUN, origin);
+        };
+        let mut response = self.exchange(by, &attempt, &query, request.headers(), origin).await;
+        set_cookie(&mut response, &self.attempt_name(origin), "", origin);
+        response
+    }
+
+    /// Returns the attempt to which an answer of the issuer belongs.
+    fn attempt_of(&self, by: &SignIn, request: &Request, query: &Query, origin: &WebOrigin) -> Option<Attempt> {
+        let cookie = sent_cookie(request.headers(), &self.attempt_name(origin))?;
+        let attempt = Attempt::of_cookie(&by.key, &origin.text(), cookie, Timestamp::now())?;
+        // Digests are compared, so that the duration reveals nothing about the state.
+        let is_its = TokenDigest::of(query.get("state")) == TokenDigest::of(&attempt.state);
+        (is_its && request.method() == Method::GET).then_some(attempt)
+    }
+
+    async fn exchange(
+        &self,
+        by: &SignIn,
+        attempt: &Attempt,
+        query: &Query,
+        headers: &HeaderMap,
+        origin: &WebOrigin,
+    ) -> Response {
+        let failed = |status, why: &str| self.failed(status, &attempt.next, why, origin);
+        if !query.get("error").is_empty() {
+            let why = format!("the issuer refused: {} {}", query.get("error"), query.get("error_description"));
+            return failed(StatusCode::FORBIDDEN, why.trim_end());
+        }
+        let text = match by.issuer.id_token(attempt, query.get("code"), &callback(origin)).await {
+            Ok(text) => text,
+            Err(why) => return failed(StatusCode::BAD_GATEWAY, &why),
+        };
+        let (Ok(secret), Ok(csrf)) = (token(), token()) else { return no_random_numbers() };
+        match self.begin(&by.server, &text, digest(&secret, origin), |_| csrf).await {
+            Ok(_) => self.signed_in(headers, &attempt.next, &secret, origin),
+            Err(Nobody::Failed(why)) => failed(StatusCode::BAD_GATEWAY, &why),
+            Err(Nobody::Refused | Nobody::NoSession) => failed(StatusCode::UNAUTHORIZED, NOT_TRUSTED),
+        }
+    }
+
+    /// Returns the page that says why no session was opened, and logs it.
+    fn failed(&self, status: StatusCode, next: &str, why: &str, origin: &WebOrigin) -> Response {
+        let why = plain(why, MESSAGE);
+        tracing::warn!(why = &*printable(&why), "a sign-in with the issuer failed");
+        self.sign_in_page(status, next, &why, origin)
+    }
+
+    /// Returns the name of the cookie of an attempt.
+    fn attempt_name(&self, origin: &WebOrigin) -> String {
+        format!("{}_sign_in", self.cookie_name(origin))
+    }
+}
+
+/// Returns the URL to which the issuer returns users.
+fn callback(origin: &WebOrigin) -> String {
+    format!("{}{CALLBACK}", origin.text())
+}
