@@ -24,6 +24,7 @@
 //! - [`mainstay_gitsync`]: decides which objects of a commit are applied and pruned, and when; the controllers of
 //!   GitSyncs and Receivers
 //! - [`mainstay_notification`]: selects messages for Providers, sums up storms, and formats requests
+//! - [`mainstay_traces`]: sends spans of commits, reverts and builds to an OpenTelemetry collector
 //! - [`mainstay_function`]: creates the children of a Function; runtimes, image registries, build Jobs, bindings,
 //!   admission webhooks
 //! - [`mainstay_exposure`]: creates the routes of an APIRule to its Service; the controller of APIRules

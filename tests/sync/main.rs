@@ -68,6 +68,7 @@ mod sync_faults;
 mod sync_status_writes;
 mod take_over;
 mod tenants;
+mod traces;
 mod unions;
 mod unreadable;
 mod watch_failures;

@@ -91,7 +91,7 @@ const EMBEDDED: [&str; 4] =
     ["src/devcluster/src", "src/devcluster/apiserver/src", "src/devcluster/controllers/src", "src/devcluster/node/src"];
 
 /// The crates of the product.
-const PRODUCT: [&str; 14] = [
+const PRODUCT: [&str; 15] = [
     "src/bounded-json/src",
     "src/api/src",
     "src/object/src",
@@ -101,6 +101,7 @@ const PRODUCT: [&str; 14] = [
     "src/engine/src",
     "src/gitsync/src",
     "src/notification/src",
+    "src/traces/src",
     "src/function/src",
     "src/exposure/src",
     "src/eventing/src",

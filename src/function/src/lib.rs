@@ -25,6 +25,8 @@ pub mod bindings;
 #[expect(clippy::disallowed_methods, reason = "it works on files and with registries, in a container of its own")]
 pub mod build;
 pub mod build_queue;
+#[expect(clippy::disallowed_methods, reason = "the span of a build ends now")]
+mod build_trace;
 pub(crate) mod child_kind;
 pub(crate) mod child_set;
 pub(crate) mod child_state;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+use super::build_trace;
 use super::context::FunctionMetrics;
 use super::reconcile::{Task, functions};
 use super::status::{self, Reconciled};
@@ -65,6 +66,9 @@ impl Task {
                 }
             }
             self.failed_writes = 0;
+            build_trace::ended(&self.owner, (&self.status, &new), || {
+                self.context.cache.children(&self.namespace, &self.uid).jobs
+            });
             self.status = new;
         }
         self.set_metrics(function);

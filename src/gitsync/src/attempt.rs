@@ -242,6 +242,7 @@ impl Attempt<'_> {
         desired: &DesiredState,
         branch: &str,
     ) -> Result<Outcome, Refused> {
+        self.state.progress.trace_plan(desired.commit);
         let observed = self.observe(resolved, desired).await?;
         let facts = plan::Facts {
             commit: &request.commit.to_string(),

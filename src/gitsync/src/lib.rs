@@ -52,6 +52,8 @@ mod chart_values;
 mod charts;
 #[expect(clippy::disallowed_methods, reason = "who waits for a connection has what came of it meanwhile")]
 mod clusters;
+#[expect(clippy::disallowed_methods, reason = "spans begin and end now")]
+mod commit_trace;
 mod conditions;
 mod contents;
 mod contest_watch;

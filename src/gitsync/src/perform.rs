@@ -123,7 +123,8 @@ impl Attempt<'_> {
     ) -> Result<Vec<(Arc<Desired>, Live)>, Refused> {
         let known = resolved.takes_over_known().then(|| resolved.left().and_known());
         let mut left = Vec::new();
-        for mut steps in std::mem::take(&mut plan.stages).into_values() {
+        for (stage, mut steps) in std::mem::take(&mut plan.stages) {
+            self.state.progress.trace_stage(stage.number, steps.len());
             let mut again = Vec::new();
             if steps.iter().filter(|step| step.expect == Expect::Absent).count() > PROBED {
                 again = steps.split_off(PROBED);

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
+use tracing::Instrument as _;
 
 use super::attempt::{Attempt, SyncState};
 use super::contest_watch::ContestWatch;
@@ -210,7 +211,8 @@ impl Task {
     pub(super) async fn reconcile_or_fail(&mut self, sync: &GitSync) -> Next {
         let (context, began, at) = (Arc::clone(&self.context), Instant::now(), Timestamp::now());
         context.count_reconcile();
-        let reconciled = caught(context.liveness.track(self.reconcile(sync))).await;
+        let logged = self.state.progress.trace(&self.consumer);
+        let reconciled = caught(context.liveness.track(self.reconcile(sync)).instrument(logged)).await;
         let Err(panicked) = reconciled else { return reconciled.unwrap_or(Next::Wait) };
         // The panic may be caused by the cached state of the commit.
         (self.state.desired, self.state.settled, self.settling) = (None, None, None);

@@ -224,6 +224,9 @@ impl Task {
     fn unhealthy_since(&mut self) -> Option<Timestamp> {
         let summary = self.context.writer.summary(&self.owner);
         let is_healthy = summary.healthy >= summary.objects;
+        if is_healthy {
+            self.state.progress.trace_healthy();
+        }
         self.state.unhealthy_since =
             if is_healthy { None } else { self.state.unhealthy_since.or_else(|| Some(Timestamp::now())) };
         self.state.unhealthy_since

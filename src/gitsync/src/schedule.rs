@@ -142,6 +142,7 @@ impl Task {
         if !attempted.as_ref().is_err_and(passes) && self.secrets.are_settled() {
             self.context.source.resolved(&self.consumer);
         }
+        self.state.progress.trace_end(&attempted);
         self.context.registry.update(&self.owner, |row| row.tried = true);
         let interval = sync.spec.interval.0.max(Duration::from_secs(1));
         match attempted {

@@ -9,8 +9,11 @@ use parking_lot::Mutex;
 
 use mainstay_api::conditions::{self, Reason, Type};
 use mainstay_api::git_sync::GitSyncStatus;
-use mainstay_git::Commit;
+use super::commit_trace::CommitTrace;
+use super::outcome::{Outcome, Refused};
+use mainstay_git::{Commit, Consumer};
 use mainstay_object::counted;
+use mainstay_traces::{KeyValue, is_on};
 
 /// A step of an attempt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,6 +47,16 @@ impl Step {
         }
     }
 
+    /// Returns the name of the step in a trace, and its commit. Stages have spans of their own.
+    fn traced(self) -> Option<(&'static str, Commit)> {
+        match self {
+            Self::LookUp | Self::Apply(..) => None,
+            Self::Fetch(commit) => Some(("fetch", commit)),
+            Self::Render(commit) => Some(("compile", commit)),
+            Self::Delete(commit, _) => Some(("prune", commit)),
+        }
+    }
+
     /// Whether the step is worth a status write: it belongs to the first sync, renders a commit other than the applied
     /// one, or changes the cluster. A restarted agent and an idle one show nothing, and neither does a GitSync that
     /// waits for a fetch that other GitSyncs share.
@@ -66,11 +79,57 @@ struct Shared {
     step: Step,
     /// The shown status, until the report of the attempt replaces it.
     shown: Option<Box<GitSyncStatus>>,
+    /// The trace of the newest commit; `None` while tracing is off.
+    trace: Option<Box<CommitTrace>>,
 }
 
 impl Progress {
     pub(super) fn begin(&self, step: Step) {
-        self.0.lock().step = step;
+        let mut shared = self.0.lock();
+        shared.step = step;
+        if let (Some(trace), Some((name, commit))) = (&mut shared.trace, step.traced()) {
+            trace.begin(name, commit, Vec::new);
+        }
+    }
+
+    /// Begins an attempt. Returns the span for its log lines, which is none while tracing is off.
+    pub(super) fn trace(&self, consumer: &Consumer) -> tracing::Span {
+        if !is_on() {
+            return tracing::Span::none();
+        }
+        self.0.lock().trace.get_or_insert_with(|| Box::new(CommitTrace::new(consumer))).look_up()
+    }
+
+    /// Begins a plan, which only the trace shows.
+    pub(super) fn trace_plan(&self, commit: Commit) {
+        if let Some(trace) = &mut self.0.lock().trace {
+            trace.begin("plan", commit, Vec::new);
+        }
+    }
+
+    /// Begins a stage with this many objects, which only the trace shows.
+    pub(super) fn trace_stage(&self, number: u8, objects: usize) {
+        let mut shared = self.0.lock();
+        if let (Step::Apply(commit, ..), Some(trace)) = (shared.step, &mut shared.trace) {
+            let objects = i64::try_from(objects).unwrap_or(i64::MAX);
+            let attributes =
+                || vec![KeyValue::new("mainstay.stage", i64::from(number)), KeyValue::new("mainstay.objects", objects)];
+            trace.begin("stage", commit, attributes);
+        }
+    }
+
+    /// Ends the attempt in the trace.
+    pub(super) fn trace_end(&self, attempted: &Result<Option<Outcome>, Refused>) {
+        if let Some(trace) = &mut self.0.lock().trace {
+            trace.ended(attempted);
+        }
+    }
+
+    /// Ends the trace of an applied commit, because all objects are healthy.
+    pub(super) fn trace_healthy(&self) {
+        if let Some(trace) = &mut self.0.lock().trace {
+            trace.healthy();
+        }
     }
 
     /// Counts an applied object.

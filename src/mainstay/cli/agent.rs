@@ -108,6 +108,10 @@ pub(super) struct Arguments {
     default_domain: Option<DomainName>,
     #[command(flatten)]
     exposure: Exposure,
+    /// URL of an OpenTelemetry collector, such as http://collector.monitoring:4318, for traces of commits, reverts and
+    /// builds over HTTP; by default none. Other variables OTEL_* set headers, resource attributes and sampling
+    #[arg(long, value_name = "URL", env = "OTEL_EXPORTER_OTLP_ENDPOINT", hide_env_values = true)]
+    otlp_endpoint: Option<String>,
     /// Format of log lines
     #[arg(long, value_name = "FORMAT", value_enum, default_value = "text")]
     log_format: logs::Format,
@@ -119,6 +123,8 @@ pub(super) struct Arguments {
 pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
     logs::start(arguments.log_format, "info");
     local_directory::check(&arguments.data)?;
+    let exporting = arguments.otlp_endpoint.as_deref().filter(|url| !url.is_empty()).map(mainstay_traces::start);
+    let _exporting = exporting.transpose().map_err(Error::Traces)?;
     // Invalid variables are reported before any part starts.
     let base = arguments.receiver_url.unwrap_or(BaseUrl::Unknown);
     let receive = arguments.receive.map(|address| agent::Receive::bind(address, Reach::Anyone, base)).transpose()?;

@@ -8,6 +8,7 @@ pub mod admission;
 pub mod build;
 pub mod canary;
 mod cpu_limit;
+pub mod collector;
 pub mod debuggers;
 pub mod definitions;
 pub mod dev;

@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::Value;
 
@@ -29,9 +29,22 @@ use mainstay_api::git_sync::{DriftReason, WHOLE_OBJECT};
 use mainstay_cluster::Error;
 use mainstay_object::failure::{Backoff, caught, caught_now};
 use mainstay_object::{Key, Owner, printable};
+use mainstay_traces::{KeyValue, Span};
 
 /// Backoff of a failed revert.
 const RETRY: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(120));
+
+/// Returns the trace of a revert that began this long ago; `None` while tracing is off.
+fn traced(owner: &Owner, key: &Key, age: Duration, fields: usize) -> Option<Span> {
+    let began = SystemTime::now().checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH);
+    Span::root("revert", began, None, || {
+        vec![
+            KeyValue::new("mainstay.owner", owner.to_string()),
+            KeyValue::new("mainstay.object", key.to_string()),
+            KeyValue::new("mainstay.fields", i64::try_from(fields).unwrap_or(i64::MAX)),
+        ]
+    })
+}
 
 struct NotDone {
     error: Error,
@@ -168,6 +181,7 @@ impl Writer {
     /// Records and announces a revert, and counts the edit for the backoff.
     fn record_revert(&self, owner: &Owner, object: (&Arc<Desired>, &Value), edit: &Edit, latency: Duration) {
         let key = &object.0.key;
+        drop(traced(owner, key, latency, edit.fields.len()));
         self.store().record(owner, edit.revert(key, latency, self.now() - latency));
         self.announce(owner, Some(object), &edit.reverted(owner, key, latency));
         if self.store().count_change(key, self.clock(), &edit.fields, &edit.who) == Shift::Contended {
@@ -276,8 +290,12 @@ impl Writer {
         let live = seen.live.as_ref().and_then(Sight::value).map(Cow::into_owned);
         let NotPutBack { reports, fields, .. } = failure.clone();
         let cause = failure.text();
+        let age = seen.at.elapsed();
         let failed = self.store().revert_failed(key, seen, failure);
         let Some((owner, attempts)) = failed else { return };
+        if let Some(mut span) = (!reports).then(|| traced(&owner, key, age, fields.len())).flatten() {
+            span.fail("RevertFailed");
+        }
         if !reports && attempts >= REMARKABLE {
             let (subject, object) = (owner.clone(), key.to_string());
             let message = Message::NotPutBack { subject, object, fields, cause };

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Body, Incoming};
 use parking_lot::Mutex;
@@ -24,10 +24,13 @@ use super::delivery::{Delivery, judge};
 use super::outcome::Outcome;
 use super::payload::MAX_BODY;
 use super::room::{Held, Room};
+use crate::commit_trace::CommitTrace;
 use loopback::Listener;
 use mainstay_api::ReceiverType;
 use mainstay_cluster::body::{self, BodyFault};
 use mainstay_cluster::listener::{self, Limits};
+use mainstay_git::Consumer;
+use mainstay_traces::Parent;
 
 /// Maximum time until a body is complete.
 const BODY_WITHIN: Duration = Duration::from_secs(10);
@@ -129,8 +132,21 @@ async fn receive(context: &Context, served: &Served, head: &Parts, body: &mut In
                     let is_fixed = |consumer: &_, followed: &_| meant.passes_over_fixed(consumer, followed);
                     Outcome::NobodyWoken { fixed: context.pushes.count(is_fixed) }
                 }
-                woken => Outcome::Woken(woken),
+                woken => {
+                    note_cause(&woken, &head.headers);
+                    Outcome::Woken(woken)
+                }
             }
+        }
+    }
+}
+
+/// Records the sender's span as the cause of the lookups. Only accepted deliveries reach this.
+fn note_cause(woken: &[Consumer], headers: &HeaderMap) {
+    if mainstay_traces::is_on() {
+        let cause = headers.get("traceparent").and_then(|value| Parent::of_header(value.to_str().ok()?));
+        for consumer in woken {
+            mainstay_traces::set_parent(&CommitTrace::cause(consumer), cause.as_ref());
         }
     }
 }

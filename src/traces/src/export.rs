@@ -1,0 +1,111 @@
+//! Sends spans to a collector: OTLP over HTTP with protobuf, in batches, on a thread of its own.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use opentelemetry::trace::TracerProvider as _;
+use opentelemetry::{Key, KeyValue};
+use opentelemetry_otlp::{WithExportConfig as _, WithHttpConfig as _};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_sdk::trace::{SdkTracerProvider, SpanData, SpanExporter};
+
+use super::span::TRACER;
+
+/// Maximum duration of a request.
+const WITHIN: Duration = Duration::from_secs(10);
+/// How long the end of the process waits for the last spans.
+const LAST: Duration = Duration::from_secs(2);
+
+/// Why tracing did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The client for the collector cannot be built.
+    #[error("the client for the collector cannot be built")]
+    Client(#[source] reqwest::Error),
+    /// The endpoint or a standard variable is invalid.
+    #[error("the exporter of traces cannot be built: {0}")]
+    Exporter(String),
+    /// Tracing was started before in this process.
+    #[error("traces are sent already")]
+    Started,
+}
+
+/// Sending; dropping it sends the last spans, and waits for at most two seconds.
+#[derive(Debug)]
+pub struct Exporting(SdkTracerProvider);
+
+impl Drop for Exporting {
+    fn drop(&mut self) {
+        // A collector that is away was logged.
+        let _ = self.0.shutdown_with_timeout(LAST);
+    }
+}
+
+impl Exporting {
+    /// Sends the spans that ended so far.
+    pub fn flush(&self) {
+        let _ = self.0.force_flush();
+    }
+}
+
+/// Starts to send spans to a collector at this URL, to which `/v1/traces` is added. Headers, resource attributes, the
+/// sampler and the size of batches come from the standard variables `OTEL_*`.
+pub fn start(endpoint: &str) -> Result<Exporting, StartError> {
+    // The blocking client may not be built on a thread of the runtime.
+    let client = std::thread::spawn(|| {
+        reqwest::blocking::Client::builder().timeout(WITHIN).redirect(reqwest::redirect::Policy::none()).build()
+    });
+    let client = client.join().map_err(|_| StartError::Exporter("its client panicked".to_owned()))?;
+    let exporter = opentelemetry_otlp::SpanExporter::builder()
+        .with_http()
+        .with_http_client(client.map_err(StartError::Client)?)
+        .with_endpoint(format!("{}/v1/traces", endpoint.trim_end_matches('/')))
+        .with_timeout(WITHIN)
+        .build()
+        .map_err(|error| StartError::Exporter(error.to_string()))?;
+    let exporter = LoggedOnce { exporter, is_away: AtomicBool::new(false) };
+    let provider = SdkTracerProvider::builder().with_batch_exporter(exporter).with_resource(resource()).build();
+    TRACER.set(provider.tracer("mainstay")).map_err(|_| StartError::Started)?;
+    Ok(Exporting(provider))
+}
+
+/// Returns the resource of the standard variables. The service is called `mainstay`, unless they name it.
+fn resource() -> Resource {
+    let found = Resource::builder().build();
+    let name = found.get(&Key::from_static_str("service.name"));
+    if name.is_some_and(|name| !name.as_str().starts_with("unknown_service")) {
+        return found;
+    }
+    Resource::builder().with_attribute(KeyValue::new("service.name", "mainstay")).build()
+}
+
+/// An exporter that logs the first of several failures, and the success after them.
+#[derive(Debug)]
+struct LoggedOnce {
+    exporter: opentelemetry_otlp::SpanExporter,
+    is_away: AtomicBool,
+}
+
+impl SpanExporter for LoggedOnce {
+    async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
+        let sent = self.exporter.export(batch).await;
+        let was_away = self.is_away.swap(sent.is_err(), Ordering::Relaxed);
+        match &sent {
+            Err(_) if !was_away => {
+                tracing::warn!("traces not sent: the collector does not accept them; spans are dropped until it does");
+            }
+            Ok(()) if was_away => tracing::info!("traces are sent again"),
+            _ => {}
+        }
+        sent
+    }
+
+    fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
+        self.exporter.shutdown_with_timeout(timeout)
+    }
+
+    fn set_resource(&mut self, resource: &Resource) {
+        self.exporter.set_resource(resource);
+    }
+}
