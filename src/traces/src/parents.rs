@@ -10,7 +10,7 @@ use opentelemetry::trace::{SpanContext, TraceContextExt as _};
 use opentelemetry_sdk::propagation::TraceContextPropagator;
 use parking_lot::Mutex;
 
-use super::span::is_on;
+use super::tracer::is_on;
 
 /// Maximum number of kept parents. The oldest is dropped.
 const MOST: usize = 1024;
