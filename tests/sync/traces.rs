@@ -1,4 +1,4 @@
-//! Traces: what a collector gets for commits and builds, and that an absent one delays nothing.
+//! Traces: what a collector gets for commits, reverts and builds, and that an absent one delays nothing.
 
 use std::time::{Duration, Instant};
 
@@ -11,9 +11,12 @@ use mainstay_testkit::{
     git_server::GitServer,
     logs,
     remote::NAME,
-    webhooks::client,
-    world::{World, config_map, free_address},
+    webhooks::{client, listening, push, send, signature},
+    world::{NAMESPACE, World, config_map, free_address},
 };
+
+const TOKEN: &str = "token-of-enough-bytes-for-a-hook";
+const CAUSE: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
 fn names(spans: &[Span]) -> Vec<&str> {
     let mut spans = spans.iter().collect::<Vec<_>>();
@@ -22,12 +25,15 @@ fn names(spans: &[Span]) -> Vec<&str> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_commit_is_one_trace_with_its_steps() {
+async fn a_commit_and_a_revert_are_one_trace_each() {
+    logs::keep();
     let (collector, url) = Collector::start().await;
     let _ = client();
     let _exporting = mainstay_traces::start(&url).unwrap();
     let mut world = World::with_functions().await;
-    world.remote.file("a.yaml", config_map("a", "1")).commit("one");
+    world.listen = Some(free_address());
+    world.receive = Some(listening());
+    world.remote.file("a.yaml", config_map("a", "canary-of-a-value")).commit("one");
     let server = GitServer::start(world.remote.root()).await;
     world.repository("shop", &server.url(NAME));
     world.synced(json!({"gitRepository": "shop"})).await;
@@ -39,6 +45,31 @@ async fn a_commit_is_one_trace_with_its_steps() {
     assert!(steps.iter().all(|step| step.start_time_unix_nano >= commit.start_time_unix_nano));
     assert!(steps.iter().all(|step| step.end_time_unix_nano <= commit.end_time_unix_nano));
     assert!(collector.services().iter().all(|service| service.contains("\"mainstay\"")), "{:?}", collector.services());
+
+    world.edit("v1", "configmaps", "a", json!({"data": {"key": "changed-by-hand"}}));
+    let reverts = collector.wait_for("revert", 1).await;
+    assert!(reverts[0].0.parent_span_id.is_empty() && reverts[0].0.trace_id != commit.trace_id);
+
+    // The span of a push is taken over, but not that of a delivery that is refused.
+    world.set_secret("hook", json!({"token": TOKEN}));
+    world.receiver("hook", json!({}));
+    let hook = world.receiver_url("hook").await;
+    world.remote.file("a.yaml", config_map("a", "2")).commit("two");
+    let body = push(&server.url(NAME), "refs/heads/main");
+    for token in ["another-token-of-enough-bytes", TOKEN] {
+        let cause = if token == TOKEN { CAUSE } else { "00-11111111111111111111111111111111-2222222222222222-01" };
+        let request = client().post(&hook).header("X-GitHub-Event", "push").header("traceparent", cause);
+        let request = request.header("Content-Type", "application/json").body(body.clone());
+        send(request.header("X-Hub-Signature-256", signature(token, &body))).await;
+    }
+    let commits = collector.wait_for("commit", 2).await;
+    let caused = commits.iter().find(|(commit, _)| !commit.parent_span_id.is_empty()).unwrap();
+    assert_eq!(hex::encode(&caused.0.trace_id), "0af7651916cd43dd8448eb211c80319c");
+    assert_eq!(hex::encode(&caused.0.parent_span_id), "b7ad6b7169203331");
+    let sent = format!("{:?}", collector.spans());
+    assert!(!sent.contains("canary-of-a-value") && !sent.contains("changed-by-hand"), "{sent}");
+    assert!(logs::text().contains("trace_id=\"0af7651916cd43dd8448eb211c80319c\""), "{}", logs::text());
+    assert!(sent.contains(NAMESPACE));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -63,7 +94,11 @@ async fn an_absent_collector_delays_no_sync_and_is_logged_once() {
     let mut world = World::new().await;
     world.remote.file("a.yaml", config_map("a", "1")).commit("one");
     world.synced(json!({})).await;
-    exporting.flush();
+    for _ in 0..3 {
+        world.edit("v1", "configmaps", "a", json!({"data": {"key": "x"}}));
+        world.until("the revert", |w| w.data("a") == "1").await;
+        exporting.flush();
+    }
     let began = Instant::now();
     drop(exporting);
     assert!(began.elapsed() < Duration::from_secs(30));

@@ -31,6 +31,11 @@ impl Parent {
         let span = context.span().span_context().clone();
         span.is_valid().then_some(Self(span))
     }
+
+    /// Returns the id of the trace: 32 hexadecimal digits.
+    pub fn trace_id(&self) -> String {
+        self.0.trace_id().to_string()
+    }
 }
 
 /// Records what caused the next work of a consumer, or that its cause is unknown.

@@ -54,11 +54,6 @@ impl Span {
         Parent(self.0.span_context().clone())
     }
 
-    /// Returns the id of the trace: 32 hexadecimal digits.
-    pub fn trace_id(&self) -> String {
-        self.0.span_context().trace_id().to_string()
-    }
-
     /// Adds an attribute.
     pub fn set(&mut self, name: &'static str, value: impl Into<opentelemetry::Value>) {
         self.0.set_attribute(KeyValue::new(name, value));
