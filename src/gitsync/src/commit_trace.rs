@@ -66,8 +66,10 @@ impl CommitTrace {
         if self.commit != Some(commit) {
             self.open(commit);
         }
-        if let Some(root) = &self.root {
-            self.log.record("trace_id", root.trace_id());
+        // A second record would repeat the field.
+        let log = std::mem::replace(&mut self.log, tracing::Span::none());
+        if let Some(parent) = &self.parent {
+            log.record("trace_id", parent.trace_id());
         }
         self.spans += 1;
         if let Some(parent) = self.parent.as_ref().filter(|_| self.spans <= MOST) {

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 
-use mainstay_api::conditions::{self, Reason, Type};
-use mainstay_api::git_sync::GitSyncStatus;
 use super::commit_trace::CommitTrace;
 use super::outcome::{Outcome, Refused};
+use mainstay_api::conditions::{self, Reason, Type};
+use mainstay_api::git_sync::GitSyncStatus;
 use mainstay_git::{Commit, Consumer};
 use mainstay_object::counted;
 use mainstay_traces::{KeyValue, is_on};

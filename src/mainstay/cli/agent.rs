@@ -110,7 +110,7 @@ pub(super) struct Arguments {
     exposure: Exposure,
     /// URL of an OpenTelemetry collector, such as http://collector.monitoring:4318, for traces of commits, reverts and
     /// builds over HTTP; by default none. Other variables OTEL_* set headers, resource attributes and sampling
-    #[arg(long, value_name = "URL", env = "OTEL_EXPORTER_OTLP_ENDPOINT", hide_env_values = true)]
+    #[arg(long, value_name = "URL", env = "OTEL_EXPORTER_OTLP_ENDPOINT")]
     otlp_endpoint: Option<String>,
     /// Format of log lines
     #[arg(long, value_name = "FORMAT", value_enum, default_value = "text")]

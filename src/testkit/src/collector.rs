@@ -24,7 +24,6 @@ pub struct Collector(Arc<Mutex<Received>>, Arc<Notify>);
 struct Received {
     spans: Vec<Span>,
     services: Vec<String>,
-    requests: usize,
 }
 
 impl Collector {
@@ -41,11 +40,6 @@ impl Collector {
     /// Returns all spans so far.
     pub fn spans(&self) -> Vec<Span> {
         self.0.lock().spans.clone()
-    }
-
-    /// Returns the number of requests so far.
-    pub fn requests(&self) -> usize {
-        self.0.lock().requests
     }
 
     /// Returns the services that sent spans.
@@ -87,7 +81,6 @@ async fn receive(State(collector): State<Collector>, headers: HeaderMap, body: B
     assert_eq!(headers["content-type"], "application/x-protobuf");
     let request = ExportTraceServiceRequest::decode(body).unwrap();
     let mut received = collector.0.lock();
-    received.requests += 1;
     for resource in request.resource_spans {
         let attributes = resource.resource.into_iter().flat_map(|resource| resource.attributes);
         received.services.extend(attributes.filter(|a| a.key == "service.name").map(|a| format!("{:?}", a.value)));

@@ -10,7 +10,7 @@ use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{SdkTracerProvider, SpanData, SpanExporter};
 
-use super::span::TRACER;
+use super::tracer::TRACER;
 
 /// Maximum duration of a request.
 const WITHIN: Duration = Duration::from_secs(10);

@@ -8,13 +8,17 @@
 //!
 //! Not here: when a span begins and ends; the features decide that.
 
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods))]
+
 #[expect(clippy::disallowed_methods, reason = "the client is built on a thread of its own")]
 mod export;
 #[expect(clippy::disallowed_methods, reason = "causes are kept for a time")]
 mod parents;
 mod span;
+mod tracer;
 
 pub use export::{Exporting, StartError, start};
 pub use opentelemetry::KeyValue;
 pub use parents::{Parent, parent_of, set_parent};
-pub use span::{Span, is_on};
+pub use span::Span;
+pub use tracer::is_on;

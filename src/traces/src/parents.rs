@@ -10,7 +10,7 @@ use opentelemetry::trace::{SpanContext, TraceContextExt as _};
 use opentelemetry_sdk::propagation::TraceContextPropagator;
 use parking_lot::Mutex;
 
-use super::span::is_on;
+use super::tracer::is_on;
 
 /// Maximum number of kept parents. The oldest is dropped.
 const MOST: usize = 1024;
@@ -30,6 +30,11 @@ impl Parent {
         let context = TraceContextPropagator::new().extract_with_context(&opentelemetry::Context::new(), &headers);
         let span = context.span().span_context().clone();
         span.is_valid().then_some(Self(span))
+    }
+
+    /// Returns the id of the trace: 32 hexadecimal digits.
+    pub fn trace_id(&self) -> String {
+        self.0.trace_id().to_string()
     }
 }
 

@@ -1,7 +1,6 @@
 //! A span: a named piece of work of a trace.
 
 use std::borrow::Cow;
-use std::sync::OnceLock;
 use std::time::SystemTime;
 
 use opentelemetry::trace::{Span as _, SpanContext, Status, TraceContextExt as _, Tracer as _};
@@ -9,14 +8,7 @@ use opentelemetry::{Context, KeyValue};
 use opentelemetry_sdk::trace::SdkTracer;
 
 use super::parents::Parent;
-
-/// The tracer of the process; unset while tracing is off.
-pub(super) static TRACER: OnceLock<SdkTracer> = OnceLock::new();
-
-/// Whether spans are sent to a collector.
-pub fn is_on() -> bool {
-    TRACER.get().is_some()
-}
+use super::tracer::TRACER;
 
 /// An open span. It ends when it is dropped.
 #[derive(Debug)]
@@ -62,11 +54,6 @@ impl Span {
         Parent(self.0.span_context().clone())
     }
 
-    /// Returns the id of the trace: 32 hexadecimal digits.
-    pub fn trace_id(&self) -> String {
-        self.0.span_context().trace_id().to_string()
-    }
-
     /// Adds an attribute.
     pub fn set(&mut self, name: &'static str, value: impl Into<opentelemetry::Value>) {
         self.0.set_attribute(KeyValue::new(name, value));
@@ -90,6 +77,7 @@ fn context(parent: SpanContext) -> Context {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tracer::is_on;
 
     #[test]
     fn no_attribute_is_computed_while_tracing_is_off() {
