@@ -74,7 +74,7 @@ async fn a_chart_with_a_provenance_file_is_applied_only_if_a_key_of_the_secret_s
     said(&world, "the file is longer than 262144 bytes").await;
     std::fs::write(second.with_extension("tgz.prov"), "hunter2").unwrap();
     look_again(&world);
-    said(&world, "it is not a text with an OpenPGP signature").await;
+    said(&world, "it has no OpenPGP signature").await;
     // The index presents an older chart as a new version.
     std::fs::remove_file(second).unwrap();
     helm.index(&[]);

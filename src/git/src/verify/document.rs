@@ -48,8 +48,8 @@ impl DocumentSigners {
             return Err(unreadable("the document has more than 256 KiB"));
         }
         let text = std::str::from_utf8(document).map_err(|_| unreadable("it is not UTF-8"))?;
-        let (message, _) = CleartextSignedMessage::from_string(text)
-            .map_err(|_| unreadable("it is not a text with an OpenPGP signature"))?;
+        let (message, _) =
+            CleartextSignedMessage::from_string(text).map_err(|_| unreadable("it has no OpenPGP signature"))?;
         let [signature] = message.signatures() else { return Err(unreadable("it has more than one signature")) };
         let signed = message.signed_text();
         let keys = &self.signers.openpgp;

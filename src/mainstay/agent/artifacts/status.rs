@@ -17,7 +17,7 @@ const MESSAGE: usize = 1 << 10;
 pub(super) enum Verification {
     /// No signature is required.
     NotRequired,
-    /// Nothing was verified since the start. The condition of an earlier agent stays.
+    /// No artifact was verified since the start. The condition of an earlier agent stays.
     #[default]
     Pending,
     /// A trusted key has signed the last artifact. Contains the message.
