@@ -100,7 +100,8 @@ impl Issuer {
             "/keys" => json_of(200, &keys()),
             "/auth" => self.authorize(query, redirect),
             "/token" => {
-                let (status, body) = self.exchange(authorization.as_deref(), &pairs(std::str::from_utf8(&form).unwrap()));
+                let (status, body) =
+                    self.exchange(authorization.as_deref(), &pairs(std::str::from_utf8(&form).unwrap()));
                 json_of(status, &body)
             }
             _ => json_of(404, &json!({})),
@@ -120,8 +121,12 @@ impl Issuer {
 
     /// Redirects to the client with a code, as a user does who has a session at the issuer.
     fn authorize(&self, query: HashMap<String, String>, redirect: &str) -> Response<Body> {
-        let expected =
-            [("response_type", "code"), ("client_id", CLIENT), ("redirect_uri", redirect), ("code_challenge_method", "S256")];
+        let expected = [
+            ("response_type", "code"),
+            ("client_id", CLIENT),
+            ("redirect_uri", redirect),
+            ("code_challenge_method", "S256"),
+        ];
         for (name, value) in expected {
             assert_eq!(query.get(name).map(String::as_str), Some(value), "{name}");
         }
@@ -150,7 +155,8 @@ impl Issuer {
         if let Some((status, body)) = &state.fault.exchanged {
             return (*status, serde_json::from_str(body).unwrap());
         }
-        let Some(asked) = state.codes.get_mut(&form["code"]).map(std::mem::take).filter(|asked| !asked.is_empty()) else {
+        let Some(asked) = state.codes.get_mut(&form["code"]).map(std::mem::take).filter(|asked| !asked.is_empty())
+        else {
             return refused("invalid_grant");
         };
         let challenge = BASE64_URL_SAFE_NO_PAD.encode(Sha256::digest(form["code_verifier"].as_bytes()));

@@ -18,7 +18,7 @@ const SESSION: &str = "__Host-mainstay";
 
 /// A cluster that trusts an issuer, and a console whose users that issuer signs in.
 struct Desk {
-    users: Users,
+    _users: Users,
     issuer: Issuer,
     console: Console,
     _credentials: tempfile::TempDir,
@@ -37,7 +37,7 @@ impl Desk {
         let directory = credentials.path().to_str().unwrap();
         let by = ["--url", URL, "--sign-in=oidc", "--oidc-issuer", &issuer.url, "--oidc-client-id", CLIENT];
         let console = users.console(&[&by[..], &["--oidc-credentials", directory], more].concat()).await;
-        Self { users, issuer, console, _credentials: credentials }
+        Self { _users: users, issuer, console, _credentials: credentials }
     }
 
     /// Begins to sign in. Returns the cookie of the attempt, and the path to which the issuer returns the user.
@@ -81,12 +81,18 @@ async fn an_issuer_signs_a_user_in_whose_id_token_is_that_of_the_session() {
     // The issuer's redirect comes from another site: the answer has no content, and opens itself again.
     let (attempt, back) = desk.begin("/drift").await;
     let cross = desk.console.request(Method::GET, &back).header("sec-fetch-site", "cross-site");
-    let again = desk.console.send(cross.header("sec-fetch-mode", "navigate").header("sec-fetch-dest", "document")).await;
+    let again =
+        desk.console.send(cross.header("sec-fetch-mode", "navigate").header("sec-fetch-dest", "document")).await;
     assert!(again.code == 200 && again.text.contains("/open.js"), "{}", again.text);
     assert!(again.headers.get("set-cookie").is_none());
 
     let signed_in = desk.console.get(&back, &attempt).await;
-    assert_eq!((signed_in.code, signed_in.headers["location"].to_str().unwrap()), (303, "/drift"), "{}", signed_in.text);
+    assert_eq!(
+        (signed_in.code, signed_in.headers["location"].to_str().unwrap()),
+        (303, "/drift"),
+        "{}",
+        signed_in.text
+    );
     let cookie = cookie_of(&signed_in, SESSION).unwrap();
     assert_eq!(cookie_of(&signed_in, ATTEMPT), None, "the attempt has ended");
     let issued = desk.issuer.issued();
@@ -157,7 +163,11 @@ async fn an_id_token_that_is_not_of_this_sign_in_opens_no_session() {
         (Fault { refusal, ..Fault::default() }, 403, "access_denied &lt;script&gt;"),
         (exchanged(400, &json!({"error": "x", "error_description": hostile}).to_string()), 502, "x: &lt;script&gt;"),
         (exchanged(200, r#"{"access_token":"a","token_type":"Bearer"}"#), 502, "no ID token"),
-        (exchanged(200, r#"{"access_token":"a","token_type":"Bearer","id_token":"secret.part"}"#), 502, "answer is invalid"),
+        (
+            exchanged(200, r#"{"access_token":"a","token_type":"Bearer","id_token":"secret.part"}"#),
+            502,
+            "answer is invalid",
+        ),
         (exchanged(200, "[]"), 502, "answer is invalid"),
         (exchanged(200, &json!({"a": "b".repeat(600 << 10)}).to_string()), 502, "larger than 512 KiB"),
         // The token is valid for the client, but the API server does not know its user.
@@ -224,7 +234,10 @@ async fn a_browser_signs_in_with_the_issuer_and_returns_to_its_page() {
     assert_eq!(tab.value("location.href").await, page);
     tab.click("button", "Sign out").await;
     tab.shows("Sign in with 127.0.0.1").await;
-    desk.issuer.fail(Fault { refusal: Some(("access_denied".to_owned(), super::pages::HOSTILE.to_owned())), ..Fault::default() });
+    desk.issuer.fail(Fault {
+        refusal: Some(("access_denied".to_owned(), super::pages::HOSTILE.to_owned())),
+        ..Fault::default()
+    });
     tab.click("button", "Sign in with 127.0.0.1").await;
     tab.shows("access_denied").await;
     assert_eq!(tab.value("window.ran ?? 0").await, 0);

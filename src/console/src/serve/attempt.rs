@@ -24,18 +24,14 @@ use crate::text::{MESSAGE, plain};
 use crate::web_origin::WebOrigin;
 use mainstay_object::printable;
 
-const NOT_BEGUN: &str = "This browser did not begin this sign-in, or began it more than ten minutes ago. Sign in again.";
+const NOT_BEGUN: &str =
+    "This browser did not begin this sign-in, or began it more than ten minutes ago. Sign in again.";
 const NOT_TRUSTED: &str = "The API server does not accept the ID token of this issuer. Its settings must name the same \
                            issuer and client ID as this page, or an audience that the token has.";
 
 impl Shared {
     /// Begins an attempt, and sends the browser to the issuer.
-    pub(super) async fn begin_attempt(
-        &self,
-        by: &SignIn,
-        request: &mut Request,
-        origin: &WebOrigin,
-    ) -> Response {
+    pub(super) async fn begin_attempt(&self, by: &SignIn, request: &mut Request, origin: &WebOrigin) -> Response {
         if request.method() != Method::POST {
             return self.sign_in_page(StatusCode::OK, "/", "", origin);
         }

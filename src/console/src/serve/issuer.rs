@@ -71,7 +71,8 @@ pub struct IssuerSettings {
 }
 
 /// Where the client comes from: discovery sets the first and the fifth endpoint.
-type Client = CoreClient<EndpointSet, EndpointNotSet, EndpointNotSet, EndpointNotSet, EndpointMaybeSet, EndpointMaybeSet>;
+type Client =
+    CoreClient<EndpointSet, EndpointNotSet, EndpointNotSet, EndpointNotSet, EndpointMaybeSet, EndpointMaybeSet>;
 
 /// The issuer's configuration and keys, and the client for its requests.
 struct Known {
@@ -117,8 +118,7 @@ impl Issuer {
     pub(super) async fn sign_in_url(&self, attempt: &Attempt, callback: &str) -> Result<String, String> {
         let known = self.known().await?;
         let (state, nonce) = (CsrfToken::new(attempt.state.clone()), Nonce::new(attempt.nonce.clone()));
-        let challenge =
-            PkceCodeChallenge::from_code_verifier_sha256(&PkceCodeVerifier::new(attempt.verifier.clone()));
+        let challenge = PkceCodeChallenge::from_code_verifier_sha256(&PkceCodeVerifier::new(attempt.verifier.clone()));
         let client = known.client.clone().set_redirect_uri(redirect(callback)?);
         let request = client.authorize_url(CoreAuthenticationFlow::AuthorizationCode, || state, || nonce);
         let scopes = self.settings.scopes.iter().cloned().map(Scope::new);

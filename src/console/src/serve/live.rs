@@ -137,7 +137,8 @@ pub(super) async fn events(Extension(session): Its, uri: Uri) -> Response {
     // The session is dropped, so that the stream does not keep it alive.
     let (stop, cluster, agent) = (session.stop.clone(), session.cluster.clone(), session.readers.agent.clone());
     drop(session);
-    let stream = Stream { watched, stop, about, changes, known: String::new(), reported: None, cluster, agent, _open: open };
+    let stream =
+        Stream { watched, stop, about, changes, known: String::new(), reported: None, cluster, agent, _open: open };
     let messages = stream::unfold(stream, |mut stream| async move {
         let message = stream.next().await?;
         Some((message, stream))
