@@ -28,8 +28,6 @@ pub(super) struct Arguments {
     /// Origin of a user's token
     #[arg(long, value_name = "HOW", value_enum, default_value_t)]
     sign_in: SignIn,
-    #[command(flatten)]
-    oidc: Oidc,
     /// URL of the API server; by default that of the kubeconfig, whose credentials are not used
     #[arg(long, value_name = "URL", conflicts_with_all = ["kubeconfig", "context", "cluster"])]
     server: Option<Uri>,
@@ -42,6 +40,8 @@ pub(super) struct Arguments {
     /// Format of log lines
     #[arg(long, value_name = "FORMAT", value_enum, default_value = "text")]
     log_format: logs::Format,
+    #[command(flatten)]
+    oidc: Oidc,
     #[command(flatten)]
     cluster: ClusterArguments,
 }

@@ -7,8 +7,8 @@
 pub mod admission;
 pub mod build;
 pub mod canary;
-mod cpu_limit;
 pub mod collector;
+mod cpu_limit;
 pub mod debuggers;
 pub mod definitions;
 pub mod dev;
