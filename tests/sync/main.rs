@@ -14,6 +14,7 @@ mod charts;
 mod cluster;
 mod concurrent_writes;
 mod copied_labels;
+mod cosign;
 mod decode;
 mod deletion_events;
 mod deletion_races;

@@ -6,7 +6,7 @@
 
 use std::{ops::Deref, sync::Arc, time::Duration};
 
-use devcluster_apiserver::access::authenticate::Authenticator;
+use devcluster_apiserver::access::user::Authenticator;
 use devcluster_apiserver::kinds::table::Converter;
 use devcluster_apiserver::server::{self, Server};
 use devcluster_apiserver::status::Status;

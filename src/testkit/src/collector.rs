@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Router;
 use axum::extract::State;
@@ -59,7 +58,7 @@ impl Collector {
                 received.await;
             }
         };
-        let found = timeout(Duration::from_secs(180), reached).await;
+        let found = timeout(crate::PATIENCE, reached).await;
         let found = found.unwrap_or_else(|_| panic!("no {count} traces of a {name} in {:#?}", self.spans()));
         assert_eq!(found.len(), count, "{found:#?}");
         found

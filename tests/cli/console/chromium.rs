@@ -44,8 +44,8 @@ impl Drop for Chromium {
 }
 
 impl Chromium {
-    /// Starts a browser that connects to `address` for `host`, and does not check the certificate of `host`. Of other
-    /// hosts, it reaches the loopback address only.
+    /// Starts a browser that connects to `address` for `host`, and does not check the certificate of `host`. It
+    /// reaches no other host beyond the loopback address.
     pub(super) async fn start(host: &str, address: &str) -> Arc<Self> {
         let home = tempfile::tempdir().unwrap();
         let pipe = |name: &str| home.path().join(name);

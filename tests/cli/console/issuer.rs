@@ -32,7 +32,7 @@ fn new_key() -> EcdsaKeyPair {
     EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, document.as_ref(), &random).unwrap()
 }
 
-/// What the issuer does otherwise than it should.
+/// Faults of the issuer.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Fault {
     /// Claims that replace those of an ID token.

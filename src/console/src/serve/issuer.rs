@@ -70,7 +70,7 @@ pub struct IssuerSettings {
     pub credentials: Option<PathBuf>,
 }
 
-/// Where the client comes from: discovery sets the first and the fifth endpoint.
+/// The client after discovery, which sets the first and the fifth endpoint.
 type Client =
     CoreClient<EndpointSet, EndpointNotSet, EndpointNotSet, EndpointNotSet, EndpointMaybeSet, EndpointMaybeSet>;
 
@@ -141,7 +141,7 @@ impl Issuer {
         let request = request.map_err(|_| "the issuer has no address for the exchange of codes".to_owned())?;
         let request = request.set_pkce_verifier(PkceCodeVerifier::new(attempt.verifier.clone()));
         let answer = request.request_async(&known.requests).await.map_err(|error| refusal(&error))?;
-        let token = answer.id_token().ok_or("the answer of the issuer has no ID token")?;
+        let token = answer.id_token().ok_or("the response of the issuer has no ID token")?;
         // The token goes to the API server only, which decides about the other audiences.
         let verifier = client.id_token_verifier().set_other_audience_verifier_fn(|_| true);
         let nonce = Nonce::new(attempt.nonce.clone());
@@ -216,7 +216,7 @@ fn refusal(error: &RequestTokenError<RequestError, StandardErrorResponse<CoreErr
     let why = match error {
         RequestTokenError::ServerResponse(answer) => answer.to_string(),
         RequestTokenError::Request(error) => chain(error),
-        RequestTokenError::Parse(_, _) | RequestTokenError::Other(_) => "its answer is invalid".to_owned(),
+        RequestTokenError::Parse(_, _) | RequestTokenError::Other(_) => "its response is invalid".to_owned(),
     };
     shown(&format!("the issuer did not exchange the code: {why}"))
 }

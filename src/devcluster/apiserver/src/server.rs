@@ -7,7 +7,7 @@
 //! Not here: persistence. The data lives as long as the last clone.
 
 use crate::{
-    access::{authenticate::Authenticator, signer::Signer},
+    access::{signer::Signer, user::Authenticator},
     addresses::Addresses,
     admission,
     extension::Extension,

@@ -15,9 +15,6 @@ use crate::{server::Server, status::Status};
 use http::{HeaderMap, header};
 use std::collections::BTreeMap;
 
-/// Returns the user of a token that another issuer has signed.
-pub type Authenticator = fn(&str) -> Option<User>;
-
 /// Returns the user of a request, after impersonation. 401 for an invalid token, 403 for a forbidden impersonation.
 pub fn authenticate(server: &Server, headers: &HeaderMap) -> Result<User, Status> {
     let user = bearer(server, headers)?;

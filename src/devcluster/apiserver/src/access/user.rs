@@ -25,6 +25,9 @@ pub struct User {
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
+/// Returns the user of a token that another issuer has signed.
+pub type Authenticator = fn(&str) -> Option<User>;
+
 impl Default for User {
     /// Returns the administrator, the user of clients without credentials.
     fn default() -> Self {
