@@ -45,6 +45,8 @@ pub(super) fn ended(owner: &Owner, (old, new): (&FunctionStatus, &FunctionStatus
     let mut part = Span::child("job", created, &parent, name);
     if !is_built {
         root.fail("JobFailed");
-        part.iter_mut().for_each(|part| part.fail("JobFailed"));
+        if let Some(part) = &mut part {
+            part.fail("JobFailed");
+        }
     }
 }
