@@ -166,9 +166,9 @@ async fn an_id_token_that_is_not_of_this_sign_in_opens_no_session() {
         (
             exchanged(200, r#"{"access_token":"a","token_type":"Bearer","id_token":"secret.part"}"#),
             502,
-            "answer is invalid",
+            "response is invalid",
         ),
-        (exchanged(200, "[]"), 502, "answer is invalid"),
+        (exchanged(200, "[]"), 502, "response is invalid"),
         (exchanged(200, &json!({"a": "b".repeat(600 << 10)}).to_string()), 502, "larger than 512 KiB"),
         // The token is valid for the client, but the API server does not know its user.
         (claims(json!({"email": null})), 401, "The API server does not accept the ID token"),

@@ -93,7 +93,7 @@ spec:
   url: oci://ghcr.io/stefanprodan/charts/podinfo
   ref: {semver: 6.x}
   layerSelector: {mediaType: application/vnd.cncf.helm.chart.content.v1.tar+gzip, operation: copy}
-  verify: {provider: cosign, secretRef: {name: keys}}
+  verify: {provider: cosign, secretRef: {name: image-keys}}
 ---
 apiVersion: helm.toolkit.fluxcd.io/v2
 kind: HelmRelease
@@ -136,7 +136,7 @@ spec: {interval: 5m, chart: own, version: '*', sourceRef: {kind: HelmRepository,
     assert!(sync.get("baseDir").is_none() && sync.get("gitRepository").is_none(), "{sync}");
     assert_eq!(made("HelmChart", "own")["name"], "own");
     assert_eq!(made("HelmChart", "own")["verify"], serde_json::json!({"secretRef": {"name": "keys"}}));
-    let verify = serde_json::json!({"provider": "cosign", "secretRef": {"name": "keys"}});
+    let verify = serde_json::json!({"provider": "cosign", "secretRef": {"name": "image-keys"}});
     assert_eq!(made("OCIRepository", "podinfo")["verify"], verify);
     let sync = made("GitSync", "podinfo");
     assert_eq!((&sync["baseDir"], &sync["sourceRef"]["kind"]), (&"/podinfo".into(), &"OCIRepository".into()));
