@@ -85,8 +85,12 @@ async fn signatures_of_the_real_cosign_are_verified() {
         refused(&world, "its 1 signatures are by keys that are not in the Secret strangers").await;
         world.edit("mainstay.dev/v1alpha1", "ocirepositories", "web", json!({"spec": spec("signers")}));
         applied(&world, format).await;
-        let verified = condition_of(&status(&world), "SourceVerified");
-        assert!(verified.starts_with("True") && verified.contains(&format!("{format}@sha256:")), "{verified}");
+        let verified = |world: &World| condition_of(&status(world), "SourceVerified");
+        let said = |world: &World| {
+            let verified = verified(world);
+            verified.starts_with("True") && verified.contains(&format!("{format}@sha256:"))
+        };
+        world.until_or("the signature is verified", said, || verified(&world)).await;
         world.delete("mainstay.dev/v1alpha1", "ocirepositories", "web");
     }
 }

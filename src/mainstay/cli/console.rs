@@ -61,6 +61,7 @@ enum SignIn {
 /// The issuer of `--sign-in oidc`.
 #[derive(clap::Args, Debug)]
 #[command(next_help_heading = "OpenID Connect")]
+#[expect(clippy::struct_field_names, reason = "the names of the flags follow from those of the fields")]
 struct Oidc {
     /// URL of the issuer, exactly as in the settings of the API server
     #[arg(long, value_name = "URL", required_if_eq("sign_in", "oidc"))]

@@ -112,6 +112,7 @@ pub(in crate::cli) struct Arguments {
 
 /// The issuer that signs users of the console in.
 #[derive(clap::Args, Clone, Debug, Default)]
+#[expect(clippy::struct_field_names, reason = "the names of the flags follow from those of the fields")]
 pub(super) struct ConsoleOidc {
     /// URL of the issuer of --console-sign-in oidc, exactly as in the settings of the API server
     #[arg(long, value_name = "URL")]
