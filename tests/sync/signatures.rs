@@ -173,7 +173,7 @@ async fn applies_only_artifacts_that_a_key_of_the_secret_has_signed() {
         (world.data("web"), &status(&world)["artifact"]["revision"]),
         ("one".into(), &format!("latest@{first}").into())
     );
-    assert!(world.condition("web", "Ready").starts_with("True"), "{}", world.condition("web", "Ready"));
+    world.condition_is("web", "Ready", "True").await;
     sign(&pushed, &second, &[&key]).await;
     look_again(&world);
     applied(&world, "two").await;

@@ -104,7 +104,7 @@ async fn a_chart_of_a_registry_is_verified_by_its_provenance_layer() {
     push(&second);
     look_again(&world);
     applied(&world, &helm.template(&second)).await;
-    assert!(verified(&world).starts_with("True"), "{}", status(&world));
+    world.until("it is verified", |world| verified(world).starts_with("True")).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
