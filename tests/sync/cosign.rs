@@ -40,7 +40,7 @@ async fn answer(State(registry): State<Registry>, request: Request) -> Response 
     }
     // With referrers of its own, the registry has no tag for them. A manifest is found by tag or digest.
     let is_fallback =
-        kind == "manifests" && registry.has_referrers && name.starts_with("sha256-") && !name.ends_with(".sig");
+        kind == "manifests" && registry.has_referrers && name.starts_with("sha256-") && !name.contains('.');
     let named = std::fs::read_dir(registry.directory.join("manifests")).unwrap().map(|file| file.unwrap().path());
     let by_digest = named.into_iter().find(|file| digest(&std::fs::read(file).unwrap()) == name);
     if let Some(found) = by_digest.filter(|_| kind == "manifests") {

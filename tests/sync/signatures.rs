@@ -79,7 +79,7 @@ fn payload(signed: &str) -> Vec<u8> {
 }
 
 /// Pushes the signatures of a manifest under the tag for them: payloads, each with a signature.
-async fn push_signatures(pushed: &Pushed, signed: &str, signatures: &[(Vec<u8>, String)]) {
+async fn push_signatures(pushed: &Pushed, signed: &str, signatures: &[Signed]) {
     let mut layers = Vec::new();
     for (payload, signature) in signatures {
         let mut layer = pushed.blob(payload).await;
@@ -122,6 +122,9 @@ async fn push_bundle(pushed: &Pushed, signed: &str, key: &Key, predicate: &str) 
     let index = json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": [member]});
     pushed.put(&signed.replace(':', "-"), INDEX, &index).await;
 }
+
+/// A payload and the signature over it in Base64.
+type Signed = (Vec<u8>, String);
 
 fn verified(world: &World) -> String {
     condition_of(&status(world), "SourceVerified")
@@ -209,7 +212,7 @@ async fn refuses_signatures_that_cannot_be_read_and_keeps_the_last_artifact() {
     let huge = signed([payload(&bad), vec![b' '; 300 << 10]].concat());
     let stranger = Key::new("ED25519");
     let many = vec![(payload(&bad), stranger.sign(&payload(&bad))); 40];
-    let cases: [(&[(Vec<u8>, String)], &str); 6] = [
+    let cases: [(&[Signed], &str); 6] = [
         (&[(payload(&bad), "no Base64!".into())], "it is not in Base64"),
         (&[signed(purpose.into_bytes())], "is that of a document that is not the signature of an artifact"),
         (&[(payload(&bad), String::new())], "its 1 signatures are by keys"),
