@@ -99,8 +99,8 @@ pub(super) async fn sign(pushed: &Pushed, signed: &str, keys: &[&Key]) {
     push_signatures(pushed, signed, &signatures).await;
 }
 
-/// Pushes a bundle of cosign 3 that refers to a manifest, with a predicate of this type.
-async fn push_bundle(pushed: &Pushed, signed: &str, key: &Key, predicate: &str) {
+/// Pushes a bundle of cosign 3 for a manifest, with a predicate of this type. Returns it as a layer.
+async fn bundle(pushed: &Pushed, signed: &str, key: &Key, predicate: &str) -> Value {
     const STATEMENT: &str = "application/vnd.in-toto+json";
     let subject = json!([{"digest": {"sha256": signed.trim_start_matches("sha256:")}}]);
     let statement = json!({
@@ -112,14 +112,27 @@ async fn push_bundle(pushed: &Pushed, signed: &str, key: &Key, predicate: &str) 
     let payload = BASE64_STANDARD.encode(&statement);
     let envelope = json!({"payload": payload, "payloadType": STATEMENT, "signatures": [{"sig": signature}]});
     let bundle = json!({"mediaType": BUNDLE, "verificationMaterial": {}, "dsseEnvelope": envelope}).to_string();
-    let (mut layer, mut config) = (pushed.blob(bundle.as_bytes()).await, pushed.blob(b"{}").await);
-    (layer["mediaType"], config["mediaType"]) = (BUNDLE.into(), "application/vnd.oci.empty.v1+json".into());
+    let mut layer = pushed.blob(bundle.as_bytes()).await;
+    layer["mediaType"] = BUNDLE.into();
+    layer
+}
+
+/// Pushes an image with a bundle that refers to a manifest.
+async fn push_bundle(pushed: &Pushed, signed: &str, key: &Key, predicate: &str) {
+    let layer = bundle(pushed, signed, key, predicate).await;
+    push_referrers(pushed, signed, &[layer], 1).await;
+}
+
+/// Pushes an image with these layers, and an index that lists it so many times as one that refers to a manifest.
+async fn push_referrers(pushed: &Pushed, signed: &str, layers: &[Value], times: usize) {
+    let mut config = pushed.blob(b"{}").await;
+    config["mediaType"] = "application/vnd.oci.empty.v1+json".into();
     let manifest =
-        json!({"schemaVersion": 2, "mediaType": MANIFEST, "artifactType": BUNDLE, "config": config, "layers": [layer]});
+        json!({"schemaVersion": 2, "mediaType": MANIFEST, "artifactType": BUNDLE, "config": config, "layers": layers});
     let bytes = manifest.to_string();
     let named = pushed.put(&digest(bytes.as_bytes()), MANIFEST, &manifest).await;
     let member = json!({"mediaType": MANIFEST, "digest": named, "size": bytes.len(), "artifactType": BUNDLE});
-    let index = json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": [member]});
+    let index = json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": vec![member; times]});
     pushed.put(&signed.replace(':', "-"), INDEX, &index).await;
 }
 
@@ -238,6 +251,11 @@ async fn refuses_signatures_that_cannot_be_read_and_keeps_the_last_artifact() {
     push_bundle(&pushed, &bad, &stranger, "https://sigstore.dev/cosign/sign/v1").await;
     look_again(&world);
     refused(&world, "its 1 signatures are by keys").await;
+    // Signatures of many manifests are limited like those of one.
+    let layer = bundle(&pushed, &bad, &stranger, "https://sigstore.dev/cosign/sign/v1").await;
+    push_referrers(&pushed, &bad, &vec![layer; 20], 3).await;
+    look_again(&world);
+    refused(&world, "its 32 signatures are by keys").await;
     assert_eq!(world.data("web"), "good");
     push_bundle(&pushed, &bad, &key, "https://sigstore.dev/cosign/sign/v1").await;
     look_again(&world);

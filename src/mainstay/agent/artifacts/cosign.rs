@@ -63,7 +63,7 @@ impl Keys {
         let mut keys = Vec::new();
         for (name, value) in data.iter().filter(|(name, _)| name.ends_with(ENDING)) {
             let unusable = |why: &str| format!("value {name} of the Secret {secret} {why}");
-            let mut count = keys.len();
+            let before = keys.len();
             for key in SubjectPublicKeyInfoDer::pem_slice_iter(&value.0) {
                 let key = key.map_err(|_| unusable("is not valid PEM"))?;
                 RawPublicKeyEntity::try_from(&key).map_err(|_| unusable("holds a key that cannot be read"))?;
@@ -77,8 +77,7 @@ impl Keys {
                     return Err(format!("the Secret {secret} holds more than {MOST_KEYS} public keys"));
                 }
             }
-            count = keys.len() - count;
-            if count == 0 {
+            if keys.len() == before {
                 return Err(unusable("holds no public key in PEM (-----BEGIN PUBLIC KEY-----)"));
             }
         }

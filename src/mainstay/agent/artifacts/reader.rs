@@ -56,19 +56,19 @@ impl Reader<'_> {
         let keys = signers.map(|signers| &signers.keys);
         match (self, found) {
             (Self::Registry(client, image), Found::Image(found)) => {
+                let layer = download::layer(client, found, image).await?;
                 let signer = match keys {
                     Some(TrustedKeys::Cosign(keys)) => {
                         let name = signatures::verify(client, &found.digest, keys, source).await?;
                         Some(format!("the key {name}"))
                     }
-                    Some(TrustedKeys::Helm(_)) => Some("a key".to_owned()),
+                    Some(TrustedKeys::Helm(keys)) => {
+                        let signed = provenance::of_registry(client, found, image, keys, source).await?;
+                        same(&signed, &layer.digest)?;
+                        Some("a key".to_owned())
+                    }
                     None => None,
                 };
-                let layer = download::layer(client, found, image).await?;
-                if let Some(TrustedKeys::Helm(keys)) = keys {
-                    let signed = provenance::of_registry(client, found, image, keys, source).await?;
-                    same(&signed, &layer.digest)?;
-                }
                 let _downloading = source.downloading().await.map_err(|fault| fault.to_string())?;
                 let archive = download::download(client, &layer, source).await?;
                 let (revision, tag) = (found.revision(), found.tag.clone());

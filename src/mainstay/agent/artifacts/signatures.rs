@@ -3,7 +3,8 @@
 //! cosign stores signatures under the tag `sha256-HEX.sig`, or as manifests that refer to the signed one. A registry
 //! without the API of referrers has their index under the tag `sha256-HEX`.
 //!
-//! Invariant: at most [`MOST`] signatures of each place are read, and each has at most [`LONGEST`] bytes.
+//! Invariant: at most [`MOST`] signatures of each place are read, however they are spread over manifests, and each has at
+//! most [`LONGEST`] bytes.
 //! Invariant: a failed request for one signature does not hide another one that is valid.
 
 use std::sync::Arc;
@@ -91,6 +92,8 @@ struct Search<'s> {
     digest: &'s Digest,
     keys: &'s Arc<Keys>,
     source: &'s Source,
+    /// The number of signatures of this place that may still be read.
+    left: usize,
     /// The number of signatures that do not count.
     flawed: usize,
     flaw: Option<Flaw>,
@@ -105,7 +108,7 @@ pub(super) async fn verify(
     keys: &Arc<Keys>,
     source: &Source,
 ) -> Result<String, Failure> {
-    let mut search = Search { client, digest, keys, source, flawed: 0, flaw: None, failed: None };
+    let mut search = Search { client, digest, keys, source, left: MOST, flawed: 0, flaw: None, failed: None };
     let tag = format!("sha256-{}", digest.hex());
     if let Some(named) = search.tagged(&format!("{tag}.sig")).await?
         && let Some(signer) = search.held(&named).await?
@@ -124,6 +127,7 @@ pub(super) async fn verify(
     // An index that cannot be read lists no signature.
     let index: Index = serde_json::from_slice(&index).unwrap_or(Index { manifests: Vec::new() });
     let is_holder = |referrer: &&Referrer| HOLDERS.iter().any(|kind| referrer.artifact_type.starts_with(kind));
+    search.left = MOST;
     for referrer in index.manifests.iter().filter(is_holder).take(MOST) {
         if let Some(signer) = search.held(&referrer.digest).await? {
             return Ok(signer);
@@ -140,6 +144,9 @@ impl Search<'_> {
 
     /// Returns the signer of the first signature of an image that counts.
     async fn held(&mut self, image: &Digest) -> Result<Option<String>, String> {
+        if self.left == 0 {
+            return Ok(None);
+        }
         let manifest = match self.client.again(|| self.client.manifest(image)).await {
             Ok(manifest) => manifest,
             Err(error) => {
@@ -152,7 +159,8 @@ impl Search<'_> {
             return Ok(None);
         };
         let is_signature = |layer: &Layer| layer.media_type == PAYLOAD || layer.media_type.starts_with(BUNDLE);
-        for layer in holder.layers.into_iter().filter(is_signature).take(MOST) {
+        for layer in holder.layers.into_iter().filter(is_signature).take(self.left) {
+            self.left -= 1;
             if let Some(signer) = self.layer(layer).await? {
                 return Ok(Some(signer));
             }
