@@ -23,7 +23,12 @@ pub enum StartError {
     /// The client for the collector cannot be built.
     #[error("the client for the collector cannot be built")]
     Client(#[source] reqwest::Error),
-    /// The endpoint or a standard variable is invalid.
+    /// The endpoint is no URL, or it has a login. It is not quoted, because it may contain a password.
+    #[error(
+        "the endpoint must be a URL such as http://collector.monitoring:4318, without a login; put a token into OTEL_EXPORTER_OTLP_HEADERS"
+    )]
+    Endpoint,
+    /// A standard variable is invalid.
     #[error("the exporter of traces cannot be built: {0}")]
     Exporter(String),
     /// Tracing was started before in this process.
@@ -52,6 +57,7 @@ impl Exporting {
 /// Starts to send spans to a collector at this URL, to which `/v1/traces` is added. Headers, resource attributes, the
 /// sampler and the size of batches come from the standard variables `OTEL_*`.
 pub fn start(endpoint: &str) -> Result<Exporting, StartError> {
+    let url = traces_url(endpoint).ok_or(StartError::Endpoint)?;
     // The blocking client may not be built on a thread of the runtime.
     let client = std::thread::spawn(|| {
         reqwest::blocking::Client::builder().timeout(WITHIN).redirect(reqwest::redirect::Policy::none()).build()
@@ -60,7 +66,7 @@ pub fn start(endpoint: &str) -> Result<Exporting, StartError> {
     let exporter = opentelemetry_otlp::SpanExporter::builder()
         .with_http()
         .with_http_client(client.map_err(StartError::Client)?)
-        .with_endpoint(format!("{}/v1/traces", endpoint.trim_end_matches('/')))
+        .with_endpoint(url)
         .with_timeout(WITHIN)
         .build()
         .map_err(|error| StartError::Exporter(error.to_string()))?;
@@ -68,6 +74,17 @@ pub fn start(endpoint: &str) -> Result<Exporting, StartError> {
     let provider = SdkTracerProvider::builder().with_batch_exporter(exporter).with_resource(resource()).build();
     TRACER.set(provider.tracer("mainstay")).map_err(|_| StartError::Started)?;
     Ok(Exporting(provider))
+}
+
+/// Returns the URL for traces of an endpoint; `None` if the endpoint is invalid.
+fn traces_url(endpoint: &str) -> Option<String> {
+    let mut url = reqwest::Url::parse(endpoint).ok()?;
+    let has_login = !url.username().is_empty() || url.password().is_some();
+    if !matches!(url.scheme(), "http" | "https") || has_login {
+        return None;
+    }
+    url.set_path(&format!("{}/v1/traces", url.path().trim_end_matches('/')));
+    Some(url.into())
 }
 
 /// Returns the resource of the standard variables. The service is called `mainstay`, unless they name it.
@@ -92,8 +109,9 @@ impl SpanExporter for LoggedOnce {
         let sent = self.exporter.export(batch).await;
         let was_away = self.is_away.swap(sent.is_err(), Ordering::Relaxed);
         match &sent {
-            Err(_) if !was_away => {
-                tracing::warn!("traces not sent: the collector does not accept them; spans are dropped until it does");
+            // The exporter's errors contain no text of the collector.
+            Err(error) if !was_away => {
+                tracing::warn!(%error, "traces not sent: the collector does not accept them; spans are dropped until it does");
             }
             Ok(()) if was_away => tracing::info!("traces are sent again"),
             _ => {}
@@ -107,5 +125,26 @@ impl SpanExporter for LoggedOnce {
 
     fn set_resource(&mut self, resource: &Resource) {
         self.exporter.set_resource(resource);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_endpoint_is_a_url_of_http_without_a_login() {
+        for (endpoint, url) in [
+            ("http://collector:4318", "http://collector:4318/v1/traces"),
+            ("https://collector.example.com/otlp/", "https://collector.example.com/otlp/v1/traces"),
+            ("http://collector:4318/?tenant=a", "http://collector:4318/v1/traces?tenant=a"),
+        ] {
+            assert_eq!(traces_url(endpoint).as_deref(), Some(url));
+        }
+        for endpoint in ["", "collector", "collector:4318", "ftp://collector", "http://", "http://u:hunter2@collector"]
+        {
+            let error = start(endpoint).unwrap_err();
+            assert!(matches!(error, StartError::Endpoint) && !error.to_string().contains("hunter2"), "{endpoint}");
+        }
     }
 }
