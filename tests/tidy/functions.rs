@@ -11,13 +11,7 @@ use super::{PRODUCT, production, sources};
 const LONGEST: usize = 60;
 
 /// Files with functions that are still too long, and the number of these functions. The list may only shrink.
-const TOO_LONG: &[(&str, usize)] = &[
-    ("src/engine/src/managed/events.rs", 1),
-    ("src/function/src/reconcile.rs", 2),
-    ("src/mainstay/agent/run.rs", 1),
-    ("src/mainstay/cli/dev/mod.rs", 1),
-    ("src/mainstay/cli/install/request.rs", 1),
-];
+const TOO_LONG: &[(&str, usize)] = &[("src/engine/src/managed/events.rs", 1), ("src/function/src/reconcile.rs", 1)];
 
 /// Files with queues that are still unbounded. The list may only shrink.
 const UNBOUNDED_QUEUES: &[&str] = &[];

@@ -30,7 +30,7 @@ use super::quotas::Waiting;
 use super::refusals::RefusedWrite;
 use super::registry_waits;
 use super::repository;
-use super::resolve::{BoundSecret, reason, resolve, text};
+use super::resolve::{BoundSecret, ResolvedFunction, reason, resolve, text};
 use super::stage::{self, ConditionUpdate, Decision, Observed, ReconcileState, Resolved, RetryCause, RetryNow};
 use super::status::Reconciled;
 use super::tag;
@@ -368,12 +368,7 @@ impl Task {
         // The Function's slot in the build queue becomes free for another Function.
         context.cache.withdraw(&self.owner);
         let reconciled = Reconciled {
-            updates: vec![ConditionUpdate::new(
-                Type::ConfigurationReady,
-                Status::False,
-                Reason::InternalError,
-                panicked.to_string(),
-            )],
+            updates: vec![not_ready(Reason::InternalError, panicked.to_string())],
             ..Reconciled::default()
         };
         // A panic in the report has no further consequence.
@@ -438,13 +433,30 @@ impl Task {
         credentials: &Result<Credentials, String>,
         changed: bool,
     ) -> Reconciled {
-        let refused = |reason: Reason, message: String| Reconciled {
-            updates: vec![ConditionUpdate::new(Type::ConfigurationReady, Status::False, reason, message)],
-            ..Reconciled::default()
+        // Settings may change at any time. One reconcile uses the same settings throughout.
+        let settings = self.context.settings();
+        let (spec, withheld) = match self.resolved(function, credentials, &settings).await {
+            Ok(resolved) => resolved,
+            Err(refusal) => return Reconciled { updates: vec![refusal], ..Reconciled::default() },
         };
+        let (runtime, warnings) = (Some(spec.runtime.name.to_owned()), Some(spec.warnings.clone()));
+        let carried_out = self.carry_out(&spec, withheld, &settings, changed).await;
+        let reconciled =
+            carried_out.unwrap_or_else(|refusal| Reconciled { updates: vec![refusal], ..Reconciled::default() });
+        Reconciled { runtime, warnings, ..reconciled }
+    }
+
+    /// Returns the valid Function. If its code must not read a Secret, returns the Function without that Secret, and the
+    /// reason.
+    async fn resolved(
+        &mut self,
+        function: &Function,
+        credentials: &Result<Credentials, String>,
+        settings: &Settings,
+    ) -> Result<(ResolvedFunction, Option<ConditionUpdate>), ConditionUpdate> {
         if let Some(bytes) = self.context.refused(&self.owner) {
             self.context.cache.withdraw(&self.owner);
-            return refused(Reason::SourceTooLarge, no_memory(bytes));
+            return Err(not_ready(Reason::SourceTooLarge, no_memory(bytes)));
         }
         let credentials = match self.all_credentials(function, credentials).await {
             Ok(credentials) => credentials,
@@ -452,26 +464,22 @@ impl Task {
                 self.requeue_within(Duration::from_secs(10));
                 let place = if function.spec.own_secret().is_some() { "its spec" } else { "spec.env" };
                 let unknown = format!("it is unknown which Secrets in {place} hold credentials");
-                return refused(Reason::SourceUpdateFailed, format!("{unknown}: {why}"));
+                return Err(not_ready(Reason::SourceUpdateFailed, format!("{unknown}: {why}")));
             }
         };
-        // Settings may change at any time. One reconcile uses the same settings throughout.
-        let settings = self.context.settings();
-        self.follow_secrets(&settings);
+        self.follow_secrets(settings);
         let bound_secrets = self.take_bound(&credentials);
-        let mut withheld = None;
-        let mut spec = match resolve(function, &settings, &credentials) {
-            Ok(spec) => spec,
+        let (mut spec, withheld) = match resolve(function, settings, &credentials) {
+            Ok(spec) => (spec, None),
             Err(violations) => {
-                let why = (reason(&violations), text(&violations));
+                let why = not_ready(reason(&violations), text(&violations));
                 // Pods that start later must not read a Secret that has become a credential.
                 let rest = credentials.without_withheld(function).filter(|_| self.serves());
-                let Some(spec) = rest.and_then(|rest| resolve(&rest, &settings, &credentials).ok()) else {
+                let Some(spec) = rest.and_then(|rest| resolve(&rest, settings, &credentials).ok()) else {
                     self.context.cache.withdraw(&self.owner);
-                    return refused(why.0, why.1);
+                    return Err(why);
                 };
-                withheld = Some(why);
-                spec
+                (spec, Some(why))
             }
         };
         self.uses_knative = spec.flavour == Flavour::Knative || self.status.serving.is_some();
@@ -483,30 +491,36 @@ impl Task {
             Ok(digest) => digest,
             Err(why) => {
                 self.requeue_within(Duration::from_secs(10));
-                return refused(Reason::SourceUpdateFailed, why);
+                return Err(not_ready(Reason::SourceUpdateFailed, why));
             }
         };
-        let runtime = spec.runtime.name.to_owned();
-        let warnings = spec.warnings.clone();
-        let mut reconciled = Reconciled { runtime: Some(runtime), warnings: Some(warnings), ..Reconciled::default() };
+        Ok((spec, withheld))
+    }
+
+    /// Reads the registry and the source, decides, and performs the decision.
+    async fn carry_out(
+        &mut self,
+        spec: &ResolvedFunction,
+        withheld: Option<ConditionUpdate>,
+        settings: &Settings,
+        changed: bool,
+    ) -> Result<Reconciled, ConditionUpdate> {
         let [external, default, packages] = &mut self.secrets;
         let (external, default, _) = tokio::join!(external.known(), default.known(), packages.known());
-        let repository = match repository::choose(&settings, &external, &default, &spec) {
+        let repository = match repository::choose(settings, &external, &default, spec) {
             Ok(repository) => repository,
             Err(why) => {
                 self.context.cache.withdraw(&self.owner);
-                self.polling.set_remote(&self.context, &spec).await;
-                let Reconciled { updates, .. } = refused(Reason::RegistryNotConfigured, why);
-                return Reconciled { updates, ..reconciled };
+                self.polling.set_remote(&self.context, spec).await;
+                return Err(not_ready(Reason::RegistryNotConfigured, why));
             }
         };
         let children = self.context.cache.children(&self.namespace, &self.uid);
-        let source = match self.polling.source(&self.context, &spec, &children).await {
+        let source = match self.polling.source(&self.context, spec, &children).await {
             Ok(source) => source,
             Err(unread) => {
                 self.context.cache.withdraw(&self.owner);
-                let Reconciled { updates, .. } = refused(unread.reason, unread.message);
-                return Reconciled { updates, ..reconciled };
+                return Err(not_ready(unread.reason, unread.message));
             }
         };
         self.note_credentials(&children, changed);
@@ -515,45 +529,44 @@ impl Task {
             Source::Git(found) => (Some(&found.0), Some(&found.1)),
         };
         let content = tree.map(super::git::Tree::content);
-        let since = tag::resolved_since(&spec.base, &settings, jiff::Timestamp::now());
-        let recipe = tag::recipe(&spec, content.as_deref(), &settings.platform, since);
-        let repository = repository.keeping(self.status.built.as_ref(), &recipe, &spec);
-        let resolved = Resolved {
-            function: &spec,
-            recipe: &recipe,
-            repository: &repository,
-            git: tree.zip(access),
-            settings: &settings,
-        };
-        let cache = &self.context.cache;
-        let admission = cache.admission(&self.owner);
-        let mut decision = self.decide(&resolved, &children, admission);
-        if decision.in_queue && admission == Admission::Absent {
-            decision = self.decide(&resolved, &children, cache.enqueue(&self.owner, &self.namespace));
-        }
-        if let Some(unread) = self.polling.unread().filter(|_| tree.is_some()) {
-            decision.attribute(ConditionUpdate::new(
-                Type::ConfigurationReady,
-                Status::False,
-                unread.reason,
-                &unread.message,
-            ));
-        }
-        if let Some((reason, message)) = withheld {
-            decision.attribute(ConditionUpdate::new(Type::ConfigurationReady, Status::False, reason, message));
-        }
-        for update in self.not_put_back.iter().filter_map(|(key, why)| perform::not_put_back(key, why)) {
-            decision.attribute(update);
-        }
+        let since = tag::resolved_since(&spec.base, settings, jiff::Timestamp::now());
+        let recipe = tag::recipe(spec, content.as_deref(), &settings.platform, since);
+        let repository = repository.keeping(self.status.built.as_ref(), &recipe, spec);
+        let git = tree.zip(access);
+        let resolved = Resolved { function: spec, recipe: &recipe, repository: &repository, git, settings };
+        let mut decision = self.decide_in_turn(&resolved, &children);
+        self.attribute(&mut decision, tree.is_some(), withheld);
         // Boxed, so that reconciles that wait for their source use less memory.
         let outcome = Box::pin(self.perform(&decision)).await;
         let data = external.data().or(default.data());
         self.await_registry(&decision, &repository.push, data).await;
-        reconciled.source = tree.map(|tree| (tree.commit.clone(), tree.tree.clone()));
-        reconciled.record.clone_from(&outcome.reconciled.record);
-        reconciled.updates = outcome.reconciled.updates;
-        reconciled.confirmed = outcome.reconciled.confirmed;
-        reconciled
+        let source = tree.map(|tree| (tree.commit.clone(), tree.tree.clone()));
+        let Reconciled { record, updates, confirmed, .. } = outcome.reconciled;
+        Ok(Reconciled { source, record, updates, confirmed, ..Reconciled::default() })
+    }
+
+    /// Decides. A Function that must build enters the queue of builds.
+    fn decide_in_turn(&self, resolved: &Resolved<'_>, children: &Children) -> Decision {
+        let cache = &self.context.cache;
+        let admission = cache.admission(&self.owner);
+        let decision = self.decide(resolved, children, admission);
+        if decision.in_queue && admission == Admission::Absent {
+            return self.decide(resolved, children, cache.enqueue(&self.owner, &self.namespace));
+        }
+        decision
+    }
+
+    /// Adds what else prevents the spec from taking effect to the conditions of a decision.
+    fn attribute(&self, decision: &mut Decision, is_git: bool, withheld: Option<ConditionUpdate>) {
+        if let Some(unread) = self.polling.unread().filter(|_| is_git) {
+            decision.attribute(not_ready(unread.reason, &unread.message));
+        }
+        if let Some(withheld) = withheld {
+            decision.attribute(withheld);
+        }
+        for update in self.not_put_back.iter().filter_map(|(key, why)| perform::not_put_back(key, why)) {
+            decision.attribute(update);
+        }
     }
 
     /// Waits for the registry if a build failed because of it and the operator owns the registry.
@@ -622,6 +635,11 @@ impl Task {
             self.state.retry_now = newest.map(|job| RetryNow { job: job.identity.name.clone(), cause });
         }
     }
+}
+
+/// Returns the update that the configuration is not ready.
+fn not_ready(reason: Reason, message: impl Into<String>) -> ConditionUpdate {
+    ConditionUpdate::new(Type::ConfigurationReady, Status::False, reason, message)
 }
 
 /// Returns the kind Function.

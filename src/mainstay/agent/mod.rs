@@ -36,10 +36,13 @@ mod retention_metrics;
 mod run;
 mod serverless;
 mod serverless_metrics;
+mod settings;
 mod shown;
 mod ssh_keys;
 mod tasks;
+mod term;
 
 pub use error::Error;
 pub use listening::{Admit, Receive};
-pub use run::{AUDIT, Nudge, Profile, Settings, run};
+pub use run::run;
+pub use settings::{AUDIT, Nudge, Profile, Settings};

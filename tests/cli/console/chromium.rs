@@ -10,12 +10,13 @@ use std::{
     time::Duration,
 };
 
+use mainstay_testkit::PATIENCE;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
-/// Deadline of a condition.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// Deadline of a call. It is longer than that of a condition, so that a failure shows the page.
+const CALL: Duration = Duration::from_secs(PATIENCE.as_secs() + 60);
 
 type Answers = Arc<Mutex<HashMap<u64, oneshot::Sender<Value>>>>;
 
@@ -52,20 +53,14 @@ impl Chromium {
         let made = mainstay_testkit::isolated("mkfifo").arg(pipe("in")).arg(pipe("out")).status().unwrap();
         assert!(made.success());
         let mut command = mainstay_testkit::isolated("sh");
-        command.args(["-c", "exec chromium \"$@\" 3<\"$HOME/in\" 4>\"$HOME/out\"", "chromium"]);
-        command.args([
-            "--headless=new",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--disable-dev-shm-usage",
-            "--hide-scrollbars",
-        ]);
+        command.args(["-c", "exec chromium-headless-shell \"$@\" 3<\"$HOME/in\" 4>\"$HOME/out\"", "chromium"]);
+        command.args(["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"]);
         command.args(["--disable-background-networking", "--no-first-run", "--remote-debugging-pipe"]);
         command.args(["--ignore-certificate-errors", "--no-proxy-server"]);
         command.arg(format!("--host-resolver-rules=MAP {host} {address}, MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"));
         command.arg(format!("--user-data-dir={}", pipe("profile").display())).arg("about:blank");
         command.env("HOME", home.path()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let child = command.spawn().expect("chromium is needed: apt-get install chromium");
+        let child = command.spawn().expect("apt-get install chromium-headless-shell");
         let (to, from) = (pipe("in"), pipe("out"));
         let opened = tokio::task::spawn_blocking(move || {
             let commands = OpenOptions::new().write(true).open(to).unwrap();
@@ -98,9 +93,8 @@ impl Chromium {
         self.commands
             .lock()
             .write_all(&bytes)
-            .expect("the browser has ended: `chromium --version` should print a version");
-        let answer =
-            tokio::time::timeout(PATIENCE, answered).await.unwrap_or_else(|_| panic!("{method} got no answer"));
+            .expect("the browser has ended: `chromium-headless-shell --version` should print a version");
+        let answer = tokio::time::timeout(CALL, answered).await.unwrap_or_else(|_| panic!("{method} got no answer"));
         let mut answer = answer.map_err(|_| "the browser has ended".to_owned())?;
         match answer.get("error") {
             Some(error) => Err(error.to_string()),
@@ -189,8 +183,7 @@ impl Tab {
                 tokio::task::yield_now().await;
             }
         };
-        // This timeout is shorter than the promise's timeout, so that the failure shows the page.
-        if tokio::time::timeout(PATIENCE / 2, holds).await.is_err() {
+        if tokio::time::timeout(PATIENCE, holds).await.is_err() {
             let page = self.try_value("location.href + ': ' + document.body.innerText").await;
             panic!("{expression} never held at {page:?}; {:?}", self.chromium.complaints());
         }

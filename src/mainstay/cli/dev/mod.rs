@@ -32,6 +32,7 @@ use std::{
 };
 
 use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 
 use super::{
     Error as CommandError, Exit,
@@ -253,9 +254,98 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
     // The log excludes messages, because they are printed below.
     let log = logs::start_with_file("warn,mainstay::agent::notify::log=off");
     let stop = stop::on_signal()?;
-    let local = if needs_directory(&arguments) { Some(LocalDirectory::open()?) } else { None };
+    let mut prepared = prepare(&arguments).await?;
+    let kubeconfig = arguments.kubeconfig.clone().unwrap_or_else(|| prepared.place().join("kubeconfig"));
+    local_directory::check(&kubeconfig)?;
+    let token = token(&arguments)?;
+    if prepared.pods() == PodMode::Processes {
+        fetch_libraries().await;
+    }
+    let run = prepared.facts();
+    if let Some(path) = &run.log {
+        log.begin(path).map_err(|cause| Error::Write { path: path.clone(), cause })?;
+    }
+    let embedded = embedded::start(embedded::EmbeddedOptions {
+        run: &run,
+        listen: arguments.listen,
+        gateway: arguments.gateway,
+        secure: arguments.gateway_tls,
+        issuers: &arguments.exposure.issuers(),
+        token: &token,
+        kubeconfig: &kubeconfig,
+        pods: prepared.pods(),
+        rbac: arguments.rbac,
+        knative: arguments.knative,
+        refused_webhooks: prepared.trust.refused_webhooks(),
+        directory: prepared.room.is_some().then(|| prepared.place().join("cluster")).as_deref(),
+    })
+    .await?;
+    let receive = prepared.followed.as_ref().map(|_| receive(arguments.receive)).transpose()?;
+    let started = messages::Started {
+        server: embedded.serving.url(),
+        gateway: embedded.gateway.address(),
+        secure: (embedded.secure, embedded.authority.clone()),
+        kubeconfig,
+        pods: prepared.pods(),
+        receivers: receive.as_ref().and_then(|receive| receive.base.known()).map(str::to_owned),
+        other_room: prepared.other_room(),
+        is_work_tree: arguments.work_tree,
+        followed: prepared.followed.take(),
+    };
+    if started.followed.is_none() {
+        messages::started(arguments.output, &started)?;
+        stop.cancelled().await;
+        return Ok(Exit::Fine);
+    }
+    follow(arguments, prepared, &embedded, &started, receive, token, stop).await
+}
+
+/// The directories and the repository of a run.
+struct Prepared {
+    /// The directory that only this run uses; `None` if it needs none.
+    room: Option<Room>,
+    /// The directory that a run uses unless another run has it.
+    usual: Option<PathBuf>,
+    /// The repository to follow, if any.
+    followed: Option<FollowedRepository>,
+    /// The saved files to follow instead of commits.
+    work_tree: Option<WorkTree>,
+    source: mainstay_git::Settings,
+    trust: Trust,
+}
+
+impl Prepared {
+    fn place(&self) -> &Path {
+        self.room.as_ref().map_or(Path::new(""), Room::path)
+    }
+
+    fn other_room(&self) -> Option<PathBuf> {
+        self.room.as_ref().map(Room::path).filter(|path| self.usual.as_deref() != Some(*path)).map(Path::to_owned)
+    }
+
+    /// Returns how pods of Functions run.
+    fn pods(&self) -> PodMode {
+        match self.trust {
+            Trust::User => PodMode::Processes,
+            Trust::Stranger => PodMode::Simulated,
+        }
+    }
+
+    /// Returns the facts for other commands of this machine.
+    fn facts(&self) -> DevRun {
+        let Some(followed) = &self.followed else { return DevRun::default() };
+        DevRun {
+            repository: followed.local.is_some().then(|| followed.url.clone().into()),
+            log: std::path::absolute(self.place().join("agent.log")).ok(),
+        }
+    }
+}
+
+/// Takes the directory of the run, and chooses the repository and its directory of manifests.
+async fn prepare(arguments: &Arguments) -> Result<Prepared, CommandError> {
+    let local = if needs_directory(arguments) { Some(LocalDirectory::open()?) } else { None };
     let mut followed = match &local {
-        Some(local) if !arguments.cluster_only => Some(followed_repository(&arguments, local)?),
+        Some(local) if !arguments.cluster_only => Some(followed_repository(arguments, local)?),
         _ => None,
     };
     let usual = local.as_ref().map(|local| local.path().to_owned());
@@ -269,107 +359,55 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
     let trust = Trust::of(followed.as_ref(), arguments.run_code);
     let url = followed.as_ref().map_or("", |followed| followed.url.as_str());
     trust.limit(&mut source, &trust::addresses(url).await);
-    let reference = arguments.branch.as_deref().unwrap_or("HEAD");
     if let Some(followed) = &mut followed {
-        choose_directory(followed, arguments.base_dir.as_deref(), reference, &source).await?;
+        choose_directory(followed, arguments.base_dir.as_deref(), reference(arguments), &source).await?;
         if arguments.base_dir.is_none() && followed.local.is_some() {
-            choose_overlay(followed, reference, &source).await?;
+            choose_overlay(followed, reference(arguments), &source).await?;
         }
     }
-    let pods = pods(trust);
-    let kubeconfig = arguments.kubeconfig.clone().unwrap_or_else(|| place.join("kubeconfig"));
-    local_directory::check(&kubeconfig)?;
-    let token = token(&arguments)?;
-    if pods == PodMode::Processes {
-        fetch_libraries().await;
-    }
-    let mut run = DevRun::default();
-    if let Some(followed) = &followed {
-        run.repository = followed.local.is_some().then(|| followed.url.clone().into());
-        run.log = std::path::absolute(place.join("agent.log")).ok();
-    }
-    if let Some(path) = &run.log {
-        log.begin(path).map_err(|cause| Error::Write { path: path.clone(), cause })?;
-    }
-    let embedded = embedded::start(embedded::EmbeddedOptions {
-        run: &run,
-        listen: arguments.listen,
-        gateway: arguments.gateway,
-        secure: arguments.gateway_tls,
-        issuers: &arguments.exposure.issuers(),
-        token: &token,
-        kubeconfig: &kubeconfig,
-        pods,
-        rbac: arguments.rbac,
-        knative: arguments.knative,
-        refused_webhooks: trust.refused_webhooks(),
-        directory: room.is_some().then(|| place.join("cluster")).as_deref(),
-    })
-    .await?;
-    let server = embedded.serving.url();
-    let receive = if followed.is_some() { Some(receive(arguments.receive)?) } else { None };
-    let receivers = receive.as_ref().and_then(|receive| receive.base.known()).map(str::to_owned);
-    let other_room = room.as_ref().map(Room::path).filter(|path| usual.as_deref() != Some(*path)).map(Path::to_owned);
-    let is_work_tree = arguments.work_tree;
-    let (gateway, secure) = (embedded.gateway.address(), (embedded.secure, embedded.authority.clone()));
-    let started =
-        messages::Started { server, gateway, secure, kubeconfig, followed, pods, receivers, other_room, is_work_tree };
-    let Some(followed) = &started.followed else {
-        messages::started(arguments.output, &started)?;
-        stop.cancelled().await;
-        return Ok(Exit::Fine);
-    };
-    let origin = Origin::of_file(&started.kubeconfig);
-    let cluster = Cluster::from_origin(&origin).await?;
+    Ok(Prepared { room, usual, followed, work_tree, source, trust })
+}
+
+/// Returns the reference to follow.
+fn reference(arguments: &Arguments) -> &str {
+    arguments.branch.as_deref().unwrap_or("HEAD")
+}
+
+/// Installs the agent's objects, and runs the agent until `stop` or until a part of it ends.
+async fn follow(
+    arguments: Arguments,
+    prepared: Prepared,
+    embedded: &embedded::Embedded,
+    started: &messages::Started,
+    receive: Option<agent::Receive>,
+    token: String,
+    stop: CancellationToken,
+) -> Result<Exit, CommandError> {
+    let Some(followed) = &started.followed else { return Ok(Exit::Fine) };
+    let cluster = Cluster::from_origin(&Origin::of_file(&started.kubeconfig)).await?;
     let admit = agent::Admit::bind(SocketAddr::from(([127, 0, 0, 1], 0)), Reach::SameUser)?;
-    install::install(&cluster, followed, reference, arguments.v1alpha2).await?;
+    install::install(&cluster, followed, reference(&arguments), arguments.v1alpha2).await?;
     if let Some(address) = admit.address() {
         embedded.server.permit_webhooks(address);
     }
     install::webhooks(&cluster, &admit).await?;
-    let events = eventing::Events::bind(place.join("eventing")).map_err(Error::Events)?;
+    let events = eventing::Events::bind(prepared.place().join("eventing")).map_err(Error::Events)?;
     events.install(&cluster, DOMAIN).await.map_err(Error::Events)?;
     let functions = functions(events.publisher()).await;
-
     let registry = registry::create_secrets(cluster.clone(), embedded.serving.address(), token, stop.clone());
     let emitter = Emitter::default();
     let mut tasks: JoinSet<Result<(), CommandError>> = JoinSet::new();
-    messages::started(arguments.output, &started)?;
+    messages::started(arguments.output, started)?;
     tasks.spawn(registry);
     tasks.spawn(messages::print(emitter.subscribe(), arguments.output, embedded.server.clone(), stop.clone()));
-    let exposure = exposure(arguments.exposure, started.gateway.port(), trust);
+    let exposure = exposure(arguments.exposure, started.gateway.port(), prepared.trust);
     let written_endpoints = exposure.written_endpoints.clone();
-    let settings = agent::Settings {
-        namespace: NAMESPACE.to_owned(),
-        allow_namespaces: Vec::new(),
-        default_service_account: None,
-        identity: lease_identity::DEV.to_owned(),
-        pod: None,
-        listen: None,
-        receive,
-        admit: Some(admit),
-        limits: Limits::default(),
-        source,
-        functions,
-        components: crate::Components::default(),
-        profile: agent::Profile::Full,
-        namespaces: Vec::new(),
-        exposure,
-        // Other commands detect the agent by its Lease.
-        elect: true,
-        stuck_after: liveness::STUCK_AFTER,
-        memory: MEMORY,
-        nudge: agent::Nudge::default(),
-        audit: agent::AUDIT,
-        renderer: None,
-        // Statuses show full messages, because their readers have access to the files.
-        words: Words::Full,
-    };
     let delivering = events.run(cluster.clone(), embedded.server.clone(), written_endpoints, stop.clone());
     tasks.spawn(async { Ok(delivering.await.map_err(Error::Events)?) });
+    let settings = agent::Settings { receive, admit: Some(admit), exposure, ..settings(prepared.source, functions) };
     let nudge = settings.nudge.clone();
     let look = move || nudge.look_now();
-    let _watch = match (work_tree, followed.local.as_deref()) {
+    let _watch = match (prepared.work_tree, followed.local.as_deref()) {
         (Some(work_tree), _) => {
             work_tree::watch(work_tree, look).map_err(Error::WorkTree)?;
             None
@@ -386,6 +424,36 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
         Some(Ok(result)) => result.map(|()| Exit::Fine),
         Some(Err(panicked)) => Err(CommandError::Task(panicked)),
         None => Ok(Exit::Fine),
+    }
+}
+
+/// Returns the agent's settings without its listeners.
+fn settings(source: mainstay_git::Settings, functions: mainstay_function::Settings) -> agent::Settings {
+    agent::Settings {
+        namespace: NAMESPACE.to_owned(),
+        allow_namespaces: Vec::new(),
+        default_service_account: None,
+        identity: lease_identity::DEV.to_owned(),
+        pod: None,
+        listen: None,
+        receive: None,
+        admit: None,
+        limits: Limits::default(),
+        source,
+        functions,
+        components: crate::Components::default(),
+        profile: agent::Profile::Full,
+        namespaces: Vec::new(),
+        exposure: mainstay_exposure::Settings::default(),
+        // Other commands detect the agent by its Lease.
+        elect: true,
+        stuck_after: liveness::STUCK_AFTER,
+        memory: MEMORY,
+        nudge: agent::Nudge::default(),
+        audit: agent::AUDIT,
+        renderer: None,
+        // Statuses show full messages, because their readers have access to the files.
+        words: Words::Full,
     }
 }
 
@@ -429,17 +497,9 @@ async fn run_agent(
     settings: agent::Settings,
     cluster: Cluster,
     emitter: Emitter,
-    stop: tokio_util::sync::CancellationToken,
+    stop: CancellationToken,
 ) -> Result<(), CommandError> {
     Ok(agent::run(settings, cluster, emitter, stop).await?)
-}
-
-/// Returns how pods of Functions run.
-fn pods(trust: Trust) -> PodMode {
-    match trust {
-        Trust::User => PodMode::Processes,
-        Trust::Stranger => PodMode::Simulated,
-    }
 }
 
 /// Returns the repository to follow; by default, the demonstration.

@@ -87,132 +87,31 @@ pub(super) fn resolve(arguments: &Arguments, given: &Given) -> Result<(Installat
 fn resolve_values(arguments: &Arguments, given: &Given) -> Result<(Installation, Vec<String>), Vec<String>> {
     let values = &given.values;
     let git = &values.git;
-    let mut problems = Vec::new();
-    let mut notes = Vec::new();
-    for (flag, value) in [("--namespace", &arguments.namespace), ("--target-namespace", &git.target_namespace)] {
-        if !is_label(value) {
-            problems.push(format!("{flag} {value:?} is not a valid name of a namespace: {RULE}"));
-        }
-    }
-    if Reference::parse(&git.branch).is_err() {
-        problems.push(format!("--git-branch {:?} is not a valid name of a branch", git.branch));
-    }
-    let image = &values.image;
-    if image.is_empty() || image.contains(char::is_whitespace) {
-        problems.push(format!(
-            "--image {image:?} is not a valid image name; give one such as registry.example.com/mainstay:1.0"
-        ));
-    }
+    let mut problems = problems_of_names(arguments, values);
     problems.extend(agent::problems(values));
-    let names =
-        [("--name", &git.name), ("--git-secret", &git.secret), ("--image-pull-secret", &values.image_pull_secret)];
-    for (flag, name) in names {
-        if !name.is_empty() && !is_label(name) {
-            problems.push(format!("{flag} {name:?} is not a valid name of an object: {RULE}"));
-        }
-    }
-    let mut parsed = |flag: &str, why: String| problems.push(format!("{flag}: {why}"));
-    let registry = values.registry.parse::<Registry>().map_err(|why| parsed("--registry", why)).unwrap_or_default();
-    let interval = (!git.interval.is_empty()).then(|| git.interval.parse::<Span>());
-    let interval = interval.transpose().map_err(|error| parsed("--interval", error.to_string())).unwrap_or_default();
+    let registry = parsed("--registry", values.registry.parse(), &mut problems);
+    let interval = (!git.interval.is_empty()).then(|| git.interval.parse::<Span>().map_err(|error| error.to_string()));
+    let interval = parsed("--interval", interval.transpose(), &mut problems);
     let receiver_url = (!values.receiver_url.is_empty()).then(|| values.receiver_url.parse::<BaseUrl>());
-    let receiver_url = receiver_url.transpose().map_err(|why| parsed("--receiver-url", why)).unwrap_or_default();
-    let component = |name: &String| Component::ALL.into_iter().find(|component| component.name() == name);
-    let named: Vec<Component> = values.components.iter().filter_map(component).collect();
+    let receiver_url = parsed("--receiver-url", receiver_url.transpose(), &mut problems);
+    let named = named_components(values);
     problems.extend(values.console.problems());
     problems.extend(values.nats.problems(&named, |name| given.names(&["nats", name])));
-    let url = match address(&git.url) {
-        Ok(url) => Some(url),
-        Err(why) => {
-            problems.push(why);
-            None
-        }
-    };
+    let url = address(&git.url).map_err(|why| problems.push(why)).ok();
     let name = Some(git.name.clone()).filter(|name| !name.is_empty());
     let name = name.or_else(|| url.as_ref().map(name_of)).unwrap_or_default();
-    let syncs = syncs(&name, &git.paths).unwrap_or_else(|why| {
-        problems.push(why);
-        Vec::new()
-    });
-    let of_functions = OfFunctions {
-        has_registry: match registry {
-            Registry::Internal => arguments.registry.is_some(),
-            Registry::None => false,
-            Registry::Existing(_) => true,
-        },
-        has_base_images: !values.base_images.is_empty(),
-        has_base_ca: !values.base_ca.is_empty(),
-        v1alpha2: values.v1alpha2,
-    };
+    let syncs = syncs(&name, &git.paths).map_err(|why| problems.push(why)).unwrap_or_default();
     if values.v1alpha2 && !values.crds {
         problems.push(
             "--v1alpha2 needs the definitions, which say which versions are served; leave out --no-crds".to_owned(),
         );
     }
-    let chosen = arguments.choice.components(&named, &of_functions, &mut problems);
+    let chosen = arguments.choice.components(&named, &of_functions(arguments, values, &registry), &mut problems);
     let restricted = arguments.choice.restricted(&arguments.namespace, &git.target_namespace, &mut problems);
     let (Some(url), true) = (url, problems.is_empty()) else { return Err(problems) };
     let known_hosts = (arguments.known_hosts.is_some() || !git.known_hosts.is_empty()).then(|| git.known_hosts.clone());
-    let secret = Some(git.secret.clone()).filter(|secret| !secret.is_empty());
-
-    let access = match (url.known_hosts_name(), secret.clone()) {
-        (Some(_), Some(secret)) => Access::Key(secret),
-        (Some(_), None) => Access::NewKey(format!("{name}-git")),
-        (None, Some(secret)) => Access::Basic(secret),
-        (None, None) => Access::Anonymous,
-    };
-    if let Some(host) = url.known_hosts_name() {
-        let listed = |text: &str| mainstay_git::lists_host(text, &host);
-        match known_hosts.as_deref() {
-            Some(text) if !listed(text) => {
-                return Err(vec![format!(
-                    "the file of --known-hosts has no line that can be read for {host}; `ssh-keyscan` prints some"
-                )]);
-            }
-            None if !listed(mainstay_git::PUBLISHED) => notes.push(format!(
-                "the key of {host} is not known, so the agent will refuse it: compare the output of ssh-keyscan with \
-                 the key that the host publishes, and install again with --known-hosts FILE"
-            )),
-            _ => {}
-        }
-    } else if known_hosts.is_some() {
-        return Err(vec![
-            "--known-hosts needs an SSH address; give one in --git-url, or remove --known-hosts".to_owned(),
-        ]);
-    }
-    if url.is_unprotected() {
-        notes.push(
-            "git:// is neither encrypted nor authenticated: anyone on the network path can replace the repository; \
-             use https:// \
-             or ssh://, or have commits verified (`verify` in the spec of the GitRepository)"
-                .to_owned(),
-        );
-        if secret.is_some() {
-            return Err(vec![
-                "--git-secret: authentication at a git:// address is not supported; leave it out, or give the \
-                 https:// or ssh:// \
-                 address"
-                    .to_owned(),
-            ]);
-        }
-    }
-    if matches!(access, Access::NewKey(_)) && deploy_key::takes_only_rsa(&url) {
-        let page = deploy_key::page(&url).url.map(|url| format!(" at {url}")).unwrap_or_default();
-        return Err(vec![format!(
-            "--git-url: Azure DevOps takes RSA keys only, and the agent makes an ed25519 key: make one with \
-             `ssh-keygen -t rsa -b \
-             3072 -m PEM -N '' -f azure`, add azure.pub{page}, install again with --git-secret {name}-git, and then \
-             `kubectl \
-             create secret generic {name}-git -n {} --from-file=key=azure`",
-            arguments.namespace
-        )]);
-    }
-    if let Access::NewKey(_) = access {
-        notes.push(format!(
-            "the agent makes an SSH key; show its public half: mainstay identity -n {}",
-            arguments.namespace
-        ));
-    }
+    let access = access(&url, &git.secret, &name);
+    let mut notes = repository_notes(&url, &access, known_hosts.as_deref(), arguments).map_err(|why| vec![why])?;
     let has_functions = chosen.as_ref().is_none_or(|chosen| chosen.has(Component::Functions));
     let registry = if has_functions { registry } else { Registry::None };
     notes.extend(registry.note(&arguments.namespace));
@@ -221,18 +120,7 @@ fn resolve_values(arguments: &Arguments, given: &Given) -> Result<(Installation,
     notes.extend(pull.map(|secret| pull_note(secret, &arguments.namespace)));
     notes.extend(values.nats.notes());
     notes.extend(ca_note(&values.base_ca, &arguments.namespace));
-    let unused = [
-        ("--git-user", arguments.git_user.is_some()),
-        ("--git-email", arguments.git_email.is_some()),
-        ("--git-label", arguments.git_label.is_some()),
-    ];
-    let unused: Vec<&str> = unused.into_iter().filter_map(|(flag, is_used)| is_used.then_some(flag)).collect();
-    if !unused.is_empty() {
-        notes.push(format!(
-            "nothing is written to Git: a read-only key will do, and {} has no effect",
-            unused.join(", ")
-        ));
-    }
+    notes.extend(unused_note(arguments));
     let installation = Installation {
         namespace: arguments.namespace.clone(),
         name,
@@ -242,7 +130,7 @@ fn resolve_values(arguments: &Arguments, given: &Given) -> Result<(Installation,
         branch: git.branch.clone(),
         target_namespace: git.target_namespace.clone(),
         interval,
-        image: image.clone(),
+        image: values.image.clone(),
         receiver_url,
         registry,
         known_hosts,
@@ -255,6 +143,145 @@ fn resolve_values(arguments: &Arguments, given: &Given) -> Result<(Installation,
         values: values.clone(),
     };
     Ok((installation, notes))
+}
+
+/// Returns the components that the user named.
+fn named_components(values: &Values) -> Vec<Component> {
+    let component = |name: &String| Component::ALL.into_iter().find(|component| component.name() == name);
+    values.components.iter().filter_map(component).collect()
+}
+
+/// Returns the problems of names.
+fn problems_of_names(arguments: &Arguments, values: &Values) -> Vec<String> {
+    let (git, image, mut problems) = (&values.git, &values.image, Vec::new());
+    for (flag, value) in [("--namespace", &arguments.namespace), ("--target-namespace", &git.target_namespace)] {
+        if !is_label(value) {
+            problems.push(format!("{flag} {value:?} is not a valid name of a namespace: {RULE}"));
+        }
+    }
+    if Reference::parse(&git.branch).is_err() {
+        problems.push(format!("--git-branch {:?} is not a valid name of a branch", git.branch));
+    }
+    if image.is_empty() || image.contains(char::is_whitespace) {
+        problems.push(format!(
+            "--image {image:?} is not a valid image name; give one such as registry.example.com/mainstay:1.0"
+        ));
+    }
+    let names =
+        [("--name", &git.name), ("--git-secret", &git.secret), ("--image-pull-secret", &values.image_pull_secret)];
+    for (flag, name) in names {
+        if !name.is_empty() && !is_label(name) {
+            problems.push(format!("{flag} {name:?} is not a valid name of an object: {RULE}"));
+        }
+    }
+    problems
+}
+
+/// Returns the value of a flag, or the default, and adds the problem of an invalid value.
+fn parsed<T: Default>(flag: &str, value: Result<T, String>, problems: &mut Vec<String>) -> T {
+    value.unwrap_or_else(|why| {
+        problems.push(format!("{flag}: {why}"));
+        T::default()
+    })
+}
+
+/// Returns the flags that need the component for Functions.
+fn of_functions(arguments: &Arguments, values: &Values, registry: &Registry) -> OfFunctions {
+    OfFunctions {
+        has_registry: match registry {
+            Registry::Internal => arguments.registry.is_some(),
+            Registry::None => false,
+            Registry::Existing(_) => true,
+        },
+        has_base_images: !values.base_images.is_empty(),
+        has_base_ca: !values.base_ca.is_empty(),
+        v1alpha2: values.v1alpha2,
+    }
+}
+
+/// Returns the authentication of the repository. `secret` may be empty.
+fn access(url: &RemoteUrl, secret: &str, name: &str) -> Access {
+    match (url.known_hosts_name(), secret) {
+        (Some(_), "") => Access::NewKey(format!("{name}-git")),
+        (Some(_), secret) => Access::Key(secret.to_owned()),
+        (None, "") => Access::Anonymous,
+        (None, secret) => Access::Basic(secret.to_owned()),
+    }
+}
+
+/// Returns the notes about the repository.
+///
+/// # Errors
+/// Why the agent could not use the repository.
+fn repository_notes(
+    url: &RemoteUrl,
+    access: &Access,
+    known_hosts: Option<&str>,
+    arguments: &Arguments,
+) -> Result<Vec<String>, String> {
+    let mut notes = Vec::new();
+    notes.extend(host_key_note(url, known_hosts)?);
+    if url.is_unprotected() {
+        notes.push(
+            "git:// is neither encrypted nor authenticated: anyone on the network path can replace the repository; \
+             use https:// \
+             or ssh://, or have commits verified (`verify` in the spec of the GitRepository)"
+                .to_owned(),
+        );
+        if *access != Access::Anonymous {
+            return Err("--git-secret: authentication at a git:// address is not supported; leave it out, or give \
+                        the https:// or ssh:// address"
+                .to_owned());
+        }
+    }
+    if let Access::NewKey(secret) = access {
+        let namespace = &arguments.namespace;
+        if deploy_key::takes_only_rsa(url) {
+            let page = deploy_key::page(url).url.map(|url| format!(" at {url}")).unwrap_or_default();
+            return Err(format!(
+                "--git-url: Azure DevOps takes RSA keys only, and the agent makes an ed25519 key: make one with \
+                 `ssh-keygen -t rsa -b 3072 -m PEM -N '' -f azure`, add azure.pub{page}, install again with \
+                 --git-secret {secret}, and then `kubectl create secret generic {secret} -n {namespace} \
+                 --from-file=key=azure`",
+            ));
+        }
+        notes.push(format!("the agent makes an SSH key; show its public half: mainstay identity -n {namespace}"));
+    }
+    Ok(notes)
+}
+
+/// Returns the note about the host key of the repository, if it is not known.
+///
+/// # Errors
+/// Why the file of `--known-hosts` is of no use.
+fn host_key_note(url: &RemoteUrl, known_hosts: Option<&str>) -> Result<Option<String>, String> {
+    let Some(host) = url.known_hosts_name() else {
+        let problem = "--known-hosts needs an SSH address; give one in --git-url, or remove --known-hosts";
+        return if known_hosts.is_some() { Err(problem.to_owned()) } else { Ok(None) };
+    };
+    let lists_host = |text: &str| mainstay_git::lists_host(text, &host);
+    match known_hosts {
+        Some(text) if !lists_host(text) => {
+            Err(format!("the file of --known-hosts has no line that can be read for {host}; `ssh-keyscan` prints some"))
+        }
+        None if !lists_host(mainstay_git::PUBLISHED) => Ok(Some(format!(
+            "the key of {host} is not known, so the agent will refuse it: compare the output of ssh-keyscan with \
+             the key that the host publishes, and install again with --known-hosts FILE"
+        ))),
+        _ => Ok(None),
+    }
+}
+
+/// Returns the note about flags without effect.
+fn unused_note(arguments: &Arguments) -> Option<String> {
+    let unused = [
+        ("--git-user", arguments.git_user.is_some()),
+        ("--git-email", arguments.git_email.is_some()),
+        ("--git-label", arguments.git_label.is_some()),
+    ];
+    let unused: Vec<&str> = unused.into_iter().filter_map(|(flag, is_used)| is_used.then_some(flag)).collect();
+    (!unused.is_empty())
+        .then(|| format!("nothing is written to Git: a read-only key will do, and {} has no effect", unused.join(", ")))
 }
 
 /// Returns the warning about the default image if it is used and has no registry.

@@ -1,0 +1,487 @@
+//! The work of a leader, from the beginning to the end of its term.
+//!
+//! Invariant: the end of any task ends the term, with the reason of that task. Invariant: all state is rebuilt for every
+//! term. Invariant: no write follows the end of a term.
+//!
+//! Not here: the election, the listeners, and everything else that outlives a term (`run`).
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use tokio::sync::{mpsc, watch};
+use tokio::task::{JoinError, JoinSet};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::error::Error;
+use super::notify::Notifier;
+use super::serverless::Serverless;
+use super::settings::{Profile, Settings};
+use super::shown::Shown;
+use super::{
+    api_rules, artifacts, bootstrap, functions, host_keys, images, inputs, installation, leader_label, nats_login,
+    notifications, pins, receivers, repositories, ssh_keys,
+};
+use crate::Component;
+use mainstay_api::{HelmChartSpec, ImagePolicySpec, ImageRepositorySpec, ImageUpdateAutomationSpec, OciRepositorySpec};
+use mainstay_cluster::Cluster;
+use mainstay_cluster::liveness::Liveness;
+use mainstay_cluster::secrets::Secrets;
+use mainstay_engine::apply::{Announcement, FollowUps, Writer};
+use mainstay_engine::drift::Drift;
+use mainstay_engine::managed::kept_within;
+use mainstay_engine::notification::Message;
+use mainstay_engine::prevention;
+use mainstay_function::admission::{self, Registration};
+use mainstay_function::bindings::Bindings;
+use mainstay_git::{Repositories, SharedHostKeys, Source};
+use mainstay_gitsync::receiver::{self, Deliveries};
+use mainstay_gitsync::{Begun, Context, Rights};
+use mainstay_manifest::render::{Helm, Kustomize};
+use mainstay_object::Owner;
+use mainstay_object::failure::chain;
+
+/// Directory for building kustomizations and rendering charts, below the directory of the mirrors.
+const RENDERED: &str = "render";
+/// Directory for the outputs of renders, beside the mirrors.
+const KEPT_RENDERS: &str = "kept-renders";
+
+/// The parts of the agent that outlive a term.
+pub(super) struct Agent {
+    pub(super) settings: Settings,
+    pub(super) cluster: Cluster,
+    pub(super) notifier: Notifier,
+    pub(super) shown: Shown,
+    pub(super) deliveries: Arc<Deliveries>,
+    pub(super) liveness: Liveness,
+    /// Whether the agent is ready, or else why it is not.
+    pub(super) ready: watch::Sender<Result<(), String>>,
+}
+
+/// Leads until `stop`.
+///
+/// # Errors
+/// The reason why a task ended.
+pub(super) async fn lead(agent: &Agent, stop: CancellationToken) -> Result<(), Error> {
+    let Agent { settings, cluster, notifier, liveness, .. } = agent;
+    notifier.clear_subjects();
+    let component = liveness.component("reverting drift");
+    let (writer, follow_ups) = Writer::new(cluster.clone(), component, announcer(notifier));
+    writer.limit_memory(kept_within(settings.memory));
+    let looking = installation::find(cluster, &settings.namespace, settings.pod.as_deref());
+    // The installation must be known before any deletion.
+    let Some(installed) = stop.run_until_cancelled(looking).await else { return Ok(()) };
+    writer.set_installation(installed);
+    let trusted = std::iter::once(&settings.namespace).chain(&settings.allow_namespaces).cloned().collect();
+    let mut term = Term { agent, trusted, stop, tasks: JoinSet::new() };
+    let context = term.context(writer);
+    let drift = term.revert_drift(&context, follow_ups);
+    let repositories_known = term.follow_repositories(&context);
+    let syncs_known = term.follow_syncs(&context, repositories_known.clone());
+    let functions = term.follow_functions(&context, drift, repositories_known);
+    term.notify(&context);
+    term.follow_artifacts(&context);
+    term.follow_images(&context);
+    term.receive(&context);
+    term.expose(&context);
+    term.spawn(pass_on(settings.nudge.0.subscribe(), [context.look_now.clone(), functions.poll_now.clone()]));
+    term.spawn(sweep(context.source.clone()));
+    term.register_webhooks();
+    term.prepare_installation();
+    term.finish(syncs_known).await
+}
+
+/// A term of the leader.
+struct Term<'a> {
+    agent: &'a Agent,
+    /// The namespaces whose GitSyncs may apply everything.
+    trusted: BTreeSet<String>,
+    stop: CancellationToken,
+    tasks: JoinSet<Result<(), Error>>,
+}
+
+impl Term<'_> {
+    /// Spawns work that has no end of its own.
+    fn spawn(&mut self, work: impl Future<Output = ()> + Send + 'static) {
+        let stop = self.stop.clone();
+        self.tasks.spawn(async move {
+            let _ = stop.run_until_cancelled(work).await;
+            stop.cancelled().await;
+            Ok(())
+        });
+    }
+
+    /// Spawns work that ends when it sees `stop`.
+    fn spawn_until_stop(&mut self, work: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.spawn(async move {
+            work.await;
+            Ok(())
+        });
+    }
+
+    /// Spawns the watch of a kind with its tasks. `component` is its name in the report that it is stuck.
+    fn spawn_watch(
+        &mut self,
+        component: &'static str,
+        watch: impl Future<Output = Result<(), JoinError>> + Send + 'static,
+    ) {
+        let component = self.agent.liveness.component(component);
+        self.tasks.spawn(async move { component.track_loop(watch).await.map_err(Error::Task) });
+    }
+
+    /// Returns the parts that all GitSyncs share.
+    fn context(&self, writer: Writer) -> Arc<Context> {
+        let Agent { settings, notifier, liveness, .. } = self.agent;
+        let rights = Rights {
+            trusted: self.trusted.iter().cloned().collect(),
+            default_service_account: settings.default_service_account.clone(),
+            requires_account: settings.profile == Profile::Restricted,
+            namespaces: settings.scope(),
+        };
+        let source = Source::new(self.confined());
+        source.set_host_keys(SharedHostKeys::Unknown(None));
+        let secrets = Arc::new(Secrets::default());
+        if settings.components.has(Component::Functions) {
+            secrets.set_everywhere(settings.functions.purposes());
+        }
+        Arc::new(Context::new(
+            writer.clone(),
+            source,
+            Arc::new(Repositories::default()),
+            secrets,
+            rights,
+            renderers(settings),
+            liveness.component("reconciling GitSyncs"),
+            announcer(notifier),
+            other_clusters(writer, self.agent, self.stop.clone()),
+        ))
+    }
+
+    /// Returns the settings for Git with egress rules: users of confined namespaces choose the hosts that the agent
+    /// connects to.
+    fn confined(&self) -> mainstay_git::Settings {
+        let mut source = self.agent.settings.source.clone();
+        source.egress.unconfined.get_or_insert_with(|| self.trusted.iter().cloned().collect());
+        source
+    }
+
+    /// Watches Secrets and managed objects, and reverts drift.
+    fn revert_drift(&mut self, context: &Arc<Context>, follow_ups: FollowUps) -> Drift {
+        let drift = Drift::new(context.writer.clone());
+        let watching = Arc::clone(&context.secrets).run(self.agent.cluster.clone(), self.stop.clone());
+        self.tasks.spawn(async move { watching.await.map_err(Error::Task) });
+        let (end, running) = (self.stop.clone(), drift.clone());
+        let component = self.agent.liveness.component("the drift loop");
+        self.tasks.spawn(async move { component.track_loop(running.run(follow_ups, end)).await.map_err(Error::Drift) });
+        self.spawn_until_stop(drift.clone().audit(self.agent.settings.audit, self.stop.clone()));
+        let prevention = Arc::clone(&context.prevention);
+        self.spawn_until_stop(prevention::keep(prevention, context.writer.clone(), self.stop.clone()));
+        drift
+    }
+
+    /// Watches GitRepositories, and keeps their host keys and statuses. The returned value is true once they are listed.
+    fn follow_repositories(&mut self, context: &Context) -> watch::Receiver<bool> {
+        let Agent { settings, cluster, notifier, .. } = self.agent;
+        let (source, repositories) = (context.source.clone(), Arc::clone(&context.repositories));
+        let stop = self.stop.clone();
+        self.spawn_until_stop(host_keys::follow(
+            source.clone(),
+            cluster.clone(),
+            settings.namespace.clone(),
+            stop.clone(),
+        ));
+        let requests: mpsc::Receiver<_> = source.host_keys_to_pin();
+        self.spawn_until_stop(pins::keep(
+            requests,
+            source.clone(),
+            Arc::clone(&repositories),
+            cluster.clone(),
+            stop.clone(),
+        ));
+        let (seen, known) = watch::channel(false);
+        let secrets = Arc::clone(&context.secrets);
+        let kept = repositories::Kept::new(
+            Arc::clone(&repositories),
+            Arc::clone(&secrets),
+            context.writer.clone(),
+            notifier.clone(),
+        );
+        self.spawn_until_stop(repositories::follow(kept, seen, stop.clone()));
+        let statuses = mainstay_gitsync::repository::Context {
+            source,
+            repositories,
+            secrets,
+            cluster: cluster.clone(),
+            kind: Arc::new(repositories::git_repositories()),
+        };
+        self.spawn_until_stop(mainstay_gitsync::repository::keep(statuses, stop));
+        known
+    }
+
+    /// Watches GitSyncs. The returned value is true once they are listed.
+    fn follow_syncs(
+        &mut self,
+        context: &Arc<Context>,
+        repositories_known: watch::Receiver<bool>,
+    ) -> watch::Receiver<bool> {
+        let Agent { cluster, notifier, .. } = self.agent;
+        let (seen, known) = watch::channel(false);
+        let following = inputs::syncs(
+            Arc::clone(context),
+            notifier.clone(),
+            cluster.clone(),
+            repositories_known,
+            seen,
+            self.stop.clone(),
+        );
+        self.spawn_watch("the watch of GitSyncs", following);
+        known
+    }
+
+    /// Watches Functions if the agent has that component. Returns the parts that they share.
+    fn follow_functions(
+        &mut self,
+        context: &Arc<Context>,
+        drift: Drift,
+        repositories_known: watch::Receiver<bool>,
+    ) -> Arc<mainstay_function::Context> {
+        let Agent { settings, cluster, notifier, shown, liveness, .. } = self.agent;
+        let bound = Arc::new(Bindings::new(liveness.component("reconciling ServiceBindingUsages")));
+        let functions = Arc::new(mainstay_function::Context::new(
+            context.writer.clone(),
+            context.source.clone(),
+            Arc::clone(&context.repositories),
+            Arc::clone(&context.secrets),
+            Arc::clone(&bound),
+            settings.functions.clone(),
+            settings.namespace.clone(),
+            liveness.component("reconciling Functions"),
+            announcer(notifier),
+        ));
+        shown.set(Some((Arc::clone(context), Arc::clone(&functions))));
+        if settings.components.has(Component::Functions) {
+            let serverless = Serverless {
+                namespace: &settings.namespace,
+                cluster,
+                notifier,
+                shown,
+                liveness,
+                functions: &functions,
+                writer: &context.writer,
+            };
+            serverless.spawn(bound, drift, repositories_known, &mut self.tasks, &self.stop);
+        } else {
+            functions::are_absent(&functions);
+        }
+        functions
+    }
+
+    /// Watches Providers and Alerts, and sends notifications.
+    fn notify(&mut self, context: &Context) {
+        let notifications = notifications::Context {
+            cluster: self.agent.cluster.clone(),
+            secrets: Arc::clone(&context.secrets),
+            source: context.source.clone(),
+            notifier: self.agent.notifier.clone(),
+            trusted: self.trusted.clone(),
+        };
+        let following = notifications::follow(Arc::new(notifications), self.stop.clone());
+        self.spawn_watch("the watch of Providers and Alerts", following);
+    }
+
+    /// Watches OCIRepositories and HelmCharts.
+    fn follow_artifacts(&mut self, context: &Context) {
+        let artifacts = Arc::new(artifacts::Context {
+            cluster: self.agent.cluster.clone(),
+            secrets: Arc::clone(&context.secrets),
+            source: context.source.clone(),
+            repositories: Arc::clone(&context.repositories),
+            notifier: self.agent.notifier.clone(),
+        });
+        let following = artifacts::follow::<OciRepositorySpec>(Arc::clone(&artifacts), self.stop.clone());
+        self.spawn_watch("the watch of OCIRepositories", following);
+        let following = artifacts::follow::<HelmChartSpec>(artifacts, self.stop.clone());
+        self.spawn_watch("the watch of HelmCharts", following);
+    }
+
+    /// Watches ImageRepositories, ImagePolicies and ImageUpdateAutomations.
+    fn follow_images(&mut self, context: &Context) {
+        let images = Arc::new(images::Context::new(
+            self.agent.cluster.clone(),
+            Arc::clone(&context.secrets),
+            (context.source.clone(), Arc::clone(&context.repositories)),
+            self.agent.notifier.clone(),
+        ));
+        let following = images::follow::<ImageUpdateAutomationSpec>(Arc::clone(&images), self.stop.clone());
+        self.spawn_watch("the watch of ImageUpdateAutomations", following);
+        let following = images::follow::<ImageRepositorySpec>(Arc::clone(&images), self.stop.clone());
+        self.spawn_watch("the watch of ImageRepositories", following);
+        let following = images::follow::<ImagePolicySpec>(images, self.stop.clone());
+        self.spawn_watch("the watch of ImagePolicies", following);
+    }
+
+    /// Watches Receivers, and takes their deliveries.
+    fn receive(&mut self, context: &Context) {
+        let Agent { settings, cluster, notifier, deliveries, liveness, .. } = self.agent;
+        let hooks = Arc::new(receiver::Context::new(
+            cluster.clone(),
+            Arc::clone(&context.secrets),
+            Arc::clone(context.source.pushes()),
+            Arc::clone(&context.repositories),
+            settings.receive.as_ref().map(|receive| receive.base.clone()),
+            liveness.component("reconciling Receivers"),
+            emitter(notifier),
+        ));
+        deliveries.set(Some(Arc::clone(&hooks)));
+        if let (Some(pod), Some(_)) = (&settings.pod, &settings.receive) {
+            let (namespace, pod) = (settings.namespace.clone(), pod.clone());
+            self.spawn_until_stop(leader_label::keep(cluster.clone(), namespace, pod, self.stop.clone()));
+        } else if settings.receive.as_ref().is_some_and(|receive| receive.base.known().is_none()) {
+            // An agent with a configured URL may run outside of the cluster, where the Service does not route to it.
+            tracing::warn!(
+                "the name of this pod is not known, so it gets no label, and deliveries do not arrive through the Service; \
+                 set MAINSTAY_POD"
+            );
+        }
+        let writer = context.writer.clone();
+        let following = receivers::follow(hooks, writer, notifier.clone(), cluster.clone(), self.stop.clone());
+        self.spawn_watch("the watch of Receivers", following);
+    }
+
+    /// Watches APIRules if the agent has that component.
+    fn expose(&mut self, context: &Context) {
+        let Agent { settings, cluster, notifier, liveness, .. } = self.agent;
+        if !settings.components.has(Component::Exposure) {
+            return;
+        }
+        let exposed = mainstay_exposure::Context::new(
+            context.writer.clone(),
+            settings.exposure.clone(),
+            liveness.component("reconciling APIRules"),
+            emitter(notifier),
+        );
+        let following = api_rules::follow(Arc::new(exposed), notifier.clone(), cluster.clone(), self.stop.clone());
+        self.spawn_watch("the watch of APIRules", following);
+    }
+
+    /// Keeps the configurations of the admission webhooks, if the agent serves them.
+    fn register_webhooks(&mut self) {
+        let Agent { settings, cluster, .. } = self.agent;
+        let Some(admit) = &settings.admit else { return };
+        let registration = Registration {
+            namespace: settings.namespace.clone(),
+            names: admit.names(&settings.namespace),
+            lifetimes: admit.lifetimes,
+            with_functions: settings.components.has(Component::Functions),
+        };
+        self.spawn_until_stop(admission::lead(registration, cluster.clone(), self.stop.clone()));
+    }
+
+    /// Makes the keys and logins that `mainstay install` requests, and creates its first GitSync.
+    fn prepare_installation(&mut self) {
+        let Agent { settings, cluster, .. } = self.agent;
+        let keys = ssh_keys::make(cluster.clone(), settings.namespace.clone(), self.stop.clone());
+        let installed = bootstrap::create(cluster.clone(), settings.namespace.clone(), self.stop.clone());
+        let nats = nats_login::make(cluster.clone(), self.stop.clone());
+        let with_events = settings.components.has(Component::Eventing);
+        self.spawn_until_stop(async move {
+            tokio::join!(keys, installed, async {
+                if with_events {
+                    nats.await;
+                }
+            });
+        });
+    }
+
+    /// Waits for the end of the term. The agent is ready once all GitSyncs are known.
+    async fn finish(mut self, mut syncs_known: watch::Receiver<bool>) -> Result<(), Error> {
+        let mut is_announced = false;
+        let result = loop {
+            tokio::select! {
+                () = self.stop.cancelled() => break Ok(()),
+                changed = syncs_known.wait_for(|known| *known), if !is_announced => {
+                    is_announced = changed.is_ok();
+                    let _ = self.agent.ready.send_replace(Ok(()));
+                }
+                Some(ended) = self.tasks.join_next() => break ended.map_err(Error::Task).and_then(|ended| ended),
+            }
+        };
+        self.agent.shown.set(None);
+        self.agent.deliveries.set(None);
+        // Running tasks are cancelled. Every write can be repeated, but no write may follow the end of a term.
+        self.tasks.shutdown().await;
+        result
+    }
+}
+
+/// Returns the function that reports messages about objects.
+fn announcer(notifier: &Notifier) -> impl Fn(&Announcement<'_>) + Send + Sync + use<> {
+    let notifier = notifier.clone();
+    move |announcement| notifier.notify(announcement)
+}
+
+/// Returns the function that reports messages about owners.
+fn emitter(notifier: &Notifier) -> impl Fn(&Owner, &Message) + Send + Sync + use<> {
+    let announce = announcer(notifier);
+    move |owner, message| announce(&Announcement { owner, object: None, message })
+}
+
+/// Creates writers and drift detection for remote clusters, while they are used.
+fn other_clusters(
+    writer: Writer,
+    agent: &Agent,
+    stop: CancellationToken,
+) -> impl Fn(Cluster) -> Begun + Send + Sync + use<> {
+    let (notifier, liveness, audit) = (agent.notifier.clone(), agent.liveness.clone(), agent.settings.audit);
+    move |cluster| {
+        let component = liveness.component("reverting drift in another cluster");
+        let notifier = notifier.clone();
+        // No Event is sent, because Events about objects of the remote cluster would refer to objects that this cluster
+        // does not have.
+        let notify = move |said: &Announcement<'_>| notifier.notify(&Announcement { object: None, ..*said });
+        let (writer, follow_ups) = writer.beside(cluster, component, notify);
+        let (drift, over, end) = (Drift::new(writer.clone()), CancellationToken::new(), stop.clone());
+        let ended = over.clone().drop_guard();
+        let running = tokio::spawn(async move {
+            let _ended = ended;
+            let auditing = drift.clone().audit(audit, end.clone());
+            let ran = tokio::select! {
+                ran = drift.run(follow_ups, end) => ran,
+                () = auditing => return,
+            };
+            if let Err(error) = ran {
+                tracing::error!(why = chain(&error), "the work in another cluster restarts");
+            }
+        });
+        Begun { writer, running: Box::new(AbortOnDropHandle::new(running)), over }
+    }
+}
+
+/// Removes the mirrors that have lost their last consumer since an earlier agent.
+async fn sweep(source: Source) {
+    let mirrors = source.sweep().await;
+    if mirrors > 0 {
+        tracing::info!(mirrors, "removed mirrors of remotes that are not used any more");
+    }
+}
+
+async fn pass_on(mut nudges: watch::Receiver<u64>, looks: [watch::Sender<u64>; 2]) {
+    while nudges.changed().await.is_ok() {
+        for look in &looks {
+            look.send_modify(|count| *count += 1);
+        }
+    }
+}
+
+/// Returns the tools for kustomizations and charts: in the renderer, or found on the PATH.
+fn renderers(settings: &Settings) -> (Kustomize, Helm) {
+    let path = std::env::var_os("PATH");
+    let kustomize = match &settings.renderer {
+        Some(shared) => Kustomize::in_renderer(shared),
+        None => Kustomize::new(path.as_deref(), settings.source.directory.join(RENDERED)),
+    };
+    let kept = settings.source.directory.join(KEPT_RENDERS);
+    let kustomize = kustomize.showing(settings.words).keeping(kept, path.as_deref());
+    let helm = Helm::beside(&kustomize, path.as_deref());
+    (kustomize, helm)
+}
