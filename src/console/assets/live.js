@@ -204,12 +204,19 @@ function end() {
 
 // Says how long the session lasts, by the clock of the server.
 function sayLeft() {
-  const seconds = Math.max(0, Math.floor(Number(left.dataset.left) - performance.now() / 1000));
+  const seconds = Math.max(0, Math.ceil(Number(left.dataset.left) - performance.now() / 1000));
   const units = [[172800, 86400, "days"], [7200, 3600, "h"], [120, 60, "min"], [0, 1, "s"]];
   const [, length, unit] = units.find(([from]) => seconds >= from);
   left.textContent = `${Math.floor(seconds / length)} ${unit}`;
   if (seconds > 0) setTimeout(sayLeft, seconds < 150 ? 1000 : 20000);
-  else if (main.dataset.live) setTimeout(hasInput ? end : read, 1000);
+  else if (main.dataset.live && !hasEnded) setTimeout(leave, 2000);
+}
+
+// Finds out whether the session has ended. The server may end it a moment later.
+function leave() {
+  if (hasInput) end();
+  else read();
+  sayLeft();
 }
 
 if (left) sayLeft();
