@@ -13,7 +13,7 @@ use jiff::Timestamp;
 
 use super::answer;
 use super::entry::{CALLBACK, UNKNOWN, digest, no_random_numbers, sent_cookie, set_cookie};
-use super::issuer::Question;
+use super::issuer::Prompt;
 use super::own::form;
 use super::session::token;
 use super::shared::{Nobody, Shared, SignIn};
@@ -30,7 +30,7 @@ const NOT_BEGUN: &str =
 const NOT_TRUSTED: &str = "The API server does not accept the ID token of this issuer. Its settings must name the same \
                            issuer and client ID as this page, or an audience that the token has.";
 
-/// The errors by which an issuer refuses to sign a user in without a question.
+/// The errors by which an issuer refuses to sign a user in without a prompt.
 const NEEDS_USER: [&str; 4] =
     ["login_required", "interaction_required", "consent_required", "account_selection_required"];
 const ENDED: &str = "Your session has ended. Sign in again.";
@@ -49,26 +49,19 @@ impl Shared {
         let sender = request.headers().get(header::REFERER).and_then(|sender| sender.to_str().ok());
         let sender = sender.and_then(|sender| sender.strip_prefix(&*origin.text()));
         let next = Some(form.get("next")).filter(|next| !next.is_empty()).or(sender).unwrap_or("/");
-        self.leave(by, next, Question::Allowed, StatusCode::OK, origin).await
+        self.leave(by, next, Prompt::Allowed, StatusCode::OK, origin).await
     }
 
     /// Sends a browser whose session has ended to the issuer. If the issuer still knows the user, the browser returns to
     /// the page with a new session; otherwise, it returns to the page that signs users in.
     pub(super) async fn renew(&self, by: &SignIn, next: &str, origin: &WebOrigin) -> Response {
-        self.leave(by, next, Question::Refused, StatusCode::UNAUTHORIZED, origin).await
+        self.leave(by, next, Prompt::Refused, StatusCode::UNAUTHORIZED, origin).await
     }
 
-    async fn leave(
-        &self,
-        by: &SignIn,
-        next: &str,
-        question: Question,
-        status: StatusCode,
-        origin: &WebOrigin,
-    ) -> Response {
+    async fn leave(&self, by: &SignIn, next: &str, prompt: Prompt, status: StatusCode, origin: &WebOrigin) -> Response {
         let Ok(random) = token() else { return no_random_numbers() };
         let attempt = Attempt::begin(&by.key, &origin.text(), &random, next, Timestamp::now());
-        let url = match by.issuer.sign_in_url(&attempt, &callback(origin), question).await {
+        let url = match by.issuer.sign_in_url(&attempt, &callback(origin), prompt).await {
             Ok(url) => url,
             Err(why) => return self.failed(by, StatusCode::BAD_GATEWAY, &attempt.next, &why, origin),
         };

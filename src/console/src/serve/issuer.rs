@@ -73,7 +73,7 @@ pub struct IssuerSettings {
 
 /// Whether the issuer may ask the user, for example for a password.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Question {
+pub(super) enum Prompt {
     Allowed,
     Refused,
 }
@@ -127,7 +127,7 @@ impl Issuer {
         &self,
         attempt: &Attempt,
         callback: &str,
-        question: Question,
+        prompt: Prompt,
     ) -> Result<String, String> {
         let known = self.known().await?;
         let (state, nonce) = (CsrfToken::new(attempt.state.clone()), Nonce::new(attempt.nonce.clone()));
@@ -136,7 +136,7 @@ impl Issuer {
         let request = client.authorize_url(CoreAuthenticationFlow::AuthorizationCode, || state, || nonce);
         let scopes = self.settings.scopes.iter().cloned().map(Scope::new);
         let request = request.add_scopes(scopes).set_pkce_challenge(challenge);
-        let request = if question == Question::Refused { request.add_prompt(CoreAuthPrompt::None) } else { request };
+        let request = if prompt == Prompt::Refused { request.add_prompt(CoreAuthPrompt::None) } else { request };
         let (url, _, _) = request.url();
         if is_permitted(url.as_str(), &self.settings.url.0) {
             Ok(url.to_string())
