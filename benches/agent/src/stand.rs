@@ -162,8 +162,15 @@ impl Stand {
         Ok(ready)
     }
 
-    /// Starts a console instead of the agent, with TLS to the cluster as in its pod. Returns its address.
+    /// Starts a console instead of the agent. Returns its address.
     pub(super) async fn start_console(&mut self) -> Result<String, Error> {
+        let (console, address) = self.console().await?;
+        self.agent = Some(console);
+        Ok(address)
+    }
+
+    /// Starts a console, with TLS to the cluster as in its pod. Returns its address. It ends when it is dropped.
+    pub(super) async fn console(&self) -> Result<(Process, String), Error> {
         let encrypted = self.directory.path().join("console-kubeconfig");
         let written = fs::read_to_string(&self.kubeconfig).map_err(Error::Directory)?;
         fs::write(&encrypted, written.replace("server: \"http://", "server: \"https://")).map_err(Error::Directory)?;
@@ -173,8 +180,7 @@ impl Stand {
         let environment = [("MALLOC_ARENA_MAX".into(), "1".into())];
         let mut console = Process::start(&arguments, &environment, self.directory.path())?;
         let line = console.first_line().await?;
-        self.agent = Some(console);
-        Ok(line.trim().rsplit(' ').next().unwrap_or_default().to_owned())
+        Ok((console, line.trim().rsplit(' ').next().unwrap_or_default().to_owned()))
     }
 
     /// Returns the memory of the agent or console without pages of files, in MiB.
@@ -235,6 +241,29 @@ impl Stand {
         }
     }
 
+    /// Starts a situation in which other processes of Mainstay send requests, too: those of the agent are counted by its
+    /// own metrics.
+    pub(super) async fn mark_of_agent(&self) -> Result<Mark, Error> {
+        let requests = self.requests_of_agent().await?;
+        Ok(Mark { requests, ..self.mark().await? })
+    }
+
+    async fn requests_of_agent(&self) -> Result<Requests, Error> {
+        Counters::Agent(format!("http://127.0.0.1:{}/metrics", self.port)).read().await
+    }
+
+    /// Ends such a situation at once.
+    pub(super) async fn row_of_agent(
+        &self,
+        mark: Mark,
+        situation: impl Into<String>,
+        wall: String,
+        targets: impl FnOnce(&Requests) -> Vec<Target>,
+    ) -> Result<Row, Error> {
+        let asked = self.requests_of_agent().await?.since(&mark.requests);
+        self.row_with(&mark, &asked, situation.into(), wall, targets(&asked))
+    }
+
     /// Returns the agent's CPU time since its start in seconds.
     pub(super) fn processor_seconds(&self) -> Result<f64, Error> {
         self.agent.as_ref().map_or(Ok(0.0), Process::processor_seconds)
@@ -251,15 +280,25 @@ impl Stand {
     ) -> Result<Row, Error> {
         self.settle(|asked| asked.without_events().0.total()).await?;
         let asked = self.counters.read().await?.since(&mark.requests);
+        self.row_with(&mark, &asked, situation.into(), wall, targets(&asked))
+    }
+
+    fn row_with(
+        &self,
+        mark: &Mark,
+        asked: &Requests,
+        situation: String,
+        wall: String,
+        mut targets: Vec<Target>,
+    ) -> Result<Row, Error> {
         let (requests, events) = asked.without_events();
         let (peak_mib, processor) = match &self.agent {
             Some(agent) => (agent.peak_mib()?, agent.processor_seconds()?),
             None => (0.0, 0.0),
         };
-        let mut targets = targets(&asked);
         targets.push(Target::new(format!("≤ {} MiB", self.memory), peak_mib <= self.memory));
         let processor_seconds = processor - mark.processor;
-        Ok(Row { situation: situation.into(), wall, requests, events, peak_mib, processor_seconds, targets })
+        Ok(Row { situation, wall, requests, events, peak_mib, processor_seconds, targets })
     }
 
     /// Returns a counter of the agent without labels; 0 if it is missing.

@@ -1,26 +1,39 @@
-//! An API server without credentials: each connection uses the token of its user.
+//! An API server without credentials: each user's requests have the token of the user.
 //!
-//! Invariant: a connection has the credentials of its token only, whatever credentials the configuration of this
+//! TLS is set up once. All users share the connections, because the API server authenticates each request.
+//!
+//! Invariant: a request has the credentials of its user's token only, whatever credentials the configuration of this
 //! process has.
 
-use http::Uri;
-use kube::Config;
+use std::sync::Arc;
+
+use http::header::AUTHORIZATION;
+use http::{HeaderValue, Request, Uri};
+use kube::client::Body;
 use kube::config::AuthInfo;
+use kube::{Client, Config};
+use parking_lot::Mutex;
 
 use mainstay_object::Secret;
 
-use super::connect::Cluster;
+use super::connect::{Clients, Cluster, client_over, kept_alive, setup};
 use super::error::{Attempt, Cause, Error, Target};
 use super::kubeconfig::certificates;
 use super::origin::Origin;
+use super::resolver::Resolver;
 
 /// The URL of an API server, and the certificate authorities with which its certificate is verified.
+/// Clones share connections.
 #[derive(Clone)]
-pub struct ApiServer(Config);
+pub struct ApiServer {
+    config: Config,
+    /// The clients without credentials, which the first user creates.
+    clients: Arc<Mutex<Option<Clients>>>,
+}
 
 impl std::fmt::Debug for ApiServer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ApiServer").field("url", &self.0.cluster_url).finish_non_exhaustive()
+        f.debug_struct("ApiServer").field("url", &self.config.cluster_url).finish_non_exhaustive()
     }
 }
 
@@ -57,22 +70,60 @@ impl ApiServer {
 
     fn without_credentials(mut config: Config) -> Self {
         config.auth_info = AuthInfo::default();
-        Self(config)
+        Self { config, clients: Arc::default() }
     }
 
     /// Returns a connection with the permissions of a token. Sends no request.
     ///
     /// # Errors
-    /// If TLS cannot be set up.
+    /// If TLS cannot be set up, or if no header can contain the token.
     pub fn as_user(&self, token: &Secret<String>) -> Result<Cluster, Error> {
-        let mut config = self.0.clone();
-        config.auth_info.token = Some(token.expose().clone().into());
-        Cluster::lean(config)
+        let bearer = HeaderValue::try_from(format!("Bearer {}", token.expose()));
+        let mut bearer = bearer.map_err(|_| wrong("the token has characters that no header may have"))?;
+        bearer.set_sensitive(true);
+        let Clients { unary, watches } = self.clients()?;
+        let [unary, watches] = [unary, watches].map(|client| with_token(client, &bearer));
+        Ok(Cluster::from_clients(unary, watches))
     }
+
+    fn clients(&self) -> Result<Clients, Error> {
+        let mut clients = self.clients.lock();
+        if let Some(clients) = &*clients {
+            return Ok(clients.clone());
+        }
+        let new = if self.config.proxy_url.is_some() {
+            Cluster::connect(self.config.clone())?.0.clients.read().clone()
+        } else {
+            let client = client_over(&self.config, kept_alive(Resolver::system())).map_err(setup)?;
+            Clients { unary: client.clone(), watches: client }
+        };
+        *clients = Some(new.clone());
+        Ok(new)
+    }
+}
+
+/// Returns a client that adds a token to each request.
+fn with_token(client: Client, bearer: &HeaderValue) -> Client {
+    let (namespace, bearer) = (client.default_namespace().to_owned(), bearer.clone());
+    let service = tower::service_fn(move |mut request: Request<Body>| {
+        request.headers_mut().insert(AUTHORIZATION, bearer.clone());
+        let client = client.clone();
+        async move { client.send(request).await }
+    });
+    Client::new(service, namespace)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use hyper::server::conn::http1;
+    use hyper::service::service_fn;
+    use hyper_util::rt::TokioIo;
+    use serde_json::json;
+    use tokio::net::TcpListener;
+
     use super::*;
 
     #[test]
@@ -91,6 +142,38 @@ mod tests {
         config.auth_info.token = Some("of-the-process".to_owned().into());
         config.auth_info.impersonate = Some("alice".to_owned());
         let server = ApiServer::without_credentials(config);
-        assert!(server.0.auth_info.token.is_none() && server.0.auth_info.impersonate.is_none());
+        assert!(server.config.auth_info.token.is_none() && server.config.auth_info.impersonate.is_none());
+    }
+
+    /// Returns the user name that equals the token of the request.
+    async fn review(request: Request<hyper::body::Incoming>) -> Result<http::Response<String>, Infallible> {
+        let token = request.headers()[AUTHORIZATION].to_str().unwrap().strip_prefix("Bearer ").unwrap().to_owned();
+        let review = json!({"status": {"userInfo": {"username": token}}}).to_string();
+        Ok(http::Response::builder().header("content-type", "application/json").body(review).unwrap())
+    }
+
+    #[tokio::test]
+    async fn users_share_connections_and_each_request_has_the_token_of_its_user() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let opened = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&opened);
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                count.fetch_add(1, Ordering::Relaxed);
+                let connection = http1::Builder::new();
+                tokio::spawn(connection.serve_connection(TokioIo::new(stream), service_fn(review)));
+            }
+        });
+        let server = ApiServer::without_credentials(Config::new(url.parse().unwrap()));
+        // A connection returns to the others a moment after its response, so that not every user finds one.
+        for number in 1..=100 {
+            let user = format!("user-{number}");
+            let cluster = server.as_user(&Secret::new(user.clone())).unwrap();
+            assert_eq!(cluster.user_name().await.unwrap(), Some(user));
+        }
+        let opened = opened.load(Ordering::Relaxed);
+        assert!(opened < 50, "{opened} connections");
+        assert!(server.as_user(&Secret::new("a\nb".to_owned())).is_err());
     }
 }

@@ -84,15 +84,6 @@ impl Cluster {
         Self::within(config, None)
     }
 
-    /// Same as `connect`, for one of hundreds of connections of a process: requests and watches share a client.
-    pub(super) fn lean(config: Config) -> Result<Self, Error> {
-        if config.proxy_url.is_some() {
-            return Self::connect(config);
-        }
-        let client = client_over(&config, kept_alive(Resolver::system())).map_err(setup)?;
-        Ok(Self::from_clients(client.clone(), client))
-    }
-
     /// Same as `connect`, with a different timeout for each request except watches.
     pub(super) fn within(mut config: Config, timeout: Option<Duration>) -> Result<Self, Error> {
         config.default_retry = false;

@@ -1,6 +1,7 @@
 // Reads the page again when the server says that something has changed, and swaps its content.
 // Keeps the focus, the scroll position, open details, and a form that the user has begun to fill in.
-// Adds the lines of a log that the page follows. Says since when the content is old, if it is.
+// Adds the lines of a log that the page follows. Says since when the content is old, if it is, and how long the session
+// lasts.
 "use strict";
 
 // A longer log loses its first lines.
@@ -11,6 +12,7 @@ const AGAIN = 5000;
 
 const main = document.getElementById("main");
 const badge = document.getElementById("live");
+const left = document.getElementById("left");
 
 let source = null;
 let isReading = false;
@@ -108,8 +110,7 @@ async function read() {
   try {
     const answer = await fetch(location.href, { credentials: "same-origin", redirect: "error" });
     if (answer.status === 401) {
-      hasEnded = true;
-      say("The session has ended");
+      end();
       return;
     }
     const text = await answer.text();
@@ -192,6 +193,33 @@ function listen() {
     }
   });
 }
+
+// An issuer may open a new session without a question, so the page is opened again.
+function end() {
+  if (hasEnded) return;
+  hasEnded = true;
+  say("The session has ended");
+  if (left && left.hasAttribute("data-renewable") && !hasInput) location.reload();
+}
+
+// Says how long the session lasts, by the clock of the server.
+function sayLeft() {
+  const seconds = Math.max(0, Math.ceil(Number(left.dataset.left) - performance.now() / 1000));
+  const units = [[172800, 86400, "days"], [7200, 3600, "h"], [120, 60, "min"], [0, 1, "s"]];
+  const [, length, unit] = units.find(([from]) => seconds >= from);
+  left.textContent = `${Math.floor(seconds / length)} ${unit}`;
+  if (seconds > 0) setTimeout(sayLeft, seconds < 150 ? 1000 : 20000);
+  else if (main.dataset.live && !hasEnded) setTimeout(leave, 2000);
+}
+
+// Finds out whether the session has ended. The server may end it a moment later.
+function leave() {
+  if (hasInput) end();
+  else read();
+  sayLeft();
+}
+
+if (left) sayLeft();
 
 if (main && main.dataset.live) {
   main.addEventListener("input", () => { hasInput = true; });

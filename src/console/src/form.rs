@@ -17,6 +17,18 @@ use mainstay_object::{Key, syntax};
 pub(crate) const VARIABLES: usize = 200;
 const EMPTY_ROWS: usize = 3;
 
+/// Maximum number of Secrets as files in a form, and the number of empty rows for further ones.
+pub(crate) const MOUNTS: usize = 50;
+const EMPTY_MOUNTS: usize = 2;
+
+/// CPU and memory of each pod: the name of the field in the form, its label, and its two names in `spec.resources`.
+pub(crate) const AMOUNTS: [(&str, &str, [&str; 2]); 4] = [
+    ("request-cpu", "CPU, reserved", ["requests", "cpu"]),
+    ("request-memory", "Memory, reserved", ["requests", "memory"]),
+    ("limit-cpu", "CPU, at most", ["limits", "cpu"]),
+    ("limit-memory", "Memory, at most", ["limits", "memory"]),
+];
+
 /// The origin of a variable's value, by its word in the form.
 pub(crate) const ORIGINS: [(&str, &str); 3] =
     [("value", "value"), ("Secret", "key of a Secret"), ("ConfigMap", "key of a ConfigMap")];
@@ -31,6 +43,14 @@ pub(crate) struct VariableRow {
     pub(crate) origin: String,
     /// The value, or the object and its key as `NAME/KEY`.
     pub(crate) value: String,
+}
+
+/// A Secret whose keys are files.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct MountRow {
+    pub(crate) secret: String,
+    /// The directory in the container.
+    pub(crate) directory: String,
 }
 
 /// The fields, as the user wrote them.
@@ -48,6 +68,11 @@ pub(crate) struct Fields {
     /// The preset of CPU and memory.
     pub(crate) preset: String,
     pub(crate) variables: Vec<VariableRow>,
+    /// The amounts of [`AMOUNTS`].
+    pub(crate) amounts: [String; 4],
+    pub(crate) mounts: Vec<MountRow>,
+    /// Labels of the pods, one `KEY=VALUE` in each line.
+    pub(crate) labels: String,
 }
 
 /// Returns the text as a browser sends it.
@@ -84,7 +109,16 @@ impl Fields {
             least: number("/spec/minReplicas").unwrap_or_default(),
             most: number("/spec/maxReplicas").unwrap_or_default(),
             preset: line(text(&preset_pointer(function))),
-            variables: entries(function).iter().map(row).collect(),
+            variables: entries(function, "env", VARIABLES).iter().map(row).collect(),
+            amounts: AMOUNTS.map(|(_, _, [part, name])| {
+                match function.pointer(&format!("/spec/resources/{part}/{name}")) {
+                    Some(Value::String(amount)) => line(amount),
+                    Some(Value::Number(amount)) => amount.to_string(),
+                    _ => String::new(),
+                }
+            }),
+            mounts: entries(function, "secretMounts", MOUNTS).iter().map(mount).collect(),
+            labels: labels_text(function),
         }
     }
 
@@ -113,6 +147,15 @@ impl Fields {
                 .map(row)
                 .filter(|row| !(row.name.is_empty() && row.value.is_empty()))
                 .collect(),
+            amounts: AMOUNTS.map(|(name, _, _)| one(name)),
+            mounts: form
+                .all("mount-secret")
+                .zip(form.all("mount-directory"))
+                .take(MOUNTS + EMPTY_MOUNTS)
+                .map(|(secret, directory)| MountRow { secret: line(secret), directory: line(directory) })
+                .filter(|row| *row != MountRow::default())
+                .collect(),
+            labels: many("labels"),
         }
     }
 
@@ -120,6 +163,16 @@ impl Fields {
     pub(crate) fn rows(&self) -> Vec<VariableRow> {
         let empty = (0..EMPTY_ROWS).map(|_| VariableRow { origin: "value".to_owned(), ..VariableRow::default() });
         self.variables.iter().cloned().chain(empty).collect()
+    }
+
+    /// Returns the rows for Secrets as files, with empty rows for further ones.
+    pub(crate) fn mount_rows(&self) -> Vec<MountRow> {
+        self.mounts.iter().cloned().chain((0..EMPTY_MOUNTS).map(|_| MountRow::default())).collect()
+    }
+
+    /// Returns whether a field of the pods is set that the preset does not determine.
+    pub(crate) fn has_pod_fields(&self) -> bool {
+        self.amounts.iter().any(|amount| !amount.is_empty()) || !self.mounts.is_empty() || !self.labels.is_empty()
     }
 
     /// Returns the Function that the fields describe, for the live Function or for a new one in this namespace.
@@ -164,22 +217,81 @@ impl Fields {
             let all = self.variables.iter().map(|row| entry(row, &before, &wanted)).collect::<Result<Vec<_>, _>>()?;
             set(&mut wanted, "/spec/env", (!all.is_empty()).then(|| json!(all)));
         }
+        self.set_pod_fields(&before, &mut wanted)?;
         if live.is_none() && self.source.trim().is_empty() {
             return Err("Code: it is empty.".to_owned());
         }
         Ok(wanted)
     }
+
+    /// Sets the changed fields of the pods: CPU and memory, Secrets as files, and labels.
+    fn set_pod_fields(&self, before: &Self, wanted: &mut Value) -> Result<(), String> {
+        for ((_, _, [part, name]), (amount, before)) in AMOUNTS.iter().zip(self.amounts.iter().zip(&before.amounts)) {
+            if amount != before {
+                let value = (!amount.is_empty()).then(|| json!(amount));
+                set(wanted, &format!("/spec/resources/{part}/{name}"), value);
+                for parent in [format!("/spec/resources/{part}"), "/spec/resources".to_owned()] {
+                    if wanted.pointer(&parent).is_some_and(|left| *left == json!({})) {
+                        set(wanted, &parent, None);
+                    }
+                }
+            }
+        }
+        if self.mounts != before.mounts {
+            let all = self.mounts.iter().map(|row| mount_entry(row, before, wanted));
+            let all = all.collect::<Result<Vec<_>, _>>()?;
+            set(wanted, "/spec/secretMounts", (!all.is_empty()).then(|| json!(all)));
+        }
+        if self.labels != before.labels {
+            let lines = self.labels.lines().map(str::trim).filter(|line| !line.is_empty());
+            let all = lines.map(label).collect::<Result<Map<String, Value>, _>>()?;
+            set(wanted, "/spec/labels", (!all.is_empty()).then(|| all.into()));
+        }
+        Ok(())
+    }
 }
 
-/// Returns the variables of a Function, as many as a form has.
-fn entries(function: &Value) -> &[Value] {
-    let all = function.pointer("/spec/env").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    &all[..all.len().min(VARIABLES)]
+/// Returns a label of a line `KEY=VALUE`.
+fn label(text: &str) -> Result<(String, Value), String> {
+    let (name, value) = text.split_once('=').ok_or("Labels: write each one as KEY=VALUE in a line of its own.")?;
+    Ok((name.trim().to_owned(), json!(value.trim())))
 }
 
-/// Returns whether a Function has more variables than a form.
-pub(crate) fn has_too_many_variables(function: &Value) -> bool {
-    function.pointer("/spec/env").and_then(Value::as_array).is_some_and(|all| all.len() > VARIABLES)
+/// Returns the labels of the pods as a browser sends them.
+fn labels_text(function: &Value) -> String {
+    let all = function.pointer("/spec/labels").and_then(Value::as_object).into_iter().flatten();
+    let all = all.filter_map(|(name, value)| Some(format!("{name}={}", value.as_str()?)));
+    lines(&all.collect::<Vec<_>>().join("\n"))
+}
+
+fn mount(one: &Value) -> MountRow {
+    let text = |name: &str| line(one.get(name).and_then(Value::as_str).unwrap_or_default());
+    MountRow { secret: text("secretName"), directory: text("mountPath") }
+}
+
+/// Returns a Secret as files. An unchanged one is that of the live object.
+fn mount_entry(row: &MountRow, before: &Fields, live: &Value) -> Result<Value, String> {
+    if let Some(at) = before.mounts.iter().position(|one| one == row) {
+        return Ok(entries(live, "secretMounts", MOUNTS)[at].clone());
+    }
+    if row.secret.is_empty() || !row.directory.starts_with('/') {
+        return Err("Secrets as files: write the name of a Secret, and a directory such as /etc/tls.".to_owned());
+    }
+    Ok(json!({"secretName": row.secret, "mountPath": row.directory}))
+}
+
+/// Returns the entries of a list of a Function, as many as a form has.
+fn entries<'f>(function: &'f Value, list: &str, most: usize) -> &'f [Value] {
+    let all = function.pointer(&format!("/spec/{list}")).and_then(Value::as_array);
+    let all = all.map(Vec::as_slice).unwrap_or_default();
+    &all[..all.len().min(most)]
+}
+
+/// Returns whether a Function has more variables or Secrets as files than a form.
+pub(crate) fn has_too_many_rows(function: &Value) -> bool {
+    [("env", VARIABLES), ("secretMounts", MOUNTS)].iter().any(|(list, most)| {
+        function.pointer(&format!("/spec/{list}")).and_then(Value::as_array).is_some_and(|all| all.len() > *most)
+    })
 }
 
 /// Returns the place of the preset of CPU and memory: the field if it is set, and the label otherwise.
@@ -193,7 +305,7 @@ fn preset_pointer(function: &Value) -> String {
 /// Returns a variable of the object. An unchanged one is that of the live object.
 fn entry(row: &VariableRow, before: &Fields, live: &Value) -> Result<Value, String> {
     if let Some(at) = before.variables.iter().position(|one| one == row) {
-        return Ok(entries(live)[at].clone());
+        return Ok(entries(live, "env", VARIABLES)[at].clone());
     }
     let name = &row.name;
     if name.is_empty() {
@@ -223,14 +335,16 @@ fn new(name: &str, namespace: &str) -> Result<Value, String> {
     Ok(json!({"apiVersion": kind.api_version(), "kind": kind.name(), "metadata": metadata, "spec": {}}))
 }
 
-/// Sets or removes a field below `spec` or `metadata.labels`.
+/// Sets or removes a field. Parents that are missing or no objects are replaced.
 fn set(object: &mut Value, pointer: &str, value: Option<Value>) {
     let Some((parent, name)) = pointer.rsplit_once('/') else { return };
     let name = name.replace("~1", "/");
     if object.pointer(parent).is_none_or(|parent| !parent.is_object()) {
-        let Some((above, own)) = parent.rsplit_once('/') else { return };
-        let Some(above) = object.pointer_mut(above).and_then(Value::as_object_mut) else { return };
-        above.insert(own.to_owned(), json!({}));
+        // A missing field is not removed, and an object is not made of a whole Function that is none.
+        if value.is_none() || parent.is_empty() {
+            return;
+        }
+        set(object, parent, Some(json!({})));
     }
     let Some(parent) = object.pointer_mut(parent).and_then(Value::as_object_mut) else { return };
     match value {
@@ -239,19 +353,29 @@ fn set(object: &mut Value, pointer: &str, value: Option<Value>) {
     }
 }
 
+/// Returns the fields of a merge patch between two objects. Null removes a field.
+fn changed(before: &Map<String, Value>, after: &Map<String, Value>) -> Map<String, Value> {
+    let mut all = Map::new();
+    for name in before.keys().chain(after.keys()) {
+        match (before.get(name), after.get(name)) {
+            (before, after) if before == after => {}
+            (Some(Value::Object(before)), Some(Value::Object(after))) => {
+                all.insert(name.clone(), changed(before, after).into());
+            }
+            (_, after) => {
+                all.insert(name.clone(), after.cloned().unwrap_or_default());
+            }
+        }
+    }
+    all
+}
+
 /// Returns the merge patch from the live Function to the wanted one; `None` without a difference. It has only fields
 /// that the form changes.
 pub(crate) fn patch(live: &Value, wanted: &Value) -> Option<Value> {
     let changed = |pointer: &str| {
         let fields = |of: &Value| of.pointer(pointer).and_then(Value::as_object).cloned().unwrap_or_default();
-        let (before, after) = (fields(live), fields(wanted));
-        let mut changed: Map<String, Value> = Map::new();
-        for name in before.keys().chain(after.keys()) {
-            if before.get(name) != after.get(name) {
-                changed.insert(name.clone(), after.get(name).cloned().unwrap_or_default());
-            }
-        }
-        changed
+        changed(&fields(live), &fields(wanted))
     };
     let (spec, labels) = (changed("/spec"), changed("/metadata/labels"));
     let mut patch = json!({});
@@ -368,6 +492,38 @@ mod tests {
     }
 
     #[test]
+    fn fields_of_the_pods_are_set_and_removed_one_by_one() {
+        let mut live = live();
+        live["spec"]["resources"] =
+            json!({"requests": {"cpu": "50m", "ephemeral-storage": "1Gi"}, "limits": {"cpu": 1}});
+        live["spec"]["secretMounts"] = json!([{"secretName": "tls", "mountPath": "/etc/tls"}]);
+        live["spec"]["labels"] = json!({"team": "a", "tier": "web"});
+        let change = |change: &dyn Fn(&mut Fields)| {
+            let mut fields = Fields::of(&live);
+            change(&mut fields);
+            fields.wanted(Some(&live), "shop").map(|wanted| patch(&live, &wanted))
+        };
+        assert_eq!(change(&|_| ()), Ok(None));
+        let amounts = change(&|fields| fields.amounts = ["", "64Mi", "", ""].map(str::to_owned));
+        let expected = json!({"spec": {"resources": {"requests": {"cpu": null, "memory": "64Mi"}, "limits": null}}});
+        assert_eq!(amounts, Ok(Some(expected)));
+        let mounts = change(&|fields| {
+            fields.mounts.push(MountRow { secret: "key".into(), directory: "/etc/key".into() });
+        });
+        let mounts = &mounts.unwrap().unwrap()["spec"]["secretMounts"];
+        assert_eq!((&mounts[0]["secretName"], &mounts[1]["mountPath"]), (&json!("tls"), &json!("/etc/key")));
+        assert_eq!(change(&|fields| fields.mounts.clear()), Ok(Some(json!({"spec": {"secretMounts": null}}))));
+        let labels = change(&|fields| fields.labels = " team = b \n\nnew=".into());
+        assert_eq!(labels, Ok(Some(json!({"spec": {"labels": {"team": "b", "tier": null, "new": ""}}}))));
+        assert!(change(&|fields| fields.labels = "team".into()).unwrap_err().starts_with("Labels: "));
+        for (secret, directory) in [("", "/a"), ("a", ""), ("a", "b")] {
+            let mount = MountRow { secret: secret.into(), directory: directory.into() };
+            let problem = change(&|fields| fields.mounts = vec![mount.clone()]).unwrap_err();
+            assert!(problem.starts_with("Secrets as files: "), "{problem}");
+        }
+    }
+
+    #[test]
     fn a_function_of_git_keeps_the_fields_that_its_form_has_not() {
         let live = json!({"spec": {"type": "git", "source": "repo", "deps": "x", "reference": "main", "baseDir": "/"}});
         let form = Fields::read(&Query::parse(b"reference=next&directory=%2F"));
@@ -410,12 +566,17 @@ mod tests {
 
     #[test]
     fn objects_of_any_form_have_fields() {
-        for strange in
-            [json!(null), json!({"spec": 7}), json!({"spec": {"env": [null, 1, {"name": 2}]}, "metadata": []})]
-        {
+        for strange in [
+            json!(null),
+            json!({"spec": 7}),
+            json!({"spec": {"resources": [1], "labels": [], "secretMounts": [7]}}),
+            json!({"spec": {"env": [null, 1, {"name": 2}]}, "metadata": []}),
+        ] {
             let fields = Fields::of(&strange);
             assert_eq!(fields.wanted(Some(&strange), "n").map(|wanted| patch(&strange, &wanted)), Ok(None));
-            let changed = Fields { runtime: "r".into(), preset: "L".into(), ..fields };
+            let amounts = ["1", "", "", "1Gi"].map(str::to_owned);
+            let labels = "a=b".to_owned();
+            let changed = Fields { runtime: "r".into(), preset: "L".into(), amounts, labels, ..fields };
             assert!(changed.wanted(Some(&strange), "n").is_ok());
         }
     }

@@ -87,17 +87,22 @@ pub(crate) fn judge<'g>(
     if origins.next().is_some() || origin.is_some_and(|origin| origin.as_bytes() != ours.text().as_bytes()) {
         return Err(Refusal::Origin);
     }
-    let is_navigation = fetch("sec-fetch-mode") == Some(b"navigate") && fetch("sec-fetch-dest") == Some(b"document");
     match *method {
         Method::GET | Method::HEAD if is_own => Ok(Permitted::Own(ours)),
         Method::GET | Method::HEAD if gate.links == Links::Session && path.starts_with(OPEN) => {
             Ok(Permitted::Own(ours))
         }
-        Method::GET if gate.links == Links::Pages && is_navigation => Ok(Permitted::Link),
+        Method::GET if gate.links == Links::Pages && opens_document(headers) => Ok(Permitted::Link),
         Method::POST if is_own && origin.is_some() => Ok(Permitted::Own(ours)),
         Method::GET | Method::HEAD | Method::POST => Err(Refusal::Origin),
         _ => Err(Refusal::Method),
     }
+}
+
+/// Returns whether the browser will show the response as a document of its own.
+pub(crate) fn opens_document(headers: &HeaderMap) -> bool {
+    let is = |name: &str, value: &str| headers.get(name).is_some_and(|found| found.as_bytes() == value.as_bytes());
+    is("sec-fetch-mode", "navigate") && is("sec-fetch-dest", "document")
 }
 
 #[cfg(test)]

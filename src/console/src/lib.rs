@@ -32,6 +32,8 @@ mod guard;
 mod highlight;
 mod history;
 mod lanes;
+mod limited;
+mod lookup;
 mod page;
 mod readers;
 mod remote;

@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use crate::edits::{self, Edit};
 use crate::field::{text_at, time_at};
+use crate::lookup::Lookup;
 use crate::text::{MESSAGE, SHORT, plain};
 use mainstay_api::function_failure::is_lasting;
 use mainstay_api::{conditions, events, function_conditions};
@@ -106,6 +107,8 @@ pub(crate) struct Row {
     pub(crate) contended: String,
     /// Name of the GitRepository in its namespace that it follows; empty without one.
     pub(crate) follows: String,
+    /// When the agent looks up the GitRepository for this GitSync.
+    pub(crate) lookup: Option<Lookup>,
     /// The hand edits that its status names.
     pub(crate) edits: Vec<Edit>,
     /// The resource version, which changes with each change of the object.
@@ -113,6 +116,11 @@ pub(crate) struct Row {
 }
 
 impl Row {
+    /// Returns the namespace and the name of the GitRepository of a GitSync, and its next lookup.
+    pub(crate) fn next_lookup(&self) -> Option<((&str, &str), Lookup)> {
+        Some(((&self.namespace, &self.follows), self.lookup?))
+    }
+
     /// Returns the approximate memory of the row in bytes, including its names in tables.
     pub(crate) fn bytes(&self) -> usize {
         let text = |text: &String| 32 + text.len();
@@ -184,6 +192,7 @@ pub(crate) fn row(kind: FleetKind, live: &Value) -> Row {
             FleetKind::Function if text_at(live, "/spec/type", SHORT) == "git" => text_at(live, "/spec/source", SHORT),
             FleetKind::Function | FleetKind::GitRepository | FleetKind::Receiver => String::new(),
         },
+        lookup: if kind == FleetKind::GitSync { Lookup::of(live, state == State::Suspended) } else { None },
         edits: if kind == FleetKind::GitSync { edits::of_status(live) } else { Vec::new() },
         resource_version: text_at(live, "/metadata/resourceVersion", SHORT),
     }

@@ -1,9 +1,21 @@
-//! The label selector of an object that has pods, as a query of the API server.
+//! The label selector of an object that has pods, as a query of the API server. The pods of a CronJob are those of its
+//! Jobs.
 
 use serde_json::Value;
 
 /// Maximum number of requirements of a selector, and of values of a requirement.
 const MOST: usize = 100;
+
+/// The label of a Job's pods.
+pub(crate) const JOB_NAME: &str = "batch.kubernetes.io/job-name";
+
+/// Returns the name of a Job if a CronJob owns it.
+pub(crate) fn job_of(cron_job: &Value, job: &Value) -> Option<String> {
+    let uid = cron_job.pointer("/metadata/uid")?.as_str()?;
+    let mut owners = job.pointer("/metadata/ownerReferences")?.as_array()?.iter();
+    let is_its = owners.any(|owner| owner.get("uid").is_some_and(|owner| owner == uid));
+    job.pointer("/metadata/name")?.as_str().filter(|name| is_its && word(name).is_some()).map(str::to_owned)
+}
 
 /// Returns the selector of an object with a pod template, such as a Deployment or a Job. `None` without one, and if a
 /// part of the selector cannot be written as a query: an omitted part would select more pods.
@@ -69,6 +81,17 @@ mod tests {
         ] {
             check(refused, None);
         }
+    }
+
+    #[test]
+    fn a_cron_job_has_the_jobs_that_name_it_as_their_owner() {
+        let cron_job = json!({"metadata": {"uid": "u"}});
+        let job = |name: &str, uid: &str| {
+            job_of(&cron_job, &json!({"metadata": {"name": name, "ownerReferences": [{"uid": "x"}, {"uid": uid}]}}))
+        };
+        assert_eq!(job("backup-1", "u").as_deref(), Some("backup-1"));
+        assert_eq!([job("backup-1", "v"), job("a) or (b", "u"), job("", "u")], [None, None, None]);
+        assert_eq!(job_of(&json!({}), &json!({"metadata": {"name": "a", "ownerReferences": [{}]}})), None);
     }
 
     #[test]

@@ -108,9 +108,7 @@ impl<T: Clone> Sessions<T> {
                 self.end_oldest(|open| open.owner.group == group);
             }
         }
-        let whole = now + WHOLE;
-        let end = expiry.map_or(whole, |expiry| expiry.min(whole));
-        self.open.insert(token, Open { owner, end, used: now, kept: kept.clone() });
+        self.open.insert(token, Open { owner, end: end(expiry, now), used: now, kept: kept.clone() });
         kept
     }
 
@@ -156,6 +154,12 @@ impl<T: Clone> Sessions<T> {
     pub(crate) fn remove_ended(&mut self, now: Timestamp) {
         self.open.retain(|_, open| now.duration_since(open.used) < IDLE && now < open.end);
     }
+}
+
+/// Returns the end of a session that begins now, whose token has this expiry.
+pub(crate) fn end(expiry: Option<Timestamp>, now: Timestamp) -> Timestamp {
+    let whole = now + WHOLE;
+    expiry.map_or(whole, |expiry| expiry.min(whole))
 }
 
 /// Returns the value of a cookie in a header.

@@ -46,6 +46,15 @@ async fn a_function_is_edited_after_a_review_of_the_difference_and_of_the_build(
     };
     press("Review").await;
     tab.shows("Nothing changes.").await;
+    tab.click("summary", "CPU, memory, Secrets as files, and labels of the pods").await;
+    let pods = [
+        ("[name=request-cpu]", "50m"),
+        ("[name=limit-memory]", "128Mi"),
+        ("[name=mount-secret]", "tls"),
+        ("[name=mount-directory]", "/etc/tls"),
+        ("[name=labels]", "team=web"),
+    ];
+    tab.value(&pods.map(|(field, value)| set(field, value)).concat()).await;
     tab.value(&[set("[name=env-value]", "two\nlines"), set("[name=most]", "3")].concat()).await;
     press("Review").await;
     tab.shows("No image is built").await;
@@ -66,6 +75,9 @@ async fn a_function_is_edited_after_a_review_of_the_difference_and_of_the_build(
     assert_eq!(written["spec"]["source"], "module.exports = { main: () => 'two' }\n");
     assert_eq!(written["spec"]["env"], json!([{"name": "A", "value": "two\nlines"}, spec()["env"][1]]));
     assert_eq!(written["spec"]["maxReplicas"], 3);
+    assert_eq!(written["spec"]["resources"], json!({"requests": {"cpu": "50m"}, "limits": {"memory": "128Mi"}}));
+    assert_eq!(written["spec"]["secretMounts"], json!([{"secretName": "tls", "mountPath": "/etc/tls"}]));
+    assert_eq!(written["spec"]["labels"], json!({"team": "web"}));
     let managers = written["metadata"]["managedFields"].to_string();
     assert!(managers.contains("mainstay-console"), "{managers}");
     assert_eq!(desk.chromium.complaints(), Vec::<Value>::new());

@@ -23,13 +23,19 @@ use sha2::{Digest as _, Sha256};
 pub(super) const CLIENT: &str = "kubernetes";
 pub(super) const SECRET: &str = "s3cret of the client";
 
-/// The key of all issuers of the tests.
-static KEY: LazyLock<EcdsaKeyPair> = LazyLock::new(new_key);
+/// The key of all issuers of the tests, as PKCS #8 too.
+static KEY: LazyLock<(EcdsaKeyPair, Vec<u8>)> = LazyLock::new(new_key);
 
-fn new_key() -> EcdsaKeyPair {
+fn new_key() -> (EcdsaKeyPair, Vec<u8>) {
     let random = SystemRandom::new();
     let document = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &random).unwrap();
-    EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, document.as_ref(), &random).unwrap()
+    let pair = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, document.as_ref(), &random).unwrap();
+    (pair, document.as_ref().to_owned())
+}
+
+/// Returns the key of all issuers as PKCS #8.
+pub(super) fn private_key() -> &'static [u8] {
+    &KEY.1
 }
 
 /// Faults of the issuer.
@@ -193,7 +199,7 @@ fn json_of(status: u16, body: &Value) -> Response<Body> {
 }
 
 fn keys() -> Value {
-    let point = KEY.public_key().as_ref();
+    let point = KEY.0.public_key().as_ref();
     let part = |from: usize| BASE64_URL_SAFE_NO_PAD.encode(&point[from..from + 32]);
     json!({"keys": [{"kty": "EC", "crv": "P-256", "use": "sig", "alg": "ES256", "kid": "k", "x": part(1), "y": part(33)}]})
 }
@@ -203,7 +209,7 @@ fn sign(claims: &Value, is_forged: bool) -> String {
     let text = format!("{}.{}", part(&json!({"alg": "ES256", "kid": "k", "typ": "JWT"})), part(claims));
     let other = new_key();
     let key = if is_forged { &other } else { &*KEY };
-    let signature = key.sign(&SystemRandom::new(), text.as_bytes()).unwrap();
+    let signature = key.0.sign(&SystemRandom::new(), text.as_bytes()).unwrap();
     format!("{text}.{}", BASE64_URL_SAFE_NO_PAD.encode(signature))
 }
 
@@ -211,7 +217,7 @@ fn sign(claims: &Value, is_forged: bool) -> String {
 /// --oidc-username-claim=email --oidc-username-prefix=oidc:`.
 pub(super) fn authenticate(token: &str) -> Option<User> {
     let (text, signature) = token.rsplit_once('.')?;
-    let key = UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, KEY.public_key().as_ref());
+    let key = UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, KEY.0.public_key().as_ref());
     key.verify(text.as_bytes(), &BASE64_URL_SAFE_NO_PAD.decode(signature).ok()?).ok()?;
     let claims: Value = serde_json::from_slice(&BASE64_URL_SAFE_NO_PAD.decode(text.split_once('.')?.1).ok()?).ok()?;
     let audiences = claims["aud"].as_array().cloned().unwrap_or_else(|| vec![claims["aud"].clone()]);

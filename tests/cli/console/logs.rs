@@ -7,7 +7,7 @@ use mainstay_testkit::world::NAMESPACE;
 use serde_json::{Value, json};
 
 use super::{
-    READS,
+    FORM, READS,
     pages::{Desk, HOSTILE, looks_right},
     users::{URL, Users},
 };
@@ -96,6 +96,56 @@ async fn a_pod_and_its_deployment_show_the_log_of_each_container_and_of_its_prev
         assert!(!text.contains("Following") && !text.contains("second red"), "{text}");
     }
     assert_eq!(desk.chromium.complaints(), Vec::<Value>::new());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cron_job_shows_the_logs_of_its_jobs_and_of_no_others() {
+    let directory = tempfile::tempdir().unwrap();
+    let node = NodeOptions::new(directory.path().join("node")).host_image(HOST, []);
+    let users = Users::with(Options { node: Some(node), ..Options::default() }).await;
+    let template = |text: &str| {
+        let container = json!({"name": "main", "image": HOST, "command": ["sh", "-c", format!("echo {text}")]});
+        json!({"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}})
+    };
+    let cron_job = json!({
+        "apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "backup"},
+        "spec": {"schedule": "0 0 1 1 *", "suspend": true, "jobTemplate": {"spec": template("unused")}},
+    });
+    let cron_job = users.world.create("batch/v1", "cronjobs", NAMESPACE, cron_job);
+    let owner =
+        json!({"apiVersion": "batch/v1", "kind": "CronJob", "name": "backup", "uid": cron_job["metadata"]["uid"]});
+    for (name, owners) in [("backup-1", json!([owner])), ("backup-2", json!([owner])), ("other", json!([]))] {
+        let job = json!({
+            "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name, "ownerReferences": owners},
+            "spec": template(&format!("it is {name}")),
+        });
+        users.world.create("batch/v1", "jobs", NAMESPACE, job);
+    }
+    let has_ended = |live: &Value| live["status"]["phase"] == "Succeeded";
+    users
+        .world
+        .until("the jobs have run", |w| {
+            w.server.objects("v1", "pods", None).iter().filter(|live| has_ended(live)).count() == 3
+        })
+        .await;
+    let console = users.console(FORM).await;
+    let rules = json!([{"apiGroups": ["", "batch"], "resources": ["*"], "verbs": READS}]);
+    let cookie = console.sign_in(&users.account_with(NAMESPACE, "reader", &rules)).await;
+    let page = format!("/object?group=batch&kind=CronJob&namespace={NAMESPACE}&name=backup");
+    let newest = console.get(&page, &cookie).await;
+    assert!(newest.text.contains("it is backup-2") && newest.text.contains(">backup-1-"), "{}", newest.text);
+    assert!(!newest.text.contains("other"), "{}", newest.text);
+    let (_, rest) = newest.text.split_once("pod=backup-1-").unwrap();
+    let older = format!("{page}&pod=backup-1-{}", rest.split(['&', '"', '#']).next().unwrap());
+    let older = console.get(&older, &cookie).await;
+    assert!(older.text.contains("it is backup-1") && !older.text.contains("it is backup-2"), "{}", older.text);
+    // A user who may not list Jobs sees why.
+    let rules = json!([
+        {"apiGroups": ["batch"], "resources": ["cronjobs"], "verbs": READS}, {"apiGroups": [""], "resources": ["*"], "verbs": READS},
+    ]);
+    let cookie = console.sign_in(&users.account_with(NAMESPACE, "narrow", &rules)).await;
+    let page = console.get(&page, &cookie).await;
+    assert!(page.text.contains("jobs.batch is forbidden") && !page.text.contains("it is backup"), "{}", page.text);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

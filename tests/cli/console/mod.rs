@@ -11,6 +11,7 @@ mod logs;
 mod objects;
 mod pages;
 mod pictures;
+mod provider;
 mod repositories;
 mod sign_in;
 mod trees;

@@ -166,6 +166,9 @@ async fn shows_well(tab: &Tab, name: &str) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn views_of_a_cluster_with_a_history_show_who_edited_what_and_how_long() {
     let desk = lived_in().await;
+    let entrance = desk.chromium.tab().await;
+    entrance.open(&format!("{URL}/drift")).await;
+    shows_well(&entrance, "sign-in").await;
     let tab = desk.user(&desk.users.account(NAMESPACE, "writer", WRITES)).await;
     let sync = format!("{URL}/gitsync/{NAMESPACE}/demo");
     let object = format!("{URL}/object?kind=ConfigMap&namespace={NAMESPACE}&name=settings");
@@ -181,6 +184,15 @@ async fn views_of_a_cluster_with_a_history_show_who_edited_what_and_how_long() {
         tab.open(url).await;
         shows_well(&tab, name).await;
     }
+    tab.open(&format!("{URL}/function/{NAMESPACE}/greeter/edit")).await;
+    shows_well(&tab, "form").await;
+    let changed = "document.querySelector('[name=source]').value = document.querySelector('[name=source]').value.replace('Hello', 'Welcome'); \
+                   document.querySelector('[name=most]').value = '3'; window.isOld = true";
+    tab.value(changed).await;
+    tab.click("main button", "Review").await;
+    tab.until("!window.isOld && document.readyState === 'complete'").await;
+    tab.shows("The API server accepts the change (dry run).").await;
+    shows_well(&tab, "review").await;
     let lanes =
         "Array.from(document.querySelectorAll('.marks')).map((one) => one.getAttribute('aria-label')).join('; ')";
     tab.open(&format!("{URL}/drift")).await;

@@ -61,6 +61,9 @@ async fn a_git_repository_shows_its_address_without_a_login_its_keys_and_its_fol
     desk.users.world.create(FUNCTIONS.0, FUNCTIONS.1, NAMESPACE, function);
 
     let tab = desk.user(&desk.users.account(NAMESPACE, "reader", READS)).await;
+    // The GitSync and its repository in the fleet.
+    let lookups = "Array.from(document.querySelectorAll('[data-label=\"Next lookup\"]')).filter((one) => one.innerText.includes('within 8m, or at a push')).map((one) => one.parentElement.children[2].innerText).sort().join()";
+    tab.until(&format!("{lookups} === '{NAMESPACE}/linked,{NAMESPACE}/other,{NAMESPACE}/shop'")).await;
     tab.click("tbody a", &format!("{NAMESPACE}/shop")).await;
     tab.until("document.querySelector('h1')?.innerText.startsWith('GitRepository shop')").await;
     for text in [
@@ -69,6 +72,7 @@ async fn a_git_repository_shows_its_address_without_a_login_its_keys_and_its_fol
         "SHA256:abc (ED25519)",
         "Pinned for git.example.com",
         "the server refused the password",
+        "within 8m, or at a push",
         "linked",
         "greeter",
     ] {
@@ -87,7 +91,7 @@ async fn a_git_repository_shows_its_address_without_a_login_its_keys_and_its_fol
 
     tab.click("tbody a", "linked").await;
     tab.shows("web: two replicas by Ada Lovelace").await;
-    tab.shows("within 7m, or at a push").await;
+    tab.shows("within 8m, or at a push").await;
     let link = "document.querySelector('.facts a[rel]')";
     let page = format!("https://github.com/team/shop/commit/{}", "a".repeat(40));
     assert_eq!(tab.value(&format!("{link}.href + ' ' + {link}.rel")).await, format!("{page} noopener noreferrer"));

@@ -44,10 +44,15 @@ impl Desk {
     async fn begin(&self, next: &str) -> (String, String) {
         let begun = self.console.post("/sign-in", "", &[("next", next)]).await;
         assert_eq!(begun.code, 200, "{}", begun.text);
+        self.follow(&begun).await
+    }
+
+    /// Follows the browser to the issuer. Returns the cookie of the attempt, and the path to which the issuer returns.
+    async fn follow(&self, begun: &Answer) -> (String, String) {
         let leaving = begun.headers["refresh"].to_str().unwrap().strip_prefix("0;url=").unwrap();
         let returned = Answer::read(self.console.client.get(leaving).send().await.unwrap()).await;
         let back = returned.headers["location"].to_str().unwrap().strip_prefix(URL).unwrap().to_owned();
-        (cookie_of(&begun, ATTEMPT).unwrap(), back)
+        (cookie_of(begun, ATTEMPT).unwrap(), back)
     }
 
     async fn sign_in(&self) -> Answer {
@@ -199,6 +204,61 @@ async fn a_session_ends_with_its_id_token() {
     }
     assert_eq!(ended.code, 401, "{}", ended.text);
     assert!(jiff::Timestamp::now().as_second() >= expiry && ended.text.contains("Sign in with"), "{}", ended.text);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_that_has_ended_is_renewed_without_a_question_unless_the_user_signed_out() {
+    let desk = Desk::new(&[]).await;
+    let page = format!("/gitsync/{NAMESPACE}/demo?q=web");
+    let ended = format!("{SESSION}=00112233");
+    let open = async |cookie: &str, dest: &str| {
+        let request = desk.console.request(Method::GET, &page).header("cookie", cookie.to_owned());
+        let request = request.header("sec-fetch-site", "none").header("sec-fetch-mode", "navigate");
+        desk.console.send(request.header("sec-fetch-dest", dest.to_owned())).await
+    };
+    // The issuer signs the user in without a question, and the browser returns to its page.
+    let renewed = open(&ended, "document").await;
+    let (attempt, back) = desk.follow(&renewed).await;
+    assert!(renewed.code == 401 && renewed.headers["refresh"].to_str().unwrap().contains("prompt=none"));
+    let signed_in = desk.console.get(&back, &format!("{ended}; {attempt}")).await;
+    assert_eq!((signed_in.code, signed_in.headers["location"].to_str().unwrap()), (303, &*page), "{}", signed_in.text);
+    let cookie = cookie_of(&signed_in, SESSION).unwrap();
+
+    // The page says how long the session lasts. A renewal returns to the page with its button, and keeps its forms.
+    let drift = desk.console.get("/drift", &cookie).await;
+    assert!(drift.text.contains("Session ends in ") && drift.text.contains("59 min"), "{}", drift.text);
+    let sent = desk.console.request(Method::POST, "/sign-in").header("origin", URL);
+    let sent = sent.header("cookie", &cookie).header("referer", format!("{URL}/drift?who=bob"));
+    let (attempt, back) = desk.follow(&desk.console.send(sent).await).await;
+    let again = desk.console.get(&back, &format!("{cookie}; {attempt}")).await;
+    assert_eq!(again.headers["location"], "/drift?who=bob");
+    let renewed = cookie_of(&again, SESSION).unwrap();
+    assert!(renewed != cookie && desk.console.get("/", &cookie).await.code == 401);
+    assert_eq!(desk.console.get("/", &renewed).await.field("csrf"), drift.field("csrf"));
+    desk.issuer.sign_in_as("bob@example.com");
+    let (attempt, back) = desk.begin("/").await;
+    let other = desk.console.get(&back, &format!("{renewed}; {attempt}")).await;
+    let other = desk.console.get("/", &cookie_of(&other, SESSION).unwrap()).await;
+    assert!(other.text.contains("oidc:bob@example.com") && other.field("csrf") != drift.field("csrf"));
+
+    // Only a page that the user opens is renewed. Without a cookie, which signing out removes, none is.
+    for (cookie, dest) in [(&*ended, "iframe"), (&*ended, "empty"), ("", "document")] {
+        let answer = open(cookie, dest).await;
+        assert!(answer.code == 401 || answer.code == 403, "{dest}: {}", answer.code);
+        assert!(answer.headers.get("refresh").is_none(), "{dest}");
+    }
+    assert!(desk.console.get(&page, &ended).await.headers.get("refresh").is_none());
+
+    // An issuer that no longer knows the user is asked once: the page then asks the user.
+    for error in ["login_required", "interaction_required", "consent_required"] {
+        desk.issuer.fail(Fault { refusal: Some((error.to_owned(), "no session".to_owned())), ..Fault::default() });
+        let (attempt, back) = desk.follow(&open(&ended, "document").await).await;
+        let asked = desk.console.get(&back, &format!("{ended}; {attempt}")).await;
+        assert!(asked.code == 401 && asked.text.contains("Your session has ended. Sign in again."), "{}", asked.text);
+        assert!(!asked.text.contains(error) && asked.field("next") == page, "{}", asked.text);
+        let removed = asked.headers.get_all("set-cookie").iter().map(|value| value.to_str().unwrap());
+        assert_eq!(removed.filter(|one| one.contains("Max-Age=0")).count(), 2, "the attempt and the session");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

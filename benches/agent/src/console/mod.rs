@@ -3,6 +3,7 @@
 mod situations;
 mod viewer;
 
+pub(crate) use self::viewer::Viewer;
 use super::{Error, Product, counters, stand, table};
 
 /// Promised maximum memory of the console in MiB, before its first user.

@@ -10,7 +10,7 @@ use super::Error;
 const HOST: &str = "mainstay-console.localhost:8080";
 
 /// A signed-in user.
-pub(super) struct Viewer {
+pub(crate) struct Viewer {
     client: Client,
     address: String,
     cookie: String,
@@ -20,7 +20,7 @@ pub(super) struct Viewer {
 
 impl Viewer {
     /// Signs in with a token.
-    pub(super) async fn sign_in(address: &str, token: &str) -> Result<Self, Error> {
+    pub(crate) async fn sign_in(address: &str, token: &str) -> Result<Self, Error> {
         let client = Client::builder().no_proxy().redirect(Policy::none()).build().map_err(Error::Page)?;
         let form = client.post(format!("http://{address}/sign-in")).header(header::HOST, HOST);
         let form = form.header(header::ORIGIN, format!("http://{HOST}"));
@@ -37,7 +37,7 @@ impl Viewer {
     }
 
     /// Reads a page. Returns its text, and the time until its last byte.
-    pub(super) async fn read(&self, path: &str) -> Result<(String, Duration), Error> {
+    pub(crate) async fn read(&self, path: &str) -> Result<(String, Duration), Error> {
         let start = Instant::now();
         let answer = self.request(path).send().await.and_then(Response::error_for_status).map_err(Error::Page)?;
         let text = answer.text().await.map_err(Error::Page)?;
@@ -45,14 +45,14 @@ impl Viewer {
     }
 
     /// Opens the stream of changes.
-    pub(super) async fn listen(&mut self) -> Result<(), Error> {
+    pub(crate) async fn listen(&mut self) -> Result<(), Error> {
         let answer = self.request("/events").send().await.and_then(Response::error_for_status);
         self.stream = Some(answer.map_err(Error::Page)?);
         Ok(())
     }
 
     /// Waits for the next change.
-    pub(super) async fn changed(&mut self) -> Result<(), Error> {
+    pub(crate) async fn changed(&mut self) -> Result<(), Error> {
         let Some(stream) = &mut self.stream else { return Err(Error::NotStarted) };
         while let Some(chunk) = stream.chunk().await.map_err(Error::Page)? {
             if chunk.starts_with(b"event: change") {

@@ -12,7 +12,7 @@ mod world;
 
 pub(super) use self::{load::Form, place::Place};
 use super::{
-    Error, Product, counters, git_server, memory_limit, observer, process, progress, ready_syncs, stand, table,
+    Error, Product, console, counters, git_server, memory_limit, observer, process, progress, ready_syncs, stand, table,
 };
 
 /// Measures all situations with this many GitSyncs. With several numbers, measures how the cost grows between them.

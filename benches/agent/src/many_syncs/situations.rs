@@ -6,6 +6,7 @@ use kube::api::DeleteParams;
 
 use super::{
     Error, bare,
+    console::Viewer,
     counters::Requests,
     load::{Form, Load, OBJECTS},
     observer::until_last,
@@ -17,6 +18,8 @@ use super::{
 
 /// Number of commits that are pushed in a row.
 const COMMITS: usize = 40;
+/// Number of users of the console beside the agent.
+const VIEWERS: usize = 5;
 /// Target time until 1 000 GitSyncs are created and Ready, and until a commit that changes all of them is applied.
 const PROMISED: Duration = Duration::from_secs(20);
 const PROMISED_UPGRADE: Duration = Duration::from_secs(16);
@@ -36,6 +39,8 @@ pub(super) async fn all(world: &mut World, idle_seconds: u64) -> Result<Vec<Row>
     rows.push(upgraded(world).await?.row);
     progress("idle");
     rows.push(idle(world, idle_seconds).await?);
+    progress("idle with viewers of the console");
+    rows.push(viewed(world, idle_seconds).await?);
     progress("restart");
     rows.push(restart(world).await?.row);
     progress("commit to one GitSync");
@@ -166,6 +171,24 @@ async fn idle(world: &mut World, seconds: u64) -> Result<Row, Error> {
     let asked = world.git.counts().since(asked);
     let targets = |requests: &Requests| vec![Target::new("0 requests", requests.total() == 0)];
     world.stand.row(mark, format!("idle, {seconds} s; {asked}"), format!("{seconds} s"), targets).await
+}
+
+/// Measures the agent while users of a console have the fleet open. They ask the API server, and not the agent.
+async fn viewed(world: &World, seconds: u64) -> Result<Row, Error> {
+    let (_console, address) = world.stand.console().await?;
+    let mut viewers = Vec::new();
+    for number in 0..VIEWERS {
+        let token = world.stand.user_token(&format!("viewer-{number}")).await?;
+        let mut viewer = Viewer::sign_in(&address, &token).await?;
+        viewer.read("/").await?;
+        viewer.listen().await?;
+        viewers.push(viewer);
+    }
+    let mark = world.stand.mark_of_agent().await?;
+    tokio::time::sleep(Duration::from_secs(seconds)).await;
+    let situation = format!("idle, {seconds} s, while {} users have the fleet of the console open", viewers.len());
+    let targets = |requests: &Requests| vec![Target::new("0 requests", requests.total() == 0)];
+    world.stand.row_of_agent(mark, situation, format!("{seconds} s"), targets).await
 }
 
 async fn commit(world: &mut World) -> Result<Row, Error> {

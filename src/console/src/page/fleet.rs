@@ -6,6 +6,7 @@ use maud::{Markup, html};
 use super::parts;
 use crate::address;
 use crate::filter::{Filter, Listing};
+use crate::lookup::Lookups;
 use crate::row::{FleetKind, Row, State};
 use crate::text::with_short_ids;
 
@@ -13,6 +14,8 @@ use crate::text::with_short_ids;
 pub(crate) struct Fleet<'f> {
     pub(crate) listing: &'f Listing,
     pub(crate) filter: &'f Filter,
+    /// When GitRepositories are looked up again.
+    pub(crate) lookups: &'f Lookups<'f>,
     /// Kinds that cannot be shown, with the reason.
     pub(crate) notes: &'f [String],
     /// The token of the form that selects a namespace, for a user who may not list the objects of all namespaces.
@@ -28,7 +31,7 @@ fn link(filter: &Filter, state: Option<State>, page: usize) -> String {
 
 /// Returns the page.
 pub(crate) fn fleet(fleet: &Fleet<'_>) -> Markup {
-    let Fleet { listing, filter, notes, within, now } = fleet;
+    let Fleet { listing, filter, lookups, notes, within, now } = fleet;
     html! {
         h1 { "Fleet" }
         @for note in *notes { p.note { (note) } }
@@ -55,16 +58,18 @@ pub(crate) fn fleet(fleet: &Fleet<'_>) -> Markup {
             table.cards {
                 thead { tr {
                     th scope="col" { "State" } th scope="col" { "Kind" } th scope="col" { "Name" } th scope="col" { "Objects" }
-                    th scope="col" { "Version" } th scope="col" { "Message" } th scope="col" { "Since" }
+                    th scope="col" { "Version" } th scope="col" { "Next lookup" } th scope="col" { "Message" } th scope="col" { "Since" }
                 } }
-                tbody { @for row in &listing.rows { (line(row, *now)) } }
+                tbody { @for row in &listing.rows { (line(row, lookups, *now)) } }
             }
         }
         (pages(listing, filter))
     }
 }
 
-fn line(row: &Row, now: Timestamp) -> Markup {
+fn line(row: &Row, lookups: &Lookups<'_>, now: Timestamp) -> Markup {
+    let of_repository = || lookups.get(&(row.namespace.as_str(), row.name.as_str())).copied();
+    let lookup = row.lookup.or_else(|| of_repository().filter(|_| row.kind == FleetKind::GitRepository));
     let key = row.kind.key(&row.namespace, &row.name);
     html! {
         tr {
@@ -73,6 +78,7 @@ fn line(row: &Row, now: Timestamp) -> Markup {
             th scope="row" data-label="Name" { a href=(address::of_object(&key)) { (row.namespace) "/" wbr; (row.name) } }
             td data-label="Objects" { @if let Some((objects, healthy)) = row.objects { (healthy) " of " (objects) " healthy" } }
             td data-label="Version" { @if !row.version.is_empty() { code title=(row.version) { (with_short_ids(&row.version)) } } }
+            td data-label="Next lookup" { @if let Some(lookup) = lookup { span.clamp { (parts::lookup(lookup, now)) } } }
             td data-label="Message" { span.text.clamp { (with_short_ids(&row.message)) } }
             td data-label="Since" { (parts::age(row.since, now)) }
         }

@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use super::parts::Right;
 use crate::address;
 use crate::difference::Side;
-use crate::form::{FIELD, Fields, Keeper, ORIGINS, VariableRow};
+use crate::form::{AMOUNTS, FIELD, Fields, Keeper, MountRow, ORIGINS, VariableRow};
 use crate::text::{MESSAGE, SHORT, plain};
 use mainstay_object::Key;
 
@@ -119,7 +119,39 @@ fn fields(page: &FormPage<'_>) -> Markup {
                 legend { "Variables. A variable without name and value is removed. A key of an object is written as NAME/KEY." }
                 @for (at, row) in fields.rows().iter().enumerate() { (variable(at + 1, row)) }
             }
+            (pod_fields(fields))
             p { button type="submit" name="step" value="review" { "Review" } }
+        }
+    }
+}
+
+/// Returns the fields that few Functions have.
+fn pod_fields(fields: &Fields) -> Markup {
+    html! {
+        details data-name="pods" open[fields.has_pod_fields()] {
+            summary { "CPU, memory, Secrets as files, and labels of the pods" }
+            div.function {
+                fieldset {
+                    legend { "CPU and memory of each pod. The preset determines the empty ones." }
+                    div.filter {
+                        @for ((name, label, _), amount) in AMOUNTS.iter().zip(&fields.amounts) { (text_field(label, name, amount)) }
+                    }
+                }
+                fieldset {
+                    legend { "Secrets as files. A row without a Secret and a directory is removed." }
+                    @for (at, row) in fields.mount_rows().iter().enumerate() { (mount(at + 1, row)) }
+                }
+                (code_field("Labels of the pods: one KEY=VALUE in a line", "labels", &fields.labels, 3))
+            }
+        }
+    }
+}
+
+fn mount(number: usize, row: &MountRow) -> Markup {
+    html! {
+        div.variable.mount {
+            input type="text" name="mount-secret" value=(row.secret) aria-label={ "Secret " (number) } placeholder="SECRET" maxlength="253" autocomplete="off" spellcheck="false";
+            input type="text" name="mount-directory" value=(row.directory) aria-label={ "Directory of Secret " (number) } placeholder="/DIRECTORY" maxlength="1024" autocomplete="off" spellcheck="false";
         }
     }
 }

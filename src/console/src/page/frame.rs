@@ -1,6 +1,9 @@
 //! The frame of each page: its head, its navigation, and the user.
 
+use jiff::Timestamp;
 use maud::{DOCTYPE, Markup, html};
+
+use crate::text::ago;
 
 /// The user of a page.
 #[derive(Clone, Copy)]
@@ -9,7 +12,17 @@ pub(crate) struct Visitor<'p> {
     pub(crate) user: &'p str,
     /// The token of forms.
     pub(crate) csrf: &'p str,
-    pub(crate) has_sign_out: bool,
+    /// The end of the session; `None` if it has no page to sign in and out.
+    pub(crate) end: Option<SessionEnd>,
+    pub(crate) now: Timestamp,
+}
+
+/// The end of a session.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SessionEnd {
+    pub(crate) at: Timestamp,
+    /// Whether an issuer can sign the user in again.
+    pub(crate) is_renewable: bool,
 }
 
 /// A page.
@@ -54,12 +67,7 @@ pub(crate) fn render(page: Page<'_>) -> String {
                             a href="/drift" { "Drift" }
                         }
                         span.who title="The user of this session, as the API server knows it" { (visitor.user) }
-                        @if visitor.has_sign_out {
-                            form method="post" action="/sign-out" {
-                                input type="hidden" name="csrf" value=(visitor.csrf);
-                                button type="submit" { "Sign out" }
-                            }
-                        }
+                        @if let Some(end) = visitor.end { (session(end, visitor)) }
                     }
                     @if live.is_some() {
                         span.live #live role="status" aria-live="polite" {}
@@ -70,6 +78,24 @@ pub(crate) fn render(page: Page<'_>) -> String {
         }
     };
     document.into_string()
+}
+
+/// Returns the time until a session ends, and the buttons that renew and close it. Without a field `next`, the page that
+/// sends the form is opened afterwards.
+fn session(end: SessionEnd, visitor: Visitor<'_>) -> Markup {
+    let left = end.at.duration_since(visitor.now).as_secs().max(0);
+    html! {
+        span.left title={ "The session ends at " (end.at) } {
+            "Session ends in " span #left data-left=(left) data-renewable[end.is_renewable] { (ago(left)) }
+        }
+        @if end.is_renewable {
+            form method="post" action="/sign-in" { button type="submit" { "Renew" } }
+        }
+        form method="post" action="/sign-out" {
+            input type="hidden" name="csrf" value=(visitor.csrf);
+            button type="submit" { "Sign out" }
+        }
+    }
 }
 
 /// Returns a page with one message.

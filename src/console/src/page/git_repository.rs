@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::parts;
 use crate::address;
 use crate::field::{text_at, time_at};
+use crate::lookup::lookups;
 use crate::remote::without_login;
 use crate::row::{FleetKind, Row, State, conditions_of};
 use crate::shown::EventRow;
@@ -37,7 +38,7 @@ pub(crate) fn git_repository(page: &GitRepositoryPage<'_>) -> Markup {
     html! {
         nav aria-label="Place" { a href="/" { "Fleet" } " / " (key.namespace.as_deref().unwrap_or_default()) }
         h1 { "GitRepository " (key.name) " " (parts::state(*state)) }
-        (facts(key, live, *now))
+        (facts(page))
         section aria-labelledby="followers" { h2 #followers { "Followed by" } (followed_by(followers, *now)) }
         section aria-labelledby="keys" { h2 #keys { "Host keys" } (host_keys(live, *now)) }
         section aria-labelledby="conditions" { h2 #conditions { "Conditions" } (parts::conditions(&conditions_of(live), *now)) }
@@ -46,7 +47,11 @@ pub(crate) fn git_repository(page: &GitRepositoryPage<'_>) -> Markup {
     }
 }
 
-fn facts(key: &Key, live: &Value, now: Timestamp) -> Markup {
+fn facts(page: &GitRepositoryPage<'_>) -> Markup {
+    let GitRepositoryPage { key, live, followers, now, .. } = page;
+    let now = *now;
+    let lookups = lookups(followers.iter().filter_map(|row| row.next_lookup()));
+    let lookup = lookups.values().next();
     let text = |pointer: &str| text_at(live, pointer, SHORT);
     let secret = |name: &str| {
         let secret = Key::new("", "Secret", key.namespace.as_deref(), name);
@@ -69,6 +74,7 @@ fn facts(key: &Key, live: &Value, now: Timestamp) -> Markup {
                 @if text("/status/revision").is_empty() { "not known yet" }
                 @else { code title=(text("/status/revision")) { (with_short_ids(&text("/status/revision"))) } }
             } }
+            @if let Some(lookup) = lookup { div { dt { "Next lookup" } dd { (parts::lookup(*lookup, now)) } } }
             div { dt { "Last change of the result" } dd {
                 @if let Some(time) = time_at(live, "/status/lastLookup") { (parts::age(Some(time), now)) " ago" } @else { "no lookup yet" }
             } }

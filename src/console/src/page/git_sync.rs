@@ -13,6 +13,7 @@ use crate::address;
 use crate::edits::Edit;
 use crate::field::{text_at, time_at};
 use crate::history::history as moments;
+use crate::lookup::Lookup;
 use crate::remote::commit_page;
 use crate::row::{FleetKind, State, conditions_of};
 use crate::shown::EventRow;
@@ -90,19 +91,6 @@ fn commit(live: &Value, remote: Option<&str>, now: Timestamp) -> Markup {
     }
 }
 
-/// Returns when the agent looks the repository up again, as far as the GitSync says.
-fn next_lookup(live: &Value, state: State, now: Timestamp) -> Markup {
-    let interval = text_at(live, "/spec/interval", SHORT);
-    html! {
-        @if state == State::Suspended { "after it is resumed" }
-        @else if let Some(since) = time_at(live, "/status/unreachableSince") {
-            "repeated with growing delays, because the repository cannot be reached for " (parts::age(Some(since), now))
-        }
-        @else if interval.is_empty() { "not known" }
-        @else { "within " (interval) ", or at a push" }
-    }
-}
-
 fn facts(page: &GitSyncPage<'_>) -> Markup {
     let GitSyncPage { key, live, state, remote, now, .. } = page;
     let text = |pointer: &str| text_at(live, pointer, SHORT);
@@ -126,7 +114,7 @@ fn facts(page: &GitSyncPage<'_>) -> Markup {
                 div { dt { "Repository" } dd { a href=(address::of_object(&FleetKind::GitRepository.key(namespace, &repository))) { (repository) } } }
             }
             div { dt { "Follows" } dd { (reference) " " code { (text("/spec/baseDir")) } } }
-            div { dt { "Next lookup" } dd { (next_lookup(live, *state, *now)) } }
+            @if let Some(lookup) = Lookup::of(live, *state == State::Suspended) { div { dt { "Next lookup" } dd { (parts::lookup(lookup, *now)) } } }
             div { dt { "Drift" } dd { (if text("/spec/drift").is_empty() { "Revert".to_owned() } else { text("/spec/drift") }) } }
             div { dt { "Objects" } dd { (counts("objects")) ", " (counts("healthy")) " healthy, " (counts("failed")) " failed" } }
             div { dt { "Reverts" } dd { (counts("reverted")) } }

@@ -6,6 +6,7 @@ use maud::{Markup, html};
 use crate::action::{Action, Asked};
 use crate::address;
 use crate::edits::Field;
+use crate::lookup::Lookup;
 use crate::row::{ConditionRow, State, remedy};
 use crate::shown::EventRow;
 use crate::text::{ago, with_short_ids};
@@ -47,6 +48,11 @@ pub(super) fn age(time: Option<Timestamp>, now: Timestamp) -> Markup {
             time datetime=(time) title=(time) { (ago(now.duration_since(time).as_secs())) }
         }
     }
+}
+
+/// Returns when a repository is looked up again.
+pub(super) fn lookup(lookup: Lookup, now: Timestamp) -> Markup {
+    html! { (lookup.words()) @if let Lookup::Retried(since) = lookup { " for " (age(Some(since), now)) } }
 }
 
 /// Returns a link to the page of an object in a status. If the name cannot be parsed, returns it as plain text.

@@ -8,11 +8,12 @@
 
 use axum::extract::Request;
 use axum::response::Response;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use jiff::Timestamp;
 
 use super::answer;
-use super::entry::{CALLBACK, digest, no_random_numbers, sent_cookie, set_cookie};
+use super::entry::{CALLBACK, UNKNOWN, digest, no_random_numbers, sent_cookie, set_cookie};
+use super::issuer::Prompt;
 use super::own::form;
 use super::session::token;
 use super::shared::{Nobody, Shared, SignIn};
@@ -29,8 +30,14 @@ const NOT_BEGUN: &str =
 const NOT_TRUSTED: &str = "The API server does not accept the ID token of this issuer. Its settings must name the same \
                            issuer and client ID as this page, or an audience that the token has.";
 
+/// The errors by which an issuer refuses to sign a user in without a prompt.
+const NEEDS_USER: [&str; 4] =
+    ["login_required", "interaction_required", "consent_required", "account_selection_required"];
+const ENDED: &str = "Your session has ended. Sign in again.";
+
 impl Shared {
-    /// Begins an attempt, and sends the browser to the issuer.
+    /// Begins an attempt, and sends the browser to the issuer. Without a page to open afterwards, the page that has sent
+    /// the form is opened.
     pub(super) async fn begin_attempt(&self, by: &SignIn, request: &mut Request, origin: &WebOrigin) -> Response {
         if request.method() != Method::POST {
             return self.sign_in_page(StatusCode::OK, "/", "", origin);
@@ -39,13 +46,26 @@ impl Shared {
             Ok(form) => form,
             Err(response) => return response,
         };
+        let sender = request.headers().get(header::REFERER).and_then(|sender| sender.to_str().ok());
+        let sender = sender.and_then(|sender| sender.strip_prefix(&*origin.text()));
+        let next = Some(form.get("next")).filter(|next| !next.is_empty()).or(sender).unwrap_or("/");
+        self.leave(by, next, Prompt::Allowed, StatusCode::OK, origin).await
+    }
+
+    /// Sends a browser whose session has ended to the issuer. If the issuer still knows the user, the browser returns to
+    /// the page with a new session; otherwise, it returns to the page that signs users in.
+    pub(super) async fn renew(&self, by: &SignIn, next: &str, origin: &WebOrigin) -> Response {
+        self.leave(by, next, Prompt::Refused, StatusCode::UNAUTHORIZED, origin).await
+    }
+
+    async fn leave(&self, by: &SignIn, next: &str, prompt: Prompt, status: StatusCode, origin: &WebOrigin) -> Response {
         let Ok(random) = token() else { return no_random_numbers() };
-        let attempt = Attempt::begin(&by.key, &origin.text(), &random, form.get("next"), Timestamp::now());
-        let url = match by.issuer.sign_in_url(&attempt, &callback(origin)).await {
+        let attempt = Attempt::begin(&by.key, &origin.text(), &random, next, Timestamp::now());
+        let url = match by.issuer.sign_in_url(&attempt, &callback(origin), prompt).await {
             Ok(url) => url,
-            Err(why) => return self.failed(StatusCode::BAD_GATEWAY, &attempt.next, &why, origin),
+            Err(why) => return self.failed(by, StatusCode::BAD_GATEWAY, &attempt.next, &why, origin),
         };
-        let mut response = answer::page(StatusCode::OK, page::leaving(by.issuer.host(), &url));
+        let mut response = answer::page(status, page::leaving(by.issuer.host(), &url));
         // The security policy forbids that a form leads to another site, so this page opens the issuer's.
         if let Ok(refresh) = HeaderValue::from_str(&format!("0;url={url}")) {
             response.headers_mut().insert(HeaderName::from_static("refresh"), refresh);
@@ -62,7 +82,10 @@ impl Shared {
         };
         let mut response = self.exchange(by, &attempt, &query, request.headers(), origin).await;
         set_cookie(&mut response, &self.attempt_name(origin), "", origin);
-        response
+        let is_open =
+            response.status() == StatusCode::SEE_OTHER || self.open_session(request.headers(), origin).is_some();
+        // Without the cookie of its session that has ended, the browser is not sent to the issuer again.
+        if is_open { response } else { self.with_cookie(response, "", origin) }
     }
 
     /// Returns the attempt to which an answer of the issuer belongs.
@@ -82,7 +105,10 @@ impl Shared {
         headers: &HeaderMap,
         origin: &WebOrigin,
     ) -> Response {
-        let failed = |status, why: &str| self.failed(status, &attempt.next, why, origin);
+        let failed = |status, why: &str| self.failed(by, status, &attempt.next, why, origin);
+        if NEEDS_USER.contains(&query.get("error")) {
+            return self.sign_in_page(StatusCode::UNAUTHORIZED, &attempt.next, ENDED, origin);
+        }
         if !query.get("error").is_empty() {
             let why = format!("the issuer refused: {} {}", query.get("error"), query.get("error_description"));
             return failed(StatusCode::FORBIDDEN, why.trim_end());
@@ -92,17 +118,23 @@ impl Shared {
             Err(why) => return failed(StatusCode::BAD_GATEWAY, &why),
         };
         let (Ok(secret), Ok(csrf)) = (token(), token()) else { return no_random_numbers() };
-        match self.begin(&by.server, &text, digest(&secret, origin), |_| csrf).await {
+        // Forms that the user has open stay valid if the session is renewed.
+        let before = self.open_session(headers, origin);
+        let of_user = |user: &str| before.as_ref().filter(|before| user != UNKNOWN && before.is_of(user));
+        let csrf = |user: &str| of_user(user).map_or(csrf, |before| before.csrf.clone());
+        match self.begin(&by.server, &text, digest(&secret, origin), csrf).await {
             Ok(_) => self.signed_in(headers, &attempt.next, &secret, origin),
             Err(Nobody::Failed(why)) => failed(StatusCode::BAD_GATEWAY, &why),
             Err(Nobody::Refused | Nobody::NoSession) => failed(StatusCode::UNAUTHORIZED, NOT_TRUSTED),
         }
     }
 
-    /// Returns the page that says why no session was opened, and logs it.
-    fn failed(&self, status: StatusCode, next: &str, why: &str, origin: &WebOrigin) -> Response {
+    /// Returns the page that says why no session was opened, and logs it, at most once in a minute.
+    fn failed(&self, by: &SignIn, status: StatusCode, next: &str, why: &str, origin: &WebOrigin) -> Response {
         let why = plain(why, MESSAGE);
-        tracing::warn!(why = &*printable(&why), "a sign-in with the issuer failed");
+        if let Some(omitted) = by.failures.lock().next(Timestamp::now()) {
+            tracing::warn!(why = &*printable(&why), omitted, "a sign-in with the issuer failed");
+        }
         self.sign_in_page(status, next, &why, origin)
     }
 

@@ -8,7 +8,7 @@ use axum::body::Body;
 use axum::extract::Request;
 use axum::response::Response;
 use axum::routing::{get, post};
-use http::StatusCode;
+use http::{HeaderMap, Method, StatusCode, Uri};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio_rustls::TlsAcceptor;
@@ -175,6 +175,24 @@ fn router() -> Router {
         .fallback(async || answer::message(StatusCode::NOT_FOUND, "Not found", "There is no such page."))
 }
 
+/// A request, as far as a response without a session depends on it.
+struct Asked {
+    method: Method,
+    uri: Uri,
+    headers: HeaderMap,
+}
+
+impl Asked {
+    fn of(request: &Request) -> Self {
+        Self { method: request.method().clone(), uri: request.uri().clone(), headers: request.headers().clone() }
+    }
+
+    /// Returns whether the user opens a page.
+    fn is_document(&self) -> bool {
+        self.method == Method::GET && guard::opens_document(&self.headers)
+    }
+}
+
 impl Shared {
     async fn answer(&self, mut request: Request) -> Response {
         let path = request.uri().path().to_owned();
@@ -192,10 +210,10 @@ impl Shared {
         if let Some(answer) = self.enter(&path, &mut request, origin).await {
             return answer;
         }
-        let (headers, uri) = (request.headers().clone(), request.uri().clone());
-        let session = match self.session(&headers, origin).await {
+        let asked = Asked::of(&request);
+        let session = match self.session(&asked.headers, origin).await {
             Ok(session) => session,
-            Err(nobody) => return self.nobody(&nobody, &uri, origin),
+            Err(nobody) => return self.nobody(&nobody, &asked, origin).await,
         };
         request.extensions_mut().insert(Arc::clone(&session));
         let Ok(response) = self.router.clone().oneshot(request).await;
@@ -204,14 +222,22 @@ impl Shared {
         }
         // The token may have expired during the request.
         drop(session);
-        self.session(&headers, origin).await.err().map_or(response, |nobody| self.nobody(&nobody, &uri, origin))
+        match self.session(&asked.headers, origin).await {
+            Ok(_) => response,
+            Err(nobody) => self.nobody(&nobody, &asked, origin).await,
+        }
     }
 
     /// Returns the page for a request without a session.
-    fn nobody(&self, nobody: &Nobody, uri: &http::Uri, origin: &WebOrigin) -> Response {
+    async fn nobody(&self, nobody: &Nobody, asked: &Asked, origin: &WebOrigin) -> Response {
+        let next = asked.uri.path_and_query().map_or("/", |to| to.as_str());
         let (status, title, text) = match (nobody, &self.entry) {
+            (Nobody::NoSession, Entry::Issuer(by))
+                if asked.is_document() && self.cookie(&asked.headers, origin).is_some() =>
+            {
+                return self.renew(by, next, origin).await;
+            }
             (Nobody::NoSession, Entry::Form(_) | Entry::Issuer(_)) => {
-                let next = uri.path_and_query().map_or("/", |to| to.as_str());
                 return self.sign_in_page(StatusCode::UNAUTHORIZED, next, "", origin);
             }
             (Nobody::NoSession, Entry::Link(_)) => (

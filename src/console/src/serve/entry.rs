@@ -19,8 +19,8 @@ use super::session::{Session, token};
 use super::shared::{Entry, Nobody, Shared};
 use super::watched::said;
 use crate::guard;
-use crate::page;
-use crate::session::{Owner, TokenDigest, cookie};
+use crate::page::{self, SessionEnd};
+use crate::session::{self, Owner, TokenDigest, cookie};
 use crate::web_origin::WebOrigin;
 use crate::{address, bearer};
 use mainstay_cluster::{ApiServer, Cluster};
@@ -32,7 +32,7 @@ const SIGN_OUT: &str = "/sign-out";
 /// The path to which an issuer returns its users.
 pub(super) const CALLBACK: &str = "/sign-in/callback";
 /// The name of a user whose name the API server does not report.
-const UNKNOWN: &str = "unknown user";
+pub(super) const UNKNOWN: &str = "unknown user";
 
 impl Shared {
     /// Responds to requests that open or close a session.
@@ -86,8 +86,8 @@ impl Shared {
         digest: TokenDigest,
         csrf: impl FnOnce(&str) -> String,
     ) -> Result<Arc<Session>, Nobody> {
-        let expiry = bearer::expiry(text);
-        if expiry.is_some_and(|expiry| expiry <= Timestamp::now()) {
+        let (expiry, now) = (bearer::expiry(text), Timestamp::now());
+        if expiry.is_some_and(|expiry| expiry <= now) {
             return Err(Nobody::Refused);
         }
         let cluster = server.as_user(&Secret::new(text.to_owned())).map_err(|error| Nobody::Failed(said(&error)))?;
@@ -101,9 +101,11 @@ impl Shared {
             Ok(None) => UNKNOWN.to_owned(),
         };
         let session = self.session_of(&cluster, &user, csrf(&user));
-        let session = Arc::new(session.with_sign_out(self.entry.has_sign_in()));
+        let is_renewable = matches!(self.entry, Entry::Issuer(_));
+        let end = SessionEnd { at: session::end(expiry, now), is_renewable };
+        let session = Arc::new(session.with_end(self.entry.has_sign_in().then_some(end)));
         let owner = if user == UNKNOWN { Owner::unknown(text) } else { Owner::of(&user) };
-        let opened = self.sessions.lock().open(digest, owner, session, expiry, Timestamp::now());
+        let opened = self.sessions.lock().open(digest, owner, session, expiry, now);
         tracing::info!(user = &*printable(&user), "a session was opened");
         Ok(opened)
     }
@@ -204,12 +206,18 @@ impl Shared {
         better.filter(|_| origin.shares_cookies()).map(WebOrigin::text)
     }
 
-    fn cookie(&self, headers: &HeaderMap, origin: &WebOrigin) -> Option<TokenDigest> {
+    /// Returns the open session of the browser.
+    pub(super) fn open_session(&self, headers: &HeaderMap, origin: &WebOrigin) -> Option<Arc<Session>> {
+        let digest = self.cookie(headers, origin)?;
+        self.sessions.lock().of(digest, Timestamp::now())
+    }
+
+    pub(super) fn cookie(&self, headers: &HeaderMap, origin: &WebOrigin) -> Option<TokenDigest> {
         sent_cookie(headers, &self.cookie_name(origin)).map(|token| digest(token, origin))
     }
 
     /// Sets the cookie; an empty token removes the cookie.
-    fn with_cookie(&self, mut response: Response, token: &str, origin: &WebOrigin) -> Response {
+    pub(super) fn with_cookie(&self, mut response: Response, token: &str, origin: &WebOrigin) -> Response {
         set_cookie(&mut response, &self.cookie_name(origin), token, origin);
         response
     }

@@ -18,7 +18,7 @@ use super::watched::said;
 use super::{answer, function, read};
 use crate::difference::difference;
 use crate::filter::Query;
-use crate::form::{Fields, Keeper, digest, has_too_many_variables, keeper_of_label, manifest, patch};
+use crate::form::{Fields, Keeper, digest, has_too_many_rows, keeper_of_label, manifest, patch};
 use crate::page::{self, FormPage, Page, Review, Right};
 use crate::row::FleetKind;
 use crate::source::is_git;
@@ -83,9 +83,9 @@ impl Subject {
 /// Reads a Function, the GitSync that keeps it, and the permission of the user.
 async fn existing(session: &Session, key: &Key) -> Result<Subject, Response> {
     let live = not_shown(session, key, function::read(&session.cluster, key).await)?;
-    if has_too_many_variables(&live) {
-        let text = "The Function has more variables than this form. Change its manifest.";
-        return Err(answer::message(StatusCode::UNPROCESSABLE_ENTITY, "Too many variables", text));
+    if has_too_many_rows(&live) {
+        let text = "The Function has more variables or Secrets as files than this form. Change its manifest.";
+        return Err(answer::message(StatusCode::UNPROCESSABLE_ENTITY, "Too many fields", text));
     }
     let trace = (session.readers.trace)(session.cluster.clone(), key.clone());
     let (trace, right) = futures::join!(trace, read::may_patch(&session.cluster, key));

@@ -16,7 +16,8 @@ use std::time::Duration;
 
 use http::Uri;
 use openidconnect::core::{
-    CoreAuthenticationFlow, CoreClient, CoreClientAuthMethod, CoreErrorResponseType, CoreProviderMetadata,
+    CoreAuthPrompt, CoreAuthenticationFlow, CoreClient, CoreClientAuthMethod, CoreErrorResponseType,
+    CoreProviderMetadata,
 };
 use openidconnect::{
     AuthType, AuthorizationCode, ClientId, ClientSecret, CsrfToken, DiscoveryError, EndpointMaybeSet, EndpointNotSet,
@@ -70,6 +71,13 @@ pub struct IssuerSettings {
     pub credentials: Option<PathBuf>,
 }
 
+/// Whether the issuer may ask the user, for example for a password.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Prompt {
+    Allowed,
+    Refused,
+}
+
 /// The client after discovery, which sets the first and the fifth endpoint.
 type Client =
     CoreClient<EndpointSet, EndpointNotSet, EndpointNotSet, EndpointNotSet, EndpointMaybeSet, EndpointMaybeSet>;
@@ -115,14 +123,21 @@ impl Issuer {
     ///
     /// # Errors
     /// Fails with a message for the user.
-    pub(super) async fn sign_in_url(&self, attempt: &Attempt, callback: &str) -> Result<String, String> {
+    pub(super) async fn sign_in_url(
+        &self,
+        attempt: &Attempt,
+        callback: &str,
+        prompt: Prompt,
+    ) -> Result<String, String> {
         let known = self.known().await?;
         let (state, nonce) = (CsrfToken::new(attempt.state.clone()), Nonce::new(attempt.nonce.clone()));
         let challenge = PkceCodeChallenge::from_code_verifier_sha256(&PkceCodeVerifier::new(attempt.verifier.clone()));
         let client = known.client.clone().set_redirect_uri(redirect(callback)?);
         let request = client.authorize_url(CoreAuthenticationFlow::AuthorizationCode, || state, || nonce);
         let scopes = self.settings.scopes.iter().cloned().map(Scope::new);
-        let (url, _, _) = request.add_scopes(scopes).set_pkce_challenge(challenge).url();
+        let request = request.add_scopes(scopes).set_pkce_challenge(challenge);
+        let request = if prompt == Prompt::Refused { request.add_prompt(CoreAuthPrompt::None) } else { request };
+        let (url, _, _) = request.url();
         if is_permitted(url.as_str(), &self.settings.url.0) {
             Ok(url.to_string())
         } else {

@@ -13,7 +13,7 @@ use crate::field::text_at;
 use crate::filter::Query;
 use crate::page::{Container, Log, Pod};
 use crate::row::FleetKind;
-use crate::selector::selector_of;
+use crate::selector::{JOB_NAME, job_of, selector_of};
 use crate::text::{SHORT, plain};
 use mainstay_api::names;
 use mainstay_cluster::{Cluster, Error, Kind, LabelSelector, LogOptions, Scope, Selection};
@@ -23,6 +23,8 @@ use mainstay_object::Key;
 const PODS: usize = 100;
 /// Maximum number of containers of each type of a pod.
 const CONTAINERS: usize = 20;
+/// Maximum number of Jobs of a CronJob whose pods are on the page.
+const JOBS: usize = 50;
 /// Number of lines of a log, and the maximum size of a log in bytes.
 pub(super) const LINES: u32 = 300;
 const BYTES: usize = 128 << 10;
@@ -58,15 +60,38 @@ pub(super) async fn pods_of(cluster: &Cluster, key: &Key, live: &Value) -> Optio
     if key.is("", "Pod") {
         return Some(Ok(vec![pod(live)]));
     }
-    let selector = selector_of(live)?;
+    let is_cron_job = key.is("batch", "CronJob");
+    let selector = if is_cron_job {
+        match jobs_of(cluster, key, live).await {
+            Ok(Some(selector)) => selector,
+            Ok(None) => return Some(Ok(Vec::new())),
+            Err(error) => return Some(Err(said(&error))),
+        }
+    } else {
+        selector_of(live)?
+    };
     let pods = selected(cluster, key, LabelSelector::written(&selector)).await;
     Some(pods.map(|mut pods| {
         for pod in &mut pods {
             pod.is_build = false;
         }
         pods.sort_by(|a, b| a.name.cmp(&b.name));
+        // The name of a CronJob's Job contains its time, so the last run comes first.
+        if is_cron_job {
+            pods.reverse();
+        }
         pods
     }))
+}
+
+/// Returns the selector of the pods of a CronJob's Jobs; `None` without a Job.
+async fn jobs_of(cluster: &Cluster, key: &Key, live: &Value) -> Result<Option<String>, Error> {
+    let Some(namespace) = key.namespace.as_deref().filter(|namespace| !namespace.is_empty()) else { return Ok(None) };
+    let kind = Arc::new(Kind::fixed("batch/v1", "Job", "jobs", Scope::Namespaced));
+    let all = cluster.list(&kind, Selection::default().within(namespace));
+    let own = all.try_filter_map(|job| std::future::ready(Ok(job_of(live, &job))));
+    let names: Vec<String> = own.take(JOBS).try_collect().await?;
+    Ok((!names.is_empty()).then(|| format!("{JOB_NAME} in ({})", names.join(","))))
 }
 
 /// Reads an object, and its pods.

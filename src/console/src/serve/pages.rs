@@ -16,6 +16,7 @@ use crate::address;
 use crate::csv::csv;
 use crate::drift::{contended, newest_first, table};
 use crate::filter::{Filter, Query, listing};
+use crate::lookup::lookups;
 use crate::page::{self, Drift, Fleet, GitRepositoryPage, GitSyncPage, Log, ObjectPage, Page};
 use crate::row::{FleetKind, row};
 use crate::text::{MESSAGE, SHORT, plain};
@@ -51,11 +52,13 @@ pub(super) async fn fleet(Extension(session): Its, uri: Uri) -> Response {
     let watched = session.watched();
     watched.settled().await;
     let filter = Filter::of(&query(&uri));
-    let listing = listing(watched.rows(), &filter);
+    let rows = watched.rows();
+    let listing = listing(rows.clone(), &filter);
     let notes = watched.notes();
     let body = page::fleet(&Fleet {
         listing: &listing,
         filter: &filter,
+        lookups: &lookups(rows.iter().filter_map(|row| row.next_lookup())),
         notes: &notes,
         within: watched.is_limited().then_some(&session.csrf),
         now: Timestamp::now(),

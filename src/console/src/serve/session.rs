@@ -12,7 +12,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::row_memory::RowMemory;
 use super::watched::Watched;
-use crate::page::Visitor;
+use crate::page::{SessionEnd, Visitor};
 use crate::readers::Readers;
 use crate::text::{SHORT, plain};
 use mainstay_cluster::Cluster;
@@ -34,10 +34,11 @@ pub(super) struct Session {
     pub(super) cluster: Cluster,
     user: String,
     /// The namespace to show first.
-    namespace: String,
+    namespace: Mutex<String>,
     /// The token of the session's forms.
     pub(super) csrf: String,
-    has_sign_out: bool,
+    /// How the session ends; `None` for a session of the command or of a proxy.
+    end: Option<SessionEnd>,
     /// The fleet, whose watches stop when the fleet is replaced.
     watched: Mutex<(Arc<Watched>, DropGuard)>,
     memory: RowMemory,
@@ -65,9 +66,9 @@ impl Session {
         Self {
             cluster: cluster.clone(),
             user: plain(user, SHORT),
-            namespace: namespace.to_owned(),
+            namespace: Mutex::new(namespace.to_owned()),
             csrf,
-            has_sign_out: false,
+            end: None,
             watched: Mutex::new(watch(cluster, namespace, memory, &stop)),
             memory: memory.clone(),
             checked: Mutex::new(Timestamp::now()),
@@ -79,8 +80,13 @@ impl Session {
         }
     }
 
-    pub(super) fn with_sign_out(self, has_sign_out: bool) -> Self {
-        Self { has_sign_out, ..self }
+    pub(super) fn with_end(self, end: Option<SessionEnd>) -> Self {
+        Self { end, ..self }
+    }
+
+    /// Returns whether it is a session of a user whose name the API server reports as this one.
+    pub(super) fn is_of(&self, user: &str) -> bool {
+        self.user == plain(user, SHORT)
     }
 
     /// Returns the current fleet.
@@ -90,12 +96,13 @@ impl Session {
 
     /// Watches this namespace instead, for kinds that the user may not list in all namespaces.
     pub(super) fn watch_within(&self, namespace: &str) {
+        namespace.clone_into(&mut self.namespace.lock());
         *self.watched.lock() = watch(&self.cluster, namespace, &self.memory, &self.stop);
     }
 
     /// Returns the namespace to show first.
     pub(super) fn namespace(&self) -> String {
-        self.namespace.clone()
+        self.namespace.lock().clone()
     }
 
     /// Returns the part of its rows in the memory of the server, in KiB.
@@ -105,7 +112,7 @@ impl Session {
 
     /// Returns the user, as pages show it.
     pub(super) fn visitor(&self) -> Visitor<'_> {
-        Visitor { user: &self.user, csrf: &self.csrf, has_sign_out: self.has_sign_out }
+        Visitor { user: &self.user, csrf: &self.csrf, end: self.end, now: Timestamp::now() }
     }
 
     /// Returns whether the API server no longer accepts the token. The API server is asked at intervals, and again

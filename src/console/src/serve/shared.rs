@@ -11,6 +11,7 @@ use super::issuer::Issuer;
 use super::row_memory::RowMemory;
 use super::session::Session;
 use crate::guard::Gate;
+use crate::limited::LimitedLines;
 use crate::readers::Readers;
 use crate::session::Sessions;
 use mainstay_cluster::{ApiServer, Cluster};
@@ -34,6 +35,8 @@ pub(super) struct SignIn {
     pub(super) issuer: Issuer,
     /// The key from which the secrets of attempts are derived.
     pub(super) key: hmac::Key,
+    /// Limits the lines of the log about failed attempts.
+    pub(super) failures: Mutex<LimitedLines>,
 }
 
 /// Why a request has no session.
@@ -54,7 +57,7 @@ impl Entry {
 
     pub(super) fn issuer(server: ApiServer, issuer: Issuer, key: &str) -> Self {
         let key = hmac::Key::new(hmac::HMAC_SHA256, key.as_bytes());
-        Self::Issuer(Box::new(SignIn { server, issuer, key }))
+        Self::Issuer(Box::new(SignIn { server, issuer, key, failures: Mutex::default() }))
     }
 
     /// Returns whether users open their sessions on a page of this server, and close them there.

@@ -1,0 +1,125 @@
+//! A certified issuer, which is `oidc-provider` of npm, signs users in and renews their sessions.
+
+use std::{
+    path::Path,
+    process::{Child, ChildStdin, Stdio},
+};
+
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+use devcluster::Options;
+use mainstay_testkit::{isolated, tls::PrivateCa, world::NAMESPACE};
+use serde_json::{Value, json};
+
+use super::{
+    READS,
+    chromium::Chromium,
+    issuer::{CLIENT, SECRET, authenticate, private_key},
+    users::{Console, URL, Users},
+};
+
+const SIGN_IN: &str = "Sign in with 127.0.0.1";
+
+/// A running issuer, over HTTPS with a private CA. It ends with its standard input.
+struct Provider {
+    url: String,
+    authority: String,
+    child: Child,
+    _input: ChildStdin,
+}
+
+impl Drop for Provider {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Provider {
+    /// Starts an issuer whose first ID token, and whose further ones, last for so many seconds.
+    async fn start(lifetimes: [u32; 2]) -> Self {
+        let modules = concat!(env!("CARGO_MANIFEST_DIR"), "/target/tools/openid/node_modules");
+        assert!(
+            Path::new(modules).join("oidc-provider").exists(),
+            "{modules} has no oidc-provider: `.ci/test --install` fetches it"
+        );
+        let authority = PrivateCa::new();
+        let pair = authority.issue("127.0.0.1");
+        let settings = json!({
+            "client": CLIENT, "secret": SECRET, "redirect": format!("{URL}/sign-in/callback"), "lifetimes": lifetimes,
+            "key": BASE64_STANDARD.encode(private_key()), "certificate": pair.certificate, "privateKey": pair.key,
+        });
+        let program = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cli/console/openid/provider.mjs");
+        let mut command = isolated("node");
+        command.args([program, modules, &settings.to_string()]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().expect("node is needed: apt-get install nodejs");
+        let (input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        let line = tokio::task::spawn_blocking(move || {
+            std::io::BufRead::lines(std::io::BufReader::new(output)).next().unwrap().unwrap()
+        });
+        let url = line.await.unwrap().strip_prefix("Issuer at ").unwrap().to_owned();
+        Self { url, authority: authority.pem(), child, _input: input }
+    }
+}
+
+/// A cluster that trusts the issuer, and a console over TLS whose users the issuer signs in.
+struct Desk {
+    _users: Users,
+    console: Console,
+    provider: Provider,
+    _files: tempfile::TempDir,
+}
+
+impl Desk {
+    async fn new(lifetimes: [u32; 2]) -> Self {
+        let provider = Provider::start(lifetimes).await;
+        let users = Users::with(Options { authenticator: Some(authenticate), ..Options::default() }).await;
+        users.let_all_ask_who_they_are();
+        users.sync(NAMESPACE, "demo");
+        users.permit(NAMESPACE, "oidc:alice@example.com", READS);
+        let files = tempfile::tempdir().unwrap();
+        let pair = PrivateCa::new().issue("console.example.com");
+        for (name, content) in [
+            ("tls.crt", &*pair.certificate),
+            ("tls.key", &pair.key),
+            ("client-secret", SECRET),
+            ("ca.crt", &provider.authority),
+        ] {
+            std::fs::write(files.path().join(name), content).unwrap();
+        }
+        let directory = files.path().to_str().unwrap();
+        let by = ["--url", URL, "--tls", directory, "--sign-in=oidc", "--oidc-issuer", &provider.url];
+        let credentials = ["--oidc-client-id", CLIENT, "--oidc-scope=email", "--oidc-credentials", directory];
+        let console = users.console(&[&by[..], &credentials].concat()).await;
+        Self { _users: users, console, provider, _files: files }
+    }
+}
+
+const SIGNED_IN: &str = "document.querySelector('.who')?.innerText === 'oidc:alice@example.com'";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_certified_issuer_signs_a_browser_in_and_renews_its_session_without_a_question() {
+    let desk = Desk::new([5, 3600]).await;
+    let chromium = Chromium::start("console.example.com", &desk.console.address).await;
+    let tab = chromium.tab().await;
+    let page = format!("{URL}/gitsync/{NAMESPACE}/demo");
+    tab.open(&page).await;
+    tab.click("button", SIGN_IN).await;
+    tab.fill("login", "alice").await;
+    tab.fill("password", "any").await;
+    tab.click("button", "Sign-in").await;
+    tab.click("button", "Continue").await;
+    // The first ID token ends after seconds. The page then gets a session from the issuer, which asks nothing.
+    let is_renewed = "document.querySelector('#left')?.innerText.endsWith('min')";
+    tab.until(&format!("{SIGNED_IN} && {is_renewed} && location.href === {}", json!(page))).await;
+    // After signing out, the issuer still knows the user. The page asks nevertheless.
+    tab.click("button", "Sign out").await;
+    tab.shows(SIGN_IN).await;
+    tab.open(&page).await;
+    tab.shows(SIGN_IN).await;
+    tab.click("button", SIGN_IN).await;
+    tab.until(SIGNED_IN).await;
+    // Chromium comments on the pages of the issuer, too.
+    let is_own = |one: &Value| one["entry"]["url"].as_str().is_none_or(|url| !url.starts_with(&desk.provider.url));
+    assert_eq!(chromium.complaints().into_iter().filter(is_own).collect::<Vec<_>>(), Vec::<Value>::new());
+}
