@@ -94,6 +94,7 @@ function swap(next) {
   }
   const element = focused && at(focused);
   if (element && element.focus) element.focus({ preventScroll: true });
+  if (next.dataset.seen) main.dataset.seen = next.dataset.seen;
   if (next.dataset.live && next.dataset.live !== main.dataset.live) {
     main.dataset.live = next.dataset.live;
     listen();
@@ -157,7 +158,9 @@ function retry() {
 function listen() {
   if (source) source.close();
   isFollowing = false;
-  const own = new EventSource(main.dataset.live);
+  const { live, seen } = main.dataset;
+  // The stream begins with what has changed since the page was read.
+  const own = new EventSource(`${live}${live.includes("?") ? "&" : "?"}seen=${seen}`);
   source = own;
   own.addEventListener("fresh", () => {
     // Something may have changed while the content was old.

@@ -25,13 +25,20 @@ pub(crate) struct SessionEnd {
     pub(crate) is_renewable: bool,
 }
 
+/// The stream of a page.
+pub(crate) struct Live {
+    pub(crate) url: String,
+    /// The number of changes before the page was read. The stream reports later ones.
+    pub(crate) seen: u64,
+}
+
 /// A page.
 pub(crate) struct Page<'p> {
     pub(crate) title: &'p str,
     /// The user; `None` without a session.
     pub(crate) visitor: Option<Visitor<'p>>,
-    /// The URL of the stream that reports when the page has to be read again.
-    pub(crate) live: Option<String>,
+    /// The stream that reports when the page has to be read again.
+    pub(crate) live: Option<Live>,
     pub(crate) body: Markup,
 }
 
@@ -73,7 +80,9 @@ pub(crate) fn render(page: Page<'_>) -> String {
                         span.live #live role="status" aria-live="polite" {}
                     }
                 }
-                main #main tabindex="-1" data-live=[live] { (body) }
+                main #main tabindex="-1" data-live=[live.as_ref().map(|live| &live.url)] data-seen=[live.as_ref().map(|live| live.seen)] {
+                    (body)
+                }
             }
         }
     };

@@ -24,7 +24,7 @@ pub(crate) use call::{CallPage, Methods, call};
 pub(crate) use drift::{Drift, drift};
 pub(crate) use fleet::{Fleet, fleet};
 pub(crate) use form::{FormPage, Review, create_link, form, written};
-pub(crate) use frame::{Page, SessionEnd, Visitor, message, render};
+pub(crate) use frame::{Live, Page, SessionEnd, Visitor, message, render};
 pub(crate) use function::{FunctionPage, function};
 pub(crate) use git_repository::{GitRepositoryPage, followers, git_repository};
 pub(crate) use git_sync::{GitSyncPage, git_sync};

@@ -129,6 +129,7 @@ pub(super) async fn function(
 ) -> Response {
     let kind = FleetKind::Function;
     let key = kind.key(&namespace, &name);
+    let seen = session.watched().seen();
     let live = match not_shown(&session, &key, read(&session.cluster, &key).await) {
         Ok(live) => live,
         Err(response) => return response,
@@ -153,5 +154,5 @@ pub(super) async fn function(
         now: Timestamp::now(),
     });
     let live = with_log(Some(stream(kind, &namespace, &name)), &key, log.as_ref());
-    respond(&session, &format!("Function {}", row.name), live, body)
+    respond(&session, &format!("Function {}", row.name), (live, seen), body)
 }

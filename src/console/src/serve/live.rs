@@ -45,8 +45,8 @@ struct Stream {
     stop: CancellationToken,
     about: About,
     changes: watch::Receiver<u64>,
-    /// The version of the page that the browser has.
-    known: String,
+    /// The version of the page that the browser has; `None` if something has changed since the browser read the page.
+    known: Option<String>,
     /// The freshness that the browser knows; `None` before the first message.
     reported: Option<Option<Stale>>,
     cluster: Cluster,
@@ -73,9 +73,14 @@ impl Stream {
         loop {
             let stale = self.watched.stale();
             if self.reported != Some(stale) {
-                self.reported = Some(stale);
+                let is_first = self.reported.replace(stale).is_none();
                 // The browser reads the page again once it is current.
-                self.known = self.version();
+                let version = self.version();
+                if is_first && self.known.is_none() {
+                    self.changes.mark_changed();
+                } else {
+                    self.known = Some(version);
+                }
                 return Some(freshness(stale));
             }
             tokio::select! {
@@ -95,8 +100,8 @@ impl Stream {
                 continue;
             }
             let version = self.version();
-            if version != self.known {
-                self.known = version;
+            if self.known.as_ref() != Some(&version) {
+                self.known = Some(version);
                 return Some(Bytes::from_static(b"event: change\ndata:\n\n"));
             }
         }
@@ -127,6 +132,8 @@ pub(super) async fn events(Extension(session): Its, uri: Uri) -> Response {
         None => About::Other,
     };
     let changes = watched.changes();
+    let is_missing = query.get("seen").parse::<u64>().is_ok_and(|seen| seen != *changes.borrow());
+    let known = (!is_missing).then(String::new);
     let log = if query.get("log-kind").is_empty() || query.get("pod").is_empty() {
         stream::empty().boxed()
     } else {
@@ -137,8 +144,7 @@ pub(super) async fn events(Extension(session): Its, uri: Uri) -> Response {
     // The session is dropped, so that the stream does not keep it alive.
     let (stop, cluster, agent) = (session.stop.clone(), session.cluster.clone(), session.readers.agent.clone());
     drop(session);
-    let stream =
-        Stream { watched, stop, about, changes, known: String::new(), reported: None, cluster, agent, _open: open };
+    let stream = Stream { watched, stop, about, changes, known, reported: None, cluster, agent, _open: open };
     let messages = stream::unfold(stream, |mut stream| async move {
         let message = stream.next().await?;
         Some((message, stream))

@@ -17,7 +17,7 @@ use crate::csv::csv;
 use crate::drift::{contended, newest_first, table};
 use crate::filter::{Filter, Query, listing};
 use crate::lookup::lookups;
-use crate::page::{self, Drift, Fleet, GitRepositoryPage, GitSyncPage, Log, ObjectPage, Page};
+use crate::page::{self, Drift, Fleet, GitRepositoryPage, GitSyncPage, Live, Log, ObjectPage, Page};
 use crate::row::{FleetKind, row};
 use crate::text::{MESSAGE, SHORT, plain};
 use crate::trace::Trace;
@@ -29,14 +29,17 @@ pub(super) fn query(uri: &Uri) -> Query {
     Query::parse(uri.query().unwrap_or_default().as_bytes())
 }
 
-pub(super) fn respond(session: &Session, title: &str, live: Option<String>, body: Markup) -> Response {
+/// Returns a page. `seen` is the number of changes before it was read.
+pub(super) fn respond(session: &Session, title: &str, (url, seen): (Option<String>, u64), body: Markup) -> Response {
+    let live = url.map(|url| Live { url, seen });
     answer::page(StatusCode::OK, page::render(Page { title, visitor: Some(session.visitor()), live, body }))
 }
 
 /// Returns the object that was found, or else a page that says why it is not shown.
 pub(super) fn not_shown(session: &Session, key: &Key, found: Found) -> Result<Value, Response> {
     // A page that could not be read is read again once the API server responds.
-    let live = matches!(found, Found::Failed(_)).then(|| "/events".to_owned());
+    let seen = session.watched().seen();
+    let live = matches!(found, Found::Failed(_)).then(|| Live { url: "/events".to_owned(), seen });
     let (status, why) = match found {
         Found::There(live) => return Ok(live),
         Found::Missing(why) => (StatusCode::NOT_FOUND, why),
@@ -51,6 +54,7 @@ pub(super) fn not_shown(session: &Session, key: &Key, found: Found) -> Result<Va
 pub(super) async fn fleet(Extension(session): Its, uri: Uri) -> Response {
     let watched = session.watched();
     watched.settled().await;
+    let seen = watched.seen();
     let filter = Filter::of(&query(&uri));
     let rows = watched.rows();
     let listing = listing(rows.clone(), &filter);
@@ -64,12 +68,13 @@ pub(super) async fn fleet(Extension(session): Its, uri: Uri) -> Response {
         now: Timestamp::now(),
     });
     let body = maud::html! { (body) (page::create_link()) };
-    respond(&session, "Fleet", Some("/events".to_owned()), body)
+    respond(&session, "Fleet", (Some("/events".to_owned()), seen), body)
 }
 
 pub(super) async fn drift(Extension(session): Its, uri: Uri) -> Response {
     let watched = session.watched();
     watched.settled().await;
+    let seen = watched.seen();
     let (rows, query) = (watched.rows(), query(&uri));
     let who = query.get("who");
     let notes: Vec<String> = watched.notes().into_iter().filter(|note| note.contains("GitSync")).collect();
@@ -80,7 +85,7 @@ pub(super) async fn drift(Extension(session): Its, uri: Uri) -> Response {
         notes: &notes,
         now: Timestamp::now(),
     });
-    respond(&session, "Drift", Some("/events".to_owned()), body)
+    respond(&session, "Drift", (Some("/events".to_owned()), seen), body)
 }
 
 pub(super) async fn drift_csv(Extension(session): Its, uri: Uri) -> Response {
@@ -116,6 +121,7 @@ pub(super) async fn git_sync(
 ) -> Response {
     let kind = FleetKind::GitSync;
     let key = kind.key(&namespace, &name);
+    let seen = session.watched().seen();
     let live = match not_shown(&session, &key, read::object(&session.cluster, &key).await) {
         Ok(live) => live,
         Err(response) => return response,
@@ -145,7 +151,7 @@ pub(super) async fn git_sync(
         right: &right,
         now: Timestamp::now(),
     });
-    respond(&session, &format!("GitSync {}", row.name), Some(stream(kind, &namespace, &name)), body)
+    respond(&session, &format!("GitSync {}", row.name), (Some(stream(kind, &namespace, &name)), seen), body)
 }
 
 pub(super) async fn git_repository(
@@ -154,6 +160,7 @@ pub(super) async fn git_repository(
 ) -> Response {
     let kind = FleetKind::GitRepository;
     let key = kind.key(&namespace, &name);
+    let seen = session.watched().seen();
     let live = match not_shown(&session, &key, read::object(&session.cluster, &key).await) {
         Ok(live) => live,
         Err(response) => return response,
@@ -169,7 +176,8 @@ pub(super) async fn git_repository(
         events: &events,
         now: Timestamp::now(),
     });
-    respond(&session, &format!("GitRepository {}", row.name), Some(stream(kind, &namespace, &name)), body)
+    let live = Some(stream(kind, &namespace, &name));
+    respond(&session, &format!("GitRepository {}", row.name), (live, seen), body)
 }
 
 /// Adds the log that a page follows to the URL of its stream.
@@ -199,6 +207,7 @@ fn stream_of(key: &Key, trace: &Result<Trace, String>) -> Option<String> {
 pub(super) async fn object(Extension(session): Its, uri: Uri) -> Response {
     let query = query(&uri);
     let key = Key::new(query.get("group"), query.get("kind"), Some(query.get("namespace")), query.get("name"));
+    let seen = session.watched().seen();
     let found = read::object(&session.cluster, &key).await;
     let (events, right, trace) = futures::join!(
         read::events_of(&session.cluster, &key),
@@ -233,5 +242,5 @@ pub(super) async fn object(Extension(session): Its, uri: Uri) -> Response {
         now: Timestamp::now(),
     });
     let stream = with_log(stream_of(&key, &trace), &key, log.as_ref());
-    respond(&session, &plain(&key.to_string(), SHORT), stream, body)
+    respond(&session, &plain(&key.to_string(), SHORT), (stream, seen), body)
 }

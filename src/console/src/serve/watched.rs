@@ -255,6 +255,11 @@ impl Watched {
         self.kinds.lock().values().any(is_limited)
     }
 
+    /// Returns the number of changes so far.
+    pub(super) fn seen(&self) -> u64 {
+        *self.changes.borrow()
+    }
+
     /// Returns a receiver that is notified of each change.
     pub(super) fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
