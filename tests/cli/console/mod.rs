@@ -20,6 +20,7 @@ mod users;
 use devcluster::fault_injection::Fault;
 use mainstay_testkit::world::NAMESPACE;
 use reqwest::Method;
+use serde_json::json;
 
 use self::users::{URL, Users};
 
@@ -191,6 +192,33 @@ async fn a_session_has_a_limited_number_of_streams() {
     drop(open);
     while stream(&first).await.unwrap().status() == 429 {
         tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_reports_a_change_between_its_page_and_its_beginning() {
+    let users = Users::new().await;
+    users.sync(NAMESPACE, "demo");
+    let console = users.console(FORM).await;
+    let reader = console.sign_in(&users.account(NAMESPACE, "reader", READS)).await;
+    let seen = async || {
+        let page = console.get(&format!("/gitsync/{NAMESPACE}/demo"), &reader).await.text;
+        page.split_once("data-seen=\"").unwrap().1.split('"').next().unwrap().to_owned()
+    };
+    let old = seen().await;
+    users.world.edit("mainstay.dev/v1alpha1", "gitsyncs", "demo", json!({"metadata": {"labels": {"a": "b"}}}));
+    let mut new = seen().await;
+    while new == old {
+        new = seen().await;
+    }
+    for (seen, end) in [(old, "event: change\n"), (new, "\n:\n")] {
+        let path = format!("/events?kind=GitSync&namespace={NAMESPACE}&name=demo&seen={seen}");
+        let mut stream = console.request(Method::GET, &path).header("cookie", &reader).send().await.unwrap();
+        let mut text = String::new();
+        while !text.contains(end) {
+            text += &String::from_utf8_lossy(&stream.chunk().await.unwrap().unwrap());
+        }
+        assert_eq!(text.contains("event: change"), end.contains("change"), "{text}");
     }
 }
 
