@@ -41,6 +41,15 @@ impl Lookup {
         Some(Self::Within(interval + interval / 10))
     }
 
+    /// Returns the next lookup in few words, for a table.
+    pub(crate) fn short(self) -> String {
+        match self {
+            Self::Within(most) => format!("within {}", Span(rounded(most))),
+            Self::Retried(_) => "retried".to_owned(),
+            Self::Suspended => "suspended".to_owned(),
+        }
+    }
+
     /// Returns the next lookup in words.
     pub(crate) fn words(self) -> String {
         match self {

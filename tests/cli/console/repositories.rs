@@ -62,7 +62,7 @@ async fn a_git_repository_shows_its_address_without_a_login_its_keys_and_its_fol
 
     let tab = desk.user(&desk.users.account(NAMESPACE, "reader", READS)).await;
     // The GitSync and its repository in the fleet.
-    let lookups = "Array.from(document.querySelectorAll('[data-label=\"Next lookup\"]')).filter((one) => one.innerText.includes('within 8m, or at a push')).map((one) => one.parentElement.children[2].innerText).sort().join()";
+    let lookups = "Array.from(document.querySelectorAll('[data-label=\"Next lookup\"]')).filter((one) => one.innerText.includes('within 8m')).map((one) => one.parentElement.children[2].innerText).sort().join()";
     tab.until(&format!("{lookups} === '{NAMESPACE}/linked,{NAMESPACE}/other,{NAMESPACE}/shop'")).await;
     tab.click("tbody a", &format!("{NAMESPACE}/shop")).await;
     tab.until("document.querySelector('h1')?.innerText.startsWith('GitRepository shop')").await;

@@ -78,7 +78,7 @@ fn line(row: &Row, lookups: &Lookups<'_>, now: Timestamp) -> Markup {
             th scope="row" data-label="Name" { a href=(address::of_object(&key)) { (row.namespace) "/" wbr; (row.name) } }
             td data-label="Objects" { @if let Some((objects, healthy)) = row.objects { (healthy) " of " (objects) " healthy" } }
             td data-label="Version" { @if !row.version.is_empty() { code title=(row.version) { (with_short_ids(&row.version)) } } }
-            td data-label="Next lookup" { @if let Some(lookup) = lookup { span.clamp { (parts::lookup(lookup, now)) } } }
+            td data-label="Next lookup" { @if let Some(lookup) = lookup { span title=(lookup.words()) { (lookup.short()) } } }
             td data-label="Message" { span.text.clamp { (with_short_ids(&row.message)) } }
             td data-label="Since" { (parts::age(row.since, now)) }
         }
