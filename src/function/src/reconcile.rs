@@ -542,7 +542,7 @@ impl Task {
         self.await_registry(&decision, &repository.push, data).await;
         let source = tree.map(|tree| (tree.commit.clone(), tree.tree.clone()));
         let Reconciled { record, updates, confirmed, .. } = outcome.reconciled;
-        Ok(Reconciled { source, record, updates, confirmed, ..Reconciled::default() })
+        Ok(Reconciled { updates, confirmed, record, source, ..Reconciled::default() })
     }
 
     /// Decides. A Function that must build enters the queue of builds.
