@@ -86,7 +86,10 @@ async fn a_new_git_sync_costs_eight_requests_and_no_list_however_many_there_are(
         let number = number as u64;
         println!("{number}: new {new:?}; changed {changed:?}");
         assert_eq!(new.sum(|name| name.starts_with("list") || name.starts_with("get")), 0, "{new:?}");
-        assert!(new.sum(|_| true) <= NEW * number, "{number}: {new:?}");
+        // On a slow machine, the Events of several GitSyncs are further apart, so that fewer are summed up, and a status is
+        // written before all objects are healthy.
+        assert!(new.sum(|name| !is_event(name)) <= NEW * number, "{number}: {new:?}");
+        assert!(new.sum(is_event) <= number, "{number}: {new:?}");
         assert_eq!(changed.sum(|name| name.starts_with("list") || name.starts_with("get")), 0, "{changed:?}");
         // The GitSync that existed before names the commit, too.
         let (status, rest) = ("patch gitsyncs.mainstay.dev/status", |name: &str| !is_event(name));
