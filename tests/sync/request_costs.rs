@@ -4,7 +4,8 @@ use serde_json::json;
 
 use mainstay_testkit::world::{World, config_map};
 
-/// Requests for a new GitSync of four objects, at most: four applies, two writes of the inventory, the status, an Event.
+/// Requests for a new GitSync of four objects, at most, besides its Event: four applies, two writes of the inventory, and
+/// two of the status.
 const NEW: u64 = 8;
 /// Requests for a commit that changes all four, at most, besides its Event: four applies, the inventory, the status.
 const CHANGED: u64 = 6;
@@ -86,8 +87,7 @@ async fn a_new_git_sync_costs_eight_requests_and_no_list_however_many_there_are(
         let number = number as u64;
         println!("{number}: new {new:?}; changed {changed:?}");
         assert_eq!(new.sum(|name| name.starts_with("list") || name.starts_with("get")), 0, "{new:?}");
-        // On a slow machine, the Events of several GitSyncs are further apart, so that fewer are summed up, and a status is
-        // written before all objects are healthy.
+        // On a slow machine, the Events of several GitSyncs are further apart, so that fewer are summed up.
         assert!(new.sum(|name| !is_event(name)) <= NEW * number, "{number}: {new:?}");
         assert!(new.sum(is_event) <= number, "{number}: {new:?}");
         assert_eq!(changed.sum(|name| name.starts_with("list") || name.starts_with("get")), 0, "{changed:?}");
