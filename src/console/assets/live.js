@@ -26,6 +26,10 @@ let hasEnded = false;
 let isStale = false;
 // Why the content is old; empty while it is current.
 let old = "";
+// The next attempt after a failure.
+let attempt = 0;
+// When the session ends, in seconds since the page was opened.
+let endsAt = left ? Number(left.dataset.left) : 0;
 
 function say(text) {
   if (badge && badge.textContent !== text) badge.textContent = text;
@@ -118,10 +122,14 @@ async function read() {
     if (answer.status >= 500) {
       // The content that the page has is better than an error.
       if (!old) becomeOld(new Date(), "the page cannot be read");
-      setTimeout(retry, AGAIN);
+      retryLater();
       return;
     }
-    const next = new DOMParser().parseFromString(text, "text/html").getElementById("main");
+    const page = new DOMParser().parseFromString(text, "text/html");
+    // Another tab may have renewed the session.
+    const nextLeft = page.getElementById("left");
+    if (nextLeft) endsAt = Number(nextLeft.dataset.left) + performance.now() / 1000;
+    const next = page.getElementById("main");
     if (next && !hasInput) swap(next);
     if (hasEnded) return;
     if (source && source.readyState === EventSource.OPEN && !isStale) old = "";
@@ -147,6 +155,11 @@ function addLines(text) {
   }
   log.normalize();
   if (isAtEnd) log.scrollTop = log.scrollHeight;
+}
+
+function retryLater() {
+  clearTimeout(attempt);
+  attempt = setTimeout(retry, AGAIN);
 }
 
 // Reads the page again, and its stream if that has ended.
@@ -192,7 +205,7 @@ function listen() {
     // The server refuses the stream: the page says why.
     if (own.readyState === EventSource.CLOSED) {
       read();
-      setTimeout(retry, AGAIN);
+      retryLater();
     }
   });
 }
@@ -207,12 +220,12 @@ function end() {
 
 // Says how long the session lasts, by the clock of the server.
 function sayLeft() {
-  const seconds = Math.max(0, Math.ceil(Number(left.dataset.left) - performance.now() / 1000));
+  const seconds = Math.max(0, Math.ceil(endsAt - performance.now() / 1000));
   const units = [[172800, 86400, "days"], [7200, 3600, "h"], [120, 60, "min"], [0, 1, "s"]];
   const [, length, unit] = units.find(([from]) => seconds >= from);
   left.textContent = `${Math.floor(seconds / length)} ${unit}`;
   if (seconds > 0) setTimeout(sayLeft, seconds < 150 ? 1000 : 20000);
-  else if (main.dataset.live && !hasEnded) setTimeout(leave, 2000);
+  else if (main.dataset.live && !hasEnded) setTimeout(leave, AGAIN);
 }
 
 // Finds out whether the session has ended. The server may end it a moment later.

@@ -23,7 +23,7 @@ use mainstay_object::Key;
 const PODS: usize = 100;
 /// Maximum number of containers of each type of a pod.
 const CONTAINERS: usize = 20;
-/// Maximum number of Jobs of a CronJob whose pods are on the page.
+/// Maximum number of Jobs of a CronJob whose pods are on the page. These are the last ones.
 const JOBS: usize = 50;
 /// Number of lines of a log, and the maximum size of a log in bytes.
 pub(super) const LINES: u32 = 300;
@@ -90,8 +90,10 @@ async fn jobs_of(cluster: &Cluster, key: &Key, live: &Value) -> Result<Option<St
     let kind = Arc::new(Kind::fixed("batch/v1", "Job", "jobs", Scope::Namespaced));
     let all = cluster.list(&kind, Selection::default().within(namespace));
     let own = all.try_filter_map(|job| std::future::ready(Ok(job_of(live, &job))));
-    let names: Vec<String> = own.take(JOBS).try_collect().await?;
-    Ok((!names.is_empty()).then(|| format!("{JOB_NAME} in ({})", names.join(","))))
+    let mut names: Vec<String> = own.try_collect().await?;
+    names.sort_unstable();
+    let last = &names[names.len().saturating_sub(JOBS)..];
+    Ok((!names.is_empty()).then(|| format!("{JOB_NAME} in ({})", last.join(","))))
 }
 
 /// Reads an object, and its pods.
