@@ -205,7 +205,7 @@ async fn a_stream_reports_a_change_between_its_page_and_its_beginning() {
         let page = console.get(&format!("/gitsync/{NAMESPACE}/demo"), &reader).await.text;
         page.split_once("data-seen=\"").unwrap().1.split('"').next().unwrap().to_owned()
     };
-    // The fleet is shown once all objects have been listed, each of which counts as a change.
+    // The fleet is shown once all objects have been listed. Each of them counts as a change.
     assert_eq!(console.get("/", &reader).await.code, 200);
     let old = seen().await;
     users.world.edit("mainstay.dev/v1alpha1", "gitsyncs", "demo", json!({"metadata": {"labels": {"a": "b"}}}));
