@@ -186,7 +186,7 @@ async fn a_repository_logs_in_with_a_secret_of_its_own_and_no_other() {
     change(json!({"secretRef": {"name": "values"}}));
     refused(&world, "imagerepositories", "web", "the variables or charts of a GitSync").await;
     change(json!({"secretRef": {"name": "login"}, "provider": "aws"}));
-    refused(&world, "imagerepositories", "web", "spec.provider: only generic is supported").await;
+    refused(&world, "imagerepositories", "web", "is not a registry of aws").await;
     change(json!({"provider": null}));
     world
         .until("listed", |world| condition_of(&status(world, "imagerepositories", "web"), "Ready").starts_with("True"))

@@ -9,6 +9,7 @@ use k8s_openapi::ByteString;
 
 use super::access_fault::AccessFault;
 use super::address::RemoteUrl;
+use super::cloud::{CloudFault, CloudIdentity};
 use super::connection::Connection;
 use super::error::{Error, Fault, Sent};
 use super::github_app::{self, GithubApp};
@@ -19,7 +20,7 @@ use super::ssh_fault::SshFault;
 use super::ssh_key::{self, SshIdentity};
 use super::tls;
 use mainstay_api::GitRepository;
-use mainstay_api::git_repository::{AuthType, RepositoryAuth};
+use mainstay_api::git_repository::{AuthType, GitRepositorySpec, RepositoryAuth};
 use mainstay_object::Secret;
 
 const USERNAME: &str = "username";
@@ -42,6 +43,8 @@ pub enum Credentials {
     Bearer(Secret<String>),
     /// A GitHub App. Its tokens are sent as passwords.
     App(Arc<GithubApp>),
+    /// An identity of a cloud. Its logins are valid for a short time.
+    Cloud(Arc<CloudIdentity>),
     /// SSH key.
     Key(Arc<SshIdentity>),
 }
@@ -86,6 +89,58 @@ impl Access {
         }
         self
     }
+}
+
+impl Access {
+    /// Replaces the credentials by the identity of a cloud in `spec.provider`, if the GitRepository names one. `namespace`
+    /// is the namespace of the GitRepository.
+    ///
+    /// # Errors
+    /// The provider is unknown, the address does not belong to it, or the Secret has credentials, too.
+    pub fn with_identity(mut self, spec: &GitRepositorySpec, namespace: &str, url: &RemoteUrl) -> Result<Self, Error> {
+        if let Some(identity) = identity(spec, namespace, url, &self.credentials).map_err(unusable)? {
+            self.credentials = Credentials::Cloud(Arc::new(identity));
+        }
+        Ok(self)
+    }
+}
+
+fn unusable(why: impl Into<String>) -> Error {
+    Error::Authenticate { cause: Arc::new(CloudFault::Field { why: why.into() }.into()) }
+}
+
+/// The provider whose credentials are a GitHub App in the Secret.
+const GITHUB: &str = "github";
+
+/// Returns whether a GitRepository is opened with an identity of a cloud.
+pub fn needs_identity(spec: &GitRepositorySpec) -> bool {
+    !matches!(spec.provider.as_deref(), None | Some("generic" | GITHUB))
+}
+
+fn identity(
+    spec: &GitRepositorySpec,
+    namespace: &str,
+    url: &RemoteUrl,
+    given: &Credentials,
+) -> Result<Option<CloudIdentity>, String> {
+    if spec.provider.as_deref() == Some(GITHUB) {
+        return match given {
+            Credentials::App(_) if spec.service_account_name.is_none() => Ok(None),
+            Credentials::App(_) => Err("spec.serviceAccountName: has no effect with spec.provider github".to_owned()),
+            _ => Err("spec.provider: github needs a GitHub App in the Secret of spec.auth".to_owned()),
+        };
+    }
+    let identity = CloudIdentity::read(spec.provider.as_deref(), spec.service_account_name.as_deref(), namespace)?;
+    let Some(identity) = identity else { return Ok(None) };
+    let address = url.http().ok_or("spec.provider: needs an address that begins with https://")?;
+    identity.check_repository(address)?;
+    if *given != Credentials::Anonymous || url.holds_password() {
+        return Err(format!(
+            "spec.provider: {} has credentials of its own; remove the credentials from the Secret of spec.auth",
+            identity.provider_name()
+        ));
+    }
+    Ok(Some(identity))
 }
 
 /// Returns the fields of a proxy Secret that are read.
@@ -135,7 +190,7 @@ impl Credentials {
                 vec![password.expose().clone(), basic(username, password)]
             }
             Self::Bearer(token) => vec![token.expose().clone()],
-            Self::Anonymous | Self::Basic { .. } | Self::App(_) | Self::Key(_) => Vec::new(),
+            Self::Anonymous | Self::Basic { .. } | Self::App(_) | Self::Cloud(_) | Self::Key(_) => Vec::new(),
         }
     }
 
@@ -145,6 +200,7 @@ impl Credentials {
             Self::Anonymous | Self::Key(_) if connection.client.is_some() => Sent::WithCertificate,
             Self::Anonymous | Self::Key(_) if connection.authorities.is_some() => Sent::AnonymouslyWithSecret,
             Self::Anonymous | Self::Key(_) => Sent::Anonymously,
+            Self::Cloud(_) => Sent::WithIdentity,
             Self::Basic { .. } | Self::Bearer(_) | Self::App(_) => Sent::WithCredentials,
         }
     }

@@ -7,6 +7,7 @@
 mod api_rules;
 mod artifacts;
 mod bootstrap;
+mod cloud;
 mod copies;
 mod error;
 mod functions;

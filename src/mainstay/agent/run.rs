@@ -19,7 +19,7 @@ use super::notify::Notifier;
 use super::serverless::Serverless;
 use super::shown::{Shown, gauges};
 use super::{
-    api_rules, artifacts, bootstrap, functions, health, host_keys, images, inputs, installation, leader_label,
+    api_rules, artifacts, bootstrap, cloud, functions, health, host_keys, images, inputs, installation, leader_label,
     nats_login, notifications, operator_settings, pins, receivers, repositories, ssh_keys,
 };
 use crate::{Component, Components};
@@ -382,7 +382,7 @@ async fn lead(
         namespaces: settings.scope(),
     };
     let with_functions = settings.components.has(Component::Functions);
-    let source = Source::new(confined(settings));
+    let source = Source::new(cloud::with_identities(confined(settings), trusted.iter().cloned(), cluster));
     source.set_host_keys(SharedHostKeys::Unknown(None));
     let repositories = Arc::new(Repositories::default());
     let secrets = Arc::new(Secrets::default());

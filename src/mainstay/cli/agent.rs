@@ -144,6 +144,8 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
     source.budget = arguments.mirror_budget;
     source.egress.allowed = arguments.allow_networks;
     source.egress.proxies = mainstay_object::egress::proxy_hosts(variables());
+    source.clouds.environment =
+        variables().filter(|(name, _)| mainstay_git::CLOUD_VARIABLES.contains(&name.as_str())).collect();
     let settings = agent::Settings {
         namespace: arguments.connection.namespace(&cluster),
         allow_namespaces: arguments.allow_namespaces,

@@ -21,6 +21,7 @@ use super::signatures::Failure;
 use super::signers::Signers;
 use super::status::{self, Verification};
 use super::wanted::{Place, Wanted};
+use crate::agent::cloud;
 use crate::agent::kept::Name;
 use crate::agent::own_kinds::{NamedSecrets, Object, State, kind};
 use mainstay_api::OciRepositoryStatus;
@@ -173,7 +174,7 @@ impl<S: Named> Task<S> {
                 .settle(remote, &State::not_ready(Reason::MemoryExhausted, message), object.generation, FAR)
                 .await;
         }
-        let wanted = match object.spec.wanted() {
+        let wanted = match object.spec.wanted(&self.name.0) {
             Ok(wanted) => wanted,
             Err(problems) => {
                 return self
@@ -296,6 +297,15 @@ impl<S: Named> Task<S> {
         }
         let login = login.zip(data(logins.as_ref())).map(|(name, data)| login_of::<S>(name, data, place));
         let login = login.transpose().map_err(invalid)?;
+        let login = match (&wanted.identity, place) {
+            (Some(identity), Place::Registry(image)) => {
+                let (registry, proxy) = (&image.repository.registry, data(proxy.as_ref()));
+                let login = cloud::login(&self.source, identity, registry, proxy).await;
+                let failed = |why| State::not_ready(Reason::ArtifactFailed, format!("{}: {why}", spec.address()));
+                Some(login.map_err(failed)?)
+            }
+            _ => login,
+        };
         let outbound = self.source.outbound(&self.name.0, data(tls.as_ref()), data(proxy.as_ref()));
         let outbound = outbound.map_err(|fault| invalid(fault.to_string()))?;
         let (own, foreign, check) = outbound.clients();

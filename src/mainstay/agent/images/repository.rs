@@ -18,6 +18,7 @@ use super::follow::{Begun, Followed};
 use super::report::Reporter;
 use super::scans::{Ask, Known, Scan, TAG_BYTES, Tags};
 use super::wanted::{Wanted, wanted};
+use crate::agent::cloud;
 use crate::agent::own_kinds::{NamedSecrets, Object, State};
 use mainstay_api::conditions::Reason;
 use mainstay_api::image_repository::ScanResult;
@@ -127,7 +128,7 @@ impl Task {
             let why = format!("this namespace has {MOST} ImageRepositories, and the agent keeps no more; delete one");
             return (State::not_ready(Reason::MemoryExhausted, why), FAR);
         }
-        let wanted = match wanted(spec) {
+        let wanted = match wanted(spec, &self.begun.name.0) {
             Ok(wanted) => wanted,
             Err(problems) => return (State::invalid(Reason::SpecInvalid, &problems), FAR),
         };
@@ -176,7 +177,7 @@ impl Task {
         if object.spec.suspend {
             return Err("the ImageRepository is suspended".to_owned());
         }
-        let wanted = wanted(&object.spec).map_err(|problems| problems.join("; "))?;
+        let wanted = wanted(&object.spec, &self.begun.name.0).map_err(|problems| problems.join("; "))?;
         let (client, outbound) = self.client(&object.spec, &wanted).await.map_err(|state| state.message)?;
         let asking = outbound.run(client.again(|| client.points_to(tag)));
         let found = tokio::time::timeout(wanted.timeout, asking).await;
@@ -208,6 +209,14 @@ impl Task {
             }
             _ => None,
         };
+        let login = match &wanted.identity {
+            Some(identity) => {
+                let login = cloud::login(&self.source, identity, &wanted.image.registry, proxy.as_ref()).await;
+                let failed = |why| State::not_ready(Reason::ImageFailed, format!("{}: {why}", spec.image));
+                Some(login.map_err(failed)?)
+            }
+            None => login,
+        };
         let outbound = self.source.outbound(&self.begun.name.0, tls.as_ref(), proxy.as_ref());
         let outbound = outbound.map_err(|fault| invalid(fault.to_string()))?;
         let (own, foreign, check) = outbound.clients();
@@ -225,8 +234,9 @@ impl Task {
         let mut new = self.written.clone();
         new.observed_generation = object.generation;
         new.conditions = state.conditions(&self.written.conditions, object.generation, now);
-        new.canonical_image_name =
-            wanted(&object.spec).ok().map(|wanted| format!("{}/{}", wanted.image.registry, wanted.image.repository));
+        new.canonical_image_name = wanted(&object.spec, &self.begun.name.0)
+            .ok()
+            .map(|wanted| format!("{}/{}", wanted.image.registry, wanted.image.repository));
         let listed = self.tags.as_ref().map(|(_, tags)| result(tags, now));
         new.last_scan_result = match (listed, new.last_scan_result.take()) {
             (Some(listed), Some(old)) if listed.revision == old.revision => Some(old),

@@ -75,7 +75,8 @@ impl UpdateSecrets {
             Ok(Remote { connection, ..Remote::new(url.clone(), access.credentials) })
         };
         let data = known.auth.as_ref().and_then(Known::data);
-        let read = remote(access(spec.auth.as_ref(), data).map_err(of_repository)?)?;
+        let opened = access(spec.auth.as_ref(), data).map_err(of_repository)?;
+        let read = remote(opened.with_identity(spec, namespace, &url).map_err(of_repository)?)?;
         if self.write.as_ref().map(Followed::of) != Some((namespace, secret)) {
             self.write = Some(context.secrets.follow(namespace, secret, Purpose::Repository));
         }

@@ -1,0 +1,421 @@
+//! Gets logins: reads the ServiceAccount, requests its token, and exchanges it at the provider.
+//!
+//! Invariant: one login of an identity for a place is requested at a time, and reused until shortly before its end.
+//! Invariant: a ServiceAccount is read before each use of its login. A login of a deleted or changed ServiceAccount is
+//! not used.
+//! Invariant: requests to a provider obey the egress rules of the namespace and use the object's proxy. Only the agent's
+//! own identity is requested from servers of the machine, at addresses of the agent's own settings.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Request;
+use jiff::Timestamp;
+use k8s_openapi::ByteString;
+use reqwest::Url;
+use tokio::sync::OnceCell;
+use zeroize::Zeroizing;
+
+use super::azure::Application;
+use super::google::{Audiences, GkeCluster};
+use super::place::{Place, Provider, Region};
+use super::settings::AZURE_FEDERATED_TOKEN_FILE;
+use super::settings::{AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE, AWS_ROLE_SESSION_NAME, AWS_WEB_IDENTITY_TOKEN_FILE};
+use super::signature::Keys;
+use super::{Account, CloudFault, CloudIdentity, CloudSettings, ServiceAccounts, aws, azure, google, json, metadata};
+use crate::connection::{Connection, digest};
+use crate::error::Fault;
+use crate::issued::{Digest, Issued};
+use crate::proxy::Proxy;
+use crate::remotes::Source;
+use crate::tls::Authorities;
+use crate::transport::{Http, on_behalf_of};
+use crate::{Credentials, Secret};
+
+/// Maximum time for a login.
+const WITHIN: Duration = Duration::from_secs(30);
+/// Maximum size of a response, in bytes.
+const ANSWER_BYTES: usize = 64 << 10;
+/// Maximum size of a file with a token, in bytes.
+const FILE_BYTES: u64 = 16 << 10;
+
+const KEYS: &str = "temporary keys";
+const ACCESS: &str = "an access token";
+const LOGIN: &str = "a login of the registry";
+
+/// A login, which is erased when it is dropped.
+#[derive(Clone)]
+pub(in crate::cloud) struct Login {
+    /// The user; `None` for a bearer token.
+    pub(in crate::cloud) username: Option<String>,
+    pub(in crate::cloud) secret: Zeroizing<String>,
+}
+
+impl std::fmt::Debug for Login {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Login(…)")
+    }
+}
+
+impl Login {
+    fn credentials(&self) -> Credentials {
+        let secret = Secret::new(self.secret.to_string());
+        match &self.username {
+            Some(username) => Credentials::Basic { username: username.clone(), password: secret },
+            None => Credentials::Bearer(secret),
+        }
+    }
+}
+
+/// The logins of all identities.
+#[derive(Debug, Default)]
+pub(crate) struct Clouds {
+    logins: Issued<Login>,
+    keys: Issued<Arc<Keys>>,
+    cluster: OnceCell<GkeCluster>,
+}
+
+impl Source {
+    /// Returns the login of an identity for a registry. `host` is the registry's host, and `proxy` the Secret with the
+    /// object's proxy.
+    ///
+    /// # Errors
+    /// The registry does not belong to the provider, the identity is not set up, or the provider refuses it.
+    pub async fn registry_login(
+        &self,
+        identity: &CloudIdentity,
+        host: &str,
+        proxy: Option<&BTreeMap<String, ByteString>>,
+    ) -> Result<Credentials, Fault> {
+        let place = Place::registry(identity.provider, host).map_err(|why| CloudFault::Field { why })?;
+        let proxy = proxy.map(Proxy::read).transpose()?.map(Arc::new);
+        let egress = self.egress(&identity.namespace);
+        on_behalf_of(&self.tenant, self.login(identity, &place, &Connection { proxy, egress, ..Connection::default() }))
+            .await
+    }
+
+    /// Returns the login of an identity for a Git repository that is reached by this connection.
+    pub(crate) async fn git_login(
+        &self,
+        identity: &CloudIdentity,
+        url: &Url,
+        connection: &Connection,
+    ) -> Result<Credentials, Fault> {
+        let place = Place::repository(identity.provider, url).map_err(|why| CloudFault::Field { why })?;
+        self.login(identity, &place, connection).await
+    }
+
+    /// Drops the login for a Git repository after its server has rejected it.
+    pub(crate) fn git_login_refused(&self, identity: &CloudIdentity, url: &Url) {
+        let Ok(place) = Place::repository(identity.provider, url) else { return };
+        self.clouds().logins.refused(key(identity, &place));
+        self.clouds().keys.refused(key(identity, &place));
+    }
+
+    async fn login(&self, identity: &CloudIdentity, place: &Place, with: &Connection) -> Result<Credentials, Fault> {
+        let given = tokio::time::timeout(WITHIN, async {
+            let exchange = Exchange::new(self, identity, with).await?;
+            exchange.login(place).await
+        });
+        let late = |_| Fault::Timeout { after: WITHIN, what: "waiting for a login of the cloud" };
+        Ok(given.await.map_err(late)??.credentials())
+    }
+}
+
+fn key(identity: &CloudIdentity, place: &Place) -> Digest {
+    digest(identity.parts().into_iter().chain(place.parts()))
+}
+
+/// One identity, with the means to get its logins.
+struct Exchange<'s> {
+    source: &'s Source,
+    settings: &'s CloudSettings,
+    accounts: &'s dyn ServiceAccounts,
+    clouds: &'s Clouds,
+    identity: &'s CloudIdentity,
+    /// The ServiceAccount; `None` for the identity of the agent.
+    account: Option<Account>,
+    connection: Connection,
+}
+
+impl<'s> Exchange<'s> {
+    async fn new(source: &'s Source, identity: &'s CloudIdentity, with: &Connection) -> Result<Self, Fault> {
+        let settings = source.cloud_settings();
+        let accounts = settings.accounts.as_deref().ok_or(CloudFault::NoAgent)?;
+        let account = match &identity.account {
+            Some(name) => Some(account(accounts, &identity.namespace, name).await?),
+            None if settings.trusted.contains(&identity.namespace) => None,
+            None => return Err(CloudFault::NotTrusted { namespace: identity.namespace.clone() }.into()),
+        };
+        let authorities = settings.authorities.as_ref().map(|pem| {
+            let data = BTreeMap::from([("ca.crt".to_owned(), ByteString(pem.clone().into_bytes()))]);
+            Authorities::read(&data)
+        });
+        let authorities = authorities.transpose()?.flatten().map(Arc::new);
+        let connection = Connection { authorities, client: None, ..with.clone() };
+        Ok(Self { source, settings, accounts, clouds: source.clouds(), identity, account, connection })
+    }
+
+    /// Returns the identity for messages.
+    fn who(&self) -> String {
+        self.account.as_ref().map_or_else(|| "the agent".to_owned(), ToString::to_string)
+    }
+
+    fn not_set_up(&self, why: String) -> Fault {
+        let provider = self.identity.provider.name();
+        CloudFault::NotSetUp { identity: self.who(), provider, why }.into()
+    }
+
+    /// Returns the version of the identity.
+    fn version(&self) -> Digest {
+        self.account.as_ref().map_or_else(Digest::default, |account| digest(account.parts()))
+    }
+
+    async fn login(&self, place: &Place) -> Result<Login, Fault> {
+        if let Place::CodeCommit { region, host, path } = place {
+            // A signature costs nothing, and is valid for a few minutes only.
+            let keys = self.keys(place, region).await?;
+            return Ok(aws::git_login(host, path, region, &keys, Timestamp::now()));
+        }
+        let asked = async {
+            match self.identity.provider {
+                Provider::Aws => self.ecr_login(place).await,
+                Provider::Azure => self.azure_login(place).await,
+                Provider::Google => self.google_login().await,
+            }
+        };
+        self.clouds.logins.get(key(self.identity, place), self.version(), asked).await
+    }
+
+    /// Requests a token of the ServiceAccount, or reads the agent's own token from the file in this variable.
+    async fn token(&self, audience: &str, variable: &str) -> Result<Zeroizing<String>, Fault> {
+        let Some(account) = &self.account else {
+            let file = self.settings.variable(variable);
+            let file =
+                file.ok_or_else(|| self.not_set_up(format!("the variable {variable} of the agent is not set")))?;
+            let text = read(file).await.map_err(|why| self.not_set_up(format!("the file in {variable} {why}")))?;
+            return json::token(text.trim())
+                .ok_or_else(|| self.not_set_up(format!("the file in {variable} has no token")));
+        };
+        let token = self.accounts.token(account, audience).await;
+        token.map_err(|why| CloudFault::NoToken { identity: self.who(), why }.into())
+    }
+
+    async fn keys(&self, place: &Place, region: &Region) -> Result<Arc<Keys>, Fault> {
+        let asked = async {
+            let (keys, end) = self.new_keys(region).await?;
+            Ok((Arc::new(keys), end))
+        };
+        self.clouds.keys.get(key(self.identity, place), self.version(), asked).await
+    }
+
+    async fn new_keys(&self, region: &Region) -> Result<(Keys, Timestamp), Fault> {
+        if self.account.is_none()
+            && let Some(server) = metadata::pod_server(self.settings).map_err(|why| self.not_set_up(why))?
+        {
+            return self.pod_keys(&server).await;
+        }
+        let role = match &self.account {
+            Some(account) => aws::role_of_account(account),
+            None => aws::role_of_agent(self.settings),
+        };
+        let role = role.map_err(|why| self.not_set_up(why))?;
+        let session = match (&self.account, self.settings.variable(AWS_ROLE_SESSION_NAME)) {
+            (None, Some(name)) => name.to_owned(),
+            (account, _) => aws::session(account.as_ref()),
+        };
+        let token = self.token(aws::AUDIENCE, AWS_WEB_IDENTITY_TOKEN_FILE).await?;
+        let request = aws::keys_request(region, &role, &session, &token);
+        let (host, answer) = self.ask(KEYS, request, aws::read_code).await?;
+        aws::read_keys(&answer).map_err(|why| unusable(host, KEYS, why))
+    }
+
+    /// Requests the keys of the agent's pod from the server of the machine.
+    async fn pod_keys(&self, server: &Url) -> Result<(Keys, Timestamp), Fault> {
+        let mut request = Request::builder().uri(server.as_str());
+        if let Some(file) = self.settings.variable(AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE) {
+            let name = AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE;
+            let text = read(file).await.map_err(|why| self.not_set_up(format!("the file in {name} {why}")))?;
+            request = request.header("authorization", text.trim());
+        }
+        let (host, answer) = self.ask_machine(KEYS, request.body(Vec::new()).ok()).await?;
+        aws::read_pod_keys(&answer).map_err(|why| unusable(host, KEYS, why))
+    }
+
+    async fn ecr_login(&self, place: &Place) -> Result<(Login, Timestamp), Fault> {
+        let region = aws::region(place).ok_or(Fault::Stopped)?;
+        let keys = self.keys(place, &region).await?;
+        let request = aws::login_request(place, &keys, Timestamp::now());
+        let (host, answer) = self.ask(LOGIN, request, aws::read_code).await?;
+        let (login, end) = aws::read_login(&answer).map_err(|why| unusable(host, LOGIN, why))?;
+        Ok((login, at(end)))
+    }
+
+    async fn azure_login(&self, place: &Place) -> Result<(Login, Timestamp), Fault> {
+        let application = match &self.account {
+            Some(account) => Application::of_account(account),
+            None => Application::of_agent(self.settings),
+        };
+        let application = application.map_err(|why| self.not_set_up(why))?;
+        let authority = azure::authority(self.settings).map_err(|why| self.not_set_up(why))?;
+        let assertion = self.token(azure::AUDIENCE, AZURE_FEDERATED_TOKEN_FILE).await?;
+        let request = azure::token_request(&authority, &application, azure::scope(place), &assertion);
+        let (host, answer) = self.ask(ACCESS, request, azure::read_code).await?;
+        let (token, seconds) = azure::read_token(&answer).map_err(|why| unusable(host, ACCESS, why))?;
+        let Place::Acr { host: registry } = place else {
+            return Ok((Login { username: None, secret: token }, after(seconds)));
+        };
+        let request = azure::login_request(registry, &token);
+        let (host, answer) = self.ask(LOGIN, request, azure::read_code).await?;
+        let (secret, end) = azure::read_login(&answer).map_err(|why| unusable(host, LOGIN, why))?;
+        Ok((Login { username: Some(azure::USER.to_owned()), secret }, at(end)))
+    }
+
+    async fn google_login(&self) -> Result<(Login, Timestamp), Fault> {
+        let login = |secret| Login { username: Some(google::USER.to_owned()), secret };
+        let Some(account) = &self.account else {
+            let request = google::metadata_request(self.settings, google::TOKEN_PATH);
+            let (host, answer) = self.ask_machine(ACCESS, request).await?;
+            let (token, seconds) = google::read_token(&answer).map_err(|why| unusable(host, ACCESS, why))?;
+            return Ok((login(token), after(seconds)));
+        };
+        let email = google::email_of_account(account).map_err(|why| self.not_set_up(why))?;
+        let audiences = match Audiences::of_account(account).map_err(|why| self.not_set_up(why))? {
+            Some(audiences) => audiences,
+            None => Audiences::of_cluster(self.cluster().await?),
+        };
+        let subject = self.token(&audiences.token, "").await?;
+        let request = google::exchange_request(&audiences.exchange, &subject, email.as_deref());
+        let (host, answer) = self.ask(ACCESS, request, google::read_code).await?;
+        let (token, seconds) = google::read_token(&answer).map_err(|why| unusable(host, ACCESS, why))?;
+        let Some(email) = email else { return Ok((login(token), after(seconds))) };
+        let request = google::impersonation_request(&email, &token);
+        let (host, answer) = self.ask(ACCESS, request, google::read_code).await?;
+        let (token, end) = google::read_impersonated(&answer).map_err(|why| unusable(host, ACCESS, why))?;
+        Ok((login(token), end))
+    }
+
+    /// Returns the cluster at Google in which the agent runs.
+    async fn cluster(&self) -> Result<&GkeCluster, Fault> {
+        const CLUSTER: &str = "the name of the cluster";
+        let find = async || {
+            let mut parts = Vec::new();
+            for path in google::CLUSTER_PATHS {
+                let (host, answer) = self.ask_machine(CLUSTER, google::metadata_request(self.settings, path)).await?;
+                parts.push(google::read_part(&answer).ok_or_else(|| unusable(host, CLUSTER, "it is not a name"))?);
+            }
+            let [project, location, name] = <[String; 3]>::try_from(parts).map_err(|_| Fault::Stopped)?;
+            Ok(GkeCluster { project, location, name })
+        };
+        self.clouds.cluster.get_or_try_init(find).await
+    }
+
+    /// Sends a request to the provider, with the egress rules of the namespace. Returns the host and the response.
+    async fn ask(
+        &self,
+        asked: &'static str,
+        request: Option<Request<Vec<u8>>>,
+        read_code: fn(&[u8]) -> Option<String>,
+    ) -> Result<(String, Vec<u8>), Fault> {
+        let request = reqwest::Request::try_from(request.ok_or(Fault::Stopped)?).map_err(|_| Fault::Stopped)?;
+        let host = request.url().host_str().unwrap_or_default().to_owned();
+        let http: Http = self.source.http_of(&self.connection)?;
+        let (response, body) = http.send_plain(request, ANSWER_BYTES).await.map_err(|fault| at_host(&host, fault))?;
+        self.accepted(host, asked, response.status().as_u16(), body, read_code)
+    }
+
+    /// Sends a request to a server of the machine, at an address of the agent's own settings.
+    async fn ask_machine(
+        &self,
+        asked: &'static str,
+        request: Option<Request<Vec<u8>>>,
+    ) -> Result<(String, Vec<u8>), Fault> {
+        let request = reqwest::Request::try_from(request.ok_or(Fault::Stopped)?).map_err(|_| Fault::Stopped)?;
+        let host = request.url().host_str().unwrap_or_default().to_owned();
+        let lost =
+            |_| Fault::Network { what: format!("no connection to {host}, which knows the identity of the agent") };
+        let client = reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none());
+        let mut response = client.build().map_err(lost)?.execute(request).await.map_err(lost)?;
+        let (status, mut body) = (response.status().as_u16(), Vec::new());
+        while let Some(chunk) = response.chunk().await.map_err(lost)? {
+            body.extend_from_slice(&chunk);
+            if body.len() > ANSWER_BYTES {
+                return Err(unusable(host, asked, "it is larger than 64 KiB"));
+            }
+        }
+        self.accepted(host, asked, status, body, |_| None)
+    }
+
+    fn accepted(
+        &self,
+        host: String,
+        asked: &'static str,
+        status: u16,
+        body: Vec<u8>,
+        read_code: fn(&[u8]) -> Option<String>,
+    ) -> Result<(String, Vec<u8>), Fault> {
+        if status == 200 {
+            return Ok((host, body));
+        }
+        let (code, identity, hint) = (read_code(&body), self.who(), self.hint());
+        Err(CloudFault::Refused { host, identity, asked, status, code, hint }.into())
+    }
+
+    /// Returns what to do after a refusal.
+    fn hint(&self) -> String {
+        let subject = self.account.as_ref().map_or_else(
+            || "the ServiceAccount of the agent".to_owned(),
+            |account| format!("system:serviceaccount:{}:{}", account.namespace, account.name),
+        );
+        match self.identity.provider {
+            Provider::Aws => format!(
+                "the role needs a trust policy for the OIDC provider of this cluster with {subject}, and permissions for \
+                 the repository"
+            ),
+            Provider::Azure => format!(
+                "the application needs a federated credential with the issuer of this cluster and {subject}, and access \
+                 to the repository"
+            ),
+            Provider::Google => format!(
+                "the workload identity pool must accept {subject}, and the identity needs access to the repository"
+            ),
+        }
+    }
+}
+
+async fn account(accounts: &dyn ServiceAccounts, namespace: &str, name: &str) -> Result<Account, Fault> {
+    let identity = || format!("ServiceAccount {namespace}/{name}");
+    let found = accounts.find(namespace, name).await;
+    let found = found.map_err(|why| CloudFault::NoToken { identity: identity(), why })?;
+    found.ok_or_else(|| CloudFault::NoAccount { account: format!("{namespace}/{name}") }.into())
+}
+
+/// Reads a small file of the agent.
+async fn read(file: &str) -> Result<Zeroizing<String>, &'static str> {
+    use tokio::io::AsyncReadExt as _;
+    let opened = tokio::fs::File::open(file).await.map_err(|_| "cannot be read")?;
+    let mut text = Zeroizing::new(String::new());
+    opened.take(FILE_BYTES).read_to_string(&mut text).await.map_err(|_| "cannot be read")?;
+    Ok(text)
+}
+
+fn unusable(host: String, asked: &'static str, why: &'static str) -> Fault {
+    CloudFault::Answer { host, asked, why }.into()
+}
+
+/// Adds the host to an error, because it is not the host of the repository.
+fn at_host(host: &str, fault: Fault) -> Fault {
+    match fault {
+        Fault::Network { what } => Fault::Network { what: format!("{host}: {what}") },
+        fault => fault,
+    }
+}
+
+fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_second(seconds).unwrap_or(Timestamp::MIN)
+}
+
+fn after(seconds: i64) -> Timestamp {
+    Timestamp::now().checked_add(Duration::from_secs(seconds.unsigned_abs())).unwrap_or(Timestamp::MIN)
+}
