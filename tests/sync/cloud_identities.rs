@@ -6,7 +6,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::body::Bytes;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::IntoResponse;
@@ -99,13 +98,18 @@ impl Clouds {
         self.server.base().trim_start_matches("https://").parse().unwrap()
     }
 
-    /// Lets the agent of a world find the fakes under the hosts of the providers, and trust their token endpoints.
+    /// Lets the agent of a world find the fakes under the hosts of the providers, and trust their CA.
     fn introduce(&self, world: &mut World) {
         world.clouds.authorities = Some(self.ca.pem());
         for host in HOSTS {
             world.hosts.insert(host.to_owned(), self.address());
         }
-        world.set_secret("ca", json!({"ca.crt": self.ca.pem()}));
+    }
+
+    /// Lets the agent find a registry under the host of ECR, and trust its CA, too.
+    fn introduce_ecr(&self, world: &mut World, pushed: &Pushed) {
+        world.clouds.authorities = Some(self.ca.pem() + pushed.authority());
+        world.hosts.insert(ECR_HOST.to_owned(), pushed.registry.host().parse().unwrap());
     }
 
     /// Returns the number of requests for tokens that contain a string.
@@ -323,10 +327,9 @@ fn serve_at(root: &Path, path: &str, world: &World) {
     std::os::unix::fs::symlink(world.remote.path(), path).unwrap();
 }
 
-/// Creates the GitRepository `cloud` at an address, with the CA of the fakes.
+/// Creates the GitRepository `cloud` at an address.
 fn cloud_repository(world: &World, url: &str, provider: &str) {
-    let auth = json!({"type": "basic", "secretName": "ca"});
-    let spec = json!({"url": url, "provider": provider, "serviceAccountName": "puller", "auth": auth});
+    let spec = json!({"url": url, "provider": provider, "serviceAccountName": "puller"});
     create(world, GIT, ("GitRepository", "gitrepositories"), NAMESPACE, "cloud", spec);
 }
 
@@ -427,12 +430,10 @@ async fn an_artifact_in_ecr_is_read_with_the_login_of_a_role() {
     pushed.push_value("latest", "one").await;
     let mut world = World::new().await;
     clouds.introduce(&mut world);
-    world.hosts.insert(ECR_HOST.to_owned(), pushed.registry.host().parse().unwrap());
-    world.set_secret("registry", json!({"ca.crt": pushed.authority()}));
+    clouds.introduce_ecr(&mut world, &pushed);
     puller(&world, json!({ROLE: "arn:aws:iam::123456789012:role/puller"}));
     let spec = json!({
         "url": format!("oci://{ECR_HOST}/shop/web"), "interval": "10s", "provider": "aws", "serviceAccountName": "puller",
-        "certSecretRef": {"name": "registry"},
     });
     create(&world, OURS, ("OCIRepository", "ocirepositories"), NAMESPACE, "web", spec);
     world.sync("web", json!({"gitRepository": null, "sourceRef": {"kind": "OCIRepository", "name": "web"}}));
@@ -451,10 +452,7 @@ async fn images_in_registries_of_azure_and_google_are_listed() {
     clouds.introduce(&mut world);
     let email = "puller@shop.iam.gserviceaccount.com";
     puller(&world, json!({TENANT: "contoso", CLIENT: "client-1", POOL: PROVIDER, EMAIL: email}));
-    let spec = |host: &str, provider: &str| {
-        let ca = json!({"name": "ca"});
-        json!({"image": format!("{host}/web"), "provider": provider, "serviceAccountName": "puller", "certSecretRef": ca})
-    };
+    let spec = |host: &str, provider: &str| json!({"image": format!("{host}/web"), "provider": provider, "serviceAccountName": "puller"});
     image(&world, NAMESPACE, "azure", spec(ACR, "azure"));
     image(&world, NAMESPACE, "google", spec(GOOGLE, "gcp"));
     world.start();
@@ -477,29 +475,34 @@ async fn images_in_registries_of_azure_and_google_are_listed() {
     image_says(&world, NAMESPACE, "azure", &refusal).await;
 }
 
+/// The keys of EKS pod identity.
+async fn pod(headers: HeaderMap) -> (StatusCode, String) {
+    if headers[header::AUTHORIZATION] != "pod-token" {
+        return (StatusCode::UNAUTHORIZED, String::new());
+    }
+    let keys = json!({
+        "AccessKeyId": "ASIA1", "SecretAccessKey": format!("{SECRET}/key"), "Token": format!("{SECRET}//session=="),
+        "Expiration": in_seconds(3600).to_string(),
+    });
+    (StatusCode::OK, keys.to_string())
+}
+
+/// The token of Google's metadata server.
+async fn google_metadata(headers: HeaderMap) -> (StatusCode, String) {
+    if headers["metadata-flavor"] != "Google" {
+        return (StatusCode::FORBIDDEN, String::new());
+    }
+    (StatusCode::OK, json!({"access_token": format!("{SECRET}-google"), "expires_in": 3600}).to_string())
+}
+
 /// Serves the machine's servers with the identity of the agent.
 async fn machine() -> SocketAddr {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let pod = async |headers: HeaderMap| {
-        if headers[header::AUTHORIZATION] != "pod-token" {
-            return (StatusCode::UNAUTHORIZED, String::new());
-        }
-        let keys = json!({
-            "AccessKeyId": "ASIA1", "SecretAccessKey": format!("{SECRET}/key"), "Token": format!("{SECRET}//session=="),
-            "Expiration": in_seconds(3600).to_string(),
-        });
-        (StatusCode::OK, keys.to_string())
-    };
-    let google = async |headers: HeaderMap, _: Bytes| {
-        if headers["metadata-flavor"] != "Google" {
-            return (StatusCode::FORBIDDEN, String::new());
-        }
-        (StatusCode::OK, json!({"access_token": format!("{SECRET}-google"), "expires_in": 3600}).to_string())
-    };
     let path = "/computeMetadata/v1/instance/service-accounts/default/token";
-    let router =
-        Router::new().route("/v1/credentials", axum::routing::get(pod)).route(path, axum::routing::get(google));
+    let router = Router::new()
+        .route("/v1/credentials", axum::routing::get(pod))
+        .route(path, axum::routing::get(google_metadata));
     tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
     address
 }
@@ -515,8 +518,7 @@ async fn only_trusted_namespaces_use_the_identity_of_the_agent() {
     std::fs::write(&token, "pod-token\n").unwrap();
     let mut world = World::new().await;
     clouds.introduce(&mut world);
-    world.hosts.insert(ECR_HOST.to_owned(), pushed.registry.host().parse().unwrap());
-    world.set_secret("registry", json!({"ca.crt": pushed.authority()}));
+    clouds.introduce_ecr(&mut world, &pushed);
     world.clouds.environment = [
         ("GCE_METADATA_HOST", machine.to_string()),
         ("AWS_CONTAINER_CREDENTIALS_FULL_URI", format!("http://{machine}/v1/credentials")),
@@ -531,15 +533,12 @@ async fn only_trusted_namespaces_use_the_identity_of_the_agent() {
         "",
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": tenant}}),
     );
-    let google = json!({"image": format!("{GOOGLE}/web"), "provider": "gcp", "certSecretRef": {"name": "ca"}});
+    let google = json!({"image": format!("{GOOGLE}/web"), "provider": "gcp"});
     image(&world, NAMESPACE, "google", google.clone());
-    let ecr =
-        json!({"image": format!("{ECR_HOST}/shop/web"), "provider": "aws", "certSecretRef": {"name": "registry"}});
+    let ecr = json!({"image": format!("{ECR_HOST}/shop/web"), "provider": "aws"});
     image(&world, NAMESPACE, "ecr", ecr);
     image(&world, NAMESPACE, "azure", json!({"image": format!("{ACR}/web"), "provider": "azure"}));
-    let mut of_tenant = google;
-    of_tenant.as_object_mut().unwrap().remove("certSecretRef");
-    image(&world, &tenant, "google", of_tenant);
+    image(&world, &tenant, "google", google);
     world.start();
     image_says(&world, NAMESPACE, "google", "found 2 tags").await;
     image_says(&world, NAMESPACE, "ecr", "found 1 tags").await;

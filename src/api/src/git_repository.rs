@@ -34,8 +34,7 @@ pub struct GitRepositorySpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auth: Option<RepositoryAuth>,
     /// Who issues the credentials. `generic`, the default: the Secret in `auth`. `github`: the GitHub App in this Secret.
-    /// `azure` for Azure DevOps and `aws` for CodeCommit: the identity of `serviceAccountName`; a Secret in `auth` then has
-    /// certificates only.
+    /// `azure` for Azure DevOps and `aws` for CodeCommit: the identity of `serviceAccountName`, without `auth`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 63))]
     pub provider: Option<String>,

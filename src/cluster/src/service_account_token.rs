@@ -30,21 +30,21 @@ struct Issued {
 }
 
 impl Cluster {
-    /// Requests a token of a ServiceAccount for an audience. It is valid for ten minutes.
+    /// Requests a token of the ServiceAccount with this name and uid for an audience. It is valid for ten minutes.
     ///
     /// # Errors
     /// The ServiceAccount does not exist, or the agent may not request its tokens.
     pub async fn service_account_token(
         &self,
         namespace: &str,
-        name: &str,
+        (name, uid): (&str, &str),
         audience: &str,
     ) -> Result<Secret<String>, Error> {
         let kind = Kind::fixed("v1", "ServiceAccount", "serviceaccounts", Scope::Namespaced);
         let call = Call::object(Attempt::RequestToken, Verb::Create, &kind, Some(namespace), name, Some("token"))?;
         let body = json!({
             "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
-            "spec": {"audiences": [audience], "expirationSeconds": VALID.as_secs()},
+            "metadata": {"uid": uid}, "spec": {"audiences": [audience], "expirationSeconds": VALID.as_secs()},
         });
         let call = call.with(Method::POST, JSON, body.to_string());
         let answer = self.ask(&call).await?;

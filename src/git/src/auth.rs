@@ -96,7 +96,7 @@ impl Access {
     /// is the namespace of the GitRepository.
     ///
     /// # Errors
-    /// The provider is unknown, the address does not belong to it, or the Secret has credentials, too.
+    /// The provider is unknown, the address does not belong to it, or the GitRepository names a Secret, too.
     pub fn with_identity(mut self, spec: &GitRepositorySpec, namespace: &str, url: &RemoteUrl) -> Result<Self, Error> {
         if let Some(identity) = identity(spec, namespace, url, &self.credentials).map_err(unusable)? {
             self.credentials = Credentials::Cloud(Arc::new(identity));
@@ -105,8 +105,8 @@ impl Access {
     }
 }
 
-fn unusable(why: impl Into<String>) -> Error {
-    Error::Authenticate { cause: Arc::new(CloudFault::Field { why: why.into() }.into()) }
+fn unusable(why: String) -> Error {
+    Error::Authenticate { cause: Arc::new(CloudFault::Field { why }.into()) }
 }
 
 /// The provider whose credentials are a GitHub App in the Secret.
@@ -134,11 +134,9 @@ fn identity(
     let Some(identity) = identity else { return Ok(None) };
     let address = url.http().ok_or("spec.provider: needs an address that begins with https://")?;
     identity.check_repository(address)?;
-    if *given != Credentials::Anonymous || url.holds_password() {
-        return Err(format!(
-            "spec.provider: {} has credentials of its own; remove the credentials from the Secret of spec.auth",
-            identity.provider_name()
-        ));
+    if spec.auth.is_some() {
+        let provider = identity.provider_name();
+        return Err(format!("spec.auth: must not be set with spec.provider {provider}; remove one of them"));
     }
     Ok(Some(identity))
 }

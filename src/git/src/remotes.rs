@@ -3,6 +3,7 @@
 //! Invariant: a remote has one state and one mirror for all consumers. Both are removed with its last consumer.
 //! Not here: the identity of a remote (`remote`), lookups (`lookup`) and fetches (`transfer`).
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
 use std::path::PathBuf;
@@ -393,7 +394,15 @@ impl Source {
     /// Returns the HTTP client for a remote. The remote's own scheme need not be HTTP.
     pub(super) fn http(&self, remote: &Remote) -> Result<Arc<transport::Http>, Fault> {
         let state = self.inner.remotes.lock().get(&remote.identity()).cloned().unwrap_or_default();
-        self.inner.http.get(&remote.connection, &state.client)
+        self.inner.http.get(&self.connection(remote)?, &state.client)
+    }
+
+    /// Returns the connection to a remote. Objects name no CAs for hosts of clouds.
+    fn connection<'r>(&self, remote: &'r Remote) -> Result<Cow<'r, Connection>, Fault> {
+        Ok(match remote.credentials {
+            Credentials::Cloud(_) => Cow::Owned(self.cloud_settings().connection(&remote.connection)?),
+            _ => Cow::Borrowed(&remote.connection),
+        })
     }
 
     /// Returns the protocol client for a remote that is not local.
@@ -412,6 +421,6 @@ impl Source {
             return Ok(Wire::Git(GitWire { names, address, proxy, connect, silence }));
         }
         let url = remote.url.http().ok_or(Fault::LocalForbidden)?;
-        Ok(Wire::Http(self.inner.http.get(&remote.connection, &state.client)?, url))
+        Ok(Wire::Http(self.inner.http.get(&self.connection(remote)?, &state.client)?, url))
     }
 }

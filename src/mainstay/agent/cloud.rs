@@ -44,8 +44,8 @@ impl ServiceAccounts for ClusterAccounts {
         audience: &'a str,
     ) -> BoxFuture<'a, Result<Zeroizing<String>, String>> {
         async move {
-            let Account { namespace, name, .. } = account;
-            let token = self.0.service_account_token(namespace, name, audience).await.map_err(|error| {
+            let Account { namespace, name, uid, .. } = account;
+            let token = self.0.service_account_token(namespace, (name, uid), audience).await.map_err(|error| {
                 let hint = if error.is_forbidden() {
                     format!(
                         "; grant the agent the verb create on serviceaccounts/token of {name} in namespace {namespace}"
@@ -78,8 +78,8 @@ pub(super) struct Login<'a> {
     pub(super) account: Option<&'a str>,
     /// The host of the registry; `None` if the address is invalid.
     pub(super) registry: Option<&'a str>,
-    pub(super) has_secret: bool,
-    pub(super) insecure: bool,
+    /// Fields that contradict an identity, and whether they are set.
+    pub(super) others: [(&'static str, bool); 3],
 }
 
 impl Login<'_> {
@@ -91,11 +91,8 @@ impl Login<'_> {
         let Some(identity) = CloudIdentity::read(self.provider, self.account, namespace)? else { return Ok(None) };
         let provider = self.provider.unwrap_or_default();
         self.registry.map_or(Ok(()), |registry| identity.check_registry(registry))?;
-        if self.insecure {
-            return Err(format!("spec.insecure: must not be set with spec.provider {provider}, whose logins need TLS"));
-        }
-        if self.has_secret {
-            return Err(format!("spec.secretRef: must not be set with spec.provider {provider}; remove one of them"));
+        if let Some((field, _)) = self.others.into_iter().find(|(_, is_set)| *is_set) {
+            return Err(format!("{field}: must not be set with spec.provider {provider}; remove one of them"));
         }
         Ok(Some(identity))
     }

@@ -53,3 +53,13 @@ impl Account {
         std::iter::once(self.uid.as_str()).chain(annotations)
     }
 }
+
+#[cfg(test)]
+impl Account {
+    /// Returns a ServiceAccount with annotations.
+    pub(super) fn with(annotations: &[(&str, &str)]) -> Self {
+        let annotations = annotations.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let [namespace, name, uid] = ["shop", "puller", "u-1"].map(str::to_owned);
+        Self { namespace, name, uid, annotations }
+    }
+}

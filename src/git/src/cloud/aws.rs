@@ -11,7 +11,7 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use zeroize::Zeroizing;
 
-use super::exchange::Login;
+use super::login::Login;
 use super::place::{Place, Region};
 use super::settings::AWS_ROLE_ARN;
 use super::signature::{Keys, Unsigned};
@@ -190,7 +190,6 @@ pub(super) fn read_code(answer: &[u8]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::azure::tests::account;
     use super::*;
 
     fn keys() -> Keys {
@@ -200,7 +199,7 @@ mod tests {
 
     #[test]
     fn reads_roles_and_refuses_everything_else() {
-        let role = |value: &str| role_of_account(&account(&[(ROLE, value)]));
+        let role = |value: &str| role_of_account(&Account::with(&[(ROLE, value)]));
         assert_eq!(role("arn:aws:iam::123456789012:role/a/b").unwrap(), "arn:aws:iam::123456789012:role/a/b");
         assert!(role("arn:aws-cn:iam::123456789012:role/a").is_ok());
         for bad in
@@ -209,8 +208,8 @@ mod tests {
             assert!(role(bad).unwrap_err().contains("is not a role"), "{bad}");
         }
         assert!(role("").unwrap_err().contains("the annotation eks.amazonaws.com/role-arn is missing"));
-        assert_eq!(session(Some(&account(&[]))), "mainstay.shop.puller");
-        let mut long = account(&[]);
+        assert_eq!(session(Some(&Account::with(&[]))), "mainstay.shop.puller");
+        let mut long = Account::with(&[]);
         long.name = "a".repeat(253);
         assert_eq!(session(Some(&long)).len(), 64);
     }
@@ -251,8 +250,56 @@ mod tests {
             );
         }
         assert_eq!(read_login(br#"{"authorizationData":[]}"#).err(), Some("authorizationToken is missing"));
-        let public = login_request(&Place::PublicEcr, &keys(), Timestamp::UNIX_EPOCH).unwrap();
-        assert_eq!(public.uri(), "https://api.ecr-public.us-east-1.amazonaws.com/");
-        assert_eq!(public.headers()["x-amz-target"], "SpencerFrontendService.GetAuthorizationToken");
+    }
+
+    /// The requests that `botocore` sends at this time with these keys.
+    #[test]
+    fn signs_requests_for_logins_as_the_sdk_does() {
+        let now: Timestamp = "2026-11-29T06:36:14Z".parse().unwrap();
+        for (place, uri, target, scope, signature) in [
+            (
+                Place::Ecr(Region::read("eu-west-1").unwrap()),
+                "https://api.ecr.eu-west-1.amazonaws.com/",
+                "AmazonEC2ContainerRegistry_V20150921.GetAuthorizationToken",
+                "20261129/eu-west-1/ecr",
+                "109e80f2673eff3aad0cbc29174c6c8cdb3cf60b4dfe9f673cd608d644ab2d5c",
+            ),
+            (
+                Place::PublicEcr,
+                "https://api.ecr-public.us-east-1.amazonaws.com/",
+                "SpencerFrontendService.GetAuthorizationToken",
+                "20261129/us-east-1/ecr-public",
+                "cf9b1e077e387fb493a483cec82f3259e590635392d6eec1c348e29614e0f742",
+            ),
+        ] {
+            let request = login_request(&place, &keys(), now).unwrap();
+            assert_eq!((request.method(), request.uri().to_string().as_str()), (&Method::POST, uri));
+            let authorization = format!(
+                "AWS4-HMAC-SHA256 Credential=AKID/{scope}/aws4_request, \
+                 SignedHeaders=content-type;host;x-amz-date;x-amz-security-token;x-amz-target, Signature={signature}"
+            );
+            for (name, expected) in [
+                ("x-amz-target", target),
+                ("content-type", "application/x-amz-json-1.1"),
+                ("x-amz-date", "20261129T063614Z"),
+                ("x-amz-security-token", "SESSION"),
+                ("authorization", &authorization),
+            ] {
+                assert_eq!(request.headers()[name], expected, "{name}");
+            }
+            assert_eq!(request.body(), b"{}");
+        }
+    }
+
+    /// The login that `git-remote-codecommit` makes at this time with these keys.
+    #[test]
+    fn signs_passwords_as_the_git_remote_helper_does() {
+        let region = Region::read("us-east-1").unwrap();
+        let now = "2026-01-02T03:04:05Z".parse().unwrap();
+        let host = "git-codecommit.us-east-1.amazonaws.com";
+        let login = git_login(host, "/v1/repos/test-repo", &region, &keys(), now);
+        assert_eq!(login.username.as_deref(), Some("AKID%SESSION"));
+        let signature = "76ea64e6591e85a0887f4ee5280399b6fe59c5bb5467a0608748a4b60f64b74f";
+        assert_eq!(*login.secret, format!("20260102T030405Z{signature}"));
     }
 }

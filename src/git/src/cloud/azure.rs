@@ -135,12 +135,6 @@ pub(super) fn read_code(answer: &[u8]) -> Option<String> {
 mod tests {
     use super::*;
 
-    pub(in crate::cloud) fn account(annotations: &[(&str, &str)]) -> Account {
-        let annotations = annotations.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        let [namespace, name, uid] = ["shop", "puller", "u-1"].map(str::to_owned);
-        Account { namespace, name, uid, annotations }
-    }
-
     fn body(request: &Request<Vec<u8>>) -> &str {
         std::str::from_utf8(request.body()).unwrap()
     }
@@ -149,7 +143,8 @@ mod tests {
     /// have no effect for applications.
     #[test]
     fn asks_for_a_token_as_the_sdk_does() {
-        let application = Application::of_account(&account(&[(TENANT, "contoso.example"), (CLIENT, "c-1")])).unwrap();
+        let application =
+            Application::of_account(&Account::with(&[(TENANT, "contoso.example"), (CLIENT, "c-1")])).unwrap();
         let authority = authority(&CloudSettings::default()).unwrap();
         let request = token_request(&authority, &application, scope(&Place::DevOps), "a.b.c").unwrap();
         assert_eq!(request.uri(), "https://login.microsoftonline.com/contoso.example/oauth2/v2.0/token");
@@ -173,7 +168,7 @@ mod tests {
             ("t?x=", "c", "tenant-id is not an id"),
             ("t", "c&scope=x", "client-id is not an id"),
         ] {
-            let refused = Application::of_account(&account(&[(TENANT, tenant), (CLIENT, client)])).unwrap_err();
+            let refused = Application::of_account(&Account::with(&[(TENANT, tenant), (CLIENT, client)])).unwrap_err();
             assert!(refused.contains(problem), "{refused}");
         }
         let mut settings = CloudSettings::default();

@@ -1,24 +1,21 @@
 //! Gets logins: reads the ServiceAccount, requests its token, and exchanges it at the provider.
 //!
-//! Invariant: one login of an identity for a place is requested at a time, and reused until shortly before its end.
 //! Invariant: a ServiceAccount is read before each use of its login. A login of a deleted or changed ServiceAccount is
 //! not used.
 //! Invariant: requests to a provider obey the egress rules of the namespace and use the object's proxy. Only the agent's
 //! own identity is requested from servers of the machine, at addresses of the agent's own settings.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::Request;
 use jiff::Timestamp;
-use k8s_openapi::ByteString;
 use reqwest::Url;
-use tokio::sync::OnceCell;
 use zeroize::Zeroizing;
 
 use super::azure::Application;
 use super::google::{Audiences, GkeCluster};
+use super::login::{Clouds, Login, key};
 use super::place::{Place, Provider, Region};
 use super::settings::AZURE_FEDERATED_TOKEN_FILE;
 use super::settings::{AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE, AWS_ROLE_SESSION_NAME, AWS_WEB_IDENTITY_TOKEN_FILE};
@@ -26,15 +23,10 @@ use super::signature::Keys;
 use super::{Account, CloudFault, CloudIdentity, CloudSettings, ServiceAccounts, aws, azure, google, json, metadata};
 use crate::connection::{Connection, digest};
 use crate::error::Fault;
-use crate::issued::{Digest, Issued};
-use crate::proxy::Proxy;
+use crate::issued::Digest;
 use crate::remotes::Source;
-use crate::tls::Authorities;
-use crate::transport::{Http, on_behalf_of};
-use crate::{Credentials, Secret};
+use crate::transport::Http;
 
-/// Maximum time for a login.
-const WITHIN: Duration = Duration::from_secs(30);
 /// Maximum size of a response, in bytes.
 const ANSWER_BYTES: usize = 64 << 10;
 /// Maximum size of a file with a token, in bytes.
@@ -44,91 +36,8 @@ const KEYS: &str = "temporary keys";
 const ACCESS: &str = "an access token";
 const LOGIN: &str = "a login of the registry";
 
-/// A login, which is erased when it is dropped.
-#[derive(Clone)]
-pub(in crate::cloud) struct Login {
-    /// The user; `None` for a bearer token.
-    pub(in crate::cloud) username: Option<String>,
-    pub(in crate::cloud) secret: Zeroizing<String>,
-}
-
-impl std::fmt::Debug for Login {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Login(…)")
-    }
-}
-
-impl Login {
-    fn credentials(&self) -> Credentials {
-        let secret = Secret::new(self.secret.to_string());
-        match &self.username {
-            Some(username) => Credentials::Basic { username: username.clone(), password: secret },
-            None => Credentials::Bearer(secret),
-        }
-    }
-}
-
-/// The logins of all identities.
-#[derive(Debug, Default)]
-pub(crate) struct Clouds {
-    logins: Issued<Login>,
-    keys: Issued<Arc<Keys>>,
-    cluster: OnceCell<GkeCluster>,
-}
-
-impl Source {
-    /// Returns the login of an identity for a registry. `host` is the registry's host, and `proxy` the Secret with the
-    /// object's proxy.
-    ///
-    /// # Errors
-    /// The registry does not belong to the provider, the identity is not set up, or the provider refuses it.
-    pub async fn registry_login(
-        &self,
-        identity: &CloudIdentity,
-        host: &str,
-        proxy: Option<&BTreeMap<String, ByteString>>,
-    ) -> Result<Credentials, Fault> {
-        let place = Place::registry(identity.provider, host).map_err(|why| CloudFault::Field { why })?;
-        let proxy = proxy.map(Proxy::read).transpose()?.map(Arc::new);
-        let egress = self.egress(&identity.namespace);
-        on_behalf_of(&self.tenant, self.login(identity, &place, &Connection { proxy, egress, ..Connection::default() }))
-            .await
-    }
-
-    /// Returns the login of an identity for a Git repository that is reached by this connection.
-    pub(crate) async fn git_login(
-        &self,
-        identity: &CloudIdentity,
-        url: &Url,
-        connection: &Connection,
-    ) -> Result<Credentials, Fault> {
-        let place = Place::repository(identity.provider, url).map_err(|why| CloudFault::Field { why })?;
-        self.login(identity, &place, connection).await
-    }
-
-    /// Drops the login for a Git repository after its server has rejected it.
-    pub(crate) fn git_login_refused(&self, identity: &CloudIdentity, url: &Url) {
-        let Ok(place) = Place::repository(identity.provider, url) else { return };
-        self.clouds().logins.refused(key(identity, &place));
-        self.clouds().keys.refused(key(identity, &place));
-    }
-
-    async fn login(&self, identity: &CloudIdentity, place: &Place, with: &Connection) -> Result<Credentials, Fault> {
-        let given = tokio::time::timeout(WITHIN, async {
-            let exchange = Exchange::new(self, identity, with).await?;
-            exchange.login(place).await
-        });
-        let late = |_| Fault::Timeout { after: WITHIN, what: "waiting for a login of the cloud" };
-        Ok(given.await.map_err(late)??.credentials())
-    }
-}
-
-fn key(identity: &CloudIdentity, place: &Place) -> Digest {
-    digest(identity.parts().into_iter().chain(place.parts()))
-}
-
 /// One identity, with the means to get its logins.
-struct Exchange<'s> {
+pub(super) struct Exchange<'s> {
     source: &'s Source,
     settings: &'s CloudSettings,
     accounts: &'s dyn ServiceAccounts,
@@ -140,7 +49,7 @@ struct Exchange<'s> {
 }
 
 impl<'s> Exchange<'s> {
-    async fn new(source: &'s Source, identity: &'s CloudIdentity, with: &Connection) -> Result<Self, Fault> {
+    pub(super) async fn new(source: &'s Source, identity: &'s CloudIdentity, with: &Connection) -> Result<Self, Fault> {
         let settings = source.cloud_settings();
         let accounts = settings.accounts.as_deref().ok_or(CloudFault::NoAgent)?;
         let account = match &identity.account {
@@ -148,12 +57,7 @@ impl<'s> Exchange<'s> {
             None if settings.trusted.contains(&identity.namespace) => None,
             None => return Err(CloudFault::NotTrusted { namespace: identity.namespace.clone() }.into()),
         };
-        let authorities = settings.authorities.as_ref().map(|pem| {
-            let data = BTreeMap::from([("ca.crt".to_owned(), ByteString(pem.clone().into_bytes()))]);
-            Authorities::read(&data)
-        });
-        let authorities = authorities.transpose()?.flatten().map(Arc::new);
-        let connection = Connection { authorities, client: None, ..with.clone() };
+        let connection = settings.connection(with)?;
         Ok(Self { source, settings, accounts, clouds: source.clouds(), identity, account, connection })
     }
 
@@ -172,7 +76,8 @@ impl<'s> Exchange<'s> {
         self.account.as_ref().map_or_else(Digest::default, |account| digest(account.parts()))
     }
 
-    async fn login(&self, place: &Place) -> Result<Login, Fault> {
+    /// Returns the login for a place, from the cache or from the provider.
+    pub(super) async fn login(&self, place: &Place) -> Result<Login, Fault> {
         if let Place::CodeCommit { region, host, path } = place {
             // A signature costs nothing, and is valid for a few minutes only.
             let keys = self.keys(place, region).await?;
@@ -203,10 +108,7 @@ impl<'s> Exchange<'s> {
     }
 
     async fn keys(&self, place: &Place, region: &Region) -> Result<Arc<Keys>, Fault> {
-        let asked = async {
-            let (keys, end) = self.new_keys(region).await?;
-            Ok((Arc::new(keys), end))
-        };
+        let asked = async { self.new_keys(region).await.map(|(keys, end)| (Arc::new(keys), end)) };
         self.clouds.keys.get(key(self.identity, place), self.version(), asked).await
     }
 
@@ -298,17 +200,18 @@ impl<'s> Exchange<'s> {
 
     /// Returns the cluster at Google in which the agent runs.
     async fn cluster(&self) -> Result<&GkeCluster, Fault> {
+        self.clouds.cluster.get_or_try_init(|| self.find_cluster()).await
+    }
+
+    async fn find_cluster(&self) -> Result<GkeCluster, Fault> {
         const CLUSTER: &str = "the name of the cluster";
-        let find = async || {
-            let mut parts = Vec::new();
-            for path in google::CLUSTER_PATHS {
-                let (host, answer) = self.ask_machine(CLUSTER, google::metadata_request(self.settings, path)).await?;
-                parts.push(google::read_part(&answer).ok_or_else(|| unusable(host, CLUSTER, "it is not a name"))?);
-            }
-            let [project, location, name] = <[String; 3]>::try_from(parts).map_err(|_| Fault::Stopped)?;
-            Ok(GkeCluster { project, location, name })
-        };
-        self.clouds.cluster.get_or_try_init(find).await
+        let mut parts = Vec::new();
+        for path in google::CLUSTER_PATHS {
+            let (host, answer) = self.ask_machine(CLUSTER, google::metadata_request(self.settings, path)).await?;
+            parts.push(google::read_part(&answer).ok_or_else(|| unusable(host, CLUSTER, "it is not a name"))?);
+        }
+        let [project, location, name] = <[String; 3]>::try_from(parts).map_err(|_| Fault::Stopped)?;
+        Ok(GkeCluster { project, location, name })
     }
 
     /// Sends a request to the provider, with the egress rules of the namespace. Returns the host and the response.

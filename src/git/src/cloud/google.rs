@@ -163,7 +163,6 @@ pub(super) fn read_code(answer: &[u8]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::azure::tests::account;
     use super::*;
 
     const POOL: &str = "projects/1/locations/global/workloadIdentityPools/pool/providers/cluster";
@@ -174,11 +173,11 @@ mod tests {
 
     #[test]
     fn reads_annotations_and_refuses_everything_else() {
-        let of = |name: &str, value: &str| account(&[(name, value)]);
+        let of = |name: &str, value: &str| Account::with(&[(name, value)]);
         let audience = format!("//iam.googleapis.com/{POOL}");
         let audiences = Audiences { token: audience.clone(), exchange: audience };
         assert_eq!(Audiences::of_account(&of(PROVIDER, POOL)), Ok(Some(audiences)));
-        assert_eq!(Audiences::of_account(&account(&[])), Ok(None));
+        assert_eq!(Audiences::of_account(&Account::with(&[])), Ok(None));
         for bad in [
             "https://evil.example",
             &POOL.replace("global", "eu"),

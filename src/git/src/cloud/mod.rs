@@ -2,10 +2,11 @@
 //!
 //! A [`CloudIdentity`] is a ServiceAccount, or the agent itself. Kubernetes issues a token for it, and the provider
 //! exchanges this token for a login. `place` decides which hosts belong to a provider, `azure`, `aws` and `google`
-//! build requests and read responses, `signature` signs requests to AWS, and `exchange` sends them.
+//! build requests and read responses, `signature` signs requests to AWS, `exchange` sends them, and `login` keeps the results.
 //!
 //! Invariant: a token of a ServiceAccount is sent only to hosts of the provider. These hosts result from constants, the
 //! region in a verified host name, and the agent's own settings; no annotation contains one.
+//! Invariant: a login is sent to hosts whose certificates the agent's CAs verify. Objects name no CA.
 //! Invariant: no error, `Debug` or log shows a token, a key or a response.
 //! Invariant: an object uses ServiceAccounts of its own namespace only. Only objects in namespaces that the operator
 //! lists use the identity of the agent.
@@ -23,13 +24,15 @@ mod fault;
 mod google;
 mod identity;
 mod json;
+#[expect(clippy::disallowed_methods, reason = "a login has a deadline")]
+mod login;
 mod metadata;
 mod place;
 mod settings;
 mod signature;
 
 pub use account::{Account, ServiceAccounts};
-pub(super) use exchange::Clouds;
 pub use fault::CloudFault;
 pub use identity::CloudIdentity;
+pub(super) use login::Clouds;
 pub use settings::{CLOUD_VARIABLES, CloudSettings};

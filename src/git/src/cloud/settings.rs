@@ -3,7 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use k8s_openapi::ByteString;
+
 use super::ServiceAccounts;
+use crate::access_fault::AccessFault;
+use crate::connection::Connection;
+use crate::tls::Authorities;
 
 /// The variables of the environment that are read. They are those of the providers' own libraries.
 pub const CLOUD_VARIABLES: [&str; 10] = [
@@ -38,11 +43,22 @@ pub struct CloudSettings {
     pub trusted: Vec<String>,
     /// The variables in [`CLOUD_VARIABLES`] that are set.
     pub environment: BTreeMap<String, String>,
-    /// CA bundle of the providers' token endpoints in PEM format, instead of the public CAs.
+    /// CA bundle of all hosts of clouds in PEM format, instead of the public CAs. No object sets it.
     pub authorities: Option<String>,
 }
 
 impl CloudSettings {
+    /// Returns a connection to a host of a cloud. Its certificate is verified by the agent's CAs, never by those of an
+    /// object, whose proxy could otherwise read a login.
+    pub(crate) fn connection(&self, given: &Connection) -> Result<Connection, AccessFault> {
+        let authorities = self.authorities.as_ref().map(|pem| {
+            let data = BTreeMap::from([("ca.crt".to_owned(), ByteString(pem.clone().into_bytes()))]);
+            Authorities::read(&data)
+        });
+        let authorities = authorities.transpose()?.flatten().map(Arc::new);
+        Ok(Connection { authorities, client: None, ..given.clone() })
+    }
+
     /// Returns a variable; `None` if it is not set or empty.
     pub(super) fn variable(&self, name: &str) -> Option<&str> {
         self.environment.get(name).map(|value| value.trim()).filter(|value| !value.is_empty())

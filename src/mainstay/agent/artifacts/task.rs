@@ -306,7 +306,10 @@ impl<S: Named> Task<S> {
             }
             _ => login,
         };
-        let outbound = self.source.outbound(&self.name.0, data(tls.as_ref()), data(proxy.as_ref()));
+        let outbound = match &wanted.identity {
+            Some(_) => self.source.cloud_outbound(&self.name.0, data(proxy.as_ref())),
+            None => self.source.outbound(&self.name.0, data(tls.as_ref()), data(proxy.as_ref())),
+        };
         let outbound = outbound.map_err(|fault| invalid(fault.to_string()))?;
         let (own, foreign, check) = outbound.clients();
         let network = Network { own, foreign, check };

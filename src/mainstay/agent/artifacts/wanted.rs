@@ -126,8 +126,11 @@ pub(super) fn of_repository(spec: &OciRepositorySpec, namespace: &str) -> Result
         provider: spec.provider.as_deref(),
         account: spec.service_account_name.as_deref(),
         registry: image.as_ref().map(|image| &*image.registry),
-        has_secret: spec.secret_ref.is_some(),
-        insecure: spec.insecure,
+        others: [
+            ("spec.secretRef", spec.secret_ref.is_some()),
+            ("spec.certSecretRef", spec.cert_secret_ref.is_some()),
+            ("spec.insecure", spec.insecure),
+        ],
     };
     let identity = identity.identity(namespace).map_err(|why| problems.push(why)).ok().flatten();
     match (image, version) {
@@ -177,8 +180,11 @@ pub(super) fn of_chart(spec: &HelmChartSpec, namespace: &str) -> Result<Wanted, 
             Place::Registry(image) => &*image.repository.registry,
             Place::Charts(chart) => chart.repository.host_str().unwrap_or_default(),
         }),
-        has_secret: spec.secret_ref.is_some(),
-        insecure: spec.insecure,
+        others: [
+            ("spec.secretRef", spec.secret_ref.is_some()),
+            ("spec.certSecretRef", spec.cert_secret_ref.is_some()),
+            ("spec.insecure", spec.insecure),
+        ],
     };
     let identity = identity.identity(namespace).map_err(|why| problems.push(why)).ok().flatten();
     if identity.is_some() && !is_registry {
@@ -380,10 +386,14 @@ mod tests {
         let found = read(json!({"url": url, "provider": "azure", "serviceAccountName": "puller"})).unwrap().identity;
         assert_eq!(found, CloudIdentity::read(Some("azure"), Some("puller"), "shop").unwrap());
         assert!(found.is_some() && read(json!({"provider": "generic"})).unwrap().identity.is_none());
-        let insecure = "spec.insecure: must not be set with spec.provider azure, whose logins need TLS";
-        check(json!({"url": url, "provider": "azure", "insecure": true}), insecure);
-        let secret = "spec.secretRef: must not be set with spec.provider azure; remove one of them";
-        check(json!({"url": url, "provider": "azure", "secretRef": {"name": "login"}}), secret);
+        for (field, value) in [
+            ("insecure", json!(true)),
+            ("secretRef", json!({"name": "login"})),
+            ("certSecretRef", json!({"name": "ca"})),
+        ] {
+            let problem = format!("spec.{field}: must not be set with spec.provider azure; remove one of them");
+            check(json!({"url": url, "provider": "azure", field: value}), &problem);
+        }
     }
 
     #[test]

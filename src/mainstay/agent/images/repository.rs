@@ -217,7 +217,10 @@ impl Task {
             }
             None => login,
         };
-        let outbound = self.source.outbound(&self.begun.name.0, tls.as_ref(), proxy.as_ref());
+        let outbound = match &wanted.identity {
+            Some(_) => self.source.cloud_outbound(&self.begun.name.0, proxy.as_ref()),
+            None => self.source.outbound(&self.begun.name.0, tls.as_ref(), proxy.as_ref()),
+        };
         let outbound = outbound.map_err(|fault| invalid(fault.to_string()))?;
         let (own, foreign, check) = outbound.clients();
         let network = Network { own, foreign, check };

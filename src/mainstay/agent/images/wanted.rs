@@ -42,8 +42,11 @@ pub(super) fn wanted(spec: &ImageRepositorySpec, namespace: &str) -> Result<Want
         provider: spec.provider.as_deref(),
         account: spec.service_account_name.as_deref(),
         registry: image.as_ref().map(|image| &*image.registry),
-        has_secret: spec.secret_ref.is_some(),
-        insecure: spec.insecure,
+        others: [
+            ("spec.secretRef", spec.secret_ref.is_some()),
+            ("spec.certSecretRef", spec.cert_secret_ref.is_some()),
+            ("spec.insecure", spec.insecure),
+        ],
     };
     let identity = identity.identity(namespace).map_err(|why| problems.push(why)).ok().flatten();
     let mut excluded = Vec::new();

@@ -52,6 +52,9 @@ pub(super) fn identity(fields: &mut Fields, made: &mut Converted, document: &Doc
         // Flux, too, uses the Secret if there is one.
         return fields.differs(PROVIDER, "it is left out, because the Secret in `secretRef` has the login");
     }
+    if made.object["spec"].as_object_mut().and_then(|spec| spec.remove("certSecretRef")).is_some() {
+        fields.differs("spec.certSecretRef", "it is left out: hosts of clouds have public certificates");
+    }
     made.set("provider", provider, document, PROVIDER);
     match account {
         Some(account) => made.set("serviceAccountName", account, document, ACCOUNT),

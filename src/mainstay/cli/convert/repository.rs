@@ -38,8 +38,12 @@ pub(super) fn convert(document: &Document, namespace: &str, is_first: bool, conv
     match fields.text("spec.provider") {
         Some(provider) if provider != "generic" => {
             let account = fields.text("spec.serviceAccountName");
-            if account.is_none() && provider != "github" {
+            let is_cloud = provider != "github";
+            if account.is_none() && is_cloud {
                 fields.ask("spec.provider", OWN_IDENTITY);
+            }
+            if is_cloud && made.object["spec"].as_object_mut().and_then(|spec| spec.remove("auth")).is_some() {
+                fields.differs("spec.secretRef", "it is left out: hosts of clouds have public certificates");
             }
             made.set("provider", provider, document, "spec.provider");
             if let Some(account) = account {
