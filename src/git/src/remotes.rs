@@ -394,7 +394,8 @@ impl Source {
     /// Returns the HTTP client for a remote. The remote's own scheme need not be HTTP.
     pub(super) fn http(&self, remote: &Remote) -> Result<Arc<transport::Http>, Fault> {
         let state = self.inner.remotes.lock().get(&remote.identity()).cloned().unwrap_or_default();
-        self.inner.http.get(&self.connection(remote)?, &state.client)
+        let connection = self.connection(remote)?;
+        self.inner.http.get(&connection, &state.client)
     }
 
     /// Returns the connection to a remote. Objects name no CAs for hosts of clouds.
@@ -421,6 +422,7 @@ impl Source {
             return Ok(Wire::Git(GitWire { names, address, proxy, connect, silence }));
         }
         let url = remote.url.http().ok_or(Fault::LocalForbidden)?;
-        Ok(Wire::Http(self.inner.http.get(&self.connection(remote)?, &state.client)?, url))
+        let connection = self.connection(remote)?;
+        Ok(Wire::Http(self.inner.http.get(&connection, &state.client)?, url))
     }
 }

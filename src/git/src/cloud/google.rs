@@ -215,7 +215,7 @@ mod tests {
         assert!(body(&request).contains("&scope=https%3A%2F%2Fwww.googleapis.com%2Fauth%2Fcloud-platform&"));
         let request = impersonation_request("puller@shop.iam.gserviceaccount.com", "token").unwrap();
         let path = "/v1/projects/-/serviceAccounts/puller@shop.iam.gserviceaccount.com:generateAccessToken";
-        assert_eq!(request.uri(), &format!("https://iamcredentials.googleapis.com{path}"));
+        assert_eq!(request.uri().to_string(), format!("https://iamcredentials.googleapis.com{path}"));
         let scope =
             "[\"https://www.googleapis.com/auth/cloud-platform\",\"https://www.googleapis.com/auth/userinfo.email\"]";
         assert_eq!(body(&request), format!("{{\"lifetime\":\"3600s\",\"scope\":{scope}}}"));
