@@ -29,7 +29,7 @@ async fn the_example_works_unchanged_for_a_git_sync_and_a_function() {
     // A server that the agent takes for github.com.
     let server = SshServer::start_on_port_22(world.remote.root()).await;
     server.add_git();
-    world.hosts.insert("github.com".to_owned(), server.ip());
+    world.hosts.insert("github.com".to_owned(), (server.ip(), 0).into());
     let organization = world.remote.root().join("sample-organization");
     fs::create_dir(&organization).unwrap();
     symlink(world.remote.root().join(NAME), organization.join("sample-repo.git")).unwrap();

@@ -45,7 +45,7 @@ async fn a_git_sync_and_a_function_of_a_tenant_do_not_have_an_internal_address_a
     origin.file("a.yaml", config_map("inside", "1")).commit("one");
     let server = GitServer::start(origin.root()).await;
     let mut world = confined(&server.url(NAME).replace("127.0.0.1", "git.inside.example")).await;
-    world.hosts = [("git.inside.example".to_owned(), "127.0.0.1".parse().unwrap())].into();
+    world.hosts = [("git.inside.example".to_owned(), "127.0.0.1:0".parse().unwrap())].into();
     world.start();
     let ready = |w: &World| condition_of(&status(w, SYNCS, "gitsyncs", "inside"), "Ready");
     world.until_or("the GitSync is refused", |w| ready(w).contains(REFUSED), || ready(&world)).await;

@@ -2,6 +2,7 @@
 
 use mainstay_engine::notification::Message;
 use mainstay_testkit::docker_registry::{PASSWORD, Served, USER};
+use mainstay_testkit::webhooks::{client, listening, push as git_push, send};
 use mainstay_testkit::world::{NAMESPACE, World, condition_of};
 use serde_json::{Value, json};
 
@@ -100,6 +101,42 @@ async fn policies_choose_from_one_listing_and_follow_new_tags() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_delivery_of_a_registry_lists_the_tags_at_once() {
+    const TOKEN: &str = "token-of-enough-bytes-for-a-hook";
+    let pushed = Pushed::start(Served::Plainly).await;
+    push(&pushed, &["1.0.0"], "one").await;
+    let mut world = World::new().await;
+    world.receive = Some(listening());
+    world.set_secret("hook", json!({"token": TOKEN}));
+    repository(&world, &pushed, json!({"interval": "24h"}));
+    policy(&world, "stable", json!({"policy": {"semver": {"range": "1.x"}}}));
+    let resources = |name: &str| json!([{"kind": "ImageRepository", "name": name}]);
+    for (name, kind, of) in [("harbor", "harbor", "web"), ("other", "quay", "api"), ("git", "github", "web")] {
+        world.receiver(name, json!({"type": kind, "resources": resources(of)}));
+    }
+    world.start();
+    chooses(&world, "stable", "1.0.0").await;
+    push(&pushed, &["1.1.0"], "two").await;
+    let deliver = async |name: &str, (header, value): (&'static str, &str), body: String| {
+        let url = world.receiver_url(name).await;
+        send(client().post(url).header(header, value).body(body)).await
+    };
+    let harbor = async |token: &str| deliver("harbor", ("Authorization", token), "{}".to_owned()).await;
+    assert_eq!(harbor("guess").await.0, 400);
+    let nobody = "nothing to do: no GitSync, Function or artifact of this Receiver follows";
+    let other = deliver("other", ("X-Any", "a"), "{}".to_owned()).await;
+    assert!(other.0 == 200 && other.1.starts_with(nobody), "{other:?}");
+    // A push to a Git repository is no push of an image.
+    let body = git_push("https://git.example/shop", "refs/heads/main");
+    let signature = mainstay_testkit::webhooks::signature(TOKEN, &body);
+    let git = deliver("git", ("X-Hub-Signature-256", &signature), body).await;
+    assert_eq!(git.0, 200, "{git:?}");
+    assert_eq!(status(&world, "imagepolicies", "stable")["latestRef"]["tag"], "1.0.0");
+    assert_eq!(harbor(TOKEN).await, (200, "looking up the remote for ImageRepository web".to_owned()));
+    chooses(&world, "stable", "1.1.0").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_policy_reflects_the_digest_that_it_asks_for() {
     let pushed = Pushed::start(Served::Plainly).await;
     let first = push(&pushed, &["1.0.0"], "one").await;
@@ -186,7 +223,7 @@ async fn a_repository_logs_in_with_a_secret_of_its_own_and_no_other() {
     change(json!({"secretRef": {"name": "values"}}));
     refused(&world, "imagerepositories", "web", "the variables or charts of a GitSync").await;
     change(json!({"secretRef": {"name": "login"}, "provider": "aws"}));
-    refused(&world, "imagerepositories", "web", "spec.provider: only generic is supported").await;
+    refused(&world, "imagerepositories", "web", "is not a registry of aws").await;
     change(json!({"provider": null}));
     world
         .until("listed", |world| condition_of(&status(world, "imagerepositories", "web"), "Ready").starts_with("True"))

@@ -11,6 +11,7 @@ mod canary_faults;
 mod chart_secrets;
 mod chart_sources;
 mod charts;
+mod cloud_identities;
 mod cluster;
 mod concurrent_writes;
 mod copied_labels;

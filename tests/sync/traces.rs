@@ -14,6 +14,7 @@ use mainstay_testkit::{
     webhooks::{client, listening, push, send, signature},
     world::{NAMESPACE, World, config_map, free_address},
 };
+use mainstay_traces::Endpoint;
 
 const TOKEN: &str = "token-of-enough-bytes-for-a-hook";
 const CAUSE: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
@@ -29,7 +30,7 @@ async fn a_commit_and_a_revert_are_one_trace_each() {
     logs::keep();
     let (collector, url) = Collector::start().await;
     let _ = client();
-    let _exporting = mainstay_traces::start(&url).unwrap();
+    let _exporting = mainstay_traces::start(Endpoint::Collector(&url)).unwrap();
     let mut world = World::with_functions().await;
     world.listen = Some(free_address());
     world.receive = Some(listening());
@@ -76,7 +77,7 @@ async fn a_commit_and_a_revert_are_one_trace_each() {
 async fn a_build_is_one_trace_with_its_job() {
     let (collector, url) = Collector::start().await;
     let _ = client();
-    let _exporting = mainstay_traces::start(&url).unwrap();
+    let _exporting = mainstay_traces::start(Endpoint::Collector(&url)).unwrap();
     let mut world = World::with_functions().await;
     world.start();
     world.function("hello", inline("1"));
@@ -90,7 +91,7 @@ async fn a_build_is_one_trace_with_its_job() {
 async fn an_absent_collector_delays_no_sync_and_is_logged_once() {
     logs::keep();
     let _ = client();
-    let exporting = mainstay_traces::start(&format!("http://{}", free_address())).unwrap();
+    let exporting = mainstay_traces::start(Endpoint::Traces(&format!("http://{}/v1/traces", free_address()))).unwrap();
     let mut world = World::new().await;
     world.remote.file("a.yaml", config_map("a", "1")).commit("one");
     world.synced(json!({})).await;

@@ -33,6 +33,16 @@ pub struct GitRepositorySpec {
     /// How to authenticate; without it the repository is read anonymously.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auth: Option<RepositoryAuth>,
+    /// Who issues the credentials. `generic`, the default: the Secret in `auth`. `github`: the GitHub App in this Secret.
+    /// `azure` for Azure DevOps and `aws` for CodeCommit: the identity of `serviceAccountName`, without `auth`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 63))]
+    pub provider: Option<String>,
+    /// ServiceAccount in the same namespace whose identity at `aws` or `azure` reads the repository. Without it, the
+    /// identity of the agent is used; only namespaces that the operator lists may do so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 253))]
+    pub service_account_name: Option<String>,
     /// The proxy through which the repository is reached; it carries HTTP and SSH. Without it the agent's `HTTPS_PROXY`,
     /// `HTTP_PROXY` and `NO_PROXY` apply to HTTP.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -60,6 +60,16 @@ pub struct HelmChartSpec {
     /// Look up nothing. The last chart stays.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub suspend: bool,
+    /// Who issues the login: `aws`, `azure` or `gcp` for a registry (`oci://`) of this cloud; `generic`, the default, for the Secret in
+    /// `secretRef`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 63))]
+    pub provider: Option<String>,
+    /// ServiceAccount in the same namespace whose identity at the cloud reads the registry. Without it, the identity of the
+    /// agent is used; only namespaces that the operator lists may do so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 253))]
+    pub service_account_name: Option<String>,
     /// The required signature. A chart without it is not read, and the last one stays.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verify: Option<OciVerify>,

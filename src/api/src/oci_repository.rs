@@ -63,11 +63,13 @@ pub struct OciRepositorySpec {
     /// Look up nothing. The last artifact stays.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub suspend: bool,
-    /// The kind of login; only `generic` is supported.
+    /// Who issues the login: `aws`, `azure` or `gcp` for a registry of this cloud; `generic`, the default, for the Secret in
+    /// `secretRef`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 63))]
     pub provider: Option<String>,
-    /// Not supported: identities of clouds.
+    /// ServiceAccount in the same namespace whose identity at the cloud reads the registry. Without it, the identity of the
+    /// agent is used; only namespaces that the operator lists may do so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub service_account_name: Option<String>,

@@ -29,7 +29,9 @@ use super::schemas::ConditionSchema;
 #[serde(rename_all = "camelCase")]
 pub struct ReceiverSpec {
     /// Who sends, and so how a delivery is authenticated and read. `gitea` is Forgejo as well. `generic` sends nothing but
-    /// a request to the path, which is the secret; `generic-hmac` signs the body in the header `X-Signature`.
+    /// a request to the path, which is the secret; `generic-hmac` signs the body in the header `X-Signature`. The registries
+    /// `dockerhub`, `quay` and `acr` know the path alone, too. `harbor` sends the token in the header `Authorization`, and
+    /// `nexus` signs the body.
     #[serde(rename = "type")]
     #[schemars(with = "ReceiverType")]
     pub kind: String,
@@ -40,12 +42,13 @@ pub struct ReceiverSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 50))]
     pub events: Vec<String>,
-    /// GitRepositories, OCIRepositories and HelmCharts of the same namespace that may be looked up; by default all of them.
+    /// GitRepositories, OCIRepositories and HelmCharts of the same namespace that may be looked up; by default all of them,
+    /// and all ImageRepositories.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1000))]
     pub repositories: Option<Vec<String>>,
-    /// The same as `repositories`, in the words of Flux. `GitRepository`, `OCIRepository` and `HelmChart` name sources of the
-    /// same namespace. Other kinds have no effect: an object is reconciled when its source is looked up.
+    /// The same as `repositories`, in the words of Flux. `GitRepository`, `OCIRepository`, `HelmChart` and `ImageRepository` name
+    /// objects of the same namespace. Other kinds have no effect: an object is reconciled when its source is looked up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1000))]
     pub resources: Option<Vec<ReceiverResource>>,
@@ -115,12 +118,34 @@ pub enum ReceiverType {
     Generic,
     /// Anybody who signs the body.
     GenericHmac,
+    /// Docker Hub.
+    Dockerhub,
+    /// Quay.
+    Quay,
+    /// Azure Container Registry.
+    Acr,
+    /// Harbor.
+    Harbor,
+    /// Nexus Repository.
+    Nexus,
 }
 
 impl ReceiverType {
     /// All types.
-    pub const ALL: [Self; 7] =
-        [Self::Github, Self::Gitlab, Self::Gitea, Self::Bitbucket, Self::AzureDevops, Self::Generic, Self::GenericHmac];
+    pub const ALL: [Self; 12] = [
+        Self::Github,
+        Self::Gitlab,
+        Self::Gitea,
+        Self::Bitbucket,
+        Self::AzureDevops,
+        Self::Generic,
+        Self::GenericHmac,
+        Self::Dockerhub,
+        Self::Quay,
+        Self::Acr,
+        Self::Harbor,
+        Self::Nexus,
+    ];
 
     /// Returns the value of `spec.type`.
     pub const fn as_str(self) -> &'static str {
@@ -132,6 +157,11 @@ impl ReceiverType {
             Self::AzureDevops => "azure-devops",
             Self::Generic => "generic",
             Self::GenericHmac => "generic-hmac",
+            Self::Dockerhub => "dockerhub",
+            Self::Quay => "quay",
+            Self::Acr => "acr",
+            Self::Harbor => "harbor",
+            Self::Nexus => "nexus",
         }
     }
 

@@ -36,6 +36,8 @@ pub enum Attempt {
     Delete,
     /// Call a Service.
     Call,
+    /// Request a token of a ServiceAccount.
+    RequestToken,
 }
 
 impl fmt::Display for Attempt {
@@ -52,6 +54,7 @@ impl fmt::Display for Attempt {
             Self::Patch => "patch",
             Self::Delete => "delete",
             Self::Call => "call",
+            Self::RequestToken => "request a token of",
         })
     }
 }

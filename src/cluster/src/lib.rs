@@ -69,6 +69,7 @@ mod selection;
 mod served;
 mod served_certificate;
 mod service_account;
+mod service_account_token;
 mod service_call;
 mod turns;
 mod watch;

@@ -177,7 +177,15 @@ pub(super) async fn remote(
     let known = followed.of(&context.secrets, namespace, spec, used_for).await;
     // Errors that a Secret cannot fix are reported first.
     let url = RemoteUrl::parse(&spec.url).map_err(unusable)?;
-    mainstay_git::supported(&url, spec.auth.as_ref()).map_err(unusable)?;
+    mainstay_git::supported(&url, spec).map_err(unusable)?;
+    if mainstay_git::needs_identity(spec) {
+        let provider = spec.provider.as_deref().unwrap_or_default();
+        let why = format!(
+            "spec.provider {provider} of the GitRepository: builds have no identity of a cloud; name a GitRepository with \
+             a Secret in spec.auth"
+        );
+        return Err(SourceError::options(Class::Invalid, &why));
+    }
     let refused = |name: &str, error: mainstay_git::Error| {
         SourceError::options(error.class(), &format!("Secret \"{name}\": {}", chain(&error)))
     };

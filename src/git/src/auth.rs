@@ -9,6 +9,7 @@ use k8s_openapi::ByteString;
 
 use super::access_fault::AccessFault;
 use super::address::RemoteUrl;
+use super::cloud::{CloudFault, CloudIdentity};
 use super::connection::Connection;
 use super::error::{Error, Fault, Sent};
 use super::github_app::{self, GithubApp};
@@ -19,7 +20,7 @@ use super::ssh_fault::SshFault;
 use super::ssh_key::{self, SshIdentity};
 use super::tls;
 use mainstay_api::GitRepository;
-use mainstay_api::git_repository::{AuthType, RepositoryAuth};
+use mainstay_api::git_repository::{AuthType, GitRepositorySpec, RepositoryAuth};
 use mainstay_object::Secret;
 
 const USERNAME: &str = "username";
@@ -42,6 +43,8 @@ pub enum Credentials {
     Bearer(Secret<String>),
     /// A GitHub App. Its tokens are sent as passwords.
     App(Arc<GithubApp>),
+    /// An identity of a cloud. Its logins are valid for a short time.
+    Cloud(Arc<CloudIdentity>),
     /// SSH key.
     Key(Arc<SshIdentity>),
 }
@@ -88,6 +91,56 @@ impl Access {
     }
 }
 
+impl Access {
+    /// Replaces the credentials by the identity of a cloud in `spec.provider`, if the GitRepository names one. `namespace`
+    /// is the namespace of the GitRepository.
+    ///
+    /// # Errors
+    /// The provider is unknown, the address does not belong to it, or the GitRepository names a Secret, too.
+    pub fn with_identity(mut self, spec: &GitRepositorySpec, namespace: &str, url: &RemoteUrl) -> Result<Self, Error> {
+        if let Some(identity) = identity(spec, namespace, url, &self.credentials).map_err(unusable)? {
+            self.credentials = Credentials::Cloud(Arc::new(identity));
+        }
+        Ok(self)
+    }
+}
+
+fn unusable(why: String) -> Error {
+    Error::Authenticate { cause: Arc::new(CloudFault::Field { why }.into()) }
+}
+
+/// The provider whose credentials are a GitHub App in the Secret.
+const GITHUB: &str = "github";
+
+/// Returns whether a GitRepository is opened with an identity of a cloud.
+pub fn needs_identity(spec: &GitRepositorySpec) -> bool {
+    !matches!(spec.provider.as_deref(), None | Some("generic" | GITHUB))
+}
+
+fn identity(
+    spec: &GitRepositorySpec,
+    namespace: &str,
+    url: &RemoteUrl,
+    given: &Credentials,
+) -> Result<Option<CloudIdentity>, String> {
+    if spec.provider.as_deref() == Some(GITHUB) {
+        return match given {
+            Credentials::App(_) if spec.service_account_name.is_none() => Ok(None),
+            Credentials::App(_) => Err("spec.serviceAccountName: has no effect with spec.provider github".to_owned()),
+            _ => Err("spec.provider: github needs a GitHub App in the Secret of spec.auth".to_owned()),
+        };
+    }
+    let identity = CloudIdentity::read(spec.provider.as_deref(), spec.service_account_name.as_deref(), namespace)?;
+    let Some(identity) = identity else { return Ok(None) };
+    let address = url.http().ok_or("spec.provider: needs an address that begins with https://")?;
+    identity.check_repository(address)?;
+    if spec.auth.is_some() {
+        let provider = identity.provider_name();
+        return Err(format!("spec.auth: must not be set with spec.provider {provider}; remove one of them"));
+    }
+    Ok(Some(identity))
+}
+
 /// Returns the fields of a proxy Secret that are read.
 pub fn proxy_fields() -> impl Iterator<Item = &'static str> {
     proxy::FIELDS.into_iter()
@@ -102,12 +155,14 @@ pub fn fields(kind: AuthType) -> impl Iterator<Item = &'static str> {
     lists.into_iter().flatten().copied()
 }
 
-/// Checks, without the Secret, whether a repository at this address supports this kind of authentication. An address
+/// Checks, without the Secret, whether a repository at this address supports the authentication of the spec. An address
 /// with credentials is refused.
-pub fn supported(url: &RemoteUrl, auth: Option<&RepositoryAuth>) -> Result<(), Error> {
-    // A user name alone may be a token. It is accepted together with `auth`, because some hosts show addresses with a
+pub fn supported(url: &RemoteUrl, spec: &GitRepositorySpec) -> Result<(), Error> {
+    let auth = spec.auth.as_ref();
+    // A user name alone may be a token. It is accepted together with a login, because some hosts show addresses with a
     // user name.
-    if url.holds_password() || url.holds_credentials() && auth.is_none() {
+    let has_login = auth.is_some() || needs_identity(spec);
+    if url.holds_password() || url.holds_credentials() && !has_login {
         let why = "the address holds a user name or password, which every reader of the GitRepository sees; put them \
                    into a \
                    Secret with the keys username and password, and name it in spec.auth";
@@ -132,10 +187,12 @@ impl Credentials {
     pub(super) fn secrets(&self) -> Vec<String> {
         match self {
             Self::Basic { username, password } if !password.expose().is_empty() => {
-                vec![password.expose().clone(), basic(username, password)]
+                // The user of CodeCommit contains the token of a session after its key.
+                let session = username.split_once('%').map(|(_, session)| session.to_owned());
+                [password.expose().clone(), basic(username, password)].into_iter().chain(session).collect()
             }
             Self::Bearer(token) => vec![token.expose().clone()],
-            Self::Anonymous | Self::Basic { .. } | Self::App(_) | Self::Key(_) => Vec::new(),
+            Self::Anonymous | Self::Basic { .. } | Self::App(_) | Self::Cloud(_) | Self::Key(_) => Vec::new(),
         }
     }
 
@@ -145,6 +202,7 @@ impl Credentials {
             Self::Anonymous | Self::Key(_) if connection.client.is_some() => Sent::WithCertificate,
             Self::Anonymous | Self::Key(_) if connection.authorities.is_some() => Sent::AnonymouslyWithSecret,
             Self::Anonymous | Self::Key(_) => Sent::Anonymously,
+            Self::Cloud(_) => Sent::WithIdentity,
             Self::Basic { .. } | Self::Bearer(_) | Self::App(_) => Sent::WithCredentials,
         }
     }
@@ -251,9 +309,12 @@ mod tests {
 
     #[test]
     fn credentials_in_an_address_are_refused_and_not_shown() {
-        let auth = RepositoryAuth { kind: AuthType::Basic, secret_name: "s".into() };
-        let refused = |url: &str, auth: Option<&RepositoryAuth>| {
-            let error = supported(&RemoteUrl::parse(url).unwrap(), auth).err()?;
+        let basic = Some(RepositoryAuth { kind: AuthType::Basic, secret_name: "s".into() });
+        let auth = GitRepositorySpec { auth: basic, ..GitRepositorySpec::default() };
+        let cloud = GitRepositorySpec { provider: Some("azure".into()), ..GitRepositorySpec::default() };
+        let none = GitRepositorySpec::default();
+        let refused = |url: &str, spec: &GitRepositorySpec| {
+            let error = supported(&RemoteUrl::parse(url).unwrap(), spec).err()?;
             assert!(!format!("{error} {error:?} {}", error.fault()).contains("hunter2"));
             Some(error.fault().to_string())
         };
@@ -262,12 +323,14 @@ mod tests {
             "https://:hunter2@git.example.com/x",
             "https://hunter2@git.example.com/x",
         ] {
-            let said = refused(url, None).unwrap_or_else(|| panic!("{url}"));
+            let said = refused(url, &none).unwrap_or_else(|| panic!("{url}"));
             assert!(said.contains("name it in spec.auth"), "{said}");
         }
-        assert!(refused("https://u:hunter2@git.example.com/x", Some(&auth)).is_some());
-        assert_eq!(refused("https://org@dev.azure.com/x", Some(&auth)), None);
-        assert_eq!(refused("https://git.example.com/x", None), None);
+        assert!(refused("https://u:hunter2@git.example.com/x", &auth).is_some());
+        assert!(refused("https://u:hunter2@dev.azure.com/x", &cloud).is_some());
+        assert_eq!(refused("https://org@dev.azure.com/x", &auth), None);
+        assert_eq!(refused("https://org@dev.azure.com/x", &cloud), None);
+        assert_eq!(refused("https://git.example.com/x", &none), None);
     }
 
     #[test]

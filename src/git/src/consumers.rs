@@ -42,6 +42,8 @@ pub enum ConsumerKind {
     OciRepository,
     /// A HelmChart. It keeps the mirror with its chart.
     HelmChart,
+    /// An ImageRepository. It has no mirror, so it is not one of the [`Consumers`].
+    ImageRepository,
     /// An ImageUpdateAutomation. It reads the branch that it updates.
     ImageUpdateAutomation,
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::access_fault::AccessFault;
+use super::cloud::CloudFault;
 use super::ssh_fault::SshFault;
 use super::verify::SignatureFault;
 use super::{Commit, Reference, RemoteUrl};
@@ -229,6 +230,9 @@ pub enum Fault {
         /// The cause, and what to do.
         why: String,
     },
+    /// An identity of a cloud gives no login.
+    #[error(transparent)]
+    Cloud(#[from] CloudFault),
     /// The proxy rejects the login, or requires one.
     #[error(
         "the proxy requires a valid user name and password; correct username and password in the Secret that \
@@ -462,6 +466,8 @@ pub enum Fault {
 pub enum Sent {
     /// User and password, or a token.
     WithCredentials,
+    /// The login of an identity of a cloud.
+    WithIdentity,
     /// Only a client certificate.
     WithCertificate,
     /// No credentials.
@@ -476,6 +482,9 @@ fn denied_hint(with: Sent, elsewhere: Option<&str>) -> String {
             "it redirected to {host}, where credentials for another host are not sent; give that address instead"
         ),
         (Sent::WithCredentials, None) => "it does not accept the credentials; correct them in the Secret".into(),
+        (Sent::WithIdentity, None) => {
+            "it does not accept the identity of spec.provider; grant this identity access to the repository".into()
+        }
         (Sent::WithCertificate, None) => {
             "the client certificate is not enough; correct tls.crt and tls.key in the Secret, or add username and \
              password, or \
@@ -597,6 +606,7 @@ impl Fault {
             | Self::Lfs { .. }
             | Self::Local { .. }
             | Self::Watch { .. } => Class::Unavailable,
+            Self::Cloud(fault) => fault.class(),
             Self::Ssh(fault) => fault.class(),
             Self::Stopped => Class::Bug,
         }

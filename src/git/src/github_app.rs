@@ -5,7 +5,7 @@
 //! Invariant: signed requests and tokens are sent over TLS only.
 //! Invariant: a token is sent only to the origin that belongs to the API that issued it, so to no other port.
 //!
-//! Not here: clocks, and the request itself (`transport::app_token`).
+//! Not here: clocks, and the request itself (`transport::http`).
 
 use std::collections::BTreeMap;
 

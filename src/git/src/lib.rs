@@ -27,6 +27,7 @@ mod archive;
 mod artifact;
 mod auth;
 mod budget;
+mod cloud;
 mod connection;
 mod consumers;
 mod egress;
@@ -46,6 +47,8 @@ mod id;
 mod in_vain;
 #[expect(clippy::disallowed_methods, reason = "mirrors are directories")]
 mod integrity;
+#[expect(clippy::disallowed_methods, reason = "tokens end at a time")]
+mod issued;
 mod judgements;
 mod key_pair;
 mod known_hosts;
@@ -120,7 +123,8 @@ pub use address::RemoteUrl;
 pub use ancestry::Ancestry;
 pub use archive::Root;
 pub use artifact::{ARTIFACT_BYTES, Downloading, Packed};
-pub use auth::{Access, Credentials, access, fields, proxy_fields, supported};
+pub use auth::{Access, Credentials, access, fields, needs_identity, proxy_fields, supported};
+pub use cloud::{Account, CLOUD_VARIABLES, CloudFault, CloudIdentity, CloudSettings, ServiceAccounts};
 pub use connection::Connection;
 pub use consumers::{Consumer, ConsumerKind};
 pub use entry::{Entry, EntryKind, Found};

@@ -56,12 +56,15 @@ impl Source {
     ) -> Result<Outbound, Fault> {
         let mut connection = tls.map_or_else(|| Ok(Connection::default()), Connection::read)?;
         connection.proxy = proxy.map(Proxy::read).transpose()?.map(Arc::new);
-        let connection = connection.within(self.egress(namespace));
-        Ok(Outbound { http: self.http_of(&connection)?, tenant: namespace.into() })
+        Outbound::new(self, namespace, &connection.within(self.egress(namespace)))
     }
 }
 
 impl Outbound {
+    pub(crate) fn new(source: &Source, namespace: &str, connection: &Connection) -> Result<Self, Fault> {
+        Ok(Self { http: source.http_of(connection)?, tenant: namespace.into() })
+    }
+
     /// Returns the client for the configured host, the client for other hosts, and the check of a host before a
     /// request.
     pub fn clients(&self) -> (reqwest::Client, reqwest::Client, HostCheck) {

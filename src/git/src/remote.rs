@@ -56,8 +56,11 @@ impl Remote {
     pub(super) fn credentials(&self) -> &Credentials {
         match &self.credentials {
             Credentials::Anonymous => self.url.embedded(),
-            given
-            @ (Credentials::Basic { .. } | Credentials::Bearer(_) | Credentials::App(_) | Credentials::Key(_)) => given,
+            given @ (Credentials::Basic { .. }
+            | Credentials::Bearer(_)
+            | Credentials::App(_)
+            | Credentials::Cloud(_)
+            | Credentials::Key(_)) => given,
         }
     }
 
@@ -68,6 +71,7 @@ impl Remote {
             Credentials::Basic { username, password } => vec![username, password.expose()],
             Credentials::Bearer(token) => vec!["bearer", token.expose()],
             Credentials::App(app) => app.parts().into_iter().collect(),
+            Credentials::Cloud(identity) => identity.parts(),
             Credentials::Key(identity) => identity.parts().into_iter().collect(),
         }
     }

@@ -3,6 +3,7 @@
 //! Invariant: a remote has one state and one mirror for all consumers. Both are removed with its last consumer.
 //! Not here: the identity of a remote (`remote`), lookups (`lookup`) and fetches (`transfer`).
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
 use std::path::PathBuf;
@@ -12,8 +13,10 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
+use zeroize::Zeroizing;
 
 use super::abbreviation::Resolutions;
+use super::cloud::{CloudSettings, Clouds};
 use super::connection::Connection;
 use super::consumers::{Consumer, ConsumerKind, Consumers, Identity};
 use super::error::Fault;
@@ -21,6 +24,7 @@ use super::fair_queue::Tenant;
 use super::followed_artifact::Artifact;
 use super::hosts::Hosts;
 use super::in_vain::InVain;
+use super::issued::Issued;
 use super::judgements::Judgements;
 use super::large_files::Locks;
 use super::last_lookup::LastLookup;
@@ -33,9 +37,9 @@ use super::remote::Remote;
 use super::snapshot::ReadPermits;
 use super::storage::Storage;
 use super::transport::{
-    self, AppTokens, ClientPlace, GitWire, HttpClients, KeyPlace, LanePlace, Names, Negotiated, Ssh, SshWire, Wire,
+    self, ClientPlace, GitWire, HttpClients, KeyPlace, LanePlace, Names, Negotiated, Ssh, SshWire, Wire,
 };
-use super::{Credentials, Deadlines, RemoteUrl, Settings, SharedHostKeys};
+use super::{Credentials, Deadlines, RemoteUrl, Secret, Sent, Settings, SharedHostKeys};
 use mainstay_object::egress::Egress;
 
 /// Maximum wait for the host keys that apply to all repositories.
@@ -65,7 +69,8 @@ pub(super) struct Inner {
     long: Permits,
     pub(super) names: Names,
     http: HttpClients,
-    tokens: AppTokens,
+    tokens: Issued<Zeroizing<String>>,
+    clouds: Clouds,
     pub(super) ssh: Ssh,
     pub(super) hosts: Hosts,
     pub(super) storage: Storage,
@@ -151,7 +156,7 @@ impl Source {
         let names = Names::new(settings.hosts.clone(), Arc::new(settings.egress.clone()));
         let http = HttpClients::new(settings.deadlines, names.clone(), settings.proxy);
         let ssh = Ssh::new(settings.deadlines, names.clone());
-        let tokens = AppTokens::default();
+        let (tokens, clouds) = (Issued::default(), Clouds::default());
         let inner = Inner {
             settings,
             permits,
@@ -161,6 +166,7 @@ impl Source {
             names,
             http,
             tokens,
+            clouds,
             ssh,
             hosts: Hosts::default(),
             storage,
@@ -231,6 +237,16 @@ impl Source {
     /// Returns the addresses that repositories of a namespace may connect to.
     pub fn egress(&self, namespace: &str) -> Egress {
         self.inner.settings.egress.of(namespace)
+    }
+
+    /// Returns the settings for identities of clouds.
+    pub(super) fn cloud_settings(&self) -> &CloudSettings {
+        &self.inner.settings.clouds
+    }
+
+    /// Returns the logins of identities of clouds.
+    pub(super) fn clouds(&self) -> &Clouds {
+        &self.inner.clouds
     }
 
     /// Returns a client with these settings.
@@ -339,14 +355,19 @@ impl Source {
         Arc::clone(self.inner.remotes.lock().entry(remote.identity()).or_default())
     }
 
-    /// Returns the credentials to send; for a GitHub App, its token.
+    /// Returns the credentials to send: of a GitHub App its token, of an identity of a cloud its login.
     pub(super) async fn opened(&self, remote: &Remote, wire: &Wire<'_>) -> Result<Credentials, Fault> {
         let given = remote.credentials().clone();
         match (&given, wire) {
             (Credentials::App(app), Wire::Http(http, url)) => {
                 let api = app.issuer(url)?;
-                let password = self.inner.tokens.get(app.digest(&api), http.app_token(app, &api)).await?;
+                let asked = http.app_token(app, &api);
+                let token = self.inner.tokens.get(app.digest(&api), Default::default(), asked).await?;
+                let password = Secret::new(token.to_string());
                 Ok(Credentials::Basic { username: APP_USER.to_owned(), password })
+            }
+            (Credentials::Cloud(identity), Wire::Http(_, url)) => {
+                self.git_login(identity, url, &remote.connection).await
             }
             _ => Ok(given),
         }
@@ -354,18 +375,35 @@ impl Source {
 
     /// Returns the error of a request, without any part of these credentials.
     pub(super) fn refused(&self, remote: &Remote, credentials: &Credentials, fault: Fault) -> Fault {
-        if let (Credentials::App(app), Fault::Denied { .. }) = (remote.credentials(), &fault)
-            && let Some(api) = remote.url.http().and_then(|url| app.issuer(url).ok())
-        {
-            self.inner.tokens.refused(app.digest(&api));
-        }
+        let fault = match (remote.credentials(), remote.url.http(), fault) {
+            (Credentials::App(app), Some(url), fault @ Fault::Denied { .. }) => {
+                if let Ok(api) = app.issuer(url) {
+                    self.inner.tokens.refused(app.digest(&api));
+                }
+                fault
+            }
+            (Credentials::Cloud(identity), Some(url), Fault::Denied { status, elsewhere, .. }) => {
+                self.git_login_refused(identity, url);
+                Fault::Denied { status, with: Sent::WithIdentity, elsewhere }
+            }
+            (_, _, fault) => fault,
+        };
         transport::without_credentials(credentials, fault)
     }
 
     /// Returns the HTTP client for a remote. The remote's own scheme need not be HTTP.
     pub(super) fn http(&self, remote: &Remote) -> Result<Arc<transport::Http>, Fault> {
         let state = self.inner.remotes.lock().get(&remote.identity()).cloned().unwrap_or_default();
-        self.inner.http.get(&remote.connection, &state.client)
+        let connection = self.connection(remote)?;
+        self.inner.http.get(&connection, &state.client)
+    }
+
+    /// Returns the connection to a remote. Objects name no CAs for hosts of clouds.
+    fn connection<'r>(&self, remote: &'r Remote) -> Result<Cow<'r, Connection>, Fault> {
+        Ok(match remote.credentials {
+            Credentials::Cloud(_) => Cow::Owned(self.cloud_settings().connection(&remote.connection)?),
+            _ => Cow::Borrowed(&remote.connection),
+        })
     }
 
     /// Returns the protocol client for a remote that is not local.
@@ -384,6 +422,7 @@ impl Source {
             return Ok(Wire::Git(GitWire { names, address, proxy, connect, silence }));
         }
         let url = remote.url.http().ok_or(Fault::LocalForbidden)?;
-        Ok(Wire::Http(self.inner.http.get(&remote.connection, &state.client)?, url))
+        let connection = self.connection(remote)?;
+        Ok(Wire::Http(self.inner.http.get(&connection, &state.client)?, url))
     }
 }

@@ -1,10 +1,11 @@
 //! Settings of a source: storage of mirrors, limits and deadlines of remotes.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::CloudSettings;
 use mainstay_object::egress::EgressPolicy;
 
 const PERMITS: usize = 8;
@@ -21,10 +22,13 @@ pub struct Settings {
     pub directory: PathBuf,
     /// Whether local paths and `file://` are allowed (only for `mainstay dev`).
     pub allow_local: bool,
-    /// Fixed addresses of hosts. They override name resolution, as with Git's `http.curloptResolve`.
-    pub hosts: HashMap<String, IpAddr>,
+    /// Fixed addresses of hosts. They override name resolution, as with Git's `http.curloptResolve`. A port other than 0
+    /// replaces the default port of a URL.
+    pub hosts: HashMap<String, SocketAddr>,
     /// The addresses that each namespace may connect to.
     pub egress: EgressPolicy,
+    /// Identities of clouds.
+    pub clouds: CloudSettings,
     /// Maximum total bytes of all mirrors. The least recently used are evicted.
     pub budget: u64,
     /// Size limits per remote.
@@ -56,6 +60,7 @@ impl Settings {
             allow_local: false,
             hosts: HashMap::new(),
             egress: EgressPolicy::default(),
+            clouds: CloudSettings::default(),
             budget: BUDGET,
             limits: Limits::default(),
             deadlines: Deadlines::default(),

@@ -141,11 +141,13 @@ pub(super) fn remote_of(
     let spec = &repository.spec;
     // Errors that no Secret can fix are reported first.
     let url = RemoteUrl::parse(&spec.url)?;
-    mainstay_git::supported(&url, spec.auth.as_ref())?;
+    mainstay_git::supported(&url, spec)?;
     if let (Some(auth), Some(known)) = (&spec.auth, &known.auth) {
         is_usable(&auth.secret_name, "credentials", known)?;
     }
     let access = mainstay_git::access(spec.auth.as_ref(), known.auth.as_ref().and_then(Known::data))?;
+    let namespace = repository.metadata.namespace.as_deref().unwrap_or_default();
+    let access = access.with_identity(spec, namespace, &url)?;
     let mut access = access.with_pins(repository, &url);
     if let (Some(proxy), Some(known)) = (&spec.proxy_secret_ref, &known.proxy) {
         is_usable(&proxy.name, "proxy", known)?;

@@ -7,6 +7,7 @@
 mod api_rules;
 mod artifacts;
 mod bootstrap;
+mod cloud;
 mod copies;
 mod error;
 mod functions;
@@ -26,6 +27,7 @@ mod notifications;
 mod notify;
 mod operator_settings;
 mod own_kinds;
+mod own_tasks;
 mod pins;
 mod receivers;
 mod registry_login;

@@ -19,8 +19,8 @@ use super::serverless::Serverless;
 use super::settings::{Profile, Settings};
 use super::shown::Shown;
 use super::{
-    api_rules, artifacts, bootstrap, functions, host_keys, images, inputs, installation, leader_label, nats_login,
-    notifications, pins, receivers, repositories, ssh_keys,
+    api_rules, artifacts, bootstrap, cloud, functions, host_keys, images, inputs, installation, leader_label,
+    nats_login, notifications, own_tasks, pins, receivers, repositories, ssh_keys,
 };
 use crate::Component;
 use mainstay_api::{HelmChartSpec, ImagePolicySpec, ImageRepositorySpec, ImageUpdateAutomationSpec, OciRepositorySpec};
@@ -138,7 +138,8 @@ impl Term<'_> {
             requires_account: settings.profile == Profile::Restricted,
             namespaces: settings.scope(),
         };
-        let source = Source::new(self.confined());
+        let source =
+            Source::new(cloud::with_identities(self.confined(), self.trusted.iter().cloned(), &self.agent.cluster));
         source.set_host_keys(SharedHostKeys::Unknown(None));
         let secrets = Arc::new(Secrets::default());
         if settings.components.has(Component::Functions) {
@@ -298,9 +299,9 @@ impl Term<'_> {
             repositories: Arc::clone(&context.repositories),
             notifier: self.agent.notifier.clone(),
         });
-        let following = artifacts::follow::<OciRepositorySpec>(Arc::clone(&artifacts), self.stop.clone());
+        let following = own_tasks::follow::<OciRepositorySpec>(Arc::clone(&artifacts), self.stop.clone());
         self.spawn_watch("the watch of OCIRepositories", following);
-        let following = artifacts::follow::<HelmChartSpec>(artifacts, self.stop.clone());
+        let following = own_tasks::follow::<HelmChartSpec>(artifacts, self.stop.clone());
         self.spawn_watch("the watch of HelmCharts", following);
     }
 
@@ -312,11 +313,11 @@ impl Term<'_> {
             (context.source.clone(), Arc::clone(&context.repositories)),
             self.agent.notifier.clone(),
         ));
-        let following = images::follow::<ImageUpdateAutomationSpec>(Arc::clone(&images), self.stop.clone());
+        let following = own_tasks::follow::<ImageUpdateAutomationSpec>(Arc::clone(&images), self.stop.clone());
         self.spawn_watch("the watch of ImageUpdateAutomations", following);
-        let following = images::follow::<ImageRepositorySpec>(Arc::clone(&images), self.stop.clone());
+        let following = own_tasks::follow::<ImageRepositorySpec>(Arc::clone(&images), self.stop.clone());
         self.spawn_watch("the watch of ImageRepositories", following);
-        let following = images::follow::<ImagePolicySpec>(images, self.stop.clone());
+        let following = own_tasks::follow::<ImagePolicySpec>(images, self.stop.clone());
         self.spawn_watch("the watch of ImagePolicies", following);
     }
 

@@ -26,6 +26,7 @@ use mainstay_engine::notification::Emitter;
 use mainstay_gitsync::receiver::BaseUrl;
 use mainstay_manifest::render::Words;
 use mainstay_object::names::DomainName;
+use mainstay_traces::Endpoint;
 
 /// Minimum and maximum audit interval. A shorter interval causes useless load, and a longer interval finds drift too
 /// late.
@@ -112,6 +113,9 @@ pub(super) struct Arguments {
     /// builds over HTTP; by default none. Other variables OTEL_* set headers, resource attributes and sampling
     #[arg(long, value_name = "URL", env = "OTEL_EXPORTER_OTLP_ENDPOINT")]
     otlp_endpoint: Option<String>,
+    /// URL to which traces are sent as it is, such as http://collector.monitoring:4318/v1/traces, instead of --otlp-endpoint
+    #[arg(long, value_name = "URL", env = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")]
+    otlp_traces_endpoint: Option<String>,
     /// Format of log lines
     #[arg(long, value_name = "FORMAT", value_enum, default_value = "text")]
     log_format: logs::Format,
@@ -120,11 +124,17 @@ pub(super) struct Arguments {
     allow_local: bool,
 }
 
+/// Returns the address of the collector. An empty variable counts as absent, as OpenTelemetry specifies.
+fn endpoint(arguments: &Arguments) -> Option<Endpoint<'_>> {
+    let [traces, collector] = [&arguments.otlp_traces_endpoint, &arguments.otlp_endpoint]
+        .map(|url| url.as_deref().filter(|url| !url.is_empty()));
+    traces.map(Endpoint::Traces).or_else(|| collector.map(Endpoint::Collector))
+}
+
 pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
     logs::start(arguments.log_format, "info");
     local_directory::check(&arguments.data)?;
-    let exporting = arguments.otlp_endpoint.as_deref().filter(|url| !url.is_empty()).map(mainstay_traces::start);
-    let _exporting = exporting.transpose().map_err(Error::Traces)?;
+    let _exporting = endpoint(&arguments).map(mainstay_traces::start).transpose().map_err(Error::Traces)?;
     // Invalid variables are reported before any part starts.
     let base = arguments.receiver_url.unwrap_or(BaseUrl::Unknown);
     let receive = arguments.receive.map(|address| agent::Receive::bind(address, Reach::Anyone, base)).transpose()?;
@@ -144,6 +154,8 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
     source.budget = arguments.mirror_budget;
     source.egress.allowed = arguments.allow_networks;
     source.egress.proxies = mainstay_object::egress::proxy_hosts(variables());
+    source.clouds.environment =
+        variables().filter(|(name, _)| mainstay_git::CLOUD_VARIABLES.contains(&name.as_str())).collect();
     let settings = agent::Settings {
         namespace: arguments.connection.namespace(&cluster),
         allow_namespaces: arguments.allow_namespaces,

@@ -39,7 +39,7 @@ pub(super) enum Error {
     NothingToConvert { place: String, tool: &'static str },
     #[error("could not read {}: {why}", if file.is_empty() { "standard input" } else { file })]
     Convert { file: String, why: String },
-    #[error("could not start traces (--otlp-endpoint)")]
+    #[error("could not start traces (--otlp-endpoint, --otlp-traces-endpoint)")]
     Traces(#[source] mainstay_traces::StartError),
     #[error("could not listen for signals")]
     Signals(#[source] io::Error),

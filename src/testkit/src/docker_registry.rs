@@ -10,8 +10,11 @@ use tokio::process::Child;
 /// User name and password of registries with authentication.
 pub const USER: &str = "builder";
 pub const PASSWORD: &str = "sesame-5f2";
-/// User name and password in Apache's password file format: bcrypt with few rounds.
-const HTPASSWD: &str = "builder:$2b$04$tSTRDEot/N2HJd5rGnQqiuTsd0I4HEZw35z8aANhHsJYkuEdLKbMu\n";
+/// A host for which a registry with TLS has a certificate, besides `127.0.0.1`. At it, the user `AWS` has the same
+/// password.
+pub const ECR_HOST: &str = "123456789012.dkr.ecr.eu-west-1.amazonaws.com";
+/// The password in Apache's password file format: bcrypt with few rounds.
+const HASH: &str = "$2b$04$tSTRDEot/N2HJd5rGnQqiuTsd0I4HEZw35z8aANhHsJYkuEdLKbMu";
 /// Mounts a private file system of `$1` bytes at `$2`, which ends with the process, and runs the remaining arguments
 /// there.
 const ON_VOLUME: &str = "mount -t tmpfs -o size=$1 tmpfs \"$2\" && shift 2 && exec \"$@\"";
@@ -38,7 +41,8 @@ pub struct DockerRegistry {
 
 impl DockerRegistry {
     pub async fn start(served: Served) -> Self {
-        let htpasswd = (served == Served::Safely).then_some(HTPASSWD);
+        let htpasswd = format!("{USER}:{HASH}\nAWS:{HASH}\n");
+        let htpasswd = (served == Served::Safely).then_some(&*htpasswd);
         Self::listening(served, htpasswd, SocketAddr::from(([127, 0, 0, 1], 0)), None, true).await
     }
 
@@ -188,7 +192,7 @@ async fn serve(directory: &Path, address: SocketAddr, volume: Option<u64>) -> (C
     (process, address)
 }
 
-/// Writes a key and a certificate for 127.0.0.1, and returns the CA certificate in PEM format.
+/// Writes a key and a certificate for 127.0.0.1 and [`ECR_HOST`], and returns the CA certificate in PEM format.
 fn certificates(directory: &Path) -> String {
     let mut parameters = rcgen::CertificateParams::new(Vec::new()).unwrap();
     parameters.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
@@ -196,7 +200,7 @@ fn certificates(directory: &Path) -> String {
     let key = rcgen::KeyPair::generate().unwrap();
     let authority = parameters.self_signed(&key).unwrap();
     let issuer = rcgen::Issuer::new(parameters, key);
-    let server = rcgen::CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+    let server = rcgen::CertificateParams::new(["127.0.0.1", ECR_HOST].map(str::to_owned)).unwrap();
     let server_key = rcgen::KeyPair::generate().unwrap();
     let certificate = server.signed_by(&server_key, &issuer).unwrap();
     std::fs::write(directory.join("server.pem"), certificate.pem()).unwrap();

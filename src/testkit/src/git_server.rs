@@ -74,10 +74,13 @@ pub struct Counts {
     pub packs: usize,
 }
 
+/// Decides whether a value of `Authorization` is accepted.
+type Authorization = Box<dyn Fn(&str) -> bool + Send>;
+
 #[derive(Default)]
 struct Levers {
-    /// Accepted values of `Authorization`; `None` accepts all requests.
-    authorization: Option<Vec<String>>,
+    /// Accepts values of `Authorization`; `None` accepts all requests.
+    authorization: Option<Authorization>,
     faults: Vec<(On, Fault)>,
     only_version_zero: bool,
     counts: Counts,
@@ -156,7 +159,13 @@ impl GitServer {
 
     /// Requires one of these values of `Authorization` from now on.
     pub fn require_any(&self, values: &[&str]) {
-        self.levers().authorization = Some(values.iter().map(|value| (*value).to_owned()).collect());
+        let values: Vec<_> = values.iter().map(|value| (*value).to_owned()).collect();
+        self.require_with(move |given| values.iter().any(|value| value == given));
+    }
+
+    /// Requires a value of `Authorization` that this function accepts from now on.
+    pub fn require_with(&self, accepts: impl Fn(&str) -> bool + Send + 'static) {
+        self.levers().authorization = Some(Box::new(accepts));
     }
 
     /// No longer requires authorization.
@@ -237,7 +246,7 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
         levers.counts.with_credentials += usize::from(!given.is_empty());
         levers.counts.bytes_in += body.len();
         levers.counts.packs += usize::from(on == On::Packs);
-        let allowed = levers.authorization.as_ref().is_none_or(|required| required.iter().any(|value| value == given));
+        let allowed = levers.authorization.as_ref().is_none_or(|accepts| accepts(given));
         let there = |fault: &Fault| match fault {
             Fault::Redirect(base) => {
                 let path = base.splitn(4, '/').nth(3).unwrap_or_default();

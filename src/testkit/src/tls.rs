@@ -61,6 +61,14 @@ impl PrivateCa {
         Self::server_with(&self.issue(name))
     }
 
+    /// Returns the configuration of a server with a certificate for several names.
+    pub fn server_for(&self, names: &[&str]) -> ServerConfig {
+        let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
+        Self::server_with(&self.issue_with("localhost", |parameters| {
+            *parameters = rcgen::CertificateParams::new(names).unwrap();
+        }))
+    }
+
     /// Returns the configuration of a server with this certificate.
     pub fn server_with(pair: &Pair) -> ServerConfig {
         let (certificates, key) = pair.der();

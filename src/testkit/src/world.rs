@@ -73,8 +73,10 @@ pub struct World {
     agent: Option<Agent>,
     /// The agent's timeouts for Git.
     pub deadlines: mainstay_git::Deadlines,
-    /// Hosts that the agent resolves without DNS.
-    pub hosts: std::collections::HashMap<String, std::net::IpAddr>,
+    /// Hosts that the agent resolves without DNS. A port of 0 is that of the URL.
+    pub hosts: std::collections::HashMap<String, SocketAddr>,
+    /// The agent's settings for identities of clouds.
+    pub clouds: mainstay_git::CloudSettings,
     /// Networks allowed for repositories outside of the agent's namespace; by default all.
     pub allow_networks: Vec<mainstay_object::egress::Network>,
     /// Default ServiceAccount of GitSyncs outside of the agent's namespace.
@@ -196,6 +198,7 @@ impl World {
             limits: mainstay_git::Limits::default(),
             default_service_account: None,
             hosts: std::collections::HashMap::new(),
+            clouds: mainstay_git::CloudSettings::default(),
             allow_networks: mainstay_object::egress::Network::ALL.to_vec(),
             functions: mainstay_function::Settings {
                 base_images: [("*".to_owned(), mainstay_function::BaseImage::Scratch)].into(),
@@ -270,6 +273,7 @@ impl World {
         source.deadlines = self.deadlines;
         source.limits = self.limits;
         source.hosts.clone_from(&self.hosts);
+        source.clouds.clone_from(&self.clouds);
         source.egress.allowed.clone_from(&self.allow_networks);
         let settings = Settings {
             namespace: NAMESPACE.to_owned(),

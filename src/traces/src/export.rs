@@ -54,10 +54,22 @@ impl Exporting {
     }
 }
 
-/// Starts to send spans to a collector at this URL, to which `/v1/traces` is added. Headers, resource attributes, the
-/// sampler and the size of batches come from the standard variables `OTEL_*`.
-pub fn start(endpoint: &str) -> Result<Exporting, StartError> {
-    let url = traces_url(endpoint).ok_or(StartError::Endpoint)?;
+/// The address of a collector.
+#[derive(Clone, Copy, Debug)]
+pub enum Endpoint<'a> {
+    /// The URL of all signals, to which `/v1/traces` is added.
+    Collector(&'a str),
+    /// The URL of traces.
+    Traces(&'a str),
+}
+
+/// Starts to send spans to a collector. Headers, resource attributes, the sampler and the size of batches come from the
+/// standard variables `OTEL_*`.
+///
+/// # Errors
+/// Fails if the endpoint is no URL of HTTP, a variable is invalid, or sending has started already.
+pub fn start(endpoint: Endpoint<'_>) -> Result<Exporting, StartError> {
+    let url = endpoint.traces().ok_or(StartError::Endpoint)?;
     // The blocking client may not be built on a thread of the runtime.
     let client = std::thread::spawn(|| {
         reqwest::blocking::Client::builder().timeout(WITHIN).redirect(reqwest::redirect::Policy::none()).build()
@@ -76,15 +88,20 @@ pub fn start(endpoint: &str) -> Result<Exporting, StartError> {
     Ok(Exporting(provider))
 }
 
-/// Returns the URL for traces of an endpoint; `None` if the endpoint is invalid.
-fn traces_url(endpoint: &str) -> Option<String> {
-    let mut url = reqwest::Url::parse(endpoint).ok()?;
-    let has_login = !url.username().is_empty() || url.password().is_some();
-    if !matches!(url.scheme(), "http" | "https") || has_login {
-        return None;
+impl Endpoint<'_> {
+    /// Returns the URL of traces; `None` if the endpoint is invalid.
+    fn traces(self) -> Option<String> {
+        let (Self::Collector(endpoint) | Self::Traces(endpoint)) = self;
+        let mut url = reqwest::Url::parse(endpoint).ok()?;
+        let has_login = !url.username().is_empty() || url.password().is_some();
+        if !matches!(url.scheme(), "http" | "https") || has_login {
+            return None;
+        }
+        if let Self::Collector(_) = self {
+            url.set_path(&format!("{}/v1/traces", url.path().trim_end_matches('/')));
+        }
+        Some(url.into())
     }
-    url.set_path(&format!("{}/v1/traces", url.path().trim_end_matches('/')));
-    Some(url.into())
 }
 
 /// Returns the resource of the standard variables. The service is called `mainstay`, unless they name it.
@@ -139,11 +156,12 @@ mod tests {
             ("https://collector.example.com/otlp/", "https://collector.example.com/otlp/v1/traces"),
             ("http://collector:4318/?tenant=a", "http://collector:4318/v1/traces?tenant=a"),
         ] {
-            assert_eq!(traces_url(endpoint).as_deref(), Some(url));
+            assert_eq!(Endpoint::Collector(endpoint).traces().as_deref(), Some(url));
+            assert_eq!(Endpoint::Traces(url).traces().as_deref(), Some(url));
         }
         for endpoint in ["", "collector", "collector:4318", "ftp://collector", "http://", "http://u:hunter2@collector"]
         {
-            let error = start(endpoint).unwrap_err();
+            let error = start(Endpoint::Collector(endpoint)).unwrap_err();
             assert!(matches!(error, StartError::Endpoint) && !error.to_string().contains("hunter2"), "{endpoint}");
         }
     }

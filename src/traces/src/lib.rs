@@ -17,7 +17,7 @@ mod parents;
 mod span;
 mod tracer;
 
-pub use export::{Exporting, StartError, start};
+pub use export::{Endpoint, Exporting, StartError, start};
 pub use opentelemetry::KeyValue;
 pub use parents::{Parent, parent_of, set_parent};
 pub use span::Span;

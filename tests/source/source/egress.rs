@@ -3,7 +3,7 @@
 //!
 //! 127.0.0.1 is allowed. 127.0.0.2 counts as inside of the cluster; connections to it are counted.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::{
     Arc,
     atomic::{AtomicUsize, Ordering},
@@ -66,7 +66,7 @@ fn confine(settings: &mut Settings) {
         ..EgressPolicy::default()
     };
     let names = [("inside.example", [127, 0, 0, 2]), ("outside.example", [127, 0, 0, 1])];
-    settings.hosts = names.map(|(name, address)| (name.to_owned(), IpAddr::from(address))).into();
+    settings.hosts = names.map(|(name, address)| (name.to_owned(), (address, 0).into())).into();
 }
 
 fn within(remote: &Remote, egress: Egress) -> Remote {

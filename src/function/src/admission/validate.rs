@@ -59,7 +59,7 @@ pub(super) fn repository(new: &GitRepository, old: Option<&GitRepository>) -> Ve
         match RemoteUrl::parse(&spec.url) {
             Err(error) => lines.push(format!("invalid value: {}: spec.url", chain(&error))),
             Ok(url) => {
-                let supported = mainstay_git::supported(&url, spec.auth.as_ref());
+                let supported = mainstay_git::supported(&url, spec);
                 lines.extend(supported.err().map(|error| format!("invalid value: {}: spec.auth", chain(&error))));
             }
         }

@@ -122,7 +122,7 @@ fn own(own: &OwnRepository, name: &str, credentials: &Credentials, found: &mut F
         return None;
     }
     let url = RemoteUrl::parse(&spec.url).map_err(|error| found.wrong(Violation::invalid(chain(&error), URL))).ok()?;
-    if let Err(error) = mainstay_git::supported(&url, spec.auth.as_ref()) {
+    if let Err(error) = mainstay_git::supported(&url, &spec) {
         let in_address = "the address of the repository holds a user name or password; put them into a Secret with the keys \
                           username and password, and name the Secret in auth";
         let what = if url.holds_credentials() { in_address.to_owned() } else { chain(&error) };

@@ -12,6 +12,7 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use reqwest::{StatusCode, Url, header};
 use serde::Deserialize;
+use zeroize::Zeroizing;
 
 use super::body::Body;
 use super::endpoint::{Endpoint, append, host, redirected};
@@ -19,7 +20,7 @@ use super::http_fault::network;
 use super::names::{self, Names};
 use crate::error::{Fault, Sent};
 use crate::github_app::{GithubApp, Issuer};
-use crate::{Connection, Credentials, Deadlines, DefaultProxy, Secret};
+use crate::{Connection, Credentials, Deadlines, DefaultProxy};
 use mainstay_object::failure::retry_after_header;
 
 /// Some servers accept only clients that identify as git.
@@ -286,7 +287,11 @@ impl Http {
     }
 
     /// Requests a token of a GitHub App from this API. Returns it with its expiry.
-    pub(crate) async fn app_token(&self, app: &GithubApp, api: &Issuer) -> Result<(Secret<String>, Timestamp), Fault> {
+    pub(crate) async fn app_token(
+        &self,
+        app: &GithubApp,
+        api: &Issuer,
+    ) -> Result<(Zeroizing<String>, Timestamp), Fault> {
         let refused = |why: &str| refused_by(api.url(), why);
         let found = match app.installation_url(api) {
             None => None,
@@ -303,7 +308,7 @@ impl Http {
         if answer.token.is_empty() || answer.token.len() > TOKEN_BYTES || !is_plain {
             return Err(refused("its response has no token"));
         }
-        Ok((Secret::new(answer.token), answer.expires_at))
+        Ok((Zeroizing::new(answer.token), answer.expires_at))
     }
 
     /// Sends a request signed by the App. `missing` is the reason that a response with status 404 means.

@@ -1,14 +1,13 @@
 //! Transports: Git's smart protocol over HTTP, SSH or TCP, or the files of a local repository.
 //!
 //! Connections: `names` resolves hosts, `dial` connects, `tunnel` connects through proxies. HTTP: `http` sends
-//! requests, `endpoint` follows redirects, `http_fault` converts errors, `app_token` gets tokens of Apps. `git`
+//! requests, `endpoint` follows redirects, `http_fault` converts errors, `git`
 //! connects to a daemon, and `ssh` runs the command on a server. Protocol: `body` reads responses, `packet` splits them
 //! into packets, `advertisement` and `refs` request references, `fetch` requests a commit, `pack` checks the arriving
 //! pack, and `push` sends one. `local` reads a local repository. Version 2 of the protocol is used if the server supports it, otherwise
 //! version 0.
 
 mod advertisement;
-mod app_token;
 mod body;
 mod dial;
 mod endpoint;
@@ -29,7 +28,6 @@ mod ssh;
 mod tunnel;
 mod words;
 
-pub(super) use app_token::AppTokens;
 pub(super) use fetch::{Files, History, PackRequest, fetch_pack, without_credentials};
 pub(super) use git::GitWire;
 pub(super) use http::{ClientPlace, HttpClients};

@@ -46,7 +46,7 @@ pub(super) fn tenant() -> Tenant {
 pub(crate) struct Names {
     permits: Permits,
     /// Hosts with fixed addresses.
-    known: Arc<HashMap<String, IpAddr>>,
+    known: Arc<HashMap<String, SocketAddr>>,
     policy: SharedPolicy,
     egress: Egress,
     look_up: fn(&str, u16) -> io::Result<Vec<SocketAddr>>,
@@ -54,7 +54,7 @@ pub(crate) struct Names {
 
 impl Names {
     /// Returns a resolver that uses the system's resolver for all hosts except the `known` ones.
-    pub(crate) fn new(known: HashMap<String, IpAddr>, policy: SharedPolicy) -> Self {
+    pub(crate) fn new(known: HashMap<String, SocketAddr>, policy: SharedPolicy) -> Self {
         let known = Arc::new(known);
         Self {
             permits: Permits::new(AT_ONCE),
@@ -90,7 +90,8 @@ impl Names {
     pub(crate) async fn find(&self, tenant: &Tenant, host: &str, port: u16) -> Result<Vec<SocketAddr>, Fault> {
         let (look_up, name) = (self.look_up, host.to_owned());
         let found = match self.known.get(host) {
-            Some(known) => Ok(vec![SocketAddr::new(*known, port)]),
+            Some(known) if known.port() == 0 => Ok(vec![SocketAddr::new(known.ip(), port)]),
+            Some(known) => Ok(vec![*known]),
             None => self.permits.share(tenant).run(move || look_up(&name, port)).await?,
         };
         self.judged(host, found).map_err(|unresolved| match unresolved {
@@ -153,7 +154,8 @@ impl Resolve for Names {
             let names = if names.policy.is_proxy(host) { names.within(Egress::Unrestricted) } else { names };
             let (look_up, name) = (names.look_up, host.to_owned());
             let found = match names.known.get(host) {
-                Some(known) => Ok(vec![SocketAddr::new(*known, 0)]),
+                // The client replaces the port if it is 0, or if the URL has one.
+                Some(known) => Ok(vec![*known]),
                 None => names.permits.share(&tenant).run(move || look_up(&name, 0)).await?,
             };
             let judged = names.judged(host, found).map_err(|unresolved| match unresolved {

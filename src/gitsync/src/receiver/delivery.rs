@@ -66,7 +66,7 @@ fn is_ping(kind: ReceiverType, event: &str) -> bool {
     match kind {
         ReceiverType::Github | ReceiverType::Gitea => event == "ping",
         ReceiverType::Bitbucket => event == "diagnostics:ping",
-        ReceiverType::Gitlab | ReceiverType::AzureDevops | ReceiverType::Generic | ReceiverType::GenericHmac => false,
+        _ => false,
     }
 }
 
@@ -77,7 +77,7 @@ const fn pushes(kind: ReceiverType) -> &'static [&'static str] {
         ReceiverType::Gitlab => &["push hook", "tag push hook", "system hook"],
         ReceiverType::Bitbucket => &["repo:push", "repo:refs_changed"],
         ReceiverType::AzureDevops => &["git.push"],
-        ReceiverType::Generic | ReceiverType::GenericHmac => &[],
+        _ => &[],
     }
 }
 

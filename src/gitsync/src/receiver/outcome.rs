@@ -132,6 +132,7 @@ fn shown(consumer: &Consumer) -> String {
         ConsumerKind::GitRepository => "GitRepository",
         ConsumerKind::OciRepository => "OCIRepository",
         ConsumerKind::HelmChart => "HelmChart",
+        ConsumerKind::ImageRepository => "ImageRepository",
         ConsumerKind::ImageUpdateAutomation => "ImageUpdateAutomation",
     };
     // The name of an artifact is followed by the number of its task.

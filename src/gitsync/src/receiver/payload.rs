@@ -76,8 +76,13 @@ pub(super) fn read(kind: ReceiverType, body: &[u8]) -> Result<Option<Push>, Malf
         ReceiverType::Gitlab => gitlab(body).map(Some),
         ReceiverType::Bitbucket => bitbucket(body).map(Some),
         ReceiverType::AzureDevops => azure_devops(body).map(Some),
-        ReceiverType::Generic => Ok(None),
         ReceiverType::GenericHmac => Ok(generic(body)),
+        ReceiverType::Generic
+        | ReceiverType::Dockerhub
+        | ReceiverType::Quay
+        | ReceiverType::Acr
+        | ReceiverType::Harbor
+        | ReceiverType::Nexus => Ok(None),
     }
 }
 

@@ -11,8 +11,8 @@ use mainstay_object::{Secret, printable};
 
 /// Key in the Secret.
 const KEY: &str = "token";
-/// The kinds of sources.
-const SOURCES: [&str; 3] = ["GitRepository", "OCIRepository", "HelmChart"];
+/// The kinds of objects that deliveries wake.
+const SOURCES: [&str; 4] = ["GitRepository", "OCIRepository", "HelmChart", "ImageRepository"];
 /// Minimum length of a token in bytes. The status shows the path, so its readers can guess short tokens offline.
 const MIN_TOKEN: usize = 16;
 
@@ -29,7 +29,7 @@ pub(super) struct Resolved {
     pub(super) token: Secret<Vec<u8>>,
     /// The accepted events, in lower case; if empty, those that report a push.
     pub(super) events: Vec<String>,
-    /// The GitRepositories that may be looked up; `None` means all.
+    /// The sources and ImageRepositories that may be looked up; `None` means all.
     pub(super) repositories: Option<Vec<String>>,
     /// Whether deliveries are refused.
     pub(super) is_suspended: bool,
@@ -126,7 +126,9 @@ fn repositories(receiver: &Receiver) -> Result<Option<Vec<String>>, String> {
     }
     let sources = || resources.iter().filter(|resource| SOURCES.contains(&resource.kind.as_str()));
     if sources().next().is_none() {
-        return Err("spec.resources must name a GitRepository, an OCIRepository or a HelmChart".to_owned());
+        return Err(
+            "spec.resources must name a GitRepository, an OCIRepository, a HelmChart or an ImageRepository".to_owned()
+        );
     }
     let is_all = sources().any(|resource| resource.name == "*");
     Ok((!is_all).then(|| sources().map(|resource| resource.name.clone()).collect()))
@@ -186,7 +188,7 @@ mod tests {
         }
         check("generic", &secret("token", "0123456789abcdef"), r#"Generic "0123456789abcdef""#);
         let unknown = "SpecInvalid: spec.type must be one of github, gitlab, gitea, bitbucket, azure-devops, generic, \
-                       generic-hmac";
+                       generic-hmac, dockerhub, quay, acr, harbor, nexus";
         check("svn", &secret("token", "x"), unknown);
     }
 
@@ -197,9 +199,10 @@ mod tests {
             (json!({"resources": [source("GitRepository", "a"), source("Kustomization", "b")]}), r#"Some(["a"])"#),
             (json!({"resources": [source("HelmChart", "a"), source("OCIRepository", "*")]}), "None"),
             (json!({"resources": [{"kind": "GitRepository", "name": "a", "namespace": "shop"}]}), r#"Some(["a"])"#),
+            (json!({"resources": [source("ImageRepository", "a")]}), r#"Some(["a"])"#),
             (
-                json!({"resources": [source("ImageRepository", "a")]}),
-                "spec.resources must name a GitRepository, an OCIRepository or a HelmChart",
+                json!({"resources": [source("Kustomization", "a")]}),
+                "spec.resources must name a GitRepository, an OCIRepository, a HelmChart or an ImageRepository",
             ),
             (
                 json!({"resources": [{"kind": "GitRepository", "name": "a", "namespace": "other"}]}),

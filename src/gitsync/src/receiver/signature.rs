@@ -43,6 +43,8 @@ enum Proof {
     Sha1,
     /// The digits of an HMAC-SHA-256.
     Digits,
+    /// The digits of an HMAC-SHA-1.
+    Sha1Digits,
     /// The token itself.
     Token,
     /// The token as the password of basic authentication, or as a bearer token.
@@ -61,12 +63,14 @@ const fn proofs(kind: ReceiverType) -> &'static [(&'static str, Proof)] {
         ReceiverType::Gitlab => &[("X-Gitlab-Token", Proof::Token)],
         ReceiverType::Bitbucket => &[("X-Hub-Signature", Proof::Sha256)],
         ReceiverType::AzureDevops => &[("Authorization", Proof::Login)],
-        ReceiverType::Generic => &[],
+        ReceiverType::Generic | ReceiverType::Dockerhub | ReceiverType::Quay | ReceiverType::Acr => &[],
         ReceiverType::GenericHmac => &[("X-Signature", Proof::Named)],
+        ReceiverType::Harbor => &[("Authorization", Proof::Token)],
+        ReceiverType::Nexus => &[("X-Nexus-Webhook-Signature", Proof::Sha1Digits)],
     }
 }
 
-/// Checks a delivery. For the type `generic`, the path is the only secret.
+/// Checks a delivery. For types without a proof, the path is the only secret.
 pub(super) fn check(
     kind: ReceiverType,
     token: &Secret<Vec<u8>>,
@@ -89,10 +93,11 @@ pub(super) fn check(
             let text = value.to_str().map_err(|_| form())?;
             is_equal(token, &password(text).ok_or_else(form)?)
         }
-        Proof::Named | Proof::Sha256 | Proof::Sha1 | Proof::Digits => {
+        Proof::Named | Proof::Sha256 | Proof::Sha1 | Proof::Digits | Proof::Sha1Digits => {
             let text = value.to_str().map_err(|_| form())?;
             let (algorithm, digits) = match (proof, text.split_once('=')) {
                 (Proof::Digits, None) => ("sha256", text),
+                (Proof::Sha1Digits, None) => ("sha1", text),
                 (Proof::Named, Some(parts)) => parts,
                 (Proof::Sha256, Some(("sha256", digits))) => ("sha256", digits),
                 (Proof::Sha1, Some(("sha1", digits))) => ("sha1", digits),
@@ -151,7 +156,7 @@ pub(super) fn event(kind: ReceiverType, headers: &HeaderMap) -> Option<&str> {
         ReceiverType::Gitea => &["X-Forgejo-Event", "X-Gitea-Event", "X-GitHub-Event"],
         ReceiverType::Gitlab => &["X-Gitlab-Event"],
         ReceiverType::Bitbucket => &["X-Event-Key"],
-        ReceiverType::AzureDevops | ReceiverType::Generic | ReceiverType::GenericHmac => &[],
+        _ => &[],
     };
     names.iter().find_map(|name| headers.get(*name)?.to_str().ok())
 }
@@ -220,6 +225,15 @@ mod tests {
         let long = format!("sha512={}", signed(hmac::HMAC_SHA512, b"it is a secret"));
         given(ReceiverType::GenericHmac, &[("X-Signature", long)], Ok(()));
         given(ReceiverType::GenericHmac, &[("X-Signature", "md5=00".into())], Err(Refusal::Form("X-Signature")));
+        let nexus = |digits: String, expected| {
+            given(ReceiverType::Nexus, &[("X-Nexus-Webhook-Signature", digits)], expected);
+        };
+        nexus(signed(hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY, b"it is a secret"), Ok(()));
+        nexus(
+            signed(hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY, b"another"),
+            Err(Refusal::Wrong("X-Nexus-Webhook-Signature")),
+        );
+        nexus("sha1=00".to_owned(), Err(Refusal::Form("X-Nexus-Webhook-Signature")));
     }
 
     #[test]
@@ -236,7 +250,12 @@ mod tests {
         azure(basic("it is a secret"), Err(Refusal::Form("Authorization")));
         azure("Digest it is a secret".into(), Err(Refusal::Form("Authorization")));
         azure("Basic %%%".into(), Err(Refusal::Form("Authorization")));
-        given(ReceiverType::Generic, &[], Ok(()));
+        let harbor = |token: &str, expected| given(ReceiverType::Harbor, &[("Authorization", token.into())], expected);
+        harbor("it is a secret", Ok(()));
+        harbor("Bearer it is a secret", Err(Refusal::Wrong("Authorization")));
+        for kind in [ReceiverType::Generic, ReceiverType::Dockerhub, ReceiverType::Quay, ReceiverType::Acr] {
+            given(kind, &[], Ok(()));
+        }
     }
 
     #[test]

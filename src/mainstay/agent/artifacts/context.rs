@@ -3,12 +3,10 @@
 use std::sync::Arc;
 
 use crate::agent::notify::Notifier;
+use crate::agent::own_tasks::Parts;
 use mainstay_cluster::Cluster;
 use mainstay_cluster::secrets::Secrets;
 use mainstay_git::{Repositories, Source};
-
-/// Maximum number of objects of a kind in a namespace.
-pub(super) const MOST: usize = 50;
 
 /// The parts of the agent that artifacts need.
 pub(in crate::agent) struct Context {
@@ -17,4 +15,18 @@ pub(in crate::agent) struct Context {
     pub(in crate::agent) source: Source,
     pub(in crate::agent) repositories: Arc<Repositories>,
     pub(in crate::agent) notifier: Notifier,
+}
+
+impl Parts for Context {
+    fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    fn secrets(&self) -> &Secrets {
+        &self.secrets
+    }
+
+    fn notifier(&self) -> &Notifier {
+        &self.notifier
+    }
 }

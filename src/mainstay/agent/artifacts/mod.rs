@@ -1,6 +1,6 @@
 //! OCIRepositories: artifacts of image registries become commits, which GitSyncs read like commits of Git.
 //!
-//! [`follow()`] watches the kind. `task` looks up the artifact of one OCIRepository at its interval, `wanted` reads the
+//! `own_tasks` watches the kinds. `task` looks up the artifact of one OCIRepository at its interval, `wanted` reads the
 //! spec, `download` sends requests to the registry, and `status` computes the status.
 //!
 //! Invariant: a registry that cannot be reached delays neither other registries nor reconciles. The last artifact
@@ -11,7 +11,6 @@ mod charts;
 mod context;
 mod cosign;
 mod download;
-mod follow;
 mod named;
 mod provenance;
 mod reader;
@@ -22,4 +21,3 @@ mod task;
 mod wanted;
 
 pub(super) use context::Context;
-pub(super) use follow::follow;

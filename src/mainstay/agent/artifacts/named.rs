@@ -31,11 +31,11 @@ pub(in crate::agent) trait Named:
     /// Returns the names of the Secrets: login, certificates, proxy, keys of signers.
     fn secrets(&self) -> [Option<&str>; 4];
 
-    /// Returns the artifact that the spec requests.
+    /// Returns the artifact that the spec of an object in this namespace requests.
     ///
     /// # Errors
     /// Fails with the invalid fields.
-    fn wanted(&self) -> Result<Wanted, Vec<String>>;
+    fn wanted(&self, namespace: &str) -> Result<Wanted, Vec<String>>;
 }
 
 impl Named for OciRepositorySpec {
@@ -62,8 +62,8 @@ impl Named for OciRepositorySpec {
             .map(|named| named.map(|named| &*named.name))
     }
 
-    fn wanted(&self) -> Result<Wanted, Vec<String>> {
-        of_repository(self)
+    fn wanted(&self, namespace: &str) -> Result<Wanted, Vec<String>> {
+        of_repository(self, namespace)
     }
 }
 
@@ -91,7 +91,7 @@ impl Named for HelmChartSpec {
             .map(|named| named.map(|named| &*named.name))
     }
 
-    fn wanted(&self) -> Result<Wanted, Vec<String>> {
-        of_chart(self)
+    fn wanted(&self, namespace: &str) -> Result<Wanted, Vec<String>> {
+        of_chart(self, namespace)
     }
 }

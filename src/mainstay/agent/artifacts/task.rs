@@ -3,6 +3,7 @@
 //! Invariant: neither a status nor a log shows a value of a Secret. Invariant: after a failure, GitSyncs keep the last
 //! artifact.
 
+use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,20 +15,22 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use super::charts::Chosen;
-use super::context::{Context, MOST};
+use super::context::Context;
 use super::named::Named;
 use super::reader::{Found, Reader};
 use super::signatures::Failure;
 use super::signers::Signers;
 use super::status::{self, Verification};
 use super::wanted::{Place, Wanted};
+use crate::agent::cloud;
 use crate::agent::kept::Name;
-use crate::agent::own_kinds::{NamedSecrets, Object, State, kind};
+use crate::agent::own_kinds::{NamedSecrets, Object, Running, State, kind};
+use crate::agent::own_tasks::{Begun, Followed as HasTasks, MOST};
 use mainstay_api::OciRepositoryStatus;
 use mainstay_api::conditions::{Reason, Type};
 use mainstay_api::git_sync::SourceKind;
 use mainstay_api::oci_repository::OciArtifact;
-use mainstay_cluster::secrets::{Known, Purpose, SecretData};
+use mainstay_cluster::secrets::{Known, Purpose, Referrer, SecretData};
 use mainstay_cluster::{Kind, Part};
 use mainstay_engine::apply::Announcement;
 use mainstay_engine::notification::Message;
@@ -35,8 +38,8 @@ use mainstay_function::registry::{Access, Client, Deadlines, Digest, Login, Netw
 use mainstay_git::{
     Artifact, Consumer, ConsumerKind, Credentials, Followed, Outbound, Packed, Reference, Remote, RemoteUrl, Source,
 };
-use mainstay_object::Secret;
 use mainstay_object::failure::chain;
+use mainstay_object::{Owner, Secret};
 
 const FAR: Duration = Duration::from_secs(86_400);
 /// Maximum wait after a failure.
@@ -47,6 +50,31 @@ const LOGINS: &str = ".dockerconfigjson";
 /// Returns the URL at which GitSyncs read the artifact.
 pub(super) fn address<S: Named>((namespace, name): &Name, object: &Object<S>) -> RemoteUrl {
     RemoteUrl::of_artifact(&object.spec.address(), format!("{namespace}/{name}/{}", object.uid))
+}
+
+impl<S: Named> HasTasks for S {
+    type Context = Context;
+    const KIND: &'static str = S::SOURCE.name();
+    const PLURAL: &'static str = <S as Named>::PLURAL;
+    const REFERRER: Option<Referrer> = Some(<S as Named>::REFERRER);
+
+    fn owner(namespace: &str, name: &str) -> Owner {
+        <S as Named>::owner(namespace, name)
+    }
+
+    fn references(&self) -> Vec<(String, Purpose)> {
+        self.secret_references()
+    }
+
+    /// Publishes the URLs of the artifacts for GitSyncs.
+    fn set_all(context: &Context, all: &BTreeMap<Name, Running<S>>) {
+        let all = all.iter().map(|(name, running)| (name.clone(), address(name, &running.feed.borrow())));
+        context.repositories.set_artifacts(S::SOURCE, all.collect());
+    }
+
+    async fn run(context: Arc<Context>, begun: Begun, input: watch::Receiver<Object<S>>) {
+        Task::<S>::new(context, begun).run(input).await;
+    }
 }
 
 /// The task of one object.
@@ -81,12 +109,9 @@ struct Key {
 }
 
 impl<S: Named> Task<S> {
-    pub(super) fn new(
-        context: Arc<Context>,
-        (name, number): (Name, u64),
-        status: OciRepositoryStatus,
-        fits: bool,
-    ) -> Self {
+    pub(super) fn new(context: Arc<Context>, begun: Begun) -> Self {
+        let Begun { name, number, status, fits } = begun;
+        let status: OciRepositoryStatus = serde_json::from_value(status).unwrap_or_default();
         // A task of an older object with this name may not have ended yet.
         let consumer = Consumer::new(S::CONSUMER, &name.0, &format!("{}/{number}", name.1));
         let (source, kind) = (context.source.for_namespace(&name.0), kind(S::SOURCE.name(), S::PLURAL));
@@ -173,7 +198,7 @@ impl<S: Named> Task<S> {
                 .settle(remote, &State::not_ready(Reason::MemoryExhausted, message), object.generation, FAR)
                 .await;
         }
-        let wanted = match object.spec.wanted() {
+        let wanted = match object.spec.wanted(&self.name.0) {
             Ok(wanted) => wanted,
             Err(problems) => {
                 return self
@@ -201,6 +226,10 @@ impl<S: Named> Task<S> {
         let failed = |why: String| State::not_ready(Reason::ArtifactFailed, format!("{}: {why}", spec.address()));
         let reading = outbound.run(self.renew(&reader, wanted, signers.as_ref(), remote));
         let read = tokio::time::timeout(wanted.timeout, reading).await;
+        if let (Some(identity), Place::Registry(image), Ok(Err(_))) = (&wanted.identity, &wanted.place, &read) {
+            // The registry may have refused the login, so the next attempt gets a new one.
+            self.source.drop_registry_login(identity, &image.repository.registry);
+        }
         let late = |_| failed(format!("timed out after {} s (spec.timeout)", wanted.timeout.as_secs()));
         read.map_err(late)?.map_err(|failure| match failure {
             Failure::Read(why) => failed(why),
@@ -296,7 +325,19 @@ impl<S: Named> Task<S> {
         }
         let login = login.zip(data(logins.as_ref())).map(|(name, data)| login_of::<S>(name, data, place));
         let login = login.transpose().map_err(invalid)?;
-        let outbound = self.source.outbound(&self.name.0, data(tls.as_ref()), data(proxy.as_ref()));
+        let login = match (&wanted.identity, place) {
+            (Some(identity), Place::Registry(image)) => {
+                let (registry, proxy) = (&image.repository.registry, data(proxy.as_ref()));
+                let login = cloud::login(&self.source, identity, registry, proxy).await;
+                let failed = |why| State::not_ready(Reason::ArtifactFailed, format!("{}: {why}", spec.address()));
+                Some(login.map_err(failed)?)
+            }
+            _ => login,
+        };
+        let outbound = match &wanted.identity {
+            Some(_) => self.source.cloud_outbound(&self.name.0, data(proxy.as_ref())),
+            None => self.source.outbound(&self.name.0, data(tls.as_ref()), data(proxy.as_ref())),
+        };
         let outbound = outbound.map_err(|fault| invalid(fault.to_string()))?;
         let (own, foreign, check) = outbound.clients();
         let network = Network { own, foreign, check };

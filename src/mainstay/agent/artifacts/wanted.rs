@@ -10,7 +10,9 @@ use reqwest::Url;
 use mainstay_api::oci_repository::{OciReference, OciVerify};
 use mainstay_api::{HelmChartSpec, OciRepositorySpec, Span};
 use mainstay_function::registry::{Digest, ImageRef, Scheme};
-use mainstay_git::{Root, highest_version};
+use mainstay_git::{CloudIdentity, Root, highest_version};
+
+use crate::agent::cloud;
 
 /// The form of a URL.
 const FORM: &str = "oci://HOST/PATH";
@@ -36,6 +38,8 @@ pub(in crate::agent) struct Wanted {
     pub(super) timeout: Duration,
     /// The tool whose signature is required.
     pub(super) signed: Option<Tool>,
+    /// The identity of a cloud that reads the artifact.
+    pub(super) identity: Option<CloudIdentity>,
 }
 
 /// A tool that signs artifacts.
@@ -107,17 +111,28 @@ impl PartialEq for Version {
 
 impl Eq for Version {}
 
-/// Returns the artifact that an OCIRepository asks for.
+/// Returns the artifact that an OCIRepository in a namespace asks for.
 ///
 /// # Errors
 /// Fails with the invalid fields.
-pub(super) fn of_repository(spec: &OciRepositorySpec) -> Result<Wanted, Vec<String>> {
-    let mut problems = unsupported(spec);
+pub(super) fn of_repository(spec: &OciRepositorySpec, namespace: &str) -> Result<Wanted, Vec<String>> {
+    let mut problems = Vec::new();
     let image = image(&spec.url).map_err(|why| problems.push(format!("spec.url: {why}"))).ok();
     let version = version(&spec.reference.clone().unwrap_or_default());
     let version = version.map_err(|why| problems.push(format!("spec.ref.{why}"))).ok();
     let timeout = timeout(spec.timeout, spec.interval, &mut problems);
     let signed = signed(spec.verify.as_ref(), &[Tool::Cosign], &mut problems);
+    let identity = cloud::Login {
+        provider: spec.provider.as_deref(),
+        account: spec.service_account_name.as_deref(),
+        registry: image.as_ref().map(|image| &*image.registry),
+        others: [
+            ("spec.secretRef", spec.secret_ref.is_some()),
+            ("spec.certSecretRef", spec.cert_secret_ref.is_some()),
+            ("spec.insecure", spec.insecure),
+        ],
+    };
+    let identity = identity.identity(namespace).map_err(|why| problems.push(why)).ok().flatten();
     match (image, version) {
         (Some(image), Some(version)) if problems.is_empty() => Ok(Wanted {
             place: Place::Registry(Image {
@@ -131,16 +146,17 @@ pub(super) fn of_repository(spec: &OciRepositorySpec) -> Result<Wanted, Vec<Stri
             interval: spec.interval.0,
             timeout,
             signed,
+            identity,
         }),
         _ => Err(problems),
     }
 }
 
-/// Returns the chart that a HelmChart asks for.
+/// Returns the chart that a HelmChart in a namespace asks for.
 ///
 /// # Errors
 /// Fails with the invalid fields.
-pub(super) fn of_chart(spec: &HelmChartSpec) -> Result<Wanted, Vec<String>> {
+pub(super) fn of_chart(spec: &HelmChartSpec, namespace: &str) -> Result<Wanted, Vec<String>> {
     let mut problems = Vec::new();
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     if spec.name.starts_with('.') || !spec.name.chars().all(is_plain) {
@@ -157,10 +173,27 @@ pub(super) fn of_chart(spec: &HelmChartSpec) -> Result<Wanted, Vec<String>> {
     let tools: &[Tool] = if is_registry { &[Tool::Cosign, Tool::Helm] } else { &[Tool::Helm] };
     let signed = signed(spec.verify.as_ref(), tools, &mut problems);
     let place = chart_place(spec, range).map_err(|why| problems.push(format!("spec.repository: {why}"))).ok();
+    let identity = cloud::Login {
+        provider: spec.provider.as_deref(),
+        account: spec.service_account_name.as_deref(),
+        registry: place.as_ref().map(|place| match place {
+            Place::Registry(image) => &*image.repository.registry,
+            Place::Charts(chart) => chart.repository.host_str().unwrap_or_default(),
+        }),
+        others: [
+            ("spec.secretRef", spec.secret_ref.is_some()),
+            ("spec.certSecretRef", spec.cert_secret_ref.is_some()),
+            ("spec.insecure", spec.insecure),
+        ],
+    };
+    let identity = identity.identity(namespace).map_err(|why| problems.push(why)).ok().flatten();
+    if identity.is_some() && !is_registry {
+        problems.push("spec.provider: has an effect only for a repository that begins with oci://".to_owned());
+    }
     match place {
         Some(place) if problems.is_empty() => {
             let (root, ignore) = (Root::Directory, String::new());
-            Ok(Wanted { place, root, ignore, interval: spec.interval.0, timeout, signed })
+            Ok(Wanted { place, root, ignore, interval: spec.interval.0, timeout, signed, identity })
         }
         _ => Err(problems),
     }
@@ -226,18 +259,6 @@ fn timeout(timeout: Option<Span>, interval: Span, problems: &mut Vec<String>) ->
     timeout
 }
 
-fn unsupported(spec: &OciRepositorySpec) -> Vec<String> {
-    let mut problems = Vec::new();
-    if spec.provider.as_deref().is_some_and(|provider| provider != "generic") {
-        let instead = "name a login in spec.secretRef, and leave the field out";
-        problems.push(format!("spec.provider: only generic is supported; {instead}"));
-    }
-    if spec.service_account_name.is_some() {
-        problems.push("spec.serviceAccountName: is not supported; name a login in spec.secretRef".to_owned());
-    }
-    problems
-}
-
 fn image(url: &str) -> Result<ImageRef, String> {
     let rest = url.strip_prefix("oci://").ok_or_else(|| format!("must have the form {FORM}"))?.trim_end_matches('/');
     if rest.split('/').next().is_some_and(|host| host.contains('@')) {
@@ -284,7 +305,7 @@ mod tests {
     fn read(change: Value) -> Result<Wanted, Vec<String>> {
         let mut spec = json!({"url": "oci://registry.example.org/team/shop"});
         json_patch::merge(&mut spec, &change);
-        of_repository(&serde_json::from_value(spec).unwrap())
+        of_repository(&serde_json::from_value(spec).unwrap(), "shop")
     }
 
     fn read_image(change: Value) -> Image {
@@ -297,7 +318,9 @@ mod tests {
     fn chart(change: Value) -> Result<Place, String> {
         let mut spec = json!({"repository": "https://charts.example.org/stable/", "name": "shop"});
         json_patch::merge(&mut spec, &change);
-        of_chart(&serde_json::from_value(spec).unwrap()).map(|wanted| wanted.place).map_err(|all| all.join("; "))
+        of_chart(&serde_json::from_value(spec).unwrap(), "shop")
+            .map(|wanted| wanted.place)
+            .map_err(|all| all.join("; "))
     }
 
     #[track_caller]
@@ -340,10 +363,11 @@ mod tests {
         check(json!({"ref": {"semverFilter": "x"}}), "spec.ref.semverFilter: has an effect only together with semver");
         check(json!({"interval": "1s"}), "spec.interval: must be at least 10s");
         check(json!({"timeout": "1h"}), "spec.timeout: must be between 1ms and 5m");
-        let account = "spec.serviceAccountName: is not supported; name a login in spec.secretRef";
+        let account = "spec.serviceAccountName: has an effect only with spec.provider aws, azure or gcp; with provider \
+                       generic, name a Secret with a login";
         check(json!({"serviceAccountName": "x"}), account);
         let found = read(json!({"provider": "aws", "verify": {}})).unwrap_err().join(" ");
-        assert!(found.contains("spec.provider: only generic"), "{found}");
+        assert!(found.contains("spec.provider: registry.example.org is not a registry of aws"), "{found}");
         assert!(found.contains("spec.verify.secretRef: is missing"), "{found}");
         let notation = json!({"verify": {"provider": "notation", "secretRef": {"name": "keys"}}});
         check(notation, "spec.verify.provider: must be cosign");
@@ -354,6 +378,22 @@ mod tests {
             "{found}"
         );
         assert_eq!(read(json!({"verify": {"secretRef": {"name": "keys"}}})).unwrap().signed, Some(Tool::Cosign));
+    }
+
+    #[test]
+    fn an_identity_of_a_cloud_needs_a_registry_of_this_cloud_with_tls_and_no_secret() {
+        let url = "oci://shop.azurecr.io/manifests";
+        let found = read(json!({"url": url, "provider": "azure", "serviceAccountName": "puller"})).unwrap().identity;
+        assert_eq!(found, CloudIdentity::read(Some("azure"), Some("puller"), "shop").unwrap());
+        assert!(found.is_some() && read(json!({"provider": "generic"})).unwrap().identity.is_none());
+        for (field, value) in [
+            ("insecure", json!(true)),
+            ("secretRef", json!({"name": "login"})),
+            ("certSecretRef", json!({"name": "ca"})),
+        ] {
+            let problem = format!("spec.{field}: must not be set with spec.provider azure; remove one of them");
+            check(json!({"url": url, "provider": "azure", field: value}), &problem);
+        }
     }
 
     #[test]
@@ -398,5 +438,12 @@ mod tests {
             assert!(said.contains(problem) && !said.contains("hunter2"), "{change}: {said}");
         }
         assert!(chart(json!({"repository": "http://charts.example.org", "insecure": true})).is_ok());
+        let said = chart(json!({"provider": "gcp"})).unwrap_err();
+        assert!(said.contains("spec.provider: charts.example.org is not a registry of gcp"), "{said}");
+        let plain = json!({"provider": "gcp", "repository": "https://europe-docker.pkg.dev/shop/charts"});
+        assert_eq!(
+            chart(plain).unwrap_err(),
+            "spec.provider: has an effect only for a repository that begins with oci://"
+        );
     }
 }

@@ -9,12 +9,11 @@ use tokio::sync::watch;
 use super::choices::Choices;
 use super::scans::Scans;
 use crate::agent::notify::Notifier;
+use crate::agent::own_tasks::{Followed, Parts};
 use mainstay_cluster::Cluster;
 use mainstay_cluster::secrets::Secrets;
 use mainstay_git::{Repositories, Source};
 
-/// Maximum number of objects of a kind in a namespace.
-pub(super) const MOST: usize = 50;
 /// A wait that ends by a change.
 pub(super) const FAR: Duration = Duration::from_secs(86_400);
 /// Maximum wait after a failure.
@@ -32,7 +31,7 @@ pub(in crate::agent) struct Context {
     /// The choices of ImagePolicies.
     pub(super) choices: Choices,
     /// The kinds whose objects were all seen.
-    pub(super) listed: watch::Sender<BTreeSet<&'static str>>,
+    listed: watch::Sender<BTreeSet<&'static str>>,
 }
 
 impl Context {
@@ -52,5 +51,35 @@ impl Context {
             choices: Choices::default(),
             listed: watch::Sender::default(),
         }
+    }
+
+    /// Records that all objects of a kind were seen.
+    pub(super) fn set_listed<S: Followed>(&self) {
+        self.listed.send_if_modified(|listed| listed.insert(S::KIND));
+    }
+
+    /// Waits until all objects of a kind were seen. Returns false if the feed of the waiting task was closed.
+    pub(super) async fn are_listed<S: Followed, I>(&self, input: &mut watch::Receiver<I>) -> bool {
+        let mut listed = self.listed.subscribe();
+        loop {
+            tokio::select! {
+                known = listed.wait_for(|listed| listed.contains(S::KIND)) => return known.is_ok(),
+                changed = input.changed() => if changed.is_err() { return false },
+            }
+        }
+    }
+}
+
+impl Parts for Context {
+    fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    fn secrets(&self) -> &Secrets {
+        &self.secrets
+    }
+
+    fn notifier(&self) -> &Notifier {
+        &self.notifier
     }
 }

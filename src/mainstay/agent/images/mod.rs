@@ -1,18 +1,17 @@
 //! ImageRepositories, ImagePolicies and ImageUpdateAutomations: the tags of image repositories, the choice of one of them,
 //! and commits with the choices.
 //!
-//! [`follow()`] watches a kind and runs a task for each object. `repository` lists the tags of one ImageRepository at its
+//! `own_tasks` watches a kind and runs a task for each object. `repository` lists the tags of one ImageRepository at its
 //! interval, for all of its ImagePolicies. `scans` hands the tags to `policy`, which chooses with `choice`. `choices`
 //! holds the chosen images. `wanted` reads the spec, and `report` writes the status. `update` pushes
 //! the choices to a branch, with `update_spec`, `update_remotes`, `update_files` and `message`.
 //!
-//! Invariant: tags are listed only at the interval of the ImageRepository, or after a change of it. Invariant: the memory
-//! of all tags is bounded. Invariant: a login is sent to the host of `spec.image` only.
+//! Invariant: tags are listed only at the interval of the ImageRepository, after a change of it, or after a delivery to a
+//! Receiver. Invariant: the memory of all tags is bounded. Invariant: a login is sent to the host of `spec.image` only.
 
 mod choice;
 mod choices;
 mod context;
-mod follow;
 mod message;
 mod policy;
 mod report;
@@ -25,4 +24,3 @@ mod update_spec;
 mod wanted;
 
 pub(super) use context::Context;
-pub(super) use follow::follow;

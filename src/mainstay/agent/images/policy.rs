@@ -3,6 +3,7 @@
 //! Invariant: after a failure, the last choice stays. Invariant: a digest is looked up for a new choice, and otherwise
 //! only at the interval of `digestReflectionPolicy: Always`.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,12 +14,12 @@ use tokio::time::{Instant, sleep_until};
 
 use super::choice::Chooser;
 use super::choices::Choice;
-use super::context::{AGAIN, Context, FAR, MOST};
-use super::follow::{Begun, Followed, are_listed};
+use super::context::{AGAIN, Context, FAR};
 use super::report::Reporter;
 use super::scans::{Known, Scan};
 use crate::agent::kept::Name;
-use crate::agent::own_kinds::{Object, State};
+use crate::agent::own_kinds::{Object, Running, State};
+use crate::agent::own_tasks::{Begun, Followed, MOST};
 use mainstay_api::conditions::Reason;
 use mainstay_api::image_policy::{ChosenImage, DigestReflection};
 use mainstay_api::image_repository::AccessFrom;
@@ -33,6 +34,7 @@ const SHORTEST: Duration = Duration::from_secs(10);
 const USUAL: Duration = Duration::from_secs(600);
 
 impl Followed for ImagePolicySpec {
+    type Context = Context;
     const KIND: &'static str = "ImagePolicy";
     const PLURAL: &'static str = "imagepolicies";
     const REFERRER: Option<Referrer> = None;
@@ -41,8 +43,12 @@ impl Followed for ImagePolicySpec {
         Owner::image_policy(namespace, name)
     }
 
-    fn secrets(&self) -> Vec<(String, Purpose)> {
+    fn references(&self) -> Vec<(String, Purpose)> {
         Vec::new()
+    }
+
+    fn set_all(context: &Context, _: &BTreeMap<Name, Running<Self>>) {
+        context.set_listed::<Self>();
     }
 
     fn run(
@@ -78,7 +84,7 @@ impl Task {
     }
 
     async fn run(mut self, mut input: watch::Receiver<Object<ImagePolicySpec>>) {
-        if !are_listed::<ImageRepositorySpec, _>(&self.context, &mut input).await {
+        if !self.context.are_listed::<ImageRepositorySpec, _>(&mut input).await {
             return self.leave();
         }
         loop {

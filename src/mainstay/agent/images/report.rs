@@ -6,9 +6,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::{Value, json};
 
 use super::context::Context;
-use super::follow::Followed;
 use crate::agent::kept::Name;
 use crate::agent::own_kinds::{State, kind};
+use crate::agent::own_tasks::Followed;
 use mainstay_api::conditions::{Reason, Type};
 use mainstay_cluster::{Kind, Part};
 use mainstay_engine::apply::Announcement;

@@ -1,9 +1,10 @@
-//! The task of one ImageRepository: lists the tags at its interval, looks up digests for ImagePolicies, and writes the
+//! The task of one ImageRepository: lists the tags at its interval and after a delivery to a Receiver, looks up digests for ImagePolicies, and writes the
 //! status.
 //!
 //! Invariant: neither a status nor a log shows a value of a Secret. Invariant: after a failure, ImagePolicies keep the
 //! last tags.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,18 +14,20 @@ use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
-use super::context::{AGAIN, Context, FAR, MOST};
-use super::follow::{Begun, Followed};
+use super::context::{AGAIN, Context, FAR};
 use super::report::Reporter;
 use super::scans::{Ask, Known, Scan, TAG_BYTES, Tags};
 use super::wanted::{Wanted, wanted};
-use crate::agent::own_kinds::{NamedSecrets, Object, State};
+use crate::agent::cloud;
+use crate::agent::kept::Name;
+use crate::agent::own_kinds::{NamedSecrets, Object, Running, State};
+use crate::agent::own_tasks::{Begun, Followed, MOST};
 use mainstay_api::conditions::Reason;
 use mainstay_api::image_repository::ScanResult;
 use mainstay_api::{ImageRepositorySpec, ImageRepositoryStatus};
 use mainstay_cluster::secrets::{Known as Secret, Purpose, Referrer, SecretReferences as _};
 use mainstay_function::registry::{Access, Client, Deadlines, Digest, Network, Rights, login};
-use mainstay_git::{Outbound, Source};
+use mainstay_git::{Consumer, ConsumerKind, Followed as Row, Outbound, Reference, RemoteUrl, Source};
 use mainstay_object::Owner;
 use mainstay_object::failure::chain;
 
@@ -34,6 +37,7 @@ const LOGINS: &str = ".dockerconfigjson";
 const SHOWN: usize = 10;
 
 impl Followed for ImageRepositorySpec {
+    type Context = Context;
     const KIND: &'static str = "ImageRepository";
     const PLURAL: &'static str = "imagerepositories";
     const REFERRER: Option<Referrer> = Some(Referrer::ImageRepository);
@@ -42,8 +46,12 @@ impl Followed for ImageRepositorySpec {
         Owner::image_repository(namespace, name)
     }
 
-    fn secrets(&self) -> Vec<(String, Purpose)> {
+    fn references(&self) -> Vec<(String, Purpose)> {
         self.secret_references()
+    }
+
+    fn set_all(context: &Context, _: &BTreeMap<Name, Running<Self>>) {
+        context.set_listed::<Self>();
     }
 
     fn run(
@@ -60,6 +68,8 @@ impl Followed for ImageRepositorySpec {
 struct Task {
     context: Arc<Context>,
     source: Source,
+    /// The subject of deliveries.
+    consumer: Consumer,
     begun: Begun,
     reporter: Reporter,
     /// The status as last written.
@@ -74,14 +84,18 @@ impl Task {
         let written = serde_json::from_value(begun.status.clone()).unwrap_or_default();
         let reporter = Reporter::new::<ImageRepositorySpec>(&context, &begun.name);
         let source = context.source.for_namespace(&begun.name.0);
-        Self { context, source, begun, reporter, written, tags: None, secrets: NamedSecrets::default() }
+        let own = format!("{}/{}", begun.name.1, begun.number);
+        let consumer = Consumer::new(ConsumerKind::ImageRepository, &begun.name.0, &own);
+        Self { context, source, consumer, begun, reporter, written, tags: None, secrets: NamedSecrets::default() }
     }
 
     async fn run(mut self, mut input: watch::Receiver<Object<ImageRepositorySpec>>, mut asked: mpsc::Receiver<Ask>) {
+        let mut pushed = self.source.pushes().subscribe(&self.consumer);
         loop {
             let object = input.borrow_and_update().clone();
+            self.source.pushes().set(&self.consumer, Some(self.row(&object)));
             let wait = self.turn(&object).await;
-            let due = Instant::now() + wait;
+            let mut due = Instant::now() + wait;
             loop {
                 tokio::select! {
                     changed = input.changed() => if changed.is_err() { return self.leave() } else { break },
@@ -91,13 +105,24 @@ impl Task {
                         // The policy may have changed in the meantime.
                         let _ = ask.reply.send(digest);
                     }
+                    // A Receiver got a delivery.
+                    _ = pushed.changed() => due = pushed.take().map_or(due, |pushed| due.min(pushed.at.into())),
                     () = sleep_until(due) => break,
                 }
             }
         }
     }
 
+    /// Returns the row of the object for deliveries, which may wake it.
+    fn row(&self, object: &Object<ImageRepositorySpec>) -> Row {
+        let (namespace, name) = &self.begun.name;
+        let owner = format!("{namespace}/{name}/{}", object.uid);
+        let url = RemoteUrl::of_artifact(&format!("oci://{}", object.spec.image), owner);
+        Row { repository: name.clone(), url, reference: Reference::head() }
+    }
+
     fn leave(&self) {
+        self.source.pushes().remove(&self.consumer);
         self.context.scans.close(&self.begun.name, self.begun.number);
     }
 
@@ -127,7 +152,7 @@ impl Task {
             let why = format!("this namespace has {MOST} ImageRepositories, and the agent keeps no more; delete one");
             return (State::not_ready(Reason::MemoryExhausted, why), FAR);
         }
-        let wanted = match wanted(spec) {
+        let wanted = match wanted(spec, &self.begun.name.0) {
             Ok(wanted) => wanted,
             Err(problems) => return (State::invalid(Reason::SpecInvalid, &problems), FAR),
         };
@@ -160,6 +185,10 @@ impl Task {
             Ok((tags.len(), tags.join("\n")))
         };
         let listed = tokio::time::timeout(wanted.timeout, outbound.run(listing)).await;
+        if let (Some(identity), Ok(Err(_))) = (&wanted.identity, &listed) {
+            // The registry may have refused the login, so the next attempt gets a new one.
+            self.source.drop_registry_login(identity, &wanted.image.registry);
+        }
         let late = |_| failed(format!("timed out after {} s (spec.timeout)", wanted.timeout.as_secs()));
         let (count, text) = listed.map_err(late)?.map_err(failed)?;
         if self.tags.as_ref().is_some_and(|(image, tags)| *image == spec.image && tags.text() == text) {
@@ -176,7 +205,7 @@ impl Task {
         if object.spec.suspend {
             return Err("the ImageRepository is suspended".to_owned());
         }
-        let wanted = wanted(&object.spec).map_err(|problems| problems.join("; "))?;
+        let wanted = wanted(&object.spec, &self.begun.name.0).map_err(|problems| problems.join("; "))?;
         let (client, outbound) = self.client(&object.spec, &wanted).await.map_err(|state| state.message)?;
         let asking = outbound.run(client.again(|| client.points_to(tag)));
         let found = tokio::time::timeout(wanted.timeout, asking).await;
@@ -208,7 +237,18 @@ impl Task {
             }
             _ => None,
         };
-        let outbound = self.source.outbound(&self.begun.name.0, tls.as_ref(), proxy.as_ref());
+        let login = match &wanted.identity {
+            Some(identity) => {
+                let login = cloud::login(&self.source, identity, &wanted.image.registry, proxy.as_ref()).await;
+                let failed = |why| State::not_ready(Reason::ImageFailed, format!("{}: {why}", spec.image));
+                Some(login.map_err(failed)?)
+            }
+            None => login,
+        };
+        let outbound = match &wanted.identity {
+            Some(_) => self.source.cloud_outbound(&self.begun.name.0, proxy.as_ref()),
+            None => self.source.outbound(&self.begun.name.0, tls.as_ref(), proxy.as_ref()),
+        };
         let outbound = outbound.map_err(|fault| invalid(fault.to_string()))?;
         let (own, foreign, check) = outbound.clients();
         let network = Network { own, foreign, check };
@@ -225,8 +265,9 @@ impl Task {
         let mut new = self.written.clone();
         new.observed_generation = object.generation;
         new.conditions = state.conditions(&self.written.conditions, object.generation, now);
-        new.canonical_image_name =
-            wanted(&object.spec).ok().map(|wanted| format!("{}/{}", wanted.image.registry, wanted.image.repository));
+        new.canonical_image_name = wanted(&object.spec, &self.begun.name.0)
+            .ok()
+            .map(|wanted| format!("{}/{}", wanted.image.registry, wanted.image.repository));
         let listed = self.tags.as_ref().map(|(_, tags)| result(tags, now));
         new.last_scan_result = match (listed, new.last_scan_result.take()) {
             (Some(listed), Some(old)) if listed.revision == old.revision => Some(old),

@@ -14,14 +14,15 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-use super::context::{AGAIN, Context, FAR, MOST};
-use super::follow::{Begun, Followed, are_listed};
+use super::context::{AGAIN, Context, FAR};
 use super::message::{data, listed};
 use super::report::Reporter;
 use super::update_files::{Edited, edited};
 use super::update_remotes::{Remotes, UpdateSecrets};
 use super::update_spec::{Update, selects, update};
-use crate::agent::own_kinds::{Object, State};
+use crate::agent::kept::Name;
+use crate::agent::own_kinds::{Object, Running, State};
+use crate::agent::own_tasks::{Begun, Followed, MOST};
 use mainstay_api::conditions::Reason;
 use mainstay_api::image_policy::ChosenImage;
 use mainstay_api::{ImagePolicySpec, ImageUpdateAutomationSpec, ImageUpdateAutomationStatus};
@@ -44,6 +45,7 @@ const ATTEMPTS: usize = 3;
 type Chosen = BTreeMap<String, ChosenImage>;
 
 impl Followed for ImageUpdateAutomationSpec {
+    type Context = Context;
     const KIND: &'static str = "ImageUpdateAutomation";
     const PLURAL: &'static str = "imageupdateautomations";
     const REFERRER: Option<Referrer> = Some(Referrer::ImageUpdateAutomation);
@@ -52,8 +54,12 @@ impl Followed for ImageUpdateAutomationSpec {
         Owner::image_update_automation(namespace, name)
     }
 
-    fn secrets(&self) -> Vec<(String, Purpose)> {
+    fn references(&self) -> Vec<(String, Purpose)> {
         self.secret_references()
+    }
+
+    fn set_all(context: &Context, _: &BTreeMap<Name, Running<Self>>) {
+        context.set_listed::<Self>();
     }
 
     async fn run(context: Arc<Context>, begun: Begun, input: watch::Receiver<Object<Self>>) {
@@ -103,7 +109,7 @@ impl Task {
         let mut pushed = self.source.pushes().subscribe(&self.consumer);
         let (mut choices, mut repositories) = (self.context.choices.listen(), self.context.repositories.listen());
         let context = Arc::clone(&self.context);
-        if !are_listed::<ImagePolicySpec, _>(&context, &mut input).await {
+        if !context.are_listed::<ImagePolicySpec, _>(&mut input).await {
             return self.leave();
         }
         while context.repositories.unknown().is_some() {

@@ -51,12 +51,10 @@ impl UpdateSecrets {
             return Err(invalid(format!("GitRepository {name}: {why}")));
         }
         let url = RemoteUrl::parse(&spec.url).map_err(of_repository)?;
-        supported(&url, spec.auth.as_ref()).map_err(of_repository)?;
+        supported(&url, spec).map_err(of_repository)?;
         let known = self.repository.of(&context.secrets, namespace, spec, Purpose::Repository).await;
-        for known in [(spec.auth.as_ref().map(|auth| &auth.secret_name), &known.auth)] {
-            if let (Some(secret), Some(known)) = known {
-                is_usable(&format!("GitRepository {name}"), secret, known)?;
-            }
+        if let (Some(auth), Some(known)) = (&spec.auth, &known.auth) {
+            is_usable(&format!("GitRepository {name}"), &auth.secret_name, known)?;
         }
         let proxy = match (&spec.proxy_secret_ref, &known.proxy) {
             (Some(proxy), Some(known)) => {
@@ -75,7 +73,8 @@ impl UpdateSecrets {
             Ok(Remote { connection, ..Remote::new(url.clone(), access.credentials) })
         };
         let data = known.auth.as_ref().and_then(Known::data);
-        let read = remote(access(spec.auth.as_ref(), data).map_err(of_repository)?)?;
+        let opened = access(spec.auth.as_ref(), data).map_err(of_repository)?;
+        let read = remote(opened.with_identity(spec, namespace, &url).map_err(of_repository)?)?;
         if self.write.as_ref().map(Followed::of) != Some((namespace, secret)) {
             self.write = Some(context.secrets.follow(namespace, secret, Purpose::Repository));
         }

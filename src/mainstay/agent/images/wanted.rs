@@ -7,8 +7,10 @@ use std::time::Duration;
 use regex::Regex;
 
 use super::choice::compiled;
+use crate::agent::cloud;
 use mainstay_api::ImageRepositorySpec;
 use mainstay_function::registry::{ImageRef, Scheme};
+use mainstay_git::CloudIdentity;
 
 /// Minimum time between two listings.
 const SHORTEST: Duration = Duration::from_secs(10);
@@ -25,22 +27,28 @@ pub(super) struct Wanted {
     pub(super) excluded: Vec<Regex>,
     pub(super) interval: Duration,
     pub(super) timeout: Duration,
+    /// The identity of a cloud that lists the tags.
+    pub(super) identity: Option<CloudIdentity>,
 }
 
-/// Reads the spec of an ImageRepository.
+/// Reads the spec of an ImageRepository in a namespace.
 ///
 /// # Errors
 /// Fails with the invalid fields.
-pub(super) fn wanted(spec: &ImageRepositorySpec) -> Result<Wanted, Vec<String>> {
+pub(super) fn wanted(spec: &ImageRepositorySpec, namespace: &str) -> Result<Wanted, Vec<String>> {
     let mut problems = Vec::new();
-    if spec.provider.as_deref().is_some_and(|provider| provider != "generic") {
-        let instead = "name a login in spec.secretRef, and leave the field out";
-        problems.push(format!("spec.provider: only generic is supported; {instead}"));
-    }
-    if spec.service_account_name.is_some() {
-        problems.push("spec.serviceAccountName: is not supported; name a login in spec.secretRef".to_owned());
-    }
     let image = image(&spec.image).map_err(|why| problems.push(format!("spec.image: {why}"))).ok();
+    let identity = cloud::Login {
+        provider: spec.provider.as_deref(),
+        account: spec.service_account_name.as_deref(),
+        registry: image.as_ref().map(|image| &*image.registry),
+        others: [
+            ("spec.secretRef", spec.secret_ref.is_some()),
+            ("spec.certSecretRef", spec.cert_secret_ref.is_some()),
+            ("spec.insecure", spec.insecure),
+        ],
+    };
+    let identity = identity.identity(namespace).map_err(|why| problems.push(why)).ok().flatten();
     let mut excluded = Vec::new();
     for (at, text) in spec.exclusion_list.iter().enumerate() {
         match compiled(text) {
@@ -59,7 +67,7 @@ pub(super) fn wanted(spec: &ImageRepositorySpec) -> Result<Wanted, Vec<String>> 
     let interval = spec.interval.0;
     image
         .filter(|_| problems.is_empty())
-        .map(|image| Wanted { image, scheme, excluded, interval, timeout })
+        .map(|image| Wanted { image, scheme, excluded, interval, timeout, identity })
         .ok_or(problems)
 }
 
@@ -86,7 +94,7 @@ mod tests {
     fn read(change: Value) -> Result<Wanted, String> {
         let mut spec = json!({"image": "ghcr.io/team/shop"});
         json_patch::merge(&mut spec, &change);
-        wanted(&serde_json::from_value(spec).unwrap()).map_err(|problems| problems.join("; "))
+        wanted(&serde_json::from_value(spec).unwrap(), "shop").map_err(|problems| problems.join("; "))
     }
 
     #[test]
@@ -112,8 +120,8 @@ mod tests {
             (json!({"image": "ghcr.io/team/shop:v1"}), "spec.image: must not contain a tag or a digest"),
             (json!({"image": "user:hunter2@ghcr.io/shop"}), "spec.image: must not contain a login"),
             (json!({"image": "ghcr.io/Shop"}), "spec.image: "),
-            (json!({"provider": "aws"}), "spec.provider: only generic is supported"),
-            (json!({"serviceAccountName": "a"}), "spec.serviceAccountName: is not supported"),
+            (json!({"provider": "aws"}), "spec.provider: ghcr.io is not a registry of aws"),
+            (json!({"serviceAccountName": "a"}), "spec.serviceAccountName: has an effect only with"),
             (json!({"exclusionList": ["a", "("]}), "spec.exclusionList[1]: is not a regular expression"),
             (json!({"interval": "1s"}), "spec.interval: must be at least 10s"),
             (json!({"timeout": "6m"}), "spec.timeout: must be between"),

@@ -226,7 +226,7 @@ impl Attempt<'_> {
             Ok(url) => url,
             Err(error) => return Ok(Err(bad(&error))),
         };
-        if let Err(error) = mainstay_git::supported(&url, spec.auth.as_ref()) {
+        if let Err(error) = mainstay_git::supported(&url, spec) {
             return Ok(Err(bad(&error)));
         }
         let auth =
@@ -246,7 +246,9 @@ impl Attempt<'_> {
             Ok(data) => data,
             Err(finding) => return Ok(Err(finding)),
         };
-        let opened = mainstay_git::access(spec.auth.as_ref(), auth.as_ref()).and_then(|access| match &proxy {
+        let opened = mainstay_git::access(spec.auth.as_ref(), auth.as_ref());
+        let opened = opened.and_then(|access| access.with_identity(spec, self.namespace, &url));
+        let opened = opened.and_then(|access| match &proxy {
             Some(data) => access.through_proxy(data),
             None => Ok(access),
         });

@@ -6,7 +6,7 @@ use super::converted::{Converted, OURS};
 use super::document::Document;
 use super::fields::Fields;
 use super::known::{Known, annotations, counterpart, labels};
-use super::oci_repository::signatures;
+use super::oci_repository::{OWN_IDENTITY, can_have_identity, signatures};
 use super::references::copies;
 use super::report::{Conversion, Judged};
 
@@ -91,11 +91,11 @@ fn chart<'a>(
         fields.lost(&at("sourceRef"), "the login of the HelmRepository is sent to the host of the repository only");
     }
     let provider = source.field("/spec/provider");
-    if !matches!(provider, "" | "generic") {
-        fields.lost(
-            &at("sourceRef"),
-            format!("login with the workload identity of {provider} is not supported: set `secretRef`"),
-        );
+    // Flux has no identities for other repositories either.
+    let is_cloud = !matches!(provider, "" | "generic") && url.starts_with("oci://");
+    if is_cloud && can_have_identity(fields, made, &at("sourceRef")) {
+        made.set("provider", provider, source, "spec.provider");
+        fields.ask(&at("sourceRef"), OWN_IDENTITY);
     }
     if let Some(verify) = signatures(fields, &at("verify")) {
         made.set("verify", verify, document, &at("verify"));

@@ -6,6 +6,7 @@ use super::converted::{Converted, OURS};
 use super::document::Document;
 use super::fields::Fields;
 use super::known::{BRANCH, Known, annotations, labels};
+use super::oci_repository::identity;
 use super::report::Conversion;
 
 /// The kinds.
@@ -55,21 +56,11 @@ pub(super) fn convert<'a>(known: &mut Known<'a>, document: &'a Document, convers
         }
     }
     match document.kind() {
-        "ImageRepository" => repository(&mut fields),
+        "ImageRepository" => identity(&mut fields, &mut made, document),
         "ImagePolicy" => policy(known, &mut made, document),
         _ => automation(known, &mut made, document, &mut fields),
     }
     conversion.add(made, document, fields.finish());
-}
-
-fn repository(fields: &mut Fields) {
-    match fields.text("spec.provider").as_deref() {
-        None | Some("generic") => {}
-        Some(other) => {
-            fields.lost("spec.provider", format!("login with the workload identity of {other} is not supported"));
-        }
-    }
-    fields.drop_lost("spec.serviceAccountName", "name a Secret with a login in `secretRef`");
 }
 
 /// The repository may be in another namespace, which may change, too.

@@ -39,6 +39,45 @@ pub(super) fn signatures(fields: &mut Fields, path: &str) -> Option<Value> {
     None
 }
 
+/// Takes the fields of the identity of a cloud.
+pub(super) fn identity(fields: &mut Fields, made: &mut Converted, document: &Document) {
+    const PROVIDER: &str = "spec.provider";
+    const ACCOUNT: &str = "spec.serviceAccountName";
+    let provider = fields.text(PROVIDER).filter(|provider| provider != "generic");
+    let Some(provider) = provider else {
+        return fields.drop_lost(ACCOUNT, "name a Secret with a login in `secretRef`");
+    };
+    let account = fields.text(ACCOUNT);
+    if !can_have_identity(fields, made, PROVIDER) {
+        return;
+    }
+    made.set("provider", provider, document, PROVIDER);
+    match account {
+        Some(account) => made.set("serviceAccountName", account, document, ACCOUNT),
+        None => fields.ask(PROVIDER, OWN_IDENTITY),
+    }
+}
+
+/// Whether an object may have the identity of a cloud. Leaves out what contradicts it; notes have this `path`.
+pub(super) fn can_have_identity(fields: &mut Fields, made: &mut Converted, path: &str) -> bool {
+    if !made.object["spec"]["secretRef"].is_null() {
+        // Flux, too, uses the Secret if there is one.
+        fields.differs(path, "`provider` is left out, because the Secret in `secretRef` has the login");
+        return false;
+    }
+    let Some(spec) = made.object["spec"].as_object_mut() else { return false };
+    for field in ["certSecretRef", "insecure"] {
+        if spec.remove(field).is_some_and(|value| value != false) {
+            fields.differs(path, format!("`{field}` is left out: hosts of clouds have public certificates"));
+        }
+    }
+    true
+}
+
+/// The remedy if an object used the identity of Flux's controller.
+pub(super) const OWN_IDENTITY: &str = "let the ServiceAccount of the agent have the identity at the cloud that Flux's controller \
+                                       had, and allow the namespace (`--allow-namespace`); or name a ServiceAccount in `serviceAccountName`";
+
 pub(super) fn convert(document: &Document, namespace: &str, conversion: &mut Conversion) {
     let mut fields = Fields::new(&document.object);
     let mut made = Converted::in_place_of(document, OURS, "OCIRepository", namespace, document.name());
@@ -50,13 +89,7 @@ pub(super) fn convert(document: &Document, namespace: &str, conversion: &mut Con
             made.set(name, value, document, &path);
         }
     }
-    match fields.text("spec.provider").as_deref() {
-        None | Some("generic") => {}
-        Some(other) => {
-            fields.lost("spec.provider", format!("login with the workload identity of {other} is not supported"));
-        }
-    }
-    fields.drop_lost("spec.serviceAccountName", "name a Secret with a login in `secretRef`");
+    identity(&mut fields, &mut made, document);
     if let Some(verify) = signatures(&mut fields, "spec.verify") {
         made.set("verify", verify, document, "spec.verify");
     }

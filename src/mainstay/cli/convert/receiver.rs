@@ -1,5 +1,7 @@
 //! A Receiver of Flux becomes a Receiver of Mainstay.
 
+use serde_json::{Value, json};
+
 use super::converted::{Converted, OURS};
 use super::document::Document;
 use super::fields::Fields;
@@ -7,7 +9,11 @@ use super::known::{annotations, labels};
 use super::report::{Conversion, Judged};
 
 /// Types that Flux and Mainstay both have.
-const TYPES: [&str; 5] = ["github", "gitlab", "bitbucket", "generic", "generic-hmac"];
+const TYPES: [&str; 10] =
+    ["github", "gitlab", "bitbucket", "generic", "generic-hmac", "dockerhub", "quay", "acr", "harbor", "nexus"];
+/// Kinds that a delivery wakes in both.
+const SOURCES: [&str; 2] = ["GitRepository", "OCIRepository"];
+const IMAGES: &str = "ImageRepository";
 
 pub(super) fn convert(document: &Document, namespace: &str, conversion: &mut Conversion) {
     let mut fields = Fields::new(&document.object);
@@ -25,16 +31,26 @@ pub(super) fn convert(document: &Document, namespace: &str, conversion: &mut Con
         }
     }
     let resources = fields.list("spec.resources");
-    let is_repository = |resource: &&serde_json::Value| resource["kind"] == "GitRepository";
-    for other in resources.iter().filter(|resource| !is_repository(resource)) {
+    let is_known =
+        |resource: &&Value| resource["kind"] == IMAGES || SOURCES.iter().any(|kind| resource["kind"] == *kind);
+    for other in resources.iter().filter(|resource| !is_known(resource)) {
         let (kind, name) = (&other["kind"], &other["name"]);
         let text = format!("a delivery triggers the objects that follow the pushed repository, not {kind} {name}");
         fields.differs("spec.resources", text.replace('"', ""));
     }
-    let named = resources.iter().filter(is_repository).map(|resource| resource["name"].clone());
-    let named: Vec<_> = named.collect();
-    if named.iter().any(|name| *name == "*") {
-        fields.differs("spec.resources", "all GitRepositories of the namespace that the delivery names are looked up");
+    let (known, others): (Vec<_>, Vec<_>) =
+        resources.iter().filter(is_known).partition(|resource| is_plain(resource, namespace));
+    for other in others {
+        let name = other["name"].as_str().unwrap_or_default();
+        let text = format!("{name}: name it without labels, an expression or another namespace");
+        fields.lost("spec.resources", text);
+    }
+    let named: Vec<_> = known.iter().map(|resource| resource["name"].clone()).collect();
+    if known.iter().any(|resource| resource["kind"] == IMAGES) {
+        let own = known.iter().map(|resource| json!({"kind": resource["kind"], "name": resource["name"]}));
+        made.set("resources", own.collect::<Vec<_>>(), document, "spec.resources");
+    } else if named.iter().any(|name| *name == "*") {
+        fields.differs("spec.resources", "all sources of the namespace that the delivery names are looked up");
     } else if !named.is_empty() {
         made.set("repositories", named, document, "spec.resources");
     }
@@ -42,6 +58,12 @@ pub(super) fn convert(document: &Document, namespace: &str, conversion: &mut Con
     for field in ["spec.resourceFilter", "spec.filter"] {
         fields.drop_lost(field, "deliveries are not filtered by expressions");
     }
-    fields.ask("", "the webhook URL changes: copy it from `status.url` to the webhook settings of the Git host");
+    fields.ask("", "the webhook URL changes: copy it from `status.url` to the webhook settings of the sender");
     conversion.add(made, document, fields.finish());
+}
+
+/// Whether the resource is named alone, in the namespace of the Receiver.
+fn is_plain(resource: &Value, namespace: &str) -> bool {
+    let is_here = resource["namespace"].as_str().is_none_or(|other| other == namespace);
+    is_here && resource["matchLabels"].is_null() && resource["filter"].is_null()
 }

@@ -6,6 +6,7 @@ use super::converted::{Converted, SERVERLESS};
 use super::document::Document;
 use super::fields::Fields;
 use super::known::{annotations, labels};
+use super::oci_repository::OWN_IDENTITY;
 use super::report::Conversion;
 
 /// Adds a GitRepository in a namespace. If a source results in several GitRepositories, notes are created only for the
@@ -34,11 +35,22 @@ pub(super) fn convert(document: &Document, namespace: &str, is_first: bool, conv
         }
         made.set("verify", verify, document, "spec.verify");
     }
-    match fields.text("spec.provider").as_deref() {
-        None | Some("generic" | "github") => {}
-        Some(other) => {
-            fields.lost("spec.provider", format!("login with the workload identity of {other} is not supported"));
+    match fields.text("spec.provider") {
+        Some(provider) if provider != "generic" => {
+            let account = fields.text("spec.serviceAccountName");
+            let is_cloud = provider != "github";
+            if account.is_none() && is_cloud {
+                fields.ask("spec.provider", OWN_IDENTITY);
+            }
+            if is_cloud && made.object["spec"].as_object_mut().and_then(|spec| spec.remove("auth")).is_some() {
+                fields.differs("spec.secretRef", "it is left out: hosts of clouds have public certificates");
+            }
+            made.set("provider", provider, document, "spec.provider");
+            if let Some(account) = account {
+                made.set("serviceAccountName", account, document, "spec.serviceAccountName");
+            }
         }
+        _ => {}
     }
     fields.drop_unneeded(&["spec.ref", "spec.interval", "spec.suspend"]);
     fields.drop_different("spec.timeout", "the timeout cannot be set: the agent has fixed timeouts");

@@ -59,8 +59,50 @@ spec: {interval: 1h, path: ./deploy, prune: true, wait: true, sourceRef: {kind: 
     assert_eq!(spec["sourceRef"], serde_json::json!({"kind": "OCIRepository", "name": "web"}));
     assert!(spec.get("gitRepository").is_none() && spec["baseDir"] == "/deploy", "{spec}");
     let report = conversion.text();
-    assert!(report.contains("spec.provider: login with the workload identity of aws is not supported"), "{report}");
+    assert!(
+        report.contains("spec.provider: `provider` is left out, because the Secret in `secretRef` has the login"),
+        "{report}"
+    );
     assert!(report.contains("spec.verify: keyless signatures are not verified"), "{report}");
+}
+
+#[test]
+fn identities_of_clouds_keep_their_fields() {
+    let text = r"
+apiVersion: source.toolkit.fluxcd.io/v1
+kind: OCIRepository
+metadata: {name: web, namespace: shop}
+spec: {interval: 5m, url: 'oci://shop.azurecr.io/web', provider: azure, serviceAccountName: puller}
+---
+apiVersion: image.toolkit.fluxcd.io/v1
+kind: ImageRepository
+metadata: {name: web, namespace: shop}
+spec: {interval: 5m, image: europe-docker.pkg.dev/shop/web, provider: gcp}
+---
+apiVersion: source.toolkit.fluxcd.io/v1
+kind: GitRepository
+metadata: {name: web, namespace: shop}
+spec: {interval: 5m, url: 'https://dev.azure.com/shop/infra/_git/web', provider: azure, serviceAccountName: puller}
+---
+apiVersion: kustomize.toolkit.fluxcd.io/v1
+kind: Kustomization
+metadata: {name: web, namespace: shop}
+spec: {interval: 1h, path: ./deploy, prune: true, wait: true, sourceRef: {kind: GitRepository, name: web}}
+";
+    let conversion = flux::convert(&documents(text, Tool::Flux), None);
+    let spec = |kind: &str| {
+        let found = conversion.objects.iter().find(|made| made.object["kind"] == kind);
+        let made = found.unwrap_or_else(|| panic!("{kind}: {}", printed(&conversion)));
+        assert_eq!(made.problem(), None, "{kind}");
+        let spec = &made.object["spec"];
+        (spec["provider"].as_str().map(str::to_owned), spec["serviceAccountName"].as_str().map(str::to_owned))
+    };
+    let of = |provider: &str, account: Option<&str>| (Some(provider.to_owned()), account.map(str::to_owned));
+    assert_eq!(spec("OCIRepository"), of("azure", Some("puller")));
+    assert_eq!(spec("GitRepository"), of("azure", Some("puller")));
+    assert_eq!(spec("ImageRepository"), of("gcp", None));
+    let report = conversion.text();
+    assert_eq!(report.matches("let the ServiceAccount of the agent have the identity").count(), 1, "{report}");
 }
 
 #[test]

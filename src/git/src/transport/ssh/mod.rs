@@ -169,7 +169,7 @@ impl SshWire<'_> {
         let identity = match credentials {
             Credentials::Key(identity) => identity,
             Credentials::Anonymous => return Err(SshFault::NoKey.into()),
-            Credentials::Basic { .. } | Credentials::Bearer(_) | Credentials::App(_) => {
+            Credentials::Basic { .. } | Credentials::Bearer(_) | Credentials::App(_) | Credentials::Cloud(_) => {
                 return Err(SshFault::NotKey.into());
             }
         };

@@ -1,4 +1,10 @@
-//! Watches a kind, and runs a task for each object, once the cluster serves the kind.
+//! Watches one of Mainstay's kinds, and runs a task for each object, once the cluster serves the kind.
+//!
+//! Invariant: an object has one task, which gets each change of the object, but not of its status. Invariant: the Secrets
+//! that an object references are known before its task begins. Invariant: a namespace has at most [`MOST`] objects of a
+//! kind whose tasks work. If one is deleted, another takes its place.
+//!
+//! Not here: Receivers and APIRules (`tasks`), and the use of the objects (`artifacts`, `images`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,20 +15,30 @@ use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use super::context::{Context, MOST};
-use crate::agent::functions::is_defined;
-use crate::agent::kept::Name;
-use crate::agent::own_kinds::{Object, Running, fits, kind, read, without_room};
+use super::functions::is_defined;
+use super::kept::Name;
+use super::notify::Notifier;
+use super::own_kinds::{Object, Running, fits, kind, read, without_room};
 use mainstay_cluster::reflector::{Change, Reflector};
-use mainstay_cluster::secrets::{Purpose, Referrer};
-use mainstay_cluster::{Regarding, Selection};
+use mainstay_cluster::secrets::{Purpose, Referrer, Secrets};
+use mainstay_cluster::{Cluster, Regarding, Selection};
 use mainstay_object::Owner;
 use mainstay_object::failure::chain;
 
+/// Maximum number of objects of a kind in a namespace.
+pub(super) const MOST: usize = 50;
+
+/// The parts of the agent that every kind with tasks needs.
+pub(super) trait Parts: Send + Sync + 'static {
+    fn cluster(&self) -> &Cluster;
+    fn secrets(&self) -> &Secrets;
+    fn notifier(&self) -> &Notifier;
+}
+
 /// The spec of a kind whose objects have a task each.
-pub(in crate::agent) trait Followed:
-    DeserializeOwned + Clone + PartialEq + Send + Sync + 'static
-{
+pub(super) trait Followed: DeserializeOwned + Clone + PartialEq + Send + Sync + 'static {
+    /// The parts of the agent that a task needs.
+    type Context: Parts;
     const KIND: &'static str;
     /// Its plural in the API.
     const PLURAL: &'static str;
@@ -33,11 +49,15 @@ pub(in crate::agent) trait Followed:
     fn owner(namespace: &str, name: &str) -> Owner;
 
     /// Returns the names of the Secrets, each with its purpose.
-    fn secrets(&self) -> Vec<(String, Purpose)>;
+    fn references(&self) -> Vec<(String, Purpose)>;
+
+    /// Gets all objects once they were listed, and after each later change. Gets none if the cluster does not serve the
+    /// kind.
+    fn set_all(context: &Self::Context, all: &BTreeMap<Name, Running<Self>>);
 
     /// Returns the task of an object, which ends when its feed is closed.
     fn run(
-        context: Arc<Context>,
+        context: Arc<Self::Context>,
         begun: Begun,
         input: watch::Receiver<Object<Self>>,
     ) -> impl Future<Output = ()> + Send + 'static;
@@ -45,7 +65,7 @@ pub(in crate::agent) trait Followed:
 
 /// The start of a task.
 #[derive(Clone, Debug)]
-pub(in crate::agent) struct Begun {
+pub(super) struct Begun {
     pub(super) name: Name,
     /// The number of the task. A newer task has a higher number.
     pub(super) number: u64,
@@ -56,40 +76,26 @@ pub(in crate::agent) struct Begun {
 }
 
 /// Watches a kind until `stop`, or until a task panics.
-pub(in crate::agent) async fn follow<S: Followed>(
-    context: Arc<Context>,
-    stop: CancellationToken,
-) -> Result<(), JoinError> {
+pub(super) async fn follow<S: Followed>(context: Arc<S::Context>, stop: CancellationToken) -> Result<(), JoinError> {
     let absent = || {
-        if let Some(referrer) = S::REFERRER {
-            context.secrets.set_listed(referrer);
-        }
         set_listed::<S>(&context);
+        S::set_all(&context, &BTreeMap::new());
     };
-    if !is_defined(&format!("{}.mainstay.dev", S::PLURAL), &context.cluster, absent, &stop).await {
+    if !is_defined(&format!("{}.mainstay.dev", S::PLURAL), context.cluster(), absent, &stop).await {
         return Ok(());
     }
-    let watched = context.cluster.reflect(&kind(S::KIND, S::PLURAL), Selection::default(), read::<S>);
-    Following { context, watched, running: BTreeMap::new(), begun: 0, tasks: JoinSet::new() }.run(stop).await
+    let watched = context.cluster().reflect(&kind(S::KIND, S::PLURAL), Selection::default(), read::<S>);
+    Following::<S> { context, watched, running: BTreeMap::new(), begun: 0, tasks: JoinSet::new() }.run(stop).await
 }
 
-fn set_listed<S: Followed>(context: &Context) {
-    context.listed.send_if_modified(|listed| listed.insert(S::KIND));
-}
-
-/// Waits until all objects of a kind were seen. Returns false if the feed of the waiting task was closed.
-pub(super) async fn are_listed<S: Followed, I>(context: &Context, input: &mut watch::Receiver<I>) -> bool {
-    let mut listed = context.listed.subscribe();
-    loop {
-        tokio::select! {
-            known = listed.wait_for(|listed| listed.contains(S::KIND)) => return known.is_ok(),
-            changed = input.changed() => if changed.is_err() { return false },
-        }
+fn set_listed<S: Followed>(context: &S::Context) {
+    if let Some(referrer) = S::REFERRER {
+        context.secrets().set_listed(referrer);
     }
 }
 
-struct Following<S> {
-    context: Arc<Context>,
+struct Following<S: Followed> {
+    context: Arc<S::Context>,
     watched: Reflector<Object<S>>,
     running: BTreeMap<Name, Running<S>>,
     /// The number of tasks so far.
@@ -112,53 +118,48 @@ impl<S: Followed> Following<S> {
         match change {
             Change::Changed { name, live, before } => {
                 let Some(object) = self.watched.cache().get(&name.0, &name.1).cloned() else { return };
-                self.refer(&name, object.spec.secrets());
-                let owner = S::owner(&name.0, &name.1);
-                let (key, api_version) = (owner.key(), "mainstay.dev/v1alpha1".to_owned());
-                let subject = Regarding { key, api_version, uid: Some(object.uid.clone()) };
-                self.context.notifier.set_subject(&owner, Some(subject));
-                self.context.notifier.set_labels(&owner, Some(&object.labels));
+                self.describe(&name, Some(&object));
                 let is_same = before.is_some_and(|before| before.uid == object.uid);
                 match self.running.get(&name).filter(|_| is_same) {
-                    // The status alone is no change.
                     Some(running) => {
-                        running.feed.send_if_modified(|known| {
-                            let is_new = *known != object;
-                            *known = object;
-                            is_new
-                        });
+                        running.feed.send_replace(object);
                     }
                     None => self.begin(name, object, live["status"].clone(), stop),
                 }
             }
             Change::Gone { name, .. } => {
                 self.running.remove(&name);
-                let owner = S::owner(&name.0, &name.1);
-                self.context.notifier.set_subject(&owner, None);
-                self.context.notifier.set_labels(&owner, None);
-                self.refer(&name, Vec::new());
+                self.describe(&name, None);
                 if let Some((next, object)) = without_room(&self.running, &name.0) {
                     self.begin(next, object, Value::Null, stop);
                 }
             }
-            Change::Complete { .. } => {
-                if let Some(referrer) = S::REFERRER {
-                    self.context.secrets.set_listed(referrer);
-                }
-                set_listed::<S>(&self.context);
-            }
+            Change::Complete { .. } => set_listed::<S>(&self.context),
             Change::Failed(error) => {
                 tracing::warn!(kind = S::KIND, why = chain(&error), "objects of this kind cannot be watched");
+                return;
             }
-            Change::Unreadable { .. } | Change::Resumed => {}
+            Change::Unreadable { .. } | Change::Resumed => return,
+        }
+        if self.watched.cache().is_complete() {
+            S::set_all(&self.context, &self.running);
         }
     }
 
-    /// Records the Secrets that an object names.
-    fn refer(&self, name: &Name, secrets: Vec<(String, Purpose)>) {
+    /// Records the Secrets of an object, and its data for messages; `None` if it is gone.
+    fn describe(&self, name: &Name, object: Option<&Object<S>>) {
         if let Some(referrer) = S::REFERRER {
-            self.context.secrets.set_references(&name.0, (referrer, &name.1), secrets);
+            let references = object.map(|object| object.spec.references()).unwrap_or_default();
+            self.context.secrets().set_references(&name.0, (referrer, &name.1), references);
         }
+        let owner = S::owner(&name.0, &name.1);
+        let subject = object.map(|object| Regarding {
+            key: owner.key(),
+            api_version: "mainstay.dev/v1alpha1".to_owned(),
+            uid: Some(object.uid.clone()),
+        });
+        self.context.notifier().set_subject(&owner, subject);
+        self.context.notifier().set_labels(&owner, object.map(|object| &object.labels));
     }
 
     /// Starts the task of an object. The task of an older object with this name ends when its feed is closed.

@@ -1,0 +1,144 @@
+//! Tokens that a server has issued, cached until shortly before their expiry.
+//!
+//! Invariant: at most one request for a token runs at a time per key.
+//! Invariant: a token that a server has rejected is not used again.
+//! Invariant: a token is used only for the version of the identity for which it was issued.
+//! Invariant: the number of tokens is bounded. No part of an identity's key is cached.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use parking_lot::Mutex;
+
+use crate::error::Fault;
+
+/// Time before its expiry at which a token is replaced.
+const BEFORE_END: Duration = Duration::from_secs(300);
+/// Maximum time for which a token is used. Some are valid for half a day, in which permissions change.
+const LONGEST: Duration = Duration::from_secs(3600);
+/// Maximum number of tokens.
+const MOST: usize = 4096;
+
+/// A digest of an identity and of what it opens, or of the version of an identity.
+pub(super) type Digest = [u8; 32];
+
+struct Token<T> {
+    value: T,
+    version: Digest,
+    /// When the token is replaced.
+    until: Timestamp,
+}
+
+type Place<T> = Arc<tokio::sync::Mutex<Option<Token<T>>>>;
+
+/// The tokens of all identities.
+pub(super) struct Issued<T>(Mutex<HashMap<Digest, Place<T>>>);
+
+impl<T> std::fmt::Debug for Issued<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Issued(…)")
+    }
+}
+
+impl<T> Default for Issued<T> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<T: Clone> Issued<T> {
+    /// Returns the token with a key, from the cache or from the request `asked`. A token of another version of the
+    /// identity is replaced.
+    pub(super) async fn get(
+        &self,
+        key: Digest,
+        version: Digest,
+        asked: impl Future<Output = Result<(T, Timestamp), Fault>>,
+    ) -> Result<T, Fault> {
+        let place = self.place(key);
+        let mut kept = place.lock().await;
+        let now = Timestamp::now();
+        if let Some(token) = kept.as_ref().filter(|token| now < token.until && token.version == version) {
+            return Ok(token.value.clone());
+        }
+        *kept = None;
+        let (value, ends) = asked.await?;
+        let until = ends.checked_sub(BEFORE_END).unwrap_or(Timestamp::MIN);
+        let until = now.checked_add(LONGEST).map_or(until, |longest| longest.min(until));
+        Ok(kept.insert(Token { value, version, until }).value.clone())
+    }
+
+    /// Drops the token with a key after a server has rejected it.
+    pub(super) fn refused(&self, key: Digest) {
+        self.0.lock().remove(&key);
+    }
+
+    fn place(&self, key: Digest) -> Place<T> {
+        let mut places = self.0.lock();
+        if !places.contains_key(&key) {
+            let now = Timestamp::now();
+            // A locked entry is in use and stays.
+            places.retain(|_, place| {
+                place.try_lock().map_or(true, |token| token.as_ref().is_some_and(|token| now < token.until))
+            });
+            if places.len() >= MOST {
+                let ends =
+                    |place: &Place<T>| place.try_lock().ok().and_then(|token| token.as_ref().map(|token| token.until));
+                let first = places.iter().filter_map(|(key, place)| Some((ends(place)?, *key))).min();
+                first.map(|(_, key)| places.remove(&key));
+            }
+        }
+        Arc::clone(places.entry(key).or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn in_seconds(seconds: u64) -> Timestamp {
+        Timestamp::now().checked_add(Duration::from_secs(seconds)).unwrap()
+    }
+
+    fn key(number: usize) -> Digest {
+        let mut key = [0; 32];
+        key[..8].copy_from_slice(&number.to_be_bytes());
+        key
+    }
+
+    #[tokio::test]
+    async fn a_token_is_kept_until_shortly_before_its_end_and_for_one_version() {
+        let issued = Issued::default();
+        let get = async |seconds, version, new: &'static str| {
+            issued.get(key(1), key(version), async { Ok((new, in_seconds(seconds))) }).await.unwrap()
+        };
+        assert_eq!(get(290, 1, "short").await, "short");
+        assert_eq!(get(3600, 1, "long").await, "long");
+        assert_eq!(get(3600, 1, "unused").await, "long");
+        assert_eq!(get(3600, 2, "changed").await, "changed");
+        issued.refused(key(1));
+        assert_eq!(get(3600, 2, "again").await, "again");
+    }
+
+    #[tokio::test]
+    async fn a_failure_is_not_kept() {
+        let issued = Issued::default();
+        let failed = issued.get(key(1), key(1), async { Err::<(u8, _), _>(Fault::Stopped) }).await;
+        assert!(failed.is_err());
+        assert_eq!(issued.get(key(1), key(1), async { Ok((7, in_seconds(3600))) }).await.unwrap(), 7);
+    }
+
+    #[tokio::test]
+    async fn the_token_that_ends_first_makes_room_for_the_next_one() {
+        let issued = Issued::default();
+        for number in 0..MOST {
+            let end = if number == 5 { 400 } else { 3000 };
+            issued.get(key(number), key(0), async { Ok((number, in_seconds(end))) }).await.unwrap();
+        }
+        issued.get(key(MOST), key(0), async { Ok((MOST, in_seconds(3000))) }).await.unwrap();
+        assert_eq!(issued.0.lock().len(), MOST);
+        assert!(!issued.0.lock().contains_key(&key(5)));
+    }
+}
