@@ -229,8 +229,8 @@ fn signature(canonical: &str, time: &str, service: &str) -> String {
 fn authorize(fakes: &Fakes, headers: &HeaderMap, body: &[u8]) -> Option<String> {
     let at = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let names = "content-type;host;x-amz-date;x-amz-security-token;x-amz-target";
-    let lines: String = names.split(';').map(|name| format!("{name}:{}\n", at(name))).collect();
-    let canonical = format!("POST\n/\n\n{lines}\n{names}\n{}", hex::encode(Sha256::digest(body)));
+    let lines: Vec<String> = names.split(';').map(|name| format!("{name}:{}", at(name))).collect();
+    let canonical = format!("POST\n/\n\n{}\n\n{names}\n{}", lines.join("\n"), hex::encode(Sha256::digest(body)));
     let time = at("x-amz-date");
     let expected = format!(
         "AWS4-HMAC-SHA256 Credential=ASIA1/{}/eu-west-1/ecr/aws4_request, SignedHeaders={names}, Signature={}",

@@ -84,10 +84,11 @@ impl CloudFault {
         match self {
             Self::Field { .. } | Self::NoAgent | Self::NotTrusted { .. } => Class::Invalid,
             Self::NoAccount { .. } => Class::NotReady,
-            Self::Refused { status, .. } if matches!(status, 408 | 429 | 500..) => Class::Unavailable,
+            Self::Refused { status: 408 | 429 | 500.., .. } | Self::NoToken { .. } | Self::Answer { .. } => {
+                Class::Unavailable
+            }
             // ServiceAccounts and the provider's settings are not watched, so the attempt is repeated.
             Self::NotSetUp { .. } | Self::Refused { .. } => Class::Denied,
-            Self::NoToken { .. } | Self::Answer { .. } => Class::Unavailable,
         }
     }
 }

@@ -85,10 +85,12 @@ impl Source {
     }
 
     async fn login(&self, identity: &CloudIdentity, place: &Place, with: &Connection) -> Result<Credentials, Fault> {
-        let given = tokio::time::timeout(WITHIN, async {
+        // Few requests need an identity, so the others do not carry this future.
+        let asked = Box::pin(async {
             let exchange = Exchange::new(self, identity, with).await?;
             exchange.login(place).await
         });
+        let given = tokio::time::timeout(WITHIN, asked);
         let late = |_| Fault::Timeout { after: WITHIN, what: "waiting for a login of the cloud" };
         Ok(given.await.map_err(late)??.credentials())
     }
