@@ -1,13 +1,18 @@
-//! Parses the address of a Provider.
+//! Parses the address of a Provider, and checks subjects of NATS.
 //!
 //! Invariant: no message contains a part of the address, which may be secret.
 //! Invariant: credentials are in the Secret. Only a type whose services define them as a part of the address accepts
 //! them there.
+//! Invariant: a subject has no space and no control character, so it cannot add a command of the protocol.
 
 use reqwest::Url;
 
-use crate::format::is_repository;
 use crate::provider_type::ProviderType;
+
+/// The part of a clone's path at Bitbucket Server between the context path of the server and the repository.
+const SCM: &str = "/scm/";
+/// Maximum length of a subject, in bytes. Servers accept commands of 4 KiB.
+const LONGEST_SUBJECT: usize = 2048;
 
 /// The place that an address is read from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +48,7 @@ pub(crate) fn parse(kind: ProviderType, address: &str, place: Place) -> Result<U
         // Flux documents the address of the Secret as a place of the login.
         ProviderType::Nats if place == Place::Secret => Ok(url),
         _ if has_login => Err("credentials belong into the Secret, not into the address"),
-        ProviderType::BitbucketServer if !is_repository(&url) => {
+        ProviderType::BitbucketServer if clone_of_bitbucket(&url).is_none() => {
             Err("must be the HTTP address of a clone, such as https://HOST/scm/PROJECT/REPOSITORY.git")
         }
         _ => Ok(url),
@@ -56,6 +61,22 @@ fn is_server(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default();
     let is_host = host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte));
     is_bare && (is_host || host.starts_with('['))
+}
+
+/// Returns the context path, the project and the repository in the address of a clone at Bitbucket Server.
+pub(crate) fn clone_of_bitbucket(url: &Url) -> Option<(&str, &str, &str)> {
+    let path = url.path().trim_end_matches('/');
+    let (context, repository) = path.strip_suffix(".git").unwrap_or(path).rsplit_once(SCM)?;
+    let (project, name) = repository.split_once('/')?;
+    let is_segment = |segment: &str| !segment.is_empty() && !segment.contains('/');
+    (is_segment(project) && is_segment(name)).then_some((context, project, name))
+}
+
+/// Returns whether messages can be published to this subject.
+pub(crate) fn is_subject(subject: &str) -> bool {
+    let is_token = |token: &str| !matches!(token, "" | "*" | ">");
+    let is_plain = |c: char| !c.is_whitespace() && !c.is_control();
+    subject.len() <= LONGEST_SUBJECT && subject.chars().all(is_plain) && subject.split('.').all(is_token)
 }
 
 #[cfg(test)]
@@ -111,5 +132,16 @@ mod tests {
         ] {
             assert!(of(bad).unwrap_err().starts_with(expected), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_subject_is_one_word_without_wildcards() {
+        for good in ["a", "mainstay.events", "a.b-c_d.$E.F>G"] {
+            assert!(is_subject(good), "{good}");
+        }
+        for bad in ["", ".", "a.", ".a", "a..b", "*", "a.*", "a.>", "a b", "a\r\nPUB b 0", "a\tb", "a\u{a0}b"] {
+            assert!(!is_subject(bad), "{bad:?}");
+        }
+        assert!(!is_subject(&"a".repeat(LONGEST_SUBJECT + 1)));
     }
 }

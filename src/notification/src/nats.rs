@@ -3,7 +3,6 @@
 //! The message is sent after the server has accepted the login. A server confirms that it has read a message by its
 //! response to the `PING` after the message.
 //!
-//! Invariant: a subject has no space and no control character, so it cannot add a command.
 //! Invariant: no text of the server is shown.
 //!
 //! Not here: the connection, which the agent opens. The library of NATS is not used, because it resolves hosts itself,
@@ -20,8 +19,6 @@ use mainstay_object::Secret;
 
 /// The port of an address that has none.
 const PORT: u16 = 4222;
-/// Maximum length of a command line that servers accept, in bytes, less the length of the command.
-const LONGEST_SUBJECT: usize = 2048;
 
 /// A message for a server of NATS.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -179,13 +176,6 @@ fn not_nats() -> Outcome {
     retry("the server does not speak the protocol of NATS; correct the address")
 }
 
-/// Returns whether messages can be published to this subject.
-pub(crate) fn is_subject(subject: &str) -> bool {
-    let is_token = |token: &str| !matches!(token, "" | "*" | ">");
-    let is_plain = |c: char| !c.is_whitespace() && !c.is_control();
-    subject.len() <= LONGEST_SUBJECT && subject.chars().all(is_plain) && subject.split('.').all(is_token)
-}
-
 #[cfg(test)]
 mod tests {
     use std::borrow::Cow;
@@ -291,16 +281,5 @@ mod tests {
             };
             assert!(said.starts_with(expected) && !said.contains("canary"), "{line}: {said}");
         }
-    }
-
-    #[test]
-    fn a_subject_is_one_word_without_wildcards() {
-        for good in ["a", "mainstay.events", "a.b-c_d.$E.F>G"] {
-            assert!(is_subject(good), "{good}");
-        }
-        for bad in ["", ".", "a.", ".a", "a..b", "*", "a.*", "a.>", "a b", "a\r\nPUB b 0", "a\tb", "a\u{a0}b"] {
-            assert!(!is_subject(bad), "{bad:?}");
-        }
-        assert!(!is_subject(&"a".repeat(LONGEST_SUBJECT + 1)));
     }
 }

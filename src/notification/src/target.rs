@@ -7,8 +7,7 @@ use http::HeaderName;
 use k8s_openapi::ByteString;
 use reqwest::Url;
 
-use crate::address::{self, Place};
-use crate::nats::is_subject;
+use crate::address::{self, Place, is_subject};
 use crate::provider_type::ProviderType;
 use mainstay_api::ProviderSpec;
 use mainstay_object::Secret;

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::{OURS, alert, create, is, world};
 use mainstay_testkit::canary::nothing_is_shown;
 use mainstay_testkit::nats_server::NatsServers;
+use mainstay_testkit::proxy::Proxy;
 use mainstay_testkit::world::World;
 use mainstay_testkit::{PATIENCE, logs};
 
@@ -30,13 +31,13 @@ impl Subscribed {
         Self { _client: client, messages }
     }
 
-    /// Waits for a message with this reason.
-    async fn received(&mut self, reason: &str) -> Value {
+    /// Waits for the message of this Provider about the applied commit.
+    async fn applied(&mut self, provider: &str) -> Value {
         let received = async {
             loop {
                 let message = self.messages.next().await.expect("the subscription continues");
                 let event: Value = serde_json::from_slice(&message.payload).unwrap();
-                if event["reason"] == reason {
+                if event["reason"] == "Applied" && event["metadata"]["provider"] == provider {
                     return event;
                 }
             }
@@ -50,7 +51,9 @@ fn provider(world: &World, name: &str, address: &str, more: &Value) {
     let mut spec = json!({"type": "nats", "address": address, "channel": SUBJECT, "secretRef": {"name": "login"}});
     spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     create(world, "Provider", "providers", name, spec);
-    create(world, "Alert", "alerts", name, alert(name));
+    let mut alert = alert(name);
+    alert["eventMetadata"] = json!({"provider": name});
+    create(world, "Alert", "alerts", name, alert);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -64,25 +67,35 @@ async fn an_event_is_published_over_tls_to_the_host_that_the_certificate_names()
     world.set_secret("ca", json!({"ca.crt": authority}));
     world.set_secret("in-address", json!({"address": format!("tls://mainstay:{PASSWORD}@{address}")}));
     let trusted = json!({"certSecretRef": {"name": "ca"}});
+    let through = [Proxy::http("me", PASSWORD), Proxy::socks("me", PASSWORD)];
+    world.set_secret("proxy", json!({"address": through[0].address(), "username": "me", "password": WRONG}));
+    let with_proxy = json!({"certSecretRef": {"name": "ca"}, "proxySecretRef": {"name": "proxy"}});
+    provider(&world, "wrong-proxy", &format!("tls://{address}"), &with_proxy);
     provider(&world, "bus", &format!("nats://{address}"), &trusted);
     provider(&world, "other-name", &format!("tls://localhost:{port}"), &trusted);
     provider(&world, "unknown", &format!("nats://{address}"), &json!({}));
     world.sync("demo", json!({"baseDir": "/objects"}));
     world.start();
     world.ready("demo").await;
-    let applied = subscribed.received("Applied").await;
+    let applied = subscribed.applied("bus").await;
     assert_eq!(applied["metadata"]["revision"], format!("sha1:{}", world.remote.head()));
     assert_eq!((&applied["involvedObject"]["kind"], &applied["severity"]), (&json!("GitSync"), &json!("info")));
     is(&mut world, "providers", "bus", "True Sending: sends to 127.0.0.1").await;
     let refused = "False NotDelivered: localhost: TLS: the server's certificate is for a different name";
     is(&mut world, "providers", "other-name", refused).await;
     is(&mut world, "providers", "unknown", "False NotDelivered: 127.0.0.1: TLS: no CA that is trusted").await;
+    let denied = "False NotDelivered: 127.0.0.1: the proxy requires a valid user name and password";
+    is(&mut world, "providers", "wrong-proxy", denied).await;
     // The waiting message arrives after the correction.
     let corrected = json!({"spec": {"certSecretRef": {"name": "ca"}, "secretRef": {"name": "in-address"}}});
     world.edit(OURS, "providers", "unknown", corrected);
     is(&mut world, "providers", "unknown", "True Sending").await;
-    subscribed.received("Applied").await;
-    nothing_is_shown(&mut world, &[PASSWORD]).await;
+    subscribed.applied("unknown").await;
+    let corrected = json!({"stringData": {"password": PASSWORD, "address": through[1].address()}});
+    world.edit("v1", "secrets", "proxy", corrected);
+    subscribed.applied("wrong-proxy").await;
+    is(&mut world, "providers", "wrong-proxy", "True Sending").await;
+    nothing_is_shown(&mut world, &[PASSWORD, WRONG]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -108,7 +121,7 @@ async fn a_refused_login_or_subject_is_named_and_tried_again() {
     is(&mut world, "providers", "with-tls", "False NotDelivered: 127.0.0.1: the server has no TLS").await;
     world.edit("v1", "secrets", "wrong", json!({"stringData": {"password": PASSWORD}}));
     is(&mut world, "providers", "bus", "True Sending").await;
-    subscribed.received("Applied").await;
+    subscribed.applied("bus").await;
     world.edit(OURS, "providers", "other-subject", json!({"spec": {"channel": "mainstay.*"}}));
     is(&mut world, "providers", "other-subject", "False SpecInvalid: spec.channel: must be a subject").await;
     nothing_is_shown(&mut world, &[WRONG]).await;
@@ -128,7 +141,7 @@ async fn a_server_that_hangs_or_is_not_one_of_nats_delays_no_other_provider() {
     world.sync("demo", json!({"baseDir": "/objects"}));
     world.start();
     world.ready("demo").await;
-    subscribed.received("Applied").await;
+    subscribed.applied("bus").await;
     is(&mut world, "providers", "bus", "True Sending").await;
     let timed_out = "False NotDelivered: 127.0.0.1: timed out after 1 s while publishing a message";
     is(&mut world, "providers", "stuck", timed_out).await;

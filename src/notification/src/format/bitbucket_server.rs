@@ -5,33 +5,17 @@
 //! Invariant: host, project and repository are always those in the Provider's address.
 
 use mainstay_api::conditions::cut;
-use reqwest::Url;
 use serde_json::json;
 
 use super::Target;
 use super::commit::{context, description, key, word};
 use super::markup::{Marked, Plain};
+use crate::address::clone_of_bitbucket;
 use crate::delivery::{Delivery, LookUp};
 use crate::request::Request;
 
-/// The part of a clone's path between the context path of the server and the repository.
-const SCM: &str = "/scm/";
 /// Maximum length of a field, in bytes.
 const LONGEST: usize = 255;
-
-/// Returns the context path, the project and the repository of the address of a clone.
-fn parts(url: &Url) -> Option<(&str, &str, &str)> {
-    let path = url.path().trim_end_matches('/');
-    let (context, repository) = path.strip_suffix(".git").unwrap_or(path).rsplit_once(SCM)?;
-    let (project, name) = repository.split_once('/')?;
-    let is_segment = |segment: &str| !segment.is_empty() && !segment.contains('/');
-    (is_segment(project) && is_segment(name)).then_some((context, project, name))
-}
-
-/// Returns whether a URL is that of a repository.
-pub(crate) fn is_repository(url: &Url) -> bool {
-    parts(url).is_some()
-}
 
 /// Returns the look-up of the status, and the request that sets it.
 pub(super) fn status(target: &Target, notice: &Marked<'_, Plain>) -> Result<Delivery, String> {
@@ -39,7 +23,8 @@ pub(super) fn status(target: &Target, notice: &Marked<'_, Plain>) -> Result<Deli
     let mut url = target.address.expose().clone();
     url.set_query(None);
     url.set_fragment(None);
-    let (path, project, repository) = parts(&url).ok_or("spec.address: is not the address of a repository")?;
+    let (path, project, repository) =
+        clone_of_bitbucket(&url).ok_or("spec.address: is not the address of a repository")?;
     let path = format!("{path}/rest/api/latest/projects/{project}/repos/{repository}/commits/{sha}/builds");
     let (key, description) = (key(&context(notice)), description(notice));
     let name = format!("{}/{} [{description}]", notice.kind().as_str().to_lowercase(), notice.name().as_str());

@@ -9,7 +9,6 @@ mod markup;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use self::bitbucket_server::is_repository;
 use self::markup::Marked;
 use crate::delivery::Delivery;
 use crate::nats::Publication;
