@@ -37,7 +37,7 @@ pub struct Publication {
 pub enum Security {
     /// It is not.
     Plain,
-    /// By TLS, which begins after the greeting of the server.
+    /// It is encrypted by TLS, which begins after the greeting of the server.
     Tls,
 }
 
@@ -94,7 +94,9 @@ impl Publication {
     /// # Errors
     /// The server is not one of NATS, has no TLS, or does not accept messages of this length.
     pub fn greeted(&self, line: &[u8], wanted: Security) -> Result<Security, Outcome> {
-        let info = line.strip_prefix(b"INFO ").and_then(|info| serde_json::from_slice::<Info>(info).ok());
+        // A list would be read as the fields in their order.
+        let info = line.strip_prefix(b"INFO ").filter(|info| info.starts_with(b"{"));
+        let info = info.and_then(|info| serde_json::from_slice::<Info>(info).ok());
         let Some(info) = info else { return Err(not_nats()) };
         let longest = info.max_payload.unwrap_or(u64::MAX);
         if self.payload.len() as u64 > longest {
@@ -110,7 +112,7 @@ impl Publication {
         }
     }
 
-    /// Returns the commands, each of which ends with a `PING`: the login, then the message.
+    /// Returns the commands: the login, then the message. Each ends with a `PING`.
     pub fn commands(&self, security: Security) -> [Secret<Vec<u8>>; 2] {
         let mut connect = json!({
             "verbose": false, "pedantic": false, "tls_required": security == Security::Tls, "name": REPORTER,

@@ -17,7 +17,10 @@ pub(super) async fn deliver(target: &Target, outbound: &Outbound, notice: &Notic
     match target.delivery(notice) {
         Ok(Delivery::Http(request)) => send(target, outbound, request).await,
         Ok(Delivery::Unless(look_up, request)) => send_unless(target, outbound, &look_up, request).await,
-        Ok(Delivery::Nats(publication)) => nats::publish(outbound, &publication, target.timeout).await,
+        Ok(Delivery::Nats(publication)) => {
+            let published = nats::publish(outbound, &publication, target.timeout).await;
+            published.unwrap_or_else(|fault| failed(&fault))
+        }
         Err(why) => Outcome::Refused(why),
     }
 }
@@ -58,7 +61,7 @@ async fn answer(target: &Target, outbound: &Outbound, request: Request) -> Resul
 }
 
 /// Returns the outcome of a connection that failed.
-pub(super) fn failed(fault: &Fault) -> Outcome {
+fn failed(fault: &Fault) -> Outcome {
     let why = match fault {
         Fault::Confined { why } if *why != METADATA_REFUSED => CONFINED.to_owned(),
         fault => fault.to_string(),

@@ -7,38 +7,38 @@
 
 use std::time::Duration;
 
-use super::deliver::failed;
 use mainstay_git::{Fault, LineConnection, Outbound};
 use mainstay_notification::{Outcome, Publication, Reply, Security};
 
 /// Publishes a message. The whole conversation takes at most this time.
-pub(super) async fn publish(outbound: &Outbound, publication: &Publication, within: Duration) -> Outcome {
-    let conversation = outbound.run(converse(outbound, publication));
-    match tokio::time::timeout(within, conversation).await {
-        Ok(Ok(())) => Outcome::Delivered,
-        Ok(Err(outcome)) => outcome,
-        Err(_) => failed(&Fault::Timeout { after: within, what: "publishing a message" }),
-    }
+pub(super) async fn publish(
+    outbound: &Outbound,
+    publication: &Publication,
+    within: Duration,
+) -> Result<Outcome, Fault> {
+    let published = tokio::time::timeout(within, outbound.run(converse(outbound, publication))).await;
+    published.unwrap_or(Err(Fault::Timeout { after: within, what: "publishing a message" }))
 }
 
-async fn converse(outbound: &Outbound, publication: &Publication) -> Result<(), Outcome> {
-    let broken = |fault: Fault| failed(&fault);
-    let mut connection = outbound.connect(publication.host(), publication.port()).await.map_err(broken)?;
-    let greeting = connection.line().await.map_err(broken)?;
+async fn converse(outbound: &Outbound, publication: &Publication) -> Result<Outcome, Fault> {
+    let mut connection = outbound.connect(publication.host(), publication.port()).await?;
     let wanted = if outbound.has_certificates() { Security::Tls } else { Security::Plain };
-    let security = publication.greeted(&greeting, wanted)?;
+    let security = match publication.greeted(&connection.line().await?, wanted) {
+        Ok(security) => security,
+        Err(outcome) => return Ok(outcome),
+    };
     if security == Security::Tls {
-        connection = outbound.encrypt(connection).await.map_err(broken)?;
+        connection = outbound.encrypt(connection).await?;
     }
     for command in publication.commands(security) {
-        connection.send(command.expose()).await.map_err(broken)?;
-        while let Some(answer) = next(&mut connection).await.map_err(broken)? {
-            if let Reply::Failed(outcome) = answer {
-                return Err(outcome);
+        connection.send(command.expose()).await?;
+        while let Some(reply) = next(&mut connection).await? {
+            if let Reply::Failed(outcome) = reply {
+                return Ok(outcome);
             }
         }
     }
-    Ok(())
+    Ok(Outcome::Delivered)
 }
 
 /// Returns the next reply; `None` if the server has read all commands.
