@@ -47,7 +47,8 @@ fn violation(request: &Request, body: &[u8]) -> Option<String> {
     let query = request.uri().query();
     let is_key = |key: &str| key.len() == 40 && key.bytes().all(|byte| byte.is_ascii_hexdigit());
     let headers = ["authorization", "x-atlassian-token", "x-requested-with"].map(header);
-    if headers != [&format!("Bearer {TOKEN}"), "no-check", "XMLHttpRequest"] {
+    let authorization = format!("Bearer {TOKEN}");
+    if headers != [authorization.as_str(), "no-check", "XMLHttpRequest"] {
         return Some(format!("headers: {headers:?}"));
     }
     let is_valid = match *request.method() {
@@ -55,9 +56,9 @@ fn violation(request: &Request, body: &[u8]) -> Option<String> {
         Method::POST => {
             let sent: Value = serde_json::from_slice(body).unwrap_or_default();
             let text = |field: &str| sent[field].as_str().unwrap_or_default();
-            let is_state = ["SUCCESSFUL", "FAILED", "INPROGRESS"].contains(&text("state"));
+            let is_state = matches!(text("state"), "SUCCESSFUL" | "FAILED" | "INPROGRESS");
             let is_complete = is_key(text("key")) && text("url").starts_with("http://") && is_state;
-            let is_short = ["name", "description"].iter().all(|field| (1..=255).contains(&text(field).len()));
+            let is_short = ["name", "description"].into_iter().all(|field| (1..=255).contains(&text(field).len()));
             query.is_none() && header("content-type") == "application/json" && is_complete && is_short
         }
         _ => false,

@@ -46,10 +46,12 @@ impl Subscribed {
     }
 }
 
-/// Creates a Provider with an Alert. `more` are further fields of its spec.
+/// Creates a Provider with an Alert. `more` are further fields of its spec; null removes one.
 fn provider(world: &World, name: &str, address: &str, more: &Value) {
     let mut spec = json!({"type": "nats", "address": address, "channel": SUBJECT, "secretRef": {"name": "login"}});
-    spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    let fields = spec.as_object_mut().unwrap();
+    fields.extend(more.as_object().unwrap().clone());
+    fields.retain(|_, value| !value.is_null());
     create(world, "Provider", "providers", name, spec);
     let mut alert = alert(name);
     alert["eventMetadata"] = json!({"provider": name});
