@@ -35,7 +35,7 @@ pub(crate) fn parse(kind: ProviderType, address: &str, place: Place) -> Result<U
         (["http", "https"], "must be an http or https URL")
     };
     let url = Url::parse(address).ok().filter(|url| schemes.contains(&url.scheme())).ok_or(form)?;
-    if !url.host_str().is_some_and(|host| !host.is_empty()) || (is_nats && !is_server(&url)) {
+    if url.host_str().is_none_or(str::is_empty) || (is_nats && !is_server(&url)) {
         return Err(form);
     }
     let has_login = !url.username().is_empty() || url.password().is_some();

@@ -116,7 +116,7 @@ impl Publication {
     pub fn commands(&self, security: Security) -> [Secret<Vec<u8>>; 2] {
         let mut connect = json!({
             "verbose": false, "pedantic": false, "tls_required": security == Security::Tls, "name": REPORTER,
-            "lang": "rust", "version": env!("CARGO_PKG_VERSION"), "protocol": 0, "echo": false,
+            "lang": "rust", "version": env!("CARGO_PKG_VERSION"), "protocol": 0,
         });
         for (field, value) in &self.login {
             connect[field] = json!(value.expose());

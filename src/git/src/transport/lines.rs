@@ -55,12 +55,11 @@ impl Http {
     /// Encrypts a connection. The certificate must be valid for its host.
     pub(crate) async fn encrypt(&self, connection: LineConnection) -> Result<LineConnection, Fault> {
         let LineConnection { stream, host, left } = connection;
-        let config = match self.tls.get() {
-            Some(config) => Arc::clone(config),
-            None => {
-                let made = Arc::new(tls_config(&self.connection)?);
-                Arc::clone(self.tls.get_or_init(|| made))
-            }
+        let config = if let Some(config) = self.tls.get() {
+            Arc::clone(config)
+        } else {
+            let made = Arc::new(tls_config(&self.connection)?);
+            Arc::clone(self.tls.get_or_init(|| made))
         };
         let name = ServerName::try_from(host.clone())
             .map_err(|_| Fault::Tls { why: "the host is not a name that a certificate can have".to_owned() })?;
