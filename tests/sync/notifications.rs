@@ -1,5 +1,8 @@
 //! Providers and Alerts: messages reach services outside of the cluster, and no other part waits for them.
 
+mod bitbucket_server;
+mod nats;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -253,7 +256,7 @@ async fn a_status_that_is_refused_for_ever_is_not_written_for_each_message() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn providers_and_alerts_that_cannot_work_say_why_and_follow_a_correction() {
     let (mut world, service) = (world().await, Service::start().await);
-    let address = json!({"type": "nats", "address": service.url()});
+    let address = json!({"type": "lark", "address": service.url()});
     create(&world, "Provider", "providers", "chat", address);
     create(&world, "Alert", "alerts", "all", alert("other"));
     let mut across = alert("chat");
@@ -261,7 +264,7 @@ async fn providers_and_alerts_that_cannot_work_say_why_and_follow_a_correction()
     create(&world, "Alert", "alerts", "useless", across);
     world.sync("demo", json!({"baseDir": "/objects"}));
     world.start();
-    is(&mut world, "providers", "chat", "False TypeNotSupported: spec.type: \"nats\" is not supported; use one of")
+    is(&mut world, "providers", "chat", "False TypeNotSupported: spec.type: \"lark\" is not supported; use one of")
         .await;
     assert!(condition_of(&status(&world, "providers", "chat"), "Stalled").starts_with("True TypeNotSupported"));
     is(&mut world, "alerts", "all", "False ProviderNotFound: Provider other does not exist").await;
@@ -298,9 +301,16 @@ async fn a_provider_sends_no_secret_of_another_purpose_and_reaches_no_internal_a
     let metadata = json!({"name": "key", "namespace": SHOP, "labels": {"mainstay.dev/generate": "ssh-key"}});
     let key = json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": {"token": TOKEN}});
     world.create("v1", "secrets", SHOP, key);
-    for (name, more) in [("key", json!({"secretRef": {"name": "key"}})), ("inside", json!({}))] {
-        let mut spec = json!({"type": "generic", "address": service.url()});
-        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    let port = service.address.port();
+    let bus = |host: &str| json!({"type": "nats", "address": format!("nats://{host}:{port}"), "channel": "a"});
+    for (name, spec) in [
+        ("key", json!({"type": "generic", "address": service.url(), "secretRef": {"name": "key"}})),
+        ("inside", json!({"type": "generic", "address": service.url()})),
+        ("bus", bus("127.0.0.1")),
+        ("bus-by-name", bus("localhost")),
+        ("bus-by-number", bus("2130706433")),
+        ("bus-of-metadata", bus("169.254.169.254")),
+    ] {
         create(OURS, "Provider", "providers", name, spec);
         create(OURS, "Alert", "alerts", name, alert(name));
     }
@@ -312,6 +322,10 @@ async fn a_provider_sends_no_secret_of_another_purpose_and_reaches_no_internal_a
     for (name, expected) in [
         ("key", "False SpecInvalid: spec.secretRef: the Secret key"),
         ("inside", "False NotDelivered: 127.0.0.1: the host is not found, or has an address of the cluster"),
+        ("bus", "False NotDelivered: 127.0.0.1: the host is not found, or has an address of the cluster"),
+        ("bus-by-name", "False NotDelivered: localhost: the host is not found, or has an address of the cluster"),
+        ("bus-by-number", "False NotDelivered: 2130706433: the host is not found, or has an address of the cluster"),
+        ("bus-of-metadata", "False NotDelivered: 169.254.169.254: connections to link-local"),
     ] {
         let said = |w: &World| {
             let provider = w.server.object(OURS, "providers", SHOP, name);

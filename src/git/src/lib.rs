@@ -157,6 +157,7 @@ pub use skipped_trees::SkippedTrees;
 pub use snapshot::{Alone, Content, Snapshot};
 pub use ssh_fault::SshFault;
 pub use ssh_key::SshIdentity;
+pub use transport::LineConnection;
 pub use verify::{DOCUMENT_BYTES, DocumentSigners, SignatureFault, Verification};
 pub use version_range::highest_version;
 pub use watch::{LocalWatch, watch_local};

@@ -16,7 +16,7 @@ use crate::error::Fault;
 use crate::fair_queue::Tenant;
 use crate::proxy::Proxy;
 use crate::remotes::Source;
-use crate::transport::{Http, on_behalf_of};
+use crate::transport::{Http, LineConnection, on_behalf_of};
 use mainstay_object::failure::retry_after_header;
 
 /// Maximum number of bytes of a response that are kept.
@@ -75,6 +75,27 @@ impl Outbound {
     /// Runs requests that use [`clients`](Self::clients) on behalf of the namespace.
     pub async fn run<T>(&self, requests: impl Future<Output = T>) -> T {
         on_behalf_of(&self.tenant, requests).await
+    }
+
+    /// Connects to a server whose protocol has lines, without encryption. Must run within [`run`](Self::run).
+    ///
+    /// # Errors
+    /// The server was not reached, or the egress policy does not allow it.
+    pub async fn connect(&self, host: &str, port: u16) -> Result<LineConnection, Fault> {
+        self.http.connect(host, port).await
+    }
+
+    /// Encrypts a connection. The certificate must be valid for its host.
+    ///
+    /// # Errors
+    /// One side does not accept the other's certificate, or the server does not support TLS.
+    pub async fn encrypt(&self, connection: LineConnection) -> Result<LineConnection, Fault> {
+        self.http.encrypt(connection).await
+    }
+
+    /// Returns whether the Secrets have certificates, so that only an encrypted connection is expected.
+    pub fn has_certificates(&self) -> bool {
+        self.http.has_certificates()
     }
 
     /// Sends a request. The whole exchange takes at most `timeout`, and at most the deadline of Git requests (30 s).

@@ -41,11 +41,13 @@ impl Authorities {
             return Ok(None);
         };
         let text = pem_text(field, text)?;
-        let mut store = RootCertStore::empty();
-        for certificate in certificates(field, text)? {
-            store.add(certificate).map_err(|_| AccessFault::UnusableField { field, why: DAMAGED })?;
-        }
+        store(field, text)?;
         Ok(Some(Self(text.to_owned())))
+    }
+
+    /// Returns the certificates as the only ones that are trusted.
+    pub(super) fn store(&self) -> Result<RootCertStore, AccessFault> {
+        store(AUTHORITIES[0], &self.0)
     }
 
     pub(super) fn pem(&self) -> &str {
@@ -79,6 +81,14 @@ impl ClientIdentity {
         Ok(Some(Self(Secret::new(format!("{certificate_text}\n{key_text}\n")))))
     }
 
+    /// Returns the certificate with its chain, and the private key.
+    pub(super) fn chain_and_key(&self) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), AccessFault> {
+        let [certificate, key] = PAIRS[0];
+        let private = PrivateKeyDer::from_pem_slice(self.pem().as_bytes());
+        let private = private.map_err(|error| AccessFault::UnusableField { field: key, why: no_key(&error, "") })?;
+        Ok((certificates(certificate, self.pem())?, private))
+    }
+
     pub(super) fn pem(&self) -> &str {
         self.0.expose()
     }
@@ -105,6 +115,15 @@ fn certificates(field: &'static str, text: &str) -> Result<Vec<CertificateDer<'s
         return Err(AccessFault::UnusableField { field, why: NO_CERTIFICATE });
     }
     Ok(certificates)
+}
+
+/// Returns a store that trusts the certificates of a text.
+fn store(field: &'static str, text: &str) -> Result<RootCertStore, AccessFault> {
+    let mut store = RootCertStore::empty();
+    for certificate in certificates(field, text)? {
+        store.add(certificate).map_err(|_| AccessFault::UnusableField { field, why: DAMAGED })?;
+    }
+    Ok(store)
 }
 
 fn no_key(error: &pem::Error, text: &str) -> &'static str {

@@ -2,8 +2,8 @@
 //!
 //! A [`Notice`] is a message of the agent with everything that a receiver needs to know. A [`Selection`] is a valid
 //! Alert, which selects notices. A [`Queue`] belongs to one Provider. It sums up notices beyond the budget, drops
-//! repetitions, and retries. A [`Target`] is a valid Provider. It turns a notice into a [`Request`], and a response
-//! into an [`Outcome`].
+//! repetitions, and retries. A [`Target`] is a valid Provider. It turns a notice into a [`Delivery`]: a [`Request`], a
+//! request after a [`LookUp`], or a [`Publication`] at a server of NATS. A response becomes an [`Outcome`].
 //!
 //! Invariant: everything here is pure. Time is an argument.
 //! Invariant: no message of this crate contains a value of a Secret. The `Debug` output of a [`Request`] contains
@@ -12,8 +12,11 @@
 //! Not here: watches, Secrets and connections, which are in the agent.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods))]
 
+mod address;
 mod alert;
+mod delivery;
 mod format;
+mod nats;
 mod notice;
 mod outcome;
 mod provider_type;
@@ -22,6 +25,8 @@ mod request;
 mod target;
 
 pub use alert::Selection;
+pub use delivery::{Delivery, LookUp};
+pub use nats::{Publication, Reply, Security};
 pub use notice::{CommitState, Notice, Priority, Severity};
 pub use outcome::Outcome;
 pub use provider_type::ProviderType;

@@ -45,14 +45,18 @@ pub enum ProviderType {
     Gitea,
     /// Commit status of Bitbucket Cloud.
     Bitbucket,
+    /// Commit status of Bitbucket Server and Data Center.
+    BitbucketServer,
     /// Commit status of Azure DevOps.
     AzureDevops,
+    /// A subject of NATS, which receives the event as JSON.
+    Nats,
 }
 
 use ProviderType as P;
 
 /// All types with the values of `spec.type`.
-const WORDS: [(P, &str); 21] = [
+const WORDS: [(P, &str); 23] = [
     (P::Generic, "generic"),
     (P::GenericHmac, "generic-hmac"),
     (P::Slack, "slack"),
@@ -73,7 +77,9 @@ const WORDS: [(P, &str); 21] = [
     (P::Gitlab, "gitlab"),
     (P::Gitea, "gitea"),
     (P::Bitbucket, "bitbucket"),
+    (P::BitbucketServer, "bitbucketserver"),
     (P::AzureDevops, "azuredevops"),
+    (P::Nats, "nats"),
 ];
 
 impl ProviderType {
@@ -89,7 +95,7 @@ impl ProviderType {
 
     /// Returns whether the type reports only the state of commits.
     pub(crate) const fn is_commit_status(self) -> bool {
-        matches!(self, P::Github | P::Gitlab | P::Gitea | P::Bitbucket | P::AzureDevops)
+        matches!(self, P::Github | P::Gitlab | P::Gitea | P::Bitbucket | P::BitbucketServer | P::AzureDevops)
     }
 
     /// Returns whether the type can send a notice.
@@ -118,8 +124,14 @@ impl ProviderType {
             P::Telegram => Some("the id of the chat"),
             P::Matrix | P::Webex => Some("the id of the room"),
             P::PagerDuty => Some("the routing key"),
+            P::Nats => Some("the subject"),
             _ => None,
         }
+    }
+
+    /// Returns whether the keys `username` and `password` of the Secret may take the place of a required `token`.
+    pub(crate) const fn takes_login(self) -> bool {
+        matches!(self, P::BitbucketServer)
     }
 
     /// Returns whether the key `token` of the Secret is required.

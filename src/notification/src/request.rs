@@ -33,6 +33,11 @@ impl Request {
         Self { method: Method::POST, url: Secret::new(url.into()), headers, body }
     }
 
+    /// Returns a GET request.
+    pub(crate) fn get(url: impl Into<String>) -> Self {
+        Self { method: Method::GET, url: Secret::new(url.into()), headers: Vec::new(), body: Vec::new() }
+    }
+
     pub(crate) fn header(mut self, name: &str, value: impl Into<String>) -> Self {
         self.headers.retain(|(known, _)| !known.eq_ignore_ascii_case(name));
         self.headers.push((name.to_owned(), Secret::new(value.into())));

@@ -7,6 +7,7 @@ use http::HeaderName;
 use k8s_openapi::ByteString;
 use reqwest::Url;
 
+use crate::address::{self, Place, is_subject};
 use crate::provider_type::ProviderType;
 use mainstay_api::ProviderSpec;
 use mainstay_object::Secret;
@@ -56,16 +57,21 @@ impl Target {
         };
         let (token, password, login) = (value("token"), value("password"), value("username"));
         let (in_secret, headers) = (value("address"), value("headers"));
-        let address = in_secret.or_else(|| spec.address.clone().filter(|address| !address.is_empty()));
-        let address = address.or_else(|| kind.default_address().map(str::to_owned));
-        let address = address_of(kind, address.as_deref(), &mut problems);
+        let address = address_of(kind, in_secret.as_deref(), spec.address.as_deref());
+        let address = address.map_err(|why| problems.push(format!("spec.address: {why}"))).ok();
         let headers = headers.map(|text| headers_of(&text, &mut problems)).unwrap_or_default();
         let channel = spec.channel.clone().unwrap_or_default();
         if let Some(meaning) = kind.channel().filter(|_| channel.is_empty()) {
             problems.push(format!("spec.channel: is missing; {} needs {meaning}", spec.kind));
         }
-        if kind.needs_token() && token.is_none() {
-            problems.push(format!("spec.secretRef: {} needs a Secret with the key token", spec.kind));
+        if kind == ProviderType::Nats && !channel.is_empty() && !is_subject(&channel) {
+            problems.push("spec.channel: must be a subject without wildcards, such as mainstay.events".to_owned());
+        }
+        let username = login.or_else(|| spec.username.clone()).unwrap_or_default();
+        let has_login = kind.takes_login() && password.is_some() && !username.is_empty();
+        if kind.needs_token() && token.is_none() && !has_login {
+            let keys = if kind.takes_login() { "token, or username and password" } else { "token" };
+            problems.push(format!("spec.secretRef: {} needs a Secret with the key {keys}", spec.kind));
         }
         let timeout = spec.timeout.map_or(TIMEOUT, |span| span.0);
         if timeout.is_zero() || timeout > LONGEST_TIMEOUT {
@@ -77,7 +83,7 @@ impl Target {
             timeout,
             address: Secret::new(address),
             channel,
-            username: login.or_else(|| spec.username.clone()).unwrap_or_default(),
+            username,
             token: token.map(Secret::new),
             password: password.map(Secret::new),
             headers,
@@ -88,6 +94,15 @@ impl Target {
     pub fn host(&self) -> &str {
         self.address.expose().host_str().unwrap_or_default()
     }
+}
+
+/// Returns the address of the Secret, of the spec, or of the type.
+fn address_of(kind: ProviderType, in_secret: Option<&str>, in_spec: Option<&str>) -> Result<Url, &'static str> {
+    if let Some(address) = in_secret {
+        return address::parse(kind, address, Place::Secret);
+    }
+    let address = in_spec.filter(|address| !address.is_empty()).or(kind.default_address());
+    address::parse(kind, address.ok_or("is missing, also in the Secret")?, Place::Spec)
 }
 
 fn unsupported(kind: &str) -> String {
@@ -112,27 +127,6 @@ fn refused(spec: &ProviderSpec, problems: &mut Vec<String>) {
         problems
             .push("spec.serviceAccountName: identities of clouds are not supported; name a Secret with a token".into());
     }
-}
-
-fn address_of(kind: ProviderType, address: Option<&str>, problems: &mut Vec<String>) -> Option<Url> {
-    let Some(address) = address else {
-        problems.push("spec.address: is missing, also in the Secret".to_owned());
-        return None;
-    };
-    let url = Url::parse(address).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
-    let Some(url) = url.filter(|url| url.host_str().is_some_and(|host| !host.is_empty())) else {
-        problems.push("spec.address: must be an http or https URL".to_owned());
-        return None;
-    };
-    // In a DSN of Sentry, the user name is the key.
-    let has_login = !url.username().is_empty() || url.password().is_some();
-    if has_login && kind != ProviderType::Sentry {
-        problems.push("spec.address: credentials belong into the Secret, not into the address".to_owned());
-    }
-    if kind == ProviderType::Sentry && url.username().is_empty() {
-        problems.push("spec.address: must be a Sentry DSN, such as https://KEY@HOST/PROJECT".to_owned());
-    }
-    Some(url)
 }
 
 /// Reads a map of headers.
@@ -180,7 +174,7 @@ mod tests {
     #[test]
     fn problems_name_the_field_and_no_value() {
         for (spec, secret, expected) in [
-            (json!({"type": "nats"}), vec![], "spec.type: \"nats\" is not supported; use one of generic,"),
+            (json!({"type": "lark"}), vec![], "spec.type: \"lark\" is not supported; use one of generic,"),
             (json!({"type": "generic"}), vec![], "spec.address: is missing"),
             (
                 json!({"type": "generic", "address": "ftp://canary"}),

@@ -45,16 +45,29 @@ struct Server {
 impl NatsServers {
     /// Starts one server.
     pub fn one() -> Self {
+        Self::with(
+            "authorization { user: mainstay, password: \"hunter2\" }\n\
+             tls { cert_file: \"server.crt\", key_file: \"server.key\" }\n",
+        )
+    }
+
+    /// Starts one server without TLS, whose user may publish only to subjects below `mainstay`.
+    pub fn plain() -> Self {
+        Self::with(
+            "authorization { users: [{ user: mainstay, password: \"hunter2\", permissions: {\n\
+             publish: \"mainstay.>\", subscribe: \"mainstay.>\" } }] }\n",
+        )
+    }
+
+    /// Starts one server with this login and this security.
+    fn with(security: &str) -> Self {
         let (address, monitor, room) = (free_address(), free_address(), tempfile::tempdir().unwrap());
         let authority = PrivateCa::new();
         let Pair { certificate, key } = authority.issue("127.0.0.1");
         let login = room.path().join("login");
         fs::create_dir(&login).unwrap();
-        let config = format!(
-            "listen: \"{address}\"\nhttp: \"{monitor}\"\njetstream {{ store_dir: \"data\" }}\n\
-             authorization {{ user: mainstay, password: \"hunter2\" }}\n\
-             tls {{ cert_file: \"server.crt\", key_file: \"server.key\" }}\n"
-        );
+        let config =
+            format!("listen: \"{address}\"\nhttp: \"{monitor}\"\njetstream {{ store_dir: \"data\" }}\n{security}");
         for (path, text) in [
             ("server.crt", certificate),
             ("server.key", key),
@@ -137,6 +150,11 @@ impl NatsServers {
     pub fn url(&self) -> String {
         let urls: Vec<String> = self.servers.iter().map(|server| format!("tls://{}", server.address)).collect();
         urls.join(",")
+    }
+
+    /// Returns the address of the first server.
+    pub fn address(&self) -> SocketAddr {
+        self.servers[0].address
     }
 
     /// Returns a directory as a mounted Secret has it.

@@ -121,9 +121,11 @@ pub(crate) struct Http {
     own: reqwest::Client,
     /// Client for other hosts, without the client certificate.
     foreign: reqwest::Client,
-    connection: Connection,
-    names: Names,
-    deadlines: Deadlines,
+    pub(super) connection: Connection,
+    pub(super) names: Names,
+    pub(super) deadlines: Deadlines,
+    /// TLS settings of connections without HTTP.
+    pub(super) tls: OnceLock<Arc<rustls::ClientConfig>>,
 }
 
 impl std::fmt::Debug for Http {
@@ -152,7 +154,8 @@ impl Http {
         let made = |connection: &Connection| client(deadlines, names, connection, proxy);
         let foreign = made(&Connection { client: None, ..connection.clone() })?;
         let own = if connection.client.is_some() { made(connection)? } else { foreign.clone() };
-        Ok(Self { own, foreign, connection: connection.clone(), names: names.clone(), deadlines })
+        let (connection, names) = (connection.clone(), names.clone());
+        Ok(Self { own, foreign, connection, names, deadlines, tls: OnceLock::new() })
     }
 
     pub(super) fn client(&self, at: &Endpoint) -> &reqwest::Client {

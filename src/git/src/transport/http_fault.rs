@@ -52,6 +52,11 @@ fn tls_error<'e>(mut cause: &'e (dyn std::error::Error + 'static)) -> Option<&'e
     cause.downcast_ref()
 }
 
+/// Returns the error of a TLS connection without HTTP; `None` if TLS is not the cause.
+pub(super) fn handshake(error: &std::io::Error) -> Option<Fault> {
+    tls_error(error).map(tls)
+}
+
 fn tls(error: &TlsError) -> Fault {
     let certificate = |why: &str| Fault::Certificate { why: why.to_owned() };
     match error {

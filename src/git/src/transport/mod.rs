@@ -4,7 +4,7 @@
 //! requests, `endpoint` follows redirects, `http_fault` converts errors, `git`
 //! connects to a daemon, and `ssh` runs the command on a server. Protocol: `body` reads responses, `packet` splits them
 //! into packets, `advertisement` and `refs` request references, `fetch` requests a commit, `pack` checks the arriving
-//! pack, and `push` sends one. `local` reads a local repository. Version 2 of the protocol is used if the server supports it, otherwise
+//! pack, and `push` sends one. `local` reads a local repository. `lines` connects to servers of other protocols. Version 2 of the protocol is used if the server supports it, otherwise
 //! version 0.
 
 mod advertisement;
@@ -18,6 +18,7 @@ mod git;
 mod http;
 mod http_fault;
 mod lfs;
+mod lines;
 pub(super) mod local;
 mod names;
 mod pack;
@@ -31,6 +32,7 @@ mod words;
 pub(super) use fetch::{Files, History, PackRequest, fetch_pack, without_credentials};
 pub(super) use git::GitWire;
 pub(super) use http::{ClientPlace, HttpClients};
+pub use lines::LineConnection;
 pub(super) use names::{Names, on_behalf_of};
 pub(super) use pack::Weight;
 pub(super) use push::{PushAnswer, PushRequest, push_pack};

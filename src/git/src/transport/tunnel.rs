@@ -1,6 +1,6 @@
-//! Connects to an SSH server through a proxy: HTTP `CONNECT`, or SOCKS version 5 (RFC 1928, RFC 1929).
+//! Connects to a server through a proxy: HTTP `CONNECT`, or SOCKS version 5 (RFC 1928, RFC 1929).
 //!
-//! Invariant: no byte after the proxy's response is read here, because an SSH server sends first.
+//! Invariant: no byte after the proxy's response is read here, because the server may send first.
 //! Invariant: user name and password are sent only to the proxy, and the proxy's messages are not shown.
 
 use std::net::IpAddr;
@@ -22,7 +22,9 @@ where
     match proxy.kind {
         ProxyKind::Http => connect(stream, proxy, host, port).await,
         ProxyKind::Socks5 => socks5(stream, proxy, host, port).await,
-        ProxyKind::Https => Err(failed("an https:// proxy does not support SSH; use its http:// or socks5:// URL")),
+        ProxyKind::Https => {
+            Err(failed("an https:// proxy is supported for HTTP only; use its http:// or socks5:// URL"))
+        }
     }
 }
 

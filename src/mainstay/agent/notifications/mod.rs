@@ -1,13 +1,15 @@
 //! Providers and Alerts: messages for services outside of the cluster.
 //!
 //! [`follow()`] keeps the [`Outbox`](super::notify::Outbox) and the statuses of Alerts. `provider` is the task of one
-//! Provider, and `status` the condition of both.
+//! Provider, `deliver` sends a notice, by `nats` if it is for a server of NATS, and `status` is the condition of both.
 //!
 //! Invariant: a Provider that cannot be reached delays neither other Providers nor reconciles.
 
 mod alert;
 mod context;
+mod deliver;
 mod follow;
+mod nats;
 mod provider;
 mod status;
 

@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::context::{AGAIN, Context, MOST};
+use super::deliver::deliver;
 use super::status;
 use crate::agent::kept::Name;
 use crate::agent::notify::Line;
@@ -19,14 +20,10 @@ use mainstay_api::ProviderSpec;
 use mainstay_api::conditions::Reason;
 use mainstay_cluster::Kind;
 use mainstay_cluster::secrets::{Known, Purpose, SecretData};
-use mainstay_git::{Fault, Outbound};
-use mainstay_notification::{Next, Notice, Outcome, ProviderType, Target};
-use mainstay_object::egress::METADATA_REFUSED;
+use mainstay_git::Outbound;
+use mainstay_notification::{Next, Outcome, ProviderType, Target};
 
 const FAR: Duration = Duration::from_secs(86_400);
-const CONFINED: &str = "the host is not found, or has an address of the cluster, of the machine or of a private network, which \
-                        Providers of this namespace may not reach; the operator of the agent allows networks with \
-                        --allow-network";
 
 /// The task of one Provider.
 pub(super) struct Provider {
@@ -107,7 +104,7 @@ impl Provider {
             let delay = match ready.line.next() {
                 Next::Send(notice) => {
                     let sent = tokio::select! {
-                        outcome = deliver(ready, &notice) => Some(outcome),
+                        outcome = deliver(&ready.target, &ready.outbound, &notice) => Some(outcome),
                         changed = input.changed() => {
                             if changed.is_err() {
                                 return false;
@@ -207,24 +204,5 @@ fn after(outcome: &Outcome, host: &str) -> State {
         Outcome::Retry { why, .. } => {
             State::not_ready(Reason::NotDelivered, format!("{host}: {why}; messages are sent again for an hour"))
         }
-    }
-}
-
-/// Sends one notice.
-async fn deliver(ready: &Ready, notice: &Notice) -> Outcome {
-    let request = match ready.target.request(notice) {
-        Ok(request) => request.into_http().ok_or_else(|| "the address or a header cannot be sent".to_owned()),
-        Err(why) => Err(why),
-    };
-    let request = match request {
-        Ok(request) => request,
-        Err(why) => return Outcome::Refused(why),
-    };
-    match ready.outbound.send(request, ready.target.timeout).await {
-        Ok(answer) => Outcome::of(ready.target.kind, answer.status, answer.retry_after, &answer.body),
-        Err(Fault::Confined { why }) if why != METADATA_REFUSED => {
-            Outcome::Retry { why: CONFINED.to_owned(), after: None }
-        }
-        Err(fault) => Outcome::Retry { why: fault.to_string(), after: None },
     }
 }

@@ -41,9 +41,9 @@ pub(super) fn convert(document: &Document, namespace: &str, conversion: &mut Con
     let (known, others): (Vec<_>, Vec<_>) =
         resources.iter().filter(is_known).partition(|resource| is_plain(resource, namespace));
     for other in others {
-        let name = other["name"].as_str().unwrap_or_default();
-        let text = format!("{name}: name it without labels, an expression or another namespace");
-        fields.lost("spec.resources", text);
+        let (kind, name) = (&other["kind"], &other["name"]);
+        let text = format!("{kind} {name}: name each object of this namespace, without labels and expressions");
+        fields.lost("spec.resources", text.replace('"', ""));
     }
     let named: Vec<_> = known.iter().map(|resource| resource["name"].clone()).collect();
     if known.iter().any(|resource| resource["kind"] == IMAGES) {

@@ -32,7 +32,7 @@ fn github_api(target: &Target) -> String {
 }
 
 /// Returns the name of the commit status, which is the same for all commits of a GitSync.
-fn context(notice: &Marked<'_, Plain>) -> String {
+pub(super) fn context(notice: &Marked<'_, Plain>) -> String {
     let uid = notice.uid();
     let uid = uid.as_ref().and_then(|uid| uid.as_str().split('-').next()).unwrap_or_default();
     format!("{}/{}/{uid}", notice.kind().as_str().to_lowercase(), notice.name().as_str())
@@ -42,7 +42,7 @@ fn context(notice: &Marked<'_, Plain>) -> String {
 
 /// Returns the reason as words: `CommitApplied` becomes `commit applied`. For a failure, adds the first line of its
 /// message.
-fn description(notice: &Marked<'_, Plain>) -> String {
+pub(super) fn description(notice: &Marked<'_, Plain>) -> String {
     let mut words = String::new();
     for c in notice.reason().as_str().chars() {
         if c.is_ascii_uppercase() && !words.is_empty() {
@@ -53,7 +53,7 @@ fn description(notice: &Marked<'_, Plain>) -> String {
     words
 }
 
-fn word(state: CommitState, words: [&'static str; 3]) -> &'static str {
+pub(super) fn word(state: CommitState, words: [&'static str; 3]) -> &'static str {
     let [pending, success, failure] = words;
     match state {
         CommitState::Pending => pending,
@@ -108,7 +108,7 @@ pub(super) fn status(target: &Target, notice: &Marked<'_, Plain>) -> Result<Requ
 }
 
 /// Shortens a context to the 40 characters that Bitbucket permits.
-fn key(context: &str) -> String {
+pub(super) fn key(context: &str) -> String {
     use sha2::{Digest as _, Sha256};
     hex::encode(&Sha256::digest(context)[..20])
 }

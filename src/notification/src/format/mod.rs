@@ -1,5 +1,6 @@
 //! The requests for each type of service: a notice becomes the JSON that the service expects.
 
+mod bitbucket_server;
 mod chat;
 mod commit;
 mod event;
@@ -9,18 +10,22 @@ mod markup;
 mod tests;
 
 use self::markup::Marked;
+use crate::delivery::Delivery;
+use crate::nats::Publication;
 use crate::notice::Notice;
 use crate::provider_type::ProviderType as P;
 use crate::request::Request;
 use crate::target::Target;
 
 impl Target {
-    /// Returns the request for a notice.
+    /// Returns the steps that deliver a notice.
     ///
     /// # Errors
     /// The reason why the notice cannot be sent to this address.
-    pub fn request(&self, notice: &Notice) -> Result<Request, String> {
+    pub fn delivery(&self, notice: &Notice) -> Result<Delivery, String> {
         let request = match self.kind {
+            P::Nats => return Ok(Delivery::Nats(Publication::new(self, &event::of(&Marked::of(notice))))),
+            P::BitbucketServer => return bitbucket_server::status(self, &Marked::of(notice)),
             P::Generic | P::GenericHmac => event::generic(self, &Marked::of(notice)),
             P::GithubDispatch => commit::dispatch(self, &Marked::of(notice))?,
             P::Slack => chat::slack(self, &Marked::of(notice)),
@@ -40,8 +45,13 @@ impl Target {
                 commit::status(self, &Marked::of(notice))?
             }
         };
+        Ok(Delivery::Http(self.with_own(request)))
+    }
+
+    /// Adds the headers of the Secret.
+    fn with_own(&self, request: Request) -> Request {
         let own = self.headers.iter().cloned();
-        Ok(own.fold(request, |request, (name, value)| request.header(&name, value.expose().as_str())))
+        own.fold(request, |request, (name, value)| request.header(&name, value.expose().as_str()))
     }
 
     fn url(&self) -> &str {

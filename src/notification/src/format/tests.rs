@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 
+use crate::delivery::{Delivery, LookUp};
 use crate::notice::{CommitState, Notice, Priority, Severity};
 use crate::provider_type::ProviderType;
 use crate::queue::tests::notice;
+use crate::request::Request;
 use crate::target::Target;
 
 const SHA: &str = "0123456789012345678901234567890123456789";
@@ -37,11 +39,23 @@ fn applied() -> Notice {
     Notice { reason: "CommitApplied".to_owned(), severity: Severity::Info, commit, ..failed() }
 }
 
+/// Returns the request that sends a notice.
+fn request(target: &Target, notice: &Notice) -> Request {
+    match target.delivery(notice).unwrap() {
+        Delivery::Http(request) | Delivery::Unless(_, request) => request,
+        Delivery::Nats(publication) => panic!("{publication:?}"),
+    }
+}
+
 /// Returns method, address, headers as text, and body.
 fn sent(target: &Target, notice: &Notice) -> (String, String, String, Value) {
-    let http = target.request(notice).unwrap().into_http().unwrap();
+    parts(request(target, notice))
+}
+
+fn parts(request: Request) -> (String, String, String, Value) {
+    let http = request.into_http().unwrap();
     let headers: Vec<_> = http.headers().iter().map(|(n, v)| format!("{n}: {}", v.to_str().unwrap())).collect();
-    let body = serde_json::from_slice(http.body()).unwrap();
+    let body = serde_json::from_slice(http.body()).unwrap_or_default();
     (http.method().to_string(), http.uri().to_string(), headers.join("\n"), body)
 }
 
@@ -51,13 +65,19 @@ fn every_supported_type_makes_a_request_and_no_debug_output_shows_the_token() {
         let address = match word {
             "sentry" => "https://key@host.example/1",
             "azuredevops" => "https://dev.azure.com/org/project/_git/repository",
+            "bitbucketserver" => "https://host.example/scm/project/repository.git",
+            "nats" => "nats://host.example",
             _ => "https://host.example/owner/name",
         };
         let spec = json!({"type": word, "address": address, "channel": "channel"});
         let target = target(spec, json!({"token": "canary"}));
         for notice in [failed(), applied()] {
-            let request = target.request(&notice).unwrap();
-            assert!(!format!("{request:?} {target:?}").contains("canary"), "{word}");
+            let delivery = target.delivery(&notice).unwrap();
+            assert!(!format!("{delivery:?} {target:?}").contains("canary"), "{word}");
+            if word == "nats" {
+                continue;
+            }
+            let request = request(&target, &notice);
             assert!(!String::from_utf8_lossy(&request.body).contains("canary"), "{word}");
             assert!(request.into_http().is_some(), "{word}");
         }
@@ -149,7 +169,108 @@ fn a_commit_status_keeps_one_context_and_refuses_a_forged_commit() {
     let (_, _, _, body) = sent(&target, &applied());
     assert_eq!(body, json!({"state": "success", "context": "gitsync/demo/0b9a8c1d", "description": "commit applied"}));
     let forged = Notice { commit: Some(("../../x".to_owned(), CommitState::Success)), ..applied() };
-    assert_eq!(target.request(&forged).unwrap_err(), "the message has no full commit id");
+    assert_eq!(target.delivery(&forged).unwrap_err(), "the message has no full commit id");
+}
+
+/// The address of a clone at Bitbucket Server.
+const CLONE: &str = "https://example.com:7990/context/scm/projectfoo/repobar.git";
+
+fn look_up(target: &Target, notice: &Notice) -> LookUp {
+    match target.delivery(notice).unwrap() {
+        Delivery::Unless(look_up, _) => look_up,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn bitbucket_server_is_asked_for_the_status_before_it_is_set() {
+    let spec = || json!({"type": "bitbucketserver", "address": CLONE});
+    let token = target(spec(), json!({"token": "goodtoken", "headers": "X-Tenant: a"}));
+    let login = target(spec(), json!({"username": "hello", "password": "password"}));
+    let builds = format!(
+        "https://example.com:7990/context/rest/api/latest/projects/projectfoo/repos/repobar/commits/{SHA}/builds"
+    );
+    for (target, authorization) in [(&token, "Bearer goodtoken"), (&login, "Basic aGVsbG86cGFzc3dvcmQ=")] {
+        let (method, url, headers, body) = sent(target, &applied());
+        assert_eq!((method.as_str(), url.as_str()), ("POST", builds.as_str()));
+        let key = body["key"].as_str().unwrap();
+        assert!(key.len() == 40 && key.bytes().all(|byte| byte.is_ascii_hexdigit()), "{key}");
+        assert_eq!(
+            body,
+            json!({
+                "key": key, "state": "SUCCESSFUL", "url": CLONE, "description": "commit applied",
+                "name": "gitsync/demo [commit applied]",
+            })
+        );
+        assert!(headers.contains("content-type: application/json"), "{headers}");
+        let (by, at, asked, nothing) = parts(look_up(target, &applied()).request().clone());
+        assert_eq!((by.as_str(), at, nothing), ("GET", format!("{builds}?key={key}"), Value::Null));
+        for headers in [&headers, &asked] {
+            for expected in [authorization, "x-atlassian-token: no-check", "x-requested-with: XMLHttpRequest"] {
+                assert!(headers.contains(expected), "{headers}");
+            }
+            assert_eq!(headers.contains("x-tenant: a"), authorization.starts_with("Bearer"), "{headers}");
+        }
+    }
+    assert_eq!(sent(&token, &failed()).3["state"], "FAILED");
+    let pending = Notice { commit: Some((SHA.to_owned(), CommitState::Pending)), ..applied() };
+    assert_eq!(sent(&token, &pending).3["state"], "INPROGRESS");
+}
+
+#[test]
+fn bitbucket_server_has_a_status_if_all_its_fields_are_equal() {
+    let target = target(json!({"type": "bitbucketserver", "address": CLONE}), json!({"token": "t"}));
+    let (_, _, _, mut found) = sent(&target, &applied());
+    let finds = |body: &[u8]| look_up(&target, &applied()).finds(body);
+    (found["url"], found["createdDate"]) = (json!("https://other.example.com"), json!(1));
+    assert_eq!(finds(found.to_string().as_bytes()), Ok(true));
+    for field in ["key", "state", "description", "name"] {
+        let mut other = found.clone();
+        other[field] = json!("TEST2");
+        assert_eq!(finds(other.to_string().as_bytes()), Ok(false), "{field}");
+    }
+    assert_eq!(finds(b"{}"), Ok(false));
+    for other in ["", "<html>canary", "[]", "{\"key\":"] {
+        let why = finds(other.as_bytes()).unwrap_err();
+        assert!(why.contains("not answer with a build status") && !why.contains("canary"), "{why}");
+    }
+}
+
+#[test]
+fn bitbucket_server_needs_a_token_or_a_login() {
+    let needs = |secret: Value| {
+        let data: BTreeMap<String, String> = serde_json::from_value(secret).unwrap();
+        let data = data.into_iter().map(|(key, value)| (key, ByteString(value.into_bytes()))).collect();
+        let spec = json!({"type": "bitbucketserver", "address": CLONE});
+        Target::new(&serde_json::from_value(spec).unwrap(), Some(&data)).err().unwrap_or_default()
+    };
+    let missing = "spec.secretRef: bitbucketserver needs a Secret with the key token, or username and password";
+    for secret in [json!({}), json!({"username": "a"}), json!({"password": "b"})] {
+        assert_eq!(needs(secret), [missing]);
+    }
+    assert_eq!(needs(json!({"username": "a", "password": "b"})), [""; 0]);
+}
+
+#[test]
+fn long_names_stay_within_the_limits_of_bitbucket_server() {
+    let target = target(json!({"type": "bitbucketserver", "address": CLONE}), json!({"token": "t"}));
+    let notice = Notice { name: "a".repeat(253), reason: "B".repeat(300), ..applied() };
+    let (_, _, _, body) = sent(&target, &notice);
+    for field in ["key", "name", "description"] {
+        assert!(body[field].as_str().unwrap().len() <= 255, "{field}");
+    }
+}
+
+#[test]
+fn nats_gets_the_event_of_flux() {
+    let target = target(json!({"type": "nats", "address": "nats://bus", "channel": "a.b"}), json!({}));
+    let Delivery::Nats(publication) = target.delivery(&failed()).unwrap() else { panic!("it is a publication") };
+    let [_, message] = publication.commands(crate::nats::Security::Plain);
+    let text = String::from_utf8(message.expose().clone()).unwrap();
+    let (_, event) = text.strip_suffix("\r\nPING\r\n").unwrap().split_once("\r\n").unwrap();
+    let event: Value = serde_json::from_str(event).unwrap();
+    assert_eq!((&event["severity"], &event["reason"]), (&json!("error"), &json!("Failed")));
+    assert_eq!(event["message"], "failed: <@all> & more\nsecond");
 }
 
 #[test]
