@@ -114,6 +114,16 @@ impl Share {
     }
 }
 
+/// Heads of the tables.
+const MEMORY: &str = "\
+| GitSyncs | objects | clusters | agents of 160 MiB | agents of 640 MiB | bytes per object | an agent of 160 MiB at rest | at the peak of the commit |
+|---|---|---|---|---|---|---|---|
+";
+const TIMES: &str = "\
+| GitSyncs | clusters | requests a second at rest | commit: requests | time | CPU of an agent | restart: requests | time | CPU of an agent |
+|---|---|---|---|---|---|---|---|---|
+";
+
 type Requests = BTreeMap<&'static str, usize>;
 
 /// The result of one phase of an agent.
@@ -232,13 +242,16 @@ fn main() {
     let sizes = if sizes.is_empty() { SIZES.to_vec() } else { sizes };
     print_parameters();
     let runtime = virtual_time::start(1);
+    let mut tables = [MEMORY.to_owned(), TIMES.to_owned()];
     for syncs in sizes {
         for clusters in CLUSTERS {
             let [share, large] = LIMITS.map(|limit| Share::of(syncs, clusters, limit));
             let figures = runtime.block_on(simulate(share));
-            println!("{}", row((syncs, clusters), share, large.agents, &figures));
+            tables[0] += &memory_row((syncs, clusters), share, large, &figures);
+            tables[1] += &times_row((syncs, clusters), share, &figures);
         }
     }
+    println!("{}", tables.join("\n"));
 }
 
 fn print_parameters() {
@@ -255,39 +268,49 @@ fn print_parameters() {
     println!("- requests of the Lease: {LEASE} a second for each agent");
     println!("- all agents work at the same time, in the commit and in the restart");
     println!("Measured in this run, {build}: bytes on the heap, requests, virtual time, CPU time\n");
-    let [small, large] = LIMITS;
-    println!(
-        "| GitSyncs | objects | clusters | agents of {small} MiB | of {large} MiB | bytes per object | memory of an agent \
-         of {small} MiB, peak | requests a second at rest | commit: requests | time | CPU of an agent | restart: time | \
-         CPU of an agent |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|"
-    );
 }
 
-/// Returns a row of the table. Requests are those of all agents.
-fn row((syncs, clusters): (usize, usize), share: Share, of_large: usize, figures: &Figures) -> String {
-    let of_all = syncs as f64 / share.syncs as f64;
+/// Returns a row of the first table.
+fn memory_row((syncs, clusters): (usize, usize), share: Share, large: Share, figures: &Figures) -> String {
     let [heap, peak] = figures.heap;
-    let per_object = heap / (share.syncs * OBJECTS);
-    let memory = |heap: usize| (PROGRAM + share.besides_objects() + heap).div_ceil(MIB);
-    let at_rest = figures.rest.total() as f64 / REST.as_secs_f64() * of_all + LEASE * share.agents as f64;
-    let requests = figures.commit.total() as f64 * of_all;
-    let seconds = |time: Duration| format!("{:.1} s", time.as_secs_f64());
-    let cells = [
-        syncs.to_string(),
-        (syncs * OBJECTS).to_string(),
+    let memory = |heap: usize| format!("{} MiB", (PROGRAM + share.besides_objects() + heap).div_ceil(MIB));
+    line(&[
+        spaced(syncs),
+        spaced(syncs * OBJECTS),
         clusters.to_string(),
         share.agents.to_string(),
-        of_large.to_string(),
-        per_object.to_string(),
-        format!("{} MiB, {} MiB", memory(heap), memory(peak)),
+        large.agents.to_string(),
+        spaced(heap / (share.syncs * OBJECTS)),
+        memory(heap),
+        memory(peak),
+    ])
+}
+
+/// Returns a row of the second table. Requests are those of all agents.
+fn times_row((syncs, clusters): (usize, usize), share: Share, figures: &Figures) -> String {
+    let of_all = |count: usize| count * syncs / share.syncs;
+    let at_rest = of_all(figures.rest.total()) as f64 / REST.as_secs_f64() + LEASE * share.agents as f64;
+    let seconds = |time: Duration| format!("{:.1} s", time.as_secs_f64());
+    line(&[
+        spaced(syncs),
+        clusters.to_string(),
         format!("{at_rest:.1}"),
-        format!("{requests:.0}"),
+        spaced(of_all(figures.commit.total())),
         seconds(figures.commit.virtual_time),
         seconds(figures.commit.cpu),
+        spaced(of_all(figures.restart.total())),
         seconds(figures.restart.virtual_time),
         seconds(figures.restart.cpu),
-    ];
-    format!("| {} |", cells.join(" | "))
+    ])
+}
+
+fn line(cells: &[String]) -> String {
+    format!("| {} |\n", cells.join(" | "))
+}
+
+/// Formats a number with spaces between thousands.
+fn spaced(number: usize) -> String {
+    if number < 1000 { number.to_string() } else { format!("{} {:03}", spaced(number / 1000), number % 1000) }
 }
 
 #[cfg(test)]
