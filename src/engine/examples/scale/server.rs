@@ -31,6 +31,9 @@ use crate::measure;
 /// Watch events of a Deployment during a rollout, besides the event of the apply.
 const ROLLOUT: u64 = 4;
 
+/// Objects of a list that a watch receives in a second.
+pub(crate) const LISTED: usize = 20_000;
+
 type Frames = StreamBody<BoxStream<'static, Result<Frame<Bytes>, Infallible>>>;
 
 /// How fast a server answers.
@@ -84,7 +87,7 @@ struct Watch {
 enum Selected {
     Kind(usize),
     Inventories,
-    /// Objects of which there are none.
+    /// A kind without objects.
     Nothing,
 }
 
@@ -279,7 +282,14 @@ impl Server {
         });
         let seconds = parameter(query, "timeoutSeconds").and_then(|seconds| seconds.parse().ok()).unwrap_or(300);
         let over = tokio::time::sleep(Duration::from_secs(seconds));
-        stream::iter(self.since(selected, after)).chain(stream::iter(end)).chain(receiver).take_until(over).boxed()
+        let listed = stream::iter(self.since(selected, after)).enumerate().then(|(at, event)| async move {
+            // The clock has a resolution of a millisecond.
+            if at % (LISTED / 1000) == 0 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            event
+        });
+        listed.chain(stream::iter(end)).chain(receiver).take_until(over).boxed()
     }
 
     /// Returns events for the objects that changed after a version, one at a time.
