@@ -343,13 +343,13 @@ impl State {
 /// Returns the name under which a request is counted.
 fn verb(parts: &http::request::Parts) -> &'static str {
     let query = parts.uri.query().unwrap_or_default();
-    match &parts.method {
-        &Method::GET if parameter(query, "watch").is_some() => "watch",
-        &Method::GET => "get",
-        &Method::PATCH if parameter(query, "dryRun").is_some() => "dry run",
-        &Method::PATCH if parts.uri.path().ends_with("/status") => "status",
-        &Method::PATCH if parts.uri.path().contains("/mainstay-inventory-") => "inventory",
-        &Method::PATCH => "apply",
+    match parts.method {
+        Method::GET if parameter(query, "watch").is_some() => "watch",
+        Method::GET => "get",
+        Method::PATCH if parameter(query, "dryRun").is_some() => "dry run",
+        Method::PATCH if parts.uri.path().ends_with("/status") => "status",
+        Method::PATCH if parts.uri.path().contains("/mainstay-inventory-") => "inventory",
+        Method::PATCH => "apply",
         _ => "other",
     }
 }
