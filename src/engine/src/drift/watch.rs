@@ -70,11 +70,16 @@ impl Drift {
             tokio::time::sleep(GATHER).await;
             let _ = control.list.notified().now_or_never();
             let mut events = self.writer.cluster().watch(kind, Selection::with_label(SYNC_LABEL));
-            loop {
+            let mut again = false;
+            // A running list is not cut off: while GitSyncs are accepted one after the other, none would complete.
+            while !again || shown.is_listing() {
                 let event = tokio::select! {
                     () = stop.cancelled() => return,
                     () = control.end.cancelled() => return,
-                    () = control.list.notified() => break,
+                    () = control.list.notified() => {
+                        again = true;
+                        continue;
+                    }
                     event = events.next() => event,
                 };
                 let Some(event) = event else { return };
