@@ -221,7 +221,7 @@ impl Servers {
         self.take_requests();
         let (began, cpu) = (Instant::now(), measure::cpu());
         work.await;
-        Phase { virtual_time: began.elapsed(), cpu: measure::cpu() - cpu, requests: self.take_requests() }
+        Phase { virtual_time: began.elapsed(), cpu: measure::cpu().saturating_sub(cpu), requests: self.take_requests() }
     }
 }
 

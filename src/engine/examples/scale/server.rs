@@ -213,7 +213,7 @@ impl Server {
         let slot = self.slot(sync, number);
         let mut state = self.0.state.lock();
         let stored = state.objects[slot];
-        let is_expected = expected.is_none_or(|version| version == stored.version.to_string());
+        let is_expected = expected.is_none_or(|version| version.as_str().map(str::parse) == Some(Ok(stored.version)));
         if stored.version > 0 && !is_expected {
             return Err(StatusCode::CONFLICT);
         }
