@@ -498,11 +498,6 @@ impl<K: Clone + Eq + Hash> Shown<K> {
         }
     }
 
-    /// Returns whether a list has begun and is not complete.
-    pub fn is_listing(&self) -> bool {
-        self.0.is_some()
-    }
-
     /// Records an object from the response to a write, because the list in progress may be older.
     pub fn note(&mut self, key: K) {
         if let Some(shown) = &mut self.0 {

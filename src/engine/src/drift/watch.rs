@@ -70,16 +70,11 @@ impl Drift {
             tokio::time::sleep(GATHER).await;
             let _ = control.list.notified().now_or_never();
             let mut events = self.writer.cluster().watch(kind, Selection::with_label(SYNC_LABEL));
-            let mut again = false;
-            // A running list is not cut off: while GitSyncs are accepted one after the other, none would complete.
-            while !again || shown.is_listing() {
+            loop {
                 let event = tokio::select! {
                     () = stop.cancelled() => return,
                     () = control.end.cancelled() => return,
-                    () = control.list.notified() => {
-                        again = true;
-                        continue;
-                    }
+                    () = control.list.notified() => break,
                     event = events.next() => event,
                 };
                 let Some(event) = event else { return };
