@@ -18,6 +18,9 @@ use crate::error::Fault;
 const BEFORE_END: Duration = Duration::from_secs(300);
 /// Maximum time for which a token is used. Some are valid for half a day, in which permissions change.
 const LONGEST: Duration = Duration::from_secs(3600);
+/// Age from which a token may be the cause of a failed use. Without it, a failure that lasts would request a token at each
+/// attempt.
+const NEW: Duration = Duration::from_secs(300);
 /// Maximum number of tokens.
 const MOST: usize = 4096;
 
@@ -27,6 +30,8 @@ pub(super) type Digest = [u8; 32];
 struct Token<T> {
     value: T,
     version: Digest,
+    /// When the token was issued.
+    since: Timestamp,
     /// When the token is replaced.
     until: Timestamp,
 }
@@ -67,12 +72,25 @@ impl<T: Clone> Issued<T> {
         let (value, ends) = asked.await?;
         let until = ends.checked_sub(BEFORE_END).unwrap_or(Timestamp::MIN);
         let until = now.checked_add(LONGEST).map_or(until, |longest| longest.min(until));
-        Ok(kept.insert(Token { value, version, until }).value.clone())
+        Ok(kept.insert(Token { value, version, since: now, until }).value.clone())
     }
 
     /// Drops the token with a key after a server has rejected it.
     pub(super) fn refused(&self, key: Digest) {
         self.0.lock().remove(&key);
+    }
+
+    /// Drops the token with a key after a use that failed, possibly because of the token. A new token stays.
+    pub(super) fn doubted(&self, key: Digest) {
+        let mut places = self.0.lock();
+        let now = Timestamp::now();
+        let is_old = |token: &Token<T>| token.since.checked_add(NEW).is_ok_and(|end| end < now);
+        let is_doubtful = places
+            .get(&key)
+            .is_some_and(|place| place.try_lock().is_ok_and(|token| token.as_ref().is_some_and(is_old)));
+        if is_doubtful {
+            places.remove(&key);
+        }
     }
 
     fn place(&self, key: Digest) -> Place<T> {
@@ -120,6 +138,19 @@ mod tests {
         assert_eq!(get(3600, 2, "changed").await, "changed");
         issued.refused(key(1));
         assert_eq!(get(3600, 2, "again").await, "again");
+    }
+
+    #[tokio::test]
+    async fn a_doubted_token_is_dropped_unless_it_is_new() {
+        let issued = Issued::default();
+        let get = async |new| issued.get(key(1), key(1), async { Ok((new, in_seconds(3600))) }).await.unwrap();
+        assert_eq!(get("first").await, "first");
+        issued.doubted(key(1));
+        assert_eq!(get("second").await, "first");
+        let long_ago = Timestamp::now().checked_sub(NEW * 2).unwrap();
+        issued.place(key(1)).lock().await.as_mut().unwrap().since = long_ago;
+        issued.doubted(key(1));
+        assert_eq!(get("third").await, "third");
     }
 
     #[tokio::test]

@@ -172,7 +172,7 @@ impl<'s> Exchange<'s> {
         let asked = self.ask(LOGIN, request, aws::read_code).await;
         if matches!(&asked, Err(Fault::Cloud(CloudFault::Refused { .. }))) {
             // The keys may have been revoked.
-            self.clouds.keys.refused(key(self.identity, place));
+            self.clouds.keys.doubted(key(self.identity, place));
         }
         let (host, answer) = asked?;
         let (login, end) = aws::read_login(&answer).map_err(|why| unusable(host, LOGIN, why))?;

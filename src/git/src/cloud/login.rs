@@ -77,11 +77,12 @@ impl Source {
         self.clouds().keys.refused(key(identity, &place));
     }
 
-    /// Drops the login of an identity for a registry after a failed use, which the registry may have refused.
-    pub fn drop_registry_login(&self, identity: &CloudIdentity, host: &str) {
+    /// Drops the login of an identity for a registry after a failed read, if the login is at least five minutes old: the
+    /// registry may have refused it.
+    pub fn doubt_registry_login(&self, identity: &CloudIdentity, host: &str) {
         let Ok(place) = Place::registry(identity.provider, host) else { return };
-        self.clouds().logins.refused(key(identity, &place));
-        self.clouds().keys.refused(key(identity, &place));
+        self.clouds().logins.doubted(key(identity, &place));
+        self.clouds().keys.doubted(key(identity, &place));
     }
 
     async fn login(&self, identity: &CloudIdentity, place: &Place, with: &Connection) -> Result<Credentials, Fault> {

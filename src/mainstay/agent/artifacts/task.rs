@@ -226,9 +226,11 @@ impl<S: Named> Task<S> {
         let failed = |why: String| State::not_ready(Reason::ArtifactFailed, format!("{}: {why}", spec.address()));
         let reading = outbound.run(self.renew(&reader, wanted, signers.as_ref(), remote));
         let read = tokio::time::timeout(wanted.timeout, reading).await;
-        if let (Some(identity), Place::Registry(image), Ok(Err(_))) = (&wanted.identity, &wanted.place, &read) {
-            // The registry may have refused the login, so the next attempt gets a new one.
-            self.source.drop_registry_login(identity, &image.repository.registry);
+        if let (Some(identity), Place::Registry(image), Ok(Err(Failure::Read(_)))) =
+            (&wanted.identity, &wanted.place, &read)
+        {
+            // The registry may have refused the login.
+            self.source.doubt_registry_login(identity, &image.repository.registry);
         }
         let late = |_| failed(format!("timed out after {} s (spec.timeout)", wanted.timeout.as_secs()));
         read.map_err(late)?.map_err(|failure| match failure {

@@ -186,8 +186,8 @@ impl Task {
         };
         let listed = tokio::time::timeout(wanted.timeout, outbound.run(listing)).await;
         if let (Some(identity), Ok(Err(_))) = (&wanted.identity, &listed) {
-            // The registry may have refused the login, so the next attempt gets a new one.
-            self.source.drop_registry_login(identity, &wanted.image.registry);
+            // The registry may have refused the login.
+            self.source.doubt_registry_login(identity, &wanted.image.registry);
         }
         let late = |_| failed(format!("timed out after {} s (spec.timeout)", wanted.timeout.as_secs()));
         let (count, text) = listed.map_err(late)?.map_err(failed)?;
