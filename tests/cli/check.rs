@@ -175,5 +175,5 @@ async fn a_receiver_without_its_source_is_named() {
          this namespace is named none"
     );
     assert!(said.contains(&broken), "{said}");
-    assert!(said.contains(&format!("ok     Receiver {NAMESPACE}/fine: receives for all GitRepositories")), "{said}");
+    assert!(said.contains(&format!("ok     Receiver {NAMESPACE}/fine: receives for all sources")), "{said}");
 }

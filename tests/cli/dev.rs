@@ -129,7 +129,7 @@ fn a_webhook_triggers_a_lookup_at_once() {
     let output = output.expect("curl is needed: https://curl.se/download.html");
     assert_eq!(String::from_utf8_lossy(&output.stdout), "looking up the remote for GitSync demo\n");
     let table = dev.kubectl(&["get", "receivers"]);
-    assert!(table.contains("receives for all GitRepositories of this namespace"), "{table}");
+    assert!(table.contains("receives for all sources and ImageRepositories of this namespace"), "{table}");
 }
 
 #[test]

@@ -121,7 +121,7 @@ async fn a_receiver_names_missing_sources_until_they_exist() {
                    namespace is named later";
     world.receiver_is("early", nothing).await;
     world.repository("later", &server.url(NAME));
-    world.receiver_is("early", "True Receiving: receives for GitRepository later").await;
+    world.receiver_is("early", "True Receiving: receives for later").await;
     world.sync("later", json!({"gitRepository": "later", "baseDir": "/objects", "interval": "10m", "suspend": true}));
     let url = world.receiver_url("early").await;
     let woken = async {
@@ -132,7 +132,7 @@ async fn a_receiver_names_missing_sources_until_they_exist() {
     };
     assert!(tokio::time::timeout(mainstay_testkit::PATIENCE, woken).await.is_ok(), "the delivery has an effect");
     world.change_receiver("early", json!({"repositories": ["later", "other"]}));
-    world.receiver_is("early", "True SourceNotFound: receives for 1 of 2 GitRepositories; no ").await;
+    world.receiver_is("early", "True SourceNotFound: receives for 1 of 2 objects; no ").await;
     let ready = |w: &World| condition_of(&w.receiver_status("early"), "Ready");
     assert!(ready(&world).contains("is named other (spec.repositories)"), "{}", ready(&world));
     world.delete("serverless.kyma-project.io/v1alpha1", "gitrepositories", "later");

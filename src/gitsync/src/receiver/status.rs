@@ -50,10 +50,10 @@ fn received(
 ) -> (Reason, String) {
     let all = receiver.repositories.as_deref();
     let what = match all {
-        None => "all GitRepositories of this namespace".to_owned(),
-        Some([]) => "no GitRepository: spec.repositories is empty".to_owned(),
-        Some([one]) => format!("GitRepository {one}"),
-        Some(all) => format!("{} GitRepositories", all.len()),
+        None => "all sources and ImageRepositories of this namespace".to_owned(),
+        Some([]) => "no source: spec.repositories is empty".to_owned(),
+        Some([one]) => one.clone(),
+        Some(all) => format!("{} objects", all.len()),
     };
     // A new agent does not know the sources yet. The status of the last agent stays until then.
     let before = conditions::status(&old.conditions, Type::Ready)
@@ -120,19 +120,19 @@ mod tests {
             status
         };
         let new = ReceiverStatus::default();
-        check(1, None, &new, "Receiving: receives for GitRepository r1");
+        check(1, None, &new, "Receiving: receives for r1");
         let of = "no GitRepository, OCIRepository or HelmChart of this namespace is named";
         let todo = "(spec.repositories): create it, or correct the name";
         let text = format!("SourceNotFound: no delivery has an effect; {of} r1 {todo}");
         let absent = check(1, Some(&named(1)), &new, &text);
         check(1, None, &absent, &text);
-        let text = format!("SourceNotFound: receives for 1 of 3 GitRepositories; {of} r1 or r2 {todo}");
+        let text = format!("SourceNotFound: receives for 1 of 3 objects; {of} r1 or r2 {todo}");
         check(3, Some(&named(2)), &absent, &text);
         let text = format!(
             "SourceNotFound: no delivery has an effect; {of} r1 or r2 or r3 or r4 or r5 or one of 2 more names {todo}"
         );
         check(7, Some(&named(7)), &new, &text);
-        check(1, Some(&[]), &absent, "Receiving: receives for GitRepository r1");
+        check(1, Some(&[]), &absent, "Receiving: receives for r1");
     }
 
     #[test]
@@ -142,7 +142,10 @@ mod tests {
         let old = after(&ReceiverStatus::default(), Err(&problem), None, Some("https://hooks"), Some(1), at(1));
         assert_eq!(shown(&old), "no url; Ready False SpecInvalid: spec.type; Stalled True SpecInvalid: spec.type");
         let new = after(&old, Ok(&receiver), None, Some("https://hooks"), Some(2), at(2));
-        assert_eq!(shown(&new), "url; Ready True Receiving: receives for all GitRepositories of this namespace");
+        assert_eq!(
+            shown(&new),
+            "url; Ready True Receiving: receives for all sources and ImageRepositories of this namespace"
+        );
         assert_eq!(new.url.as_deref(), Some(format!("https://hooks{}", receiver.path()).as_str()));
         receiver.repositories = Some(vec!["web".into()]);
         receiver.is_suspended = true;
