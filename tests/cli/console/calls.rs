@@ -8,7 +8,7 @@ use super::{
     READS,
     chromium::Tab,
     pages::{Desk, HOSTILE, looks_right},
-    users::{URL, Users},
+    users::{ELSEWHERE, URL, Users},
 };
 
 const FUNCTIONS: (&str, &str) = ("serverless.kyma-project.io/v1alpha1", "functions");
@@ -187,8 +187,8 @@ async fn a_call_leads_to_the_service_of_its_function_and_needs_the_rights_of_the
     assert!(send("{csrf: '0', method: 'GET', path: '/'}").await.starts_with("403 "));
     assert!(send("{method: 'GET', path: '/'}").await.starts_with("403 "));
 
-    desk.users.namespace("elsewhere");
-    let stranger = desk.user(&desk.users.account("elsewhere", "stranger", CALLS)).await;
+    desk.users.namespace(ELSEWHERE);
+    let stranger = desk.user(&desk.users.account(ELSEWHERE, "stranger", CALLS)).await;
     stranger.open(&page("greeter")).await;
     stranger.shows("403 Forbidden").await;
     let stream = format!(

@@ -8,7 +8,7 @@ use super::{
     FORM, READS, WRITES,
     functions::function,
     pages::{Desk, FUNCTIONS, looks_right},
-    users::{URL, Users},
+    users::{ELSEWHERE, URL, Users},
 };
 
 /// The verbs of a user who also creates.
@@ -86,7 +86,7 @@ async fn a_function_is_edited_after_a_review_of_the_difference_and_of_the_build(
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_function_is_created_where_the_user_may_create() {
     let desk = Desk::new().await;
-    desk.users.namespace("elsewhere");
+    desk.users.namespace(ELSEWHERE);
     let tab = desk.user(&desk.users.account(NAMESPACE, "maker", CREATES)).await;
     tab.open(&format!("{URL}/")).await;
     tab.click("a.button", "Create a Function").await;
@@ -127,8 +127,9 @@ async fn a_function_is_created_where_the_user_may_create() {
     tab.value(&[set("name", "made"), set("source", "x")].concat()).await;
     press("Review").await;
     tab.shows("The API server refuses the change").await;
-    tab.open(&format!("{URL}/create?namespace=elsewhere")).await;
-    tab.shows("You may not create Functions in the namespace elsewhere: that needs the verb `create`").await;
+    tab.open(&format!("{URL}/create?namespace={ELSEWHERE}")).await;
+    tab.shows(&format!("You may not create Functions in the namespace {ELSEWHERE}: that needs the verb `create`"))
+        .await;
     tab.value(&[set("name", "made"), set("source", "x")].concat()).await;
     press("Review").await;
     tab.shows("kind: Function").await;

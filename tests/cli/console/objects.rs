@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{
     READS, WRITES,
     pages::{Desk, looks_right},
-    users::URL,
+    users::{ELSEWHERE, URL},
 };
 
 const SYNCS: (&str, &str) = ("mainstay.dev/v1alpha1", "gitsyncs");
@@ -95,7 +95,7 @@ async fn a_secret_and_an_object_of_another_user_show_no_value() {
     let patch = Action::Patch(Form::Merge, json!({"data": {"password": "c3dvcmRmaXNo"}}));
     world.write_as("intruder", Call::new("v1", "secrets", NAMESPACE, "key", patch));
     world.until("the drift is known", |w| w.status("demo")["driftedObjects"] == 1).await;
-    desk.users.namespace("elsewhere");
+    desk.users.namespace(ELSEWHERE);
 
     let tab = desk.user(&desk.users.account(NAMESPACE, "reader", READS)).await;
     tab.open(&page("Secret", "", "key")).await;
@@ -106,7 +106,7 @@ async fn a_secret_and_an_object_of_another_user_show_no_value() {
     for value in ["hunter2", ENCODED, "swordfish", "c3dvcmRmaXNo"] {
         assert!(!html.contains(value), "{value}");
     }
-    let stranger = desk.user(&desk.users.account("elsewhere", "stranger", READS)).await;
+    let stranger = desk.user(&desk.users.account(ELSEWHERE, "stranger", READS)).await;
     stranger.open(&page("Secret", "", "key")).await;
     stranger.shows("403 Forbidden").await;
     let html = stranger.value("document.documentElement.outerHTML").await.as_str().unwrap().to_owned();

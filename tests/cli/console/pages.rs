@@ -7,7 +7,7 @@ use mainstay_testkit::{tls::PrivateCa, world::NAMESPACE};
 use serde_json::{Value, json};
 
 use super::{
-    READS, WRITES,
+    FORM, READS, WRITES,
     chromium::{Chromium, Tab},
     users::{Console, URL, Users},
 };
@@ -232,6 +232,7 @@ async fn a_page_says_that_its_session_has_ended_and_a_link_of_another_site_opens
     // The same user signs in with a separate session: a tab of the same browser would share the cookie.
     let other = desk.user(&token).await;
     desk.users.world.delete("v1", "serviceaccounts", "reader");
+    desk.users.console(FORM).await.refuses(&token).await;
     other.open(&format!("{URL}/gitsync/{NAMESPACE}/demo")).await;
     other.shows("kubectl create token").await;
     tab.open(&format!("{URL}/function/{NAMESPACE}/greeter")).await;

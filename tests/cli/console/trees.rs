@@ -5,22 +5,21 @@ use serde_json::json;
 
 use super::{
     FORM, READS,
-    users::{RBAC, Users},
+    users::{ELSEWHERE, RBAC, Users},
 };
 
 const MAP: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: settings\n";
-const CLASS: &str =
-    "apiVersion: scheduling.k8s.io/v1\nkind: PriorityClass\nmetadata:\n  name: urgent\nvalue: 1\ndescription: x\n";
+const CLASS: &str = "apiVersion: scheduling.k8s.io/v1\nkind: PriorityClass\nmetadata:\n  name: mainstay-tests-urgent\nvalue: 1\ndescription: x\n";
 
 /// Returns the token of a ServiceAccount that reads all namespaces.
 pub(super) fn overseer(users: &Users) -> String {
     let token = users.account(NAMESPACE, "overseer", READS);
     let rules = json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": READS}]);
-    let role = json!({"apiVersion": RBAC, "kind": "ClusterRole", "metadata": {"name": "overseer"}, "rules": rules});
+    let role = json!({"apiVersion": RBAC, "kind": "ClusterRole", "metadata": {"name": "mainstay-tests-overseer"}, "rules": rules});
     users.world.create(RBAC, "clusterroles", "", role);
     let binding = json!({
-        "apiVersion": RBAC, "kind": "ClusterRoleBinding", "metadata": {"name": "overseer"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "overseer"},
+        "apiVersion": RBAC, "kind": "ClusterRoleBinding", "metadata": {"name": "mainstay-tests-overseer"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "mainstay-tests-overseer"},
         "subjects": [{"kind": "ServiceAccount", "namespace": NAMESPACE, "name": "overseer"}],
     });
     users.world.create(RBAC, "clusterrolebindings", "", binding);
@@ -39,16 +38,16 @@ fn line(page: &str, object: &str) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_user_of_one_namespace_sees_its_health_and_pods_beside_a_user_of_all() {
     let mut users = Users::new().await;
-    users.namespace("elsewhere");
+    users.namespace(ELSEWHERE);
     let world = &mut users.world;
     world.remote.file("apps/web.yaml", deployment("web", "example.org/web:1", 2)).file("apps/map.yaml", MAP);
     world
         .remote
         .file("apps/urgent.yaml", CLASS)
-        .file("apps/other.yaml", MAP.replace("settings", "settings\n  namespace: elsewhere"));
+        .file("apps/other.yaml", MAP.replace("settings", &format!("settings\n  namespace: {ELSEWHERE}")));
     world.remote.commit("one");
     world.synced(json!({"baseDir": "apps"})).await;
-    let pods = world.server.objects("v1", "pods", None);
+    let pods = world.server.objects("v1", "pods", Some(NAMESPACE));
     let pod = pods[0]["metadata"]["name"].as_str().unwrap().to_owned();
 
     let console = users.console(FORM).await;
@@ -72,7 +71,9 @@ async fn a_user_of_one_namespace_sees_its_health_and_pods_beside_a_user_of_all()
         "{narrow}"
     );
     assert!(!wide.contains(missing), "{wide}");
-    for object in ["ConfigMap elsewhere/settings", "PriorityClass.scheduling.k8s.io urgent"] {
+    for object in
+        [format!("ConfigMap {ELSEWHERE}/settings").as_str(), "PriorityClass.scheduling.k8s.io mainstay-tests-urgent"]
+    {
         let [narrow, wide] = [&narrow, &wide].map(|page| line(page, object));
         assert!(narrow.contains("forbidden"), "{narrow}");
         assert!(!wide.contains("forbidden"), "{wide}");

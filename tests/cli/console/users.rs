@@ -1,7 +1,11 @@
-//! A cluster with users, and a running console.
+//! A cluster with users, and a running console. The cluster is embedded, or that of `MAINSTAY_TEST_KUBECONFIG`.
+
+use std::time::Duration;
 
 use devcluster::{Action, Call, Cluster, Options};
 use mainstay_testkit::{
+    PATIENCE,
+    external::External,
     program::{Program, Running},
     world::{NAMESPACE, World},
 };
@@ -12,6 +16,8 @@ use crate::page_answer::Answer;
 
 /// The origin of the tests, whose pages are encrypted by a proxy.
 pub(super) const URL: &str = "https://console.example.com";
+/// A namespace beside that of the tests.
+pub(super) const ELSEWHERE: &str = "mainstay-tests-elsewhere";
 pub(super) const RBAC: &str = "rbac.authorization.k8s.io/v1";
 
 /// A cluster that authorises requests.
@@ -22,18 +28,24 @@ pub(super) struct Users {
 
 impl Users {
     pub(super) async fn new() -> Self {
-        Self::with(Options::default()).await
+        if External::is_named() { Self::of(World::new().await).await } else { Self::with(Options::default()).await }
     }
 
-    /// Starts a cluster with these options.
+    /// Starts an embedded cluster with these options.
     pub(super) async fn with(options: Options) -> Self {
-        let world = World::of(Cluster::new(Options { rbac: true, ..options }));
+        Self::of(World::of(Cluster::new(Options { rbac: true, ..options }))).await
+    }
+
+    async fn of(world: World) -> Self {
         let program = Program::of(&world).await;
         Self { world, program }
     }
 
     /// Grants what `system:basic-user` grants on other clusters: every user may request their own name.
     pub(super) fn let_all_ask_who_they_are(&self) {
+        if External::is_named() {
+            return;
+        }
         let (group, name) = ("rbac.authorization.k8s.io", "asks-who-it-is");
         let rules =
             json!([{"apiGroups": ["authentication.k8s.io"], "resources": ["selfsubjectreviews"], "verbs": ["create"]}]);
@@ -149,6 +161,16 @@ impl Console {
         let form = reqwest::Url::parse_with_params(URL, fields).unwrap().query().unwrap_or_default().to_owned();
         let request = self.request(Method::POST, path).header("cookie", cookie).header("origin", URL);
         self.send(request.header("content-type", "application/x-www-form-urlencoded").body(form)).await
+    }
+
+    /// Waits until a deleted ServiceAccount's token opens no session. A real API server remembers tokens for some seconds.
+    pub(super) async fn refuses(&self, token: &str) {
+        let refused = async {
+            while self.post("/sign-in", "", &[("token", token), ("next", "/")]).await.code != 401 {
+                tokio::time::sleep(Duration::from_millis(500)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, refused).await.expect("the token opens sessions");
     }
 
     /// Signs in. Returns the cookie.
