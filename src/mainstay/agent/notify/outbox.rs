@@ -251,6 +251,32 @@ mod tests {
     }
 
     #[test]
+    fn fields_of_a_resource_are_in_its_messages_and_the_alert_wins() {
+        let outbox = Outbox::default();
+        let line = outbox.open(&name("chat"), ProviderType::Generic);
+        let spec = serde_json::json!({
+            "providerRef": {"name": "chat"}, "eventSources": [{"kind": "GitSync", "name": "*"}],
+            "eventMetadata": {"cluster": "production"},
+        });
+        let selection = Selection::new(&serde_json::from_value(spec).unwrap(), "shop", "all", false).unwrap();
+        outbox.set_alert(&name("all"), Some(("chat".to_owned(), selection)));
+        let owner = Owner::git_sync("shop", "demo");
+        let fields = |list: &[(&str, &str)]| -> Labels {
+            list.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+        };
+        let metadata = |problem: &str| {
+            fail(&outbox, "demo", problem);
+            let Next::Send(notice) = line.next() else { panic!("{problem} is not sent") };
+            line.settle(&Outcome::Delivered);
+            notice.metadata
+        };
+        outbox.set_event_metadata(&owner, fields(&[("change_request", "42"), ("cluster", "forged")]));
+        assert_eq!(metadata("one"), fields(&[("change_request", "42"), ("cluster", "production")]));
+        outbox.set_event_metadata(&owner, Labels::new());
+        assert_eq!(metadata("two"), fields(&[("cluster", "production")]));
+    }
+
+    #[test]
     fn a_changed_setting_sends_the_message_in_flight_again_at_once() {
         let outbox = Outbox::default();
         let line = outbox.open(&name("chat"), ProviderType::Generic);

@@ -218,7 +218,9 @@ fn a_refused_token_is_tried_again_and_a_pull_request_that_takes_no_comment_is_no
     let comment = conversation(&github(), &numbered("42", applied()));
     let after = |bodies: &[Value], status: u16| {
         let mut comment = comment.clone();
-        bodies.iter().for_each(|body| assert_eq!(answer(&mut comment, 200, body), None));
+        for body in bodies {
+            assert_eq!(answer(&mut comment, 200, body), None);
+        }
         refusal(answer(&mut comment, status, &json!({"message": "canary"})))
     };
     let (user, none) = (json!({"id": OWN}), json!([]));
