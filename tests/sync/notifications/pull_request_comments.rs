@@ -123,7 +123,7 @@ impl Host {
         let mut inner = self.inner.lock();
         inner.added += 1;
         let comment =
-            json!({"id": inner.added, "body": body, self.api.author: {"id": user}, "created_at": "2026-01-01"});
+            json!({"id": inner.added, "body": body, (self.api.author): {"id": user}, "created_at": "2026-01-01"});
         inner.comments.push(comment.clone());
         comment
     }
