@@ -35,7 +35,7 @@ struct Api {
     author: &'static str,
 }
 
-const APIS: [Api; 3] = [
+static APIS: [Api; 3] = [
     Api {
         kind: "githubpullrequestcomment",
         login: ("authorization", "Bearer canary-of-the-token"),

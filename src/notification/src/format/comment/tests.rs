@@ -223,22 +223,19 @@ fn a_refused_token_is_tried_again_and_a_pull_request_that_takes_no_comment_is_no
         }
         refusal(answer(&mut comment, status, &json!({"message": "canary"})))
     };
-    let (user, none) = (json!({"id": OWN}), json!([]));
+    // The responses before the refusal: none, the user, and the empty list of comments.
+    let before = [json!({"id": OWN}), json!([])];
     for (bodies, status, expected) in [
-        (&[][..], 401, "retry: the service refuses the credentials (status 401); correct the Secret"),
-        (&[], 404, "retry: the address does not exist"),
-        (&[], 200, "retry: the service does not answer with the user of the token"),
-        (&[user.clone()], 403, "retry: the service refuses the credentials (status 403)"),
-        (&[user.clone()], 404, "refused: pull request 42 is not found with this token (status 404)"),
-        (&[user.clone()], 200, "retry: the service does not answer with comments"),
-        (&[user.clone()], 502, "retry: the service answers with status 502"),
-        (
-            &[user.clone(), none.clone()],
-            403,
-            "refused: pull request 42 accepts no comment with this token (status 403)",
-        ),
-        (&[user.clone(), none.clone()], 404, "refused: pull request 42 is not found"),
-        (&[user.clone(), none.clone()], 422, "refused: the service refuses the message (status 422)"),
+        (&before[..0], 401, "retry: the service refuses the credentials (status 401); correct the Secret"),
+        (&before[..0], 404, "retry: the address does not exist"),
+        (&before[..0], 200, "retry: the service does not answer with the user of the token"),
+        (&before[..1], 403, "retry: the service refuses the credentials (status 403)"),
+        (&before[..1], 404, "refused: pull request 42 is not found with this token (status 404)"),
+        (&before[..1], 200, "retry: the service does not answer with comments"),
+        (&before[..1], 502, "retry: the service answers with status 502"),
+        (&before[..], 403, "refused: pull request 42 accepts no comment with this token (status 403)"),
+        (&before[..], 404, "refused: pull request 42 is not found"),
+        (&before[..], 422, "refused: the service refuses the message (status 422)"),
     ] {
         let why = after(bodies, status);
         assert!(why.starts_with(expected) && !why.contains("canary"), "{why}");
