@@ -2,6 +2,7 @@
 
 mod bitbucket_server;
 mod nats;
+mod pull_request_comments;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

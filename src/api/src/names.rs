@@ -16,6 +16,8 @@ pub const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 
 /// Prefix of the annotations of Mainstay. The drift loop never reverts them on a live object.
 pub const ANNOTATION_PREFIX: &str = "mainstay.dev/";
+/// Prefix of annotations that are fields of messages about their object, as in Flux.
+pub const FLUX_EVENT_PREFIX: &str = "event.toolkit.fluxcd.io/";
 /// Value of [`RECONCILE`] that pauses an object, and of [`REPLACE`] that forbids replacing it.
 pub const DISABLED: &str = "disabled";
 /// Annotations that protect a live object when it is removed from the repository: Mainstay's own, and the equivalents

@@ -19,9 +19,6 @@ use crate::remotes::Source;
 use crate::transport::{Http, LineConnection, on_behalf_of};
 use mainstay_object::failure::retry_after_header;
 
-/// Maximum number of bytes of a response that are kept.
-const ANSWER_BYTES: usize = 4 << 10;
-
 /// A client of one namespace.
 #[derive(Debug)]
 pub struct Outbound {
@@ -39,7 +36,7 @@ pub struct Answer {
     pub status: u16,
     /// The delay that the server requests.
     pub retry_after: Option<Duration>,
-    /// The first 4 KiB of the body.
+    /// The first bytes of the body.
     pub body: Vec<u8>,
 }
 
@@ -98,14 +95,20 @@ impl Outbound {
         self.http.has_certificates()
     }
 
-    /// Sends a request. The whole exchange takes at most `timeout`, and at most the deadline of Git requests (30 s).
+    /// Sends a request. The whole exchange takes at most `timeout`, and at most the deadline of Git requests (30 s). At
+    /// most this many bytes of the body are read.
     ///
     /// # Errors
     /// The server was not reached, or the egress policy does not allow it.
-    pub async fn send(&self, request: http::Request<Vec<u8>>, timeout: Duration) -> Result<Answer, Fault> {
+    pub async fn send(
+        &self,
+        request: http::Request<Vec<u8>>,
+        timeout: Duration,
+        bytes: usize,
+    ) -> Result<Answer, Fault> {
         let unusable = |_| Fault::Network { what: "the request cannot be built from its address".to_owned() };
         let request = reqwest::Request::try_from(request).map_err(unusable)?;
-        let sending = on_behalf_of(&self.tenant, self.http.send_plain(request, ANSWER_BYTES));
+        let sending = on_behalf_of(&self.tenant, self.http.send_plain(request, bytes));
         let (response, body) = tokio::time::timeout(timeout, sending)
             .await
             .map_err(|_| Fault::Timeout { after: timeout, what: "waiting for a response" })??;

@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use serde_json::{Value, json};
 
 use mainstay_api::conditions::Reason;
-use mainstay_api::names::{ANNOTATION_PREFIX, FLUX_REQUESTED_AT};
+use mainstay_api::names::{ANNOTATION_PREFIX, FLUX_EVENT_PREFIX, FLUX_REQUESTED_AT};
 use mainstay_engine::managed::memory_limit;
 
 /// Namespace and name.
@@ -54,7 +54,9 @@ pub(super) fn trim(object: &mut Value, labels: Labels) {
     let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else { return };
     metadata.retain(|name, _| METADATA.contains(&name.as_str()) || labels == Labels::Kept && name == "labels");
     if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
-        annotations.retain(|name, _| name.starts_with(ANNOTATION_PREFIX) || name == FLUX_REQUESTED_AT);
+        let prefixes = [ANNOTATION_PREFIX, FLUX_EVENT_PREFIX];
+        let is_kept = |name: &str| name == FLUX_REQUESTED_AT || prefixes.iter().any(|prefix| name.starts_with(prefix));
+        annotations.retain(|name, _| is_kept(name));
     }
 }
 
@@ -115,14 +117,17 @@ mod tests {
         let mut object = json!({
             "metadata": {
                 "name": "a", "namespace": "shop", "uid": "1", "labels": {"a": "b"}, "finalizers": ["x"],
-                "annotations": {"mainstay.dev/requestedAt": "now", "reconcile.fluxcd.io/requestedAt": "now", "kubectl.kubernetes.io/last-applied-configuration": fat},
+                "annotations": {"mainstay.dev/requestedAt": "now", "reconcile.fluxcd.io/requestedAt": "now", "event.toolkit.fluxcd.io/commit": "0", "kubectl.kubernetes.io/last-applied-configuration": fat},
                 "managedFields": [{"manager": fat}], "ownerReferences": [{"name": fat}], "selfLink": fat,
             },
             "spec": {"gitRepository": "a"},
         });
         let mut labelled = object.clone();
         trim(&mut object, Labels::Dropped);
-        let annotations = json!({"mainstay.dev/requestedAt": "now", "reconcile.fluxcd.io/requestedAt": "now"});
+        let annotations = json!({
+            "mainstay.dev/requestedAt": "now", "reconcile.fluxcd.io/requestedAt": "now",
+            "event.toolkit.fluxcd.io/commit": "0",
+        });
         let metadata =
             json!({"name": "a", "namespace": "shop", "uid": "1", "finalizers": ["x"], "annotations": annotations});
         assert_eq!(object, json!({"metadata": metadata, "spec": {"gitRepository": "a"}}));

@@ -15,6 +15,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 use super::kept::{Name, memory};
+use super::notify::event_metadata;
 use mainstay_api::conditions::{self, Reason, Type};
 use mainstay_cluster::Kind;
 use mainstay_cluster::secrets::{Followed, Known, Purpose, Secrets};
@@ -33,6 +34,8 @@ pub(super) struct Object<S> {
     pub(super) generation: Option<i64>,
     /// Its labels; none if they are very large.
     pub(super) labels: BTreeMap<String, String>,
+    /// The fields of messages about it.
+    pub(super) event_metadata: BTreeMap<String, String>,
     pub(super) spec: S,
 }
 
@@ -75,8 +78,11 @@ pub(super) fn read<S: DeserializeOwned>(live: &Value) -> Result<Option<Object<S>
     let uid = live.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default().to_owned();
     let labels = live.pointer("/metadata/labels").filter(|labels| memory(labels) <= LABELS);
     let labels = labels.and_then(|labels| BTreeMap::deserialize(labels).ok()).unwrap_or_default();
+    let annotations = live.pointer("/metadata/annotations").and_then(Value::as_object);
+    let annotations = annotations.into_iter().flatten().filter_map(|(name, value)| Some((name, value.as_str()?)));
+    let event_metadata = event_metadata(annotations.map(|(name, value)| (name.as_str(), value)));
     let generation = live.pointer("/metadata/generation").and_then(Value::as_i64);
-    Ok(Some(Object { uid, generation, labels, spec }))
+    Ok(Some(Object { uid, generation, labels, event_metadata, spec }))
 }
 
 /// The state that the conditions of an object show.

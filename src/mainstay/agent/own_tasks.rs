@@ -160,6 +160,8 @@ impl<S: Followed> Following<S> {
         });
         self.context.notifier().set_subject(&owner, subject);
         self.context.notifier().set_labels(&owner, object.map(|object| &object.labels));
+        let metadata = object.map(|object| object.event_metadata.clone()).unwrap_or_default();
+        self.context.notifier().set_event_metadata(&owner, metadata);
     }
 
     /// Starts the task of an object. The task of an older object with this name ends when its feed is closed.

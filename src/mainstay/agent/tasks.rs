@@ -6,7 +6,7 @@
 //!
 //! Not here: the work of the tasks, which is a [`Work`].
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::initial::Initial;
 use super::kept::{self, Labels, Name, memory, since_of};
-use super::notify::Notifier;
+use super::notify::{Notifier, event_metadata};
 use super::rereads::{Need, Rereads};
 use mainstay_cluster::reflector::{Delta, Shown, name_of};
 use mainstay_cluster::{Cluster, Kind, Regarding, Selection};
@@ -311,6 +311,9 @@ impl<W: Work> Tasks<W> {
             self.rereads.insert(&name, need, true);
         }
         self.notifier.set_labels(&owner, object.meta().labels.as_ref());
+        let annotations = object.meta().annotations.iter().flatten();
+        let metadata = event_metadata(annotations.map(|(name, value)| (name.as_str(), value.as_str())));
+        self.notifier.set_event_metadata(&owner, metadata);
         if let Some(running) = self.running.get(&name) {
             if running.uid == uid && !running.over.is_cancelled() {
                 running.feed.send_replace(Some(Arc::new(object)));
@@ -364,6 +367,7 @@ impl<W: Work> Tasks<W> {
         }
         self.end_task(name, last);
         self.notifier.set_labels(&owner, None);
+        self.notifier.set_event_metadata(&owner, BTreeMap::new());
         self.forget_memory(&owner);
     }
 

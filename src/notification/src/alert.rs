@@ -120,8 +120,11 @@ impl Selection {
         let is_included = || self.included.as_ref().is_none_or(|list| list.is_match(&notice.message));
         let is_selected = is_severe && is_included() && !self.excluded.is_match(&notice.message);
         is_selected.then(|| {
-            let key = format!("{} {}", self.name, notice.key);
-            Notice { metadata: self.metadata.clone(), key, ..notice.clone() }
+            let mut selected = notice.clone();
+            selected.key = format!("{} {}", self.name, notice.key);
+            // As in Flux, the Alert wins over the resource.
+            selected.metadata.extend(self.metadata.clone());
+            selected
         })
     }
 }

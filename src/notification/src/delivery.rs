@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::comment::Comment;
 use crate::nats::Publication;
 use crate::request::Request;
 
@@ -12,6 +13,8 @@ pub enum Delivery {
     Http(Request),
     /// A request that is needed only if the service does not have the status yet.
     Unless(LookUp, Request),
+    /// The requests that edit or create a comment on a pull request.
+    Comment(Box<Comment>),
     /// One message at a server of NATS.
     Nats(Publication),
 }

@@ -5,6 +5,9 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 
+/// The field of the metadata with the number of a pull request, as in Flux.
+pub(crate) const CHANGE_REQUEST: &str = "change_request";
+
 /// The severity of a notice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Severity {
@@ -75,7 +78,7 @@ pub struct Notice {
     pub commit: Option<(String, CommitState)>,
     /// Facts such as `revision`, `who` and `fields`.
     pub details: BTreeMap<String, String>,
-    /// Fields that the Alert adds.
+    /// Fields that annotations of the resource and the Alert add.
     pub metadata: BTreeMap<String, String>,
     /// Messages with equal keys are repetitions.
     pub key: String,
@@ -111,12 +114,17 @@ impl Notice {
 
     /// Returns an id that is equal for equal messages at the same time.
     pub(crate) fn id(&self) -> String {
-        let mut digest = Sha256::new();
-        for part in [&self.topic(), &self.key, &self.reason, &self.time.to_string()] {
-            digest.update((part.len() as u64).to_be_bytes());
-            digest.update(part);
-        }
-        hex::encode(&digest.finalize()[..16])
+        id_of([&self.topic(), &self.key, &self.reason, &self.time.to_string()])
+    }
+
+    /// Returns an id of the resource, which is different for each Provider.
+    pub(crate) fn resource_id(&self, provider: &str) -> String {
+        id_of([provider, &self.kind, &self.namespace, &self.name])
+    }
+
+    /// Returns the number of the pull request as it was written, if there is one.
+    pub(crate) fn change_request(&self) -> Option<&str> {
+        self.metadata.get(CHANGE_REQUEST).map(String::as_str).filter(|number| !number.is_empty())
     }
 
     /// Returns the approximate memory of the notice, in bytes.
@@ -126,4 +134,14 @@ impl Notice {
         let maps = self.details.iter().chain(&self.metadata).map(|(name, value)| 64 + name.len() + value.len());
         size_of::<Self>() + texts.iter().map(|text| text.len()).sum::<usize>() + maps.sum::<usize>()
     }
+}
+
+/// Returns a hexadecimal digest of these parts.
+fn id_of(parts: [&str; 4]) -> String {
+    let mut digest = Sha256::new();
+    for part in parts {
+        digest.update((part.len() as u64).to_be_bytes());
+        digest.update(part);
+    }
+    hex::encode(&digest.finalize()[..16])
 }

@@ -1,6 +1,6 @@
 //! The types of Providers.
 
-use crate::notice::{Notice, Severity};
+use crate::notice::{Notice, Priority, Severity};
 
 /// A supported type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +49,12 @@ pub enum ProviderType {
     BitbucketServer,
     /// Commit status of Azure DevOps.
     AzureDevops,
+    /// Comments on pull requests of GitHub.
+    GithubComment,
+    /// Comments on merge requests of GitLab.
+    GitlabComment,
+    /// Comments on pull requests of Gitea and Forgejo.
+    GiteaComment,
     /// A subject of NATS, which receives the event as JSON.
     Nats,
 }
@@ -56,7 +62,7 @@ pub enum ProviderType {
 use ProviderType as P;
 
 /// All types with the values of `spec.type`.
-const WORDS: [(P, &str); 23] = [
+const WORDS: [(P, &str); 26] = [
     (P::Generic, "generic"),
     (P::GenericHmac, "generic-hmac"),
     (P::Slack, "slack"),
@@ -79,6 +85,9 @@ const WORDS: [(P, &str); 23] = [
     (P::Bitbucket, "bitbucket"),
     (P::BitbucketServer, "bitbucketserver"),
     (P::AzureDevops, "azuredevops"),
+    (P::GithubComment, "githubpullrequestcomment"),
+    (P::GitlabComment, "gitlabmergerequestcomment"),
+    (P::GiteaComment, "giteapullrequestcomment"),
     (P::Nats, "nats"),
 ];
 
@@ -98,10 +107,17 @@ impl ProviderType {
         matches!(self, P::Github | P::Gitlab | P::Gitea | P::Bitbucket | P::BitbucketServer | P::AzureDevops)
     }
 
-    /// Returns whether the type can send a notice.
+    /// Returns whether the type comments on pull requests.
+    pub(crate) const fn is_comment(self) -> bool {
+        matches!(self, P::GithubComment | P::GitlabComment | P::GiteaComment)
+    }
+
+    /// Returns whether the type can send a notice. A comment shows the newest state of a resource, so routine notices
+    /// about managed objects do not replace it.
     pub fn takes(self, notice: &Notice) -> bool {
         match self {
             _ if self.is_commit_status() => notice.commit.is_some(),
+            _ if self.is_comment() => notice.priority != Priority::Routine && notice.change_request().is_some(),
             P::Sentry => notice.severity == Severity::Error || notice.commit.is_some(),
             _ => true,
         }
@@ -138,6 +154,6 @@ impl ProviderType {
     pub(crate) const fn needs_token(self) -> bool {
         let is_named =
             matches!(self, P::GenericHmac | P::Telegram | P::Matrix | P::Webex | P::Opsgenie | P::GithubDispatch);
-        is_named || self.is_commit_status()
+        is_named || self.is_commit_status() || self.is_comment()
     }
 }

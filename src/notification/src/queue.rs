@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
 
-use crate::notice::{Notice, Priority, Severity};
+use crate::notice::{CHANGE_REQUEST, Notice, Priority, Severity};
 use crate::outcome::Outcome;
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -276,7 +276,9 @@ impl Queue {
         if self.failures > 0 || self.more.as_ref().is_none_or(|more| more.since + MINUTE > now) {
             return;
         }
-        let Some(more) = self.more.take() else { return };
+        let Some(mut more) = self.more.take() else { return };
+        // The sum is about more than one pull request.
+        more.first.metadata.remove(CHANGE_REQUEST);
         let total = more.others + more.reasons.values().sum::<u64>();
         let mut parts: Vec<_> = more.reasons.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
         parts.extend((more.others > 0).then(|| format!("{} others", more.others)));

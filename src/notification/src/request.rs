@@ -38,6 +38,11 @@ impl Request {
         Self { method: Method::GET, url: Secret::new(url.into()), headers: Vec::new(), body: Vec::new() }
     }
 
+    /// Returns the request with a number at the end of its address.
+    pub(crate) fn numbered(&self, number: u64) -> Self {
+        Self { url: Secret::new(format!("{}{number}", self.url.expose())), ..self.clone() }
+    }
+
     pub(crate) fn header(mut self, name: &str, value: impl Into<String>) -> Self {
         self.headers.retain(|(known, _)| !known.eq_ignore_ascii_case(name));
         self.headers.push((name.to_owned(), Secret::new(value.into())));

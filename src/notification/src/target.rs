@@ -26,6 +26,8 @@ pub struct Target {
     pub kind: ProviderType,
     /// Maximum time of a request.
     pub timeout: Duration,
+    /// The uid of the Provider.
+    pub(crate) uid: String,
     pub(crate) address: Secret<Url>,
     pub(crate) channel: String,
     pub(crate) username: String,
@@ -35,11 +37,15 @@ pub struct Target {
 }
 
 impl Target {
-    /// Reads a Provider and the data of the Secret in its `secretRef`.
+    /// Reads a Provider with this uid, and the data of the Secret in its `secretRef`.
     ///
     /// # Errors
     /// All problems, without values of the Secret.
-    pub fn new(spec: &ProviderSpec, secret: Option<&BTreeMap<String, ByteString>>) -> Result<Self, Vec<String>> {
+    pub fn new(
+        spec: &ProviderSpec,
+        uid: &str,
+        secret: Option<&BTreeMap<String, ByteString>>,
+    ) -> Result<Self, Vec<String>> {
         let mut problems = Vec::new();
         let Some(kind) = ProviderType::parse(&spec.kind) else {
             return Err(vec![unsupported(&spec.kind)]);
@@ -81,6 +87,7 @@ impl Target {
         Ok(Self {
             kind,
             timeout,
+            uid: uid.to_owned(),
             address: Secret::new(address),
             channel,
             username,
@@ -157,7 +164,7 @@ mod tests {
     fn read(spec: serde_json::Value, secret: &[(&str, &str)]) -> Result<Target, Vec<String>> {
         let data =
             secret.iter().map(|(key, value)| ((*key).to_owned(), ByteString(value.as_bytes().to_vec()))).collect();
-        Target::new(&serde_json::from_value(spec).unwrap(), Some(&data))
+        Target::new(&serde_json::from_value(spec).unwrap(), "uid", Some(&data))
     }
 
     #[test]

@@ -5,9 +5,11 @@
 
 use super::nats;
 use mainstay_git::{Answer, Fault, Outbound};
-use mainstay_notification::{Delivery, LookUp, Notice, Outcome, Request, Target};
+use mainstay_notification::{Comment, Delivery, LookUp, Notice, Outcome, Request, Target};
 use mainstay_object::egress::METADATA_REFUSED;
 
+/// Maximum number of bytes of a response that are read.
+const ANSWER_BYTES: usize = 4 << 10;
 const CONFINED: &str = "the host is not found, or has an address of the cluster, of the machine or of a private network, which \
                         Providers of this namespace may not reach; the operator of the agent allows networks with \
                         --allow-network";
@@ -17,6 +19,7 @@ pub(super) async fn deliver(target: &Target, outbound: &Outbound, notice: &Notic
     match target.delivery(notice) {
         Ok(Delivery::Http(request)) => send(target, outbound, request).await,
         Ok(Delivery::Unless(look_up, request)) => send_unless(target, outbound, &look_up, request).await,
+        Ok(Delivery::Comment(comment)) => keep_comment(target, outbound, *comment).await,
         Ok(Delivery::Nats(publication)) => {
             let published = nats::publish(outbound, &publication, target.timeout).await;
             published.unwrap_or_else(|fault| failed(&fault))
@@ -26,7 +29,7 @@ pub(super) async fn deliver(target: &Target, outbound: &Outbound, notice: &Notic
 }
 
 async fn send(target: &Target, outbound: &Outbound, request: Request) -> Outcome {
-    match answer(target, outbound, request).await {
+    match answer(target, outbound, request, ANSWER_BYTES).await {
         Ok(answer) => outcome(target, &answer),
         Err(outcome) => outcome,
     }
@@ -34,7 +37,7 @@ async fn send(target: &Target, outbound: &Outbound, request: Request) -> Outcome
 
 /// Sends a request unless the service already has the status.
 async fn send_unless(target: &Target, outbound: &Outbound, look_up: &LookUp, request: Request) -> Outcome {
-    let found = match answer(target, outbound, look_up.request().clone()).await {
+    let found = match answer(target, outbound, look_up.request().clone(), ANSWER_BYTES).await {
         Ok(found) => found,
         Err(outcome) => return outcome,
     };
@@ -50,14 +53,27 @@ async fn send_unless(target: &Target, outbound: &Outbound, look_up: &LookUp, req
     }
 }
 
+/// Edits or creates a comment. The conversation bounds the number of its requests.
+async fn keep_comment(target: &Target, outbound: &Outbound, mut comment: Comment) -> Outcome {
+    loop {
+        let answer = match answer(target, outbound, comment.request(), Comment::ANSWER_BYTES).await {
+            Ok(answer) => answer,
+            Err(outcome) => return outcome,
+        };
+        if let Some(outcome) = comment.answered(answer.status, answer.retry_after, &answer.body) {
+            return outcome;
+        }
+    }
+}
+
 fn outcome(target: &Target, answer: &Answer) -> Outcome {
     Outcome::of(target.kind, answer.status, answer.retry_after, &answer.body)
 }
 
-async fn answer(target: &Target, outbound: &Outbound, request: Request) -> Result<Answer, Outcome> {
+async fn answer(target: &Target, outbound: &Outbound, request: Request, bytes: usize) -> Result<Answer, Outcome> {
     let request = request.into_http();
     let request = request.ok_or_else(|| Outcome::Refused("the address or a header cannot be sent".to_owned()))?;
-    outbound.send(request, target.timeout).await.map_err(|fault| failed(&fault))
+    outbound.send(request, target.timeout, bytes).await.map_err(|fault| failed(&fault))
 }
 
 /// Returns the outcome of a connection that failed.

@@ -56,7 +56,7 @@ impl Provider {
         loop {
             let object = input.borrow_and_update().clone();
             let line = open(&self.context, &self.name, &object.spec, self.fits);
-            let resolved = self.resolve(&object.spec, line).await;
+            let resolved = self.resolve(&object, line).await;
             let state = match &resolved {
                 Ok(ready) => State::ready(Reason::Sending, format!("sends to {}", ready.target.host())),
                 Err(state) => state.clone(),
@@ -72,7 +72,8 @@ impl Provider {
         }
     }
 
-    async fn resolve(&mut self, spec: &ProviderSpec, line: Option<Arc<Line>>) -> Result<Ready, State> {
+    async fn resolve(&mut self, object: &Object<ProviderSpec>, line: Option<Arc<Line>>) -> Result<Ready, State> {
+        let spec = &object.spec;
         if spec.suspend {
             return Err(State::not_ready(Reason::Suspended, "suspended: nothing is sent"));
         }
@@ -85,7 +86,7 @@ impl Provider {
         let [login, tls, proxy] = self.secrets.read(&self.context.secrets, &self.name, named).await?;
         let (data, tls, proxy) = (data(login.as_ref()), data(tls.as_ref()), data(proxy.as_ref()));
         let reason = if line.is_none() { Reason::TypeNotSupported } else { Reason::SpecInvalid };
-        let target = Target::new(spec, data).map_err(|problems| State::invalid(reason, &problems))?;
+        let target = Target::new(spec, &object.uid, data).map_err(|problems| State::invalid(reason, &problems))?;
         let outbound = self.context.source.outbound(&self.name.0, tls, proxy);
         let outbound = outbound.map_err(|fault| State::not_ready(Reason::SpecInvalid, fault.to_string()))?;
         let line = line.ok_or_else(|| State::invalid(reason, &["spec.type: is not supported".to_owned()]))?;

@@ -5,6 +5,7 @@
 //!
 //! Invariant: no sink blocks.
 
+mod event_metadata;
 mod events;
 mod log;
 mod notice;
@@ -17,6 +18,7 @@ use mainstay_engine::apply::Announcement;
 use mainstay_engine::notification::Emitter;
 use mainstay_object::Owner;
 
+pub(super) use event_metadata::event_metadata;
 use events::Events;
 pub(super) use outbox::{Labels, Line, Outbox};
 
@@ -57,6 +59,11 @@ impl Notifier {
     /// Sets the labels of an owner.
     pub(super) fn set_labels(&self, owner: &Owner, labels: Option<&Labels>) {
         self.outbox.set_labels(owner, labels);
+    }
+
+    /// Sets the fields of messages about an owner.
+    pub(super) fn set_event_metadata(&self, owner: &Owner, metadata: Labels) {
+        self.outbox.set_event_metadata(owner, metadata);
     }
 
     /// Returns the queues of Providers.

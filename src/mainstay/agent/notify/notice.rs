@@ -14,6 +14,8 @@ use mainstay_object::{Owner, printable_lines};
 /// Maximum length of a message and of a value, in bytes.
 const TEXT: usize = 4 << 10;
 const VALUE: usize = 512;
+/// The names of facts in [`details`].
+pub(super) const FACTS: [&str; 5] = ["revision", "object", "who", "fields", "duration"];
 
 /// Returns the notice of a message; `None` for severity `Debug`.
 pub(super) fn notice(owner: &Owner, message: &Message, subject: Option<&Regarding>, time: Timestamp) -> Option<Notice> {
@@ -93,14 +95,9 @@ fn details(message: &Message) -> BTreeMap<String, String> {
         _ => (None, None),
     };
     let millis = if let Message::Reverted { millis, .. } = message { Some(format!("{millis:.1} ms")) } else { None };
-    let all = [
-        ("revision", revision.map(|commit| format!("sha1:{commit}"))),
-        ("object", message.object().map(str::to_owned)),
-        ("who", who),
-        ("fields", fields),
-        ("duration", millis),
-    ];
-    let present = all.into_iter().filter_map(|(name, value)| Some((name, value?)));
+    let revision = revision.map(|commit| format!("sha1:{commit}"));
+    let all = [revision, message.object().map(str::to_owned), who, fields, millis];
+    let present = FACTS.into_iter().zip(all).filter_map(|(name, value)| Some((name, value?)));
     present.map(|(name, value)| (name.to_owned(), cut(&printable_lines(&value), VALUE).to_owned())).collect()
 }
 

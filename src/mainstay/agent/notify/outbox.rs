@@ -24,7 +24,7 @@ const EARLY: usize = 256;
 /// matches.
 const LABELS: usize = 4 << 10;
 
-/// The labels of a resource.
+/// The labels of a resource, or the fields of messages about it.
 pub(in crate::agent) type Labels = BTreeMap<String, String>;
 
 /// The queue of one Provider.
@@ -77,6 +77,8 @@ struct Table {
     alerts: HashMap<Name, (Name, Selection)>,
     lines: HashMap<Name, Arc<Line>>,
     labels: HashMap<Owner, Labels>,
+    /// The fields of messages about each resource that has some.
+    event_metadata: HashMap<Owner, Labels>,
     /// The messages that are kept until the first list; `None` after that list.
     early: Option<Vec<(Owner, Notice)>>,
 }
@@ -102,6 +104,16 @@ impl Outbox {
             Some(labels) => table.labels.insert(owner.clone(), labels.clone()),
             None => table.labels.remove(owner),
         };
+    }
+
+    /// Sets the fields of messages about a resource.
+    pub(super) fn set_event_metadata(&self, owner: &Owner, metadata: Labels) {
+        let mut table = self.0.lock();
+        if metadata.is_empty() {
+            table.event_metadata.remove(owner);
+        } else {
+            table.event_metadata.insert(owner.clone(), metadata);
+        }
     }
 
     /// Sets or removes an Alert.
@@ -138,7 +150,7 @@ impl Outbox {
     pub(in crate::agent) fn complete(&self) {
         let mut table = self.0.lock();
         for (owner, notice) in table.early.take().unwrap_or_default() {
-            table.offer(&owner, &notice);
+            table.offer(&owner, notice);
         }
     }
 
@@ -154,13 +166,14 @@ impl Outbox {
                 early.push((announcement.owner.clone(), notice));
             }
             Some(_) => {}
-            None => table.offer(announcement.owner, &notice),
+            None => table.offer(announcement.owner, notice),
         }
     }
 }
 
 impl Table {
-    fn offer(&self, owner: &Owner, notice: &Notice) {
+    fn offer(&self, owner: &Owner, mut notice: Notice) {
+        notice.metadata = self.event_metadata.get(owner).cloned().unwrap_or_default();
         let none = Labels::new();
         let labels = self.labels.get(owner).unwrap_or(&none);
         for (provider, selection) in self.alerts.values() {
@@ -168,7 +181,7 @@ impl Table {
                 continue;
             }
             let Some(line) = self.lines.get(provider) else { continue };
-            if let Some(notice) = selection.select(notice) {
+            if let Some(notice) = selection.select(&notice) {
                 line.offer(notice);
             }
         }
@@ -235,6 +248,32 @@ mod tests {
         fail(&outbox, "demo", "gone");
         assert_eq!(sent(&line).as_deref(), Some("failed: with labels"));
         assert_eq!(sent(&line), None);
+    }
+
+    #[test]
+    fn fields_of_a_resource_are_in_its_messages_and_the_alert_wins() {
+        let outbox = Outbox::default();
+        let line = outbox.open(&name("chat"), ProviderType::Generic);
+        let spec = serde_json::json!({
+            "providerRef": {"name": "chat"}, "eventSources": [{"kind": "GitSync", "name": "*"}],
+            "eventMetadata": {"cluster": "production"},
+        });
+        let selection = Selection::new(&serde_json::from_value(spec).unwrap(), "shop", "all", false).unwrap();
+        outbox.set_alert(&name("all"), Some(("chat".to_owned(), selection)));
+        let owner = Owner::git_sync("shop", "demo");
+        let fields = |list: &[(&str, &str)]| -> Labels {
+            list.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+        };
+        let metadata = |problem: &str| {
+            fail(&outbox, "demo", problem);
+            let Next::Send(notice) = line.next() else { panic!("{problem} is not sent") };
+            line.settle(&Outcome::Delivered);
+            notice.metadata
+        };
+        outbox.set_event_metadata(&owner, fields(&[("change_request", "42"), ("cluster", "forged")]));
+        assert_eq!(metadata("one"), fields(&[("change_request", "42"), ("cluster", "production")]));
+        outbox.set_event_metadata(&owner, Labels::new());
+        assert_eq!(metadata("two"), fields(&[("cluster", "production")]));
     }
 
     #[test]

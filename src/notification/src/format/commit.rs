@@ -11,20 +11,20 @@ use crate::provider_type::ProviderType as P;
 use crate::request::Request;
 
 /// Returns the segments of the address's path, without `.git` at the end.
-fn segments(target: &Target) -> Vec<&str> {
+pub(super) fn segments(target: &Target) -> Vec<&str> {
     let path = target.address.expose().path().trim_matches('/');
     path.strip_suffix(".git").unwrap_or(path).split('/').filter(|part| !part.is_empty()).collect()
 }
 
 /// Returns owner and name of a repository.
-fn repository(target: &Target) -> Result<(&str, &str), String> {
+pub(super) fn repository(target: &Target) -> Result<(&str, &str), String> {
     match segments(target)[..] {
         [owner, name] => Ok((owner, name)),
         _ => Err("spec.address: is not the address of a repository, such as https://HOST/OWNER/NAME".to_owned()),
     }
 }
 
-fn github_api(target: &Target) -> String {
+pub(super) fn github_api(target: &Target) -> String {
     match target.host() {
         "github.com" => "https://api.github.com".to_owned(),
         _ => format!("{}/api/v3", target.origin()),
@@ -121,7 +121,7 @@ fn with_login(request: Request, token: &str) -> Request {
     }
 }
 
-fn github(request: Request, token: &str) -> Request {
+pub(super) fn github(request: Request, token: &str) -> Request {
     request.header("accept", "application/vnd.github+json").header("x-github-api-version", "2022-11-28").bearer(token)
 }
 

@@ -11,15 +11,15 @@ use std::marker::PhantomData;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
-use crate::notice::{CommitState, Notice, Severity};
+use crate::notice::{CHANGE_REQUEST, CommitState, Notice, Severity};
 
 /// A zero-width character. It splits words that services would turn into links and mentions.
 const BREAK: char = '\u{200b}';
 
 /// The rules of a service's markup.
 pub(super) trait Markup {
-    /// Whether a person reads the text. Services turn URLs of such a text into links, so they are split.
-    const IS_READ: bool = true;
+    /// Whether services turn URLs of the text into links. Such URLs are split.
+    const HAS_LINKS: bool = true;
 
     /// Appends a character in such a way that the service displays the character itself.
     fn push(c: char, text: &mut String);
@@ -35,6 +35,9 @@ pub(super) struct Markdown;
 pub(super) struct LooseMarkdown;
 /// Text without markup, in which services look for mentions: Telegram, Matrix, Webex and commit statuses.
 pub(super) struct Plain;
+/// Code in the Markdown of a Git host, between two or more backticks. Hosts interpret no part of it, but GitLab looks for
+/// commands at the beginning of a line.
+pub(super) struct Code;
 /// JSON for programs, which get each string as it is: Flux's events.
 pub(super) struct Data;
 
@@ -91,8 +94,22 @@ impl Markup for Plain {
     }
 }
 
+impl Markup for Code {
+    const HAS_LINKS: bool = false;
+
+    fn push(c: char, text: &mut String) {
+        match c {
+            '`' => text.extend([c, BREAK]),
+            '/' if text.is_empty() || text.ends_with('\n') => text.extend([BREAK, c]),
+            '\n' | '\t' => text.push(c),
+            c if c.is_control() => text.push(' '),
+            c => text.push(c),
+        }
+    }
+}
+
 impl Markup for Data {
-    const IS_READ: bool = false;
+    const HAS_LINKS: bool = false;
 
     fn push(c: char, text: &mut String) {
         text.push(c);
@@ -110,7 +127,7 @@ impl<M: Markup> Text<M> {
         while let Some(c) = rest.next() {
             let end = text.len();
             M::push(c, &mut text);
-            if M::IS_READ && c == ':' && rest.as_str().starts_with("//") {
+            if M::HAS_LINKS && c == ':' && rest.as_str().starts_with("//") {
                 text.push(BREAK);
             }
             if text.len() > most {
@@ -240,6 +257,25 @@ impl<'n, M: Markup> Marked<'n, M> {
         is_id.then_some((commit.as_str(), *state)).ok_or_else(|| "the message has no full commit id".to_owned())
     }
 
+    /// Returns the number of the pull request.
+    pub(super) fn change_request(&self) -> Result<u64, String> {
+        let number = self.0.change_request().ok_or(
+            "messages beyond spec.messagesPerMinute are not posted as comments; raise it, or select fewer messages",
+        )?;
+        let number = Some(number).filter(|number| number.bytes().all(|byte| byte.is_ascii_digit()));
+        number.and_then(|number| number.parse().ok()).ok_or_else(|| {
+            format!(
+                "{CHANGE_REQUEST} of {} must be the number of a pull request; correct the annotation",
+                self.0.subject()
+            )
+        })
+    }
+
+    /// Returns a hexadecimal id of the resource, which is different for each Provider.
+    pub(super) fn resource_id(&self, provider: &str) -> String {
+        self.0.resource_id(provider)
+    }
+
     /// Returns the same notice for another markup.
     pub(super) fn with<O: Markup>(&self) -> Marked<'n, O> {
         Marked(self.0, PhantomData)
@@ -304,6 +340,12 @@ mod tests {
         assert_eq!(escaped::<Plain>("[a](b) @room", 99), "[a](b) @\u{200b}room");
         assert_eq!(escaped::<Plain>("git: ssh://a", 99), "git: ssh:\u{200b}//a");
         assert_eq!(escaped::<Data>(raw, 99), raw);
+        assert_eq!(escaped::<Code>(raw, 99), raw);
+        let code = "/close\r\n/merge ```\nhttps://a/b";
+        assert_eq!(
+            escaped::<Code>(code, 99),
+            "\u{200b}/close \n\u{200b}/merge `\u{200b}`\u{200b}`\u{200b}\nhttps://a/b"
+        );
     }
 
     #[test]

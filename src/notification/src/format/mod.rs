@@ -2,6 +2,7 @@
 
 mod bitbucket_server;
 mod chat;
+mod comment;
 mod commit;
 mod event;
 mod incident;
@@ -25,6 +26,9 @@ impl Target {
     pub fn delivery(&self, notice: &Notice) -> Result<Delivery, String> {
         let request = match self.kind {
             P::Nats => return Ok(Delivery::Nats(Publication::new(self, &event::of(&Marked::of(notice))))),
+            P::GithubComment | P::GitlabComment | P::GiteaComment => {
+                return comment::comment(self, &Marked::of(notice));
+            }
             P::BitbucketServer => return bitbucket_server::status(self, &Marked::of(notice)),
             P::Generic | P::GenericHmac => event::generic(self, &Marked::of(notice)),
             P::GithubDispatch => commit::dispatch(self, &Marked::of(notice))?,

@@ -14,13 +14,13 @@ use crate::target::Target;
 
 const SHA: &str = "0123456789012345678901234567890123456789";
 
-fn target(spec: Value, secret: Value) -> Target {
+pub(super) fn target(spec: Value, secret: Value) -> Target {
     let data: BTreeMap<String, String> = serde_json::from_value(secret).unwrap();
     let data = data.into_iter().map(|(key, value)| (key, ByteString(value.into_bytes()))).collect();
-    Target::new(&serde_json::from_value(spec).unwrap(), Some(&data)).unwrap()
+    Target::new(&serde_json::from_value(spec).unwrap(), "uid", Some(&data)).unwrap()
 }
 
-fn failed() -> Notice {
+pub(super) fn failed() -> Notice {
     let metadata = BTreeMap::from([("summary".to_owned(), "production".to_owned())]);
     let commit = Some((SHA.to_owned(), CommitState::Failure));
     let message = "failed: <@all> & more\nsecond".to_owned();
@@ -34,15 +34,16 @@ fn failed() -> Notice {
     }
 }
 
-fn applied() -> Notice {
+pub(super) fn applied() -> Notice {
     let commit = Some((SHA.to_owned(), CommitState::Success));
     Notice { reason: "CommitApplied".to_owned(), severity: Severity::Info, commit, ..failed() }
 }
 
-/// Returns the request that sends a notice.
+/// Returns the request that sends a notice, or the first one of a conversation.
 fn request(target: &Target, notice: &Notice) -> Request {
     match target.delivery(notice).unwrap() {
         Delivery::Http(request) | Delivery::Unless(_, request) => request,
+        Delivery::Comment(comment) => comment.request(),
         Delivery::Nats(publication) => panic!("{publication:?}"),
     }
 }
@@ -52,7 +53,7 @@ fn sent(target: &Target, notice: &Notice) -> (String, String, String, Value) {
     parts(request(target, notice))
 }
 
-fn parts(request: Request) -> (String, String, String, Value) {
+pub(super) fn parts(request: Request) -> (String, String, String, Value) {
     let http = request.into_http().unwrap();
     let headers: Vec<_> = http.headers().iter().map(|(n, v)| format!("{n}: {}", v.to_str().unwrap())).collect();
     let body = serde_json::from_slice(http.body()).unwrap_or_default();
@@ -71,7 +72,8 @@ fn every_supported_type_makes_a_request_and_no_debug_output_shows_the_token() {
         };
         let spec = json!({"type": word, "address": address, "channel": "channel"});
         let target = target(spec, json!({"token": "canary"}));
-        for notice in [failed(), applied()] {
+        for mut notice in [failed(), applied()] {
+            notice.metadata.insert("change_request".to_owned(), "42".to_owned());
             let delivery = target.delivery(&notice).unwrap();
             assert!(!format!("{delivery:?} {target:?}").contains("canary"), "{word}");
             if word == "nats" {
@@ -242,7 +244,7 @@ fn bitbucket_server_needs_a_token_or_a_login() {
         let data: BTreeMap<String, String> = serde_json::from_value(secret).unwrap();
         let data = data.into_iter().map(|(key, value)| (key, ByteString(value.into_bytes()))).collect();
         let spec = json!({"type": "bitbucketserver", "address": CLONE});
-        Target::new(&serde_json::from_value(spec).unwrap(), Some(&data)).err().unwrap_or_default()
+        Target::new(&serde_json::from_value(spec).unwrap(), "uid", Some(&data)).err().unwrap_or_default()
     };
     let missing = "spec.secretRef: bitbucketserver needs a Secret with the key token, or username and password";
     for secret in [json!({}), json!({"username": "a"}), json!({"password": "b"})] {
