@@ -30,14 +30,23 @@ use super::schemas::ConditionSchema;
 pub struct ReceiverSpec {
     /// Who sends, and so how a delivery is authenticated and read. `gitea` is Forgejo as well. `generic` sends nothing but
     /// a request to the path, which is the secret; `generic-hmac` signs the body in the header `X-Signature`. The registries
-    /// `dockerhub`, `quay` and `acr` know the path alone, too. `harbor` sends the token in the header `Authorization`, and
-    /// `nexus` signs the body.
+    /// `dockerhub`, `quay` and `acr` know the path alone, too, and so does a sender of `cdevents`. `harbor` sends the token in
+    /// the header `Authorization`, and `nexus` signs the body. `gcr` is a push subscription of Google Pub/Sub, whose
+    /// deliveries have an ID token of a service account. Deliveries of `generic-oidc` have a token of one of the
+    /// `oidcProviders`.
     #[serde(rename = "type")]
     #[schemars(with = "ReceiverType")]
     pub kind: String,
     /// Secret in the same namespace with the key `token`, of at least 16 bytes: what the host signs deliveries with, or sends
-    /// along. A changed token changes the path, too.
-    pub secret_ref: ReceiverSecretRef,
+    /// along. A changed token changes the path, too. For `gcr`, the keys `email` and `audience` are those of the push
+    /// subscription. Every type needs it except `generic-oidc`, which must not have it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_ref: Option<ReceiverSecretRef>,
+    /// Issuers of the tokens that authenticate deliveries; for `generic-oidc` only, which needs at least one. The claim `iss`
+    /// of a token selects the issuer.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 10))]
+    pub oidc_providers: Vec<OidcProvider>,
     /// Events that count, named as the host names them, in any case; by default those that report a push.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 50))]
@@ -100,6 +109,53 @@ pub struct ReceiverSecretRef {
     pub name: String,
 }
 
+/// An issuer of OpenID Connect, and the conditions for its tokens.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct OidcProvider {
+    /// URL of the issuer: `https://…`, as in the claim `iss` of its tokens. The agent reads its configuration and keys there,
+    /// and keeps the keys for an hour at most.
+    #[serde(rename = "issuerURL")]
+    #[schemars(length(min = 1, max = 1024))]
+    pub issuer_url: String,
+    /// Audience (`aud`) of the tokens; by default `notification-controller`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1024))]
+    pub audience: Option<String>,
+    /// Named expressions in CEL, which later variables and the validations read as `vars.NAME`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 20))]
+    pub variables: Vec<OidcVariable>,
+    /// Conditions for the claims of a token; all must be true. At least one is necessary, because a public issuer gives tokens
+    /// to everyone.
+    #[schemars(length(min = 1, max = 20))]
+    pub validations: Vec<OidcValidation>,
+}
+
+/// A named expression about the claims of a token.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct OidcVariable {
+    /// Its name.
+    #[schemars(length(min = 1, max = 63))]
+    pub name: String,
+    /// An expression in CEL over `claims`, and over `vars` with the variables before it.
+    #[schemars(length(min = 1, max = 4096))]
+    pub expression: String,
+}
+
+/// A condition for the claims of a token.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct OidcValidation {
+    /// An expression in CEL over `claims` and `vars` that is true or false.
+    #[schemars(length(min = 1, max = 4096))]
+    pub expression: String,
+    /// The response to a delivery for which the expression is false.
+    #[schemars(length(min = 1, max = 256))]
+    pub message: String,
+}
+
 /// Who sends to a Receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -128,11 +184,17 @@ pub enum ReceiverType {
     Harbor,
     /// Nexus Repository.
     Nexus,
+    /// Google Artifact Registry, by a push subscription of Pub/Sub.
+    Gcr,
+    /// Anything that sends CDEvents.
+    Cdevents,
+    /// Anybody with a token of a named issuer of OpenID Connect.
+    GenericOidc,
 }
 
 impl ReceiverType {
     /// All types.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 15] = [
         Self::Github,
         Self::Gitlab,
         Self::Gitea,
@@ -145,6 +207,9 @@ impl ReceiverType {
         Self::Acr,
         Self::Harbor,
         Self::Nexus,
+        Self::Gcr,
+        Self::Cdevents,
+        Self::GenericOidc,
     ];
 
     /// Returns the value of `spec.type`.
@@ -162,6 +227,9 @@ impl ReceiverType {
             Self::Acr => "acr",
             Self::Harbor => "harbor",
             Self::Nexus => "nexus",
+            Self::Gcr => "gcr",
+            Self::Cdevents => "cdevents",
+            Self::GenericOidc => "generic-oidc",
         }
     }
 

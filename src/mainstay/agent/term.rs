@@ -327,7 +327,7 @@ impl Term<'_> {
         let hooks = Arc::new(receiver::Context::new(
             cluster.clone(),
             Arc::clone(&context.secrets),
-            Arc::clone(context.source.pushes()),
+            context.source.clone(),
             Arc::clone(&context.repositories),
             settings.receive.as_ref().map(|receive| receive.base.clone()),
             liveness.component("reconciling Receivers"),

@@ -44,7 +44,7 @@ impl SecretReferences for GitSyncSpec {
 
 impl SecretReferences for ReceiverSpec {
     fn secret_references(&self) -> References {
-        references([(&*self.secret_ref.name, Purpose::Receiver)])
+        references(self.secret_ref.iter().map(|secret| (&*secret.name, Purpose::Receiver)))
     }
 }
 

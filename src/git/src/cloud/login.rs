@@ -25,7 +25,8 @@ use crate::transport::on_behalf_of;
 const WITHIN: Duration = Duration::from_secs(30);
 
 impl Source {
-    /// Returns a client for a registry that an identity reads. `proxy` is the Secret with the object's proxy.
+    /// Returns a client for a registry that an identity reads, or for an issuer of tokens. `proxy` is the Secret with the
+    /// object's proxy.
     ///
     /// # Errors
     /// A field of the Secret cannot be used.

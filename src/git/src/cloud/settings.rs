@@ -43,7 +43,7 @@ pub struct CloudSettings {
     pub trusted: Vec<String>,
     /// The variables in [`CLOUD_VARIABLES`] that are set.
     pub environment: BTreeMap<String, String>,
-    /// CA bundle of all hosts of clouds in PEM format, instead of the public CAs. No object sets it.
+    /// CA bundle of all hosts of clouds and of issuers of tokens in PEM format, instead of the public CAs. No object sets it.
     pub authorities: Option<String>,
 }
 

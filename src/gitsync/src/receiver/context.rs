@@ -12,12 +12,13 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 
+use super::issuers::Issuers;
 use super::resolve::Resolved;
 use mainstay_cluster::Cluster;
 use mainstay_cluster::liveness::Component;
 use mainstay_cluster::secrets::Secrets;
 use mainstay_engine::notification::Message;
-use mainstay_git::{Pushes, Repositories};
+use mainstay_git::{Pushes, Repositories, Source};
 use mainstay_object::Owner;
 
 /// Minimum time between two messages about refused deliveries of one Receiver.
@@ -33,6 +34,8 @@ pub struct Context {
     pub(super) secrets: Arc<Secrets>,
     /// Wakes consumers.
     pub(super) pushes: Arc<Pushes>,
+    /// The issuers of tokens.
+    pub(super) issuers: Issuers,
     /// The sources that Receivers name.
     pub(super) repositories: Arc<Repositories>,
     /// The address of the listener; `None` without a listener.
@@ -95,18 +98,20 @@ pub(super) struct Served {
 }
 
 impl Context {
-    /// Creates an empty context. `emit` must not block.
+    /// Creates an empty context. `source` wakes consumers and sends requests to issuers. `emit` must not block.
     pub fn new(
         cluster: Cluster,
         secrets: Arc<Secrets>,
-        pushes: Arc<Pushes>,
+        source: Source,
         repositories: Arc<Repositories>,
         served_at: Option<BaseUrl>,
         liveness: Component,
         emit: impl Fn(&Owner, &Message) + Send + Sync + 'static,
     ) -> Self {
         let (served, starting) = (Mutex::default(), Mutex::default());
-        Self { cluster, secrets, pushes, repositories, served_at, liveness, emit: Box::new(emit), served, starting }
+        let (pushes, issuers) = (Arc::clone(source.pushes()), Issuers::new(source));
+        let emit = Box::new(emit);
+        Self { cluster, secrets, pushes, issuers, repositories, served_at, liveness, emit, served, starting }
     }
 
     /// Returns the Secrets that Receivers name.

@@ -1,7 +1,7 @@
 //! Classifies a delivery to a Receiver: a push with its consumers, or the reason why it is refused or ignored.
 //!
 //! Invariant: a body is parsed only after the delivery is authenticated. The one exception extracts a signed field from
-//! a form.
+//! a form. For types with a token of an issuer, the caller has checked the token.
 
 use http::HeaderMap;
 
@@ -46,8 +46,13 @@ fn judge_signed(receiver: &Resolved, headers: &HeaderMap, body: &[u8], is_form: 
     if event.is_some_and(|event| is_ping(receiver.kind, event)) {
         return Delivery::Ping;
     }
+    let is_ignored = match event {
+        Some(event) => !counts(receiver, event),
+        // A CDEvent without its type in a header is none of the selected ones.
+        None => receiver.kind == ReceiverType::Cdevents && !receiver.events.is_empty(),
+    };
     // The body of an ignored event need not be valid.
-    if event.is_some_and(|event| !counts(receiver, event)) {
+    if is_ignored {
         return Delivery::PassedOver;
     }
     let push = if is_form {
@@ -66,25 +71,45 @@ fn is_ping(kind: ReceiverType, event: &str) -> bool {
     match kind {
         ReceiverType::Github | ReceiverType::Gitea => event == "ping",
         ReceiverType::Bitbucket => event == "diagnostics:ping",
-        _ => false,
+        ReceiverType::Gitlab
+        | ReceiverType::AzureDevops
+        | ReceiverType::Generic
+        | ReceiverType::GenericHmac
+        | ReceiverType::GenericOidc
+        | ReceiverType::Dockerhub
+        | ReceiverType::Quay
+        | ReceiverType::Acr
+        | ReceiverType::Gcr
+        | ReceiverType::Harbor
+        | ReceiverType::Nexus
+        | ReceiverType::Cdevents => false,
     }
 }
 
-/// Returns the events that report a push, in lower case; empty for hosts that send no event names.
-const fn pushes(kind: ReceiverType) -> &'static [&'static str] {
+/// Returns the events that report a push, in lower case; `None` if all events count.
+const fn pushes(kind: ReceiverType) -> Option<&'static [&'static str]> {
     match kind {
-        ReceiverType::Github | ReceiverType::Gitea => &["push"],
-        ReceiverType::Gitlab => &["push hook", "tag push hook", "system hook"],
-        ReceiverType::Bitbucket => &["repo:push", "repo:refs_changed"],
-        ReceiverType::AzureDevops => &["git.push"],
-        _ => &[],
+        ReceiverType::Github | ReceiverType::Gitea => Some(&["push"]),
+        ReceiverType::Gitlab => Some(&["push hook", "tag push hook", "system hook"]),
+        ReceiverType::Bitbucket => Some(&["repo:push", "repo:refs_changed"]),
+        ReceiverType::AzureDevops => Some(&["git.push"]),
+        ReceiverType::Generic
+        | ReceiverType::GenericHmac
+        | ReceiverType::GenericOidc
+        | ReceiverType::Dockerhub
+        | ReceiverType::Quay
+        | ReceiverType::Acr
+        | ReceiverType::Gcr
+        | ReceiverType::Harbor
+        | ReceiverType::Nexus
+        | ReceiverType::Cdevents => None,
     }
 }
 
 fn counts(receiver: &Resolved, event: &str) -> bool {
     let event = event.to_lowercase();
     if receiver.events.is_empty() {
-        return pushes(receiver.kind).contains(&event.as_str());
+        return pushes(receiver.kind).is_none_or(|pushes| pushes.contains(&event.as_str()));
     }
     receiver.events.contains(&event)
 }
@@ -98,7 +123,20 @@ fn body_counts(receiver: &Resolved, push: &Push) -> bool {
         ReceiverType::Gitlab if receiver.events.is_empty() => {
             matches!(event.as_str(), "push" | "tag_push" | "repository_update")
         }
-        _ => true,
+        ReceiverType::Gitlab
+        | ReceiverType::Github
+        | ReceiverType::Gitea
+        | ReceiverType::Bitbucket
+        | ReceiverType::Generic
+        | ReceiverType::GenericHmac
+        | ReceiverType::GenericOidc
+        | ReceiverType::Dockerhub
+        | ReceiverType::Quay
+        | ReceiverType::Acr
+        | ReceiverType::Gcr
+        | ReceiverType::Harbor
+        | ReceiverType::Nexus
+        | ReceiverType::Cdevents => true,
     }
 }
 
@@ -113,6 +151,7 @@ mod tests {
             name: "web".into(),
             kind,
             token: Secret::new(b"token".to_vec()),
+            tokens: None,
             events: events.iter().map(|&event| event.to_owned()).collect(),
             repositories: None,
             is_suspended: false,
@@ -152,6 +191,26 @@ mod tests {
         let azure = |body| kind(&receiver(ReceiverType::AzureDevops, &[]), &[("Authorization", "Bearer token")], body);
         assert_eq!(azure(r#"{"eventType": "git.push"}"#), "push");
         assert_eq!(azure(r#"{"eventType": "build.complete"}"#), "passed over");
+    }
+
+    #[test]
+    fn cdevents_are_selected_by_the_type_in_a_header() {
+        let body = r#"{"context": {"specversion": "0.5.0", "id": "1", "source": "ci", "timestamp": "2026-01-01T00:00:00Z",
+            "type": "dev.cdevents.artifact.published.0.2.0"}, "subject": {"id": "web", "content": {}}}"#;
+        let check = |events: &[&str], headers: &[(&'static str, &str)], body: &str, expected| {
+            assert_eq!(
+                kind(&receiver(ReceiverType::Cdevents, events), headers, body),
+                expected,
+                "{events:?} {headers:?}"
+            );
+        };
+        let published = [("Ce-Type", "dev.cdevents.artifact.Published.0.2.0")];
+        check(&[], &published, body, "push");
+        check(&[], &[], body, "push");
+        check(&[], &published, "{}", "malformed");
+        check(&["dev.cdevents.artifact.published.0.2.0"], &published, body, "push");
+        check(&["dev.cdevents.change.merged.0.2.0"], &published, body, "passed over");
+        check(&["dev.cdevents.artifact.published.0.2.0"], &[], body, "passed over");
     }
 
     #[test]

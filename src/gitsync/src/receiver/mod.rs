@@ -1,7 +1,8 @@
 //! Receivers: a Git host reports a push over HTTP, and the named remotes are looked up immediately.
 //!
-//! [`Deliveries`] receives a delivery. [`judge`](delivery::judge) checks whether it is authentic and reports a push,
-//! and selects the consumers. [`Pushes`](mainstay_git::Pushes) wakes them. [`run`] is the task of one Receiver.
+//! [`Deliveries`] receives a delivery. [`Issuers`](issuers::Issuers) checks the token of an issuer, for types that have
+//! one. [`judge`](delivery::judge) checks whether the delivery is authentic otherwise and reports a push, and selects the
+//! consumers. [`Pushes`](mainstay_git::Pushes) wakes them. [`run`] is the task of one Receiver.
 //!
 //! Invariant: a delivery is authenticated before its body is parsed. It causes only lookups of remotes that GitSyncs
 //! and Functions in the Receiver's namespace follow anyway. Names in a payload are compared, never opened.
@@ -15,9 +16,13 @@ mod context;
 mod delivery;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
+mod id_token;
+#[expect(clippy::disallowed_methods, reason = "it reads keys from issuers, with deadlines, and keeps them for a time")]
+mod issuers;
 mod matching;
 mod outcome;
 mod payload;
+mod providers;
 #[expect(clippy::disallowed_methods, reason = "it writes statuses, and waits until one can be tried again")]
 mod reconcile;
 mod resolve;

@@ -45,6 +45,8 @@ pub(super) enum Outcome {
     Suspended,
     /// Too many bodies are in memory.
     NoRoom,
+    /// The keys of the token's issuer cannot be read now.
+    IssuerAway,
     /// Another agent is the leader.
     NotLeading,
 }
@@ -60,7 +62,7 @@ impl Outcome {
             Self::WrongMethod => 405,
             Self::TooSlow => 408,
             Self::TooLarge => 413,
-            Self::Suspended | Self::NoRoom | Self::NotLeading => 503,
+            Self::Suspended | Self::NoRoom | Self::IssuerAway | Self::NotLeading => 503,
         }
     }
 
@@ -79,6 +81,7 @@ impl Outcome {
             Self::NotFound => "not_found",
             Self::Suspended => "suspended",
             Self::NoRoom => "no_room",
+            Self::IssuerAway => "issuer_away",
             Self::NotLeading => "not_leading",
         }
     }
@@ -120,6 +123,11 @@ impl Outcome {
             Self::NotFound => "not found".to_owned(),
             Self::Suspended => "this Receiver is suspended".to_owned(),
             Self::NoRoom => "too many deliveries are coming in; redeliver the webhook".to_owned(),
+            Self::IssuerAway => {
+                "the keys of the token's issuer cannot be read now; an Event of the Receiver has the reason; redeliver the \
+                 webhook"
+                    .to_owned()
+            }
             Self::NotLeading => "this agent is not the leader; redeliver the webhook".to_owned(),
         }
     }

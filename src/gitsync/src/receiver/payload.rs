@@ -6,9 +6,13 @@
 //!
 //! Not here: authentication, and the meaning of addresses.
 
+use std::collections::BTreeMap;
+
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use bounded_json::{Bounds, Unreadable};
+use jiff::Timestamp;
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 
 use super::bounded::Bounded;
 use mainstay_api::ReceiverType;
@@ -55,6 +59,9 @@ pub(super) enum Malformed {
     /// The body has more values, or deeper nesting, than any host sends.
     #[error("the body has more values, or is nested deeper, than the payload of any host")]
     TooMuch,
+    /// The body lacks something that every sender of this type sends.
+    #[error("the body is not a payload of this type of host: {0}")]
+    Lacking(&'static str),
     /// The form has no field `payload`.
     #[error("the form has no field `payload`; let the host send JSON")]
     Form,
@@ -77,7 +84,10 @@ pub(super) fn read(kind: ReceiverType, body: &[u8]) -> Result<Option<Push>, Malf
         ReceiverType::Bitbucket => bitbucket(body).map(Some),
         ReceiverType::AzureDevops => azure_devops(body).map(Some),
         ReceiverType::GenericHmac => Ok(generic(body)),
+        ReceiverType::Gcr => gcr(body).map(|()| None),
+        ReceiverType::Cdevents => cdevent(body).map(|()| None),
         ReceiverType::Generic
+        | ReceiverType::GenericOidc
         | ReceiverType::Dockerhub
         | ReceiverType::Quay
         | ReceiverType::Acr
@@ -308,6 +318,73 @@ fn generic(body: &[u8]) -> Option<Push> {
         None => Moved::Any,
     };
     Some(Push { named: vec![repository], moved, ..Push::default() })
+}
+
+/// Checks a message of Pub/Sub about an image: its data is a JSON object in Base64.
+fn gcr(body: &[u8]) -> Result<(), Malformed> {
+    const LACKING: Malformed =
+        Malformed::Lacking("message.data must be JSON in Base64 with `action`, and with `digest` or `tag`");
+    #[derive(Deserialize)]
+    struct Body {
+        message: Message,
+    }
+    #[derive(Deserialize)]
+    struct Message {
+        data: String,
+    }
+    #[derive(Deserialize)]
+    struct Change {
+        action: String,
+        digest: Option<String>,
+        tag: Option<String>,
+    }
+    let Body { message } = json(body)?;
+    let data = BASE64_STANDARD.decode(message.data).map_err(|_| LACKING)?;
+    let Change { action, digest, tag } = json(&data).map_err(|_| LACKING)?;
+    if action.is_empty() || digest.or(tag).is_none() { Err(LACKING) } else { Ok(()) }
+}
+
+/// The beginnings of types of CDEvents: those of the vocabulary, and those of tools.
+const CDEVENTS: [&str; 2] = ["dev.cdevents.", "dev.cdeventsx."];
+
+/// Checks that a body is a CDEvent, as the data of a CloudEvent in binary mode.
+fn cdevent(body: &[u8]) -> Result<(), Malformed> {
+    #[derive(Deserialize)]
+    struct Body {
+        context: Context,
+        subject: Subject,
+    }
+    #[derive(Deserialize)]
+    struct Context {
+        /// Version 0.5 of the specification has a new name for it.
+        #[serde(alias = "specversion")]
+        version: String,
+        id: String,
+        source: String,
+        r#type: String,
+        timestamp: String,
+    }
+    #[derive(Deserialize)]
+    struct Subject {
+        id: String,
+        content: Option<BTreeMap<String, IgnoredAny>>,
+    }
+    let Body { context, subject } = json(body)?;
+    if [&context.version, &context.id, &context.source, &subject.id].into_iter().any(String::is_empty) {
+        return Err(Malformed::Lacking("context.version, context.id, context.source and subject.id must not be empty"));
+    }
+    // A subject, a predicate and a version follow.
+    let event = CDEVENTS.iter().find_map(|beginning| context.r#type.strip_prefix(*beginning));
+    if event.is_none_or(|event| event.split('.').count() < 3 || event.split('.').any(str::is_empty)) {
+        return Err(Malformed::Lacking("context.type must be the type of a CDEvent"));
+    }
+    if context.timestamp.parse::<Timestamp>().is_err() {
+        return Err(Malformed::Lacking("context.timestamp must be a time of RFC 3339"));
+    }
+    if subject.content.is_none() {
+        return Err(Malformed::Lacking("subject.content must be an object"));
+    }
+    Ok(())
 }
 
 /// Returns the moved references, or `Any` if the list is too long or empty, or if an item has no name.

@@ -43,9 +43,9 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
     let mut changes = context.repositories.listen();
     loop {
         let Some(receiver) = input.borrow_and_update().clone() else { break };
-        let named = receiver.spec.secret_ref.name.as_str();
-        if secret.as_ref().map(Followed::of) != Some((&namespace, named)) {
-            secret = Some(context.secrets.follow(&namespace, named, Purpose::Receiver));
+        let named = receiver.spec.secret_ref.as_ref().map(|secret| (&*namespace, &*secret.name));
+        if secret.as_ref().map(Followed::of) != named {
+            secret = named.map(|(namespace, name)| context.secrets.follow(namespace, name, Purpose::Receiver));
         }
         changes.mark_unchanged();
         let missing = missing(&context, &receiver);

@@ -2,15 +2,20 @@
 //!
 //! Invariant: no message contains a part of the token.
 
+use std::sync::Arc;
+
+use super::providers::{self, Provider};
 use super::signature;
 use mainstay_api::conditions::Reason;
-use mainstay_api::receiver::ReceiverResource;
+use mainstay_api::receiver::{ReceiverResource, ReceiverSecretRef};
 use mainstay_api::{Receiver, ReceiverType};
 use mainstay_cluster::secrets::Known;
 use mainstay_object::{Secret, printable};
 
-/// Key in the Secret.
+/// Keys in the Secret. Those of a service account are for Google only.
 const KEY: &str = "token";
+const EMAIL: &str = "email";
+const AUDIENCE: &str = "audience";
 /// The kinds of objects that deliveries wake.
 const SOURCES: [&str; 4] = ["GitRepository", "OCIRepository", "HelmChart", "ImageRepository"];
 /// Minimum length of a token in bytes. The status shows the path, so its readers can guess short tokens offline.
@@ -25,8 +30,10 @@ pub(super) struct Resolved {
     pub(super) name: String,
     /// The type of the host.
     pub(super) kind: ReceiverType,
-    /// The token.
+    /// The token in the Secret; empty for a type without a Secret.
     pub(super) token: Secret<Vec<u8>>,
+    /// The issuers whose tokens authenticate deliveries; `None` for types without such a token.
+    pub(super) tokens: Option<Arc<[Provider]>>,
     /// The accepted events, in lower case; if empty, those that report a push.
     pub(super) events: Vec<String>,
     /// The sources and ImageRepositories that may be looked up; `None` means all.
@@ -61,21 +68,57 @@ pub(super) fn resolve(receiver: &Receiver, secret: &Known) -> Result<Resolved, P
         let message = format!("spec.type must be one of {known}");
         return Err(Problem { reason: Reason::SpecInvalid, message, is_stalled: true });
     };
-    let repositories = repositories(receiver).map_err(|message| {
-        let reason = Reason::SpecInvalid;
-        Problem { reason, message, is_stalled: true }
-    })?;
-    let named = &spec.secret_ref.name;
+    let refused = |message| Problem { reason: Reason::SpecInvalid, message, is_stalled: true };
+    let repositories = repositories(receiver).map_err(refused)?;
+    let (token, tokens) = match (kind, &spec.secret_ref) {
+        (ReceiverType::GenericOidc, Some(_)) => {
+            let message = "spec.secretRef must not be set for the type generic-oidc: a token of an issuer authenticates \
+                           deliveries; remove it";
+            return Err(refused(message.to_owned()));
+        }
+        (ReceiverType::GenericOidc, None) => {
+            (b"".as_slice(), Some(providers::of_spec(&spec.oidc_providers).map_err(refused)?))
+        }
+        _ if !spec.oidc_providers.is_empty() => {
+            return Err(refused("spec.oidcProviders is only for the type generic-oidc: remove it".to_owned()));
+        }
+        (_, None) => return Err(refused("spec.secretRef must name a Secret with the key token".to_owned())),
+        (ReceiverType::Gcr, Some(ReceiverSecretRef { name })) => (token(name, secret)?, Some(of_google(name, secret)?)),
+        (_, Some(ReceiverSecretRef { name })) => (token(name, secret)?, None),
+    };
+    let metadata = &receiver.metadata;
+    Ok(Resolved {
+        namespace: metadata.namespace.clone().unwrap_or_default(),
+        name: metadata.name.clone().unwrap_or_default(),
+        kind,
+        token: Secret::new(token.to_vec()),
+        tokens: tokens.map(Arc::from),
+        events: spec.events.iter().map(|event| event.trim().to_lowercase()).collect(),
+        repositories,
+        is_suspended: spec.suspend,
+    })
+}
+
+/// Returns the value of a key of the Secret, without the line break at its end that `kubectl create secret --from-file`
+/// keeps, and that no host sends.
+fn value<'s>(key: &str, named: &str, secret: &'s Known) -> Result<&'s [u8], Problem> {
     let missing = |message| Problem { reason: Reason::TokenNotFound, message, is_stalled: false };
     if let Some((_, problem)) = secret.problem() {
         return Err(missing(format!("Secret {named} {problem}")));
     }
-    let token = secret.data().and_then(|data| data.get(KEY));
-    let token = token.ok_or_else(|| missing(format!("Secret {named} has no key {KEY}")))?;
-    // `kubectl create secret --from-file` keeps a trailing line break, which no host sends.
-    let end = token.0.iter().rposition(|byte| !matches!(byte, b'\n' | b'\r')).map_or(0, |last| last + 1);
-    let token = &token.0[..end];
-    let invalid = |message| Problem { reason: Reason::TokenInvalid, message, is_stalled: false };
+    let value = secret.data().and_then(|data| data.get(key));
+    let value = value.ok_or_else(|| missing(format!("Secret {named} has no key {key}")))?;
+    let end = value.0.iter().rposition(|byte| !matches!(byte, b'\n' | b'\r')).map_or(0, |last| last + 1);
+    Ok(&value.0[..end])
+}
+
+fn invalid(message: String) -> Problem {
+    Problem { reason: Reason::TokenInvalid, message, is_stalled: false }
+}
+
+/// Returns the token in the Secret.
+fn token<'s>(named: &str, secret: &'s Known) -> Result<&'s [u8], Problem> {
+    let token = value(KEY, named, secret)?;
     if token.is_empty() {
         return Err(invalid(format!(
             "the key {KEY} of Secret {named} is empty, so every client could send deliveries"
@@ -88,16 +131,19 @@ pub(super) fn resolve(receiver: &Receiver, secret: &Known) -> Result<Resolved, P
         );
         return Err(invalid(message));
     }
-    let metadata = &receiver.metadata;
-    Ok(Resolved {
-        namespace: metadata.namespace.clone().unwrap_or_default(),
-        name: metadata.name.clone().unwrap_or_default(),
-        kind,
-        token: Secret::new(token.to_vec()),
-        events: spec.events.iter().map(|event| event.trim().to_lowercase()).collect(),
-        repositories,
-        is_suspended: spec.suspend,
-    })
+    Ok(token)
+}
+
+/// Returns the issuers of the tokens of a push subscription of Google.
+fn of_google(named: &str, secret: &Known) -> Result<Vec<Provider>, Problem> {
+    let text = |key: &str| {
+        let text = std::str::from_utf8(value(key, named, secret)?).map(str::trim).unwrap_or_default();
+        if text.is_empty() {
+            return Err(invalid(format!("the key {key} of Secret {named} must be that of the push subscription")));
+        }
+        Ok(text)
+    };
+    Ok(providers::of_google(text(EMAIL)?, text(AUDIENCE)?))
 }
 
 /// Returns the names of the sources that may be looked up, `None` for all; or the error of the spec.
@@ -136,8 +182,6 @@ fn repositories(receiver: &Receiver) -> Result<Option<Vec<String>>, String> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use k8s_openapi::ByteString;
     use serde_json::json;
 
@@ -183,13 +227,100 @@ mod tests {
         let short = "TokenInvalid: the key token of Secret hook has less than 16 bytes: an attacker who sees the path \
                      of the \
                      Receiver could guess it";
-        for kind in ReceiverType::ALL {
+        for kind in ReceiverType::ALL.into_iter().filter(|kind| *kind != ReceiverType::GenericOidc) {
             check(kind.as_str(), &secret("token", "0123456789abcde"), short);
         }
         check("generic", &secret("token", "0123456789abcdef"), r#"Generic "0123456789abcdef""#);
         let unknown = "SpecInvalid: spec.type must be one of github, gitlab, gitea, bitbucket, azure-devops, generic, \
-                       generic-hmac, dockerhub, quay, acr, harbor, nexus";
+                       generic-hmac, dockerhub, quay, acr, harbor, nexus, gcr, cdevents, generic-oidc";
         check("svn", &secret("token", "x"), unknown);
+    }
+
+    /// Resolves a Receiver after a change of its spec. Returns the message if it is not served.
+    fn resolved(kind: &str, change: &serde_json::Value, data: &[(&str, &str)]) -> Result<Resolved, String> {
+        let mut whole = serde_json::to_value(receiver(kind)).unwrap();
+        json_patch::merge(&mut whole["spec"], change);
+        let data = data.iter().map(|(key, text)| ((*key).to_owned(), ByteString(text.as_bytes().to_vec()))).collect();
+        let secret = Known::Data(Arc::new(Contents { kind: "Opaque".to_owned(), data, purpose: None }));
+        resolve(&serde_json::from_value(whole).unwrap(), &secret).map_err(|problem| problem.message)
+    }
+
+    #[test]
+    fn a_push_subscription_of_google_needs_an_address_and_an_audience() {
+        let token = ("token", "0123456789abcdef");
+        let message = |data: &[(&str, &str)]| resolved("gcr", &json!({}), data).unwrap_err();
+        assert_eq!(message(&[token]), "Secret hook has no key email");
+        assert_eq!(message(&[token, ("email", "a@b")]), "Secret hook has no key audience");
+        let empty = message(&[token, ("email", "a@b"), ("audience", " \n")]);
+        assert_eq!(empty, "the key audience of Secret hook must be that of the push subscription");
+        let found = resolved("gcr", &json!({}), &[token, ("email", "a@b\n"), ("audience", "us")]).unwrap();
+        let shown = |provider: &Provider| format!("{} {} {:?}", provider.issuer, provider.audience, provider.keys);
+        let names: Vec<String> = found.tokens.unwrap().iter().map(shown).collect();
+        assert_eq!(names, ["https://accounts.google.com us Google", "accounts.google.com us Google"]);
+    }
+
+    #[test]
+    fn a_receiver_has_issuers_or_a_secret() {
+        let rule = json!([{"expression": "claims.sub == 'a'", "message": "sub"}]);
+        let provider = |change: serde_json::Value| {
+            let mut provider = json!({"issuerURL": "https://ci.example.com/", "validations": rule});
+            json_patch::merge(&mut provider, &change);
+            json!({"secretRef": null, "oidcProviders": [provider]})
+        };
+        let found = resolved("generic-oidc", &provider(json!({})), &[]).unwrap();
+        assert_eq!(found.path(), signature::path(&Secret::new(Vec::new()), "shop", "web"));
+        let found = found.tokens.unwrap();
+        assert_eq!((&*found[0].issuer, &*found[0].audience), ("https://ci.example.com/", "notification-controller"));
+        let is_configuration = format!("{:?}", found[0].keys).contains("/.well-known/openid-configuration");
+        assert!(is_configuration && found[0].keys.host() == "ci.example.com", "{:?}", found[0].keys);
+        let own = json!({"secretRef": {"name": "hook"}});
+        let (mut both, mut twice) = (provider(json!({})), provider(json!({})));
+        json_patch::merge(&mut both, &own);
+        twice["oidcProviders"] = json!([twice["oidcProviders"][0], twice["oidcProviders"][0]]);
+        for (kind, spec, expected) in [
+            ("generic-oidc", both.clone(), "spec.secretRef must not be set"),
+            ("github", both, "spec.oidcProviders is only for the type generic-oidc"),
+            ("github", json!({"secretRef": null}), "spec.secretRef must name a Secret with the key token"),
+            ("generic-oidc", json!({"secretRef": null}), "spec.oidcProviders must have 1 to 10 issuers"),
+            ("generic-oidc", twice, "spec.oidcProviders[1].issuerURL is that of an earlier provider"),
+            (
+                "generic-oidc",
+                provider(json!({"validations": []})),
+                "spec.oidcProviders[0].validations must have at least one expression",
+            ),
+            (
+                "generic-oidc",
+                provider(json!({"validations": [{"expression": "claim.sub == 'a'", "message": "m"}]})),
+                "spec.oidcProviders[0].validations[0].expression: line 1, column 1: there is no variable `claim`; there is \
+                 `claims` and `vars`; correct the expression",
+            ),
+            (
+                "generic-oidc",
+                provider(json!({"variables": [{"name": "a.b", "expression": "1"}]})),
+                "spec.oidcProviders[0].variables[0].name must consist of letters, digits and `_`",
+            ),
+            (
+                "generic-oidc",
+                provider(json!({"variables": vec![json!({"name": "a", "expression": "true//".repeat(600)}); 5]})),
+                "spec.oidcProviders has more than 16384 bytes of expressions",
+            ),
+        ] {
+            let message = resolved(kind, &spec, &[("token", "0123456789abcdef")]).unwrap_err();
+            assert!(message.starts_with(expected), "{message}");
+        }
+        for hostile in [
+            "http://ci.example.com",
+            "ci.example.com",
+            "file:///etc/passwd",
+            "https://",
+            "https://user@ci.example.com",
+            "https://:secret@ci.example.com",
+            "https://ci.example.com?a=b",
+            "https://ci.example.com#a",
+        ] {
+            let message = resolved("generic-oidc", &provider(json!({"issuerURL": hostile})), &[]).unwrap_err();
+            assert!(message.starts_with("spec.oidcProviders[0].issuerURL must have the form"), "{hostile}: {message}");
+        }
     }
 
     #[test]

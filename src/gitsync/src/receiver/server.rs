@@ -3,6 +3,7 @@
 //! Invariant: all unknown paths have the same response, and the path is the first thing that is checked.
 //! Invariant: a body is read only for a known path, up to [`MAX_BODY`] bytes and [`BODY_WITHIN`], and only if there is
 //! memory ([`Room`]). Without memory, the client gets a response immediately.
+//! Invariant: the token of an issuer is checked before the body is read.
 //! Invariant: a delivery causes only lookups of remotes, so a repeated one is harmless.
 //! Invariant: only the leader processes deliveries; other agents respond with 503.
 
@@ -21,9 +22,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::context::{Context, Served};
 use super::delivery::{Delivery, judge};
+use super::issuers::Denied;
 use super::outcome::Outcome;
 use super::payload::MAX_BODY;
 use super::room::{Held, Room};
+use super::signature::Refusal;
 use crate::commit_trace::CommitTrace;
 use loopback::Listener;
 use mainstay_api::ReceiverType;
@@ -111,6 +114,9 @@ async fn receive(context: &Context, served: &Served, head: &Parts, body: &mut In
     if served.receiver.is_suspended {
         return Outcome::Suspended;
     }
+    if let Err(outcome) = check_token(context, served, &head.headers).await {
+        return outcome;
+    }
     let body = match timeout(BODY_WITHIN, read(held, body)).await {
         Err(_) => return Outcome::TooSlow,
         Ok(Err(outcome)) => return outcome,
@@ -139,6 +145,22 @@ async fn receive(context: &Context, served: &Served, head: &Parts, body: &mut In
             }
         }
     }
+}
+
+/// Checks the token of an issuer, for types that have one.
+async fn check_token(context: &Context, served: &Served, headers: &HeaderMap) -> Result<(), Outcome> {
+    let Some(providers) = &served.receiver.tokens else { return Ok(()) };
+    let checked = context.issuers.check(&served.receiver.namespace, providers, headers).await;
+    checked.map_err(|denied| match denied {
+        Denied::Refused(flaw) => {
+            context.report_refused(served, flaw.to_string(), Instant::now());
+            Outcome::Refused(Refusal::Token(flaw))
+        }
+        Denied::Away(why) => {
+            context.report_refused(served, why, Instant::now());
+            Outcome::IssuerAway
+        }
+    })
 }
 
 /// Records the sender's span as the cause of the lookups. Only accepted deliveries reach this.
@@ -183,7 +205,7 @@ fn response(outcome: &Outcome) -> Response<Full<Bytes>> {
     if matches!(outcome, Outcome::WrongMethod) {
         headers.insert(header::ALLOW, HeaderValue::from_static("POST"));
     }
-    if matches!(outcome, Outcome::NotLeading | Outcome::NoRoom) {
+    if matches!(outcome, Outcome::NotLeading | Outcome::NoRoom | Outcome::IssuerAway) {
         headers.insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
     }
     response

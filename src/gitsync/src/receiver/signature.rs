@@ -1,15 +1,16 @@
-//! Checks that the sender of a delivery knows the token of the Receiver.
+//! Checks that the sender of a delivery knows the token in the Receiver's Secret.
 //!
 //! Invariant: a comparison takes constant time, because it compares HMACs.
 //! Invariant: a check reads headers and the raw body, and never parses the body.
 //! Invariant: the published path of a Receiver is not a valid signature of any body.
 //!
-//! Not here: the path, which is checked first.
+//! Not here: the path, which is checked first; tokens of issuers (`id_token`).
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use http::{HeaderMap, header};
 use ring::hmac;
 
+use super::id_token::TokenFlaw;
 use mainstay_api::ReceiverType;
 use mainstay_object::Secret;
 
@@ -19,7 +20,7 @@ const MAX_DIGITS: usize = 128;
 const PATH_KEY: &[u8] = b"mainstay receiver path v1";
 
 /// The reason why a delivery is not authentic.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Refusal {
     /// The header is missing.
     #[error("the header {0} is missing: set the Receiver's token as the secret of the webhook")]
@@ -30,6 +31,9 @@ pub(super) enum Refusal {
     /// The header was made with another token.
     #[error("the header {0} does not match the token of the Receiver")]
     Wrong(&'static str),
+    /// The token of an issuer is refused.
+    #[error(transparent)]
+    Token(TokenFlaw),
 }
 
 /// The form of a header.
@@ -63,14 +67,20 @@ const fn proofs(kind: ReceiverType) -> &'static [(&'static str, Proof)] {
         ReceiverType::Gitlab => &[("X-Gitlab-Token", Proof::Token)],
         ReceiverType::Bitbucket => &[("X-Hub-Signature", Proof::Sha256)],
         ReceiverType::AzureDevops => &[("Authorization", Proof::Login)],
-        ReceiverType::Generic | ReceiverType::Dockerhub | ReceiverType::Quay | ReceiverType::Acr => &[],
+        ReceiverType::Generic
+        | ReceiverType::Dockerhub
+        | ReceiverType::Quay
+        | ReceiverType::Acr
+        | ReceiverType::Cdevents => &[],
+        // `Issuers` has checked the token before.
+        ReceiverType::Gcr | ReceiverType::GenericOidc => &[],
         ReceiverType::GenericHmac => &[("X-Signature", Proof::Named)],
         ReceiverType::Harbor => &[("Authorization", Proof::Token)],
         ReceiverType::Nexus => &[("X-Nexus-Webhook-Signature", Proof::Sha1Digits)],
     }
 }
 
-/// Checks a delivery. For types without a proof, the path is the only secret.
+/// Checks a delivery. For types without a proof or a token of an issuer, the path is the only secret.
 pub(super) fn check(
     kind: ReceiverType,
     token: &Secret<Vec<u8>>,
@@ -139,7 +149,8 @@ fn password(authorization: &str) -> Option<Vec<u8>> {
     Some(login[colon + 1..].to_vec())
 }
 
-/// Returns the path of a Receiver. The path cannot be guessed without the token, and changes with the token.
+/// Returns the path of a Receiver. The path cannot be guessed without the token, and changes with the token. With an empty
+/// token, it is no secret.
 pub(super) fn path(token: &Secret<Vec<u8>>, namespace: &str, name: &str) -> String {
     // If the token itself were the key, the path would be a valid signature of its input.
     let key = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, token.expose()), PATH_KEY);
@@ -156,7 +167,17 @@ pub(super) fn event(kind: ReceiverType, headers: &HeaderMap) -> Option<&str> {
         ReceiverType::Gitea => &["X-Forgejo-Event", "X-Gitea-Event", "X-GitHub-Event"],
         ReceiverType::Gitlab => &["X-Gitlab-Event"],
         ReceiverType::Bitbucket => &["X-Event-Key"],
-        _ => &[],
+        ReceiverType::Cdevents => &["Ce-Type"],
+        ReceiverType::AzureDevops
+        | ReceiverType::Generic
+        | ReceiverType::GenericHmac
+        | ReceiverType::GenericOidc
+        | ReceiverType::Dockerhub
+        | ReceiverType::Quay
+        | ReceiverType::Acr
+        | ReceiverType::Gcr
+        | ReceiverType::Harbor
+        | ReceiverType::Nexus => &[],
     };
     names.iter().find_map(|name| headers.get(*name)?.to_str().ok())
 }

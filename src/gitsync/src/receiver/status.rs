@@ -99,6 +99,7 @@ mod tests {
             name: "web".into(),
             kind: ReceiverType::Github,
             token: Secret::new(b"token".to_vec()),
+            tokens: None,
             events: Vec::new(),
             repositories: None,
             is_suspended: false,

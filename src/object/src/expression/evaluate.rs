@@ -1,9 +1,9 @@
-//! Evaluates a tree to true or false.
+//! Evaluates a tree to true or false, or to JSON.
 //!
 //! As in CEL, an error on one side of `||` or `&&` is ignored if the other side determines the result. `all` and
 //! `exists` do the same.
 
-use serde_json::Value as Json;
+use serde_json::{Number, Value as Json};
 
 use super::error::Fault;
 use super::limits::{PATTERN_STEPS, STEPS};
@@ -21,6 +21,13 @@ pub(super) fn holds<'v>(root: &'v Node, variable: &dyn Fn(&str) -> Option<&'v Js
             Err(Fault::new(root.at, format!("the expression must be true or false, but is {}", other.type_name())))
         }
     }
+}
+
+/// Evaluates an expression; see [`Expression::result`](super::Expression::result).
+pub(super) fn result<'v>(root: &'v Node, variable: &dyn Fn(&str) -> Option<&'v Json>) -> Result<Json, Fault> {
+    let mut evaluation = Evaluation { variable, bound: Vec::new(), steps: Steps::all() };
+    let value = evaluation.value(root)?;
+    json(&value, &mut evaluation.steps).map_err(at(root.at))
 }
 
 struct Evaluation<'e, 'v> {
@@ -237,4 +244,39 @@ fn negate<'v>(value: &Value<'v>) -> Result<Value<'v>, Halt> {
         Value::Double(double) => Ok(Value::Double(-double)),
         other => Err(Halt::because(format!("{} cannot be negated", other.type_name()))),
     }
+}
+
+/// Copies a value. Each value and each part of a text takes a step.
+fn json(value: &Value<'_>, steps: &mut Steps) -> Result<Json, Halt> {
+    steps.spend(1)?;
+    Ok(match value {
+        Value::Null => Json::Null,
+        Value::Bool(bool) => Json::Bool(*bool),
+        Value::Int(whole) => (*whole).into(),
+        Value::Uint(whole) => (*whole).into(),
+        Value::Double(double) => Number::from_f64(*double)
+            .map(Json::Number)
+            .ok_or_else(|| Halt::because("the result is a number that is not finite"))?,
+        Value::Text(text) => {
+            steps.spend_text(text.len())?;
+            Json::String(text.to_string())
+        }
+        Value::List(list) => Json::Array(list.iter().map(|item| json(&item, steps)).collect::<Result<_, _>>()?),
+        Value::Map(map) => {
+            let mut entries = serde_json::Map::new();
+            for key in map.keys() {
+                let Value::Text(name) = &key else {
+                    return Err(Halt::because(format!("the result has a map with {} as a key", key.type_name())));
+                };
+                // A map built by the expression is searched linearly.
+                steps.spend(1 + if matches!(map, Map::Made(_)) { map.len() } else { 0 })?;
+                steps.spend_text(name.len())?;
+                if let Some(value) = map.field(name) {
+                    entries.insert(name.to_string(), json(&value, steps)?);
+                }
+            }
+            Json::Object(entries)
+        }
+        Value::Optional(_) => return Err(Halt::because("the result is an optional value")),
+    })
 }

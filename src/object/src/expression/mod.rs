@@ -1,5 +1,5 @@
 //! Expressions of the Common Expression Language (CEL): parses a string into an [`Expression`], which evaluates JSON to
-//! true or false.
+//! true or false, or to JSON.
 //!
 //! - [`Expression`]: parsed once, evaluated often
 //! - [`ExpressionError`]: an error with its position
@@ -52,6 +52,8 @@ impl PartialEq for Expression {
     }
 }
 
+impl Eq for Expression {}
+
 impl Expression {
     /// Parses an expression. With `variables`, other variables are refused; without, every name is allowed.
     ///
@@ -68,5 +70,14 @@ impl Expression {
     /// The result is neither true nor false, because of a missing field, a wrong type, or too many steps.
     pub fn holds<'v>(&'v self, variable: &dyn Fn(&str) -> Option<&'v Json>) -> Result<bool, ExpressionError> {
         evaluate::holds(&self.root, variable).map_err(|fault| fault.located(&self.source))
+    }
+
+    /// Evaluates the expression to JSON with the values of its variables. This takes at most [`STEPS`] steps, too.
+    ///
+    /// # Errors
+    /// There is no result, because of a missing field, a wrong type, or too many steps; or the result is not JSON: an
+    /// optional value, a number that is not finite, or a map whose keys are not strings.
+    pub fn result<'v>(&'v self, variable: &dyn Fn(&str) -> Option<&'v Json>) -> Result<Json, ExpressionError> {
+        evaluate::result(&self.root, variable).map_err(|fault| fault.located(&self.source))
     }
 }

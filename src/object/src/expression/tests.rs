@@ -136,6 +136,37 @@ fn without_an_answer_the_place_and_the_reason_are_given_and_no_value() {
 }
 
 #[test]
+fn a_result_is_json_of_any_type() {
+    let object = object();
+    let result = |source: &str| {
+        let expression = Expression::parse(source, None).unwrap();
+        expression.result(&|name| object.get(name)).map_err(|error| error.to_string())
+    };
+    for (source, expected) in [
+        ("status.tags", json!(["a", "b", "a"])),
+        ("['x', spec.size, 1.5, 7u, null, true]", json!(["x", 3, 1.5, 7, null, true])),
+        ("{'a': [1], 'b': {}}", json!({"a": [1], "b": {}})),
+        ("metadata", object["metadata"].clone()),
+        ("metadata.name + '-1'", json!("db-1")),
+        ("status.?absent.orValue('none')", json!("none")),
+    ] {
+        assert_eq!(result(source), Ok(expected), "{source}");
+    }
+    for (source, expected) in [
+        ("status.?phase", "line 1, column 9: the result is an optional value"),
+        ("{1: 2}", "line 1, column 1: the result has a map with an integer as a key"),
+        ("1.0 / 0.0", "line 1, column 5: the result is a number that is not finite"),
+    ] {
+        assert_eq!(result(source), Err(expected.to_owned()), "{source}");
+    }
+    let large = json!({"text": "x".repeat(1 << 20), "list": vec![0; 30_000]});
+    for source in ["text", "list", "[text.size() > 0, list]"] {
+        let error = Expression::parse(source, None).unwrap().result(&|name| large.get(name)).unwrap_err().to_string();
+        assert!(error.ends_with(&format!("the expression takes more than {STEPS} steps with this object")), "{error}");
+    }
+}
+
+#[test]
 fn an_invalid_expression_is_refused_with_its_position() {
     for (source, expected) in [
         ("", "line 1, column 1: the expression is empty"),

@@ -1,0 +1,248 @@
+//! Authenticates deliveries by tokens: reads the keys of their issuers, and keeps them.
+//!
+//! Invariant: an issuer is asked for its keys at most once a minute because of a token, and at most every 5 seconds while it
+//! fails; keys are used for at most an hour.
+//! Invariant: requests obey the egress rules of the Receiver's namespace, go to URLs of HTTPS, and follow no redirect.
+//! Invariant: a namespace uses only keys that were read for it, so that it learns nothing about hosts that it may not reach.
+//! Invariant: number and size of the kept keys are bounded.
+//! Invariant: a client that closes its connection ends no request that others wait for.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bounded_json::Bounds;
+use http::{HeaderMap, Request, header};
+use jiff::Timestamp;
+use openidconnect::core::CoreJsonWebKeySet;
+use parking_lot::Mutex;
+use reqwest::Url;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use tokio::time::timeout;
+
+use super::id_token::{Token, TokenFlaw, bearer};
+use super::providers::{GOOGLE_KEYS, KeysAt, Provider, keys_url};
+use mainstay_git::{Fault, Outbound, Source};
+use mainstay_object::egress::METADATA_REFUSED;
+
+const CONFINED: &str = "the host is not found, or has an address of the cluster, of the machine or of a private network, which \
+                        Receivers of this namespace may not reach; the operator of the agent allows networks with \
+                        --allow-network";
+
+/// Maximum time for which keys are used.
+const KEPT: Duration = Duration::from_secs(3600);
+/// Minimum time between two requests because of tokens with unknown keys, and between two because of failures.
+const BETWEEN: Duration = Duration::from_secs(60);
+const BETWEEN_FAILURES: Duration = Duration::from_secs(5);
+/// Maximum time for reading keys, which a delivery waits for.
+const WITHIN: Duration = Duration::from_secs(5);
+/// Bounds of a response. Issuers with certificates in their keys send 20 KiB.
+const BOUNDS: Bounds = Bounds { bytes: 128 << 10, values: 16 << 10, depth: 16 };
+/// Maximum number of keys of an issuer.
+const MOST_KEYS: usize = 100;
+/// Maximum number of issuers whose keys are kept.
+const MOST: usize = 128;
+
+/// The keys of one issuer, and the last attempt to read them.
+#[derive(Default)]
+struct Keys {
+    known: Option<(Instant, Arc<CoreJsonWebKeySet>)>,
+    tried: Option<Instant>,
+    /// Why the last attempt failed.
+    failed: Option<String>,
+}
+
+/// How to get keys for a token.
+#[derive(Debug, PartialEq, Eq)]
+enum Next {
+    Use(Arc<CoreJsonWebKeySet>),
+    Fail(String),
+    Read,
+}
+
+/// The keys of one issuer for one namespace.
+struct Place {
+    keys: Arc<tokio::sync::Mutex<Keys>>,
+    /// Time of the last use.
+    used: Instant,
+}
+
+type Places = BTreeMap<(String, KeysAt), Place>;
+
+/// The issuers of all Receivers.
+pub(super) struct Issuers {
+    source: Source,
+    places: Mutex<Places>,
+}
+
+/// Why a delivery is not authenticated.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Denied {
+    /// The token is refused.
+    Refused(TokenFlaw),
+    /// The keys cannot be read now. The text is for the owner of the Receiver.
+    Away(String),
+}
+
+impl From<TokenFlaw> for Denied {
+    fn from(flaw: TokenFlaw) -> Self {
+        Self::Refused(flaw)
+    }
+}
+
+impl Issuers {
+    /// Creates an empty collection.
+    pub(super) fn new(source: Source) -> Self {
+        Self { source, places: Mutex::default() }
+    }
+
+    /// Checks the token in the headers of a delivery. Takes at most about [`WITHIN`].
+    pub(super) async fn check(
+        &self,
+        namespace: &str,
+        providers: &[Provider],
+        headers: &HeaderMap,
+    ) -> Result<(), Denied> {
+        let token = Token::parse(bearer(headers)?)?;
+        let issuer = token.issuer().ok_or(TokenFlaw::Malformed)?;
+        let provider = providers.iter().find(|provider| provider.issuer == issuer).ok_or(TokenFlaw::Issuer)?;
+        token.is_for(&provider.audience, Timestamp::now())?;
+        let keys = self.keys(namespace, &provider.keys, &token).await.map_err(|why| {
+            Denied::Away(format!("the keys of the issuer at {} cannot be read: {why}", provider.keys.host()))
+        })?;
+        Ok(provider.accept(token.verify(&keys)?)?)
+    }
+
+    /// Returns the keys of an issuer, from memory or by a request.
+    async fn keys(&self, namespace: &str, at: &KeysAt, token: &Token<'_>) -> Result<Arc<CoreJsonWebKeySet>, String> {
+        let place = self.place(namespace, at, Instant::now());
+        let late = || format!("there was no response within {} s", WITHIN.as_secs());
+        let Ok(mut keys) = timeout(WITHIN, place.lock_owned()).await else { return Err(late()) };
+        match keys.next(|keys| token.has_key(keys), Instant::now()) {
+            Next::Use(keys) => return Ok(keys),
+            Next::Fail(why) => return Err(why),
+            Next::Read => keys.tried = Some(Instant::now()),
+        }
+        let (source, namespace, at) = (self.source.clone(), namespace.to_owned(), at.clone());
+        let reading = tokio::spawn(async move {
+            let read = timeout(WITHIN, Box::pin(read(&source, &namespace, &at))).await;
+            keys.set(read.unwrap_or_else(|_| Err(late())), Instant::now())
+        });
+        reading.await.unwrap_or_else(|_| Err("the request was interrupted".to_owned()))
+    }
+
+    fn place(&self, namespace: &str, at: &KeysAt, now: Instant) -> Arc<tokio::sync::Mutex<Keys>> {
+        let mut places = self.places.lock();
+        let key = (namespace.to_owned(), at.clone());
+        if !places.contains_key(&key) && places.len() >= MOST {
+            drop_one(&mut places);
+        }
+        let place = places.entry(key).or_insert_with(|| Place { keys: Arc::default(), used: now });
+        place.used = now;
+        Arc::clone(&place.keys)
+    }
+}
+
+/// Drops the least recently used keys of the namespace with most issuers, so that no namespace takes those of others.
+fn drop_one(places: &mut Places) {
+    let mut counts = BTreeMap::<&str, usize>::new();
+    for (namespace, _) in places.keys() {
+        *counts.entry(namespace).or_default() += 1;
+    }
+    let largest = counts.into_iter().max_by_key(|(_, count)| *count).map(|(namespace, _)| namespace);
+    let of_largest = places.iter().filter(|((namespace, _), _)| Some(namespace.as_str()) == largest);
+    let oldest = of_largest.min_by_key(|(_, place)| place.used).map(|(key, _)| key.clone());
+    if let Some(oldest) = oldest {
+        places.remove(&oldest);
+    }
+}
+
+impl Keys {
+    /// Decides how to get keys. `fits` returns whether keys may have that of the token.
+    fn next(&self, fits: impl Fn(&CoreJsonWebKeySet) -> bool, now: Instant) -> Next {
+        let is_past = |at: Instant, time: Duration| now.saturating_duration_since(at) >= time;
+        let is_tried_within = |time: Duration| self.tried.is_some_and(|at| !is_past(at, time));
+        if let Some((since, keys)) = &self.known
+            && !is_past(*since, KEPT)
+            && (fits(keys) || is_tried_within(BETWEEN))
+        {
+            return Next::Use(Arc::clone(keys));
+        }
+        match &self.failed {
+            Some(why) if is_tried_within(BETWEEN_FAILURES) => Next::Fail(why.clone()),
+            _ => Next::Read,
+        }
+    }
+
+    /// Sets the result of an attempt, and returns it.
+    fn set(&mut self, read: Result<CoreJsonWebKeySet, String>, now: Instant) -> Result<Arc<CoreJsonWebKeySet>, String> {
+        let read = read.map(Arc::new);
+        match &read {
+            Ok(keys) => (self.known, self.failed) = (Some((now, Arc::clone(keys))), None),
+            Err(why) => self.failed = Some(why.clone()),
+        }
+        read
+    }
+}
+
+/// Reads the keys of an issuer.
+async fn read(source: &Source, namespace: &str, at: &KeysAt) -> Result<CoreJsonWebKeySet, String> {
+    let client = source.cloud_outbound(namespace, None).map_err(|fault| shown(&fault))?;
+    let url = match at {
+        KeysAt::Discovered { issuer, configuration } => {
+            keys_of(issuer, &get::<Configuration>(&client, configuration).await?)?
+        }
+        KeysAt::Google => keys_url(GOOGLE_KEYS).ok_or("the address of Google's keys is not a URL")?,
+    };
+    bounded(get(&client, &url).await?)
+}
+
+/// The configuration of an issuer. Other fields are ignored.
+#[derive(Deserialize)]
+struct Configuration {
+    issuer: String,
+    jwks_uri: String,
+}
+
+/// Returns the URL of an issuer's keys.
+fn keys_of(issuer: &str, configuration: &Configuration) -> Result<Url, String> {
+    if configuration.issuer != issuer {
+        return Err("its configuration names a different issuer; correct issuerURL".to_owned());
+    }
+    let url = keys_url(&configuration.jwks_uri);
+    url.ok_or_else(|| "the address of its keys (jwks_uri) must be a plain URL of HTTPS".to_owned())
+}
+
+fn bounded(keys: CoreJsonWebKeySet) -> Result<CoreJsonWebKeySet, String> {
+    match keys.keys().len() {
+        0 => Err("it has no key that can be used".to_owned()),
+        1..=MOST_KEYS => Ok(keys),
+        _ => Err(format!("it has more than {MOST_KEYS} keys")),
+    }
+}
+
+/// Reads a JSON document.
+async fn get<T: DeserializeOwned>(client: &Outbound, url: &Url) -> Result<T, String> {
+    let request = Request::get(url.as_str()).header(header::ACCEPT, "application/json").body(Vec::new());
+    let request = request.map_err(|_| "the request cannot be built from its address".to_owned())?;
+    // One byte more than allowed shows that a response is too large.
+    let sent = client.send(request, WITHIN, BOUNDS.bytes + 1).await;
+    let answer = sent.map_err(|fault| shown(&fault))?;
+    parsed(answer.status, &answer.body)
+}
+
+fn shown(fault: &Fault) -> String {
+    match fault {
+        Fault::Confined { why } if *why != METADATA_REFUSED => CONFINED.to_owned(),
+        fault => fault.to_string(),
+    }
+}
+
+fn parsed<T: DeserializeOwned>(status: u16, body: &[u8]) -> Result<T, String> {
+    match status {
+        200 => BOUNDS.read(body).map_err(|unreadable| unreadable.to_string()),
+        300..=399 => Err(format!("it redirects ({status}), which is not followed")),
+        _ => Err(format!("it responds with status {status}")),
+    }
+}

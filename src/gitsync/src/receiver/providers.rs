@@ -1,0 +1,217 @@
+//! The issuers whose tokens a Receiver accepts, and their conditions for claims.
+//!
+//! Invariant: a token without a provider is refused, and a provider has at least one condition besides the audience.
+//!
+//! Not here: the verification of a token (`id_token`), and requests to issuers (`issuers`).
+
+use std::collections::BTreeSet;
+
+use reqwest::Url;
+use serde_json::{Map, Value};
+
+use super::id_token::TokenFlaw;
+use mainstay_api::receiver::OidcProvider;
+use mainstay_object::expression::{Expression, ExpressionError};
+use mainstay_object::printable;
+
+/// The audience of tokens if the provider names none.
+const AUDIENCE: &str = "notification-controller";
+/// Both names of Google's issuer, and the address of its keys.
+const GOOGLE: [&str; 2] = ["https://accounts.google.com", "accounts.google.com"];
+pub(super) const GOOGLE_KEYS: &str = "https://www.googleapis.com/oauth2/v3/certs";
+/// The path of an issuer's configuration.
+const CONFIGURATION: &str = "/.well-known/openid-configuration";
+/// Maximum number of providers, and of variables and validations of each.
+const MOST: usize = 10;
+const MOST_EXPRESSIONS: usize = 20;
+/// Maximum total size of the expressions of a Receiver, in bytes.
+const ALL_BYTES: usize = 16 << 10;
+
+/// An issuer whose tokens are accepted.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Provider {
+    /// The issuer, as tokens name it.
+    pub(super) issuer: String,
+    /// The location of its keys.
+    pub(super) keys: KeysAt,
+    /// The audience of its tokens.
+    pub(super) audience: String,
+    conditions: Conditions,
+}
+
+/// The location of the keys of an issuer.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum KeysAt {
+    /// The configuration of this issuer names them.
+    Discovered {
+        /// The issuer.
+        issuer: String,
+        /// The URL of its configuration.
+        configuration: Url,
+    },
+    /// Google's keys of ID tokens.
+    Google,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Conditions {
+    /// The service account has this verified address.
+    Email(String),
+    /// All validations are true.
+    Expressions { variables: Vec<(String, Expression)>, validations: Vec<(Expression, String)> },
+}
+
+impl KeysAt {
+    /// Returns the host for messages.
+    pub(super) fn host(&self) -> &str {
+        match self {
+            Self::Discovered { configuration, .. } => configuration.host_str().unwrap_or_default(),
+            Self::Google => "www.googleapis.com",
+        }
+    }
+}
+
+impl Provider {
+    /// Checks the claims of a verified token.
+    pub(super) fn accept(&self, claims: Map<String, Value>) -> Result<(), TokenFlaw> {
+        match &self.conditions {
+            Conditions::Email(email) => {
+                let is_verified = claims.get("email_verified").and_then(Value::as_bool) == Some(true);
+                let is_same = claims.get("email").and_then(Value::as_str) == Some(email.as_str());
+                if is_verified && is_same { Ok(()) } else { Err(TokenFlaw::Email) }
+            }
+            Conditions::Expressions { variables, validations } => validate(variables, validations, claims),
+        }
+    }
+}
+
+/// Evaluates the variables in their order, and then all validations.
+fn validate(
+    variables: &[(String, Expression)],
+    validations: &[(Expression, String)],
+    claims: Map<String, Value>,
+) -> Result<(), TokenFlaw> {
+    let (claims, mut vars) = (Value::Object(claims), Value::Object(Map::new()));
+    for (number, (name, expression)) in variables.iter().enumerate() {
+        let value = expression.result(&|variable| of(variable, &claims, &vars));
+        let unevaluated =
+            |error: ExpressionError| TokenFlaw::Unevaluated { field: "variables", number, why: error.to_string() };
+        vars[name] = value.map_err(unevaluated)?;
+    }
+    let mut failed = Vec::new();
+    for (number, (expression, message)) in validations.iter().enumerate() {
+        match expression.holds(&|variable| of(variable, &claims, &vars)) {
+            Ok(true) => {}
+            Ok(false) => failed.push(message.as_str()),
+            Err(error) => {
+                return Err(TokenFlaw::Unevaluated { field: "validations", number, why: error.to_string() });
+            }
+        }
+    }
+    if failed.is_empty() { Ok(()) } else { Err(TokenFlaw::Invalid(failed.join("; "))) }
+}
+
+/// Returns the value of a variable of an expression.
+fn of<'v>(variable: &str, claims: &'v Value, vars: &'v Value) -> Option<&'v Value> {
+    match variable {
+        "claims" => Some(claims),
+        "vars" => Some(vars),
+        _ => None,
+    }
+}
+
+/// Returns the providers of a push subscription of Google: one for each name of Google's issuer.
+pub(super) fn of_google(email: &str, audience: &str) -> Vec<Provider> {
+    let one = |issuer: &str| Provider {
+        issuer: issuer.to_owned(),
+        keys: KeysAt::Google,
+        audience: audience.to_owned(),
+        conditions: Conditions::Email(email.to_owned()),
+    };
+    GOOGLE.map(one).into()
+}
+
+/// Returns the providers in a spec, or its error.
+pub(super) fn of_spec(spec: &[OidcProvider]) -> Result<Vec<Provider>, String> {
+    if spec.is_empty() || spec.len() > MOST {
+        return Err(format!("spec.oidcProviders must have 1 to {MOST} issuers for the type generic-oidc"));
+    }
+    let expressions = |one: &OidcProvider| {
+        let variables = one.variables.iter().map(|variable| variable.expression.len());
+        variables.chain(one.validations.iter().map(|validation| validation.expression.len())).sum::<usize>()
+    };
+    if spec.iter().map(expressions).sum::<usize>() > ALL_BYTES {
+        return Err(format!("spec.oidcProviders has more than {ALL_BYTES} bytes of expressions"));
+    }
+    let mut issuers = BTreeSet::new();
+    let mut providers = Vec::new();
+    for (number, one) in spec.iter().enumerate() {
+        if !issuers.insert(&one.issuer_url) {
+            return Err(format!("spec.oidcProviders[{number}].issuerURL is that of an earlier provider: merge both"));
+        }
+        providers.push(provider(one).map_err(|why| format!("spec.oidcProviders[{number}].{why}"))?);
+    }
+    Ok(providers)
+}
+
+fn provider(spec: &OidcProvider) -> Result<Provider, String> {
+    let configuration = configuration(&spec.issuer_url).ok_or(
+        "issuerURL must have the form https://HOST or https://HOST/PATH, without a user, `?` or `#`: the agent reads \
+         keys over HTTPS only",
+    )?;
+    let (variables, validations) = (&spec.variables, &spec.validations);
+    if validations.is_empty() {
+        return Err("validations must have at least one expression: otherwise, every client of the issuer could send \
+                    deliveries"
+            .to_owned());
+    }
+    if variables.len().max(validations.len()) > MOST_EXPRESSIONS {
+        return Err(format!("variables and validations must have at most {MOST_EXPRESSIONS} expressions each"));
+    }
+    let parsed = |field: &str, number: usize, source: &str| {
+        let parsed = Expression::parse(source, Some(&["claims", "vars"]));
+        parsed.map_err(|error| format!("{field}[{number}].expression: {error}; correct the expression"))
+    };
+    let variables = variables.iter().enumerate().map(|(number, variable)| -> Result<_, String> {
+        if !is_name(&variable.name) {
+            return Err(format!("variables[{number}].name must consist of letters, digits and `_`"));
+        }
+        Ok((variable.name.clone(), parsed("variables", number, &variable.expression)?))
+    });
+    let variables = variables.collect::<Result<_, _>>()?;
+    let validations = validations.iter().enumerate().map(|(number, validation)| -> Result<_, String> {
+        let expression = parsed("validations", number, &validation.expression)?;
+        Ok((expression, printable(&validation.message).into_owned()))
+    });
+    let validations = validations.collect::<Result<_, _>>()?;
+    Ok(Provider {
+        issuer: spec.issuer_url.clone(),
+        keys: KeysAt::Discovered { issuer: spec.issuer_url.clone(), configuration },
+        audience: spec.audience.clone().filter(|audience| !audience.is_empty()).unwrap_or_else(|| AUDIENCE.to_owned()),
+        conditions: Conditions::Expressions { variables, validations },
+    })
+}
+
+/// Returns the URL of an issuer's configuration; `None` if the issuer is not a plain URL of HTTPS.
+fn configuration(issuer: &str) -> Option<Url> {
+    let mut url = keys_url(issuer)?;
+    if url.query().is_some() {
+        return None;
+    }
+    let path = format!("{}{CONFIGURATION}", url.path().trim_end_matches('/'));
+    url.set_path(&path);
+    Some(url)
+}
+
+/// Parses a URL that the agent may read keys from; `None` if it is not a plain URL of HTTPS.
+pub(super) fn keys_url(text: &str) -> Option<Url> {
+    let url: Url = text.parse().ok()?;
+    let has_user = !url.username().is_empty() || url.password().is_some();
+    (url.scheme() == "https" && url.has_host() && !has_user && url.fragment().is_none()).then_some(url)
+}
+
+/// Whether a text is an identifier of CEL.
+fn is_name(text: &str) -> bool {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') && text.chars().all(is_part)
+}
