@@ -246,3 +246,122 @@ fn parsed<T: DeserializeOwned>(status: u16, body: &[u8]) -> Result<T, String> {
         _ => Err(format!("it responds with status {status}")),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine as _};
+    use serde_json::json;
+
+    use super::*;
+
+    fn keys(names: &[&str]) -> CoreJsonWebKeySet {
+        let keys = names.iter().map(|name| json!({"kty": "EC", "kid": name}));
+        serde_json::from_value(json!({"keys": keys.collect::<Vec<_>>()})).unwrap()
+    }
+
+    /// Returns the next step for a token with the key of this name.
+    fn next(of: &Keys, name: &str, now: Instant) -> String {
+        let header = BASE64_URL_SAFE_NO_PAD.encode(json!({"alg": "ES256", "kid": name}).to_string());
+        let text = format!("{header}.{}.AA", BASE64_URL_SAFE_NO_PAD.encode("{}"));
+        let token = Token::parse(&text).unwrap();
+        match of.next(|keys| token.has_key(keys), now) {
+            Next::Use(keys) => format!("use {}", keys.keys().len()),
+            Next::Fail(why) => format!("fail: {why}"),
+            Next::Read => "read".to_owned(),
+        }
+    }
+
+    #[test]
+    fn keys_are_kept_for_an_hour_and_read_again_for_an_unknown_key_once_a_minute() {
+        let (mut of, start) = (Keys::default(), Instant::now());
+        let at = |seconds| start + Duration::from_secs(seconds);
+        assert_eq!(next(&of, "a", at(0)), "read");
+        of.tried = Some(at(0));
+        of.set(Ok(keys(&["a"])), at(1)).unwrap();
+        assert_eq!(next(&of, "a", at(3600)), "use 1");
+        assert_eq!(next(&of, "a", at(3601)), "read");
+        assert_eq!(next(&of, "b", at(59)), "use 1", "it is tried in vain");
+        assert_eq!(next(&of, "b", at(60)), "read");
+        of.tried = Some(at(60));
+        assert_eq!(of.set(Err("away".into()), at(61)), Err("away".into()));
+        assert_eq!(next(&of, "a", at(61)), "use 1", "the keys are still new enough");
+        assert_eq!(next(&of, "b", at(119)), "use 1");
+        assert_eq!(next(&of, "b", at(120)), "read");
+        of.tried = Some(at(120));
+        of.set(Ok(keys(&["a", "b"])), at(121)).unwrap();
+        assert_eq!(next(&of, "b", at(122)), "use 2");
+    }
+
+    #[test]
+    fn an_issuer_that_fails_is_left_alone_for_five_seconds() {
+        let (mut of, start) = (Keys::default(), Instant::now());
+        let at = |seconds| start + Duration::from_secs(seconds);
+        of.tried = Some(at(0));
+        assert_eq!(next(&of, "a", at(1)), "read", "an attempt that was interrupted does not count");
+        of.set(Err("away".into()), at(2)).unwrap_err();
+        assert_eq!(next(&of, "a", at(4)), "fail: away");
+        assert_eq!(next(&of, "a", at(5)), "read");
+        of.set(Ok(keys(&["a"])), at(6)).unwrap();
+        of.tried = Some(at(4000));
+        of.set(Err("away".into()), at(4000)).unwrap_err();
+        assert_eq!(next(&of, "a", at(4001)), "fail: away", "old keys are not used");
+    }
+
+    #[test]
+    fn a_namespace_with_many_issuers_loses_its_own_keys_first() {
+        let (mut places, now) = (Places::new(), Instant::now());
+        let at = |name: &str| KeysAt::Discovered {
+            issuer: name.to_owned(),
+            configuration: format!("https://{name}.example.com").parse().unwrap(),
+        };
+        for (number, (namespace, name)) in
+            [("shop", "old"), ("bank", "b1"), ("bank", "b2"), ("bank", "b3")].into_iter().enumerate()
+        {
+            let used = now + Duration::from_secs(number as u64);
+            places.insert((namespace.to_owned(), at(name)), Place { keys: Arc::default(), used });
+        }
+        drop_one(&mut places);
+        let left: Vec<&str> = places.keys().map(|(_, at)| at.host()).collect();
+        assert_eq!(left, ["b2.example.com", "b3.example.com", "old.example.com"]);
+    }
+
+    #[test]
+    fn a_response_that_is_not_keys_is_refused() {
+        let read = |status, body: &str| parsed::<CoreJsonWebKeySet>(status, body.as_bytes()).and_then(bounded);
+        let of = |count: usize| {
+            let keys =
+                (0..count).map(|number| json!({"kty": "RSA", "kid": number.to_string(), "n": "AA", "e": "AQAB"}));
+            json!({"keys": keys.collect::<Vec<_>>()}).to_string()
+        };
+        assert_eq!(read(200, &of(100)).map(|keys| keys.keys().len()), Ok(100));
+        let why = |status, body: &str| read(status, body).unwrap_err();
+        assert_eq!(why(200, &of(101)), "it has more than 100 keys");
+        assert_eq!(why(200, &of(1000)), "the JSON has more than 16384 values");
+        assert_eq!(why(200, &" ".repeat(BOUNDS.bytes + 1)), "the JSON has more than 131072 bytes");
+        assert_eq!(why(200, "<html>"), "the JSON cannot be read");
+        assert_eq!(why(200, r#"{"keys": [{"kty": "new"}]}"#), "it has no key that can be used");
+        assert_eq!(why(302, &of(1)), "it redirects (302), which is not followed");
+        assert_eq!(why(404, &of(1)), "it responds with status 404");
+    }
+
+    #[test]
+    fn a_configuration_names_its_issuer_and_a_url_of_https() {
+        let check = |issuer: &str, jwks_uri: &str, expected: Result<&str, &str>| {
+            let configuration = Configuration { issuer: issuer.to_owned(), jwks_uri: jwks_uri.to_owned() };
+            let found = keys_of("https://ci.example.com", &configuration).map(String::from);
+            let expected = expected.map(str::to_owned).map_err(str::to_owned);
+            assert_eq!(found, expected, "{issuer} {jwks_uri}");
+        };
+        let keys = "https://keys.example.com/keys?a=b";
+        check("https://ci.example.com", keys, Ok(keys));
+        let other = Err("its configuration names a different issuer; correct issuerURL");
+        check("https://ci.example.com/", keys, other);
+        check("https://evil.example.com", keys, other);
+        let plain = Err("the address of its keys (jwks_uri) must be a plain URL of HTTPS");
+        for hostile in
+            ["http://ci.example.com/keys", "file:///etc/passwd", "keys", "", "https://a:b@ci.example.com/keys"]
+        {
+            check("https://ci.example.com", hostile, plain);
+        }
+    }
+}

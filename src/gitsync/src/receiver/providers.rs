@@ -215,3 +215,69 @@ fn is_name(text: &str) -> bool {
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
     text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') && text.chars().all(is_part)
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn accepted(providers: &[Provider], claims: &Value) -> String {
+        match providers[0].accept(claims.as_object().unwrap().clone()) {
+            Ok(()) => "accepted".to_owned(),
+            Err(flaw) => flaw.to_string(),
+        }
+    }
+
+    #[test]
+    fn a_token_of_google_has_the_verified_address_of_the_subscription() {
+        let google = of_google("push@shop.iam.gserviceaccount.com", "us");
+        let wrong = TokenFlaw::Email.to_string();
+        let wrong = wrong.as_str();
+        for (claims, expected) in [
+            (json!({"email": "push@shop.iam.gserviceaccount.com", "email_verified": true}), "accepted"),
+            (json!({"email": "push@evil.iam.gserviceaccount.com", "email_verified": true}), wrong),
+            (json!({"email": "Push@shop.iam.gserviceaccount.com", "email_verified": true}), wrong),
+            (json!({"email": "push@shop.iam.gserviceaccount.com", "email_verified": false}), wrong),
+            (json!({"email": "push@shop.iam.gserviceaccount.com", "email_verified": "true"}), wrong),
+            (json!({"email": "push@shop.iam.gserviceaccount.com"}), wrong),
+            (json!({"email": ["push@shop.iam.gserviceaccount.com"], "email_verified": true}), wrong),
+            (json!({}), wrong),
+        ] {
+            assert_eq!(accepted(&google, &claims), expected, "{claims}");
+        }
+    }
+
+    #[test]
+    fn all_validations_hold_for_an_accepted_token() {
+        let spec = json!([{
+            "issuerURL": "https://ci.example.com",
+            "variables": [
+                {"name": "allowed", "expression": "['team/shop', 'team/web']"},
+                {"name": "is_allowed", "expression": "claims.repository in vars.allowed"},
+            ],
+            "validations": [
+                {"expression": "vars.is_allowed", "message": "the repository is\nunknown"},
+                {"expression": "claims.ref == 'refs/heads/main' || claims.?admin.orValue(false)", "message": "not main"},
+            ],
+        }]);
+        let spec: Vec<OidcProvider> = serde_json::from_value(spec).unwrap();
+        let providers = of_spec(&spec).unwrap();
+        let check = |claims: Value, expected: &str| assert_eq!(accepted(&providers, &claims), expected, "{claims}");
+        check(json!({"repository": "team/shop", "ref": "refs/heads/main"}), "accepted");
+        check(json!({"repository": "team/shop", "ref": "refs/heads/dev", "admin": true}), "accepted");
+        let unknown = "the token is refused: the repository is\\nunknown";
+        check(json!({"repository": "evil/shop", "ref": "refs/heads/main"}), unknown);
+        check(json!({"repository": "evil/shop", "ref": "a"}), &format!("{unknown}; not main"));
+        check(
+            json!({"ref": "refs/heads/main"}),
+            "the token is refused: spec.oidcProviders[].variables[1] cannot be evaluated: line 1, column 8: there is no \
+             field `repository`",
+        );
+        check(
+            json!({"repository": "team/shop"}),
+            "the token is refused: spec.oidcProviders[].validations[1] cannot be evaluated: line 1, column 8: there is no \
+             field `ref`",
+        );
+    }
+}

@@ -274,7 +274,13 @@ mod tests {
         let harbor = |token: &str, expected| given(ReceiverType::Harbor, &[("Authorization", token.into())], expected);
         harbor("it is a secret", Ok(()));
         harbor("Bearer it is a secret", Err(Refusal::Wrong("Authorization")));
-        for kind in [ReceiverType::Generic, ReceiverType::Dockerhub, ReceiverType::Quay, ReceiverType::Acr] {
+        for kind in [
+            ReceiverType::Generic,
+            ReceiverType::Dockerhub,
+            ReceiverType::Quay,
+            ReceiverType::Acr,
+            ReceiverType::Cdevents,
+        ] {
             given(kind, &[], Ok(()));
         }
     }

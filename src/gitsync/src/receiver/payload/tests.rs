@@ -135,6 +135,68 @@ fn generic() {
 }
 
 #[test]
+fn gcr() {
+    use ReceiverType::Gcr;
+    let of = |data: &str| format!(r#"{{"message": {{"data": "{}", "messageId": "1"}}}}"#, BASE64_STANDARD.encode(data));
+    let image = "us-docker.pkg.dev/shop/web/web";
+    check(
+        Gcr,
+        &of(&format!(r#"{{"action": "INSERT", "digest": "{image}@sha256:0", "tag": "{image}:1"}}"#)),
+        "everything",
+    );
+    check(Gcr, &of(&format!(r#"{{"action": "DELETE", "tag": "{image}:1"}}"#)), "everything");
+    let lacking = "the body is not a payload of this type of host: message.data must be JSON in Base64 with `action`, and \
+                   with `digest` or `tag`";
+    for data in [
+        "",
+        "{",
+        "[]",
+        "{}",
+        r#"{"action": "INSERT"}"#,
+        r#"{"action": "", "tag": "a"}"#,
+        r#"{"action": 1, "tag": "a"}"#,
+    ] {
+        check(Gcr, &of(data), lacking);
+    }
+    check(Gcr, r#"{"message": {"data": "%%%"}}"#, lacking);
+    check(Gcr, r#"{"message": {}}"#, "the body is not a payload of this type of host: line 1, column 14");
+    check(Gcr, "{}", "the body is not a payload of this type of host: line 1, column 2");
+}
+
+#[test]
+fn cdevents() {
+    let event = |context: &str, subject: &str| {
+        let all = serde_json::json!({
+            "context": {"version": "0.4.1", "id": "1", "source": "/ci", "type": "dev.cdevents.change.merged.0.2.0",
+                "timestamp": "2026-01-01T00:00:00.5+01:00", "chainId": "x"},
+            "subject": {"id": "web", "type": "change", "content": {"repository": {"id": "a"}}}, "customData": [1],
+        });
+        let (mut all, change) = (all, format!(r#"{{"context": {context}, "subject": {subject}}}"#));
+        json_patch::merge(&mut all, &serde_json::from_str(&change).unwrap());
+        all.to_string()
+    };
+    check(ReceiverType::Cdevents, &event("{}", "{}"), "everything");
+    let custom = r#"{"type": "dev.cdeventsx.mytool-resource.created.0.1.0-draft"}"#;
+    check(ReceiverType::Cdevents, &event(custom, r#"{"content": {}}"#), "everything");
+    for (context, subject, part) in [
+        (r#"{"id": ""}"#, "{}", "context.version, context.id, context.source and subject.id must not be empty"),
+        ("{}", r#"{"id": ""}"#, "context.version, context.id, context.source and subject.id must not be empty"),
+        (r#"{"type": "com.github.push"}"#, "{}", "context.type must be the type of a CDEvent"),
+        (r#"{"type": "dev.cdevents.change"}"#, "{}", "context.type must be the type of a CDEvent"),
+        (r#"{"type": "dev.cdevents.change..1"}"#, "{}", "context.type must be the type of a CDEvent"),
+        (r#"{"timestamp": "yesterday"}"#, "{}", "context.timestamp must be a time of RFC 3339"),
+        ("{}", r#"{"content": null}"#, "subject.content must be an object"),
+    ] {
+        let expected = format!("the body is not a payload of this type of host: {part}");
+        check(ReceiverType::Cdevents, &event(context, subject), &expected);
+    }
+    for lacking in [r#"{"id": null}"#, r#"{"source": 1}"#, r#"{"version": null}"#] {
+        let body = event(lacking, "{}");
+        assert!(matches!(read(ReceiverType::Cdevents, body.as_bytes()), Err(Malformed::Json { .. })), "{body}");
+    }
+}
+
+#[test]
 fn a_list_that_is_too_long_moves_any_reference() {
     let refs = r#""refs/heads/a","#.repeat(super::super::bounded::MOST);
     check(ReceiverType::Gitlab, &format!(r#"{{"refs": [{refs} "refs/heads/b"]}}"#), " | any | - | -");
