@@ -16,7 +16,7 @@ use mainstay_testkit::{
     world::{NAMESPACE, World, condition_of, config_map, free_address},
 };
 
-const TOKEN: &str = "canary-of-the-token";
+pub(super) const TOKEN: &str = "canary-of-the-token";
 const ANOTHER: &str = "another-token-of-enough-bytes";
 const MAIN: &str = "refs/heads/main";
 const NOBODY: &str = "nothing to do: no GitSync, Function or artifact of this Receiver follows the repository and reference that the \
@@ -28,7 +28,7 @@ async fn followed() -> (World, GitServer, String) {
     followed_in(World::with_functions().await).await
 }
 
-async fn followed_in(mut world: World) -> (World, GitServer, String) {
+pub(super) async fn followed_in(mut world: World) -> (World, GitServer, String) {
     world.listen = Some(free_address());
     world.receive = Some(listening());
     world.functions.git_interval = Duration::from_secs(600);

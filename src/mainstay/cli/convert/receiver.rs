@@ -9,8 +9,21 @@ use super::known::{annotations, labels};
 use super::report::{Conversion, Judged};
 
 /// Types that Flux and Mainstay both have.
-const TYPES: [&str; 10] =
-    ["github", "gitlab", "bitbucket", "generic", "generic-hmac", "dockerhub", "quay", "acr", "harbor", "nexus"];
+const TYPES: [&str; 13] = [
+    "github",
+    "gitlab",
+    "bitbucket",
+    "generic",
+    "generic-hmac",
+    "generic-oidc",
+    "dockerhub",
+    "quay",
+    "acr",
+    "gcr",
+    "harbor",
+    "nexus",
+    "cdevents",
+];
 /// Kinds that a delivery wakes in both.
 const SOURCES: [&str; 2] = ["GitRepository", "OCIRepository"];
 const IMAGES: &str = "ImageRepository";
@@ -29,6 +42,17 @@ pub(super) fn convert(document: &Document, namespace: &str, conversion: &mut Con
         if let Some(value) = fields.take(&format!("spec.{field}")) {
             made.set(field, value, document, &format!("spec.{field}"));
         }
+    }
+    if let Some(providers) = fields.take("spec.oidcProviders") {
+        for provider in providers.as_array().into_iter().flatten() {
+            let issuer = provider["issuerURL"].as_str().unwrap_or_default();
+            if !issuer.starts_with("https://") {
+                let text =
+                    format!("the issuer {issuer} must be a URL of HTTPS: its keys are not read without encryption");
+                fields.lost("spec.oidcProviders", text);
+            }
+        }
+        made.set("oidcProviders", providers, document, "spec.oidcProviders");
     }
     let resources = fields.list("spec.resources");
     let is_known =
