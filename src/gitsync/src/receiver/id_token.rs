@@ -127,7 +127,7 @@ impl<'t> Token<'t> {
     }
 
     /// Checks the audience and the times, so that a token for others causes no request to its issuer.
-    pub(super) fn is_for(&self, audience: &str, now: Timestamp) -> Result<(), TokenFlaw> {
+    pub(super) fn check(&self, audience: &str, now: Timestamp) -> Result<(), TokenFlaw> {
         let is_audience = match self.claims.get("aud") {
             Some(Value::String(one)) => one == audience,
             Some(Value::Array(all)) => all.iter().any(|one| one == audience),
@@ -204,6 +204,7 @@ fn algorithm(name: &str) -> Option<CoreJwsSigningAlgorithm> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
     use ring::hmac;
     use ring::rand::SystemRandom;
     use ring::signature::{
@@ -288,7 +289,7 @@ mod tests {
         let keys: CoreJsonWebKeySet = serde_json::from_value(json!({"keys": keys})).unwrap();
         let token = Token::parse(token)?;
         assert_eq!(token.issuer(), Some("https://ci.example.com"));
-        token.is_for("mainstay", now())?;
+        token.check("mainstay", now())?;
         token.verify(&keys).map(drop)
     }
 
@@ -436,5 +437,25 @@ mod tests {
         check(&["a.b.c"], Err(TokenFlaw::Malformed));
         check(&["Basic a.b.c"], Err(TokenFlaw::Malformed));
         check(&["Bearer a.b.c", "Bearer a.b.c"], Err(TokenFlaw::Malformed));
+    }
+
+    proptest! {
+        /// Any text is parsed or refused.
+        #[test]
+        fn a_text_is_parsed_or_refused(text in ".{0,200}") {
+            let _ = Token::parse(&text);
+        }
+
+        /// A token with a changed byte has no valid signature.
+        #[test]
+        fn a_damaged_token_is_refused(at in 0..RS256.len(), byte in any::<u8>()) {
+            let keys: CoreJsonWebKeySet = serde_json::from_value(json!({"keys": [rsa()]})).unwrap();
+            let mut text = RS256.as_bytes().to_vec();
+            text[at] = byte;
+            if let Ok(text) = String::from_utf8(text) {
+                let verified = Token::parse(&text).and_then(|token| token.verify(&keys));
+                prop_assert_eq!(verified.is_ok(), text == RS256);
+            }
+        }
     }
 }

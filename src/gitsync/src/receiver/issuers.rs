@@ -107,7 +107,7 @@ impl Issuers {
         let token = Token::parse(bearer(headers)?)?;
         let issuer = token.issuer().ok_or(TokenFlaw::Malformed)?;
         let provider = providers.iter().find(|provider| provider.issuer == issuer).ok_or(TokenFlaw::Issuer)?;
-        token.is_for(&provider.audience, Timestamp::now())?;
+        token.check(&provider.audience, Timestamp::now())?;
         let keys = self.keys(namespace, &provider.keys, &token).await.map_err(|why| {
             Denied::Away(format!("the keys of the issuer at {} cannot be read: {why}", provider.keys.host()))
         })?;

@@ -38,7 +38,8 @@ use mainstay_traces::Parent;
 /// Maximum time until a body is complete.
 const BODY_WITHIN: Duration = Duration::from_secs(10);
 
-/// Maximum bytes and duration of reading an unused body. The second limit applies without memory and for unknown paths.
+/// Maximum bytes and duration of reading an unused body. The second limit applies without memory, for unknown paths, and for
+/// clients without a valid token of an issuer.
 const DRAINED: (usize, Duration) = (8 << 20, Duration::from_secs(1));
 const DRAINED_OF_NOBODY: (usize, Duration) = (256 << 10, Duration::from_millis(100));
 
@@ -102,7 +103,7 @@ impl Deliveries {
             (Some(_), _) => (None, Outcome::NotFound),
         };
         *self.counts.lock().entry((kind, outcome.label())).or_default() += 1;
-        drain(&mut body, if held.is_some() && outcome != Outcome::TooSlow { DRAINED } else { DRAINED_OF_NOBODY }).await;
+        drain(&mut body, if held.is_some() && is_worth_reading(&outcome) { DRAINED } else { DRAINED_OF_NOBODY }).await;
         response(&outcome)
     }
 }
@@ -181,6 +182,12 @@ async fn read<B: Body<Data = Bytes> + Unpin>(held: &mut Held, body: &mut B) -> R
         BodyFault::NoRoom => Outcome::NoRoom,
         BodyFault::Broken => Outcome::Broken,
     })
+}
+
+/// Whether much of an unused body is read. A Receiver whose path is not secret must not spend time on clients without a
+/// token.
+fn is_worth_reading(outcome: &Outcome) -> bool {
+    !matches!(outcome, Outcome::TooSlow | Outcome::IssuerAway | Outcome::Refused(Refusal::Token(_)))
 }
 
 /// Reads and drops the rest of a body. A client that still sends when the connection closes would miss the response.
