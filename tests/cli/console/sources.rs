@@ -44,7 +44,7 @@ async fn sources_and_alerts_show_their_state_and_lead_to_their_conditions() {
     tab.click("header a", "Sources").await;
     tab.until("document.querySelector('h1')?.innerText === 'Sources, images and alerts'").await;
     // The failed one is first. The states are those of the chips, too.
-    let rows = "Array.from(document.querySelectorAll('tbody tr')).map((row) => row.children[0].innerText.trim() + ' ' \
+    let rows = "Array.from(document.querySelectorAll('tbody tr')).map((row) => row.children[0].innerText.trim().split(' ').pop() + ' ' \
                 + row.children[1].innerText).join()";
     assert_eq!(tab.value(rows).await, "Failed OCIRepository,Suspended Alert");
     for text in ["the registry refuses the login", "v1.2.3", "2 objects", "you may not list them in all namespaces"] {
