@@ -23,7 +23,7 @@ pub(crate) enum Moment<'h> {
         commit: String,
         subject: String,
         effect: String,
-        /// The command that takes the changes back, in a clone of the repository; empty if the source is no Git repository.
+        /// The command that takes the changes back, in a clone of the repository; empty if the source is not a Git repository.
         revert: String,
     },
     /// Another outcome of a commit. If the status has no history, this may also be a complete application.
