@@ -36,7 +36,12 @@ type files struct {
 	proxyAuthority, proxyAuthorityKey string
 	proxy, proxyKey                   string
 	accounts, accountsKey             string
+	// The issuers of OpenID Connect that the API server trusts: none at first. Tests replace the file.
+	authentication string
 }
+
+// noIssuers is an AuthenticationConfiguration without issuers.
+const noIssuers = "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\njwt: []\n"
 
 // issuer is a certificate authority.
 type issuer struct {
@@ -92,6 +97,8 @@ func writeFiles(dir string, site site) (files, error) {
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	})
 	f.accounts, f.accountsKey = w.pair("service-accounts")
+	f.authentication = filepath.Join(dir, "authentication.yaml")
+	w.note(os.WriteFile(f.authentication, []byte(noIssuers), 0o600))
 	return f, w.err
 }
 

@@ -19,6 +19,8 @@
 //
 // Every PersistentVolumeClaim gets its own volume.
 //
+// The API server trusts the issuers of OpenID Connect in DIR/authentication.yaml, and reads changes of the file.
+//
 // kubectl logs, exec, attach and port-forward work (see streaming.go).
 //
 // With --nodes there is no simulated node. Real kubelets join with DIR/pki/NAME.{crt,key,kubeconfig} and

@@ -23,6 +23,8 @@ pub(crate) enum Moment<'h> {
         commit: String,
         subject: String,
         effect: String,
+        /// The command that takes the changes back, in a clone of the repository; empty if the source is not a Git repository.
+        revert: String,
     },
     /// Another outcome of a commit. If the status has no history, this may also be a complete application.
     Commit(&'h EventRow),
@@ -48,8 +50,14 @@ impl Moment<'_> {
 
 /// Returns the history, newest first.
 pub(crate) fn history<'h>(live: &Value, all: &'h [EventRow], edits: &'h [Edit]) -> Vec<Moment<'h>> {
-    let list = live.pointer("/status/history").and_then(Value::as_array).into_iter().flatten();
-    let applied: Vec<Moment<'h>> = list.take(REPLACED).map(applied).collect();
+    let list = live.pointer("/status/history").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let is_git = live.pointer("/spec/gitRepository").is_some();
+    let applied: Vec<Moment<'h>> = list
+        .iter()
+        .enumerate()
+        .take(REPLACED)
+        .map(|(at, one)| applied(one, if is_git { revert(one, list.get(at + 1)) } else { String::new() }))
+        .collect();
     let is_repeated = |event: &EventRow| !applied.is_empty() && event.reason == conditions::Reason::Applied.name();
     let commits = all.iter().filter(|event| is_of_commit(&event.reason) && !is_repeated(event)).map(Moment::Commit);
     let replaced = live.pointer("/status/lastReplacements").and_then(Value::as_array).into_iter().flatten();
@@ -66,7 +74,7 @@ pub(crate) fn history<'h>(live: &Value, all: &'h [EventRow], edits: &'h [Edit]) 
 }
 
 /// Returns an application of a commit with the number of objects that the commit changed.
-fn applied<'h>(one: &Value) -> Moment<'h> {
+fn applied<'h>(one: &Value, revert: String) -> Moment<'h> {
     let count = |field: &str| one.get(field).and_then(Value::as_i64).unwrap_or_default();
     let counts = ["created", "changed", "unchanged", "pruned"].map(|field| format!("{} {field}", count(field)));
     Moment::Applied {
@@ -74,6 +82,21 @@ fn applied<'h>(one: &Value) -> Moment<'h> {
         commit: text_at(one, "/commit", SHORT),
         subject: text_at(one, "/subject", SHORT),
         effect: format!("{}, in {}", counts.join(", "), lasted(count("durationMs"))),
+        revert,
+    }
+}
+
+/// Returns the command that takes back a commit and those between it and the previous one; empty without a commit.
+fn revert(one: &Value, previous: Option<&Value>) -> String {
+    let commit = |one: &Value| {
+        let text = one.get("commit").and_then(Value::as_str)?;
+        let is_commit = matches!(text.len(), 40 | 64) && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        is_commit.then(|| text.to_owned())
+    };
+    match (commit(one), previous.and_then(commit)) {
+        (Some(this), Some(previous)) if this != previous => format!("git revert --no-edit {previous}..{this}"),
+        (Some(this), _) => format!("git revert --no-edit {this}"),
+        (None, _) => String::new(),
     }
 }
 
@@ -132,6 +155,27 @@ mod tests {
         };
         assert!(effect.starts_with("1 created, 2 changed, 0 unchanged, 0 pruned, in 1"), "{effect}");
         assert_eq!((subject.as_str(), failed.reason.as_str()), ("more", "Failed"));
+    }
+
+    #[test]
+    fn a_commit_of_git_is_taken_back_with_those_since_the_previous_one() {
+        let [new, old] = ["b", "a"].map(|digit| digit.repeat(40));
+        let of = |spec: Value, commits: [&str; 2]| {
+            let list: Vec<Value> = commits.iter().map(|commit| json!({"commit": commit})).collect();
+            let live = json!({"spec": spec, "status": {"history": list}});
+            let revert = |moment: &Moment<'_>| match moment {
+                Moment::Applied { revert, .. } => revert.clone(),
+                other => panic!("{other:?}"),
+            };
+            history(&live, &[], &[]).iter().map(revert).collect::<Vec<_>>()
+        };
+        let git = json!({"gitRepository": "shop"});
+        let range = format!("git revert --no-edit {old}..{new}");
+        assert_eq!(of(git.clone(), [&new, &old]), [range, format!("git revert --no-edit {old}")]);
+        let hostile = "$(id)".repeat(8);
+        assert_eq!(of(git, [&hostile, &old]), [String::new(), format!("git revert --no-edit {old}")]);
+        let chart = json!({"sourceRef": {"kind": "HelmChart", "name": "shop"}});
+        assert_eq!(of(chart, [&new, &old]), ["", ""]);
     }
 
     #[test]

@@ -15,18 +15,36 @@ use mainstay_api::function_failure::is_lasting;
 use mainstay_api::{conditions, events, function_conditions};
 use mainstay_object::Key;
 
-/// The kinds of the fleet.
+/// The kinds of Mainstay's objects. Those of the fleet are first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum FleetKind {
     GitSync,
     GitRepository,
     Function,
     Receiver,
+    OciRepository,
+    HelmChart,
+    ImageRepository,
+    ImagePolicy,
+    ImageUpdateAutomation,
+    Provider,
+    Alert,
 }
 
 impl FleetKind {
-    /// All kinds, in the order of the page.
+    /// The kinds of the fleet, which each session watches, in the order of the page.
     pub(crate) const ALL: [Self; 4] = [Self::GitSync, Self::GitRepository, Self::Function, Self::Receiver];
+
+    /// The kinds that are listed when their page is opened, in the order of that page.
+    pub(crate) const LISTED: [Self; 7] = [
+        Self::OciRepository,
+        Self::HelmChart,
+        Self::ImageRepository,
+        Self::ImagePolicy,
+        Self::ImageUpdateAutomation,
+        Self::Provider,
+        Self::Alert,
+    ];
 
     /// Returns the kind.
     pub(crate) const fn name(self) -> &'static str {
@@ -35,14 +53,21 @@ impl FleetKind {
             Self::GitRepository => "GitRepository",
             Self::Function => "Function",
             Self::Receiver => "Receiver",
+            Self::OciRepository => "OCIRepository",
+            Self::HelmChart => "HelmChart",
+            Self::ImageRepository => "ImageRepository",
+            Self::ImagePolicy => "ImagePolicy",
+            Self::ImageUpdateAutomation => "ImageUpdateAutomation",
+            Self::Provider => "Provider",
+            Self::Alert => "Alert",
         }
     }
 
     /// Returns the group and the version.
     pub(crate) const fn api_version(self) -> &'static str {
         match self {
-            Self::GitSync | Self::Receiver => "mainstay.dev/v1alpha1",
             Self::GitRepository | Self::Function => "serverless.kyma-project.io/v1alpha1",
+            _ => "mainstay.dev/v1alpha1",
         }
     }
 
@@ -171,7 +196,11 @@ pub(crate) fn row(kind: FleetKind, live: &Value) -> Row {
         FleetKind::GitSync => text_at(live, "/status/appliedCommit", SHORT),
         FleetKind::GitRepository => text_at(live, "/status/revision", SHORT),
         FleetKind::Function => text_at(live, "/status/commit", SHORT),
-        FleetKind::Receiver => String::new(),
+        FleetKind::OciRepository | FleetKind::HelmChart => text_at(live, "/status/artifact/revision", SHORT),
+        FleetKind::ImageRepository => text_at(live, "/status/lastScanResult/latestTags/0", SHORT),
+        FleetKind::ImagePolicy => text_at(live, "/status/latestRef/tag", SHORT),
+        FleetKind::ImageUpdateAutomation => text_at(live, "/status/lastPushCommit", SHORT),
+        FleetKind::Receiver | FleetKind::Provider | FleetKind::Alert => String::new(),
     };
     Row {
         kind,
@@ -190,7 +219,7 @@ pub(crate) fn row(kind: FleetKind, live: &Value) -> Row {
         follows: match kind {
             FleetKind::GitSync => text_at(live, "/spec/gitRepository", SHORT),
             FleetKind::Function if text_at(live, "/spec/type", SHORT) == "git" => text_at(live, "/spec/source", SHORT),
-            FleetKind::Function | FleetKind::GitRepository | FleetKind::Receiver => String::new(),
+            _ => String::new(),
         },
         lookup: if kind == FleetKind::GitSync { Lookup::of(live, state == State::Suspended) } else { None },
         edits: if kind == FleetKind::GitSync { edits::of_status(live) } else { Vec::new() },
@@ -217,10 +246,11 @@ fn state<'c>(kind: FleetKind, live: &Value, all: &'c [ConditionRow]) -> (State, 
             _ => (State::Progressing, any),
         };
     }
-    if let Some(suspended) = is("Suspended", "True") {
+    let not_ready = is("Ready", "False");
+    if let Some(suspended) = is("Suspended", "True").or(not_ready.filter(|one| one.reason == "Suspended")) {
         return (State::Suspended, Some(suspended));
     }
-    if let Some(failed) = is("Stalled", "True").or(is("Ready", "False")).or(is("Healthy", "False")) {
+    if let Some(failed) = is("Stalled", "True").or(not_ready).or(is("Healthy", "False")) {
         return (State::Failed, Some(failed));
     }
     if let Some(drifted) = ["Contended", "Drifted", "Frozen"].iter().find_map(|kind| is(kind, "True")) {
@@ -282,10 +312,27 @@ mod tests {
     }
 
     #[test]
+    fn a_listed_object_is_suspended_by_its_reason_and_has_a_version() {
+        let ready = |reason: &str| json!([{"type": "Ready", "status": "False", "reason": reason, "message": "m"}]);
+        let seen = |kind: FleetKind, status: Value| {
+            let row = row(kind, &json!({"metadata": {"name": "a", "namespace": "b"}, "status": status}));
+            (row.state, row.version)
+        };
+        let artifact = json!({"conditions": ready("Suspended"), "artifact": {"revision": "v1@sha256:0"}});
+        assert_eq!(seen(FleetKind::OciRepository, artifact.clone()), (State::Suspended, "v1@sha256:0".to_owned()));
+        assert_eq!(seen(FleetKind::HelmChart, artifact).1, "v1@sha256:0");
+        let policy = json!({"conditions": ready("ImageFailed"), "latestRef": {"tag": "1.2"}});
+        assert_eq!(seen(FleetKind::ImagePolicy, policy), (State::Failed, "1.2".to_owned()));
+        assert_eq!(seen(FleetKind::ImageRepository, json!({"lastScanResult": {"latestTags": ["9", "8"]}})).1, "9");
+        assert_eq!(seen(FleetKind::ImageUpdateAutomation, json!({"lastPushCommit": "abc"})).1, "abc");
+        assert_eq!(seen(FleetKind::Alert, json!({})), (State::Progressing, String::new()));
+    }
+
+    #[test]
     fn objects_of_any_form_are_read() {
         for live in [json!(null), json!([]), json!({"metadata": 3, "status": {"conditions": [null, 1, {"type": []}]}})]
         {
-            for kind in FleetKind::ALL {
+            for kind in FleetKind::ALL.into_iter().chain(FleetKind::LISTED) {
                 row(kind, &live);
             }
         }

@@ -204,7 +204,8 @@ fn keys() -> Value {
     json!({"keys": [{"kty": "EC", "crv": "P-256", "use": "sig", "alg": "ES256", "kid": "k", "x": part(1), "y": part(33)}]})
 }
 
-fn sign(claims: &Value, is_forged: bool) -> String {
+/// Returns an ID token with these claims, which a different key signs if it is forged.
+pub(super) fn sign(claims: &Value, is_forged: bool) -> String {
     let part = |value: &Value| BASE64_URL_SAFE_NO_PAD.encode(value.to_string());
     let text = format!("{}.{}", part(&json!({"alg": "ES256", "kid": "k", "typ": "JWT"})), part(claims));
     let other = new_key();

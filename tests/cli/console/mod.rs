@@ -14,6 +14,7 @@ mod pictures;
 mod provider;
 mod repositories;
 mod sign_in;
+mod sources;
 mod trees;
 mod users;
 

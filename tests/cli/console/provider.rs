@@ -1,19 +1,28 @@
 //! A certified issuer, which is `oidc-provider` of npm, signs users in and renews their sessions.
+//!
+//! The API server is the embedded one, or the real one of `.ci/real issuer`, which reads the issuers that it trusts from a
+//! file beside its kubeconfig.
 
 use std::{
-    path::Path,
+    path::{Path, PathBuf},
     process::{Child, ChildStdin, Stdio},
 };
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use devcluster::Options;
-use mainstay_testkit::{isolated, tls::PrivateCa, world::NAMESPACE};
+use mainstay_testkit::{
+    PATIENCE,
+    external::{External, KUBECONFIG},
+    isolated,
+    tls::PrivateCa,
+    world::NAMESPACE,
+};
 use serde_json::{Value, json};
 
 use super::{
-    READS,
+    FORM, READS,
     chromium::Chromium,
-    issuer::{CLIENT, SECRET, authenticate, private_key},
+    issuer::{CLIENT, SECRET, authenticate, private_key, sign},
     users::{Console, URL, Users},
 };
 
@@ -60,6 +69,43 @@ impl Provider {
         let url = line.await.unwrap().strip_prefix("Issuer at ").unwrap().to_owned();
         Self { url, authority: authority.pem(), child, _input: input }
     }
+
+    /// Makes a real API server trust the issuer. It reads its configuration a moment after it was written.
+    async fn be_trusted(&self, users: &Users) {
+        let configuration = json!({
+            "apiVersion": "apiserver.config.k8s.io/v1", "kind": "AuthenticationConfiguration",
+            "jwt": [{
+                "issuer": {"url": self.url, "audiences": [CLIENT], "certificateAuthority": self.authority},
+                "claimMappings": {"username": {"claim": "email", "prefix": "oidc:"}},
+            }],
+        });
+        let path = PathBuf::from(std::env::var_os(KUBECONFIG).unwrap()).with_file_name("authentication.yaml");
+        assert!(path.exists(), "{} is missing: `.ci/real issuer` starts its API server", path.display());
+        let new = path.with_extension("new");
+        std::fs::write(&new, configuration.to_string()).unwrap();
+        std::fs::rename(&new, &path).unwrap();
+        let console = users.console(FORM).await;
+        let code = async |audience: &str| {
+            let token = self.token(audience);
+            console.post("/sign-in", "", &[("token", &token), ("next", "/")]).await.code
+        };
+        let trusted = async {
+            while code(CLIENT).await != 303 {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, trusted).await.expect("the API server does not trust the issuer");
+        assert_eq!(code("another").await, 401, "a token for another audience opens no session");
+    }
+
+    /// Returns an ID token with the issuer's key.
+    fn token(&self, audience: &str) -> String {
+        let expiry = jiff::Timestamp::now().as_second() + 600;
+        let claims = json!({
+            "iss": self.url, "aud": audience, "sub": "test", "email": "test@example.com", "email_verified": true, "exp": expiry,
+        });
+        sign(&claims, false)
+    }
 }
 
 /// A cluster that trusts the issuer, and a console over TLS whose users the issuer signs in.
@@ -73,7 +119,13 @@ struct Desk {
 impl Desk {
     async fn new(lifetimes: [u32; 2]) -> Self {
         let provider = Provider::start(lifetimes).await;
-        let users = Users::with(Options { authenticator: Some(authenticate), ..Options::default() }).await;
+        let users = if External::is_named() {
+            let users = Users::new().await;
+            provider.be_trusted(&users).await;
+            users
+        } else {
+            Users::with(Options { authenticator: Some(authenticate), ..Options::default() }).await
+        };
         users.let_all_ask_who_they_are();
         users.sync(NAMESPACE, "demo");
         users.permit(NAMESPACE, "oidc:alice@example.com", READS);

@@ -67,7 +67,7 @@ async fn a_link_opens_one_session_and_other_requests_are_refused() {
     let browser = Browser::start(&program, &[]).await;
     let wrong = browser.send(browser.client.get(format!("{}/open/{}", browser.base, "0".repeat(64)))).await;
     assert_eq!((wrong.code, wrong.headers.get("set-cookie")), (403, None));
-    for path in ["/", "/drift", "/drift.csv", "/events", "/object?kind=Secret&name=a", "/act?action=sync"] {
+    for path in ["/", "/sources", "/drift", "/drift.csv", "/events", "/object?kind=Secret&name=a", "/act?action=sync"] {
         assert_eq!(browser.get(path).await.code, 401, "{path}");
     }
     let browser = Browser::open(&program, &[]).await;
@@ -153,6 +153,7 @@ async fn texts_of_tenants_stay_texts_on_every_page() {
         format!("/gitsync/{NAMESPACE}/hostile"),
         format!("/function/{NAMESPACE}/hostile"),
         map.clone(),
+        format!("/sources?q={query}"),
         "/drift".to_owned(),
         format!("/act?{sync}"),
         format!("/?q={query}&label={query}"),

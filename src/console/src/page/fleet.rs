@@ -1,4 +1,4 @@
-//! The fleet: all objects of Mainstay that the user may see, the failed ones first.
+//! The fleet and other lists: the objects of Mainstay that the user may see, the failed ones first.
 
 use jiff::Timestamp;
 use maud::{Markup, html};
@@ -12,6 +12,11 @@ use crate::text::with_short_ids;
 
 /// Contents of the page.
 pub(crate) struct Fleet<'f> {
+    pub(crate) title: &'f str,
+    /// The path of the page.
+    pub(crate) path: &'f str,
+    /// The kinds of the page.
+    pub(crate) kinds: &'f [FleetKind],
     pub(crate) listing: &'f Listing,
     pub(crate) filter: &'f Filter,
     /// When GitRepositories are looked up again.
@@ -23,17 +28,17 @@ pub(crate) struct Fleet<'f> {
     pub(crate) now: Timestamp,
 }
 
-fn link(filter: &Filter, state: Option<State>, page: usize) -> String {
+fn link(path: &str, filter: &Filter, state: Option<State>, page: usize) -> String {
     let pairs = filter.pairs(state, page);
     let pairs: Vec<(&str, &str)> = pairs.iter().map(|(name, value)| (*name, value.as_str())).collect();
-    address::with_query("/", &pairs)
+    address::with_query(path, &pairs)
 }
 
 /// Returns the page.
 pub(crate) fn fleet(fleet: &Fleet<'_>) -> Markup {
-    let Fleet { listing, filter, lookups, notes, within, now } = fleet;
+    let Fleet { title, path, listing, filter, lookups, notes, within, now, .. } = fleet;
     html! {
-        h1 { "Fleet" }
+        h1 { (title) }
         @for note in *notes { p.note { (note) } }
         @if let Some(csrf) = within {
             form.filter method="post" action="/namespace" {
@@ -44,15 +49,15 @@ pub(crate) fn fleet(fleet: &Fleet<'_>) -> Markup {
         }
         nav.chips aria-label="States" {
             @let all: usize = listing.counts.values().sum();
-            a.chip aria-current=[filter.state.is_none().then_some("true")] href=(link(filter, None, 1)) { "All " b { (all) } }
+            a.chip aria-current=[filter.state.is_none().then_some("true")] href=(link(path, filter, None, 1)) { "All " b { (all) } }
             @for state in State::ALL {
                 @let count = listing.counts.get(&state).copied().unwrap_or(0);
-                a.chip aria-current=[(filter.state == Some(state)).then_some("true")] href=(link(filter, Some(state), 1)) {
+                a.chip aria-current=[(filter.state == Some(state)).then_some("true")] href=(link(path, filter, Some(state), 1)) {
                     (parts::state(state)) " " b { (count) }
                 }
             }
         }
-        (form(listing, filter))
+        (form(fleet))
         p.quiet role="status" { (listing.found) @if listing.found == 1 { " object" } @else { " objects" } }
         @if !listing.rows.is_empty() {
             table.cards {
@@ -63,7 +68,7 @@ pub(crate) fn fleet(fleet: &Fleet<'_>) -> Markup {
                 tbody { @for row in &listing.rows { (line(row, lookups, *now)) } }
             }
         }
-        (pages(listing, filter))
+        (pages(path, listing, filter))
     }
 }
 
@@ -85,9 +90,10 @@ fn line(row: &Row, lookups: &Lookups<'_>, now: Timestamp) -> Markup {
     }
 }
 
-fn form(listing: &Listing, filter: &Filter) -> Markup {
+fn form(fleet: &Fleet<'_>) -> Markup {
+    let Fleet { path, kinds, listing, filter, .. } = fleet;
     html! {
-        form.filter method="get" action="/" role="search" {
+        form.filter method="get" action=(path) role="search" {
             label { "Search" input type="search" name="q" value=(filter.search); }
             label { "Namespace"
                 select name="namespace" {
@@ -100,7 +106,7 @@ fn form(listing: &Listing, filter: &Filter) -> Markup {
             label { "Kind"
                 select name="kind" {
                     option value="" { "All" }
-                    @for kind in FleetKind::ALL { option value=(kind.name()) selected[filter.kind == Some(kind)] { (kind.name()) } }
+                    @for kind in *kinds { option value=(kind.name()) selected[filter.kind == Some(*kind)] { (kind.name()) } }
                 }
             }
             label { "State"
@@ -111,18 +117,18 @@ fn form(listing: &Listing, filter: &Filter) -> Markup {
             }
             label { "Label" input type="text" name="label" placeholder="team=web" value=(filter.label); }
             button type="submit" { "Filter" }
-            @if *filter != (Filter { page: filter.page, ..Filter::default() }) { a href="/" { "Clear" } }
+            @if **filter != (Filter { page: filter.page, ..Filter::default() }) { a href=(path) { "Clear" } }
         }
     }
 }
 
-fn pages(listing: &Listing, filter: &Filter) -> Markup {
+fn pages(path: &str, listing: &Listing, filter: &Filter) -> Markup {
     html! {
         @if listing.pages > 1 {
             nav.pages aria-label="Pages of the list" {
-                @if listing.page > 1 { a rel="prev" href=(link(filter, filter.state, listing.page - 1)) { "Previous" } }
+                @if listing.page > 1 { a rel="prev" href=(link(path, filter, filter.state, listing.page - 1)) { "Previous" } }
                 span { "Page " (listing.page) " of " (listing.pages) }
-                @if listing.page < listing.pages { a rel="next" href=(link(filter, filter.state, listing.page + 1)) { "Next" } }
+                @if listing.page < listing.pages { a rel="next" href=(link(path, filter, filter.state, listing.page + 1)) { "Next" } }
             }
         }
     }

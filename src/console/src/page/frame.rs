@@ -71,6 +71,7 @@ pub(crate) fn render(page: Page<'_>) -> String {
                     @if let Some(visitor) = visitor {
                         nav aria-label="Pages" {
                             a href="/" { "Fleet" }
+                            a href="/sources" { "Sources" }
                             a href="/drift" { "Drift" }
                         }
                         span.who title="The user of this session, as the API server knows it" { (visitor.user) }

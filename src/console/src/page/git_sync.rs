@@ -109,7 +109,8 @@ fn facts(page: &GitSyncPage<'_>) -> Markup {
             div { dt { "Commit" } dd { (commit(live, *remote, *now)) } }
             @if attempted != applied && !attempted.is_empty() { div { dt { "Attempted" } dd { code title=(attempted) { (short_id(&attempted)) } } } }
             @if repository.is_empty() {
-                div { dt { (text("/spec/sourceRef/kind")) } dd { (text("/spec/sourceRef/name")) } }
+                @let source = Key::new("mainstay.dev", text("/spec/sourceRef/kind"), key.namespace.as_deref(), text("/spec/sourceRef/name"));
+                div { dt { (source.kind) } dd { a href=(address::of_object(&source)) { (source.name) } } }
             } @else {
                 div { dt { "Repository" } dd { a href=(address::of_object(&FleetKind::GitRepository.key(namespace, &repository))) { (repository) } } }
             }

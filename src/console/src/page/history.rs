@@ -20,10 +20,13 @@ pub(super) fn history(moments: &[Moment<'_>], now: Timestamp) -> Markup {
                 ol.timeline {
                     @for moment in moments {
                         li { @match moment {
-                            Moment::Applied { when, commit, subject, effect } => {
+                            Moment::Applied { when, commit, subject, effect, revert } => {
                                 p { (parts::sign("good", "✔", "Applied")) " " (parts::age(*when, now)) " ago" }
                                 p { "Commit " code title=(commit) { (short_id(commit)) } " " span.text { (subject) } }
                                 p.quiet { (effect) }
+                                @if !revert.is_empty() {
+                                    details { summary { "Take back" } p { "In a clone of the repository, then push:" } p { code { (revert) } } }
+                                }
                             }
                             Moment::Commit(event) => (commit(event, now)),
                             Moment::Edit(one) => (edit(one, now, None)),

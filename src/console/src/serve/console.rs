@@ -20,7 +20,7 @@ use super::issuer::{Issuer, IssuerSettings};
 use super::row_memory::RowMemory;
 use super::session::{Session, token};
 use super::shared::{Entry, Nobody, Shared};
-use super::{act, answer, assets, call, form, function, live, own, pages};
+use super::{act, answer, assets, call, form, function, live, own, pages, sources};
 use crate::guard::{self, Gate, Links, Permitted};
 use crate::page;
 use crate::readers::Readers;
@@ -167,6 +167,7 @@ fn router() -> Router {
         .route("/function/{namespace}/{name}/edit", get(form::edit).post(form::change))
         .route("/create", get(form::blank).post(form::create))
         .route("/object", get(pages::object))
+        .route("/sources", get(sources::sources))
         .route("/drift", get(pages::drift))
         .route("/drift.csv", get(pages::drift_csv))
         .route("/events", get(live::events))

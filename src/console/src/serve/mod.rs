@@ -21,6 +21,7 @@ mod row_memory;
 mod session;
 mod shared;
 mod shared_rows;
+mod sources;
 mod watched;
 
 pub use certificate::{Certificate, CertificateError};

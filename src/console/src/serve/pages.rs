@@ -60,6 +60,9 @@ pub(super) async fn fleet(Extension(session): Its, uri: Uri) -> Response {
     let listing = listing(rows.clone(), &filter);
     let notes = watched.notes();
     let body = page::fleet(&Fleet {
+        title: "Fleet",
+        path: "/",
+        kinds: &FleetKind::ALL,
         listing: &listing,
         filter: &filter,
         lookups: &lookups(rows.iter().filter_map(|row| row.next_lookup())),

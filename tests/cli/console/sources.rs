@@ -1,0 +1,83 @@
+//! The page of sources, images, Providers and Alerts, which no session watches, in a browser.
+
+use mainstay_testkit::world::NAMESPACE;
+use serde_json::{Value, json};
+
+use super::{
+    READS,
+    pages::{Desk, HOSTILE, looks_right},
+    users::{ELSEWHERE, URL},
+};
+
+const GROUP: &str = "mainstay.dev/v1alpha1";
+const WHEN: &str = "2026-01-01T00:00:00Z";
+const PAGE: &str = "/sources";
+
+/// Creates an object with a `Ready` condition that is False.
+fn create(desk: &Desk, (kind, resource): (&str, &str), name: &str, spec: Value, (reason, message): (&str, &str)) {
+    let object = json!({"apiVersion": GROUP, "kind": kind, "metadata": {"name": name}, "spec": spec});
+    desk.users.world.create(GROUP, resource, NAMESPACE, object);
+    let ready =
+        json!({"type": "Ready", "status": "False", "reason": reason, "message": message, "lastTransitionTime": WHEN});
+    desk.status((GROUP, resource), name, &json!({"conditions": [ready]}));
+}
+
+/// Creates an OCIRepository that fails with this message, and an Alert that is suspended.
+fn fill(desk: &Desk, message: &str) {
+    let url = json!({"url": "oci://registry.example.com/team/shop"});
+    create(desk, ("OCIRepository", "ocirepositories"), "shop", url, ("ArtifactFailed", message));
+    let artifact = json!({
+        "revision": "v1.2.3@sha256:0123", "digest": "sha256:0123", "commit": "a".repeat(40), "lastUpdateTime": WHEN,
+    });
+    desk.status((GROUP, "ocirepositories"), "shop", &json!({"artifact": artifact}));
+    let alert = json!({
+        "providerRef": {"name": "chat"}, "eventSources": [{"kind": "GitSync", "name": "demo"}], "suspend": true,
+    });
+    create(desk, ("Alert", "alerts"), "quiet", alert, ("Suspended", "suspended: nothing is sent"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sources_and_alerts_show_their_state_and_lead_to_their_conditions() {
+    let desk = Desk::new().await;
+    fill(&desk, "the registry refuses the login");
+    let tab = desk.user(&desk.users.account(NAMESPACE, "reader", READS)).await;
+    tab.click("header a", "Sources").await;
+    tab.until("document.querySelector('h1')?.innerText === 'Sources, images and alerts'").await;
+    // The failed one is first. The states are those of the chips, too.
+    let rows = "Array.from(document.querySelectorAll('tbody tr')).map((row) => row.children[0].innerText.trim().split(' ').pop() + ' ' \
+                + row.children[1].innerText).join()";
+    assert_eq!(tab.value(rows).await, "Failed OCIRepository,Suspended Alert");
+    for text in ["the registry refuses the login", "v1.2.3", "2 objects", "you may not list them in all namespaces"] {
+        tab.shows(text).await;
+    }
+    looks_right(&tab, "sources").await;
+
+    tab.open(&format!("{URL}{PAGE}?kind=Alert")).await;
+    tab.shows("1 object").await;
+    assert_eq!(tab.value(rows).await, "Suspended Alert");
+    tab.click("form.filter a", "Clear").await;
+    tab.until(&format!("location.pathname === '{PAGE}' && location.search === ''")).await;
+    tab.click("tbody a", &format!("{NAMESPACE}/shop")).await;
+    tab.shows("ArtifactFailed").await;
+    tab.shows("oci://registry.example.com/team/shop").await;
+    assert_eq!(desk.chromium.complaints(), Vec::<Value>::new());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hostile_source_runs_no_script_and_is_not_shown_to_strangers() {
+    let desk = Desk::new().await;
+    desk.users.namespace(ELSEWHERE);
+    fill(&desk, HOSTILE);
+    let tab = desk.user(&desk.users.account(NAMESPACE, "reader", READS)).await;
+    tab.open(&format!("{URL}{PAGE}")).await;
+    tab.shows("2 objects").await;
+    let strange = "document.querySelectorAll('script:not([src]), img, svg, iframe, [onerror], [style]').length";
+    assert_eq!(tab.value(strange).await, 0);
+    assert_eq!(tab.value("typeof window.ran").await, "undefined");
+    assert_eq!(desk.chromium.complaints(), Vec::<Value>::new());
+
+    let stranger = desk.user(&desk.users.account(ELSEWHERE, "stranger", READS)).await;
+    stranger.open(&format!("{URL}{PAGE}")).await;
+    stranger.shows("0 objects").await;
+    stranger.shows("OCIRepository objects cannot be read").await;
+}
