@@ -1,4 +1,4 @@
-//! Signatures that the real cosign made, in `tests/cosign`: `make` there makes them again.
+//! Signatures that the real cosign 2 and cosign 3 made, in `tests/cosign`: `make` there makes them again.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
