@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use mainstay_testkit::listener::metrics_are;
 use mainstay_testkit::ssh_server::generate;
 use mainstay_testkit::tls::{Pair, PrivateCa};
@@ -13,7 +14,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::process::Child;
 
-use super::sources::{applied, change, create, packed, push_artifact, push_chart, says, world};
+use super::sources::{OURS, applied, change, create, packed, push_artifact, push_chart, says, world};
 use super::{built, run, serve};
 
 const GIT: &str = "serverless.kyma-project.io/v1alpha1";
@@ -49,11 +50,11 @@ impl Gitea {
             command
         };
         run(&mut gitea(&["migrate"]));
-        let mail = "shop@example.org";
-        run(&mut gitea(&[
-            "admin", "user", "create", "--admin", "--must-change-password=false", "--username", USER, "--password", PASSWORD,
-            "--email", mail,
-        ]));
+        // The built-in host key of Gitea has 4096 bits of RSA, which take seconds.
+        generate(&path("host"), "ed25519", &[]);
+        let login = ["--username", USER, "--password", PASSWORD, "--email", "shop@example.org"];
+        let create = ["admin", "user", "create", "--admin", "--must-change-password=false"];
+        run(&mut gitea(&[&create[..], &login[..]].concat()));
         let server = serve(gitea(&["web"]), &path("log"), address).await;
         let authority = reqwest::Certificate::from_pem(ca.pem().as_bytes()).unwrap();
         let client = reqwest::Client::builder().no_proxy().tls_certs_only([authority]).build().unwrap();
@@ -100,10 +101,10 @@ impl Gitea {
         std::fs::read_to_string(path).unwrap()
     }
 
-    /// Returns the lines of `ssh-keyscan`.
+    /// Returns the line of `ssh-keyscan`.
     fn known_hosts(&self) -> String {
-        let port = self.ssh.port().to_string();
-        run(isolated("ssh-keyscan").args(["-p", &port, "127.0.0.1"]))
+        let public = std::fs::read_to_string(self.directory.path().join("host.pub")).unwrap();
+        format!("[127.0.0.1]:{} {public}", self.ssh.port())
     }
 
     /// Adds a webhook for pushes.
@@ -156,6 +157,7 @@ fn configuration(directory: &TempDir, address: SocketAddr, ssh: SocketAddr) -> S
          SSH_DOMAIN = 127.0.0.1\n\
          SSH_LISTEN_HOST = 127.0.0.1\n\
          SSH_PORT = {}\n\
+         SSH_SERVER_HOST_KEYS = {directory}/host\n\
          OFFLINE_MODE = true\n\
          [database]\n\
          DB_TYPE = sqlite3\n\
@@ -237,8 +239,10 @@ async fn a_push_is_applied_by_a_webhook_and_one_with_another_token_is_refused() 
     // The GitSync polls every ten minutes only.
     world.until("the push is applied", |w| w.data("a") == "2").await;
     world.ready("demo").await;
-    let counted = |outcome: &str| format!(r#"mainstay_receiver_deliveries_total{{type="gitea",outcome="{outcome}"}} 1"#);
-    let both = [counted("accepted"), counted("refused")];
+    let both = [
+        r#"mainstay_receiver_deliveries_total{type="gitea",outcome="woken"} 1"#,
+        r#"mainstay_receiver_deliveries_total{type="gitea",outcome="refused"} 1"#,
+    ];
     metrics_are(&world, "one delivery each", |text| both.iter().all(|line| text.contains(line))).await;
 }
 
@@ -268,6 +272,40 @@ async fn a_commit_has_the_status_success_or_failure() {
     world.ask("demo").await;
     let failure = gitea.status(&broken, "failure").await;
     assert_eq!(failure["context"], success["context"], "{failure}");
-    assert!(failure["description"].as_str().unwrap().contains("a.yaml"), "{failure}");
+    assert_eq!(failure["description"], "failed", "{failure}");
     says(&world, ("Provider", "tick"), "Ready", "True Sending", "127.0.0.1").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn artifacts_and_charts_are_read_from_its_package_registry_with_a_login() {
+    let gitea = Gitea::start().await;
+    let authority = gitea.directory.path().join("ca.pem").display().to_string();
+    let login = ["--ca-file", &authority, "--username", USER, "--password", PASSWORD];
+    let host = gitea.address;
+    push_artifact(&format!("{host}/shop/web:latest"), "artifact", &login);
+    let spec = json!({"url": format!("oci://{host}/shop/web"), "interval": "10s", "certSecretRef": {"name": "ca"}});
+    let world = world("OCIRepository", spec).await;
+    world.set_secret("ca", json!({"ca.crt": gitea.ca.pem()}));
+    says(&world, ("OCIRepository", "web"), "Ready", "False", "to a request without credentials").await;
+    let auth = BASE64_STANDARD.encode(format!("{USER}:{PASSWORD}"));
+    let config = json!({"auths": {host.to_string(): {"auth": auth}}}).to_string();
+    world.set_secret("docker", json!({".dockerconfigjson": config}));
+    change(&world, "OCIRepository", json!({"secretRef": {"name": "docker"}}));
+    applied(&world, "artifact").await;
+
+    // A chart in the registry, and one in the chart repository of the same Gitea.
+    push_chart(&format!("oci://{host}/shop"), "1.0.0", "registry", &login);
+    let chart = gitea.client.post(gitea.url("api/packages/shop/helm/api/charts")).body(packed("1.0.0", "repository"));
+    gitea.send(chart).await;
+    world.set_secret("login", json!({"username": USER, "password": PASSWORD}));
+    let spec = json!({
+        "repository": format!("oci://{host}/shop"), "name": "shop", "version": "1.x", "interval": "10s",
+        "certSecretRef": {"name": "ca"}, "secretRef": {"name": "login"},
+    });
+    create(&world, "HelmChart", "web", spec);
+    world.edit(OURS, "gitsyncs", "web", json!({"spec": {"sourceRef": {"kind": "HelmChart"}}}));
+    applied(&world, "registry").await;
+    change(&world, "HelmChart", json!({"repository": gitea.url("api/packages/shop/helm")}));
+    applied(&world, "repository").await;
+    world.condition_is("web", "Ready", "True").await;
 }

@@ -86,9 +86,8 @@ pub(super) fn change(world: &World, kind: &str, spec: Value) {
 
 /// Waits until a condition of an object of ours begins with a string and contains another one.
 pub(super) async fn says(world: &World, (kind, name): (&str, &str), condition: &str, beginning: &str, part: &str) {
-    let status = |world: &World| {
-        world.get(OURS, plural(kind), name).map(|object| object["status"].clone()).unwrap_or_default()
-    };
+    let status =
+        |world: &World| world.get(OURS, plural(kind), name).map(|object| object["status"].clone()).unwrap_or_default();
     let holds = |world: &World| {
         let said = condition_of(&status(world), condition);
         said.starts_with(beginning) && said.contains(part)
