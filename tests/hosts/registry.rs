@@ -30,8 +30,8 @@ impl Registry {
         Self { host: address.to_string(), _directory: directory, _server: server }
     }
 
-    /// Pushes a directory of `tests/cosign` with ORAS, except the index that stands for referrers. ORAS copies it with
-    /// everything that refers to it, so that ORAS has found the signatures, too.
+    /// Pushes a directory of `tests/cosign` with ORAS, except the index that stands for referrers. Then ORAS copies each tag
+    /// with everything that refers to it, so that ORAS has found the signatures, too.
     fn push_signed(&self, format: &str) {
         let files = directory().join(format);
         let staged = format!("{}/staged/{format}", self.host);
@@ -39,6 +39,7 @@ impl Registry {
             let blob = format!("{staged}@sha256:{file}");
             oras(&files.join("blobs"), &["blob", "push", "--plain-http", &blob, &file]);
         }
+        let mut tags = Vec::new();
         let mut manifests = names(&files.join("manifests"));
         // The subject comes before the signature.
         manifests.sort_by_key(|name| name != format);
@@ -52,9 +53,12 @@ impl Registry {
             let tagged = format!("{staged}:{file}");
             let to = if document["subject"].is_null() { &tagged } else { &staged };
             oras(&files.join("manifests"), &["manifest", "push", "--plain-http", to, &file]);
+            tags.extend(document["subject"].is_null().then_some(file));
         }
-        let (from, to) = (format!("{staged}:{format}"), format!("{}/shop/web:{format}", self.host));
-        oras(&files, &["cp", "-r", "--from-plain-http", "--to-plain-http", &from, &to]);
+        for tag in tags {
+            let (from, to) = (format!("{staged}:{tag}"), format!("{}/shop/web:{tag}", self.host));
+            oras(&files, &["cp", "-r", "--from-plain-http", "--to-plain-http", &from, &to]);
+        }
     }
 }
 
