@@ -163,6 +163,8 @@ fn configuration(directory: &TempDir, address: SocketAddr, ssh: SocketAddr) -> S
          DB_TYPE = sqlite3\n\
          [security]\n\
          INSTALL_LOCK = true\n\
+         [service]\n\
+         REQUIRE_SIGNIN_VIEW = true\n\
          [webhook]\n\
          ALLOWED_HOST_LIST = loopback\n\
          [log]\n\
