@@ -297,8 +297,9 @@ async fn artifacts_and_charts_are_read_from_its_package_registry_with_a_login() 
 
     // A chart in the registry, and one in the chart repository of the same Gitea.
     push_chart(&format!("oci://{host}/shop"), "1.0.0", "registry", &login);
-    let chart = gitea.client.post(gitea.url("api/packages/shop/helm/api/charts")).body(packed("1.0.0", "repository"));
-    gitea.send(chart).await;
+    let upload = gitea.client.post(gitea.url("api/packages/shop/helm/api/charts"));
+    let upload = upload.header("content-type", "application/octet-stream").body(packed("1.0.0", "repository"));
+    gitea.send(upload).await;
     world.set_secret("login", json!({"username": USER, "password": PASSWORD}));
     let spec = json!({
         "repository": format!("oci://{host}/shop"), "name": "shop", "version": "1.x", "interval": "10s",
