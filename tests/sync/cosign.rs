@@ -1,4 +1,4 @@
-//! Signatures that the real cosign made, in `tests/cosign`: `make` there makes them again.
+//! Signatures that the real cosign 2 and cosign 3 made, in `tests/cosign`: `make` there makes them again.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,8 +20,8 @@ fn directory() -> PathBuf {
 #[derive(Clone)]
 struct Registry {
     directory: Arc<PathBuf>,
-    /// Whether it serves the index of referrers at its own address, and not only under a tag.
-    has_referrers: bool,
+    /// The type of each referrer, if it serves the index of referrers at its own address, and not only under a tag.
+    referrers: Option<&'static str>,
 }
 
 async fn answer(State(registry): State<Registry>, request: Request) -> Response {
@@ -32,15 +32,17 @@ async fn answer(State(registry): State<Registry>, request: Request) -> Response 
         file = registry.directory.join(kind).join(name.trim_start_matches("sha256:"));
     }
     if kind == "referrers" {
-        if !registry.has_referrers {
-            return StatusCode::NOT_FOUND.into_response();
+        let Some(artifact_type) = registry.referrers else { return StatusCode::NOT_FOUND.into_response() };
+        let index = std::fs::read(registry.directory.join("manifests").join(name.replace(':', "-"))).unwrap();
+        let mut index: Value = serde_json::from_slice(&index).unwrap();
+        for referrer in index["manifests"].as_array_mut().unwrap() {
+            referrer["artifactType"] = artifact_type.into();
         }
-        let index = std::fs::read(registry.directory.join("manifests").join(name.replace(':', "-")));
-        return index.unwrap_or_else(|_| b"{\"manifests\": []}".to_vec()).into_response();
+        return index.to_string().into_response();
     }
     // With referrers of its own, the registry has no tag for them. A manifest is found by tag or digest.
     let is_fallback =
-        kind == "manifests" && registry.has_referrers && name.starts_with("sha256-") && !name.contains('.');
+        kind == "manifests" && registry.referrers.is_some() && name.starts_with("sha256-") && !name.contains('.');
     let named = std::fs::read_dir(registry.directory.join("manifests")).unwrap().map(|file| file.unwrap().path());
     let by_digest = named.into_iter().find(|file| digest(&std::fs::read(file).unwrap()) == name);
     if let Some(found) = by_digest.filter(|_| kind == "manifests") {
@@ -67,8 +69,11 @@ async fn signatures_of_the_real_cosign_are_verified() {
     world.set_secret("strangers", json!({"cosign.pub": Key::new("P-256").public()}));
     world.sync("web", json!({"gitRepository": null, "sourceRef": {"kind": "OCIRepository", "name": "web"}}));
     world.start();
-    for (format, has_referrers) in [("simple", false), ("bundle", false), ("bundle", true)] {
-        let registry = Registry { directory: Arc::new(directory().join(format)), has_referrers };
+    let bundle = Some("application/vnd.dev.sigstore.bundle.v0.3+json");
+    // The type of the bundle's configuration, which some registries show instead.
+    let empty = Some("application/vnd.oci.empty.v1+json");
+    for (format, referrers) in [("simple", None), ("bundle", None), ("bundle", bundle), ("bundle", empty)] {
+        let registry = Registry { directory: Arc::new(directory().join(format)), referrers };
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("oci://{}/shop/web", listener.local_addr().unwrap());
         let router = axum::Router::new().fallback(answer).with_state(registry);

@@ -23,8 +23,9 @@ const LONGEST: u64 = 256 << 10;
 /// The media types of payloads and bundles.
 const PAYLOAD: &str = "application/vnd.dev.cosign.simplesigning.v1+json";
 const BUNDLE: &str = "application/vnd.dev.sigstore.bundle";
-/// The types of manifests that hold signatures.
-const HOLDERS: [&str; 2] = [BUNDLE, "application/vnd.dev.cosign.artifact.sig.v1+json"];
+/// The types of manifests that hold signatures. Some registries list a bundle by the type of its empty configuration.
+const HOLDERS: [&str; 3] =
+    [BUNDLE, "application/vnd.dev.cosign.artifact.sig.v1+json", "application/vnd.oci.empty.v1+json"];
 
 /// Why an artifact is not taken.
 #[derive(Debug)]
