@@ -241,11 +241,12 @@ async fn a_push_is_applied_by_a_webhook_and_one_with_another_token_is_refused() 
     // The GitSync polls every ten minutes only.
     world.until("the push is applied", |w| w.data("a") == "2").await;
     world.ready("demo").await;
-    let both = [
-        r#"mainstay_receiver_deliveries_total{type="gitea",outcome="woken"} 1"#,
-        r#"mainstay_receiver_deliveries_total{type="gitea",outcome="refused"} 1"#,
-    ];
-    metrics_are(&world, "one delivery each", |text| both.iter().all(|line| text.contains(line))).await;
+    // Gitea may deliver a push more than once.
+    let counted = |text: &str, outcome: &str| {
+        let begin = format!("mainstay_receiver_deliveries_total{{type=\"gitea\",outcome=\"{outcome}\"}} ");
+        text.lines().any(|line| line.strip_prefix(&begin).is_some_and(|count| count != "0"))
+    };
+    metrics_are(&world, "both are counted", |text| counted(text, "woken") && counted(text, "refused")).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
