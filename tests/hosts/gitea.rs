@@ -116,18 +116,28 @@ impl Gitea {
 
     /// Waits until a commit has a status. Returns it.
     async fn status(&self, commit: &str, state: &str) -> Value {
-        let path = format!("repos/shop/web/commits/{commit}/statuses");
-        let set = async {
+        let found = |all: &[Value]| all.iter().find(|status| status["status"] == state).cloned();
+        self.until(&format!("repos/shop/web/commits/{commit}/statuses"), state, found).await
+    }
+
+    /// Waits until a comment of a pull request is about a commit. Returns all of its comments.
+    async fn comment(&self, comments: &str, commit: &str) -> Vec<Value> {
+        let is_about = |comment: &Value| comment["body"].as_str().is_some_and(|body| body.contains(commit));
+        self.until(comments, commit, |all| all.iter().any(is_about).then(|| all.to_vec())).await
+    }
+
+    /// Lists until `found` returns a value.
+    async fn until<T>(&self, list: &str, what: &str, found: impl Fn(&[Value]) -> Option<T>) -> T {
+        let listed = async {
             loop {
-                let all = self.get(&path).await;
-                let found = all.as_array().unwrap().iter().find(|status| status["status"] == state).cloned();
-                if let Some(status) = found {
-                    return status;
+                let all = self.get(list).await;
+                if let Some(found) = all.as_array().and_then(|all| found(all)) {
+                    return found;
                 }
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         };
-        tokio::time::timeout(PATIENCE, set).await.unwrap_or_else(|_| panic!("{commit} is not {state}"))
+        tokio::time::timeout(PATIENCE, listed).await.unwrap_or_else(|_| panic!("{list} has no {what}"))
     }
 
     /// Creates the GitRepository `web` over HTTPS, with its Secret `password`, and the GitSync `demo`, which follows it.
@@ -277,6 +287,50 @@ async fn a_commit_has_the_status_success_or_failure() {
     assert_eq!(failure["context"], success["context"], "{failure}");
     assert_eq!(failure["description"], "failed", "{failure}");
     says(&world, ("Provider", "tick"), "Ready", "True Sending", "127.0.0.1").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pull_request_has_one_comment_with_the_newest_state() {
+    let gitea = Gitea::start().await;
+    let mut world = World::new().await;
+    world.remote.file("a.yaml", config_map("a", "1"));
+    let first = world.remote.commit("one");
+    gitea.push(&world);
+    // Gitea notices the first push later.
+    gitea.until("repos/shop/web/branches", "branch", |all| (!all.is_empty()).then_some(())).await;
+    let branch = json!({"new_branch_name": "preview", "old_branch_name": "main"});
+    gitea.post("repos/shop/web/branches", branch).await;
+    let content = BASE64_STANDARD.encode(config_map("b", "1"));
+    gitea.post("repos/shop/web/contents/b.yaml", json!({"branch": "preview", "content": content})).await;
+    let pull = json!({"head": "preview", "base": "main", "title": "A preview"});
+    let number = gitea.post("repos/shop/web/pulls", pull).await["number"].as_u64().unwrap();
+    let comments = format!("repos/shop/web/issues/{number}/comments");
+    gitea.post(&comments, json!({"body": "of a person"})).await;
+
+    let scopes = ["read:user", "write:issue"];
+    let token = gitea.post("users/shop/tokens", json!({"name": "agent", "scopes": scopes})).await;
+    world.set_secret("token", json!({"token": token["sha1"]}));
+    world.set_secret("ca", json!({"ca.crt": gitea.ca.pem()}));
+    let spec = json!({
+        "type": "giteapullrequestcomment", "address": gitea.url("shop/web"), "secretRef": {"name": "token"},
+        "certSecretRef": {"name": "ca"},
+    });
+    create(&world, "Provider", "pulls", spec);
+    let demo = json!([{"kind": "GitSync", "name": "demo"}]);
+    create(&world, "Alert", "pulls", json!({"providerRef": {"name": "pulls"}, "eventSources": demo}));
+    gitea.followed_by(&world);
+    let annotation = json!({"event.toolkit.fluxcd.io/change_request": number.to_string()});
+    world.edit(OURS, "gitsyncs", "demo", json!({"metadata": {"annotations": annotation}}));
+    world.start();
+    world.ready("demo").await;
+    let created = gitea.comment(&comments, &first).await;
+    let second = world.remote.file("a.yaml", "kind: [").commit("broken");
+    gitea.push(&world);
+    world.ask("demo").await;
+    let edited = gitea.comment(&comments, &second).await;
+    assert_eq!((created.len(), edited.len()), (2, 2), "{edited:?}");
+    assert_eq!((&edited[0]["body"], &edited[1]["id"]), (&json!("of a person"), &created[1]["id"]), "{edited:?}");
+    says(&world, ("Provider", "pulls"), "Ready", "True Sending", "127.0.0.1").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
