@@ -106,8 +106,8 @@ impl<'de> Visitor<'de> for &mut Search<'_> {
 }
 
 impl Comment {
-    /// Maximum number of bytes of a response that are read.
-    pub const ANSWER_BYTES: usize = 512 << 10;
+    /// Maximum number of bytes of a page that are read.
+    pub(crate) const ANSWER_BYTES: usize = 512 << 10;
 
     pub(crate) fn new(kind: ProviderType, number: u64, marker: String, requests: Requests) -> Self {
         Self { kind, number, marker, requests, step: Step::User }
@@ -124,19 +124,27 @@ impl Comment {
         }
     }
 
+    /// Returns the maximum number of bytes of the response to [`request`](Self::request) that are read.
+    pub const fn answer_bytes(&self) -> usize {
+        match self.step {
+            Step::Page { .. } => Self::ANSWER_BYTES,
+            Step::User | Step::Edit(_) | Step::Create => 16 << 10,
+        }
+    }
+
     /// Goes to the next step after a response to [`request`](Self::request), with at most
-    /// [`ANSWER_BYTES`](Self::ANSWER_BYTES) of its body. Returns the outcome after the last step.
+    /// [`answer_bytes`](Self::answer_bytes) of its body. Returns the outcome after the last step.
     pub fn answered(&mut self, status: u16, after: Option<Duration>, body: &[u8]) -> Option<Outcome> {
         let next = match (self.step, status) {
             (Step::User, 200..=299) => read_user(body),
             (Step::Page { author, page, is_cut }, 200..=299) => self.search(author, page, is_cut, body),
-            // The comment was deleted in the meantime, or may no longer be edited.
-            (Step::Edit(_), 403 | 404 | 410) if after.is_none() => Ok(Step::Create),
+            // The comment was deleted in the meantime.
+            (Step::Edit(_), 404 | 410) if after.is_none() => Ok(Step::Create),
             (Step::Page { .. } | Step::Create, 404 | 410) => {
                 Err(self.refused("is not found with this token (status 404); correct change_request or the address"))
             }
             // A host that limits the rate says when the next request may be sent.
-            (Step::Create, 403) if after.is_none() => Err(self
+            (Step::Edit(_) | Step::Create, 403) if after.is_none() => Err(self
                 .refused("accepts no comment with this token (status 403); it is locked, or the token may only read")),
             _ => Err(Outcome::of(self.kind, status, after, body)),
         };
@@ -167,7 +175,9 @@ impl Comment {
             Err(error) if error.is_eof() && body.len() >= Self::ANSWER_BYTES => true,
             Err(_) => return Err(unlike("comments")),
         };
-        let is_last = !self.has_pages() || (!is_cut && count < PER_PAGE);
+        // GitLab leaves notes out of a page that the user may not read, so a short page may have a successor.
+        let shortest = if self.kind == ProviderType::GitlabComment { 1 } else { PER_PAGE };
+        let is_last = !self.has_pages() || (!is_cut && count < shortest);
         let is_cut = is_cut || was_cut;
         match (is_last, is_cut) {
             (true, false) => Ok(Step::Create),

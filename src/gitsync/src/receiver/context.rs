@@ -23,6 +23,8 @@ use mainstay_object::Owner;
 
 /// Minimum time between two messages about refused deliveries of one Receiver.
 const EMIT_EVERY: Duration = Duration::from_secs(5);
+/// The same for a Receiver whose path is not secret, to which everybody can send deliveries that are refused.
+const EMIT_EVERY_OF_OPEN: Duration = Duration::from_secs(300);
 
 type Emit = dyn Fn(&Owner, &Message) + Send + Sync;
 
@@ -161,8 +163,10 @@ impl Context {
 
     /// Emits a message about a refused delivery, unless one was emitted recently.
     pub(super) fn report_refused(&self, served: &Served, why: String, now: Instant) {
+        let is_open = served.receiver.token.expose().is_empty();
+        let every = if is_open { EMIT_EVERY_OF_OPEN } else { EMIT_EVERY };
         let mut reported = served.reported.lock();
-        if reported.is_some_and(|at| now.saturating_duration_since(at) < EMIT_EVERY) {
+        if reported.is_some_and(|at| now.saturating_duration_since(at) < every) {
             return;
         }
         *reported = Some(now);

@@ -7,6 +7,7 @@
 //! Invariant: number and size of the kept keys are bounded.
 //! Invariant: a client that closes its connection ends no request that others wait for.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,6 +20,7 @@ use parking_lot::Mutex;
 use reqwest::Url;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::id_token::{Token, TokenFlaw, bearer};
@@ -41,8 +43,12 @@ const WITHIN: Duration = Duration::from_secs(5);
 const BOUNDS: Bounds = Bounds { bytes: 128 << 10, values: 16 << 10, depth: 16 };
 /// Maximum number of keys of an issuer.
 const MOST_KEYS: usize = 100;
-/// Maximum number of issuers whose keys are kept.
+/// Maximum number of issuers whose keys are kept, and of those of one namespace.
 const MOST: usize = 128;
+const MOST_OF_NAMESPACE: usize = 16;
+/// Maximum number of issuers whose keys are being read.
+const MOST_READ: usize = 64;
+const BUSY: &str = "the keys of too many issuers are being read";
 
 /// The keys of one issuer, and the last attempt to read them.
 #[derive(Default)]
@@ -74,6 +80,8 @@ type Places = BTreeMap<(String, KeysAt), Place>;
 pub(super) struct Issuers {
     source: Source,
     places: Mutex<Places>,
+    /// Permits for requests.
+    reading: Arc<Semaphore>,
 }
 
 /// Why a delivery is not authenticated.
@@ -94,7 +102,7 @@ impl From<TokenFlaw> for Denied {
 impl Issuers {
     /// Creates an empty collection.
     pub(super) fn new(source: Source) -> Self {
-        Self { source, places: Mutex::default() }
+        Self { source, places: Mutex::default(), reading: Arc::new(Semaphore::new(MOST_READ)) }
     }
 
     /// Checks the token in the headers of a delivery. Takes at most about [`WITHIN`].
@@ -116,46 +124,59 @@ impl Issuers {
 
     /// Returns the keys of an issuer, from memory or by a request.
     async fn keys(&self, namespace: &str, at: &KeysAt, token: &Token<'_>) -> Result<Arc<CoreJsonWebKeySet>, String> {
-        let place = self.place(namespace, at, Instant::now());
+        let place = self.place(namespace, at, Instant::now()).ok_or(BUSY)?;
         let late = || format!("there was no response within {} s", WITHIN.as_secs());
         let Ok(mut keys) = timeout(WITHIN, place.lock_owned()).await else { return Err(late()) };
         match keys.next(|keys| token.has_key(keys), Instant::now()) {
             Next::Use(keys) => return Ok(keys),
             Next::Fail(why) => return Err(why),
-            Next::Read => keys.tried = Some(Instant::now()),
+            Next::Read => {}
         }
+        let permit = Arc::clone(&self.reading).try_acquire_owned().map_err(|_| BUSY)?;
+        keys.tried = Some(Instant::now());
         let (source, namespace, at) = (self.source.clone(), namespace.to_owned(), at.clone());
         let reading = tokio::spawn(async move {
             let read = timeout(WITHIN, Box::pin(read(&source, &namespace, &at))).await;
+            drop(permit);
             keys.set(read.unwrap_or_else(|_| Err(late())), Instant::now())
         });
         reading.await.unwrap_or_else(|_| Err("the request was interrupted".to_owned()))
     }
 
-    fn place(&self, namespace: &str, at: &KeysAt, now: Instant) -> Arc<tokio::sync::Mutex<Keys>> {
+    /// Returns the place of an issuer's keys; `None` without room.
+    fn place(&self, namespace: &str, at: &KeysAt, now: Instant) -> Option<Arc<tokio::sync::Mutex<Keys>>> {
         let mut places = self.places.lock();
         let key = (namespace.to_owned(), at.clone());
-        if !places.contains_key(&key) && places.len() >= MOST {
-            drop_one(&mut places);
+        if !places.contains_key(&key) {
+            let own = places.keys().filter(|(of, _)| of == namespace).count();
+            let has_room = if own >= MOST_OF_NAMESPACE {
+                drop_one(&mut places, Some(namespace))
+            } else {
+                places.len() < MOST || drop_one(&mut places, None)
+            };
+            if !has_room {
+                return None;
+            }
         }
         let place = places.entry(key).or_insert_with(|| Place { keys: Arc::default(), used: now });
         place.used = now;
-        Arc::clone(&place.keys)
+        Some(Arc::clone(&place.keys))
     }
 }
 
-/// Drops the least recently used keys of the namespace with most issuers, so that no namespace takes those of others.
-fn drop_one(places: &mut Places) {
+/// Drops the least recently used keys of a namespace, by default of the one with most issuers, so that no namespace takes
+/// those of others. Keys that are in use stay. Returns whether there were any.
+fn drop_one(places: &mut Places, namespace: Option<&str>) -> bool {
     let mut counts = BTreeMap::<&str, usize>::new();
-    for (namespace, _) in places.keys() {
-        *counts.entry(namespace).or_default() += 1;
+    for (of, _) in places.keys() {
+        *counts.entry(of).or_default() += 1;
     }
-    let largest = counts.into_iter().max_by_key(|(_, count)| *count).map(|(namespace, _)| namespace);
-    let of_largest = places.iter().filter(|((namespace, _), _)| Some(namespace.as_str()) == largest);
-    let oldest = of_largest.min_by_key(|(_, place)| place.used).map(|(key, _)| key.clone());
-    if let Some(oldest) = oldest {
-        places.remove(&oldest);
-    }
+    let unused = places.iter().filter(|((of, _), place)| {
+        Arc::strong_count(&place.keys) == 1 && namespace.is_none_or(|namespace| namespace == of.as_str())
+    });
+    let first = unused.min_by_key(|((of, _), place)| (Reverse(counts.get(of.as_str())), place.used));
+    let first = first.map(|(key, _)| key.clone());
+    first.is_some_and(|key| places.remove(&key).is_some())
 }
 
 impl Keys {
@@ -180,7 +201,8 @@ impl Keys {
         let read = read.map(Arc::new);
         match &read {
             Ok(keys) => (self.known, self.failed) = (Some((now, Arc::clone(keys))), None),
-            Err(why) => self.failed = Some(why.clone()),
+            // A request that hangs ends long after its beginning.
+            Err(why) => (self.tried, self.failed) = (Some(now), Some(why.clone())),
         }
         read
     }
@@ -285,11 +307,11 @@ mod tests {
         of.tried = Some(at(60));
         assert_eq!(of.set(Err("away".into()), at(61)), Err("away".into()));
         assert_eq!(next(&of, "a", at(61)), "use 1", "the keys are still new enough");
-        assert_eq!(next(&of, "b", at(119)), "use 1");
-        assert_eq!(next(&of, "b", at(120)), "read");
-        of.tried = Some(at(120));
-        of.set(Ok(keys(&["a", "b"])), at(121)).unwrap();
-        assert_eq!(next(&of, "b", at(122)), "use 2");
+        assert_eq!(next(&of, "b", at(120)), "use 1");
+        assert_eq!(next(&of, "b", at(121)), "read");
+        of.tried = Some(at(121));
+        of.set(Ok(keys(&["a", "b"])), at(122)).unwrap();
+        assert_eq!(next(&of, "b", at(123)), "use 2");
     }
 
     #[test]
@@ -299,9 +321,9 @@ mod tests {
         of.tried = Some(at(0));
         assert_eq!(next(&of, "a", at(1)), "read", "an attempt that was interrupted does not count");
         of.set(Err("away".into()), at(2)).unwrap_err();
-        assert_eq!(next(&of, "a", at(4)), "fail: away");
-        assert_eq!(next(&of, "a", at(5)), "read");
-        of.set(Ok(keys(&["a"])), at(6)).unwrap();
+        assert_eq!(next(&of, "a", at(6)), "fail: away");
+        assert_eq!(next(&of, "a", at(7)), "read");
+        of.set(Ok(keys(&["a"])), at(8)).unwrap();
         of.tried = Some(at(4000));
         of.set(Err("away".into()), at(4000)).unwrap_err();
         assert_eq!(next(&of, "a", at(4001)), "fail: away", "old keys are not used");
@@ -320,9 +342,16 @@ mod tests {
             let used = now + Duration::from_secs(number as u64);
             places.insert((namespace.to_owned(), at(name)), Place { keys: Arc::default(), used });
         }
-        drop_one(&mut places);
-        let left: Vec<&str> = places.keys().map(|(_, at)| at.host()).collect();
-        assert_eq!(left, ["b2.example.com", "b3.example.com", "old.example.com"]);
+        assert!(drop_one(&mut places, None));
+        let left = |places: &Places| places.keys().map(|(_, at)| at.host().to_owned()).collect::<Vec<_>>();
+        assert_eq!(left(&places), ["b2.example.com", "b3.example.com", "old.example.com"]);
+        let in_use = Arc::clone(&places[&("bank".to_owned(), at("b2"))].keys);
+        assert!(drop_one(&mut places, None));
+        assert_eq!(left(&places), ["b2.example.com", "old.example.com"]);
+        assert!(!drop_one(&mut places, Some("bank")), "its keys are in use");
+        drop(in_use);
+        assert!(drop_one(&mut places, Some("bank")));
+        assert_eq!(left(&places), ["old.example.com"]);
     }
 
     #[test]

@@ -56,7 +56,7 @@ async fn send_unless(target: &Target, outbound: &Outbound, look_up: &LookUp, req
 /// Edits or creates a comment. The conversation bounds the number of its requests.
 async fn keep_comment(target: &Target, outbound: &Outbound, mut comment: Comment) -> Outcome {
     loop {
-        let answer = match answer(target, outbound, comment.request(), Comment::ANSWER_BYTES).await {
+        let answer = match answer(target, outbound, comment.request(), comment.answer_bytes()).await {
             Ok(answer) => answer,
             Err(outcome) => return outcome,
         };

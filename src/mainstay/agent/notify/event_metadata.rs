@@ -20,9 +20,14 @@ pub(in crate::agent) fn event_metadata<'a>(
     annotations: impl Iterator<Item = (&'a str, &'a str)>,
 ) -> BTreeMap<String, String> {
     let named = annotations.filter_map(|(name, value)| Some((name.strip_prefix(FLUX_EVENT_PREFIX)?, value)));
-    let shown = named.filter(|(name, _)| !name.is_empty() && !FACTS.contains(name)).take(MOST);
+    let shown = named.filter(|(name, _)| !name.is_empty() && !is_fact(name)).take(MOST);
     let cleaned = shown.map(|(name, value)| (name.to_owned(), cut(&printable(cut(value, VALUE)), VALUE).to_owned()));
     cleaned.collect()
+}
+
+/// Whether a field is a fact of the agent. Readers do not distinguish upper and lower case.
+fn is_fact(name: &str) -> bool {
+    FACTS.iter().any(|fact| fact.eq_ignore_ascii_case(name))
 }
 
 #[cfg(test)]
@@ -46,7 +51,7 @@ mod tests {
 
     #[test]
     fn annotations_state_no_facts_of_the_agent() {
-        let fields = of(&[("event.toolkit.fluxcd.io/who", "alice"), ("event.toolkit.fluxcd.io/revision", "sha1:1")]);
+        let fields = of(&[("event.toolkit.fluxcd.io/Who", "alice"), ("event.toolkit.fluxcd.io/revision", "sha1:1")]);
         assert_eq!(fields, BTreeMap::new());
     }
 

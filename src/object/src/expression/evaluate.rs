@@ -6,7 +6,7 @@
 use serde_json::{Number, Value as Json};
 
 use super::error::Fault;
-use super::limits::{PATTERN_STEPS, STEPS};
+use super::limits::{DEEPEST, PATTERN_STEPS, STEPS};
 use super::operators;
 use super::steps::{Halt, Steps};
 use super::tree::{Fold, How, Kind, Node};
@@ -27,7 +27,7 @@ pub(super) fn holds<'v>(root: &'v Node, variable: &dyn Fn(&str) -> Option<&'v Js
 pub(super) fn result<'v>(root: &'v Node, variable: &dyn Fn(&str) -> Option<&'v Json>) -> Result<Json, Fault> {
     let mut evaluation = Evaluation { variable, bound: Vec::new(), steps: Steps::all() };
     let value = evaluation.value(root)?;
-    json(&value, &mut evaluation.steps).map_err(at(root.at))
+    json(&value, &mut evaluation.steps, 0).map_err(at(root.at))
 }
 
 struct Evaluation<'e, 'v> {
@@ -247,7 +247,10 @@ fn negate<'v>(value: &Value<'v>) -> Result<Value<'v>, Halt> {
 }
 
 /// Copies a value. Each value and each part of a text takes a step.
-fn json(value: &Value<'_>, steps: &mut Steps) -> Result<Json, Halt> {
+fn json(value: &Value<'_>, steps: &mut Steps, depth: u16) -> Result<Json, Halt> {
+    if depth > DEEPEST {
+        return Err(Halt::because(format!("the result is nested deeper than {DEEPEST} levels")));
+    }
     steps.spend(1)?;
     Ok(match value {
         Value::Null => Json::Null,
@@ -261,7 +264,9 @@ fn json(value: &Value<'_>, steps: &mut Steps) -> Result<Json, Halt> {
             steps.spend_text(text.len())?;
             Json::String(text.to_string())
         }
-        Value::List(list) => Json::Array(list.iter().map(|item| json(&item, steps)).collect::<Result<_, _>>()?),
+        Value::List(list) => {
+            Json::Array(list.iter().map(|item| json(&item, steps, depth + 1)).collect::<Result<_, _>>()?)
+        }
         Value::Map(map) => {
             let mut entries = serde_json::Map::new();
             for key in map.keys() {
@@ -272,7 +277,7 @@ fn json(value: &Value<'_>, steps: &mut Steps) -> Result<Json, Halt> {
                 steps.spend(1 + if matches!(map, Map::Made(_)) { map.len() } else { 0 })?;
                 steps.spend_text(name.len())?;
                 if let Some(value) = map.field(name) {
-                    entries.insert(name.to_string(), json(&value, steps)?);
+                    entries.insert(name.to_string(), json(&value, steps, depth + 1)?);
                 }
             }
             Json::Object(entries)

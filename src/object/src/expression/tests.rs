@@ -159,6 +159,13 @@ fn a_result_is_json_of_any_type() {
     ] {
         assert_eq!(result(source), Err(expected.to_owned()), "{source}");
     }
+    // A result that is a variable of the next expression becomes no deeper and deeper.
+    let mut chained = Ok(json!(1));
+    for _ in 0..20 {
+        let wrapped = Expression::parse(&format!("{}last{}", "[".repeat(50), "]".repeat(50)), None).unwrap();
+        chained = chained.and_then(|last| wrapped.result(&|_| Some(&last)).map_err(|error| error.to_string()));
+    }
+    assert_eq!(chained, Err("line 1, column 1: the result is nested deeper than 60 levels".to_owned()));
     let large = json!({"text": "x".repeat(1 << 20), "list": vec![0; 30_000]});
     for source in ["text", "list", "[text.size() > 0, list]"] {
         let error = Expression::parse(source, None).unwrap().result(&|name| large.get(name)).unwrap_err().to_string();
