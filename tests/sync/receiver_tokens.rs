@@ -155,7 +155,7 @@ async fn post(url: &str, token: &str, body: &str) -> (u16, String) {
 fn events_of(world: &World, namespace: &str, name: &str) -> String {
     let events = world.server.objects("v1", "events", Some(namespace));
     let own = events.iter().filter(|event| event["involvedObject"]["name"] == name);
-    own.map(|event| format!("{} {}\n", event["reason"], event["message"])).collect()
+    own.map(|event| format!("{} {}\n", event["reason"], event["message"])).collect::<Vec<_>>().concat()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

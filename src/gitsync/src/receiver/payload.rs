@@ -6,13 +6,13 @@
 //!
 //! Not here: authentication, and the meaning of addresses.
 
-use std::collections::BTreeMap;
+use std::fmt;
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use bounded_json::{Bounds, Unreadable};
 use jiff::Timestamp;
 use serde::Deserialize;
-use serde::de::{DeserializeOwned, IgnoredAny};
+use serde::de::{DeserializeOwned, Deserializer, IgnoredAny, MapAccess, Visitor};
 
 use super::bounded::Bounded;
 use mainstay_api::ReceiverType;
@@ -347,6 +347,28 @@ fn gcr(body: &[u8]) -> Result<(), Malformed> {
 /// The beginnings of types of CDEvents: those of the vocabulary, and those of tools.
 const CDEVENTS: [&str; 2] = ["dev.cdevents.", "dev.cdeventsx."];
 
+/// An object whose fields are skipped.
+struct AnyObject;
+
+impl<'de> Deserialize<'de> for AnyObject {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Fields;
+        impl<'de> Visitor<'de> for Fields {
+            type Value = AnyObject;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<AnyObject, A::Error> {
+                while fields.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+                Ok(AnyObject)
+            }
+        }
+        deserializer.deserialize_map(Fields)
+    }
+}
+
 /// Checks that a body is a CDEvent, as the data of a CloudEvent in binary mode.
 fn cdevent(body: &[u8]) -> Result<(), Malformed> {
     #[derive(Deserialize)]
@@ -367,7 +389,7 @@ fn cdevent(body: &[u8]) -> Result<(), Malformed> {
     #[derive(Deserialize)]
     struct Subject {
         id: String,
-        content: Option<BTreeMap<String, IgnoredAny>>,
+        content: Option<AnyObject>,
     }
     let Body { context, subject } = json(body)?;
     if [&context.version, &context.id, &context.source, &subject.id].into_iter().any(String::is_empty) {

@@ -67,13 +67,14 @@ const fn proofs(kind: ReceiverType) -> &'static [(&'static str, Proof)] {
         ReceiverType::Gitlab => &[("X-Gitlab-Token", Proof::Token)],
         ReceiverType::Bitbucket => &[("X-Hub-Signature", Proof::Sha256)],
         ReceiverType::AzureDevops => &[("Authorization", Proof::Login)],
+        // `Issuers` has checked the tokens of `gcr` and `generic-oidc` before.
         ReceiverType::Generic
         | ReceiverType::Dockerhub
         | ReceiverType::Quay
         | ReceiverType::Acr
-        | ReceiverType::Cdevents => &[],
-        // `Issuers` has checked the token before.
-        ReceiverType::Gcr | ReceiverType::GenericOidc => &[],
+        | ReceiverType::Cdevents
+        | ReceiverType::Gcr
+        | ReceiverType::GenericOidc => &[],
         ReceiverType::GenericHmac => &[("X-Signature", Proof::Named)],
         ReceiverType::Harbor => &[("Authorization", Proof::Token)],
         ReceiverType::Nexus => &[("X-Nexus-Webhook-Signature", Proof::Sha1Digits)],
