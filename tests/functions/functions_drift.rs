@@ -4,6 +4,7 @@ use mainstay_engine::notification::Message;
 use serde_json::{Value, json};
 
 use mainstay_testkit::{
+    external::External,
     functions::{AUTOSCALERS, CONFIG_MAPS, DEPLOYMENTS, JOBS, Kind, SERVICES, inline, scaled},
     world::World,
 };
@@ -91,9 +92,13 @@ async fn a_new_agent_applies_only_changed_children() {
         let requests = world.requests().into_iter();
         requests.filter(|(asked, _)| asked.starts_with("apply")).collect::<Vec<_>>()
     };
-    let expected = [("configmaps", 1), ("deployments.apps", 1), ("horizontalpodautoscalers.autoscaling", 1)];
-    let expected = expected.map(|(resource, count)| (format!("apply {resource}"), count));
-    assert_eq!(applied(&world), expected);
+    // Controllers of a real cluster write the same objects, so an apply may be repeated there.
+    let repeated = if External::is_named() { 2 } else { 1 };
+    let applied = applied(&world);
+    assert!(applied.iter().all(|(_, count)| (1..=repeated).contains(count)), "{applied:?}");
+    let applied: Vec<&str> = applied.iter().map(|(asked, _)| asked.as_str()).collect();
+    let expected = ["apply configmaps", "apply deployments.apps", "apply horizontalpodautoscalers.autoscaling"];
+    assert_eq!(applied, expected);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
