@@ -6,6 +6,7 @@
 use std::{
     path::{Path, PathBuf},
     process::{Child, ChildStdin, Stdio},
+    time::Duration,
 };
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
@@ -91,7 +92,7 @@ impl Provider {
         };
         let trusted = async {
             while code(CLIENT).await != 303 {
-                tokio::task::yield_now().await;
+                tokio::time::sleep(Duration::from_millis(100)).await;
             }
         };
         tokio::time::timeout(PATIENCE, trusted).await.expect("the API server does not trust the issuer");

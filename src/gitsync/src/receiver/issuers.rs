@@ -1,10 +1,10 @@
 //! Authenticates deliveries by tokens: reads the keys of their issuers, and keeps them.
 //!
-//! Invariant: an issuer is asked for its keys at most once a minute because of a token, and at most every 5 seconds while it
-//! fails; keys are used for at most an hour.
+//! Invariant: while its keys are kept, an issuer is asked for them at most once a minute because of a token, and at most every
+//! 5 seconds while it fails; keys are used for at most an hour.
 //! Invariant: requests obey the egress rules of the Receiver's namespace, go to URLs of HTTPS, and follow no redirect.
 //! Invariant: a namespace uses only keys that were read for it, so that it learns nothing about hosts that it may not reach.
-//! Invariant: number and size of the kept keys are bounded.
+//! Invariant: number and size of the kept keys are bounded, and so is the number of simultaneous requests.
 //! Invariant: a client that closes its connection ends no request that others wait for.
 
 use std::cmp::Reverse;
@@ -147,16 +147,8 @@ impl Issuers {
     fn place(&self, namespace: &str, at: &KeysAt, now: Instant) -> Option<Arc<tokio::sync::Mutex<Keys>>> {
         let mut places = self.places.lock();
         let key = (namespace.to_owned(), at.clone());
-        if !places.contains_key(&key) {
-            let own = places.keys().filter(|(of, _)| of == namespace).count();
-            let has_room = if own >= MOST_OF_NAMESPACE {
-                drop_one(&mut places, Some(namespace))
-            } else {
-                places.len() < MOST || drop_one(&mut places, None)
-            };
-            if !has_room {
-                return None;
-            }
+        if !places.contains_key(&key) && !make_room(&mut places, namespace) {
+            return None;
         }
         let place = places.entry(key).or_insert_with(|| Place { keys: Arc::default(), used: now });
         place.used = now;
@@ -164,17 +156,22 @@ impl Issuers {
     }
 }
 
-/// Drops the least recently used keys of a namespace, by default of the one with most issuers, so that no namespace takes
-/// those of others. Keys that are in use stay. Returns whether there were any.
-fn drop_one(places: &mut Places, namespace: Option<&str>) -> bool {
+/// Makes room for the keys of an issuer. A namespace with [`MOST_OF_NAMESPACE`] issuers loses its own keys; otherwise the one
+/// with most issuers loses some, so that no namespace takes those of others. The least recently used keys go first, and keys
+/// in use stay. Returns whether there is room.
+fn make_room(places: &mut Places, namespace: &str) -> bool {
     let mut counts = BTreeMap::<&str, usize>::new();
     for (of, _) in places.keys() {
         *counts.entry(of).or_default() += 1;
     }
-    let unused = places.iter().filter(|((of, _), place)| {
-        Arc::strong_count(&place.keys) == 1 && namespace.is_none_or(|namespace| namespace == of.as_str())
-    });
-    let first = unused.min_by_key(|((of, _), place)| (Reverse(counts.get(of.as_str())), place.used));
+    let is_full = counts.get(namespace).is_some_and(|count| *count >= MOST_OF_NAMESPACE);
+    if !is_full && places.len() < MOST {
+        return true;
+    }
+    let droppable = places
+        .iter()
+        .filter(|((of, _), place)| Arc::strong_count(&place.keys) == 1 && (!is_full || of.as_str() == namespace));
+    let first = droppable.min_by_key(|((of, _), place)| (Reverse(counts.get(of.as_str())), place.used));
     let first = first.map(|(key, _)| key.clone());
     first.is_some_and(|key| places.remove(&key).is_some())
 }
@@ -336,22 +333,27 @@ mod tests {
             issuer: name.to_owned(),
             configuration: format!("https://{name}.example.com").parse().unwrap(),
         };
-        for (number, (namespace, name)) in
-            [("shop", "old"), ("bank", "b1"), ("bank", "b2"), ("bank", "b3")].into_iter().enumerate()
-        {
-            let used = now + Duration::from_secs(number as u64);
+        let add = |places: &mut Places, namespace: &str, name: &str, second: u64| {
+            let used = now + Duration::from_secs(second);
             places.insert((namespace.to_owned(), at(name)), Place { keys: Arc::default(), used });
+        };
+        let has = |places: &Places, namespace: &str, name: &str| places.contains_key(&(namespace.to_owned(), at(name)));
+        add(&mut places, "shop", "old", 0);
+        for number in 1..=MOST_OF_NAMESPACE as u64 {
+            add(&mut places, "bank", &format!("b{number}"), number);
         }
-        assert!(drop_one(&mut places, None));
-        let left = |places: &Places| places.keys().map(|(_, at)| at.host().to_owned()).collect::<Vec<_>>();
-        assert_eq!(left(&places), ["b2.example.com", "b3.example.com", "old.example.com"]);
-        let in_use = Arc::clone(&places[&("bank".to_owned(), at("b2"))].keys);
-        assert!(drop_one(&mut places, None));
-        assert_eq!(left(&places), ["b2.example.com", "old.example.com"]);
-        assert!(!drop_one(&mut places, Some("bank")), "its keys are in use");
+        assert!(make_room(&mut places, "bank") && !has(&places, "bank", "b1") && has(&places, "shop", "old"));
+        assert!(make_room(&mut places, "bank") && has(&places, "bank", "b2"), "there is room");
+        add(&mut places, "bank", "b17", 17);
+        let in_use: Vec<_> = places.values().map(|place| Arc::clone(&place.keys)).collect();
+        assert!(!make_room(&mut places, "bank"), "its keys are in use");
         drop(in_use);
-        assert!(drop_one(&mut places, Some("bank")));
-        assert_eq!(left(&places), ["old.example.com"]);
+
+        for number in places.len()..MOST {
+            add(&mut places, &format!("n{number}"), "own", 0);
+        }
+        assert!(make_room(&mut places, "new") && !has(&places, "bank", "b2"), "the largest namespace loses");
+        assert_eq!(places.len(), MOST - 1);
     }
 
     #[test]
