@@ -1,6 +1,6 @@
 //! The objects that a Receiver names: GitRepositories, OCIRepositories, HelmCharts and ImageRepositories.
 //!
-//! Invariant: labels and filters select objects only. A repository inside a Function is no object.
+//! Invariant: labels and filters select objects only, not the repository inside a Function.
 //!
 //! Not here: the labels of the objects (`listing`), and the expression about them (`filter`).
 
