@@ -50,6 +50,7 @@ mod ownership;
 mod panics;
 mod prune;
 mod real;
+mod receiver_selection;
 mod receiver_tokens;
 mod receivers;
 mod receivers_bad_input;
