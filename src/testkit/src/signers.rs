@@ -96,7 +96,7 @@ impl Gpg {
         // A key that opens fast, also without optimisation.
         fs::write(gpg.home.path().join("gpg-agent.conf"), "s2k-count 65536\n").unwrap();
         let make = ["--quick-generate-key", "Alice <alice@example.com>", "ed25519", "sign,cert", "never"];
-        gpg.run(&[&["--passphrase", passphrase], &make[..]].concat(), b"");
+        gpg.run(&[&["--passphrase", passphrase][..], &make[..]].concat(), b"");
         gpg
     }
 

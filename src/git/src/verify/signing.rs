@@ -153,7 +153,7 @@ mod tests {
         let gpg = "-----BEGIN PGP PRIVATE KEY BLOCK-----\n\ncanary\n";
         for (kind, secret, expected) in [
             (SigningKeyType::Gpg, data(&[]), "key git.asc of Secret keys: it is missing; put what"),
-            (SigningKeyType::Gpg, data(&[("git.asc", "canary")]), "key git.asc of Secret keys: it is no armored"),
+            (SigningKeyType::Gpg, data(&[("git.asc", "canary")]), "key git.asc of Secret keys: it must be an armored"),
             (SigningKeyType::Gpg, data(&[("git.asc", gpg)]), "key git.asc of Secret keys: it cannot be read"),
             (
                 SigningKeyType::Gpg,

@@ -32,8 +32,11 @@ const EXPORT: &str = "put what `gpg --export-secret-keys --armor KEY` writes the
 /// The violated rule, without any part of the text.
 pub(super) fn read(text: &str) -> Result<SignedSecretKey, String> {
     let Some(at) = text.find(BEGIN) else {
-        let what =
-            if text.contains("BEGIN PGP PUBLIC KEY") { "it is a public key" } else { "it is no armored private key" };
+        let what = if text.contains("BEGIN PGP PUBLIC KEY") {
+            "it is a public key"
+        } else {
+            "it must be an armored private key"
+        };
         return Err(format!("{what}; {EXPORT}"));
     };
     let unreadable = || format!("it cannot be read as a private key of OpenPGP; {EXPORT}");
@@ -172,7 +175,7 @@ mod tests {
     fn a_text_without_one_private_key_is_refused_without_its_content() {
         let public = "-----BEGIN PGP PUBLIC KEY BLOCK-----\n\ncanary\n";
         for (text, expected) in [
-            (String::new(), "it is no armored private key"),
+            (String::new(), "it must be an armored private key"),
             (public.to_owned(), "it is a public key"),
             (format!("{BEGIN}\n\ncanary\n-----END PGP PRIVATE KEY BLOCK-----\n"), "it cannot be read"),
         ] {
