@@ -135,7 +135,7 @@ mod tests {
     fn a_commit_signed_with_an_ssh_key_is_verified_until_it_changes() {
         let pair = key_pair(&Secret::new([7; 32]), "signer").unwrap();
         let now = Timestamp::from_second(7).unwrap();
-        let secret = data(&[("identity", pair.private.expose())]);
+        let secret = data(&[("identity", pair.private.expose().as_str())]);
         let signer = CommitSigner::read("keys", SigningKeyType::Ssh, &secret, now).unwrap();
         let signed = signer.signed(COMMIT, 7).unwrap();
         let found = signed_object::commit(signed.as_bytes()).unwrap().unwrap();
@@ -150,16 +150,13 @@ mod tests {
 
     #[test]
     fn a_secret_without_a_usable_key_is_named_with_the_key_and_without_a_value() {
+        let long = "canary".repeat(20_000);
         let gpg = "-----BEGIN PGP PRIVATE KEY BLOCK-----\n\ncanary\n";
         for (kind, secret, expected) in [
             (SigningKeyType::Gpg, data(&[]), "key git.asc of Secret keys: it is missing; put what"),
             (SigningKeyType::Gpg, data(&[("git.asc", "canary")]), "key git.asc of Secret keys: it must be an armored"),
             (SigningKeyType::Gpg, data(&[("git.asc", gpg)]), "key git.asc of Secret keys: it cannot be read"),
-            (
-                SigningKeyType::Gpg,
-                data(&[("git.asc", &"canary".repeat(20_000))]),
-                "key git.asc of Secret keys: it is longer",
-            ),
+            (SigningKeyType::Gpg, data(&[("git.asc", long.as_str())]), "key git.asc of Secret keys: it is longer"),
             (SigningKeyType::Ssh, data(&[]), "key identity of Secret keys: missing field key"),
         ] {
             let said = CommitSigner::read("keys", kind, &secret, Timestamp::UNIX_EPOCH).unwrap_err().to_string();
