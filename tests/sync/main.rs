@@ -29,6 +29,7 @@ mod hostile_clusters;
 mod hostile_names;
 mod hostile_renders;
 mod ignore;
+mod image_pushes;
 mod image_updates;
 mod images;
 mod inventories;
