@@ -140,7 +140,7 @@ impl Action {
         match self {
             Self::Sync => "Sync",
             Self::LookUp => "Look up now",
-            Self::Rebuild => "Build again",
+            Self::Rebuild => "Rebuild",
             Self::Suspend => "Suspend",
             Self::Resume => "Resume",
             Self::AllowPrune => "Approve the held deletions",
@@ -221,7 +221,7 @@ mod tests {
         assert_eq!(labels(FleetKind::HelmChart, json!({}), false), "Look up now, Suspend");
         assert_eq!(labels(FleetKind::HelmChart, json!({}), true), "Resume");
         assert_eq!(labels(FleetKind::Receiver, json!({}), false), "Suspend");
-        assert_eq!(labels(FleetKind::Function, json!(null), false), "Build again");
+        assert_eq!(labels(FleetKind::Function, json!(null), false), "Rebuild");
         assert_eq!(labels(FleetKind::ApiRule, json!({}), false), "");
     }
 

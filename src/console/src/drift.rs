@@ -43,7 +43,7 @@ pub(crate) struct Fight<'r> {
     /// The field manager and the object; empty if the condition of the GitSync names them in another form.
     pub(crate) who: &'r str,
     pub(crate) object: &'r str,
-    /// The fields, or the text of another form.
+    /// The fields, or a text that cannot be parsed.
     pub(crate) text: &'r str,
 }
 

@@ -106,7 +106,10 @@ impl Listed {
             notes.push(format!("These kinds are not installed in this cluster: {}.", self.not_installed.join(", ")));
         }
         if self.is_cut {
-            notes.push("Some objects are not shown: a page keeps 2 MiB of them. Use `mainstay get`.".to_owned());
+            notes.push(
+                "Some objects are not shown: a page keeps 2 MiB of them. Use `mainstay get` or `kubectl get`."
+                    .to_owned(),
+            );
         }
         notes.extend_from_slice(&self.failures);
         notes
