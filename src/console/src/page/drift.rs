@@ -31,7 +31,7 @@ pub(crate) struct Drift<'d> {
 
 /// Returns the page.
 pub(crate) fn drift(page: &Drift<'_>) -> Markup {
-    let Drift { edits, contended, choice, notes, now, .. } = page;
+    let Drift { edits, contended, notes, now, .. } = page;
     html! {
         h1 { "Drift" }
         p { "Hand edits of managed objects, newest first: the last 10 reverts of each GitSync, and the edits that remain." }

@@ -10,14 +10,14 @@ use super::super::super::subscription::Subscription;
 use super::*;
 
 /// Returns a table with this generation of a Subscription.
-fn knowing(generation: i64) -> Option<Arc<Table>> {
+fn knowing(generation: i64) -> Arc<Table> {
     let object = json!({
         "metadata": {"name": "mine", "namespace": "team", "uid": "1", "generation": generation},
         "spec": {"sink": "http://sink.team.svc.cluster.local", "source": "shop", "types": ["order.created.v1"]},
     });
     let subscriber = Subscription::read(&object).subscriber(None);
     assert!(subscriber.route.is_some(), "{subscriber:?}");
-    Some(Arc::new(Table([(subscriber.id.clone(), Arc::new(subscriber))].into(), Arc::default())))
+    Arc::new(Table([(subscriber.id.clone(), Arc::new(subscriber))].into(), Arc::default()))
 }
 
 /// A process that accepts events.
@@ -48,7 +48,7 @@ async fn a_subscriber_is_known_when_each_process_that_accepts_events_knows_it() 
     tokio::spawn(following);
     assert_eq!(roll_call.knows(&version(1)).await, Ok(()), "no process accepts events");
     let (one, two) = (Publisher::start(&server).await, Publisher::start(&server).await);
-    one.known.send_replace(knowing(2));
+    one.known.send_replace(Some(knowing(2)));
     let lacking = Err("a process that accepts events does not know the subscriber yet".to_owned());
     let until = async |generation, expected: &Result<(), String>| {
         let asking = async { while roll_call.knows(&version(generation)).await != *expected {} };
@@ -56,7 +56,7 @@ async fn a_subscriber_is_known_when_each_process_that_accepts_events_knows_it() 
     };
     // The table of the second process is not complete yet.
     until(1, &lacking).await;
-    two.known.send_replace(knowing(1));
+    two.known.send_replace(Some(knowing(1)));
     until(1, &Ok(())).await;
     assert_eq!(roll_call.knows(&version(2)).await, lacking, "the second process knows an older generation");
     let other = Version { uid: "2".to_owned(), ..version(1) };
