@@ -19,6 +19,7 @@ use super::notify::event_metadata;
 use mainstay_api::conditions::{self, Reason, Type};
 use mainstay_cluster::Kind;
 use mainstay_cluster::secrets::{Followed, Known, Purpose, Secrets};
+use mainstay_notification::Identity;
 
 /// Maximum memory of a spec, in bytes.
 const LONGEST: usize = 32 << 10;
@@ -37,6 +38,13 @@ pub(super) struct Object<S> {
     /// The fields of messages about it.
     pub(super) event_metadata: BTreeMap<String, String>,
     pub(super) spec: S,
+}
+
+impl<S> Object<S> {
+    /// Returns the identity of the object with this name.
+    pub(super) fn identity<'o>(&'o self, name: &'o Name) -> Identity<'o> {
+        Identity { namespace: &name.0, name: &name.1, uid: &self.uid, labels: Some(&self.labels) }
+    }
 }
 
 /// The task of an object.

@@ -1,6 +1,7 @@
 //! Turns the spec and the Secret of a Provider into a [`Target`].
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderName;
@@ -8,7 +9,9 @@ use k8s_openapi::ByteString;
 use reqwest::Url;
 
 use crate::address::{self, Place, is_subject};
+use crate::identity::Identity;
 use crate::provider_type::ProviderType;
+use crate::status_name::StatusName;
 use mainstay_api::ProviderSpec;
 use mainstay_object::Secret;
 
@@ -34,16 +37,18 @@ pub struct Target {
     pub(crate) token: Option<Secret<String>>,
     pub(crate) password: Option<Secret<String>>,
     pub(crate) headers: Vec<(String, Secret<String>)>,
+    /// The name of commit statuses, if an expression computes it.
+    pub(crate) status_name: Option<Arc<StatusName>>,
 }
 
 impl Target {
-    /// Reads a Provider with this uid, and the data of the Secret in its `secretRef`.
+    /// Reads a Provider, and the data of the Secret in its `secretRef`.
     ///
     /// # Errors
     /// All problems, without values of the Secret.
     pub fn new(
         spec: &ProviderSpec,
-        uid: &str,
+        provider: &Identity<'_>,
         secret: Option<&BTreeMap<String, ByteString>>,
     ) -> Result<Self, Vec<String>> {
         let mut problems = Vec::new();
@@ -51,6 +56,7 @@ impl Target {
             return Err(vec![unsupported(&spec.kind)]);
         };
         refused(spec, &mut problems);
+        let status_name = status_name(kind, spec, provider).map_err(|problem| problems.push(problem)).ok().flatten();
         let mut value = |key: &str| -> Option<String> {
             let value = secret.and_then(|data| data.get(key))?;
             let text = std::str::from_utf8(&value.0).ok().map(str::trim);
@@ -87,13 +93,14 @@ impl Target {
         Ok(Self {
             kind,
             timeout,
-            uid: uid.to_owned(),
+            uid: provider.uid.to_owned(),
             address: Secret::new(address),
             channel,
             username,
             token: token.map(Secret::new),
             password: password.map(Secret::new),
             headers,
+            status_name,
         })
     }
 
@@ -120,15 +127,29 @@ fn unsupported(kind: &str) -> String {
     )
 }
 
-/// Reports fields of Flux that have no effect here.
-fn refused(spec: &ProviderSpec, problems: &mut Vec<String>) {
-    if spec.proxy.is_some() {
-        problems
-            .push("spec.proxy: is not supported; put the address into a Secret, and name it in proxySecretRef".into());
+/// Returns the expression in `spec.commitStatusExpr`.
+fn status_name(
+    kind: ProviderType,
+    spec: &ProviderSpec,
+    provider: &Identity<'_>,
+) -> Result<Option<Arc<StatusName>>, String> {
+    let Some(source) = spec.commit_status_expr.as_deref().filter(|source| !source.is_empty()) else { return Ok(None) };
+    if !kind.is_commit_status() {
+        return Err(format!("spec.commitStatusExpr: {} sets no commit status; remove the field", spec.kind));
     }
-    if spec.commit_status_expr.is_some() {
-        problems
-            .push("spec.commitStatusExpr: is not supported; the context of a status is the name of the GitSync".into());
+    let name = StatusName::parse(source, provider.object("Provider", spec))?;
+    Ok(Some(Arc::new(name)))
+}
+
+/// Returns the address of the proxy in a spec. `proxySecretRef` takes precedence.
+pub fn proxy_of(spec: &ProviderSpec) -> Option<&str> {
+    spec.proxy.as_deref().filter(|proxy| spec.proxy_secret_ref.is_none() && !proxy.is_empty())
+}
+
+/// Reports fields of Flux that cannot be used.
+fn refused(spec: &ProviderSpec, problems: &mut Vec<String>) {
+    if let Some(Err(why)) = proxy_of(spec).map(address::check_proxy) {
+        problems.push(format!("spec.proxy: {why}"));
     }
     if spec.service_account_name.is_some() {
         problems
@@ -164,7 +185,7 @@ mod tests {
     fn read(spec: serde_json::Value, secret: &[(&str, &str)]) -> Result<Target, Vec<String>> {
         let data =
             secret.iter().map(|(key, value)| ((*key).to_owned(), ByteString(value.as_bytes().to_vec()))).collect();
-        Target::new(&serde_json::from_value(spec).unwrap(), "uid", Some(&data))
+        Target::new(&serde_json::from_value(spec).unwrap(), &Identity::default(), Some(&data))
     }
 
     #[test]
@@ -179,9 +200,24 @@ mod tests {
     }
 
     #[test]
+    fn a_plain_proxy_is_used_unless_a_secret_names_one() {
+        let spec = |fields: serde_json::Value| -> ProviderSpec {
+            let mut whole = json!({"type": "generic", "address": "https://h"});
+            whole.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+            serde_json::from_value(whole).unwrap()
+        };
+        let proxy = "http://proxy.example:3128";
+        assert_eq!(proxy_of(&spec(json!({"proxy": proxy}))), Some(proxy));
+        assert_eq!(proxy_of(&spec(json!({"proxy": ""}))), None);
+        let both = spec(json!({"proxy": "http://u:p@proxy.example", "proxySecretRef": {"name": "proxy"}}));
+        assert_eq!(proxy_of(&both), None);
+        assert!(Target::new(&both, &Identity::default(), None).is_ok());
+    }
+
+    #[test]
     fn problems_name_the_field_and_no_value() {
         for (spec, secret, expected) in [
-            (json!({"type": "lark"}), vec![], "spec.type: \"lark\" is not supported; use one of generic,"),
+            (json!({"type": "zoom"}), vec![], "spec.type: \"zoom\" is not supported; use one of generic,"),
             (json!({"type": "generic"}), vec![], "spec.address: is missing"),
             (
                 json!({"type": "generic", "address": "ftp://canary"}),
@@ -196,7 +232,28 @@ mod tests {
             (json!({"type": "telegram", "channel": "1"}), vec![], "spec.secretRef: telegram needs a Secret"),
             (json!({"type": "telegram"}), vec![("token", "canary")], "spec.channel: is missing; telegram needs the id"),
             (json!({"type": "sentry", "address": "https://host/1"}), vec![], "spec.address: must be a Sentry DSN"),
-            (json!({"type": "generic", "address": "https://h", "proxy": "canary"}), vec![], "spec.proxy: is not"),
+            (json!({"type": "generic", "address": "https://h", "proxy": "canary"}), vec![], "spec.proxy: must be http"),
+            (
+                json!({"type": "generic", "address": "https://h", "proxy": "http://u:canary@proxy"}),
+                vec![],
+                "spec.proxy: credentials belong into a Secret",
+            ),
+            (
+                json!({"type": "github", "address": "https://github.com/canary"}),
+                vec![("token", "t")],
+                "spec.address: is not the address of a repository",
+            ),
+            (
+                json!({"type": "github", "address": "https://h/o/r", "commitStatusExpr": "event."}),
+                vec![("token", "t")],
+                "spec.commitStatusExpr: line 1, column",
+            ),
+            (
+                json!({"type": "generic", "address": "https://h", "commitStatusExpr": "'a'"}),
+                vec![],
+                "spec.commitStatusExpr: generic sets no commit status",
+            ),
+            (json!({"type": "datadog", "address": "https://h"}), vec![], "spec.secretRef: datadog needs a Secret"),
             (
                 json!({"type": "generic", "address": "https://h", "timeout": "2m"}),
                 vec![],

@@ -2,10 +2,12 @@
 //!
 //! Invariant: neither a status nor a log shows a value of a Secret, or the Provider's URL, except for the host.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use k8s_openapi::ByteString;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -20,8 +22,8 @@ use mainstay_api::ProviderSpec;
 use mainstay_api::conditions::Reason;
 use mainstay_cluster::Kind;
 use mainstay_cluster::secrets::{Known, Purpose, SecretData};
-use mainstay_git::Outbound;
-use mainstay_notification::{Next, Outcome, ProviderType, Target};
+use mainstay_git::{AccessFault, Fault, Outbound};
+use mainstay_notification::{Next, Outcome, ProviderType, Target, proxy_of};
 
 const FAR: Duration = Duration::from_secs(86_400);
 
@@ -86,9 +88,11 @@ impl Provider {
         let [login, tls, proxy] = self.secrets.read(&self.context.secrets, &self.name, named).await?;
         let (data, tls, proxy) = (data(login.as_ref()), data(tls.as_ref()), data(proxy.as_ref()));
         let reason = if line.is_none() { Reason::TypeNotSupported } else { Reason::SpecInvalid };
-        let target = Target::new(spec, &object.uid, data).map_err(|problems| State::invalid(reason, &problems))?;
-        let outbound = self.context.source.outbound(&self.name.0, tls, proxy);
-        let outbound = outbound.map_err(|fault| State::not_ready(Reason::SpecInvalid, fault.to_string()))?;
+        let target = Target::new(spec, &object.identity(&self.name), data);
+        let target = target.map_err(|problems| State::invalid(reason, &problems))?;
+        let plain = proxy_of(spec).map(|address| BTreeMap::from([("address".to_owned(), ByteString(address.into()))]));
+        let outbound = self.context.source.outbound(&self.name.0, tls, proxy.or(plain.as_ref()));
+        let outbound = outbound.map_err(|fault| unusable(&fault, plain.is_some()))?;
         let line = line.ok_or_else(|| State::invalid(reason, &["spec.type: is not supported".to_owned()]))?;
         Ok(Ready { target, outbound, line })
     }
@@ -191,6 +195,17 @@ pub(super) fn open(context: &Context, name: &Name, spec: &ProviderSpec, fits: bo
     let line = outbox.open(name, kind);
     line.set(spec.messages_per_minute);
     Some(line)
+}
+
+/// Returns the state if no connection can be made with these certificates or this proxy. `is_plain` is true if the proxy
+/// is that of the spec.
+fn unusable(fault: &Fault, is_plain: bool) -> State {
+    match fault {
+        Fault::Access(AccessFault::UnusableField { field: "address", why }) if is_plain => {
+            State::invalid(Reason::SpecInvalid, &[format!("spec.proxy: {why}")])
+        }
+        fault => State::not_ready(Reason::SpecInvalid, fault.to_string()),
+    }
 }
 
 fn data(known: Option<&Known>) -> Option<&SecretData> {

@@ -4,6 +4,7 @@ mod bitbucket_server;
 mod chat;
 mod comment;
 mod commit;
+mod datadog;
 mod event;
 mod incident;
 mod markup;
@@ -40,11 +41,13 @@ impl Target {
             P::Telegram => chat::telegram(self, &Marked::of(notice)),
             P::Matrix => chat::matrix(self, &Marked::of(notice)),
             P::Webex => chat::webex(self, &Marked::of(notice)),
+            P::Lark => chat::lark(self, &Marked::of(notice)),
             P::PagerDuty => incident::pager_duty(self, &Marked::of(notice)),
             P::Opsgenie => incident::opsgenie(self, &Marked::of(notice)),
             P::Grafana => incident::grafana(self, &Marked::of(notice)),
             P::Alertmanager => incident::alertmanager(self, &Marked::of(notice)),
             P::Sentry => incident::sentry(self, &Marked::of(notice)),
+            P::Datadog => datadog::event(self, &Marked::of(notice)),
             P::Github | P::Gitlab | P::Gitea | P::Bitbucket | P::AzureDevops => {
                 commit::status(self, &Marked::of(notice))?
             }

@@ -6,6 +6,7 @@ use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 
 use crate::delivery::{Delivery, LookUp};
+use crate::identity::Identity;
 use crate::notice::{CommitState, Notice, Priority, Severity};
 use crate::provider_type::ProviderType;
 use crate::queue::tests::notice;
@@ -17,7 +18,9 @@ const SHA: &str = "0123456789012345678901234567890123456789";
 pub(super) fn target(spec: Value, secret: Value) -> Target {
     let data: BTreeMap<String, String> = serde_json::from_value(secret).unwrap();
     let data = data.into_iter().map(|(key, value)| (key, ByteString(value.into_bytes()))).collect();
-    Target::new(&serde_json::from_value(spec).unwrap(), "uid", Some(&data)).unwrap()
+    let labels = BTreeMap::from([("cluster".to_owned(), "prod".to_owned())]);
+    let provider = Identity { namespace: "shop", name: "tick", uid: "uid-1", labels: Some(&labels) };
+    Target::new(&serde_json::from_value(spec).unwrap(), &provider, Some(&data)).unwrap()
 }
 
 pub(super) fn failed() -> Notice {
@@ -244,7 +247,7 @@ fn bitbucket_server_needs_a_token_or_a_login() {
         let data: BTreeMap<String, String> = serde_json::from_value(secret).unwrap();
         let data = data.into_iter().map(|(key, value)| (key, ByteString(value.into_bytes()))).collect();
         let spec = json!({"type": "bitbucketserver", "address": CLONE});
-        Target::new(&serde_json::from_value(spec).unwrap(), "uid", Some(&data)).err().unwrap_or_default()
+        Target::new(&serde_json::from_value(spec).unwrap(), &Identity::default(), Some(&data)).err().unwrap_or_default()
     };
     let missing = "spec.secretRef: bitbucketserver needs a Secret with the key token, or username and password";
     for secret in [json!({}), json!({"username": "a"}), json!({"password": "b"})] {
