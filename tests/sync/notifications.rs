@@ -3,6 +3,7 @@
 mod bitbucket_server;
 mod nats;
 mod pull_request_comments;
+mod services;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -257,7 +258,7 @@ async fn a_status_that_is_refused_for_ever_is_not_written_for_each_message() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn providers_and_alerts_that_cannot_work_say_why_and_follow_a_correction() {
     let (mut world, service) = (world().await, Service::start().await);
-    let address = json!({"type": "lark", "address": service.url()});
+    let address = json!({"type": "zoom", "address": service.url()});
     create(&world, "Provider", "providers", "chat", address);
     create(&world, "Alert", "alerts", "all", alert("other"));
     let mut across = alert("chat");
@@ -265,7 +266,7 @@ async fn providers_and_alerts_that_cannot_work_say_why_and_follow_a_correction()
     create(&world, "Alert", "alerts", "useless", across);
     world.sync("demo", json!({"baseDir": "/objects"}));
     world.start();
-    is(&mut world, "providers", "chat", "False TypeNotSupported: spec.type: \"lark\" is not supported; use one of")
+    is(&mut world, "providers", "chat", "False TypeNotSupported: spec.type: \"zoom\" is not supported; use one of")
         .await;
     assert!(condition_of(&status(&world, "providers", "chat"), "Stalled").starts_with("True TypeNotSupported"));
     is(&mut world, "alerts", "all", "False ProviderNotFound: Provider other does not exist").await;

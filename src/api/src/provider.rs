@@ -50,7 +50,7 @@ pub struct ProviderSpec {
     /// Secret in the same namespace with the keys `address`, `username` and `password` of a proxy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxy_secret_ref: Option<ProviderSecretRef>,
-    /// Not supported: use `proxySecretRef`.
+    /// URL of a proxy without a login. `proxySecretRef` takes precedence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 2048))]
     pub proxy: Option<String>,
@@ -60,7 +60,8 @@ pub struct ProviderSpec {
     /// No effect. Flux has the field, too, without an effect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interval: Option<Span>,
-    /// Not supported: the identity of a commit status is the name of the GitSync.
+    /// CEL expression with the name of a commit status. Its variables are `event`, `provider` and `alert`. By default, the
+    /// name is `gitsync/NAME/` and the beginning of the uid of the GitSync.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 2048))]
     pub commit_status_expr: Option<String>,

@@ -53,11 +53,11 @@ pub(super) fn provider(document: &Document, namespace: &str, conversion: &mut Co
     let mut fields = Fields::new(&document.object);
     let mut made = begun(document, "Provider", namespace, &mut fields);
     take(&mut made, &mut fields, document, &PROVIDER);
-    fields.drop_lost("spec.proxy", "put the address into a Secret, and name it in `proxySecretRef`");
-    fields.drop_lost(
-        "spec.commitStatusExpr",
-        "the context of a status cannot be set: it is always the name of the GitSync",
-    );
+    if document.object["spec"]["proxy"].as_str().is_some_and(|proxy| proxy.contains('@')) {
+        let text = "it has a login: put address, username and password into a Secret, and name it in `proxySecretRef`";
+        fields.drop_lost("spec.proxy", text);
+    }
+    take(&mut made, &mut fields, document, &["proxy", "commitStatusExpr"]);
     fields.drop_lost("spec.serviceAccountName", "identities of clouds are not supported: name a Secret with a token");
     conversion.add(made, document, fields.finish());
 }

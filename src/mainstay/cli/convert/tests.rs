@@ -405,6 +405,19 @@ fn the_second_object_of_one_name_is_lost() {
 }
 
 #[test]
+fn a_proxy_with_a_login_is_lost() {
+    let text = "apiVersion: notification.toolkit.fluxcd.io/v1beta3\nkind: Provider\nmetadata: {name: chat, namespace: a}\n\
+                spec: {type: slack, address: 'https://a.example.org', proxy: 'http://user:canary@proxy.example.org'}\n";
+    let conversion = flux::convert(&documents(text, Tool::Flux), None);
+    let report = conversion.text();
+    assert!(
+        report.contains("spec.proxy") && report.contains("it has a login") && !report.contains("canary"),
+        "{report}"
+    );
+    assert!(!printed(&conversion).contains("proxy"), "{}", printed(&conversion));
+}
+
+#[test]
 fn plain_manifests_that_only_a_parent_applies_are_named() {
     let fleet = private_directory::create().unwrap();
     let kustomization = |name: &str, path: &str| {

@@ -169,3 +169,6 @@ pub(super) fn dispatch(target: &Target, notice: &Marked<'_, Data>) -> Result<Req
     let body = json!({"event_type": cut(&kind, 100), "client_payload": payload});
     Ok(github(Request::post(url, &body), target.secret_token()))
 }
+
+#[cfg(test)]
+mod tests;

@@ -75,8 +75,12 @@ fn key(name: &str) -> String {
     if name.starts_with(char::is_alphabetic) { name } else { format!("field_{name}") }
 }
 
-/// Replaces characters that Datadog does not permit.
+/// Replaces characters that Datadog does not permit. A URL becomes no link.
 fn clean(text: &str) -> String {
     let valid = |c: char| if c.is_alphanumeric() || "_-:./".contains(c) { c } else { '_' };
-    text.to_lowercase().chars().map(valid).collect()
+    let text: String = text.to_lowercase().chars().map(valid).collect();
+    text.replace("//", "_/")
 }
+
+#[cfg(test)]
+mod tests;

@@ -52,7 +52,7 @@ fn request(target: &Target, notice: &Notice) -> Request {
 }
 
 /// Returns method, address, headers as text, and body.
-fn sent(target: &Target, notice: &Notice) -> (String, String, String, Value) {
+pub(super) fn sent(target: &Target, notice: &Notice) -> (String, String, String, Value) {
     parts(request(target, notice))
 }
 
@@ -177,8 +177,32 @@ fn a_commit_status_keeps_one_context_and_refuses_a_forged_commit() {
     assert_eq!(target.delivery(&forged).unwrap_err(), "the message has no full commit id");
 }
 
+#[test]
+fn lark_gets_a_card_of_plain_texts_within_its_limit() {
+    let address = "https://open.larksuite.com/open-apis/bot/v2/hook/canary";
+    let target = target(json!({"type": "lark", "address": address}), json!({}));
+    let (method, url, _, body) = sent(&target, &failed());
+    assert_eq!((method.as_str(), url.as_str()), ("POST", address));
+    let plain = |content: &str| json!({"tag": "plain_text", "content": content});
+    assert_eq!(
+        body,
+        json!({"msg_type": "interactive", "card": {
+            "config": {"wide_screen_mode": true},
+            "header": {"title": plain("gitsync/demo.shop"), "template": "red"},
+            "elements": [
+                {"tag": "div", "text": plain("failed: <\u{200b}@\u{200b}all> & more\nsecond")},
+                {"tag": "div", "text": plain("summary: production\nrevision: sha1:0123")},
+            ],
+        }})
+    );
+    assert_eq!(sent(&target, &applied()).3["card"]["header"]["template"], "turquoise");
+    let details = (0..200).map(|number| (format!("field-{number}"), "\"".repeat(900))).collect();
+    let (_, _, _, body) = sent(&target, &Notice { message: "\"".repeat(9000), details, ..failed() });
+    assert!(body.to_string().len() < 20_000, "{}", body.to_string().len());
+}
+
 /// The address of a clone at Bitbucket Server.
-const CLONE: &str = "https://example.com:7990/context/scm/projectfoo/repobar.git";
+pub(super) const CLONE: &str = "https://example.com:7990/context/scm/projectfoo/repobar.git";
 
 fn look_up(target: &Target, notice: &Notice) -> LookUp {
     match target.delivery(notice).unwrap() {
@@ -359,6 +383,8 @@ fn hostile_texts_link_nowhere_and_mention_no_one_in_any_service() {
         ("telegram", &["@room", "@everyone"]),
         ("matrix", &["@room", "@everyone"]),
         ("webex", &["@room", "@everyone"]),
+        ("lark", markdown),
+        ("datadog", markdown),
         ("pagerduty", markdown),
         ("opsgenie", markdown),
         ("alertmanager", markdown),
