@@ -141,7 +141,7 @@ mod tests {
         let seconds = |status: u16, fields: &[(&'static str, &'static str)]| {
             let fields = fields
                 .iter()
-                .map(|(name, value)| (header::HeaderName::from_static(name), header::HeaderValue::from_static(value)));
+                .map(|&(name, value)| (header::HeaderName::from_static(name), header::HeaderValue::from_static(value)));
             retry_after(status, &fields.collect(), now).map(|delay| delay.as_secs())
         };
         let limit = [("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "1700000060")];

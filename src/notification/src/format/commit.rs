@@ -5,7 +5,7 @@
 use mainstay_api::conditions::cut;
 use serde_json::{Value, json};
 
-use super::markup::{Data, Marked, Plain};
+use super::markup::{Data, Marked, Plain, Text};
 use super::{Target, basic, encoded, event};
 use crate::address::{self, NO_AZURE_REPOSITORY, NO_REPOSITORY};
 use crate::notice::CommitState;
@@ -40,7 +40,7 @@ pub(super) fn github_api(target: &Target) -> String {
 pub(super) fn context(target: &Target, notice: &Marked<'_, Plain>) -> Result<String, String> {
     if let Some(expression) = &target.status_name {
         let name = expression.of(&event::of(&notice.with::<Data>()), notice.alert())?;
-        return Ok(notice.derived(&name, NAME).as_str().to_owned());
+        return Ok(Text::<Plain>::within(&name, NAME).as_str().to_owned());
     }
     let uid = notice.uid();
     let uid = uid.as_ref().and_then(|uid| uid.as_str().split('-').next()).unwrap_or_default();

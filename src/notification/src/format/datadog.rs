@@ -56,10 +56,7 @@ fn tags(notice: &Marked<'_, Data>) -> Vec<String> {
         ("kube_name", notice.name().as_str().to_owned()),
         ("kube_namespace", notice.namespace().as_str().to_owned()),
     ];
-    let mut all: BTreeMap<String, String> = BTreeMap::new();
-    for (name, value) in own {
-        all.insert(name.to_owned(), value);
-    }
+    let mut all = BTreeMap::from(own.map(|(name, value)| (name.to_owned(), value)));
     for (name, value) in notice.fields(NAME, VALUE).filter(|(name, value)| !name.is_empty() && !value.is_empty()) {
         if all.len() < TAGS {
             all.entry(key(name.as_str())).or_insert_with(|| value.as_str().to_owned());

@@ -132,7 +132,7 @@ pub(super) struct Text<M>(String, PhantomData<M>);
 
 impl<M: Markup> Text<M> {
     /// Escapes a string. The result has at most `most` bytes, and never ends within an escape.
-    fn within(raw: &str, most: usize) -> Self {
+    pub(super) fn within(raw: &str, most: usize) -> Self {
         let mut text = String::new();
         let mut rest = raw.chars();
         while let Some(c) = rest.next() {
@@ -327,11 +327,6 @@ impl<'n, M: Markup> Marked<'n, M> {
     /// Returns the Alert that selected the notice, as JSON.
     pub(super) fn alert(&self) -> Option<&'n str> {
         self.0.alert.as_deref()
-    }
-
-    /// Returns a string that is derived from the notice, in at most this many bytes.
-    pub(super) fn derived(&self, raw: &str, most: usize) -> Text<M> {
-        Text::within(raw, most)
     }
 
     /// Returns the resource and the first line of the message, in at most this many bytes.
