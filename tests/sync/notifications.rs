@@ -304,10 +304,13 @@ async fn a_provider_sends_no_secret_of_another_purpose_and_reaches_no_internal_a
     let key = json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": {"token": TOKEN}});
     world.create("v1", "secrets", SHOP, key);
     let port = service.address.port();
+    let proxy = format!("http://{}", service.address);
+    let proxied = json!({"type": "generic", "address": "http://hooks.example.com/x", "proxy": proxy});
     let bus = |host: &str| json!({"type": "nats", "address": format!("nats://{host}:{port}"), "channel": "a"});
     for (name, spec) in [
         ("key", json!({"type": "generic", "address": service.url(), "secretRef": {"name": "key"}})),
         ("inside", json!({"type": "generic", "address": service.url()})),
+        ("proxied", proxied),
         ("bus", bus("127.0.0.1")),
         ("bus-by-name", bus("localhost")),
         ("bus-by-number", bus("2130706433")),
@@ -324,6 +327,7 @@ async fn a_provider_sends_no_secret_of_another_purpose_and_reaches_no_internal_a
     for (name, expected) in [
         ("key", "False SpecInvalid: spec.secretRef: the Secret key"),
         ("inside", "False NotDelivered: 127.0.0.1: the host is not found, or has an address of the cluster"),
+        ("proxied", "False SpecInvalid: the connection through the proxy failed: "),
         ("bus", "False NotDelivered: 127.0.0.1: the host is not found, or has an address of the cluster"),
         ("bus-by-name", "False NotDelivered: localhost: the host is not found, or has an address of the cluster"),
         ("bus-by-number", "False NotDelivered: 2130706433: the host is not found, or has an address of the cluster"),
