@@ -89,7 +89,7 @@ async fn datadog_gets_events_with_the_key_and_tags() {
 }
 
 /// Changes the spec of a Provider, and waits until its status is about the new spec.
-async fn change(world: &mut World, provider: &str, spec: Value) {
+async fn change(world: &World, provider: &str, spec: Value) {
     let changed = world.edit(OURS, "providers", provider, json!({"spec": spec}));
     let generation = changed["metadata"]["generation"].clone();
     assert!(generation.is_i64() || generation.is_u64(), "{changed}");
@@ -118,15 +118,15 @@ async fn an_expression_names_the_status_of_a_commit() {
     let (_, _, set) = of(&path).unwrap();
     assert_eq!((&set["context"], &set["state"]), (&json!("gitsync/all/tick/production"), &json!("success")));
 
-    change(&mut world, "tick", json!({"commitStatusExpr": "event.metadata.missing"})).await;
+    change(&world, "tick", json!({"commitStatusExpr": "event.metadata.missing"})).await;
     let second = world.remote.file("objects/a.yaml", config_map("a", "2")).commit("two");
     world.look();
     let unnamed = "False NotDelivered: 127.0.0.1: spec.commitStatusExpr: line 1, column";
     is(&mut world, "providers", "tick", unnamed).await;
     assert_eq!(of(&format!("/api/v1/repos/ops/fleet/statuses/{second}")), None);
-    change(&mut world, "tick", json!({"commitStatusExpr": "event."})).await;
+    change(&world, "tick", json!({"commitStatusExpr": "event."})).await;
     is(&mut world, "providers", "tick", "False SpecInvalid: spec.commitStatusExpr: line 1, column").await;
-    change(&mut world, "tick", json!({"commitStatusExpr": null, "address": format!("http://{address}/ops")})).await;
+    change(&world, "tick", json!({"commitStatusExpr": null, "address": format!("http://{address}/ops")})).await;
     is(&mut world, "providers", "tick", "False SpecInvalid: spec.address: is not the address of a repository").await;
 }
 
@@ -150,7 +150,7 @@ async fn a_plain_proxy_gets_the_requests_and_has_no_login() {
         (format!("{plain}/path"), "False SpecInvalid: spec.proxy: "),
         ("http://169.254.169.254".to_owned(), "False SpecInvalid: spec.proxy: connections to link-local"),
     ] {
-        change(&mut world, "chat", json!({"proxy": address})).await;
+        change(&world, "chat", json!({"proxy": address})).await;
         is(&mut world, "providers", "chat", expected).await;
     }
 }
