@@ -180,8 +180,10 @@ mod tests {
         });
         assert_eq!(read(claims), expected);
         let pair = jwt::rsa_key(pem()).unwrap();
-        let public = UnparsedPublicKey::new(&RSA_PKCS1_2048_8192_SHA256, pair.public().as_ref());
-        public.verify(signed.as_bytes(), &decoded(signature)).unwrap();
+        let public: &[u8] = pair.public().as_ref();
+        UnparsedPublicKey::new(&RSA_PKCS1_2048_8192_SHA256, public)
+            .verify(signed.as_bytes(), &decoded(signature))
+            .unwrap();
         assert_eq!(format!("{key:?}"), "GoogleKey(…)");
     }
 

@@ -16,6 +16,9 @@ use crate::outbound::Outbound;
 use crate::remotes::Source;
 use mainstay_object::Secret;
 
+/// The remedy after the refusal of a key.
+const HINT: &str = "the key may be deleted or disabled, so create one and put it into the Secret";
+
 impl Source {
     /// Checks that an identity is set up, as far as that needs no request to the cloud.
     ///
@@ -55,23 +58,22 @@ impl Source {
     pub async fn google_key_token(&self, key: &GoogleKey, through: &Outbound) -> Result<Secret<String>, Fault> {
         let connection = hex::encode(through.connection().digest());
         let kept_as = digest(["google key", connection.as_str()].into_iter().chain(key.parts()));
-        let asked = async {
-            let host = key.host().to_owned();
-            let request = key.token_request(Timestamp::now().as_second()).ok_or(Fault::Stopped)?;
-            let sent = through.send(request, WITHIN, ANSWER_BYTES).await;
-            let answer = sent.map_err(|fault| at_host(&host, fault))?;
-            if answer.status != 200 {
-                let (identity, hint) = ("the key in the Secret".to_owned(), HINT.to_owned());
-                let (status, code) = (answer.status, google::read_code(&answer.body));
-                return Err(CloudFault::Refused { host, identity, asked: ACCESS, status, code, hint }.into());
-            }
-            let (secret, seconds) = google::read_token(&answer.body).map_err(|why| unusable(host, ACCESS, why))?;
-            Ok((Login { username: None, secret }, after(seconds)))
-        };
-        let login = self.clouds().logins.get(kept_as, digest(std::iter::empty()), asked).await?;
+        let login = self.clouds().logins.get(kept_as, Default::default(), new_token(key, through)).await?;
         Ok(Secret::new(login.secret.to_string()))
     }
 }
 
-/// The remedy after the refusal of a key.
-const HINT: &str = "the key may be deleted or disabled, so create one and put it into the Secret";
+/// Requests a token for a key of Google.
+async fn new_token(key: &GoogleKey, through: &Outbound) -> Result<(Login, Timestamp), Fault> {
+    let host = key.host().to_owned();
+    let request = key.token_request(Timestamp::now().as_second()).ok_or(Fault::Stopped)?;
+    let sent = through.send(request, WITHIN, ANSWER_BYTES).await;
+    let answer = sent.map_err(|fault| at_host(&host, fault))?;
+    if answer.status != 200 {
+        let (identity, hint) = ("the key in the Secret".to_owned(), HINT.to_owned());
+        let (status, code) = (answer.status, google::read_code(&answer.body));
+        return Err(CloudFault::Refused { host, identity, asked: ACCESS, status, code, hint }.into());
+    }
+    let (secret, seconds) = google::read_token(&answer.body).map_err(|why| unusable(host, ACCESS, why))?;
+    Ok((Login { username: None, secret }, after(seconds)))
+}
