@@ -57,12 +57,16 @@ pub enum ProviderType {
     GiteaComment,
     /// A subject of NATS, which receives the event as JSON.
     Nats,
+    /// A topic of Google Pub/Sub, which receives the event as JSON.
+    GooglePubSub,
+    /// A hub of Azure Event Hubs, which receives the event as JSON.
+    AzureEventHub,
 }
 
 use ProviderType as P;
 
 /// All types with the values of `spec.type`.
-const WORDS: [(P, &str); 26] = [
+const WORDS: [(P, &str); 28] = [
     (P::Generic, "generic"),
     (P::GenericHmac, "generic-hmac"),
     (P::Slack, "slack"),
@@ -89,6 +93,8 @@ const WORDS: [(P, &str); 26] = [
     (P::GitlabComment, "gitlabmergerequestcomment"),
     (P::GiteaComment, "giteapullrequestcomment"),
     (P::Nats, "nats"),
+    (P::GooglePubSub, "googlepubsub"),
+    (P::AzureEventHub, "azureeventhub"),
 ];
 
 impl ProviderType {
@@ -154,6 +160,7 @@ impl ProviderType {
     pub(crate) const fn needs_token(self) -> bool {
         let is_named =
             matches!(self, P::GenericHmac | P::Telegram | P::Matrix | P::Webex | P::Opsgenie | P::GithubDispatch);
-        is_named || self.is_commit_status() || self.is_comment()
+        // Without a token, Azure DevOps gets one of an identity.
+        is_named || (self.is_commit_status() && !matches!(self, P::AzureDevops)) || self.is_comment()
     }
 }
