@@ -72,9 +72,7 @@ impl Target {
         let channel = spec.channel.clone().unwrap_or_default();
         let address = address_of(kind, in_secret.as_deref(), spec.address.as_deref(), &channel);
         let (address, key) = address.map_err(|why| problems.push(why)).ok().unzip();
-        let login = Login::of(kind, spec, token.as_deref(), key.flatten());
-        let login = login.map_err(|why| problems.push(why)).ok().flatten();
-        check_host(address.as_ref(), login.as_ref(), &mut problems);
+        let cloud = cloud_login(kind, spec, token.as_deref(), (address.as_ref(), key.flatten()), &mut problems);
         if let Some(meaning) = kind.channel().filter(|_| channel.is_empty()) {
             problems.push(format!("spec.channel: is missing; {} needs {meaning}", spec.kind));
         }
@@ -102,7 +100,7 @@ impl Target {
             token: token.map(Secret::new),
             password: password.map(Secret::new),
             headers,
-            login,
+            login: cloud,
         })
     }
 
@@ -140,10 +138,19 @@ fn address_of(
     }
 }
 
-/// Refuses to send a token of an identity to a host that need not belong to the cloud. The addresses of the other types
-/// are always hosts of their cloud.
-fn check_host(address: Option<&Url>, login: Option<&Login>, problems: &mut Vec<String>) {
-    let (Some(address), Some(Login::Identity { service: Service::AzureDevops, .. })) = (address, login) else { return };
+/// Returns the login at a cloud. Refuses to send a token of an identity to a host that need not belong to the cloud. The
+/// addresses of the types other than `azuredevops` are always hosts of their cloud.
+fn cloud_login(
+    kind: ProviderType,
+    spec: &ProviderSpec,
+    token: Option<&str>,
+    (address, key): (Option<&Url>, Option<SharedKey>),
+    problems: &mut Vec<String>,
+) -> Option<Login> {
+    let login = Login::of(kind, spec, token, key).map_err(|why| problems.push(why)).ok().flatten();
+    let (Some(address), Some(Login::Identity { service: Service::AzureDevops, .. })) = (address, &login) else {
+        return login;
+    };
     let is_own = address.scheme() == "https" && address.host_str() == Some("dev.azure.com") && address.port().is_none();
     if !is_own {
         problems.push(
@@ -152,6 +159,7 @@ fn check_host(address: Option<&Url>, login: Option<&Login>, problems: &mut Vec<S
                 .to_owned(),
         );
     }
+    login
 }
 
 fn unsupported(kind: &str) -> String {
