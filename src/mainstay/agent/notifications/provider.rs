@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use super::context::{AGAIN, Context, MOST};
 use super::deliver::deliver;
+use super::logins::Logins;
 use super::status;
 use crate::agent::kept::Name;
 use crate::agent::notify::Line;
@@ -24,6 +25,8 @@ use mainstay_git::Outbound;
 use mainstay_notification::{Next, Outcome, ProviderType, Target};
 
 const FAR: Duration = Duration::from_secs(86_400);
+/// Time until a Provider that names a ServiceAccount is checked again, because ServiceAccounts are not watched.
+const CHECKED_AGAIN: Duration = Duration::from_secs(60);
 
 /// The task of one Provider.
 pub(super) struct Provider {
@@ -42,6 +45,7 @@ pub(super) struct Provider {
 struct Ready {
     target: Target,
     outbound: Outbound,
+    logins: Logins,
     line: Arc<Line>,
 }
 
@@ -64,7 +68,10 @@ impl Provider {
             self.report(&state, object.generation).await;
             let changed = match resolved {
                 Ok(ready) => self.send_all(&ready, &object, &mut input).await,
-                Err(_) => self.wait(FAR, &object, &state, &mut input, None).await.unwrap_or(true),
+                Err(_) => {
+                    let delay = if object.spec.service_account_name.is_some() { CHECKED_AGAIN } else { FAR };
+                    self.wait(delay, &object, &state, &mut input, None).await.unwrap_or(true)
+                }
             };
             if !changed {
                 return;
@@ -87,10 +94,12 @@ impl Provider {
         let (data, tls, proxy) = (data(login.as_ref()), data(tls.as_ref()), data(proxy.as_ref()));
         let reason = if line.is_none() { Reason::TypeNotSupported } else { Reason::SpecInvalid };
         let target = Target::new(spec, &object.uid, data).map_err(|problems| State::invalid(reason, &problems))?;
-        let outbound = self.context.source.outbound(&self.name.0, tls, proxy);
+        let logins = Logins::new(&self.context.source, &self.name.0);
+        let outbound = logins.outbound(&target, tls, proxy);
         let outbound = outbound.map_err(|fault| State::not_ready(Reason::SpecInvalid, fault.to_string()))?;
         let line = line.ok_or_else(|| State::invalid(reason, &["spec.type: is not supported".to_owned()]))?;
-        Ok(Ready { target, outbound, line })
+        logins.check(&target).await.map_err(|why| State::not_ready(Reason::SpecInvalid, why))?;
+        Ok(Ready { target, outbound, logins, line })
     }
 
     /// Sends until settings or Secrets change. Returns false if the Provider is gone.
@@ -105,7 +114,7 @@ impl Provider {
             let delay = match ready.line.next() {
                 Next::Send(notice) => {
                     let sent = tokio::select! {
-                        outcome = deliver(&ready.target, &ready.outbound, &notice) => Some(outcome),
+                        outcome = deliver(&ready.target, &ready.outbound, &ready.logins, &notice) => Some(outcome),
                         changed = input.changed() => {
                             if changed.is_err() {
                                 return false;
