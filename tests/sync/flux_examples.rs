@@ -13,7 +13,6 @@ use serde::Deserialize as _;
 use serde_json::{Value, json};
 
 use crate::artifacts::{CONTENT, Pushed, packed};
-use crate::notifications::clouds::rsa_key;
 use crate::signatures::{Key, sign};
 
 const OURS: &str = "mainstay.dev/v1alpha1";
@@ -143,7 +142,7 @@ const GOOGLE_KEY: &str = "GOOGLE-KEY";
 /// Returns a new key of a service account of Google, as a string of JSON with JSON.
 fn google_key() -> String {
     let key = json!({
-        "type": "service_account", "private_key": rsa_key(), "client_email": "flux@my-project.iam.gserviceaccount.com",
+        "type": "service_account", "private_key": mainstay_testkit::rsa_key(), "client_email": "flux@my-project.iam.gserviceaccount.com",
         "token_uri": "https://oauth2.googleapis.com/token",
     });
     serde_json::to_string(&key.to_string()).unwrap()
