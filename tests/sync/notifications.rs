@@ -1,6 +1,7 @@
 //! Providers and Alerts: messages reach services outside of the cluster, and no other part waits for them.
 
 mod bitbucket_server;
+mod clouds;
 mod nats;
 mod pull_request_comments;
 mod services;

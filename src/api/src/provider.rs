@@ -29,11 +29,11 @@ pub struct ProviderSpec {
     #[serde(rename = "type")]
     #[schemars(length(min = 1, max = 63))]
     pub kind: String,
-    /// The URL of the service. `address` of the Secret wins.
+    /// The URL of the service; of `googlepubsub` the project, of `azureeventhub` the hub. `address` of the Secret wins.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 2048))]
     pub address: Option<String>,
-    /// The channel, room, chat or routing key, by type.
+    /// The channel, room, chat, routing key or topic, by type.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 2048))]
     pub channel: Option<String>,
@@ -65,7 +65,8 @@ pub struct ProviderSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 2048))]
     pub commit_status_expr: Option<String>,
-    /// Not supported: identities of clouds.
+    /// ServiceAccount in the same namespace whose identity at a cloud sends, for `azuredevops`, `azureeventhub` and
+    /// `googlepubsub` without a login in the Secret. By default the agent's own identity, in namespaces that may use it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub service_account_name: Option<String>,

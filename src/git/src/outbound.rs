@@ -23,6 +23,7 @@ use mainstay_object::failure::{rate_limit_headers, retry_after_header};
 #[derive(Debug)]
 pub struct Outbound {
     http: Http,
+    connection: Connection,
     tenant: Tenant,
 }
 
@@ -59,7 +60,7 @@ impl Source {
 
 impl Outbound {
     pub(crate) fn new(source: &Source, namespace: &str, connection: &Connection) -> Result<Self, Fault> {
-        Ok(Self { http: source.http_of(connection)?, tenant: namespace.into() })
+        Ok(Self { http: source.http_of(connection)?, connection: connection.clone(), tenant: namespace.into() })
     }
 
     /// Returns the client for the configured host, the client for other hosts, and the check of a host before a
@@ -67,6 +68,11 @@ impl Outbound {
     pub fn clients(&self) -> (reqwest::Client, reqwest::Client, HostCheck) {
         let (own, foreign, names) = self.http.clients();
         (own, foreign, Arc::new(move |host| names.check_host(host).map_err(|fault| fault.to_string())))
+    }
+
+    /// Returns the settings of the client's connections.
+    pub(crate) fn connection(&self) -> &Connection {
+        &self.connection
     }
 
     /// Runs requests that use [`clients`](Self::clients) on behalf of the namespace.

@@ -3,8 +3,8 @@
 //! A [`Notice`] is a message of the agent with everything that a receiver needs to know. A [`Selection`] is a valid
 //! Alert, which selects notices. A [`Queue`] belongs to one Provider. It sums up notices beyond the budget, drops
 //! repetitions, and retries. A [`Target`] is a valid Provider. It turns a notice into a [`Delivery`]: a [`Request`], a
-//! request after a [`LookUp`], a [`Comment`] on a pull request, or a [`Publication`] at a server of NATS. A response
-//! becomes an [`Outcome`].
+//! request after a [`Login`] at a cloud or after a [`LookUp`], a [`Comment`] on a pull request, or a [`Publication`] at a
+//! server of NATS. A response becomes an [`Outcome`].
 //!
 //! Invariant: everything here is pure. Time is an argument.
 //! Invariant: no message of this crate contains a value of a Secret. The `Debug` output of a [`Request`] contains
@@ -15,10 +15,12 @@
 
 mod address;
 mod alert;
+mod cloud_address;
 mod comment;
 mod delivery;
 mod format;
 mod identity;
+mod login;
 mod nats;
 mod notice;
 mod outcome;
@@ -32,6 +34,7 @@ pub use alert::Selection;
 pub use comment::Comment;
 pub use delivery::{Delivery, LookUp};
 pub use identity::Identity;
+pub use login::{Login, Service, SharedKey};
 pub use nats::{Publication, Reply, Security};
 pub use notice::{CommitState, Notice, Priority, Severity};
 pub use outcome::Outcome;

@@ -61,6 +61,10 @@ pub enum ProviderType {
     GiteaComment,
     /// A subject of NATS, which receives the event as JSON.
     Nats,
+    /// A topic of Google Pub/Sub, which receives the event as JSON.
+    GooglePubSub,
+    /// A hub of Azure Event Hubs, which receives the event as JSON.
+    AzureEventHub,
 }
 
 use ProviderType as P;
@@ -95,6 +99,8 @@ const WORDS: &[(P, &str)] = &[
     (P::GitlabComment, "gitlabmergerequestcomment"),
     (P::GiteaComment, "giteapullrequestcomment"),
     (P::Nats, "nats"),
+    (P::GooglePubSub, "googlepubsub"),
+    (P::AzureEventHub, "azureeventhub"),
 ];
 
 impl ProviderType {
@@ -162,6 +168,7 @@ impl ProviderType {
             self,
             P::GenericHmac | P::Telegram | P::Matrix | P::Webex | P::Opsgenie | P::Datadog | P::GithubDispatch
         );
-        is_named || self.is_commit_status() || self.is_comment()
+        // Without a token, Azure DevOps gets one of an identity.
+        is_named || (self.is_commit_status() && !matches!(self, P::AzureDevops)) || self.is_comment()
     }
 }

@@ -9,7 +9,9 @@ use k8s_openapi::ByteString;
 use reqwest::Url;
 
 use crate::address::{self, Place, is_subject};
+use crate::cloud_address;
 use crate::identity::Identity;
+use crate::login::{Login, Service, SharedKey};
 use crate::provider_type::ProviderType;
 use crate::status_name::StatusName;
 use mainstay_api::ProviderSpec;
@@ -36,9 +38,11 @@ pub struct Target {
     pub(crate) username: String,
     pub(crate) token: Option<Secret<String>>,
     pub(crate) password: Option<Secret<String>>,
+    /// The headers of requests; attributes of messages at Google Pub/Sub.
     pub(crate) headers: Vec<(String, Secret<String>)>,
     /// The name of commit statuses, if an expression computes it.
     pub(crate) status_name: Option<Arc<StatusName>>,
+    pub(crate) login: Option<Login>,
 }
 
 impl Target {
@@ -52,16 +56,15 @@ impl Target {
         secret: Option<&BTreeMap<String, ByteString>>,
     ) -> Result<Self, Vec<String>> {
         let mut problems = Vec::new();
-        let Some(kind) = ProviderType::parse(&spec.kind) else {
-            return Err(vec![unsupported(&spec.kind)]);
-        };
+        let Some(kind) = ProviderType::parse(&spec.kind) else { return Err(vec![unsupported(&spec.kind)]) };
         refused(spec, &mut problems);
         let status_name = status_name(kind, spec, provider).map_err(|problem| problems.push(problem)).ok().flatten();
         let mut value = |key: &str| -> Option<String> {
             let value = secret.and_then(|data| data.get(key))?;
             let text = std::str::from_utf8(&value.0).ok().map(str::trim);
-            let text =
-                text.filter(|text| text.len() <= LONGEST && (key == "headers" || !text.contains(char::is_control)));
+            // At Google Pub/Sub, the token is JSON.
+            let has_lines = key == "headers" || (key == "token" && kind == ProviderType::GooglePubSub);
+            let text = text.filter(|text| text.len() <= LONGEST && (has_lines || !text.contains(char::is_control)));
             if text.is_none() {
                 problems.push(format!("{key} of the Secret: must be one line of at most 8 KiB"));
             }
@@ -69,10 +72,11 @@ impl Target {
         };
         let (token, password, login) = (value("token"), value("password"), value("username"));
         let (in_secret, headers) = (value("address"), value("headers"));
-        let address = address_of(kind, in_secret.as_deref(), spec.address.as_deref());
-        let address = address.map_err(|why| problems.push(format!("spec.address: {why}"))).ok();
-        let headers = headers.map(|text| headers_of(&text, &mut problems)).unwrap_or_default();
+        let headers = headers.map(|text| headers_of(kind, &text, &mut problems)).unwrap_or_default();
         let channel = spec.channel.clone().unwrap_or_default();
+        let address = address_of(kind, in_secret.as_deref(), spec.address.as_deref(), &channel);
+        let (address, key) = address.map_err(|why| problems.push(why)).ok().unzip();
+        let cloud = cloud_login(kind, spec, token.as_deref(), (address.as_ref(), key.flatten()), &mut problems);
         if let Some(meaning) = kind.channel().filter(|_| channel.is_empty()) {
             problems.push(format!("spec.channel: is missing; {} needs {meaning}", spec.kind));
         }
@@ -101,7 +105,13 @@ impl Target {
             password: password.map(Secret::new),
             headers,
             status_name,
+            login: cloud,
         })
+    }
+
+    /// Returns the login that requests need; `None` if they need none besides the Secret.
+    pub fn login(&self) -> Option<&Login> {
+        self.login.as_ref()
     }
 
     /// Returns the host of the address. Unlike the rest of the address, it may be shown.
@@ -110,13 +120,51 @@ impl Target {
     }
 }
 
-/// Returns the address of the Secret, of the spec, or of the type.
-fn address_of(kind: ProviderType, in_secret: Option<&str>, in_spec: Option<&str>) -> Result<Url, &'static str> {
-    if let Some(address) = in_secret {
-        return address::parse(kind, address, Place::Secret);
+/// Returns the address of the Secret, of the spec, or of the type, with the key that it contains.
+fn address_of(
+    kind: ProviderType,
+    in_secret: Option<&str>,
+    in_spec: Option<&str>,
+    channel: &str,
+) -> Result<(Url, Option<SharedKey>), String> {
+    let in_spec = in_spec.filter(|address| !address.is_empty()).or(kind.default_address());
+    let (address, place) = match (in_secret, in_spec) {
+        (Some(address), _) => (address, Place::Secret),
+        (None, Some(address)) => (address, Place::Spec),
+        (None, None) => return Err("spec.address: is missing, also in the Secret".to_owned()),
+    };
+    match kind {
+        ProviderType::GooglePubSub => cloud_address::topic(address, channel).map(|url| (url, None)),
+        ProviderType::AzureEventHub => cloud_address::hub(address, channel, place).map(|hub| (hub.url, hub.key)),
+        _ => match address::parse(kind, address, place) {
+            Ok(url) => Ok((url, None)),
+            Err(why) => Err(format!("spec.address: {why}")),
+        },
     }
-    let address = in_spec.filter(|address| !address.is_empty()).or(kind.default_address());
-    address::parse(kind, address.ok_or("is missing, also in the Secret")?, Place::Spec)
+}
+
+/// Returns the login at a cloud. Refuses to send a token of an identity to a host that need not belong to the cloud. The
+/// addresses of the types other than `azuredevops` are always hosts of their cloud.
+fn cloud_login(
+    kind: ProviderType,
+    spec: &ProviderSpec,
+    token: Option<&str>,
+    (address, key): (Option<&Url>, Option<SharedKey>),
+    problems: &mut Vec<String>,
+) -> Option<Login> {
+    let login = Login::of(kind, spec, token, key).map_err(|why| problems.push(why)).ok().flatten();
+    let (Some(address), Some(Login::Identity { service: Service::AzureDevops, .. })) = (address, &login) else {
+        return login;
+    };
+    let is_own = address.scheme() == "https" && address.host_str() == Some("dev.azure.com") && address.port().is_none();
+    if !is_own {
+        problems.push(
+            "spec.address: must begin with https://dev.azure.com/ for an identity; for another server, name a Secret with \
+             the key token in spec.secretRef"
+                .to_owned(),
+        );
+    }
+    login
 }
 
 fn unsupported(kind: &str) -> String {
@@ -151,18 +199,27 @@ fn refused(spec: &ProviderSpec, problems: &mut Vec<String>) {
     if let Some(Err(why)) = proxy_of(spec).map(address::check_proxy) {
         problems.push(format!("spec.proxy: {why}"));
     }
-    if spec.service_account_name.is_some() {
-        problems
-            .push("spec.serviceAccountName: identities of clouds are not supported; name a Secret with a token".into());
-    }
 }
 
-/// Reads a map of headers.
-fn headers_of(text: &str, problems: &mut Vec<String>) -> Vec<(String, Secret<String>)> {
+/// Reads a map of headers, or of attributes.
+fn headers_of(kind: ProviderType, text: &str, problems: &mut Vec<String>) -> Vec<(String, Secret<String>)> {
     let Ok(map) = serde_yaml::from_str::<BTreeMap<String, String>>(text) else {
         problems.push("headers of the Secret: must be a YAML map of strings".to_owned());
         return Vec::new();
     };
+    if kind == ProviderType::GooglePubSub {
+        let is_attribute = |(name, value): (&String, &String)| {
+            (1..=256).contains(&name.len()) && !name.starts_with("goog") && value.len() <= 1024
+        };
+        if map.len() > 100 || !map.iter().all(is_attribute) {
+            problems.push(
+                "headers of the Secret: become attributes, of which a message has at most 100; their names have at most \
+                 256 bytes and do not begin with goog, their values at most 1024 bytes"
+                    .to_owned(),
+            );
+        }
+        return map.into_iter().map(|(name, value)| (name, Secret::new(value))).collect();
+    }
     for name in map.keys() {
         let known = HeaderName::try_from(name.as_str()).ok();
         if known.is_none_or(|name| RESERVED.contains(&name.as_str())) {
@@ -212,6 +269,88 @@ mod tests {
         let both = spec(json!({"proxy": "http://u:p@proxy.example", "proxySecretRef": {"name": "proxy"}}));
         assert_eq!(proxy_of(&both), None);
         assert!(Target::new(&both, &Identity::default(), None).is_ok());
+    }
+
+    #[test]
+    fn the_login_of_a_cloud_is_that_of_the_secret_or_an_identity() {
+        let hub = json!({"type": "azureeventhub", "address": "events", "channel": "shop"});
+        let topic = json!({"type": "googlepubsub", "address": "shop", "channel": "events"});
+        let devops = json!({"type": "azuredevops", "address": "https://dev.azure.com/o/p/_git/r"});
+        let by = |spec: &serde_json::Value, account: Option<&str>| {
+            let mut spec = spec.clone();
+            spec["serviceAccountName"] = json!(account);
+            read(spec, &[]).unwrap().login
+        };
+        for (spec, service) in [(&hub, Service::EventHubs), (&topic, Service::PubSub), (&devops, Service::AzureDevops)]
+        {
+            for account in [None, Some("sender")] {
+                let expected = Login::Identity { service, account: account.map(str::to_owned) };
+                assert_eq!(by(spec, account), Some(expected));
+            }
+        }
+        assert_eq!(read(hub, &[("token", "a.b.c")]).unwrap().login, None);
+        assert_eq!(read(devops, &[("token", "a.b.c")]).unwrap().login, None);
+        let key = read(topic, &[("token", "{\n\"canary\": 1\n}")]).unwrap();
+        assert!(matches!(key.login, Some(Login::GoogleKey(_))) && !format!("{key:?}").contains("canary"), "{key:?}");
+        let shared =
+            "Endpoint=sb://shop.servicebus.windows.net/;SharedAccessKeyName=n;SharedAccessKey=canary;EntityPath=e";
+        let key = read(json!({"type": "azureeventhub"}), &[("address", shared)]).unwrap();
+        assert!(matches!(key.login, Some(Login::SharedKey(_))) && !format!("{key:?}").contains("canary"), "{key:?}");
+        assert_eq!(key.host(), "shop.servicebus.windows.net");
+    }
+
+    #[test]
+    fn logins_that_contradict_each_other_are_refused() {
+        let shared =
+            "Endpoint=sb://shop.servicebus.windows.net/;SharedAccessKeyName=n;SharedAccessKey=canary;EntityPath=e";
+        let account = json!("sender");
+        for (spec, secret, expected) in [
+            (
+                json!({"type": "generic", "address": "https://h", "serviceAccountName": account}),
+                vec![],
+                "spec.serviceAccountName: has an effect only for azuredevops, azureeventhub and googlepubsub",
+            ),
+            (
+                json!({"type": "googlepubsub", "address": "p", "channel": "t", "serviceAccountName": account}),
+                vec![("token", "canary")],
+                "spec.serviceAccountName: must not be set with a token in the Secret",
+            ),
+            (
+                json!({"type": "azureeventhub", "serviceAccountName": account}),
+                vec![("address", shared)],
+                "spec.serviceAccountName: must not be set with a SharedAccessKey in the Secret",
+            ),
+            (
+                json!({"type": "azureeventhub"}),
+                vec![("address", shared), ("token", "canary")],
+                "token of the Secret: must not be set with a SharedAccessKey",
+            ),
+            (json!({"type": "azureeventhub", "address": shared}), vec![], "spec.address: contains a SharedAccessKey"),
+            (
+                json!({"type": "googlepubsub", "address": "p", "channel": "t", "certSecretRef": {"name": "ca"}}),
+                vec![],
+                "spec.certSecretRef: must not be set with an identity",
+            ),
+            (
+                json!({"type": "azuredevops", "address": "https://canary.example/o/p/_git/r"}),
+                vec![],
+                "spec.address: must begin with https://dev.azure.com/ for an identity",
+            ),
+            (
+                json!({"type": "azuredevops", "address": "https://dev.azure.com:8443/o/p/_git/r"}),
+                vec![],
+                "spec.address: must begin with https://dev.azure.com/ for an identity",
+            ),
+            (
+                json!({"type": "googlepubsub", "address": "p", "channel": "t"}),
+                vec![("headers", "googcanary: x")],
+                "headers of the Secret: become attributes",
+            ),
+        ] {
+            let problems = read(spec.clone(), &secret).unwrap_err();
+            assert!(problems[0].starts_with(expected), "{spec}: {problems:?}");
+            assert!(!problems.concat().contains("canary"), "{problems:?}");
+        }
     }
 
     #[test]

@@ -14,6 +14,7 @@ use tokio::time::Instant;
 
 use super::context::{AGAIN, Context, MOST};
 use super::deliver::deliver;
+use super::logins::Logins;
 use super::status;
 use crate::agent::kept::Name;
 use crate::agent::notify::Line;
@@ -26,6 +27,8 @@ use mainstay_git::{AccessFault, Fault, Outbound};
 use mainstay_notification::{Next, Outcome, ProviderType, Target, proxy_of};
 
 const FAR: Duration = Duration::from_secs(86_400);
+/// Time until a Provider that names a ServiceAccount is checked again, because ServiceAccounts are not watched.
+const CHECKED_AGAIN: Duration = Duration::from_secs(60);
 
 /// The task of one Provider.
 pub(super) struct Provider {
@@ -44,6 +47,7 @@ pub(super) struct Provider {
 struct Ready {
     target: Target,
     outbound: Outbound,
+    logins: Logins,
     line: Arc<Line>,
 }
 
@@ -66,7 +70,10 @@ impl Provider {
             self.report(&state, object.generation).await;
             let changed = match resolved {
                 Ok(ready) => self.send_all(&ready, &object, &mut input).await,
-                Err(_) => self.wait(FAR, &object, &state, &mut input, None).await.unwrap_or(true),
+                Err(_) => {
+                    let delay = if object.spec.service_account_name.is_some() { CHECKED_AGAIN } else { FAR };
+                    self.wait(delay, &object, &state, &mut input, None).await.unwrap_or(true)
+                }
             };
             if !changed {
                 return;
@@ -90,11 +97,13 @@ impl Provider {
         let reason = if line.is_none() { Reason::TypeNotSupported } else { Reason::SpecInvalid };
         let target = Target::new(spec, &object.identity(&self.name), data);
         let target = target.map_err(|problems| State::invalid(reason, &problems))?;
+        let logins = Logins::new(&self.context.source, &self.name.0);
         let plain = proxy_of(spec).map(|address| BTreeMap::from([("address".to_owned(), ByteString(address.into()))]));
-        let outbound = self.context.source.outbound(&self.name.0, tls, proxy.or(plain.as_ref()));
+        let outbound = logins.outbound(&target, tls, proxy.or(plain.as_ref()));
         let outbound = outbound.map_err(|fault| unusable(&fault, plain.is_some()))?;
         let line = line.ok_or_else(|| State::invalid(reason, &["spec.type: is not supported".to_owned()]))?;
-        Ok(Ready { target, outbound, line })
+        logins.check(&target).await.map_err(|why| State::not_ready(Reason::SpecInvalid, why))?;
+        Ok(Ready { target, outbound, logins, line })
     }
 
     /// Sends until settings or Secrets change. Returns false if the Provider is gone.
@@ -109,7 +118,7 @@ impl Provider {
             let delay = match ready.line.next() {
                 Next::Send(notice) => {
                     let sent = tokio::select! {
-                        outcome = deliver(&ready.target, &ready.outbound, &notice) => Some(outcome),
+                        outcome = deliver(&ready.target, &ready.outbound, &ready.logins, &notice) => Some(outcome),
                         changed = input.changed() => {
                             if changed.is_err() {
                                 return false;

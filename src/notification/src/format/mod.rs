@@ -32,6 +32,8 @@ impl Target {
             }
             P::BitbucketServer => return bitbucket_server::status(self, &Marked::of(notice)),
             P::Generic | P::GenericHmac => event::generic(self, &Marked::of(notice)),
+            P::GooglePubSub => event::to_topic(self, &Marked::of(notice)),
+            P::AzureEventHub => event::to_hub(self, &Marked::of(notice)),
             P::GithubDispatch => commit::dispatch(self, &Marked::of(notice))?,
             P::Slack => chat::slack(self, &Marked::of(notice)),
             P::Discord => chat::discord(self, &Marked::of(notice)),
@@ -52,12 +54,17 @@ impl Target {
                 commit::status(self, &Marked::of(notice))?
             }
         };
-        Ok(Delivery::Http(self.with_own(request)))
+        let request = self.with_own(request);
+        Ok(match &self.login {
+            Some(login) => Delivery::Authorized(login.clone(), request),
+            None => Delivery::Http(request),
+        })
     }
 
     /// Adds the headers of the Secret.
     fn with_own(&self, request: Request) -> Request {
-        let own = self.headers.iter().cloned();
+        let are_headers = self.kind != P::GooglePubSub;
+        let own = self.headers.iter().filter(|_| are_headers).cloned();
         own.fold(request, |request, (name, value)| request.header(&name, value.expose().as_str()))
     }
 
