@@ -14,7 +14,7 @@ use crate::provider_type::ProviderType;
 use mainstay_api::ProviderSpec;
 use mainstay_object::Secret;
 
-/// Validity of a signature, in seconds. Each attempt is signed anew.
+/// Validity of a signature, in seconds. Each attempt has its own signature.
 const VALID: i64 = 900;
 /// The characters that a signature encodes, which are those of RFC 3986.
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
@@ -148,7 +148,7 @@ impl Login {
     }
 }
 
-/// The message for an identity of another type.
+/// The message for an identity of a type without one.
 const ONLY: &str = "spec.serviceAccountName: has an effect only for azuredevops, azureeventhub and googlepubsub; for other \
                     types, name a Secret with a token";
 

@@ -51,7 +51,7 @@ impl GoogleKey {
     /// Reads the JSON of a key.
     ///
     /// # Errors
-    /// The JSON is no key of a service account, or its private key or its `token_uri` cannot be used.
+    /// The JSON is not a key of a service account, or its private key or its `token_uri` cannot be used.
     pub fn read(json: &str) -> Result<Self, AccessFault> {
         let unusable = |why| AccessFault::UnusableField { field: FIELD, why };
         let read = Some(json).filter(|json| json.len() <= MAX_BYTES);
@@ -130,23 +130,32 @@ fn token_uri(given: Option<&Value>) -> Result<Url, &'static str> {
     Ok(url)
 }
 
+/// Returns a new private key in PEM format, the same one in each call of a test.
+#[cfg(test)]
+fn pem() -> &'static str {
+    static PEM: std::sync::OnceLock<String> = std::sync::OnceLock::new();
+    PEM.get_or_init(|| {
+        let made = std::process::Command::new("openssl").args(["genrsa", "-traditional", "2048"]).output();
+        String::from_utf8(made.expect("`openssl` is installed").stdout).unwrap()
+    })
+}
+
+/// Returns a key whose tokens this address issues.
+#[cfg(test)]
+pub(super) fn made(token_uri: &str) -> GoogleKey {
+    let all = json!({
+        "type": "service_account", "private_key": pem(), "client_email": "sender@shop.iam.gserviceaccount.com",
+        "token_uri": token_uri,
+    });
+    GoogleKey::read(&all.to_string()).unwrap()
+}
+
 #[cfg(test)]
 mod tests {
-    use std::sync::OnceLock;
-
     use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD, Engine as _};
     use ring::signature::{RSA_PKCS1_2048_8192_SHA256, UnparsedPublicKey};
 
     use super::*;
-
-    /// Returns a new private key, the same one in each call of a test.
-    fn pem() -> &'static str {
-        static PEM: OnceLock<String> = OnceLock::new();
-        PEM.get_or_init(|| {
-            let made = std::process::Command::new("openssl").args(["genrsa", "-traditional", "2048"]).output();
-            String::from_utf8(made.expect("`openssl` is installed").stdout).unwrap()
-        })
-    }
 
     fn with(change: Value) -> Result<GoogleKey, String> {
         let mut all = json!({
