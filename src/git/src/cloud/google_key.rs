@@ -130,24 +130,27 @@ fn token_uri(given: Option<&Value>) -> Result<Url, &'static str> {
     Ok(url)
 }
 
-/// Returns a new private key in PEM format, the same one in each call of a test.
 #[cfg(test)]
-fn pem() -> &'static str {
-    static PEM: std::sync::OnceLock<String> = std::sync::OnceLock::new();
-    PEM.get_or_init(|| {
-        let made = std::process::Command::new("openssl").args(["genrsa", "-traditional", "2048"]).output();
-        String::from_utf8(made.expect("`openssl` is installed").stdout).unwrap()
-    })
-}
+impl GoogleKey {
+    /// Returns a key with these fields, for a private key that is the same one in each call of a test.
+    pub(super) fn with(change: &Value) -> Result<Self, String> {
+        let mut all = json!({
+            "type": "service_account", "project_id": "shop", "private_key_id": "k1", "private_key": Self::pem(),
+            "client_email": "sender@shop.iam.gserviceaccount.com", "token_uri": TOKEN_URI,
+        });
+        for (field, value) in change.as_object().unwrap() {
+            all[field] = value.clone();
+        }
+        Self::read(&all.to_string()).map_err(|why| why.to_string())
+    }
 
-/// Returns a key whose tokens this address issues.
-#[cfg(test)]
-pub(super) fn made(token_uri: &str) -> GoogleKey {
-    let all = json!({
-        "type": "service_account", "private_key": pem(), "client_email": "sender@shop.iam.gserviceaccount.com",
-        "token_uri": token_uri,
-    });
-    GoogleKey::read(&all.to_string()).unwrap()
+    fn pem() -> &'static str {
+        static PEM: std::sync::OnceLock<String> = std::sync::OnceLock::new();
+        PEM.get_or_init(|| {
+            let made = std::process::Command::new("openssl").args(["genrsa", "-traditional", "2048"]).output();
+            String::from_utf8(made.expect("`openssl` is installed").stdout).unwrap()
+        })
+    }
 }
 
 #[cfg(test)]
@@ -157,20 +160,9 @@ mod tests {
 
     use super::*;
 
-    fn with(change: Value) -> Result<GoogleKey, String> {
-        let mut all = json!({
-            "type": "service_account", "project_id": "shop", "private_key_id": "k1", "private_key": pem(),
-            "client_email": "sender@shop.iam.gserviceaccount.com", "token_uri": TOKEN_URI,
-        });
-        for (field, value) in change.as_object().unwrap() {
-            all[field] = value.clone();
-        }
-        GoogleKey::read(&all.to_string()).map_err(|why| why.to_string())
-    }
-
     #[test]
     fn signs_the_claims_of_a_service_account() {
-        let key = with(json!({})).unwrap();
+        let key = GoogleKey::with(&json!({})).unwrap();
         let request = key.token_request(1_700_000_000).unwrap();
         assert_eq!(request.uri(), TOKEN_URI);
         let form: Vec<(String, String)> =
@@ -188,7 +180,7 @@ mod tests {
             "aud": TOKEN_URI, "iat": 1_699_999_990, "exp": 1_700_000_590,
         });
         assert_eq!(read(claims), expected);
-        let pair = jwt::rsa_key(pem()).unwrap();
+        let pair = jwt::rsa_key(GoogleKey::pem()).unwrap();
         let public: &[u8] = pair.public().as_ref();
         UnparsedPublicKey::new(&RSA_PKCS1_2048_8192_SHA256, public)
             .verify(signed.as_bytes(), &decoded(signature))
@@ -215,7 +207,7 @@ mod tests {
             (json!({"token_uri": "https://169.254.169.254/canary"}), METADATA_REFUSED),
             (json!({"token_uri": "https://c\u{430}nary.example/"}), plain_host::REFUSED),
         ] {
-            let why = with(change.clone()).unwrap_err();
+            let why = GoogleKey::with(&change).unwrap_err();
             assert!(why.contains(problem) && !why.contains("canary"), "{change}: {why}");
         }
         for text in [
@@ -233,8 +225,10 @@ mod tests {
 
     #[test]
     fn tokens_of_keys_with_other_addresses_are_told_apart() {
-        let (one, other) =
-            (with(json!({})).unwrap(), with(json!({"token_uri": "https://proxy.example/token"})).unwrap());
+        let (one, other) = (
+            GoogleKey::with(&json!({})).unwrap(),
+            GoogleKey::with(&json!({"token_uri": "https://proxy.example/token"})).unwrap(),
+        );
         assert_ne!(one.parts(), other.parts());
         assert_eq!(other.host(), "proxy.example");
     }

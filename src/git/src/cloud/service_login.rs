@@ -81,8 +81,8 @@ async fn new_token(key: &GoogleKey, through: &Outbound) -> Result<(Login, Timest
 #[cfg(test)]
 mod tests {
     use mainstay_object::egress::EgressPolicy;
+    use serde_json::json;
 
-    use super::super::google_key::made;
     use super::*;
     use crate::Settings;
 
@@ -94,7 +94,8 @@ mod tests {
         let source = Source::new(settings);
         let outbound = source.outbound("tenant", None, None).unwrap();
         for address in ["https://10.0.0.5/token", "https://127.0.0.1/token", "https://[::1]:8443/token"] {
-            let fault = source.google_key_token(&made(address), &outbound).await.unwrap_err();
+            let key = GoogleKey::with(&json!({"token_uri": address})).unwrap();
+            let fault = source.google_key_token(&key, &outbound).await.unwrap_err();
             assert!(matches!(fault, Fault::Confined { .. }), "{address}: {fault}");
         }
     }
