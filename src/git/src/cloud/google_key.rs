@@ -70,10 +70,10 @@ impl GoogleKey {
             text.filter(|text| text.bytes().all(|byte| byte.is_ascii_graphic())).map(str::to_owned)
         };
         let email = name("client_email").ok_or(unusable("client_email in its JSON must be a name of one word"))?;
+        let token_uri = token_uri(read.get("token_uri")).map_err(unusable)?;
         let key = read["private_key"].as_str().filter(|key| jwt::rsa_key(key).is_some());
         let key =
             key.ok_or(unusable("private_key in its JSON must be an RSA key in PEM form of at least 2048 bits"))?;
-        let token_uri = token_uri(read.get("token_uri")).map_err(unusable)?;
         Ok(Self { email, id: name("private_key_id"), key: Secret::new(key.to_owned()), token_uri })
     }
 
