@@ -11,7 +11,7 @@ use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject as _;
 use serde_json::Value;
 
-/// Reads an RSA private key in PEM format; `None` if it is no such key or has less than 2048 bits.
+/// Reads an RSA private key in PEM format; `None` if it is a different key or has less than 2048 bits.
 pub(super) fn rsa_key(pem: &str) -> Option<RsaKeyPair> {
     match PrivateKeyDer::from_pem_slice(pem.as_bytes()) {
         Ok(PrivateKeyDer::Pkcs1(der)) => RsaKeyPair::from_der(der.secret_pkcs1_der()).ok(),

@@ -20,6 +20,13 @@ const NAME_BYTES: usize = 256;
 const FORM: &str = "spec.address: must be Endpoint=sb://NAMESPACE.servicebus.windows.net/;EntityPath=HUB with or without a \
                     SharedAccessKey, sb://NAMESPACE.servicebus.windows.net with the hub in spec.channel, or the name of a \
                     hub with its namespace in spec.channel";
+const NO_HUB: &str = "spec.channel: is missing; it is the hub, unless the address contains EntityPath=HUB";
+const NO_NAME: &str = "spec.channel: the hub, which spec.channel or the address names, must be a name of letters, digits, -, _ \
+                       and .";
+const KEY_IN_SPEC: &str = "spec.address: contains a SharedAccessKey, which all readers of the Provider see; put the address \
+                           into the Secret, as address, and renew the key";
+const HALF_A_KEY: &str = "spec.address: SharedAccessKeyName and SharedAccessKey belong together; the address has only one of \
+                          them";
 
 /// A hub, with the key that its address contains.
 #[derive(Debug, PartialEq, Eq)]
@@ -89,11 +96,7 @@ pub(crate) fn hub(address: &str, channel: &str, place: Place) -> Result<Hub, Str
     let channel = Some(channel).filter(|channel| !channel.is_empty());
     if address.contains(['=', ';']) {
         if place == Place::Spec && address.to_ascii_lowercase().contains("sharedaccess") {
-            return Err(
-                "spec.address: contains a SharedAccessKey, which all readers of the Provider see; put the address \
-                        into the Secret, as address, and renew the key"
-                    .to_owned(),
-            );
+            return Err(KEY_IN_SPEC.to_owned());
         }
         let fields = Fields::read(address).ok_or(FORM)?;
         let host = fields.endpoint.and_then(|endpoint| endpoint.strip_prefix("sb://"));
@@ -102,11 +105,7 @@ pub(crate) fn hub(address: &str, channel: &str, place: Place) -> Result<Hub, Str
         return match (fields.name, fields.key) {
             (Some(name), Some(key)) => Ok(signed(url, name, key)),
             (None, None) => Ok(Hub { url: messages(url), key: None }),
-            _ => Err(
-                "spec.address: SharedAccessKeyName and SharedAccessKey belong together; the address has only one of \
-                      them"
-                    .to_owned(),
-            ),
+            _ => Err(HALF_A_KEY.to_owned()),
         };
     }
     let rest = address.strip_prefix("sb://").or_else(|| address.strip_prefix("https://"));
@@ -125,8 +124,6 @@ pub(crate) fn hub(address: &str, channel: &str, place: Place) -> Result<Hub, Str
     Ok(Hub { url: messages(url(&host, hub)?), key: None })
 }
 
-const NO_HUB: &str = "spec.channel: is missing; it is the hub, unless the address contains EntityPath=HUB";
-
 /// Returns a host below a domain of Event Hubs, in lower case; `None` for another one.
 fn full_host(host: &str) -> Option<String> {
     let host = host.to_ascii_lowercase();
@@ -144,11 +141,7 @@ fn url(host: &str, hub: &str) -> Result<Url, String> {
         && hub.starts_with(|c: char| c.is_ascii_alphanumeric())
         && hub.ends_with(|c: char| c.is_ascii_alphanumeric());
     if !is_name {
-        return Err(
-            "spec.channel: the hub, which spec.channel or the address names, must be a name of letters, digits, -, \
-                    _ and ."
-                .to_owned(),
-        );
+        return Err(NO_NAME.to_owned());
     }
     let mut url = Url::parse(HUBS).map_err(|_| FORM)?;
     url.set_host(Some(host)).map_err(|_| FORM)?;

@@ -19,6 +19,8 @@ mod cloud_address;
 mod comment;
 mod delivery;
 mod format;
+#[cfg(any(test, feature = "fuzz"))]
+pub mod fuzz;
 mod identity;
 mod login;
 mod nats;

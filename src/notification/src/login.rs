@@ -14,7 +14,7 @@ use crate::provider_type::ProviderType;
 use mainstay_api::ProviderSpec;
 use mainstay_object::Secret;
 
-/// Validity of a signature, in seconds. Each attempt is signed anew.
+/// Validity of a signature, in seconds. Each attempt has its own signature.
 const VALID: i64 = 900;
 /// The characters that a signature encodes, which are those of RFC 3986.
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
@@ -102,11 +102,7 @@ impl Login {
             return account.map_or(Ok(None), |_| Err(ONLY.to_owned()));
         };
         match (token, key) {
-            (Some(_), Some(_)) => {
-                Err("token of the Secret: must not be set with a SharedAccessKey in its address; remove \
-                                       one of them"
-                    .to_owned())
-            }
+            (Some(_), Some(_)) => Err(TWO_LOGINS.to_owned()),
             (Some(_), None) if account.is_some() => Err(excluded("a token in the Secret")),
             (None, Some(_)) if account.is_some() => Err(excluded("a SharedAccessKey in the Secret")),
             (None, Some(key)) => Ok(Some(Self::SharedKey(key))),
@@ -115,19 +111,19 @@ impl Login {
             }
             (Some(_), None) => Ok(None),
             // An object must not name the CAs of hosts to which the agent sends tokens of identities.
-            (None, None) if spec.cert_secret_ref.is_some() => {
-                Err("spec.certSecretRef: must not be set with an identity of \
-                                                                   a cloud; remove it, or put a login into the Secret"
-                    .to_owned())
-            }
+            (None, None) if spec.cert_secret_ref.is_some() => Err(CERTIFICATES.to_owned()),
             (None, None) => Ok(Some(Self::Identity { service, account })),
         }
     }
 
     /// Returns the remedy after a response with this status; `None` if the login is not the cause.
     pub fn refused(&self, status: u16) -> Option<String> {
+        // Azure DevOps responds with a page for signing in, and with status 203.
+        let has_page = status == 203 && matches!(self, Self::Identity { service: Service::AzureDevops, .. });
+        if !matches!(status, 401 | 403) && !has_page {
+            return None;
+        }
         let (who, grant) = match self {
-            _ if !matches!(status, 401 | 403) => return None,
             Self::Identity { service, account } => {
                 let agent = || "the identity of the agent".to_owned();
                 let who = account.as_ref().map_or_else(agent, |name| format!("the identity of ServiceAccount {name}"));
@@ -148,7 +144,11 @@ impl Login {
     }
 }
 
-/// The message for an identity of another type.
+const TWO_LOGINS: &str =
+    "token of the Secret: must not be set with a SharedAccessKey in its address; remove one of them";
+const CERTIFICATES: &str = "spec.certSecretRef: must not be set with an identity of a cloud; remove it, or put a login into \
+                            the Secret";
+/// The message for an identity of a type without one.
 const ONLY: &str = "spec.serviceAccountName: has an effect only for azuredevops, azureeventhub and googlepubsub; for other \
                     types, name a Secret with a token";
 
@@ -195,5 +195,7 @@ mod tests {
             assert!(why.contains(expected) && !why.contains("canary"), "{why}");
             assert_eq!((login.refused(404), login.refused(201)), (None, None));
         }
+        assert!(of(Service::AzureDevops, None).refused(203).is_some());
+        assert_eq!(of(Service::PubSub, None).refused(203), None);
     }
 }

@@ -213,8 +213,8 @@ fn headers_of(kind: ProviderType, text: &str, problems: &mut Vec<String>) -> Vec
         };
         if map.len() > 100 || !map.iter().all(is_attribute) {
             problems.push(
-                "headers of the Secret: become attributes, of which a message has at most 100; their names have at most \
-                 256 bytes and do not begin with goog, their values at most 1024 bytes"
+                "headers of the Secret: become attributes; a message has at most 100, with names of at most 256 bytes that \
+                 do not begin with goog, and values of at most 1024 bytes"
                     .to_owned(),
             );
         }

@@ -51,7 +51,7 @@ impl GoogleKey {
     /// Reads the JSON of a key.
     ///
     /// # Errors
-    /// The JSON is no key of a service account, or its private key or its `token_uri` cannot be used.
+    /// The JSON is not a key of a service account, or its private key or its `token_uri` cannot be used.
     pub fn read(json: &str) -> Result<Self, AccessFault> {
         let unusable = |why| AccessFault::UnusableField { field: FIELD, why };
         let read = Some(json).filter(|json| json.len() <= MAX_BYTES);
@@ -70,10 +70,10 @@ impl GoogleKey {
             text.filter(|text| text.bytes().all(|byte| byte.is_ascii_graphic())).map(str::to_owned)
         };
         let email = name("client_email").ok_or(unusable("client_email in its JSON must be a name of one word"))?;
+        let token_uri = token_uri(read.get("token_uri")).map_err(unusable)?;
         let key = read["private_key"].as_str().filter(|key| jwt::rsa_key(key).is_some());
         let key =
             key.ok_or(unusable("private_key in its JSON must be an RSA key in PEM form of at least 2048 bits"))?;
-        let token_uri = token_uri(read.get("token_uri")).map_err(unusable)?;
         Ok(Self { email, id: name("private_key_id"), key: Secret::new(key.to_owned()), token_uri })
     }
 
@@ -131,37 +131,38 @@ fn token_uri(given: Option<&Value>) -> Result<Url, &'static str> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::OnceLock;
-
-    use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD, Engine as _};
-    use ring::signature::{RSA_PKCS1_2048_8192_SHA256, UnparsedPublicKey};
-
-    use super::*;
-
-    /// Returns a new private key, the same one in each call of a test.
-    fn pem() -> &'static str {
-        static PEM: OnceLock<String> = OnceLock::new();
-        PEM.get_or_init(|| {
-            let made = std::process::Command::new("openssl").args(["genrsa", "-traditional", "2048"]).output();
-            String::from_utf8(made.expect("`openssl` is installed").stdout).unwrap()
-        })
-    }
-
-    fn with(change: Value) -> Result<GoogleKey, String> {
+impl GoogleKey {
+    /// Returns a key with these fields, for a private key that is the same one in each call of a test.
+    pub(super) fn with(change: &Value) -> Result<Self, String> {
         let mut all = json!({
-            "type": "service_account", "project_id": "shop", "private_key_id": "k1", "private_key": pem(),
+            "type": "service_account", "project_id": "shop", "private_key_id": "k1", "private_key": Self::pem(),
             "client_email": "sender@shop.iam.gserviceaccount.com", "token_uri": TOKEN_URI,
         });
         for (field, value) in change.as_object().unwrap() {
             all[field] = value.clone();
         }
-        GoogleKey::read(&all.to_string()).map_err(|why| why.to_string())
+        Self::read(&all.to_string()).map_err(|why| why.to_string())
     }
+
+    fn pem() -> &'static str {
+        static PEM: std::sync::OnceLock<String> = std::sync::OnceLock::new();
+        PEM.get_or_init(|| {
+            let made = std::process::Command::new("openssl").args(["genrsa", "-traditional", "2048"]).output();
+            String::from_utf8(made.expect("`openssl` is installed").stdout).unwrap()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD, Engine as _};
+    use ring::signature::{RSA_PKCS1_2048_8192_SHA256, UnparsedPublicKey};
+
+    use super::*;
 
     #[test]
     fn signs_the_claims_of_a_service_account() {
-        let key = with(json!({})).unwrap();
+        let key = GoogleKey::with(&json!({})).unwrap();
         let request = key.token_request(1_700_000_000).unwrap();
         assert_eq!(request.uri(), TOKEN_URI);
         let form: Vec<(String, String)> =
@@ -179,7 +180,7 @@ mod tests {
             "aud": TOKEN_URI, "iat": 1_699_999_990, "exp": 1_700_000_590,
         });
         assert_eq!(read(claims), expected);
-        let pair = jwt::rsa_key(pem()).unwrap();
+        let pair = jwt::rsa_key(GoogleKey::pem()).unwrap();
         let public: &[u8] = pair.public().as_ref();
         UnparsedPublicKey::new(&RSA_PKCS1_2048_8192_SHA256, public)
             .verify(signed.as_bytes(), &decoded(signature))
@@ -206,7 +207,7 @@ mod tests {
             (json!({"token_uri": "https://169.254.169.254/canary"}), METADATA_REFUSED),
             (json!({"token_uri": "https://c\u{430}nary.example/"}), plain_host::REFUSED),
         ] {
-            let why = with(change.clone()).unwrap_err();
+            let why = GoogleKey::with(&change).unwrap_err();
             assert!(why.contains(problem) && !why.contains("canary"), "{change}: {why}");
         }
         for text in [
@@ -224,8 +225,10 @@ mod tests {
 
     #[test]
     fn tokens_of_keys_with_other_addresses_are_told_apart() {
-        let (one, other) =
-            (with(json!({})).unwrap(), with(json!({"token_uri": "https://proxy.example/token"})).unwrap());
+        let (one, other) = (
+            GoogleKey::with(&json!({})).unwrap(),
+            GoogleKey::with(&json!({"token_uri": "https://proxy.example/token"})).unwrap(),
+        );
         assert_ne!(one.parts(), other.parts());
         assert_eq!(other.host(), "proxy.example");
     }

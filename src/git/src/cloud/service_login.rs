@@ -77,3 +77,26 @@ async fn new_token(key: &GoogleKey, through: &Outbound) -> Result<(Login, Timest
     let (secret, seconds) = google::read_token(&answer.body).map_err(|why| unusable(host, ACCESS, why))?;
     Ok((Login { username: None, secret }, after(seconds)))
 }
+
+#[cfg(test)]
+mod tests {
+    use mainstay_object::egress::EgressPolicy;
+    use serde_json::json;
+
+    use super::*;
+    use crate::Settings;
+
+    #[tokio::test]
+    async fn the_address_in_a_key_obeys_the_egress_policy_of_its_namespace() {
+        let room = tempfile::tempdir().unwrap();
+        let mut settings = Settings::new(room.path());
+        settings.egress = EgressPolicy { unconfined: Some(vec!["agent".to_owned()]), ..EgressPolicy::default() };
+        let source = Source::new(settings);
+        let outbound = source.outbound("tenant", None, None).unwrap();
+        for address in ["https://10.0.0.5/token", "https://127.0.0.1/token", "https://[::1]:8443/token"] {
+            let key = GoogleKey::with(&json!({"token_uri": address})).unwrap();
+            let fault = source.google_key_token(&key, &outbound).await.unwrap_err();
+            assert!(matches!(fault, Fault::Confined { .. }), "{address}: {fault}");
+        }
+    }
+}
