@@ -52,9 +52,7 @@ impl Target {
         secret: Option<&BTreeMap<String, ByteString>>,
     ) -> Result<Self, Vec<String>> {
         let mut problems = Vec::new();
-        let Some(kind) = ProviderType::parse(&spec.kind) else {
-            return Err(vec![unsupported(&spec.kind)]);
-        };
+        let Some(kind) = ProviderType::parse(&spec.kind) else { return Err(vec![unsupported(&spec.kind)]) };
         refused(spec, &mut problems);
         let status_name = status_name(kind, spec, provider).map_err(|problem| problems.push(problem)).ok().flatten();
         let mut value = |key: &str| -> Option<String> {
