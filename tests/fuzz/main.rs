@@ -20,7 +20,7 @@ use mutation::Mutator;
 /// A target of `tests/fuzz`: its name and function.
 type Target = (&'static str, fn(&[u8]));
 
-const TARGETS: [Target; 22] = [
+const TARGETS: [Target; 24] = [
     ("admission_review", mainstay_function::admission::fuzz::admission_review),
     ("api_rule", mainstay_exposure::fuzz::api_rule),
     ("chart_index", mainstay_manifest::fuzz::chart_index),
@@ -28,6 +28,8 @@ const TARGETS: [Target; 22] = [
     ("conversion_review", mainstay_function::admission::fuzz::conversion_review),
     ("cron", mainstay_object::fuzz::cron),
     ("docker_config", mainstay_function::registry::fuzz::docker_config),
+    ("google_key", mainstay_git::fuzz::google_key),
+    ("hub_address", mainstay_notification::fuzz::hub_address),
     ("ignore", mainstay_manifest::fuzz::ignore),
     ("inventory", mainstay_engine::fuzz::inventory),
     ("known_hosts", mainstay_git::fuzz::known_hosts),

@@ -128,6 +128,7 @@ fn examples(registry: &str, key: &str, private: &str) -> Vec<Example> {
                 String::from_utf8(content).unwrap().replace("flux-system", NAMESPACE).replace("ghcr.io", registry);
             let text = text.replace("PUBLIC-KEY", &serde_json::to_string(key).unwrap());
             let text = text.replace("PRIVATE-KEY", &serde_json::to_string(private).unwrap());
+            let text = if text.contains(GOOGLE_KEY) { text.replace(GOOGLE_KEY, &google_key()) } else { text };
             let outcome = text.lines().next().unwrap().strip_prefix("# ").unwrap();
             let refused = outcome.strip_prefix("refused: ").map(str::to_owned);
             assert!(refused.is_some() || outcome == "works", "{file}: {outcome}");
@@ -138,6 +139,18 @@ fn examples(registry: &str, key: &str, private: &str) -> Vec<Example> {
     examples.sort_by(|one, two| one.file.cmp(&two.file));
     assert!(examples.len() > 50);
     examples
+}
+
+/// The place of a key of a service account of Google in an example.
+const GOOGLE_KEY: &str = "GOOGLE-KEY";
+
+/// Returns a new key of a service account of Google, as a string of JSON with JSON.
+fn google_key() -> String {
+    let key = json!({
+        "type": "service_account", "private_key": mainstay_testkit::rsa_key(), "client_email": "flux@my-project.iam.gserviceaccount.com",
+        "token_uri": "https://oauth2.googleapis.com/token",
+    });
+    serde_json::to_string(&key.to_string()).unwrap()
 }
 
 fn plural(kind: &str) -> &'static str {

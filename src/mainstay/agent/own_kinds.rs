@@ -20,6 +20,7 @@ use mainstay_api::conditions::{self, Reason, Type};
 use mainstay_api::names::{FLUX_REQUESTED_AT, REQUESTED_AT};
 use mainstay_cluster::Kind;
 use mainstay_cluster::secrets::{Followed, Known, Purpose, Secrets};
+use mainstay_notification::Identity;
 
 /// Maximum memory of a spec, in bytes.
 const LONGEST: usize = 32 << 10;
@@ -42,6 +43,13 @@ pub(super) struct Object<S> {
     /// The annotations that request a lookup. A new value is a change of the object, so its task has another turn.
     pub(super) requested: [String; 2],
     pub(super) spec: S,
+}
+
+impl<S> Object<S> {
+    /// Returns the identity of the object with this name.
+    pub(super) fn identity<'o>(&'o self, name: &'o Name) -> Identity<'o> {
+        Identity { namespace: &name.0, name: &name.1, uid: &self.uid, labels: Some(&self.labels) }
+    }
 }
 
 /// The task of an object.
