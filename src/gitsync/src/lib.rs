@@ -70,6 +70,8 @@ mod failures;
 #[expect(clippy::disallowed_methods, reason = "it waits before it tries again to let go")]
 mod finalize;
 mod former_owners;
+#[expect(clippy::disallowed_methods, reason = "an entry of the history has a time")]
+mod history;
 mod inventory;
 mod kustomizations;
 mod listing;
