@@ -1,6 +1,6 @@
 //! The history of a GitSync in its status: adds completely applied commits, with the first objects that they changed.
 //!
-//! Invariant: an entry has a bounded size, also one that somebody else wrote to the status.
+//! Invariant: the objects of an entry have a bounded size, also if another client wrote the entry to the status.
 
 use std::time::Duration;
 

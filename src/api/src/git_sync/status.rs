@@ -123,9 +123,9 @@ fn is_zero(count: &i64) -> bool {
 
 /// Maximum length of `status.history`.
 pub const HISTORY: usize = 5;
-/// Maximum number of objects that an entry of the history names, and maximum length of their names together, in bytes.
+/// Maximum number of objects that an entry of the history names.
 pub const NAMED_OBJECTS: usize = 10;
-/// See [`NAMED_OBJECTS`].
+/// Maximum length of the names of these objects together, in bytes.
 pub const NAMED_BYTES: usize = 640;
 
 /// One complete application of a commit that changed a file of the GitSync or an object. A commit can have several, if
@@ -184,7 +184,7 @@ pub struct ChangedObject {
     /// The object, such as `Deployment.apps shop/web`.
     #[schemars(length(max = 640))]
     pub object: String,
-    /// Its change.
+    /// Its change: `Created`, `Changed` or `Pruned`.
     pub change: ObjectChange,
 }
 
