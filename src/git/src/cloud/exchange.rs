@@ -204,7 +204,7 @@ impl<'s> Exchange<'s> {
         let application = self.application()?;
         let authority = azure::authority(self.settings).map_err(|why| self.not_set_up(why))?;
         let assertion = self.token(azure::AUDIENCE, AZURE_FEDERATED_TOKEN_FILE).await?;
-        let request = azure::token_request(&authority, &application, azure::scope(place), &assertion);
+        let request = azure::token_request(&authority, &application, &azure::scope(place), &assertion);
         let (host, answer) = self.ask(ACCESS, request, azure::read_code).await?;
         let (token, seconds) = azure::read_token(&answer).map_err(|why| unusable(host, ACCESS, why))?;
         let Place::Acr { host: registry } = place else {

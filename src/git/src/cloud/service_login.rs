@@ -38,7 +38,7 @@ impl Source {
     pub async fn service_token(
         &self,
         identity: &CloudIdentity,
-        service: CloudService,
+        service: &CloudService,
         through: &Outbound,
     ) -> Result<Secret<String>, Fault> {
         let place = service.place();
@@ -47,7 +47,7 @@ impl Source {
     }
 
     /// Drops the token of an identity after the service has refused it, if the token is at least five minutes old.
-    pub fn doubt_service_token(&self, identity: &CloudIdentity, service: CloudService) {
+    pub fn doubt_service_token(&self, identity: &CloudIdentity, service: &CloudService) {
         self.clouds().logins.doubted(key(identity, &service.place()));
     }
 
