@@ -75,6 +75,11 @@ impl Outbound {
         &self.connection
     }
 
+    /// Returns the namespace on whose behalf the client sends.
+    pub(crate) fn namespace(&self) -> &str {
+        &self.tenant
+    }
+
     /// Runs requests that use [`clients`](Self::clients) on behalf of the namespace.
     pub async fn run<T>(&self, requests: impl Future<Output = T>) -> T {
         on_behalf_of(&self.tenant, requests).await
