@@ -64,7 +64,7 @@ enum Flaw {
 }
 
 /// Returns the error in the body of a response. Slack and Lark respond with 200 even if they did not accept the message.
-/// Lark exceeds its rate limit with 400, too, which for other services means that the message is invalid.
+/// Lark also responds with 400 when its rate limit is exceeded. At other services, 400 means that the message is invalid.
 fn flaw_of(kind: ProviderType, status: u16, body: &[u8]) -> Option<Flaw> {
     match (kind, status) {
         (ProviderType::Slack, 200..=299) => error_of_slack(body),
