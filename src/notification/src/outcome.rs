@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_for_signing_in_to_azure_devops_is_no_delivery() {
+    fn a_page_for_signing_in_to_azure_devops_is_not_a_delivery() {
         let why = "retry: the service refuses the credentials (status 203); correct the Secret";
         assert_eq!(of(ProviderType::AzureDevops, 203, "<html>"), why);
         assert_eq!(of(ProviderType::AzureDevops, 201, "{}"), "delivered");
