@@ -64,6 +64,7 @@ const PERMITTED: &[(&str, &str, &str)] = &[
         "https://{host}/oauth2/exchange?api-version=2021-07-01",
         "the host of a registry, of plain labels below a domain of Azure",
     ),
+    ("src/git/src/cloud/azure.rs", "https://{host}/.default", "the scope of a token, to which nothing is sent"),
     ("src/git/src/cloud/google.rs", "{project}.svc.id.goog", "an audience"),
     (
         "src/git/src/cloud/google.rs",

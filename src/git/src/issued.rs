@@ -3,8 +3,9 @@
 //! Invariant: at most one request for a token runs at a time per key.
 //! Invariant: a token that a server has rejected is not used again.
 //! Invariant: a token is used only for the version of the identity for which it was issued.
-//! Invariant: after a refusal, the server is not asked again for this version of the identity within a minute.
-//! Invariant: the number of tokens is bounded. No part of an identity's key is cached.
+//! Invariant: after a refusal, the server is not asked again over an equal connection for this version of the identity
+//! within a minute. A refusal counts for its connection only, because a proxy of an object may have sent it.
+//! Invariant: the number of tokens is bounded, also that of a namespace. No part of an identity's key is cached.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -26,16 +27,30 @@ const LONGEST: Duration = Duration::from_secs(3600);
 const NEW: Duration = Duration::from_secs(300);
 /// Time for which a refusal is kept. A grant at the cloud takes effect after at most this time.
 const REFUSED: Duration = Duration::from_secs(60);
-/// Maximum number of tokens.
+/// Maximum number of tokens without another bound.
 const MOST: usize = 4096;
 
-/// A digest of an identity and of what it opens, or of the version of an identity.
+/// A digest of an identity and of what it opens, of the version of an identity, or of a connection.
 pub(super) type Digest = [u8; 32];
+
+/// The token that is wanted.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Wanted<'n> {
+    /// The identity and what it opens.
+    pub(super) key: Digest,
+    /// The version of the identity.
+    pub(super) version: Digest,
+    /// The connection that requests the token.
+    pub(super) connection: Digest,
+    /// The namespace whose bound applies; empty for identities of the agent's settings and of ServiceAccounts.
+    pub(super) namespace: &'n str,
+}
 
 struct Token<T> {
     /// The token, or why the server refused it.
     value: Result<T, CloudFault>,
     version: Digest,
+    connection: Digest,
     /// When the token was issued.
     since: Timestamp,
     /// When the token is replaced.
@@ -44,8 +59,19 @@ struct Token<T> {
 
 type Place<T> = Arc<tokio::sync::Mutex<Option<Token<T>>>>;
 
+struct Entry<T> {
+    place: Place<T>,
+    namespace: Box<str>,
+}
+
 /// The tokens of all identities.
-pub(super) struct Issued<T>(Mutex<HashMap<Digest, Place<T>>>);
+pub(super) struct Issued<T> {
+    entries: Mutex<HashMap<Digest, Entry<T>>>,
+    /// Maximum number of tokens in all.
+    most: usize,
+    /// Maximum number of tokens of a namespace.
+    most_of_one: usize,
+}
 
 impl<T> std::fmt::Debug for Issued<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -55,23 +81,34 @@ impl<T> std::fmt::Debug for Issued<T> {
 
 impl<T> Default for Issued<T> {
     fn default() -> Self {
-        Self(Mutex::default())
+        Self::bounded(MOST, MOST)
+    }
+}
+
+impl<T> Issued<T> {
+    /// Returns an empty cache of at most `most` tokens, and at most `most_of_one` of one namespace.
+    pub(super) fn bounded(most: usize, most_of_one: usize) -> Self {
+        Self { entries: Mutex::default(), most, most_of_one }
     }
 }
 
 impl<T: Clone> Issued<T> {
-    /// Returns the token with a key, from the cache or from the request `asked`. A token of another version of the
-    /// identity is replaced.
+    /// Returns a token, from the cache or from the request `asked`. A token of another version of the identity is
+    /// replaced.
     pub(super) async fn get(
         &self,
-        key: Digest,
-        version: Digest,
+        wanted: Wanted<'_>,
         asked: impl Future<Output = Result<(T, Timestamp), Fault>>,
     ) -> Result<T, Fault> {
-        let place = self.place(key);
+        let Wanted { version, connection, .. } = wanted;
+        let place = self.place(wanted);
         let mut kept = place.lock().await;
         let now = Timestamp::now();
-        if let Some(token) = kept.as_ref().filter(|token| now < token.until && token.version == version) {
+        let is_usable = |token: &&Token<T>| {
+            let is_own = token.value.is_ok() || token.connection == connection;
+            now < token.until && token.version == version && is_own
+        };
+        if let Some(token) = kept.as_ref().filter(is_usable) {
             return token.value.clone().map_err(Fault::from);
         }
         *kept = None;
@@ -81,51 +118,68 @@ impl<T: Clone> Issued<T> {
                 *kept = refusal(&fault).map(|why| {
                     let now = Timestamp::now();
                     let until = now.checked_add(REFUSED).unwrap_or(now);
-                    Token { value: Err(why), version, since: now, until }
+                    Token { value: Err(why), version, connection, since: now, until }
                 });
                 return Err(fault);
             }
         };
         let until = ends.checked_sub(BEFORE_END).unwrap_or(Timestamp::MIN);
         let until = now.checked_add(LONGEST).map_or(until, |longest| longest.min(until));
-        *kept = Some(Token { value: Ok(value.clone()), version, since: now, until });
+        *kept = Some(Token { value: Ok(value.clone()), version, connection, since: now, until });
         Ok(value)
     }
 
     /// Drops the token with a key after a server has rejected it.
     pub(super) fn refused(&self, key: Digest) {
-        self.0.lock().remove(&key);
+        self.entries.lock().remove(&key);
     }
 
     /// Drops the token with a key after a use that failed, possibly because of the token. A new token stays.
     pub(super) fn doubted(&self, key: Digest) {
-        let mut places = self.0.lock();
+        let mut entries = self.entries.lock();
         let now = Timestamp::now();
         let is_old = |token: &Token<T>| token.since.checked_add(NEW).is_ok_and(|end| end < now);
-        let is_doubtful = places
+        let is_doubtful = entries
             .get(&key)
-            .is_some_and(|place| place.try_lock().is_ok_and(|token| token.as_ref().is_some_and(is_old)));
+            .is_some_and(|entry| entry.place.try_lock().is_ok_and(|token| token.as_ref().is_some_and(is_old)));
         if is_doubtful {
-            places.remove(&key);
+            entries.remove(&key);
         }
     }
 
-    fn place(&self, key: Digest) -> Place<T> {
-        let mut places = self.0.lock();
-        if !places.contains_key(&key) {
+    fn place(&self, wanted: Wanted<'_>) -> Place<T> {
+        let Wanted { key, namespace, .. } = wanted;
+        let mut entries = self.entries.lock();
+        if !entries.contains_key(&key) {
             let now = Timestamp::now();
             // A locked entry is in use and stays.
-            places.retain(|_, place| {
-                place.try_lock().map_or(true, |token| token.as_ref().is_some_and(|token| now < token.until))
+            entries.retain(|_, entry| {
+                entry.place.try_lock().map_or(true, |token| token.as_ref().is_some_and(|token| now < token.until))
             });
-            if places.len() >= MOST {
-                let ends =
-                    |place: &Place<T>| place.try_lock().ok().and_then(|token| token.as_ref().map(|token| token.until));
-                let first = places.iter().filter_map(|(key, place)| Some((ends(place)?, *key))).min();
-                first.map(|(_, key)| places.remove(&key));
+            let is_of_namespace = |entry: &Entry<T>| *entry.namespace == *namespace;
+            if entries.values().filter(|entry| is_of_namespace(entry)).count() >= self.most_of_one {
+                remove_first(&mut entries, is_of_namespace);
+            }
+            if entries.len() >= self.most {
+                remove_first(&mut entries, |_| true);
             }
         }
-        Arc::clone(places.entry(key).or_default())
+        let entry =
+            entries.entry(key).or_insert_with(|| Entry { place: Place::default(), namespace: namespace.into() });
+        Arc::clone(&entry.place)
+    }
+}
+
+/// Removes the token that ends first among those of the entries for which `is_of` is true.
+fn remove_first<T>(entries: &mut HashMap<Digest, Entry<T>>, is_of: impl Fn(&Entry<T>) -> bool) {
+    let ends = |entry: &Entry<T>| {
+        let token = entry.place.try_lock().ok()?;
+        token.as_ref().map(|token| token.until)
+    };
+    let of = entries.iter().filter(|(_, entry)| is_of(entry));
+    let first = of.filter_map(|(key, entry)| Some((ends(entry)?, *key))).min();
+    if let Some((_, key)) = first {
+        entries.remove(&key);
     }
 }
 
@@ -151,11 +205,15 @@ mod tests {
         key
     }
 
+    fn wanted(number: usize, version: usize) -> Wanted<'static> {
+        Wanted { key: key(number), version: key(version), ..Wanted::default() }
+    }
+
     #[tokio::test]
     async fn a_token_is_kept_until_shortly_before_its_end_and_for_one_version() {
         let issued = Issued::default();
         let get = async |seconds, version, new: &'static str| {
-            issued.get(key(1), key(version), async { Ok((new, in_seconds(seconds))) }).await.unwrap()
+            issued.get(wanted(1, version), async { Ok((new, in_seconds(seconds))) }).await.unwrap()
         };
         assert_eq!(get(290, 1, "short").await, "short");
         assert_eq!(get(3600, 1, "long").await, "long");
@@ -168,12 +226,12 @@ mod tests {
     #[tokio::test]
     async fn a_doubted_token_is_dropped_unless_it_is_new() {
         let issued = Issued::default();
-        let get = async |new| issued.get(key(1), key(1), async { Ok((new, in_seconds(3600))) }).await.unwrap();
+        let get = async |new| issued.get(wanted(1, 1), async { Ok((new, in_seconds(3600))) }).await.unwrap();
         assert_eq!(get("first").await, "first");
         issued.doubted(key(1));
         assert_eq!(get("second").await, "first");
         let long_ago = Timestamp::now().checked_sub(NEW * 2).unwrap();
-        issued.place(key(1)).lock().await.as_mut().unwrap().since = long_ago;
+        issued.place(wanted(1, 1)).lock().await.as_mut().unwrap().since = long_ago;
         issued.doubted(key(1));
         assert_eq!(get("third").await, "third");
     }
@@ -181,9 +239,9 @@ mod tests {
     #[tokio::test]
     async fn a_failure_is_not_kept() {
         let issued = Issued::default();
-        let failed = issued.get(key(1), key(1), async { Err::<(u8, _), _>(Fault::Stopped) }).await;
+        let failed = issued.get(wanted(1, 1), async { Err::<(u8, _), _>(Fault::Stopped) }).await;
         assert!(failed.is_err());
-        assert_eq!(issued.get(key(1), key(1), async { Ok((7, in_seconds(3600))) }).await.unwrap(), 7);
+        assert_eq!(issued.get(wanted(1, 1), async { Ok((7, in_seconds(3600))) }).await.unwrap(), 7);
     }
 
     fn refused(status: u16) -> Fault {
@@ -195,26 +253,63 @@ mod tests {
     async fn a_refusal_of_a_cloud_is_kept_for_a_minute_and_for_one_version() {
         let issued = Issued::default();
         let get = async |version: usize, status: u16| {
-            issued.get(key(1), key(version), async { Err::<(u8, Timestamp), _>(refused(status)) }).await
+            issued.get(wanted(1, version), async { Err::<(u8, Timestamp), _>(refused(status)) }).await
         };
         assert!(get(1, 401).await.unwrap_err().to_string().contains("(401)"));
         assert!(get(1, 400).await.unwrap_err().to_string().contains("(401)"), "the server is not asked again");
         assert!(get(2, 400).await.unwrap_err().to_string().contains("(400)"), "another version is asked for");
-        let kept = issued.place(key(1)).lock().await.as_ref().map(|kept| kept.until.duration_since(kept.since));
+        let kept = issued.place(wanted(1, 1)).lock().await.as_ref().map(|kept| kept.until.duration_since(kept.since));
         assert!(kept.is_some_and(|kept| kept.as_secs() <= 60), "{kept:?}");
         let long_ago = Timestamp::now().checked_sub(REFUSED).unwrap();
-        issued.place(key(1)).lock().await.as_mut().unwrap().until = long_ago;
-        let again = issued.get(key(1), key(2), async { Ok((7, in_seconds(3600))) }).await;
+        issued.place(wanted(1, 1)).lock().await.as_mut().unwrap().until = long_ago;
+        let again = issued.get(wanted(1, 2), async { Ok((7, in_seconds(3600))) }).await;
         assert_eq!(again.unwrap(), 7);
+    }
+
+    #[tokio::test]
+    async fn a_refusal_counts_for_its_connection_and_a_token_for_all() {
+        let issued = Issued::default();
+        let over = |connection: usize| Wanted { connection: key(connection), ..wanted(1, 1) };
+        let refuse = async |connection: usize, status: u16| {
+            issued.get(over(connection), async { Err::<(u8, Timestamp), _>(refused(status)) }).await.unwrap_err()
+        };
+        assert!(refuse(1, 401).await.to_string().contains("(401)"));
+        assert!(refuse(1, 400).await.to_string().contains("(401)"), "the refusal is kept");
+        assert!(refuse(2, 400).await.to_string().contains("(400)"), "another connection asks the server");
+        let get = async |connection: usize, new: u8| {
+            issued.get(over(connection), async { Ok((new, in_seconds(3600))) }).await.unwrap()
+        };
+        assert_eq!((get(3, 7).await, get(1, 8).await, get(2, 9).await), (7, 7, 7));
+    }
+
+    #[tokio::test]
+    async fn a_namespace_replaces_its_own_tokens_beyond_its_bound() {
+        let issued = Issued::bounded(5, 3);
+        let get = async |number: usize, namespace: &'static str| {
+            let wanted = Wanted { namespace, ..wanted(number, 0) };
+            issued.get(wanted, async { Ok((number, in_seconds(1000 + number as u64))) }).await.unwrap()
+        };
+        let kept = || {
+            let entries = issued.entries.lock();
+            (0..10).filter(|number| entries.contains_key(&key(*number))).collect::<Vec<_>>()
+        };
+        get(0, "shop").await;
+        for number in 1..6 {
+            get(number, "tenant").await;
+        }
+        assert_eq!(kept(), [0, 3, 4, 5]);
+        get(6, "shop").await;
+        get(7, "shop").await;
+        assert_eq!(kept(), [3, 4, 5, 6, 7], "in all there are at most five");
     }
 
     #[tokio::test]
     async fn a_cloud_that_is_busy_is_asked_again() {
         let issued = Issued::default();
         for status in [429, 503] {
-            assert!(issued.get(key(1), key(1), async { Err::<(u8, Timestamp), _>(refused(status)) }).await.is_err());
+            assert!(issued.get(wanted(1, 1), async { Err::<(u8, Timestamp), _>(refused(status)) }).await.is_err());
         }
-        assert_eq!(issued.get(key(1), key(1), async { Ok((7, in_seconds(3600))) }).await.unwrap(), 7);
+        assert_eq!(issued.get(wanted(1, 1), async { Ok((7, in_seconds(3600))) }).await.unwrap(), 7);
     }
 
     #[tokio::test]
@@ -222,10 +317,10 @@ mod tests {
         let issued = Issued::default();
         for number in 0..MOST {
             let end = if number == 5 { 400 } else { 3000 };
-            issued.get(key(number), key(0), async { Ok((number, in_seconds(end))) }).await.unwrap();
+            issued.get(wanted(number, 0), async { Ok((number, in_seconds(end))) }).await.unwrap();
         }
-        issued.get(key(MOST), key(0), async { Ok((MOST, in_seconds(3000))) }).await.unwrap();
-        assert_eq!(issued.0.lock().len(), MOST);
-        assert!(!issued.0.lock().contains_key(&key(5)));
+        issued.get(wanted(MOST, 0), async { Ok((MOST, in_seconds(3000))) }).await.unwrap();
+        assert_eq!(issued.entries.lock().len(), MOST);
+        assert!(!issued.entries.lock().contains_key(&key(5)));
     }
 }

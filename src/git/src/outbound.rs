@@ -75,6 +75,11 @@ impl Outbound {
         &self.connection
     }
 
+    /// Returns the namespace on whose behalf the client sends.
+    pub(crate) fn namespace(&self) -> &str {
+        &self.tenant
+    }
+
     /// Runs requests that use [`clients`](Self::clients) on behalf of the namespace.
     pub async fn run<T>(&self, requests: impl Future<Output = T>) -> T {
         on_behalf_of(&self.tenant, requests).await
@@ -123,7 +128,8 @@ impl Outbound {
     }
 }
 
-/// Returns the delay that a server requests: `Retry-After`, or the end of the rate limit if it was exceeded.
+/// Returns the delay that a server requests: `Retry-After`, or the end of the rate limit if it was exceeded and ends within
+/// an hour.
 fn retry_after(status: u16, headers: &header::HeaderMap, now: Timestamp) -> Option<Duration> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let requested = text("retry-after").and_then(|text| retry_after_header(text, now));
@@ -154,6 +160,7 @@ mod tests {
         assert_eq!(seconds(403, &limit), Some(60));
         assert_eq!(seconds(429, &limit), Some(60));
         assert_eq!(seconds(404, &limit), None);
+        assert_eq!(seconds(429, &[limit[0], ("x-ratelimit-reset", "1700003601")]), None, "it is too far ahead");
         assert_eq!(seconds(403, &limit[..1]), None);
         assert_eq!(seconds(403, &[("x-ratelimit-remaining", "9"), limit[1]]), None);
         assert_eq!(seconds(403, &[("retry-after", "7"), limit[0], limit[1]]), Some(7));

@@ -24,7 +24,7 @@ use super::fair_queue::Tenant;
 use super::followed_artifact::Artifact;
 use super::hosts::Hosts;
 use super::in_vain::InVain;
-use super::issued::Issued;
+use super::issued::{Issued, Wanted};
 use super::judgements::Judgements;
 use super::large_files::Locks;
 use super::last_lookup::LastLookup;
@@ -362,7 +362,8 @@ impl Source {
             (Credentials::App(app), Wire::Http(http, url)) => {
                 let api = app.issuer(url)?;
                 let asked = http.app_token(app, &api);
-                let token = self.inner.tokens.get(app.digest(&api), Default::default(), asked).await?;
+                let wanted = Wanted { key: app.digest(&api), ..Wanted::default() };
+                let token = self.inner.tokens.get(wanted, asked).await?;
                 let password = Secret::new(token.to_string());
                 Ok(Credentials::Basic { username: APP_USER.to_owned(), password })
             }

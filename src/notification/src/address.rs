@@ -14,6 +14,7 @@ use crate::provider_type::ProviderType;
 const SCM: &str = "/scm/";
 /// Why the address of a Git host cannot be used.
 pub(crate) const NO_REPOSITORY: &str = "is not the address of a repository, such as https://HOST/OWNER/NAME";
+const NO_GITLAB_PROJECT: &str = "is not the address of a project, such as https://HOST/GROUP/NAME, or https://HOST/ID with the number of the project";
 pub(crate) const NO_AZURE_REPOSITORY: &str =
     "must have the form https://dev.azure.com/ORGANISATION/PROJECT/_git/REPOSITORY";
 pub(crate) const NO_CLONE: &str =
@@ -69,13 +70,21 @@ fn check_repository(kind: ProviderType, url: &Url) -> Result<(), &'static str> {
         P::Github | P::GithubDispatch | P::GithubComment | P::Gitea | P::GiteaComment | P::Bitbucket => {
             (owner_and_name(url).is_some(), NO_REPOSITORY)
         }
-        // A project may be in groups of groups.
-        P::Gitlab | P::GitlabComment => (segments(url).len() > 1, NO_REPOSITORY),
+        P::Gitlab | P::GitlabComment => (is_gitlab_project(&segments(url)), NO_GITLAB_PROJECT),
         P::AzureDevops => (azure_repository(url).is_some(), NO_AZURE_REPOSITORY),
         P::BitbucketServer => (clone_of_bitbucket(url).is_some(), NO_CLONE),
         _ => return Ok(()),
     };
     if is_repository { Ok(()) } else { Err(why) }
+}
+
+/// Returns whether a path is that of a project, which may be in groups of groups, or its numeric id.
+fn is_gitlab_project(segments: &[&str]) -> bool {
+    match segments {
+        [] => false,
+        [id] => id.bytes().all(|byte| byte.is_ascii_digit()),
+        _ => true,
+    }
 }
 
 /// Checks the address of a proxy.
@@ -218,7 +227,13 @@ mod tests {
             }
         }
         for kind in ["gitlab", "gitlabmergerequestcomment"] {
-            assert_eq!(of(kind, "https://gitlab.com/g"), Err(NO_REPOSITORY), "{kind}");
+            for good in ["https://gitlab.com/12345678", "https://gitlab.com/1/", "https://gitlab.com/g/s/1"] {
+                assert_eq!(of(kind, good), Ok(()), "{kind} {good}");
+            }
+            for bad in ["https://gitlab.com/g", "https://gitlab.com", "https://gitlab.com/1a", "https://gitlab.com/-1"]
+            {
+                assert_eq!(of(kind, bad), Err(NO_GITLAB_PROJECT), "{kind} {bad}");
+            }
         }
         for bad in ["https://dev.azure.com/o/p/r", "https://dev.azure.com/o/p/_git", "https://dev.azure.com/o/p/git/r"]
         {

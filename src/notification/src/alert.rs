@@ -7,12 +7,14 @@ use regex::{RegexSet, RegexSetBuilder};
 
 use crate::identity::Identity;
 use crate::notice::{Notice, Severity};
+use crate::provider_type::ProviderType;
 use mainstay_api::AlertSpec;
 use mainstay_api::alert::EventSeverity;
 
 /// Maximum memory of the compiled expressions of a list, in bytes.
 const COMPILED: usize = 128 << 10;
-/// Maximum length of an Alert as JSON, in bytes. Messages of a longer one have its metadata only.
+/// Maximum length of an Alert as JSON, in bytes. Messages of a longer one have its metadata only, without labels if these
+/// are too long.
 const OBJECT: usize = 4 << 10;
 /// Kinds about which there are messages.
 const KINDS: [&str; 10] = [
@@ -120,8 +122,9 @@ impl Selection {
         })
     }
 
-    /// Returns the notice with the fields of the Alert, if the Alert selects its severity and text.
-    pub fn select(&self, notice: &Notice) -> Option<Notice> {
+    /// Returns the notice with the fields of the Alert for a Provider of this type, if the Alert selects its severity and
+    /// text.
+    pub fn select(&self, notice: &Notice, kind: ProviderType) -> Option<Notice> {
         let is_severe = self.severity == EventSeverity::Info || notice.severity == Severity::Error;
         let is_included = || self.included.as_ref().is_none_or(|list| list.is_match(&notice.message));
         let is_selected = is_severe && is_included() && !self.excluded.is_match(&notice.message);
@@ -130,16 +133,24 @@ impl Selection {
             selected.key = format!("{} {}", self.name, notice.key);
             // As in Flux, the Alert wins over the resource.
             selected.metadata.extend(self.metadata.clone());
-            selected.alert = Some(Arc::clone(&self.object));
+            // Only the names of commit statuses are computed.
+            selected.alert = kind.is_commit_status().then(|| Arc::clone(&self.object));
             selected
         })
     }
 }
 
-/// Returns an Alert as JSON.
+/// Returns an Alert as JSON, without the parts for which it has no room.
 fn object(spec: &AlertSpec, alert: &Identity<'_>) -> Arc<str> {
     let whole = alert.object("Alert", spec).to_string();
-    if whole.len() <= OBJECT { whole.into() } else { alert.object("Alert", &()).to_string().into() }
+    if whole.len() <= OBJECT {
+        return whole.into();
+    }
+    let metadata = alert.object("Alert", &()).to_string();
+    if metadata.len() <= OBJECT {
+        return metadata.into();
+    }
+    Identity { labels: None, ..*alert }.object("Alert", &()).to_string().into()
 }
 
 /// Returns the problem of an invalid list: the invalid expression, or that the list as a whole is too large.
@@ -182,7 +193,8 @@ mod tests {
         assert!(!has("GitSync", "shop", "web", "b") && !has("GitSync", "other", "api", "a"));
         assert!(!has("Function", "shop", "api", "a"));
         let with = |severity, message: &str| {
-            selection.select(&Notice { severity, message: message.to_owned(), ..notice("a", crate::Priority::State) })
+            let notice = Notice { severity, message: message.to_owned(), ..notice("a", crate::Priority::State) };
+            selection.select(&notice, ProviderType::Github)
         };
         let taken = with(Severity::Error, "it failed").unwrap();
         assert_eq!(taken.ordered()[0], ("summary", "production"));
@@ -191,6 +203,38 @@ mod tests {
         assert_eq!((&alert["metadata"]["name"], &alert["spec"]["summary"]), (&json!("alert"), &json!("production")));
         assert!(with(Severity::Info, "it failed").is_none() && with(Severity::Error, "it works").is_none());
         assert!(with(Severity::Error, "it failed: timeout").is_none());
+    }
+
+    #[test]
+    fn only_messages_that_set_commit_statuses_have_the_alert_and_share_it() {
+        let spec = json!({"providerRef": {"name": "chat"}, "eventSources": [{"kind": "GitSync", "name": "*"}]});
+        let selection = read(spec, false).unwrap();
+        let offered = notice("a", crate::Priority::State);
+        let of = |kind| selection.select(&offered, kind).unwrap();
+        assert_eq!(of(ProviderType::Slack).alert, None);
+        let [one, other] = [of(ProviderType::Github), of(ProviderType::AzureDevops)];
+        assert!(Arc::ptr_eq(one.alert.as_ref().unwrap(), other.alert.as_ref().unwrap()));
+        assert_eq!(one.bytes(), Notice { alert: None, ..one.clone() }.bytes(), "no message is charged for it");
+    }
+
+    #[test]
+    fn a_long_alert_has_no_spec_and_one_with_long_labels_has_no_labels() {
+        let metadata = |summary: usize, label: usize| -> serde_json::Value {
+            let spec = json!({
+                "providerRef": {"name": "chat"}, "eventSources": [{"kind": "GitSync", "name": "*"}],
+                "summary": "s".repeat(summary),
+            });
+            let labels = BTreeMap::from([("team".to_owned(), "a".repeat(label))]);
+            let alert = Identity { namespace: "shop", name: "alert", labels: Some(&labels), ..Identity::default() };
+            let text = object(&serde_json::from_value(spec).unwrap(), &alert);
+            assert!(text.len() <= OBJECT, "{} bytes", text.len());
+            serde_json::from_str(&text).unwrap()
+        };
+        let has = |alert: serde_json::Value| (alert["spec"].is_object(), alert["metadata"]["labels"].is_object());
+        assert_eq!(has(metadata(10, 10)), (true, true));
+        assert_eq!(has(metadata(OBJECT, 10)), (false, true));
+        assert_eq!(has(metadata(OBJECT, OBJECT)), (false, false));
+        assert_eq!(metadata(OBJECT, OBJECT)["metadata"]["name"], "alert");
     }
 
     #[test]

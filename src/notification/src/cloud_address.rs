@@ -1,7 +1,8 @@
 //! Parses the addresses of services of clouds, which are not URLs: topics of Google Pub/Sub, and hubs of Azure Event
 //! Hubs as connection strings or names.
 //!
-//! Invariant: the host of a result belongs to the cloud.
+//! Invariant: the host of a result belongs to the cloud. Relays of Azure have hosts of the same domains as Event Hubs, so
+//! a login must be one for this host only.
 //! Invariant: no message contains a part of an address, which may be secret.
 //! Invariant: a key in `spec.address`, which is not secret, is refused.
 

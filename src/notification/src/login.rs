@@ -129,7 +129,7 @@ impl Login {
                 let who = account.as_ref().map_or_else(agent, |name| format!("the identity of ServiceAccount {name}"));
                 let grant = match service {
                     Service::AzureDevops => "add it to the organization as a user that may set commit statuses",
-                    Service::EventHubs => "grant it the role Azure Event Hubs Data Sender",
+                    Service::EventHubs => "grant it the role Azure Event Hubs Data Sender at the namespace",
                     Service::PubSub => "grant it roles/pubsub.publisher on the topic",
                 };
                 (who, grant)

@@ -81,7 +81,7 @@ pub struct Notice {
     pub details: BTreeMap<String, String>,
     /// Fields that annotations of the resource and the Alert add.
     pub metadata: BTreeMap<String, String>,
-    /// The Alert that selected the message, as JSON.
+    /// The Alert that selected the message, as JSON, if the message sets a commit status. Messages share it.
     pub alert: Option<Arc<str>>,
     /// Messages with equal keys are repetitions.
     pub key: String,
@@ -130,13 +130,12 @@ impl Notice {
         self.metadata.get(CHANGE_REQUEST).map(String::as_str).filter(|number| !number.is_empty())
     }
 
-    /// Returns the approximate memory of the notice, in bytes.
+    /// Returns the approximate memory of the notice, in bytes, without the Alert, which is shared.
     pub(crate) fn bytes(&self) -> usize {
         let texts =
             [&self.kind, &self.api_version, &self.namespace, &self.name, &self.reason, &self.message, &self.key];
-        let alert = self.alert.as_ref().map_or(0, |alert| alert.len());
         let maps = self.details.iter().chain(&self.metadata).map(|(name, value)| 64 + name.len() + value.len());
-        size_of::<Self>() + alert + texts.iter().map(|text| text.len()).sum::<usize>() + maps.sum::<usize>()
+        size_of::<Self>() + texts.iter().map(|text| text.len()).sum::<usize>() + maps.sum::<usize>()
     }
 }
 

@@ -26,17 +26,21 @@ impl Outcome {
     /// Returns the outcome for a response.
     pub fn of(kind: ProviderType, status: u16, after: Option<Duration>, body: &[u8]) -> Self {
         let retry = |why: String| Self::Retry { why, after };
+        if let Some(flaw) = flaw_of(kind, status, body) {
+            return match flaw {
+                Flaw::Message(error) => Self::Refused(format!("the service answers {error}")),
+                Flaw::Other(error) => retry(format!("the service answers {error}")),
+            };
+        }
         match status {
-            200..=299 => match error_of(kind, body) {
-                None => Self::Delivered,
-                Some(Flaw::Message(error)) => Self::Refused(format!("the service answers {error}")),
-                Some(Flaw::Other(error)) => retry(format!("the service answers {error}")),
-            },
+            // Azure DevOps responds with a page for signing in to a token that is not valid.
+            203 if kind == ProviderType::AzureDevops => retry(refused_credentials(status)),
+            200..=299 => Self::Delivered,
             // These statuses mean that the message is invalid. Other messages may still be accepted.
             400 | 413 | 422 => Self::Refused(format!("the service refuses the message (status {status})")),
             // GitHub answers so when its rate limit is exceeded, and says when the next request may be sent.
             403 if after.is_some() => retry("the service limits the rate of messages (status 403)".to_owned()),
-            401 | 403 => retry(format!("the service refuses the credentials (status {status}); correct the Secret")),
+            401 | 403 => retry(refused_credentials(status)),
             404 | 410 => retry(format!("the address does not exist at the service (status {status}); correct it")),
             300..=399 => {
                 retry(format!("the service redirects (status {status}), which is not followed; correct the address"))
@@ -47,7 +51,11 @@ impl Outcome {
     }
 }
 
-/// An error in the body of a successful response, in words of the agent or as one word of the service.
+fn refused_credentials(status: u16) -> String {
+    format!("the service refuses the credentials (status {status}); correct the Secret")
+}
+
+/// An error in the body of a response, in words of the agent or as one word of the service.
 enum Flaw {
     /// The service does not accept this message.
     Message(String),
@@ -55,14 +63,22 @@ enum Flaw {
     Other(String),
 }
 
-/// Returns the error in the body of a successful response. Slack and Lark respond with 200 in any case; the body says
-/// whether they accepted the message.
-fn error_of(kind: ProviderType, body: &[u8]) -> Option<Flaw> {
-    match kind {
-        ProviderType::Slack => error_of_slack(body),
-        ProviderType::Lark => error_of_lark(body),
+/// Returns the error in the body of a response. Slack and Lark respond with 200 even if they did not accept the message.
+/// Lark also responds with 400 when its rate limit is exceeded. At other services, 400 means that the message is invalid.
+fn flaw_of(kind: ProviderType, status: u16, body: &[u8]) -> Option<Flaw> {
+    match (kind, status) {
+        (ProviderType::Slack, 200..=299) => error_of_slack(body),
+        (ProviderType::Lark, 200..=299) => error_of_lark(body),
+        (ProviderType::Lark, 400) if has_code(body) => error_of_lark(body),
         _ => None,
     }
+}
+
+/// Returns whether a body is an error of Lark with a number.
+fn has_code(body: &[u8]) -> bool {
+    let answer: Option<Value> = serde_json::from_slice(body).ok();
+    let code = answer.as_ref().and_then(|answer| answer.get("code").or_else(|| answer.get("StatusCode")));
+    code.is_some_and(Value::is_i64)
 }
 
 /// Returns the error as a number. A bot names it `code`; earlier versions named it `StatusCode`.
@@ -133,7 +149,26 @@ mod tests {
             assert_eq!(lark(body), expected, "{body}");
         }
         assert_eq!(of(ProviderType::Generic, 200, r#"{"code":19001}"#), "delivered");
-        assert!(of(ProviderType::Lark, 400, accepted).starts_with("refused:"));
+    }
+
+    #[test]
+    fn lark_with_status_400_is_judged_by_its_code_if_it_has_one() {
+        let lark = |body: &str| of(ProviderType::Lark, 400, body);
+        assert_eq!(lark(r#"{"code":11232,"msg":"frequency limited"}"#), "retry: the service answers code 11232");
+        assert_eq!(lark(r#"{"code":9499,"msg":"SECRET"}"#), "refused: the service answers code 9499");
+        for body in ["", "<html>", "{}", "[]", r#"{"code":"SECRET"}"#, r#"{"code":0}"#] {
+            assert_eq!(lark(body), "refused: the service refuses the message (status 400)", "{body}");
+        }
+        let generic = of(ProviderType::Generic, 400, r#"{"code":11232}"#);
+        assert_eq!(generic, "refused: the service refuses the message (status 400)");
+    }
+
+    #[test]
+    fn a_page_for_signing_in_to_azure_devops_is_not_a_delivery() {
+        let why = "retry: the service refuses the credentials (status 203); correct the Secret";
+        assert_eq!(of(ProviderType::AzureDevops, 203, "<html>"), why);
+        assert_eq!(of(ProviderType::AzureDevops, 201, "{}"), "delivered");
+        assert_eq!(of(ProviderType::Generic, 203, "<html>"), "delivered");
     }
 
     #[test]

@@ -16,7 +16,8 @@ use crate::outcome::Outcome;
 const MINUTE: Duration = Duration::from_secs(60);
 /// Time within which a repetition is dropped.
 const REPEATED: Duration = Duration::from_secs(300);
-/// Time for which a notice is retried.
+/// Time for which a notice is retried. A longer delay that a service requests ends `LAST` before this time, so that each
+/// notice has a second attempt.
 const TRIED: Duration = Duration::from_secs(3600);
 /// Delays between attempts: the first one, doubled up to the last one.
 const FIRST: Duration = Duration::from_secs(1);
@@ -166,7 +167,8 @@ impl Queue {
             Outcome::Retry { after, .. } => {
                 self.failures = self.failures.saturating_add(1);
                 let delay = FIRST.saturating_mul(1 << self.failures.saturating_sub(1).min(6)).min(LAST);
-                self.retry_at = now + after.unwrap_or(delay).max(delay);
+                let latest = (item.offered + TRIED).saturating_sub(LAST).max(now + delay);
+                self.retry_at = (now + after.unwrap_or(delay).max(delay)).min(latest);
                 self.bytes += item.notice.bytes();
                 let topic = item.notice.topic();
                 let failures = &self.waiting[at(Priority::Failure)];

@@ -76,7 +76,8 @@ impl Target {
         let channel = spec.channel.clone().unwrap_or_default();
         let address = address_of(kind, in_secret.as_deref(), spec.address.as_deref(), &channel);
         let (address, key) = address.map_err(|why| problems.push(why)).ok().unzip();
-        let cloud = cloud_login(kind, spec, token.as_deref(), (address.as_ref(), key.flatten()), &mut problems);
+        let (token_text, address_and_key) = (token.as_deref(), (address.as_ref(), key.flatten()));
+        let cloud = cloud_login(kind, spec, token_text, address_and_key, !headers.is_empty(), &mut problems);
         if let Some(meaning) = kind.channel().filter(|_| channel.is_empty()) {
             problems.push(format!("spec.channel: is missing; {} needs {meaning}", spec.kind));
         }
@@ -144,15 +145,24 @@ fn address_of(
 }
 
 /// Returns the login at a cloud. Refuses to send a token of an identity to a host that need not belong to the cloud. The
-/// addresses of the types other than `azuredevops` are always hosts of their cloud.
+/// addresses of the types other than `azuredevops` are always hosts of their cloud. A Secret without a login is refused,
+/// too, because the identity of the agent would take its place unnoticed.
 fn cloud_login(
     kind: ProviderType,
     spec: &ProviderSpec,
     token: Option<&str>,
     (address, key): (Option<&Url>, Option<SharedKey>),
+    has_headers: bool,
     problems: &mut Vec<String>,
 ) -> Option<Login> {
     let login = Login::of(kind, spec, token, key).map_err(|why| problems.push(why)).ok().flatten();
+    let is_of_agent = matches!(login, Some(Login::Identity { account: None, .. }));
+    if is_of_agent && spec.secret_ref.is_some() && !has_headers && problems.is_empty() {
+        problems.push(
+            "token of the Secret: is missing; add it, or remove spec.secretRef to send with the identity of the agent"
+                .to_owned(),
+        );
+    }
     let (Some(address), Some(Login::Identity { service: Service::AzureDevops, .. })) = (address, &login) else {
         return login;
     };
@@ -351,6 +361,34 @@ mod tests {
             assert!(problems[0].starts_with(expected), "{spec}: {problems:?}");
             assert!(!problems.concat().contains("canary"), "{problems:?}");
         }
+    }
+
+    #[test]
+    fn a_secret_without_a_login_does_not_select_the_identity_of_the_agent() {
+        let shared = "Endpoint=sb://shop.servicebus.windows.net/;SharedAccessKeyName=n;SharedAccessKey=k;EntityPath=e";
+        for base in [
+            json!({"type": "azureeventhub", "address": "events", "channel": "shop"}),
+            json!({"type": "googlepubsub", "address": "shop", "channel": "events"}),
+            json!({"type": "azuredevops", "address": "https://dev.azure.com/o/p/_git/r"}),
+        ] {
+            let mut spec = base.clone();
+            spec["secretRef"] = json!({"name": "login"});
+            for secret in [vec![], vec![("password", "canary")], vec![("token", " ")], vec![("headers", "{}")]] {
+                let problems = read(spec.clone(), &secret).unwrap_err();
+                assert!(problems[0].starts_with("token of the Secret: is missing; add it"), "{spec}: {problems:?}");
+                assert_eq!(problems.len(), 1, "{problems:?}");
+            }
+            assert!(read(spec.clone(), &[("headers", "team: web")]).is_ok(), "{spec}");
+            assert!(read(spec.clone(), &[("token", "t")]).is_ok(), "{spec}");
+            spec["serviceAccountName"] = json!("sender");
+            assert!(read(spec, &[]).is_ok(), "the ServiceAccount is named");
+            assert!(read(base, &[]).is_ok(), "no Secret is named");
+        }
+        let spec = json!({"type": "azureeventhub", "secretRef": {"name": "login"}});
+        assert!(read(spec.clone(), &[("address", shared)]).is_ok());
+        let problems =
+            read(spec, &[("address", "Endpoint=sb://shop.servicebus.windows.net/;EntityPath=e")]).unwrap_err();
+        assert!(problems[0].starts_with("token of the Secret: is missing"), "{problems:?}");
     }
 
     #[test]

@@ -126,7 +126,7 @@ fn entra(body: &[u8]) -> Option<&'static str> {
         && form["client_id"].as_str()?.starts_with("client-")
         && is_of_sender(&form["client_assertion"], "api://AzureADTokenExchange");
     let name = match form["scope"].as_str()? {
-        "https://eventhubs.azure.net//.default" => "hubs",
+        "https://shop.servicebus.windows.net/.default" => "hubs",
         "499b84ac-1321-427f-aa17-267ca6975798/.default" => "statuses",
         _ => return None,
     };
@@ -322,7 +322,7 @@ async fn a_missing_annotation_and_a_refusal_of_the_cloud_are_named() {
     world.edit("v1", "serviceaccounts", "sender", annotate("client-2"));
     let forbidden = format!(
         "False NotDelivered: {HUBS}: the service refuses the identity of ServiceAccount sender (status 403); grant it the \
-         role Azure Event Hubs Data Sender"
+         role Azure Event Hubs Data Sender at the namespace"
     );
     is(&mut world, "providers", "hub", &forbidden).await;
     fakes.lock().forbids = false;

@@ -2,6 +2,8 @@
 //!
 //! The requests are those of `azidentity` (client assertion) and `azcontainerregistry` of the SDK for Go.
 
+use std::borrow::Cow;
+
 use form_urlencoded::Serializer;
 use http::{Method, Request, header};
 use reqwest::Url;
@@ -22,8 +24,6 @@ const TENANT: &str = "azure.workload.identity/tenant-id";
 const PUBLIC_AUTHORITY: &str = "https://login.microsoftonline.com/";
 const ASSERTION_TYPE: &str = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer";
 const DEVOPS_SCOPE: &str = "499b84ac-1321-427f-aa17-267ca6975798/.default";
-/// The two slashes are those of the SDK: the audience of its tokens ends with a slash.
-const EVENT_HUBS_SCOPE: &str = "https://eventhubs.azure.net//.default";
 const REGISTRY_SCOPE: &str = "https://containerregistry.azure.net/.default";
 /// Maximum length of an id, in bytes.
 const ID_BYTES: usize = 253;
@@ -65,11 +65,14 @@ pub(super) fn authority(settings: &CloudSettings) -> Result<Url, String> {
 }
 
 /// Returns the scope of a token for a place.
-pub(super) fn scope(place: &Place) -> &'static str {
+///
+/// Invariant: a token for Event Hubs is valid for one namespace only. Relays of Azure have hosts of the same domain, and
+/// one of another customer could use a token for all of Event Hubs.
+pub(super) fn scope(place: &Place) -> Cow<'static, str> {
     match place {
-        Place::DevOps => DEVOPS_SCOPE,
-        Place::EventHubs => EVENT_HUBS_SCOPE,
-        _ => REGISTRY_SCOPE,
+        Place::DevOps => DEVOPS_SCOPE.into(),
+        Place::EventHubs { host } => format!("https://{host}/.default").into(),
+        _ => REGISTRY_SCOPE.into(),
     }
 }
 
@@ -152,7 +155,7 @@ mod tests {
         let application =
             Application::of_account(&Account::with(&[(TENANT, "contoso.example"), (CLIENT, "c-1")])).unwrap();
         let authority = authority(&CloudSettings::default()).unwrap();
-        let request = token_request(&authority, &application, scope(&Place::DevOps), "a.b.c").unwrap();
+        let request = token_request(&authority, &application, &scope(&Place::DevOps), "a.b.c").unwrap();
         assert_eq!(request.uri(), "https://login.microsoftonline.com/contoso.example/oauth2/v2.0/token");
         assert_eq!(
             body(&request),
@@ -162,6 +165,15 @@ mod tests {
         let request = login_request("shop.azurecr.io", "a.b.c").unwrap();
         assert_eq!(request.uri(), "https://shop.azurecr.io/oauth2/exchange?api-version=2021-07-01");
         assert_eq!(body(&request), "access_token=a.b.c&grant_type=access_token&service=shop.azurecr.io");
+    }
+
+    #[test]
+    fn a_token_for_event_hubs_is_for_one_namespace() {
+        let place = |host: &str| Place::EventHubs { host: host.to_owned() };
+        let [shop, other] = ["shop.servicebus.windows.net", "other.servicebus.usgovcloudapi.net"].map(place);
+        assert_eq!(scope(&shop), "https://shop.servicebus.windows.net/.default");
+        assert_eq!(scope(&other), "https://other.servicebus.usgovcloudapi.net/.default");
+        assert_ne!(shop.parts(), other.parts(), "each namespace has its own token in the cache");
     }
 
     #[test]

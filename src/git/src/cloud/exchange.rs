@@ -23,7 +23,7 @@ use super::signature::Keys;
 use super::{Account, CloudFault, CloudIdentity, CloudSettings, ServiceAccounts, aws, azure, google, json, metadata};
 use crate::connection::{Connection, digest};
 use crate::error::Fault;
-use crate::issued::Digest;
+use crate::issued::{Digest, Wanted};
 use crate::remotes::Source;
 use crate::transport::Http;
 
@@ -92,6 +92,12 @@ impl<'s> Exchange<'s> {
         self.account.as_ref().map_or_else(Digest::default, |account| digest(account.parts()))
     }
 
+    /// Returns the place of a login or of keys in the cache.
+    fn wanted(&self, place: &Place) -> Wanted<'static> {
+        let (version, connection) = (self.version(), self.connection.digest());
+        Wanted { key: key(self.identity, place), version, connection, namespace: "" }
+    }
+
     /// Checks the setup of the identity, as far as that needs no request to the provider.
     pub(super) fn check(&self) -> Result<(), Fault> {
         match (self.identity.provider, &self.account) {
@@ -118,7 +124,7 @@ impl<'s> Exchange<'s> {
                 Provider::Google => self.google_login().await,
             }
         };
-        self.clouds.logins.get(key(self.identity, place), self.version(), asked).await
+        self.clouds.logins.get(self.wanted(place), asked).await
     }
 
     /// Requests a token of the ServiceAccount, or reads the agent's own token from the file in this variable.
@@ -137,7 +143,7 @@ impl<'s> Exchange<'s> {
 
     async fn keys(&self, place: &Place, region: &Region) -> Result<Arc<Keys>, Fault> {
         let asked = async { self.new_keys(region).await.map(|(keys, end)| (Arc::new(keys), end)) };
-        self.clouds.keys.get(key(self.identity, place), self.version(), asked).await
+        self.clouds.keys.get(self.wanted(place), asked).await
     }
 
     async fn new_keys(&self, region: &Region) -> Result<(Keys, Timestamp), Fault> {
@@ -204,7 +210,7 @@ impl<'s> Exchange<'s> {
         let application = self.application()?;
         let authority = azure::authority(self.settings).map_err(|why| self.not_set_up(why))?;
         let assertion = self.token(azure::AUDIENCE, AZURE_FEDERATED_TOKEN_FILE).await?;
-        let request = azure::token_request(&authority, &application, azure::scope(place), &assertion);
+        let request = azure::token_request(&authority, &application, &azure::scope(place), &assertion);
         let (host, answer) = self.ask(ACCESS, request, azure::read_code).await?;
         let (token, seconds) = azure::read_token(&answer).map_err(|why| unusable(host, ACCESS, why))?;
         let Place::Acr { host: registry } = place else {

@@ -39,7 +39,7 @@ impl CloudIdentity {
     ///
     /// # Errors
     /// The name of the ServiceAccount is invalid.
-    pub fn for_service(service: CloudService, account: Option<&str>, namespace: &str) -> Result<Self, CloudFault> {
+    pub fn for_service(service: &CloudService, account: Option<&str>, namespace: &str) -> Result<Self, CloudFault> {
         Self::of(service.provider(), account, namespace).map_err(|why| CloudFault::Field { why })
     }
 
@@ -97,9 +97,10 @@ mod tests {
         ] {
             assert!(read(provider, account).unwrap_err().starts_with(problem), "{provider:?} {account:?}");
         }
-        let hubs = CloudIdentity::for_service(CloudService::EventHubs, Some("sender"), "shop").unwrap();
+        let service = CloudService::EventHubs { host: "shop.servicebus.windows.net".to_owned() };
+        let hubs = CloudIdentity::for_service(&service, Some("sender"), "shop").unwrap();
         assert_eq!(hubs.parts(), ["cloud", "azure", "shop", "account", "sender"]);
-        let refused = CloudIdentity::for_service(CloudService::PubSub, Some("../other"), "shop").unwrap_err();
+        let refused = CloudIdentity::for_service(&CloudService::PubSub, Some("../other"), "shop").unwrap_err();
         assert_eq!(refused.to_string(), "spec.serviceAccountName: is not a valid name");
     }
 }

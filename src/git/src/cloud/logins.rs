@@ -39,12 +39,26 @@ impl Login {
     }
 }
 
+/// Maximum number of tokens of keys of Google, in all and of one namespace. Their Secrets name the servers that issue them.
+const KEY_TOKENS: usize = 1024;
+const KEY_TOKENS_OF_ONE: usize = 50;
+
 /// The logins of all identities.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Clouds {
     pub(super) logins: Issued<Login>,
     pub(super) keys: Issued<Arc<Keys>>,
+    /// The tokens of keys of Google.
+    pub(super) key_tokens: Issued<Login>,
     pub(super) cluster: OnceCell<GkeCluster>,
+}
+
+impl Default for Clouds {
+    fn default() -> Self {
+        let (logins, keys) = (Issued::default(), Issued::default());
+        let key_tokens = Issued::bounded(KEY_TOKENS, KEY_TOKENS_OF_ONE);
+        Self { logins, keys, key_tokens, cluster: OnceCell::new() }
+    }
 }
 
 /// Returns the key of a login in the cache.

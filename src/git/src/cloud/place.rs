@@ -78,8 +78,8 @@ pub(super) enum Place {
     DevOps,
     /// A registry of Google.
     GoogleRegistry,
-    /// Azure Event Hubs.
-    EventHubs,
+    /// A namespace of Azure Event Hubs.
+    EventHubs { host: String },
     /// Google Pub/Sub.
     PubSub,
 }
@@ -148,7 +148,7 @@ impl Place {
             Self::Acr { host } => vec!["acr", host],
             Self::DevOps => vec!["devops"],
             Self::GoogleRegistry => vec!["google"],
-            Self::EventHubs => vec!["event-hubs"],
+            Self::EventHubs { host } => vec!["event-hubs", host],
             Self::PubSub => vec!["pub-sub"],
         }
     }

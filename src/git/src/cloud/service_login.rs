@@ -2,9 +2,12 @@
 //!
 //! Invariant: a token of an identity is requested over connections whose certificates the agent's CAs verify.
 //! Invariant: the endpoint in a key of Google is reached by the rules for the object whose Secret has the key. The token
-//! depends on all fields of the key, and on the connection.
+//! depends on all fields of the key, on the namespace and on the connection.
+//! Invariant: tokens of keys displace no login of an identity. Their memory is bounded, because the endpoint is one of the
+//! user's choice.
 
 use jiff::Timestamp;
+use zeroize::Zeroizing;
 
 use super::exchange::{ACCESS, ANSWER_BYTES, Exchange, after, at_host, unusable};
 use super::login::WITHIN;
@@ -12,10 +15,13 @@ use super::logins::{Login, key};
 use super::{CloudFault, CloudIdentity, CloudService, GoogleKey, google};
 use crate::connection::{Connection, digest};
 use crate::error::Fault;
+use crate::issued::Wanted;
 use crate::outbound::Outbound;
 use crate::remotes::Source;
 use mainstay_object::Secret;
 
+/// Maximum length of a token of a key, in bytes.
+const TOKEN_BYTES: usize = 4 << 10;
 /// The remedy after the refusal of a key.
 const HINT: &str = "the key may be deleted or disabled, so create one and put it into the Secret";
 
@@ -38,7 +44,7 @@ impl Source {
     pub async fn service_token(
         &self,
         identity: &CloudIdentity,
-        service: CloudService,
+        service: &CloudService,
         through: &Outbound,
     ) -> Result<Secret<String>, Fault> {
         let place = service.place();
@@ -47,7 +53,7 @@ impl Source {
     }
 
     /// Drops the token of an identity after the service has refused it, if the token is at least five minutes old.
-    pub fn doubt_service_token(&self, identity: &CloudIdentity, service: CloudService) {
+    pub fn doubt_service_token(&self, identity: &CloudIdentity, service: &CloudService) {
         self.clouds().logins.doubted(key(identity, &service.place()));
     }
 
@@ -56,9 +62,10 @@ impl Source {
     /// # Errors
     /// The endpoint in the key is not reached, or refuses the key.
     pub async fn google_key_token(&self, key: &GoogleKey, through: &Outbound) -> Result<Secret<String>, Fault> {
-        let connection = hex::encode(through.connection().digest());
-        let kept_as = digest(["google key", connection.as_str()].into_iter().chain(key.parts()));
-        let login = self.clouds().logins.get(kept_as, Default::default(), new_token(key, through)).await?;
+        let (namespace, connection) = (through.namespace(), hex::encode(through.connection().digest()));
+        let kept_as = digest(["google key", namespace, connection.as_str()].into_iter().chain(key.parts()));
+        let wanted = Wanted { key: kept_as, namespace, ..Wanted::default() };
+        let login = self.clouds().key_tokens.get(wanted, new_token(key, through)).await?;
         Ok(Secret::new(login.secret.to_string()))
     }
 }
@@ -74,8 +81,17 @@ async fn new_token(key: &GoogleKey, through: &Outbound) -> Result<(Login, Timest
         let (status, code) = (answer.status, google::read_code(&answer.body));
         return Err(CloudFault::Refused { host, identity, asked: ACCESS, status, code, hint }.into());
     }
-    let (secret, seconds) = google::read_token(&answer.body).map_err(|why| unusable(host, ACCESS, why))?;
+    let (secret, seconds) = read_token(&answer.body).map_err(|why| unusable(host, ACCESS, why))?;
     Ok((Login { username: None, secret }, after(seconds)))
+}
+
+/// Reads a token of a key, with the seconds until it ends.
+fn read_token(answer: &[u8]) -> Result<(Zeroizing<String>, i64), &'static str> {
+    let (token, seconds) = google::read_token(answer)?;
+    if token.len() > TOKEN_BYTES {
+        return Err("access_token is longer than 4 KiB");
+    }
+    Ok((token, seconds))
 }
 
 #[cfg(test)]
@@ -85,6 +101,16 @@ mod tests {
 
     use super::*;
     use crate::Settings;
+
+    #[test]
+    fn a_long_token_of_a_key_is_refused() {
+        let answer = |length: usize| {
+            let answer = json!({"access_token": "a".repeat(length), "expires_in": 3600});
+            read_token(answer.to_string().as_bytes()).map(|(token, seconds)| (token.len(), seconds))
+        };
+        assert_eq!(answer(TOKEN_BYTES), Ok((TOKEN_BYTES, 3600)));
+        assert_eq!(answer(TOKEN_BYTES + 1), Err("access_token is longer than 4 KiB"));
+    }
 
     #[tokio::test]
     async fn the_address_in_a_key_obeys_the_egress_policy_of_its_namespace() {

@@ -49,10 +49,10 @@ async fn send_authorized(
     (logins, login): (&Logins, &Login),
     request: Request,
 ) -> Result<Outcome, Outcome> {
-    let authorization = logins.authorization(login, outbound).await.map_err(|fault| failed(&fault))?;
+    let authorization = logins.authorization(target, login, outbound).await.map_err(|fault| failed(&fault))?;
     let found = answer(target, outbound, request.authorized(&authorization), ANSWER_BYTES).await?;
     let Some(why) = login.refused(found.status) else { return Ok(outcome(target, &found)) };
-    logins.doubt(login);
+    logins.doubt(target, login);
     Ok(Outcome::Retry { why, after: found.retry_after })
 }
 

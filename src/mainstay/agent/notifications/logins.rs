@@ -47,7 +47,7 @@ impl Logins {
             None | Some(Login::SharedKey(_)) => Ok(()),
             Some(Login::GoogleKey(json)) => GoogleKey::read(json.expose()).map(|_| ()).map_err(|why| why.to_string()),
             Some(Login::Identity { service, account }) => {
-                let checked = match self.identity(*service, account.as_deref()) {
+                let checked = match self.identity(&at_cloud(*service, target.host()), account.as_deref()) {
                     Ok(identity) => self.source.check_identity(&identity).await,
                     Err(fault) => Err(fault),
                 };
@@ -59,11 +59,16 @@ impl Logins {
         }
     }
 
-    /// Returns the value of `Authorization`.
+    /// Returns the value of `Authorization` for the service of a Provider.
     ///
     /// # Errors
     /// The identity is not set up, or the cloud is not reached or refuses the login.
-    pub(super) async fn authorization(&self, login: &Login, outbound: &Outbound) -> Result<Secret<String>, Fault> {
+    pub(super) async fn authorization(
+        &self,
+        target: &Target,
+        login: &Login,
+        outbound: &Outbound,
+    ) -> Result<Secret<String>, Fault> {
         let token = match login {
             Login::SharedKey(key) => return Ok(key.authorization(Timestamp::now())),
             Login::GoogleKey(json) => {
@@ -71,31 +76,33 @@ impl Logins {
                 self.source.google_key_token(&key, outbound).await?
             }
             Login::Identity { service, account } => {
-                let identity = self.identity(*service, account.as_deref())?;
-                self.source.service_token(&identity, at_cloud(*service), outbound).await?
+                let service = at_cloud(*service, target.host());
+                let identity = self.identity(&service, account.as_deref())?;
+                self.source.service_token(&identity, &service, outbound).await?
             }
         };
         Ok(Secret::new(format!("Bearer {}", token.expose())))
     }
 
     /// Drops the token of an identity that the service has refused, unless the token is new.
-    pub(super) fn doubt(&self, login: &Login) {
-        if let Login::Identity { service, account } = login
-            && let Ok(identity) = self.identity(*service, account.as_deref())
-        {
-            self.source.doubt_service_token(&identity, at_cloud(*service));
+    pub(super) fn doubt(&self, target: &Target, login: &Login) {
+        let Login::Identity { service, account } = login else { return };
+        let service = at_cloud(*service, target.host());
+        if let Ok(identity) = self.identity(&service, account.as_deref()) {
+            self.source.doubt_service_token(&identity, &service);
         }
     }
 
-    fn identity(&self, service: Service, account: Option<&str>) -> Result<CloudIdentity, Fault> {
-        Ok(CloudIdentity::for_service(at_cloud(service), account, &self.namespace)?)
+    fn identity(&self, service: &CloudService, account: Option<&str>) -> Result<CloudIdentity, Fault> {
+        Ok(CloudIdentity::for_service(service, account, &self.namespace)?)
     }
 }
 
-fn at_cloud(service: Service) -> CloudService {
+/// Returns the service at a host.
+fn at_cloud(service: Service, host: &str) -> CloudService {
     match service {
         Service::AzureDevops => CloudService::AzureDevops,
-        Service::EventHubs => CloudService::EventHubs,
+        Service::EventHubs => CloudService::EventHubs { host: host.to_owned() },
         Service::PubSub => CloudService::PubSub,
     }
 }

@@ -181,7 +181,7 @@ impl Table {
                 continue;
             }
             let Some(line) = self.lines.get(provider) else { continue };
-            if let Some(notice) = selection.select(&notice) {
+            if let Some(notice) = selection.select(&notice, line.kind) {
                 line.offer(notice);
             }
         }

@@ -8,7 +8,7 @@ use mainstay_api::conditions::cut;
 use serde_json::json;
 
 use super::Target;
-use super::commit::{context, description, key, word, words};
+use super::commit::{context, description, key, word};
 use super::markup::{Marked, Plain};
 use crate::address::{NO_CLONE, clone_of_bitbucket};
 use crate::delivery::{Delivery, LookUp};
@@ -25,11 +25,11 @@ pub(super) fn status(target: &Target, notice: &Marked<'_, Plain>) -> Result<Deli
     url.set_fragment(None);
     let (path, project, repository) = clone_of_bitbucket(&url).ok_or_else(|| format!("spec.address: {NO_CLONE}"))?;
     let path = format!("{path}/rest/api/latest/projects/{project}/repos/{repository}/commits/{sha}/builds");
-    let (context, description) = (context(target, notice)?, description(notice, LONGEST));
+    let (context, description) = (context(target, notice)?, description(notice));
     let key = key(&context);
     // Users see the name, and not the key.
     let own = format!("{}/{}", notice.kind().as_str().to_lowercase(), notice.name().as_str());
-    let name = format!("{} [{}]", if target.status_name.is_some() { &context } else { &own }, words(notice));
+    let name = format!("{} [{description}]", if target.status_name.is_some() { &context } else { &own });
     let name = cut(&name, LONGEST);
     let state = word(state, ["INPROGRESS", "SUCCESSFUL", "FAILED"]);
     let body = json!({

@@ -14,9 +14,8 @@ use crate::request::Request;
 
 /// Maximum length of the name of a status, in bytes.
 const NAME: usize = 255;
-/// Maximum length of a description, in bytes, at GitHub and at other hosts.
-const AT_GITHUB: usize = 140;
-const DESCRIPTION: usize = 255;
+/// Maximum length of a description, in bytes. It is that of GitHub; other hosts accept more.
+const DESCRIPTION: usize = 140;
 
 /// Returns the segments of the address's path, without `.git` at the end.
 pub(super) fn segments(target: &Target) -> Vec<&str> {
@@ -48,20 +47,9 @@ pub(super) fn context(target: &Target, notice: &Marked<'_, Plain>) -> Result<Str
     Ok(name.trim_end_matches('/').to_owned())
 }
 
-/// Returns the reason as words. For a failure, adds the first line of its message. The result has at most this many bytes.
-pub(super) fn description(notice: &Marked<'_, Plain>, most: usize) -> String {
-    let words = words(notice);
-    let line = notice.first_line(most);
-    let text = match notice.state() {
-        Some(CommitState::Failure) if line.as_str().starts_with(&words) => line.as_str().to_owned(),
-        Some(CommitState::Failure) if !line.is_empty() => format!("{words}: {}", line.as_str()),
-        _ => words,
-    };
-    cut(&text, most).to_owned()
-}
-
-/// Returns the reason as words: `CommitApplied` becomes `commit applied`.
-pub(super) fn words(notice: &Marked<'_, Plain>) -> String {
+/// Returns the reason as words: `CommitApplied` becomes `commit applied`. The message is not a part of it, because
+/// everyone reads the statuses of a public repository.
+pub(super) fn description(notice: &Marked<'_, Plain>) -> String {
     let mut words = String::new();
     for c in notice.reason().as_str().chars() {
         if c.is_ascii_uppercase() && !words.is_empty() {
@@ -69,7 +57,7 @@ pub(super) fn words(notice: &Marked<'_, Plain>) -> String {
         }
         words.push(c.to_ascii_lowercase());
     }
-    words
+    cut(&words, DESCRIPTION).to_owned()
 }
 
 pub(super) fn word(state: CommitState, words: [&'static str; 3]) -> &'static str {
@@ -84,8 +72,7 @@ pub(super) fn word(state: CommitState, words: [&'static str; 3]) -> &'static str
 /// Returns the request that sets the status of the notice's commit.
 pub(super) fn status(target: &Target, notice: &Marked<'_, Plain>) -> Result<Request, String> {
     let (sha, state) = notice.commit()?;
-    let most = if target.kind == P::Github { AT_GITHUB } else { DESCRIPTION };
-    let (context, description) = (context(target, notice)?, description(notice, most));
+    let (context, description) = (context(target, notice)?, description(notice));
     let token = target.secret_token();
     let plain = |words| word(state, words);
     match target.kind {

@@ -313,17 +313,6 @@ impl<'n, M: Markup> Marked<'n, M> {
         Text::within(&self.0.message, most)
     }
 
-    /// Returns the first line of the message, in at most this many bytes. A line that announces others is followed by
-    /// the second one.
-    pub(super) fn first_line(&self, most: usize) -> Text<M> {
-        let mut lines = self.0.message.lines();
-        let first = lines.next().unwrap_or_default();
-        match lines.next().filter(|_| first.ends_with(':')) {
-            Some(second) => Text::within(&format!("{first} {}", second.trim_start()), most),
-            None => Text::within(first, most),
-        }
-    }
-
     /// Returns the Alert that selected the notice, as JSON.
     pub(super) fn alert(&self) -> Option<&'n str> {
         self.0.alert.as_deref()

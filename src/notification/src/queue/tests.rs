@@ -176,3 +176,18 @@ fn the_delay_that_a_receiver_asks_for_is_kept() {
     queue.retry_now();
     assert!(matches!(queue.next(at_second(1)), Next::Send(_)), "the settings changed");
 }
+
+#[test]
+fn a_delay_of_an_hour_ends_before_the_notice_is_given_up() {
+    let mut queue = Queue::default();
+    let hour = || Outcome::Retry { why: "limited".to_owned(), after: Some(at_second(3600)) };
+    queue.offer(notice("a", Priority::Failure), at_second(0));
+    assert!(matches!(queue.next(at_second(5)), Next::Send(_)));
+    queue.settle(&hour(), at_second(5));
+    assert_eq!(queue.next(at_second(6)), Next::Wait(at_second(3540)));
+    let Next::Send(again) = queue.next(at_second(3540)) else { panic!("there is a second attempt") };
+    assert_eq!(again.key, "a Failure");
+    queue.settle(&hour(), at_second(3540));
+    assert_eq!(queue.next(at_second(3540)), Next::Wait(at_second(3542)), "the usual delay is kept");
+    assert_eq!(drain(&mut queue, at_second(3542), &Outcome::Delivered).len(), 1);
+}

@@ -56,14 +56,15 @@ pub fn retry_after_header(text: &str, now: jiff::Timestamp) -> Option<Duration> 
 }
 
 /// Returns the delay until a rate limit ends, by its headers at `now`: the number of requests that remain, and the end,
-/// which is a time in seconds since 1970 or a number of seconds. At most an hour; `None` if requests remain.
+/// which is a time in seconds since 1970 or a number of seconds. `None` if requests remain, or if the end is more than an
+/// hour ahead, because such a header is not about a wait.
 pub fn rate_limit_headers(remaining: &str, reset: &str, now: jiff::Timestamp) -> Option<Duration> {
     if remaining.trim() != "0" {
         return None;
     }
     let reset: u64 = reset.trim().parse().ok()?;
     let passed = if reset < FIRST_TIME { 0 } else { u64::try_from(now.as_second()).unwrap_or(0) };
-    Some(retry_after(reset.saturating_sub(passed)))
+    Some(Duration::from_secs(reset.saturating_sub(passed))).filter(|delay| *delay <= MAX_RETRY_AFTER)
 }
 
 impl Class {
@@ -148,8 +149,9 @@ mod tests {
         assert_eq!(seconds("0", "1700000090"), Some(90));
         assert_eq!(seconds(" 0 ", "1600000000"), Some(0));
         assert_eq!(seconds("0", "45"), Some(45));
-        assert_eq!(seconds("0", "1800000000"), Some(MAX_RETRY_AFTER.as_secs()));
-        for (remaining, reset) in [("1", "1700000090"), ("", "45"), ("0", "soon"), ("0", "-1")] {
+        assert_eq!(seconds("0", "1700003600"), Some(MAX_RETRY_AFTER.as_secs()));
+        let refused = [("1", "1700000090"), ("", "45"), ("0", "soon"), ("0", "-1"), ("0", "1700003601"), ("0", "3601")];
+        for (remaining, reset) in refused {
             assert_eq!(seconds(remaining, reset), None, "{remaining} {reset}");
         }
     }
