@@ -120,7 +120,7 @@ async fn keyless_signatures_are_verified_by_identity() {
     world.sync("web", json!({"gitRepository": null, "sourceRef": {"kind": "OCIRepository", "name": "web"}}));
     world.start();
     let bundle = Some("application/vnd.dev.sigstore.bundle.v0.3+json");
-    for (format, referrers) in [("simple", None), ("bundle", None), ("bundle", bundle)] {
+    for (format, referrers) in [("simple", None), ("bundle", None), ("bundle", bundle), ("stamped", None)] {
         let url = serve(Registry { directory: Arc::new(directory().join("keyless").join(format)), referrers }).await;
         let spec = |root: Value, subject: &str| {
             let identities = json!([

@@ -212,22 +212,23 @@ mod tests {
         (Signature::Simple { payload: payload.as_bytes().to_vec(), signature, proof }, digest)
     }
 
-    /// Returns a signature in the format of cosign 3, and the signed digest.
-    fn bundle(made: &Value) -> (Signature, Digest) {
-        let payload = made["bundle"]["dsseEnvelope"]["payload"].as_str().unwrap();
+    /// Returns a signature in the format of cosign 3, and the signed digest. `kind` is `bundle` with a log of Rekor 1, and
+    /// `stamped` with a log of Rekor 2 and a timestamp.
+    fn bundle(made: &Value, kind: &str) -> (Signature, Digest) {
+        let payload = made[kind]["dsseEnvelope"]["payload"].as_str().unwrap();
         let statement: Value = serde_json::from_slice(&BASE64_STANDARD.decode(payload).unwrap()).unwrap();
         let hex = statement["subject"][0]["digest"]["sha256"].as_str().unwrap();
-        (Signature::Bundle(made["bundle"].to_string().into_bytes()), format!("sha256:{hex}").parse().unwrap())
+        (Signature::Bundle(made[kind].to_string().into_bytes()), format!("sha256:{hex}").parse().unwrap())
     }
 
-    fn both(made: &Value) -> [(Signature, Digest); 2] {
-        [simple(made), bundle(made)]
+    fn all(made: &Value) -> [(Signature, Digest); 3] {
+        [simple(made), bundle(made, "bundle"), bundle(made, "stamped")]
     }
 
     #[test]
-    fn accepts_signatures_of_an_identity_in_both_formats() {
+    fn accepts_signatures_of_an_identity_in_each_format() {
         let trusted = keyless(OWN, ISSUER, SUBJECT);
-        for (signature, digest) in both(&made("good")) {
+        for (signature, digest) in all(&made("good")) {
             let signer = trusted.judge(&signature, &digest).unwrap();
             let subject = "https://ci.example.org/shop/web/release.yaml@refs/heads/main";
             assert_eq!(signer, format!("{subject} of the issuer https://ci.example.org"));
@@ -237,7 +238,7 @@ mod tests {
 
     #[test]
     fn refuses_other_identities() {
-        for (signature, digest) in both(&made("good")) {
+        for (signature, digest) in all(&made("good")) {
             for (issuer, subject) in [(ISSUER, "^https://ci\\.example\\.org/shop$"), ("^https://other", SUBJECT)] {
                 let flaw = keyless(OWN, issuer, subject).judge(&signature, &digest).unwrap_err();
                 assert!(matches!(&flaw, Flaw::Stranger(signer) if signer.contains("release.yaml@")), "{flaw:?}");
@@ -251,16 +252,18 @@ mod tests {
         for name in
             ["expired", "early", "other log", "other authority", "unlisted certificate", "certificate in another log"]
         {
-            for (signature, digest) in both(&made(name)) {
+            for (signature, digest) in all(&made(name)) {
                 let flaw = trusted.judge(&signature, &digest).unwrap_err();
                 assert!(matches!(flaw, Flaw::Unverified(_)), "{name}: {flaw:?}");
             }
         }
-        for (signature, digest) in both(&made("attestation")) {
+        let (signature, digest) = bundle(&made("other clock"), "stamped");
+        assert!(matches!(trusted.judge(&signature, &digest), Err(Flaw::Unverified(_))), "other clock");
+        for (signature, digest) in all(&made("attestation")) {
             let flaw = trusted.judge(&signature, &digest).unwrap_err();
             assert!(matches!(flaw, Flaw::Other(..)), "{flaw:?}");
         }
-        for (signature, digest) in both(&made("good")) {
+        for (signature, digest) in all(&made("good")) {
             let flaw = keyless(STRANGER, ISSUER, SUBJECT).judge(&signature, &digest).unwrap_err();
             assert!(matches!(flaw, Flaw::Unverified(_)), "another instance: {flaw:?}");
             let flaw = trusted.judge(&signature, &Digest::of(b"other")).unwrap_err();
@@ -291,7 +294,21 @@ mod tests {
         ] {
             let mut changed = good.clone();
             *changed.pointer_mut(&part).unwrap() = value;
-            refused(&part, bundle(&changed));
+            refused(&part, bundle(&changed, "bundle"));
+        }
+        for (part, value) in [
+            ("tlogEntries", json!([])),
+            ("tlogEntries/0/logIndex", json!("1")),
+            ("tlogEntries/0/inclusionProof", Value::Null),
+            ("timestampVerificationData", Value::Null),
+            (
+                "timestampVerificationData",
+                expired["stamped"]["verificationMaterial"]["timestampVerificationData"].clone(),
+            ),
+        ] {
+            let mut changed = good.clone();
+            *changed.pointer_mut(&format!("/stamped/verificationMaterial/{part}")).unwrap() = value;
+            refused(part, bundle(&changed, "stamped"));
         }
         for (name, value) in [
             ("dev.sigstore.cosign/certificate", Value::Null),
@@ -322,7 +339,7 @@ mod tests {
     fn certificates_need_no_log_if_the_root_lists_none() {
         let mut root: Value = serde_json::from_str(OWN).unwrap();
         root["ctlogs"] = json!([]);
-        for (signature, digest) in both(&made("unlisted certificate")) {
+        for (signature, digest) in all(&made("unlisted certificate")) {
             assert!(keyless(&root.to_string(), ISSUER, SUBJECT).judge(&signature, &digest).is_ok());
         }
     }
@@ -337,7 +354,7 @@ mod tests {
             root[part] = json!([]);
             assert!(refused(&root.to_string()).contains(why));
         }
-        for (signature, digest) in both(&made("good")) {
+        for (signature, digest) in all(&made("good")) {
             let one = OidcIdentity { issuer: ".".to_owned(), subject: ".".to_owned() };
             let public = Keyless::new(Root::public().unwrap(), Identities::read(&[one]).unwrap());
             assert!(matches!(public.judge(&signature, &digest), Err(Flaw::Unverified(_))));

@@ -1,14 +1,17 @@
 // Makes keyless signatures as cosign stores them, with a certificate authority and logs of its own. `make` runs it.
 //
-// It writes an artifact with a signature in the format of cosign 2 (`simple`), one in that of cosign 3 (`bundle`), the
-// trusted roots of this instance and of a stranger, and signatures that must be refused (`hostile.json`).
+// It writes an artifact with a signature in the format of cosign 2 (`simple`), one in that of cosign 3 with a log of Rekor 1
+// (`bundle`), and one with a log of Rekor 2 and the timestamp of an authority (`stamped`). It also writes the trusted roots
+// of this instance and of a stranger, and signatures that must be refused (`hostile.json`).
 package main
 
 import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"crypto"
 	"crypto/ecdsa"
+	"crypto/ed25519"
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/sha256"
@@ -27,6 +30,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	timestamps "github.com/digitorus/timestamp"
 )
 
 const (
@@ -36,6 +41,7 @@ const (
 	image   = "application/vnd.oci.image.manifest.v1+json"
 	sigType = "application/vnd.dev.sigstore.bundle.v0.3+json"
 	index   = 7
+	tiles   = "tiles.example.org"
 )
 
 // The time of all signatures. The certificates of signers begin a minute earlier, and are valid for ten minutes.
@@ -86,14 +92,16 @@ func (one holder) pem() string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: one.certificate.Raw}))
 }
 
-// An instance of Sigstore: authorities that issue certificates, their log, and the log of signatures.
+// An instance of Sigstore: authorities that issue certificates and timestamps, the log of certificates, and two logs of
+// signatures.
 type instance struct {
-	root, authority holder
-	issued, log     *ecdsa.PrivateKey
+	root, authority, clock holder
+	issued, log            *ecdsa.PrivateKey
+	tiles                  ed25519.PrivateKey
 }
 
 func newInstance() instance {
-	root, authority := newKey(), newKey()
+	root, authority, clock := newKey(), newKey(), newKey()
 	template := func(name string, number int64, path int) *x509.Certificate {
 		return &x509.Certificate{
 			SerialNumber: big.NewInt(number), Subject: pkix.Name{Organization: []string{"example.org"}, CommonName: name},
@@ -105,7 +113,20 @@ func newInstance() instance {
 	second.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageCodeSigning}
 	made := must(x509.ParseCertificate(must(x509.CreateCertificate(rand.Reader, first, first, &root.PublicKey, root))))
 	below := must(x509.ParseCertificate(must(x509.CreateCertificate(rand.Reader, second, made, &authority.PublicKey, root))))
-	return instance{holder{root, made}, holder{authority, below}, newKey(), newKey()}
+	stamps := template("clock", 3, 0)
+	stamps.IsCA, stamps.MaxPathLen, stamps.MaxPathLenZero, stamps.KeyUsage = false, 0, false, x509.KeyUsageDigitalSignature
+	usage := must(asn1.Marshal([]asn1.ObjectIdentifier{{1, 3, 6, 1, 5, 5, 7, 3, 8}}))
+	stamps.ExtraExtensions = []pkix.Extension{{Id: asn1.ObjectIdentifier{2, 5, 29, 37}, Critical: true, Value: usage}}
+	beside := must(x509.ParseCertificate(must(x509.CreateCertificate(rand.Reader, stamps, made, &clock.PublicKey, root))))
+	_, newest, err := ed25519.GenerateKey(rand.Reader)
+	must(0, err)
+	return instance{holder{root, made}, holder{authority, below}, holder{clock, beside}, newKey(), newKey(), newest}
+}
+
+// Returns the id of the log of Rekor 2, which contains its name.
+func (one instance) tilesID() []byte {
+	sum := sha256.Sum256(append([]byte(tiles+"\n\x01"), one.tiles.Public().(ed25519.PublicKey)...))
+	return sum[:]
 }
 
 func logID(key *ecdsa.PrivateKey) []byte {
@@ -124,8 +145,16 @@ func (one instance) trustedRoot() object {
 		"subject": object{"organization": "example.org", "commonName": "root"}, "uri": "https://fulcio.example.org",
 		"certChain": object{"certificates": chain}, "validFor": since,
 	}
+	known := object{"rawBytes": text(must(x509.MarshalPKIXPublicKey(one.tiles.Public()))), "keyDetails": "PKIX_ED25519", "validFor": since}
+	second := object{"baseUrl": "https://" + tiles, "hashAlgorithm": "SHA2_256", "publicKey": known, "logId": object{"keyId": text(one.tilesID())}}
+	chain = []object{{"rawBytes": text(one.clock.certificate.Raw)}, {"rawBytes": text(one.root.certificate.Raw)}}
+	clock := object{
+		"subject": object{"organization": "example.org", "commonName": "clock"}, "uri": "https://clock.example.org",
+		"certChain": object{"certificates": chain}, "validFor": since,
+	}
 	return object{
-		"mediaType": "application/vnd.dev.sigstore.trustedroot+json;version=0.1", "tlogs": log("rekor.example.org", one.log),
+		"mediaType": "application/vnd.dev.sigstore.trustedroot+json;version=0.1",
+		"tlogs":     append(log("rekor.example.org", one.log), second), "timestampAuthorities": []object{clock},
 		"certificateAuthorities": []object{authority}, "ctlogs": log("ctfe.example.org", one.issued),
 	}
 }
@@ -197,15 +226,59 @@ func entry(log *ecdsa.PrivateKey, kind string, body []byte, at time.Time) object
 	}
 }
 
-// A signature of a manifest in the format of cosign 3.
-func bundle(signer holder, log *ecdsa.PrivateKey, manifest, predicate string, at time.Time) object {
+// Returns the entry of the log of Rekor 2, which has no time of its own.
+func (one instance) entry(body []byte) object {
+	root := sha256.Sum256(append([]byte{0}, body...))
+	note := fmt.Sprintf("%s\n1\n%s\n", tiles, text(root[:]))
+	line := text(append(append([]byte{}, one.tilesID()[:4]...), ed25519.Sign(one.tiles, []byte(note))...))
+	proof := object{
+		"logIndex": "0", "rootHash": text(root[:]), "treeSize": "1", "hashes": []string{},
+		"checkpoint": object{"envelope": note + "\n— " + tiles + " " + line + "\n"},
+	}
+	return object{
+		"logIndex": "0", "logId": object{"keyId": text(one.tilesID())}, "kindVersion": object{"kind": "hashedrekord", "version": "0.0.2"},
+		"canonicalizedBody": text(body), "inclusionProof": proof,
+	}
+}
+
+// Returns the timestamp of an authority over a signature (RFC 3161).
+func (one instance) stamp(by []byte, at time.Time) []byte {
+	sum := sha256.Sum256(by)
+	request := timestamps.Timestamp{HashAlgorithm: crypto.SHA256, HashedMessage: sum[:], Time: at, Policy: asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 57264, 2}}
+	return must(request.CreateResponseWithOpts(one.clock.certificate, one.clock.key, crypto.SHA256))
+}
+
+// Returns an envelope with a signed statement about a manifest, the signed bytes, and the signature.
+func envelope(signer holder, manifest, predicate string) (object, []byte, []byte, []byte) {
 	statement := encode(object{
 		"_type": "https://in-toto.io/Statement/v1", "subject": []object{{"digest": object{"sha256": manifest}}},
 		"predicateType": predicate, "predicate": object{},
 	})
 	kind := "application/vnd.in-toto+json"
-	by := signature(signer.key, []byte(fmt.Sprintf("DSSEv1 %d %s %d %s", len(kind), kind, len(statement), statement)))
-	envelope := object{"payload": text(statement), "payloadType": kind, "signatures": []object{{"sig": text(by)}}}
+	covered := []byte(fmt.Sprintf("DSSEv1 %d %s %d %s", len(kind), kind, len(statement), statement))
+	by := signature(signer.key, covered)
+	return object{"payload": text(statement), "payloadType": kind, "signatures": []object{{"sig": text(by)}}}, statement, covered, by
+}
+
+// A signature of a manifest in the format of cosign 3, with the log of Rekor 2 and the timestamp of `clock`.
+func stamped(signer holder, one, clock instance, manifest, predicate string, at time.Time) object {
+	envelope, _, covered, by := envelope(signer, manifest, predicate)
+	sum := sha256.Sum256(covered)
+	verifier := object{"keyDetails": "PKIX_ECDSA_P256_SHA_256", "x509Certificate": object{"rawBytes": text(signer.certificate.Raw)}}
+	body := encode(object{"apiVersion": "0.0.2", "kind": "hashedrekord", "spec": object{"hashedRekordV002": object{
+		"data":      object{"algorithm": "SHA2_256", "digest": text(sum[:])},
+		"signature": object{"content": text(by), "verifier": verifier},
+	}}})
+	stamps := []object{{"signedTimestamp": text(clock.stamp(by, at))}}
+	return object{"mediaType": sigType, "dsseEnvelope": envelope, "verificationMaterial": object{
+		"certificate": object{"rawBytes": text(signer.certificate.Raw)}, "tlogEntries": []object{one.entry(body)},
+		"timestampVerificationData": object{"rfc3161Timestamps": stamps},
+	}}
+}
+
+// A signature of a manifest in the format of cosign 3, with the log of Rekor 1.
+func bundle(signer holder, log *ecdsa.PrivateKey, manifest, predicate string, at time.Time) object {
+	envelope, statement, _, by := envelope(signer, manifest, predicate)
 	sum := func(data []byte) object { return object{"algorithm": "sha256", "value": digest(data)} }
 	body := encode(object{"apiVersion": "0.0.1", "kind": "dsse", "spec": object{
 		"envelopeHash": sum(encode(envelope)), "payloadHash": sum(statement),
@@ -279,6 +352,25 @@ func (where directory) artifact(tag string) (string, int) {
 	return digest(data), len(data)
 }
 
+// Writes an artifact whose signature refers to it. Returns the digest of its manifest.
+func refer(here, format string, made func(string) object) string {
+	where := directory(filepath.Join(here, format))
+	manifest, size := where.artifact(format)
+	content := where.blob(sigType, encode(made(manifest)))
+	empty := where.blob("application/vnd.oci.empty.v1+json", []byte("{}"))
+	referrer := object{
+		"schemaVersion": 2, "mediaType": image, "artifactType": sigType, "config": empty, "layers": []object{content},
+		"annotations": object{"dev.sigstore.bundle.content": "dsse-envelope", "dev.sigstore.bundle.predicateType": sign},
+		"subject":     object{"mediaType": image, "digest": "sha256:" + manifest, "size": size},
+	}
+	data := encode(referrer)
+	where.manifest("sha256-"+digest(data), referrer)
+	where.manifest("sha256-"+manifest, object{"mediaType": "application/vnd.oci.image.index.v1+json", "manifests": []object{
+		{"mediaType": image, "digest": "sha256:" + digest(data), "size": len(data), "artifactType": sigType},
+	}})
+	return manifest
+}
+
 func main() {
 	here := os.Args[1]
 	own, stranger := newInstance(), newInstance()
@@ -299,42 +391,32 @@ func main() {
 	}))
 	old.manifest("sha256-"+first+".sig", object{"config": config, "layers": []object{layer}})
 
-	now := directory(filepath.Join(here, "bundle"))
-	second, size := now.artifact("bundle")
-	content := now.blob(sigType, encode(bundle(signer, own.log, second, sign, signed)))
-	empty := now.blob("application/vnd.oci.empty.v1+json", []byte("{}"))
-	referrer := object{
-		"artifactType": sigType, "config": empty, "layers": []object{content},
-		"annotations": object{"dev.sigstore.bundle.content": "dsse-envelope", "dev.sigstore.bundle.predicateType": sign},
-		"subject":     object{"mediaType": image, "digest": "sha256:" + second, "size": size},
-	}
-	data := encode(func() object { referrer["schemaVersion"], referrer["mediaType"] = 2, image; return referrer }())
-	now.manifest("sha256-"+digest(data), referrer)
-	now.manifest("sha256-"+second, object{"mediaType": "application/vnd.oci.image.index.v1+json", "manifests": []object{
-		{"mediaType": image, "digest": "sha256:" + digest(data), "size": len(data), "artifactType": sigType},
-	}})
+	second := refer(here, "bundle", func(manifest string) object { return bundle(signer, own.log, manifest, sign, signed) })
+	third := refer(here, "stamped", func(manifest string) object { return stamped(signer, own, own, manifest, sign, signed) })
 
 	// Each is a valid signature but for one fault, which its name says.
 	late := signed.Add(time.Hour)
 	var hostile []object
-	add := func(name string, signer holder, log *ecdsa.PrivateKey, predicate string, at time.Time) {
+	add := func(name string, signer holder, log instance, predicate string, at time.Time) {
 		kind := "cosign container image signature"
 		if predicate != sign {
 			kind = predicate
 		}
-		payload, annotations := simple(signer, own, log, first, kind, at)
+		payload, annotations := simple(signer, own, log.log, first, kind, at)
 		hostile = append(hostile, object{
-			"name": name, "bundle": bundle(signer, log, second, predicate, at), "payload": string(payload), "annotations": annotations,
+			"name": name, "bundle": bundle(signer, log.log, second, predicate, at), "payload": string(payload), "annotations": annotations,
+			"stamped": stamped(signer, log, own, second, predicate, at),
 		})
 	}
-	add("good", signer, own.log, sign, signed)
-	add("expired", signer, own.log, sign, late)
-	add("early", signer, own.log, sign, signed.Add(-time.Hour))
-	add("other log", signer, stranger.log, sign, signed)
-	add("other authority", stranger.issue(own.issued), own.log, sign, signed)
-	add("unlisted certificate", own.issue(nil), own.log, sign, signed)
-	add("certificate in another log", own.issue(stranger.issued), own.log, sign, signed)
-	add("attestation", signer, own.log, "https://slsa.dev/provenance/v1", signed)
+	add("good", signer, own, sign, signed)
+	add("expired", signer, own, sign, late)
+	add("early", signer, own, sign, signed.Add(-time.Hour))
+	add("other log", signer, stranger, sign, signed)
+	add("other authority", stranger.issue(own.issued), own, sign, signed)
+	add("unlisted certificate", own.issue(nil), own, sign, signed)
+	add("certificate in another log", own.issue(stranger.issued), own, sign, signed)
+	add("attestation", signer, own, "https://slsa.dev/provenance/v1", signed)
+	hostile = append(hostile, object{"name": "other clock", "stamped": stamped(signer, own, stranger, second, sign, signed)})
 	write("hostile.json", hostile)
-	fmt.Println(strings.Join([]string{first, second}, " "))
+	fmt.Println(strings.Join([]string{first, second, third}, " "))
 }
