@@ -68,12 +68,11 @@ impl Provider {
                 Err(state) => state.clone(),
             };
             self.report(&state, object.generation).await;
-            let changed = match resolved {
-                Ok(ready) => self.send_all(&ready, &object, &mut input).await,
-                Err(_) => {
-                    let delay = if object.spec.service_account_name.is_some() { CHECKED_AGAIN } else { FAR };
-                    self.wait(delay, &object, &state, &mut input, None).await.unwrap_or(true)
-                }
+            let changed = if let Ok(ready) = resolved {
+                Box::pin(self.send_all(&ready, &object, &mut input)).await
+            } else {
+                let delay = if object.spec.service_account_name.is_some() { CHECKED_AGAIN } else { FAR };
+                self.wait(delay, &object, &state, &mut input, None).await.unwrap_or(true)
             };
             if !changed {
                 return;
