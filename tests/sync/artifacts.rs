@@ -306,7 +306,7 @@ async fn refuses_archives_and_layers_and_keeps_the_last_artifact() {
     follow(json!({"tag": "changed"}));
     refused(&world, "the layer was not read").await;
     world.edit(OURS, "ocirepositories", "web", json!({"spec": {"verify": {"provider": "cosign"}}}));
-    refused(&world, "spec.verify.secretRef: is missing, and keyless signatures are not supported").await;
+    refused(&world, "spec.verify.secretRef: is missing; name a Secret with public keys").await;
     assert!(condition_of(&status(&world), "Stalled").starts_with("True"));
     world.edit(OURS, "ocirepositories", "web", json!({"spec": {"verify": null}}));
     pushed.registry.kill().await;

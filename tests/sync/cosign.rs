@@ -1,4 +1,5 @@
-//! Signatures that the real cosign 2 and cosign 3 made, in `tests/cosign`: `make` there makes them again.
+//! Signatures that the real cosign 2 and cosign 3 made, in `tests/cosign`, and keyless ones that it accepts, in
+//! `tests/cosign/keyless`: `make` there makes them again.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -61,6 +62,25 @@ async fn answer(State(registry): State<Registry>, request: Request) -> Response 
     }
 }
 
+/// Serves the artifact of a directory, and returns its URL.
+async fn serve(registry: Registry) -> String {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("oci://{}/shop/web", listener.local_addr().unwrap());
+    let router = axum::Router::new().fallback(answer).with_state(registry);
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    url
+}
+
+/// Waits until the signature of a tag is verified, and the message contains a part.
+async fn verified(world: &World, tag: &str, part: &str) {
+    let condition = |world: &World| condition_of(&status(world), "SourceVerified");
+    let said = |world: &World| {
+        let found = condition(world);
+        found.starts_with("True") && found.contains(&format!("{tag}@sha256:")) && found.contains(part)
+    };
+    world.until_or("the signature is verified", said, || condition(world)).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn signatures_of_the_real_cosign_are_verified() {
     let public = std::fs::read_to_string(directory().join("cosign.pub")).unwrap();
@@ -73,11 +93,7 @@ async fn signatures_of_the_real_cosign_are_verified() {
     // The type of the bundle's configuration, which some registries show instead.
     let empty = Some("application/vnd.oci.empty.v1+json");
     for (format, referrers) in [("simple", None), ("bundle", None), ("bundle", bundle), ("bundle", empty)] {
-        let registry = Registry { directory: Arc::new(directory().join(format)), referrers };
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("oci://{}/shop/web", listener.local_addr().unwrap());
-        let router = axum::Router::new().fallback(answer).with_state(registry);
-        tokio::spawn(async move { axum::serve(listener, router).await });
+        let url = serve(Registry { directory: Arc::new(directory().join(format)), referrers }).await;
         let spec = |secret: &str| {
             let verify = json!({"provider": "cosign", "secretRef": {"name": secret}});
             json!({"url": url, "insecure": true, "interval": "10s", "ref": {"tag": format}, "verify": verify})
@@ -90,12 +106,52 @@ async fn signatures_of_the_real_cosign_are_verified() {
         refused(&world, "its 1 signatures are by keys that are not in the Secret strangers").await;
         world.edit("mainstay.dev/v1alpha1", "ocirepositories", "web", json!({"spec": spec("signers")}));
         applied(&world, format).await;
-        let verified = |world: &World| condition_of(&status(world), "SourceVerified");
-        let said = |world: &World| {
-            let verified = verified(world);
-            verified.starts_with("True") && verified.contains(&format!("{format}@sha256:"))
+        verified(&world, format, "by the key cosign.pub of the Secret signers").await;
+        world.delete("mainstay.dev/v1alpha1", "ocirepositories", "web");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keyless_signatures_are_verified_by_identity() {
+    let file = |name: &str| std::fs::read_to_string(directory().join("keyless").join(name)).unwrap();
+    let mut world = World::new().await;
+    world.set_secret("root", json!({"trusted_root.json": file("trusted_root.json")}));
+    world.set_secret("stranger", json!({"trusted_root.json": file("stranger.json")}));
+    world.sync("web", json!({"gitRepository": null, "sourceRef": {"kind": "OCIRepository", "name": "web"}}));
+    world.start();
+    let bundle = Some("application/vnd.dev.sigstore.bundle.v0.3+json");
+    for (format, referrers) in [("simple", None), ("bundle", None), ("bundle", bundle), ("stamped", None)] {
+        let url = serve(Registry { directory: Arc::new(directory().join("keyless").join(format)), referrers }).await;
+        let spec = |root: Value, subject: &str| {
+            let identities = json!([
+                {"issuer": "^https://other\\.example\\.org$", "subject": "shop/web"},
+                {"issuer": "^https://ci\\.example\\.org$", "subject": subject},
+            ]);
+            let verify = json!({"provider": "cosign", "matchOIDCIdentity": identities, "trustedRootSecretRef": root});
+            json!({"url": url, "insecure": true, "interval": "10s", "ref": {"tag": format}, "verify": verify})
         };
-        world.until_or("the signature is verified", said, || verified(&world)).await;
+        let accepted = "^https://ci\\.example\\.org/shop/web/.+@refs/heads/main$";
+        let object = json!({
+            "apiVersion": "mainstay.dev/v1alpha1", "kind": "OCIRepository", "metadata": {"name": "web", "namespace": NAMESPACE},
+            "spec": spec(json!({"name": "stranger"}), accepted),
+        });
+        world.create("mainstay.dev/v1alpha1", "ocirepositories", NAMESPACE, object);
+        refused(&world, "its signature cannot be verified with the trusted root").await;
+        let change = |spec: Value| {
+            world.edit("mainstay.dev/v1alpha1", "ocirepositories", "web", json!({"spec": spec}));
+        };
+        change(spec(json!({"name": "missing"}), accepted));
+        refused(&world, "spec.verify.trustedRootSecretRef: the Secret missing does not exist").await;
+        change(spec(json!({"name": "root"}), "^https://ci\\.example\\.org/shop$"));
+        let stranger = "it is signed by https://ci.example.org/shop/web/release.yaml@refs/heads/main of the issuer \
+                        https://ci.example.org, whom no entry of spec.verify.matchOIDCIdentity accepts";
+        refused(&world, stranger).await;
+        change(spec(json!({"name": "root"}), accepted));
+        applied(&world, format).await;
+        verified(&world, format, "release.yaml@refs/heads/main of the issuer https://ci.example.org").await;
+        // The public instance of Sigstore has not signed it.
+        change(spec(Value::Null, accepted));
+        refused(&world, "its signature cannot be verified with the trusted root").await;
         world.delete("mainstay.dev/v1alpha1", "ocirepositories", "web");
     }
 }

@@ -4,10 +4,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use super::Span;
-use super::schemas::{AnyObject, ConditionSchema, TimeSchema};
+use super::schemas::{ConditionSchema, TimeSchema};
 
 /// An artifact in an image registry: manifests that a GitSync with `spec.sourceRef` applies.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -91,10 +90,26 @@ pub struct OciVerify {
     /// `helm`, all values: OpenPGP keys.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_ref: Option<OciSecretRef>,
-    /// Not supported: signatures without a key of your own.
+    /// Without `secretRef`: the identities whose keyless signatures by `cosign` are accepted. A certificate has to match both
+    /// patterns of one entry.
     #[serde(rename = "matchOIDCIdentity", default, skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<Vec<AnyObject>>", length(max = 50))]
-    pub match_oidc_identity: Option<Vec<Value>>,
+    #[schemars(length(max = 16))]
+    pub match_oidc_identity: Option<Vec<OidcIdentity>>,
+    /// Secret in the same namespace with a trusted root of Sigstore under the key `trusted_root.json`. It takes the place of
+    /// the root of the public instance.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trusted_root_secret_ref: Option<OciSecretRef>,
+}
+
+/// Patterns for the identity in a certificate. A pattern may match a part of the text: begin it with `^`, and end it with `$`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct OidcIdentity {
+    /// Regular expression for the issuer of OpenID Connect, such as `^https://token\.actions\.githubusercontent\.com$`.
+    #[schemars(length(min = 1, max = 1024))]
+    pub issuer: String,
+    /// Regular expression for the subject: an email address or a URL, such as that of a workflow.
+    #[schemars(length(min = 1, max = 1024))]
+    pub subject: String,
 }
 
 /// The followed reference. `digest` wins over `semver`, and `semver` over `tag`.

@@ -150,7 +150,13 @@ pub(super) struct NamedSecrets {
 }
 
 /// The fields with the names of Secrets.
-const FIELDS: [&str; 4] = ["spec.secretRef", "spec.certSecretRef", "spec.proxySecretRef", "spec.verify.secretRef"];
+const FIELDS: [&str; 5] = [
+    "spec.secretRef",
+    "spec.certSecretRef",
+    "spec.proxySecretRef",
+    "spec.verify.secretRef",
+    "spec.verify.trustedRootSecretRef",
+];
 
 impl NamedSecrets {
     /// Follows the referenced Secrets, each for its purpose, and returns their state; `None` for a field that is not

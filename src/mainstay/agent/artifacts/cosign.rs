@@ -6,7 +6,7 @@
 //! envelope that holds it. Invariant: a valid signature names the digest of the manifest, and its purpose is to sign an
 //! image: attestations that the same key has signed do not count.
 //!
-//! Not here: certificates and transparency logs, which signatures without a key of one's own need.
+//! Not here: signatures without a key of one's own, which have a certificate (`keyless`).
 
 use std::collections::BTreeMap;
 
@@ -41,9 +41,20 @@ pub(super) struct Keys {
 /// A signature as the registry has it.
 pub(super) enum Signature {
     /// A payload with the signature over it in Base64.
-    Simple { payload: Vec<u8>, signature: String },
+    Simple { payload: Vec<u8>, signature: String, proof: Proof },
     /// A Sigstore bundle.
     Bundle(Vec<u8>),
+}
+
+/// What proves the identity of the signer, from the annotations of the layer.
+#[derive(Debug, Default)]
+pub(super) struct Proof {
+    /// The signer's certificate in PEM.
+    pub(super) certificate: Option<String>,
+    /// The certificates of the authorities above it, in PEM.
+    pub(super) chain: Option<String>,
+    /// The entry of the transparency log, in JSON.
+    pub(super) entry: Option<String>,
 }
 
 /// Why a signature does not count. The later a variant, the more it tells.
@@ -53,7 +64,11 @@ pub(super) enum Flaw {
     Unreadable(&'static str),
     /// No key of the Secret made it.
     UnknownKey,
-    /// A key of the Secret, the value with this name, signed something else.
+    /// The certificate, the entry of the log or the signature is not valid.
+    Unverified(String),
+    /// It is valid, and this signer made it, who is not accepted.
+    Stranger(String),
+    /// An accepted signer signed something else.
     Other(String, &'static str),
 }
 
@@ -105,13 +120,13 @@ impl Keys {
     /// Returns the name of the value whose key signed the manifest with a digest.
     pub(super) fn judge(&self, signature: &Signature, digest: &Digest) -> Result<&str, Flaw> {
         match signature {
-            Signature::Simple { payload, signature } => {
+            Signature::Simple { payload, signature, .. } => {
                 let signature = decoded(signature).ok_or(Flaw::Unreadable("it is not in Base64"))?;
                 let signer = self.signer(payload, &signature).ok_or(Flaw::UnknownKey)?;
                 of_payload(payload, digest).map(|()| signer).map_err(|why| Flaw::Other(signer.to_owned(), why))
             }
             Signature::Bundle(bundle) => {
-                let unreadable = Flaw::Unreadable("the bundle holds no envelope with one signature");
+                let unreadable = Flaw::Unreadable(NO_ENVELOPE);
                 let bundle: Bundle = serde_json::from_slice(bundle).map_err(|_| unreadable.clone())?;
                 let Envelope { payload, payload_type, signatures } = bundle.dsse_envelope;
                 let [made] = &signatures[..] else { return Err(unreadable) };
@@ -160,10 +175,11 @@ struct Image {
     digest: String,
 }
 
+pub(super) const NO_ENVELOPE: &str = "the bundle holds no envelope with one signature";
 const OTHER_DIGEST: &str = "a different artifact";
 const OTHER_PURPOSE: &str = "a document that is not the signature of an artifact";
 
-fn of_payload(payload: &[u8], digest: &Digest) -> Result<(), &'static str> {
+pub(super) fn of_payload(payload: &[u8], digest: &Digest) -> Result<(), &'static str> {
     let Simple { critical } = serde_json::from_slice(payload).map_err(|_| OTHER_PURPOSE)?;
     if !PURPOSES.contains(&&*critical.purpose) {
         return Err(OTHER_PURPOSE);
@@ -202,7 +218,7 @@ struct Subject {
     digest: BTreeMap<String, String>,
 }
 
-fn of_statement(payload_type: &str, payload: &[u8], digest: &Digest) -> Result<(), &'static str> {
+pub(super) fn of_statement(payload_type: &str, payload: &[u8], digest: &Digest) -> Result<(), &'static str> {
     if payload_type != STATEMENT {
         return Err(OTHER_PURPOSE);
     }
@@ -272,7 +288,8 @@ mod tests {
             for document in [bytes, text.clone().into_bytes()] {
                 let _ = (of_payload(&document, &digest), of_statement(STATEMENT, &document, &digest));
                 prop_assert!(keys.judge(&Signature::Bundle(document.clone()), &digest).is_err());
-                let simple = Signature::Simple { payload: document, signature: text.clone() };
+                let simple =
+                    Signature::Simple { payload: document, signature: text.clone(), proof: Proof::default() };
                 prop_assert!(keys.judge(&simple, &digest).is_err());
             }
         }

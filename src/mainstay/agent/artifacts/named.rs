@@ -28,8 +28,8 @@ pub(in crate::agent) trait Named:
 
     fn is_suspended(&self) -> bool;
 
-    /// Returns the names of the Secrets: login, certificates, proxy, keys of signers.
-    fn secrets(&self) -> [Option<&str>; 4];
+    /// Returns the names of the Secrets: login, certificates, proxy, keys of signers, trusted root.
+    fn secrets(&self) -> [Option<&str>; 5];
 
     /// Returns the artifact that the spec of an object in this namespace requests.
     ///
@@ -56,9 +56,10 @@ impl Named for OciRepositorySpec {
         self.suspend
     }
 
-    fn secrets(&self) -> [Option<&str>; 4] {
+    fn secrets(&self) -> [Option<&str>; 5] {
         let keys = self.verify.as_ref().and_then(|verify| verify.secret_ref.as_ref());
-        [self.secret_ref.as_ref(), self.cert_secret_ref.as_ref(), self.proxy_secret_ref.as_ref(), keys]
+        let root = self.verify.as_ref().and_then(|verify| verify.trusted_root_secret_ref.as_ref());
+        [self.secret_ref.as_ref(), self.cert_secret_ref.as_ref(), self.proxy_secret_ref.as_ref(), keys, root]
             .map(|named| named.map(|named| &*named.name))
     }
 
@@ -85,9 +86,10 @@ impl Named for HelmChartSpec {
         self.suspend
     }
 
-    fn secrets(&self) -> [Option<&str>; 4] {
+    fn secrets(&self) -> [Option<&str>; 5] {
         let keys = self.verify.as_ref().and_then(|verify| verify.secret_ref.as_ref());
-        [self.secret_ref.as_ref(), self.cert_secret_ref.as_ref(), self.proxy_secret_ref.as_ref(), keys]
+        let root = self.verify.as_ref().and_then(|verify| verify.trusted_root_secret_ref.as_ref());
+        [self.secret_ref.as_ref(), self.cert_secret_ref.as_ref(), self.proxy_secret_ref.as_ref(), keys, root]
             .map(|named| named.map(|named| &*named.name))
     }
 

@@ -6,7 +6,7 @@ use super::charts::{self, Chosen, Published};
 use super::download;
 use super::provenance;
 use super::signatures::{self, Failure};
-use super::signers::{Signers, TrustedKeys};
+use super::signers::{Signers, Trusted};
 use super::wanted::{Chart, Image};
 use mainstay_function::registry::{Client, Digest};
 use mainstay_git::Source;
@@ -53,19 +53,18 @@ impl Reader<'_> {
         source: &Source,
         signers: Option<&Signers>,
     ) -> Result<Downloaded, Failure> {
-        let keys = signers.map(|signers| &signers.keys);
+        let trusted = signers.map(|signers| &signers.trusted);
         match (self, found) {
             (Self::Registry(client, image), Found::Image(found)) => {
                 let layer = download::layer(client, found, image).await?;
-                let signer = match keys {
-                    Some(TrustedKeys::Cosign(keys)) => {
-                        let name = signatures::verify(client, &found.digest, keys, source).await?;
-                        Some(format!("the key {name}"))
+                let signer = match trusted {
+                    Some(Trusted::Cosign(signers)) => {
+                        Some(signatures::verify(client, &found.digest, signers, source).await?)
                     }
-                    Some(TrustedKeys::Helm(keys)) => {
+                    Some(Trusted::Helm(keys, secret)) => {
                         let signed = provenance::of_registry(client, found, image, keys, source).await?;
                         same(&signed, &layer.digest)?;
-                        Some("a key".to_owned())
+                        Some(a_key(secret))
                     }
                     None => None,
                 };
@@ -75,17 +74,20 @@ impl Reader<'_> {
                 Ok(Downloaded { archive, digest: layer.digest.to_string(), revision, tag, signer })
             }
             (Self::Charts(client, chart), Found::Chart(found)) => {
-                let signed = match keys {
-                    Some(TrustedKeys::Helm(keys)) => {
-                        Some(provenance::of_charts(client, chart, found, keys, source).await?)
+                let signed = match trusted {
+                    Some(Trusted::Helm(keys, secret)) => {
+                        Some((provenance::of_charts(client, chart, found, keys, source).await?, a_key(secret)))
                     }
-                    Some(TrustedKeys::Cosign(_)) => return Err("cosign signs charts of registries only".into()),
+                    Some(Trusted::Cosign(_)) => return Err("cosign signs charts of registries only".into()),
                     None => None,
                 };
                 let _downloading = source.downloading().await.map_err(|fault| fault.to_string())?;
                 let written = charts::download(client, found, source).await?;
-                let signer = signed.as_ref().map(|_| "a key".to_owned());
-                signed.map(|signed| same(&signed, &written.digest)).transpose()?;
+                let mut signer = None;
+                if let Some((signed, by)) = signed {
+                    same(&signed, &written.digest)?;
+                    signer = Some(by);
+                }
                 let (tag, digest) = (found.version.clone(), written.digest.to_string());
                 let revision = format!("{tag}@{digest}");
                 Ok(Downloaded { archive: written.file, revision, digest, tag, signer })
@@ -93,6 +95,11 @@ impl Reader<'_> {
             _ => Err("the version is of a different place".into()),
         }
     }
+}
+
+/// Returns a signer whose key is not known: the end of a sentence.
+fn a_key(secret: &str) -> String {
+    format!("a key of the Secret {secret}")
 }
 
 /// Compares the signed digest of an archive with its digest.

@@ -11,7 +11,8 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use super::cosign::{Flaw, Keys, Signature};
+use super::cosign::{Flaw, Proof, Signature};
+use super::signers::CosignSigners;
 use mainstay_function::registry::{Client, Digest, Error};
 use mainstay_git::Source;
 use mainstay_object::failure::{Class, chain};
@@ -32,7 +33,7 @@ const HOLDERS: [&str; 3] =
 pub(super) enum Failure {
     /// It cannot be found or read.
     Read(String),
-    /// It is not signed by a trusted key.
+    /// It is not signed by a trusted signer.
     Unsigned(String),
 }
 
@@ -70,6 +71,12 @@ struct Layer {
 struct Annotations {
     #[serde(rename = "dev.cosignproject.cosign/signature")]
     signature: Option<String>,
+    #[serde(rename = "dev.sigstore.cosign/certificate")]
+    certificate: Option<String>,
+    #[serde(rename = "dev.sigstore.cosign/chain")]
+    chain: Option<String>,
+    #[serde(rename = "dev.sigstore.cosign/bundle")]
+    entry: Option<String>,
 }
 
 /// The index of the manifests that refer to a manifest.
@@ -91,7 +98,7 @@ struct Referrer {
 struct Search<'s> {
     client: &'s Client,
     digest: &'s Digest,
-    keys: &'s Arc<Keys>,
+    signers: &'s Arc<CosignSigners>,
     source: &'s Source,
     /// The number of signatures of this place that may still be read.
     left: usize,
@@ -102,14 +109,14 @@ struct Search<'s> {
     failed: Option<String>,
 }
 
-/// Returns the name of the value in the Secret whose key signed the manifest.
+/// Returns the signer of the manifest: the end of a sentence.
 pub(super) async fn verify(
     client: &Client,
     digest: &Digest,
-    keys: &Arc<Keys>,
+    signers: &Arc<CosignSigners>,
     source: &Source,
 ) -> Result<String, Failure> {
-    let mut search = Search { client, digest, keys, source, left: MOST, flawed: 0, flaw: None, failed: None };
+    let mut search = Search { client, digest, signers, source, left: MOST, flawed: 0, flaw: None, failed: None };
     let tag = format!("sha256-{}", digest.hex());
     if let Some(named) = search.tagged(&format!("{tag}.sig")).await?
         && let Some(signer) = search.held(&named).await?
@@ -177,16 +184,19 @@ impl Search<'_> {
                 return Ok(None);
             }
         };
-        let signature = match layer.annotations.signature {
+        let Annotations { signature, certificate, chain, entry } = layer.annotations;
+        let signature = match signature {
             _ if layer.media_type != PAYLOAD => Signature::Bundle(bytes),
-            Some(signature) => Signature::Simple { payload: bytes, signature },
+            Some(signature) => {
+                Signature::Simple { payload: bytes, signature, proof: Proof { certificate, chain, entry } }
+            }
             None => {
                 self.flaw(Flaw::Unreadable("its layer has no signature"));
                 return Ok(None);
             }
         };
-        let (keys, digest) = (Arc::clone(self.keys), self.digest.clone());
-        let judge = move || keys.judge(&signature, &digest).map(str::to_owned);
+        let (signers, digest) = (Arc::clone(self.signers), self.digest.clone());
+        let judge = move || signers.judge(&signature, &digest);
         match self.source.run_alone(judge).await.map_err(|fault| fault.to_string())? {
             Ok(signer) => Ok(Some(signer)),
             Err(flaw) => {
@@ -210,19 +220,9 @@ impl Search<'_> {
     }
 
     fn outcome(self) -> Failure {
-        let secret = self.keys.secret();
-        let help = format!("sign it with `cosign sign --key`, and put the public key into the Secret {secret}");
-        let why = match (self.failed, self.flaw) {
-            (Some(failed), _) => return Failure::Read(failed),
-            (None, None) => format!("it is not signed; {help}"),
-            (None, Some(Flaw::Unreadable(why))) => format!("its signature is not usable: {why}; {help}"),
-            (None, Some(Flaw::UnknownKey)) => {
-                format!("its {} signatures are by keys that are not in the Secret {secret}; {help}", self.flawed)
-            }
-            (None, Some(Flaw::Other(key, what))) => {
-                format!("its signature by the key {key} of the Secret {secret} is that of {what}; {help}")
-            }
-        };
-        Failure::Unsigned(why)
+        match self.failed {
+            Some(failed) => Failure::Read(failed),
+            None => Failure::Unsigned(self.signers.refusal(self.flaw, self.flawed)),
+        }
     }
 }

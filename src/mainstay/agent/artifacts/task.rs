@@ -206,7 +206,7 @@ impl<S: Named> Task<S> {
                     .await;
             }
         };
-        match (&self.verification, wanted.signed) {
+        match (&self.verification, &wanted.signed) {
             (_, None) => self.verification = Verification::NotRequired,
             (Verification::NotRequired, Some(_)) => self.verification = Verification::Pending,
             _ => {}
@@ -281,9 +281,8 @@ impl<S: Named> Task<S> {
                 last_update_time: Time(Timestamp::now()),
             });
         }
-        if let Some((signer, signers)) = downloaded.signer.zip(signers) {
-            let message = format!("{revision} is signed by {signer} of the Secret {}", signers.secret);
-            self.verification = Verification::Passed(message);
+        if let Some(signer) = downloaded.signer {
+            self.verification = Verification::Passed(format!("{revision} is signed by {signer}"));
         }
         self.made = Some(key);
         self.wake(remote);
@@ -311,20 +310,16 @@ impl<S: Named> Task<S> {
         wanted: &'w Wanted,
     ) -> Result<(Reader<'w>, Outbound, Option<Signers>), State> {
         let (invalid, place) = (|why: String| State::not_ready(Reason::SpecInvalid, why), &wanted.place);
-        let [login, tls, proxy, keys] = spec.secrets();
+        let [login, tls, proxy, keys, root] = spec.secrets();
         let named = [
             (login, Purpose::Artifact),
             (tls, Purpose::Artifact),
             (proxy, Purpose::Proxy),
             (keys, Purpose::SignatureKeys),
+            (root, Purpose::SignatureKeys),
         ];
-        let [logins, tls, proxy, trusted] = self.secrets.read(&self.context.secrets, &self.name, named).await?;
-        let signers = wanted.signed.zip(keys.zip(data(trusted.as_ref())));
-        let signers = signers.map(|(tool, (name, data))| Signers::read(tool, name, data)).transpose();
-        let signers = signers.map_err(|why| invalid(format!("spec.verify.secretRef: {why}")))?;
-        if wanted.signed.is_some() && signers.is_none() {
-            return Err(invalid("spec.verify.secretRef: its Secret was not read".to_owned()));
-        }
+        let [logins, tls, proxy, trusted, roots] = self.secrets.read(&self.context.secrets, &self.name, named).await?;
+        let signers = signers_of(wanted, keys.or(root), trusted.or(roots).as_ref()).map_err(invalid)?;
         let login = login.zip(data(logins.as_ref())).map(|(name, data)| login_of::<S>(name, data, place));
         let login = login.transpose().map_err(invalid)?;
         let login = match (&wanted.identity, place) {
@@ -409,6 +404,16 @@ impl<S: Named> Task<S> {
 
 fn data(known: Option<&Known>) -> Option<&SecretData> {
     known.and_then(Known::data)
+}
+
+/// Returns the signers in the Secret with this name.
+fn signers_of(wanted: &Wanted, name: Option<&str>, known: Option<&Known>) -> Result<Option<Signers>, String> {
+    let Some(signed) = &wanted.signed else { return Ok(None) };
+    let secret = name.zip(data(known));
+    if name.is_some() && secret.is_none() {
+        return Err("spec.verify: its Secret was not read".to_owned());
+    }
+    Signers::read(signed, secret).map(Some)
 }
 
 /// Returns the login in a Secret: for a registry the login of its image, for a chart also user name and password.

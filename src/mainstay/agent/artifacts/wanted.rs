@@ -7,6 +7,7 @@ use std::time::Duration;
 use regex::{Regex, RegexBuilder};
 use reqwest::Url;
 
+use super::identities::Identities;
 use mainstay_api::oci_repository::{OciReference, OciVerify};
 use mainstay_api::{HelmChartSpec, OciRepositorySpec, Span};
 use mainstay_function::registry::{Digest, ImageRef, Scheme};
@@ -36,10 +37,19 @@ pub(in crate::agent) struct Wanted {
     pub(super) ignore: String,
     pub(super) interval: Duration,
     pub(super) timeout: Duration,
-    /// The tool whose signature is required.
-    pub(super) signed: Option<Tool>,
+    /// The required signature.
+    pub(super) signed: Option<Signed>,
     /// The identity of a cloud that reads the artifact.
     pub(super) identity: Option<CloudIdentity>,
+}
+
+/// A required signature.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::agent) enum Signed {
+    /// By a key of the Secret in `spec.verify.secretRef`.
+    ByKey(Tool),
+    /// By cosign, without a key: a certificate names the signer.
+    ByIdentity(Identities),
 }
 
 /// A tool that signs artifacts.
@@ -227,9 +237,8 @@ fn scheme(insecure: bool) -> Scheme {
     if insecure { Scheme::Http } else { Scheme::Https }
 }
 
-/// Returns the tool whose signature is required, and adds the problems of the field. `tools` are those that sign at this
-/// place.
-fn signed(verify: Option<&OciVerify>, tools: &[Tool], problems: &mut Vec<String>) -> Option<Tool> {
+/// Returns the required signature, and adds the problems of the field. `tools` are those that sign at this place.
+fn signed(verify: Option<&OciVerify>, tools: &[Tool], problems: &mut Vec<String>) -> Option<Signed> {
     let verify = verify?;
     let tool = tools.iter().copied().find(|tool| tool.name() == verify.provider);
     if tool.is_none() {
@@ -237,14 +246,35 @@ fn signed(verify: Option<&OciVerify>, tools: &[Tool], problems: &mut Vec<String>
         let why = if names == ["helm"] { ": cosign signs only charts whose repository begins with oci://" } else { "" };
         problems.push(format!("spec.verify.provider: must be {}{why}", names.join(" or ")));
     }
-    let instead = "sign with a key of your own, and name a Secret with the public key in spec.verify.secretRef";
-    if verify.match_oidc_identity.is_some() {
-        problems.push(format!("spec.verify.matchOIDCIdentity: keyless signatures are not supported; {instead}"));
-    } else if verify.secret_ref.is_none() {
-        problems
-            .push(format!("spec.verify.secretRef: is missing, and keyless signatures are not supported; {instead}"));
+    let listed = verify.match_oidc_identity.as_deref().unwrap_or_default();
+    if verify.secret_ref.is_some() {
+        for (field, is_set) in [
+            ("matchOIDCIdentity", !listed.is_empty()),
+            ("trustedRootSecretRef", verify.trusted_root_secret_ref.is_some()),
+        ] {
+            if is_set {
+                problems.push(format!(
+                    "spec.verify.{field}: has an effect only without spec.verify.secretRef; remove one of them"
+                ));
+            }
+        }
+        return tool.map(Signed::ByKey);
     }
-    tool
+    if tool == Some(Tool::Helm) {
+        problems.push("spec.verify.secretRef: is missing; name a Secret with OpenPGP keys".to_owned());
+        return None;
+    }
+    if listed.is_empty() {
+        let keyless = "for signatures without a key, list at least one identity in spec.verify.matchOIDCIdentity";
+        problems.push(format!("spec.verify.secretRef: is missing; name a Secret with public keys, or, {keyless}"));
+    }
+    match Identities::read(listed) {
+        Ok(identities) => tool.map(|_| Signed::ByIdentity(identities)),
+        Err(wrong) => {
+            problems.extend(wrong);
+            None
+        }
+    }
 }
 
 /// Returns the timeout of a lookup, and adds the problems of both fields.
@@ -371,13 +401,26 @@ mod tests {
         assert!(found.contains("spec.verify.secretRef: is missing"), "{found}");
         let notation = json!({"verify": {"provider": "notation", "secretRef": {"name": "keys"}}});
         check(notation, "spec.verify.provider: must be cosign");
-        let keyless = json!({"verify": {"matchOIDCIdentity": [{"issuer": "a", "subject": "b"}]}});
-        let found = read(keyless).unwrap_err().join(" ");
-        assert!(
-            found.starts_with("spec.verify.matchOIDCIdentity: keyless") && found.contains("a key of your own"),
-            "{found}"
-        );
-        assert_eq!(read(json!({"verify": {"secretRef": {"name": "keys"}}})).unwrap().signed, Some(Tool::Cosign));
+    }
+
+    #[test]
+    fn a_signature_is_by_a_key_or_by_an_identity() {
+        let by_key = read(json!({"verify": {"secretRef": {"name": "keys"}}})).unwrap().signed;
+        assert_eq!(by_key, Some(Signed::ByKey(Tool::Cosign)));
+        let identities = json!([{"issuer": "^https://ci$", "subject": "web"}]);
+        let by_identity = read(json!({"verify": {"matchOIDCIdentity": identities}})).unwrap().signed;
+        let Some(Signed::ByIdentity(found)) = by_identity else { panic!("{by_identity:?}") };
+        assert_eq!(found.patterns().collect::<Vec<_>>(), [("^https://ci$", "web")]);
+        let both = json!({"secretRef": {"name": "keys"}, "matchOIDCIdentity": identities});
+        let remedy = "has an effect only without spec.verify.secretRef; remove one of them";
+        check(json!({"verify": both}), &format!("spec.verify.matchOIDCIdentity: {remedy}"));
+        let both = json!({"secretRef": {"name": "keys"}, "trustedRootSecretRef": {"name": "root"}});
+        check(json!({"verify": both}), &format!("spec.verify.trustedRootSecretRef: {remedy}"));
+        let found = read(json!({"verify": {"matchOIDCIdentity": []}})).unwrap_err().join(" ");
+        assert!(found.contains("list at least one identity in spec.verify.matchOIDCIdentity"), "{found}");
+        let wrong = json!({"verify": {"matchOIDCIdentity": [{"issuer": "(", "subject": "web"}]}});
+        let found = read(wrong).unwrap_err().join(" ");
+        assert!(found.starts_with("spec.verify.matchOIDCIdentity[0].issuer: is not a regular expression"), "{found}");
     }
 
     #[test]
@@ -438,6 +481,8 @@ mod tests {
             assert!(said.contains(problem) && !said.contains("hunter2"), "{change}: {said}");
         }
         assert!(chart(json!({"repository": "http://charts.example.org", "insecure": true})).is_ok());
+        let keyless = json!({"matchOIDCIdentity": [{"issuer": "a", "subject": "b"}]});
+        assert!(chart(json!({"repository": "oci://r.example.org/charts", "verify": keyless})).is_ok());
         let said = chart(json!({"provider": "gcp"})).unwrap_err();
         assert!(said.contains("spec.provider: charts.example.org is not a registry of gcp"), "{said}");
         let plain = json!({"provider": "gcp", "repository": "https://europe-docker.pkg.dev/shop/charts"});

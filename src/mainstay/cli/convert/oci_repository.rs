@@ -25,18 +25,26 @@ const SAME: [&str; 11] = [
 
 /// Takes the field with the required signature. Returns it if it has a counterpart.
 pub(super) fn signatures(fields: &mut Fields, path: &str) -> Option<Value> {
-    let verify = fields.take(path)?;
+    let mut verify = fields.take(path)?;
     if !matches!(verify["provider"].as_str(), None | Some("cosign")) {
         fields.lost(path, "only signatures of cosign are verified: sign with `cosign sign --key`");
-    } else if verify["secretRef"].is_null() || !verify["matchOIDCIdentity"].is_null() {
-        fields.lost(
-            path,
-            "keyless signatures are not verified: sign with `cosign sign --key`, and set `verify.secretRef`",
-        );
-    } else {
+        return None;
+    }
+    if verify["secretRef"].is_null() {
+        if verify["matchOIDCIdentity"].as_array().is_none_or(Vec::is_empty) {
+            let remedy = "list the accepted ones in `verify.matchOIDCIdentity`";
+            fields.lost(path, format!("Flux accepts the signature of any identity here: {remedy}"));
+            return None;
+        }
         return Some(verify);
     }
-    None
+    for field in ["matchOIDCIdentity", "trustedRootSecretRef"] {
+        let removed = verify.as_object_mut().and_then(|verify| verify.remove(field));
+        if removed.is_some_and(|value| !value.is_null()) {
+            fields.differs(path, format!("`{field}` is left out: Flux, too, ignores it next to `secretRef`"));
+        }
+    }
+    Some(verify)
 }
 
 /// Takes the fields of the identity of a cloud.

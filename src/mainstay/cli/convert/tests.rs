@@ -63,7 +63,45 @@ spec: {interval: 1h, path: ./deploy, prune: true, wait: true, sourceRef: {kind: 
         report.contains("spec.provider: `provider` is left out, because the Secret in `secretRef` has the login"),
         "{report}"
     );
-    assert!(report.contains("spec.verify: keyless signatures are not verified"), "{report}");
+    assert!(report.contains("spec.verify: Flux accepts the signature of any identity here"), "{report}");
+}
+
+#[test]
+fn keyless_signatures_keep_their_identities() {
+    let text = r"
+apiVersion: source.toolkit.fluxcd.io/v1
+kind: OCIRepository
+metadata: {name: web, namespace: shop}
+spec:
+  interval: 5m
+  url: oci://ghcr.io/acme/web
+  verify:
+    provider: cosign
+    matchOIDCIdentity: [{issuer: '^https://ci\.example\.org$', subject: web}]
+    trustedRootSecretRef: {name: root}
+---
+apiVersion: source.toolkit.fluxcd.io/v1
+kind: OCIRepository
+metadata: {name: keys, namespace: shop}
+spec:
+  interval: 5m
+  url: oci://ghcr.io/acme/keys
+  verify:
+    provider: cosign
+    secretRef: {name: keys}
+    matchOIDCIdentity: [{issuer: a, subject: b}]
+";
+    let conversion = flux::convert(&documents(text, Tool::Flux), None);
+    let verify = |name: &str| {
+        let made = conversion.objects.iter().find(|made| made.object["metadata"]["name"] == name).unwrap();
+        assert_eq!(made.problem(), None);
+        made.object["spec"]["verify"].clone()
+    };
+    assert_eq!(verify("web")["matchOIDCIdentity"][0]["issuer"], "^https://ci\\.example\\.org$");
+    assert_eq!(verify("web")["trustedRootSecretRef"]["name"], "root");
+    assert_eq!(verify("keys"), serde_json::json!({"provider": "cosign", "secretRef": {"name": "keys"}}));
+    let report = conversion.text();
+    assert!(report.contains("`matchOIDCIdentity` is left out: Flux, too, ignores it"), "{report}");
 }
 
 #[test]
