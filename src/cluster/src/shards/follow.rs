@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt as _;
-use futures::stream::{self, BoxStream};
+use futures::stream::BoxStream;
 use jiff::Timestamp;
 use serde_json::Value;
 use tokio::sync::watch;
@@ -34,8 +34,6 @@ pub struct Followed {
     pub me: Member,
     /// The identity of the member in its Lease.
     pub identity: String,
-    /// Whether namespaces may pin their GitSyncs.
-    pub reads_namespaces: bool,
     /// Duration of a Lease. GitSyncs whose pin changes are gained after this time.
     pub lease: Duration,
     /// Time for which a released shard keeps its share.
@@ -74,12 +72,8 @@ impl Following {
         let kind = Arc::new(Kind::fixed("coordination.k8s.io/v1", "Lease", "leases", Scope::Namespaced));
         let selection = Selection::with_label(SHARD_LEASE).within(&with.namespace);
         let leases = with.cluster.urgent().watch(&kind, selection);
-        let namespaces = if with.reads_namespaces {
-            let kind = Arc::new(Kind::fixed("v1", "Namespace", "namespaces", Scope::Cluster));
-            with.cluster.watch(&kind, Selection::with_label(SHARD).metadata_only())
-        } else {
-            stream::pending().boxed()
-        };
+        let kind = Arc::new(Kind::fixed("v1", "Namespace", "namespaces", Scope::Cluster));
+        let namespaces = with.cluster.watch(&kind, Selection::with_label(SHARD).metadata_only());
         // A restarted member must not take a view of its last run for a new one.
         let generation = u64::try_from(Timestamp::now().as_microsecond()).unwrap_or_default();
         Self {
@@ -90,7 +84,7 @@ impl Following {
             listed_namespaces: reflector::Shown::default(),
             pins: Arc::default(),
             has_leases: false,
-            has_pins: !with.reads_namespaces,
+            has_pins: false,
             with,
         }
     }

@@ -43,15 +43,24 @@ impl Ownership {
         self.members
     }
 
-    /// Returns the member to which a GitSync is pinned: by its own label, or by that of its namespace.
-    pub fn pin(&self, namespace: &str, label: Option<&str>) -> Option<Member> {
-        let of_namespace = || self.pins.get(namespace).and_then(|pinned| pinned.member);
-        label.and_then(Member::parse).or_else(of_namespace)
+    /// Returns the member to which the GitSyncs of a namespace are pinned.
+    pub fn pin(&self, namespace: &str) -> Option<Member> {
+        self.pins.get(namespace).and_then(|pinned| pinned.member)
     }
 
     /// Returns the time before which no GitSync of the namespace is gained, because its pin has changed.
     pub fn settles(&self, namespace: &str) -> Option<Instant> {
         self.pins.get(namespace).and_then(|pinned| pinned.settles)
+    }
+
+    /// Returns the next time at which GitSyncs of a namespace may be gained, because its pin has changed.
+    pub fn due(&self, now: Instant) -> Option<Instant> {
+        self.pins.values().filter_map(|pinned| pinned.settles).filter(|settles| *settles > now).min()
+    }
+
+    /// Whether GitSyncs may be gained.
+    pub fn is_acting(&self) -> bool {
+        self.others.is_some()
     }
 
     /// Whether the work for a GitSync continues.

@@ -7,7 +7,8 @@
 //! Invariant: a delivery causes only lookups of remotes, so a repeated one is harmless.
 //! Invariant: only the leader processes deliveries; other agents respond with 503.
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -32,7 +33,7 @@ use loopback::Listener;
 use mainstay_api::ReceiverType;
 use mainstay_cluster::body::{self, BodyFault};
 use mainstay_cluster::listener::{self, Limits};
-use mainstay_git::Consumer;
+use mainstay_git::{Consumer, Followed};
 use mainstay_traces::Parent;
 
 /// Maximum time until a body is complete.
@@ -133,8 +134,19 @@ async fn receive(context: &Context, served: &Served, head: &Parts, body: &mut In
         }
         Delivery::Push(meant) if meant.names_no_repository() => Outcome::NoRepository,
         Delivery::Push(meant) => {
-            let is_meant = |consumer: &_, followed: &_| meant.includes(consumer, followed);
-            match context.pushes.wake(is_meant, Instant::now()) {
+            let sources = RefCell::new(BTreeSet::new());
+            let is_meant = |consumer: &Consumer, followed: &Followed| {
+                let is_meant = meant.includes(consumer, followed);
+                if is_meant && context.ring.is_some() {
+                    sources.borrow_mut().insert((consumer.namespace.clone(), followed.repository.clone()));
+                }
+                is_meant
+            };
+            let woken = context.pushes.wake(is_meant, Instant::now());
+            for (namespace, source) in sources.take() {
+                context.ring.iter().for_each(|ring| ring(&namespace, &source));
+            }
+            match woken {
                 woken if woken.is_empty() => {
                     let is_fixed = |consumer: &_, followed: &_| meant.passes_over_fixed(consumer, followed);
                     Outcome::NobodyWoken { fixed: context.pushes.count(is_fixed) }
