@@ -211,40 +211,47 @@ impl<W: Work> Tasks<W> {
                 event = events.next() => event,
             };
             let Some(event) = event else { break };
-            match shown.take(event, name_of) {
-                Some(Delta::Listed(name, mut value)) => {
-                    kept::trim(&mut value, W::LABELS);
-                    if !initial.add(&value) {
-                        self.see_all(&mut initial);
-                        self.see(name, value);
-                    }
-                }
-                Some(Delta::Changed(name, value)) => self.see(name, value),
-                // The object's task continues with the last readable state.
-                Some(Delta::Unreadable(name, value, error)) => {
-                    self.announce_unreadable(&name, &value, error.cause_text());
-                }
-                Some(Delta::Gone(name, value)) => {
-                    let last = read::<W::Object>(value).ok().and_then(|last| self.work.deleted(last));
-                    self.end(&name, last);
-                }
-                Some(Delta::Complete(list)) => {
-                    self.see_all(&mut initial);
-                    let others = self.share.iter().flat_map(|share| share.names().cloned());
-                    let known: HashSet<Name> =
-                        self.running.keys().cloned().chain(self.rereads.names()).chain(others).collect();
-                    for name in known.iter().filter(|name| list.lacks(name)) {
-                        self.end(name, None);
-                    }
-                    self.work.complete();
-                }
-                Some(Delta::Failed(error)) => {
-                    tracing::warn!(why = chain(&error), "{}s cannot be watched", self.kind.kind);
-                }
-                Some(Delta::Resumed) | None => {}
+            if let Some(delta) = shown.take(event, name_of) {
+                self.see_delta(delta, &mut initial);
             }
         }
         Ok(())
+    }
+
+    /// Takes in a change that the watch shows.
+    fn see_delta(&mut self, delta: Delta<Name>, initial: &mut Initial) {
+        match delta {
+            Delta::Listed(name, mut value) => {
+                kept::trim(&mut value, W::LABELS);
+                if !initial.add(&value) {
+                    self.see_all(initial);
+                    self.see(name, value);
+                }
+            }
+            Delta::Changed(name, value) => self.see(name, value),
+            // The object's task continues with the last readable state.
+            Delta::Unreadable(name, value, error) => {
+                self.announce_unreadable(&name, &value, error.cause_text());
+            }
+            Delta::Gone(name, value) => {
+                let last = read::<W::Object>(value).ok().and_then(|last| self.work.deleted(last));
+                self.end(&name, last);
+            }
+            Delta::Complete(list) => {
+                self.see_all(initial);
+                let others = self.share.iter().flat_map(|share| share.names().cloned());
+                let known: HashSet<Name> =
+                    self.running.keys().cloned().chain(self.rereads.names()).chain(others).collect();
+                for name in known.iter().filter(|name| list.lacks(name)) {
+                    self.end(name, None);
+                }
+                self.work.complete();
+            }
+            Delta::Failed(error) => {
+                tracing::warn!(why = chain(&error), "{}s cannot be watched", self.kind.kind);
+            }
+            Delta::Resumed => {}
+        }
     }
 
     /// Processes the listed objects, the oldest first.

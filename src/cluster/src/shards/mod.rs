@@ -24,7 +24,7 @@ mod follow;
 mod member;
 mod ownership;
 #[cfg(test)]
-mod simulation;
+mod tests;
 mod view;
 
 pub use follow::{Followed, follow};

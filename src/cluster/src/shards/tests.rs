@@ -12,6 +12,7 @@ use super::board::Board;
 use super::member::Member;
 use super::ownership::{Ownership, Pins};
 use super::view::{Bell, Shown};
+use mainstay_api::names::{SHARD_LEASE, SHARD_VIEW};
 
 const SECOND: Duration = Duration::from_secs(1);
 const LEASE: Duration = Duration::from_secs(15);
@@ -75,7 +76,7 @@ impl Model {
     fn write(&mut self, agent: usize, holder: &str) {
         let note = self.agents[agent].as_ref().and_then(|one| one.board.note(&Bell::default()));
         let lease = json!({
-            "metadata": {"labels": {"mainstay.dev/shard-lease": "member"}, "annotations": {"mainstay.dev/shard-view": note}},
+            "metadata": {"labels": {SHARD_LEASE: "member"}, "annotations": {SHARD_VIEW: note}},
             "spec": {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": self.writes.len()},
         });
         self.writes.push((member(agent), lease));
@@ -90,7 +91,7 @@ impl Model {
                 self.generation += 1000;
                 let mut board = Board::new(member(agent), &agent.to_string(), self.generation, LEASE, GRACE);
                 let leader = json!({
-                    "metadata": {"labels": {"mainstay.dev/shard-lease": "leader"}}, "spec": {"holderIdentity": ""},
+                    "metadata": {"labels": {SHARD_LEASE: "leader"}}, "spec": {"holderIdentity": ""},
                 });
                 board.see_leader(Shown::of(&leader).as_ref());
                 board.set_complete(true);
