@@ -99,7 +99,7 @@ pub(super) struct Arguments {
     pod: Option<String>,
     /// Number of agents that share the GitSyncs, from 1 to 64; each of them needs the same number. By default one agent
     /// looks after all GitSyncs, and others stand by
-    #[arg(long, value_name = "N", env = "MAINSTAY_SHARDS", value_parser = clap::value_parser!(u8).range(1..=i64::from(MOST)))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=i64::from(MOST)))]
     shards: Option<u8>,
     /// Directory shared with `mainstay renderer`, which renders kustomizations and charts; by default the agent renders
     /// them with the tools on the PATH
