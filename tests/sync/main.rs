@@ -60,6 +60,7 @@ mod replace;
 mod request_costs;
 mod self_management;
 mod service_accounts;
+mod shards;
 mod signatures;
 mod signed_charts;
 mod sops;
