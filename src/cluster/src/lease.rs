@@ -62,7 +62,7 @@ impl Term {
         &self.ended
     }
 
-    /// Returns the member, if the Lease is that of a shard.
+    /// Returns the member, for a Lease of a shard.
     pub fn member(&self) -> Option<Member> {
         Member::new(self.lease)
     }

@@ -322,8 +322,7 @@ impl<W: Work> Tasks<W> {
         self.leaving.clear();
         let Some(share) = &self.share else { return false };
         share.dropped();
-        let may_gain = |name: &&Name| !self.running.contains_key(*name) && share.may_gain(name);
-        is_unshown || share.names().any(|name| may_gain(&name))
+        is_unshown || share.names().any(|name| !self.running.contains_key(name) && share.may_gain(name))
     }
 
     fn count_share(&self, counter: impl Fn(&share::Counts) -> &AtomicU64) {

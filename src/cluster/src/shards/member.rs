@@ -27,7 +27,7 @@ impl Member {
     /// Returns the weight of a GitSync for this member.
     fn weight(self, namespace: &str, name: &str) -> u64 {
         let digest = Sha256::digest(format!("{self}\0{namespace}\0{name}"));
-        digest.iter().take(8).fold(0, |weight, byte| weight << 8 | u64::from(*byte))
+        digest.iter().take(8).fold(0_u64, |weight, byte| (weight << 8) | u64::from(*byte))
     }
 }
 
@@ -43,12 +43,12 @@ pub struct Members(u64);
 
 impl Members {
     /// Whether this member is in the set.
-    pub fn has(self, member: Member) -> bool {
+    pub(super) fn has(self, member: Member) -> bool {
         self.0 & (1 << member.0) != 0
     }
 
     /// Returns the members in order.
-    pub fn iter(self) -> impl Iterator<Item = Member> {
+    pub(super) fn iter(self) -> impl Iterator<Item = Member> {
         (0..MOST).map(Member).filter(move |member| self.has(*member))
     }
 
@@ -67,7 +67,7 @@ impl Members {
 
 impl FromIterator<Member> for Members {
     fn from_iter<I: IntoIterator<Item = Member>>(members: I) -> Self {
-        Self(members.into_iter().fold(0, |all, member| all | 1 << member.0))
+        Self(members.into_iter().fold(0, |all, member| all | (1 << member.0)))
     }
 }
 
