@@ -202,16 +202,6 @@ impl Writer {
         self.end_idle_watches();
     }
 
-    /// Removes an owner with all its objects, because another agent takes it over. Waits for writes in flight: each
-    /// write looks into the store once it has the lock of its object, so that none follows.
-    pub async fn leave_to_other_agent(&self, owner: &Owner) {
-        let keys: HashSet<Key> = self.store().objects.of(owner).map(|(key, _)| key.clone()).collect();
-        self.forget_owner(owner);
-        for key in self.objects_in_use().into_iter().filter(|key| keys.contains(key)) {
-            drop(self.lock_object(&key).await);
-        }
-    }
-
     /// Stops watches of kinds without stored objects.
     pub fn end_idle_watches(&self) {
         let mut store = self.store();
