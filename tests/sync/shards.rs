@@ -8,12 +8,15 @@ use mainstay_cluster::Timing;
 use mainstay_cluster::shards::{Member, Members};
 use mainstay_testkit::{
     gate::Gate,
+    webhooks::{deliver, listening, push},
     world::{Agent, NAMESPACE, World, config_map},
 };
 
 /// Shorter than usual, so that a dead agent is replaced soon.
 const TIMING: Timing =
     Timing { lease: Duration::from_secs(6), deadline: Duration::from_secs(4), retry: Duration::from_millis(500) };
+
+const TOKEN: &str = "a-token-of-enough-bytes";
 
 /// A running agent with its requests.
 struct Started {
@@ -294,5 +297,28 @@ async fn agents_with_shards_wait_for_the_end_of_an_agent_without() {
     for name in &names {
         let applies: Vec<usize> = new.iter().map(|agent| agent.applies(name)).collect();
         assert_eq!(applies.iter().sum::<usize>(), 1, "{name}: {applies:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_push_at_the_leader_wakes_the_git_syncs_of_all_agents() {
+    let mut world = World::new().await;
+    let names = syncs(&mut world);
+    world.set_secret("hook", json!({"token": TOKEN}));
+    world.receiver("hook", json!({}));
+    for identity in ["one", "two"] {
+        world.receive = Some(listening());
+        start_shard(&mut world, identity);
+    }
+    agree(&world, 2).await;
+    all_ready(&world, &names).await;
+    assert!(["one", "two"].iter().all(|identity| names.iter().any(|name| owner(&world, name) == *identity)));
+    let url = world.receiver_url("hook").await;
+    change(&mut world, &names, "2");
+    // Each GitSync has an interval of an hour.
+    let body = push(&world.remote.path().display().to_string(), "refs/heads/main");
+    assert_eq!(deliver(&url, TOKEN, &body).await.0, 200);
+    for name in &names {
+        world.ready(name).await;
     }
 }
