@@ -68,7 +68,8 @@ impl Share {
             loop {
                 self.take();
                 self.dropped();
-                if self.now.is_acting() || self.ownership.changed().await.is_err() {
+                let is_acting = self.now.is_acting() && self.now.members().count() > 0;
+                if is_acting || self.ownership.changed().await.is_err() {
                     break;
                 }
             }
