@@ -402,14 +402,20 @@ impl Events {
 
     /// Waits for this number of calls.
     pub(crate) async fn seen(&self, count: usize) {
-        until(&format!("{count} calls"), || self.sink.count() >= count).await;
+        let servers = || self.nats.as_ref().map(NatsServers::report).unwrap_or_default();
+        holds_within(|| format!("{count} calls\n{}", servers()), || self.sink.count() >= count).await;
     }
 }
 
-async fn until(what: &str, mut holds: impl FnMut() -> bool) {
+async fn until(what: &str, holds: impl FnMut() -> bool) {
+    holds_within(|| what.to_owned(), holds).await;
+}
+
+/// Waits for a condition; `what` is the message if it does not hold in time.
+async fn holds_within(what: impl Fn() -> String, mut holds: impl FnMut() -> bool) {
     let end = Instant::now() + PATIENCE;
     while !holds() {
-        assert!(Instant::now() < end, "not within {PATIENCE:?}: {what}");
+        assert!(Instant::now() < end, "not within {PATIENCE:?}: {}", what());
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }

@@ -20,7 +20,7 @@ use mutation::Mutator;
 /// A target of `tests/fuzz`: its name and function.
 type Target = (&'static str, fn(&[u8]));
 
-const TARGETS: [Target; 21] = [
+const TARGETS: [Target; 24] = [
     ("admission_review", mainstay_function::admission::fuzz::admission_review),
     ("api_rule", mainstay_exposure::fuzz::api_rule),
     ("chart_index", mainstay_manifest::fuzz::chart_index),
@@ -28,6 +28,8 @@ const TARGETS: [Target; 21] = [
     ("conversion_review", mainstay_function::admission::fuzz::conversion_review),
     ("cron", mainstay_object::fuzz::cron),
     ("docker_config", mainstay_function::registry::fuzz::docker_config),
+    ("google_key", mainstay_git::fuzz::google_key),
+    ("hub_address", mainstay_notification::fuzz::hub_address),
     ("ignore", mainstay_manifest::fuzz::ignore),
     ("inventory", mainstay_engine::fuzz::inventory),
     ("known_hosts", mainstay_git::fuzz::known_hosts),
@@ -35,6 +37,7 @@ const TARGETS: [Target; 21] = [
     ("pack", mainstay_git::fuzz::pack),
     ("pkt_line", mainstay_git::fuzz::pkt_line),
     ("receiver_body", mainstay_gitsync::receiver::fuzz::receiver_body),
+    ("receiver_filter", mainstay_gitsync::receiver::fuzz::receiver_filter),
     ("registry_answer", mainstay_function::registry::fuzz::registry_answer),
     ("sops", mainstay_manifest::sops::fuzz::sops),
     ("ssh_key", mainstay_git::fuzz::ssh_key),

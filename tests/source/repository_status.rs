@@ -98,6 +98,31 @@ async fn a_repository_that_is_followed_costs_no_request_and_no_write_of_its_own(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_annotation_requests_a_lookup_for_the_repository_and_its_followers() {
+    let mut world = World::new().await;
+    world.remote.file("a.yaml", config_map("a", "1")).commit("one");
+    world.synced(json!({})).await;
+    says(&world, "repo", "Ready", "True Resolved").await;
+    let annotate = |world: &World, annotation: &str, value: &str| {
+        world.edit(API, "gitrepositories", "repo", json!({"metadata": {"annotations": {annotation: value}}}));
+    };
+    let revision = |head: &str| json!(format!("main@sha1:{head}"));
+    world.remote.file("a.yaml", config_map("a", "2")).commit("two");
+    annotate(&world, "mainstay.dev/requestedAt", "first");
+    world.ready("demo").await;
+    let head = world.remote.head();
+    world.until("the second commit", |w| status(w, "repo")["revision"] == revision(&head)).await;
+    // The repository is looked up for its status, too, if its followers are suspended.
+    world.edit("mainstay.dev/v1alpha1", "gitsyncs", "demo", json!({"spec": {"suspend": true}}));
+    world.condition_is("demo", "Suspended", "True").await;
+    world.remote.file("a.yaml", config_map("a", "3")).commit("three");
+    annotate(&world, "reconcile.fluxcd.io/requestedAt", "second");
+    let head = world.remote.head();
+    world.until("the third commit", |w| status(w, "repo")["revision"] == revision(&head)).await;
+    assert_eq!(world.data("a"), "2", "the GitSync is suspended");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_repository_over_ssh_shows_the_host_key_and_whether_its_credentials_are_accepted() {
     let mut world = World::new().await;
     world.remote.file("a.yaml", config_map("a", "1")).commit("one");

@@ -186,6 +186,20 @@ async fn applies_the_artifact_of_a_tag_and_follows_the_tag() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_annotation_requests_a_lookup() {
+    let pushed = Pushed::start(Served::Plainly).await;
+    pushed.push_value("latest", "one").await;
+    let world = world(&pushed, json!({"interval": "1h"})).await;
+    applied(&world, "one").await;
+    for (annotation, value) in [("mainstay.dev/requestedAt", "two"), ("reconcile.fluxcd.io/requestedAt", "three")] {
+        pushed.push_value("latest", value).await;
+        let annotations = json!({"metadata": {"annotations": {annotation: value}}});
+        world.edit(OURS, "ocirepositories", "web", annotations);
+        applied(&world, value).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn chooses_a_version_a_digest_a_layer_and_files() {
     let pushed = Pushed::start(Served::Plainly).await;
     let old = pushed.push_value("v1.0.0", "old").await;

@@ -507,25 +507,49 @@ async fn machine() -> SocketAddr {
     address
 }
 
+/// Returns the variables of an agent that has identities at AWS and Google. A file is written to the directory.
+async fn identity_of_the_agent(directory: &Path) -> [(String, String); 3] {
+    let (machine, token) = (machine().await, directory.join("token"));
+    std::fs::write(&token, "pod-token\n").unwrap();
+    [
+        ("GCE_METADATA_HOST", machine.to_string()),
+        ("AWS_CONTAINER_CREDENTIALS_FULL_URI", format!("http://{machine}/v1/credentials")),
+        ("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", token.display().to_string()),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+}
+
+/// The servers of [`ecr`].
+pub(crate) struct Ecr {
+    _clouds: Clouds,
+    _pushed: Pushed,
+    _files: tempfile::TempDir,
+}
+
+/// Lets the agent of a world read the image `shop/web` at the host of ECR, with the ServiceAccount `puller` or with its own
+/// identity. The servers stop when the returned value is dropped.
+pub(crate) async fn ecr(world: &mut World) -> Ecr {
+    let files = tempfile::tempdir().unwrap();
+    let clouds = Clouds::start(files.path()).await;
+    let pushed = Pushed::start(Served::Safely).await;
+    pushed.push_value("latest", "one").await;
+    clouds.introduce(world);
+    clouds.introduce_ecr(world, &pushed);
+    world.clouds.environment = identity_of_the_agent(files.path()).await.into();
+    puller(world, json!({ROLE: "arn:aws:iam::123456789012:role/puller"}));
+    Ecr { _clouds: clouds, _pushed: pushed, _files: files }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn only_trusted_namespaces_use_the_identity_of_the_agent() {
     let nowhere = tempfile::tempdir().unwrap();
     let clouds = Clouds::start(nowhere.path()).await;
     let pushed = Pushed::start(Served::Safely).await;
     pushed.push_value("latest", "one").await;
-    let machine = machine().await;
-    let token = nowhere.path().join("token");
-    std::fs::write(&token, "pod-token\n").unwrap();
     let mut world = World::new().await;
     clouds.introduce(&mut world);
     clouds.introduce_ecr(&mut world, &pushed);
-    world.clouds.environment = [
-        ("GCE_METADATA_HOST", machine.to_string()),
-        ("AWS_CONTAINER_CREDENTIALS_FULL_URI", format!("http://{machine}/v1/credentials")),
-        ("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", token.display().to_string()),
-    ]
-    .map(|(name, value)| (name.to_owned(), value))
-    .into();
+    world.clouds.environment = identity_of_the_agent(nowhere.path()).await.into();
     let tenant = format!("{NAMESPACE}-tenant");
     world.create(
         "v1",

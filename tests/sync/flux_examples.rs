@@ -5,14 +5,18 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use devcluster::{Action, Call};
-use mainstay_testkit::docker_registry::Served;
+use mainstay_testkit::docker_registry::{ECR_HOST, Served};
 use mainstay_testkit::files::files_below;
+use mainstay_testkit::git_server::GitServer;
+use mainstay_testkit::remote::NAME;
+use mainstay_testkit::signers::Gpg;
 use mainstay_testkit::webhooks::listening;
 use mainstay_testkit::world::{NAMESPACE, World, condition_of, config_map};
 use serde::Deserialize as _;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::artifacts::{CONTENT, Pushed, packed};
+use crate::cloud_identities::ecr;
 use crate::signatures::{Key, sign};
 
 const OURS: &str = "mainstay.dev/v1alpha1";
@@ -113,9 +117,9 @@ struct Example {
     objects: Vec<Value>,
 }
 
-/// Returns the examples, in the namespace of the test. `registry` takes the place of the registry in Secrets, and `key` that
-/// of the public key.
-fn examples(registry: &str, key: &str) -> Vec<Example> {
+/// Returns the examples, in the namespace of the test. `registry` takes the place of the registry in Secrets, `key` that
+/// of the public key, and `private` that of the private key.
+fn examples(registry: &str, key: &str, private: &str) -> Vec<Example> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/flux-examples");
     let mut examples: Vec<Example> = files_below(&directory)
         .into_iter()
@@ -123,6 +127,8 @@ fn examples(registry: &str, key: &str) -> Vec<Example> {
             let text =
                 String::from_utf8(content).unwrap().replace("flux-system", NAMESPACE).replace("ghcr.io", registry);
             let text = text.replace("PUBLIC-KEY", &serde_json::to_string(key).unwrap());
+            let text = text.replace("PRIVATE-KEY", &serde_json::to_string(private).unwrap());
+            let text = if text.contains(GOOGLE_KEY) { text.replace(GOOGLE_KEY, &google_key()) } else { text };
             let outcome = text.lines().next().unwrap().strip_prefix("# ").unwrap();
             let refused = outcome.strip_prefix("refused: ").map(str::to_owned);
             assert!(refused.is_some() || outcome == "works", "{file}: {outcome}");
@@ -133,6 +139,18 @@ fn examples(registry: &str, key: &str) -> Vec<Example> {
     examples.sort_by(|one, two| one.file.cmp(&two.file));
     assert!(examples.len() > 50);
     examples
+}
+
+/// The place of a key of a service account of Google in an example.
+const GOOGLE_KEY: &str = "GOOGLE-KEY";
+
+/// Returns a new key of a service account of Google, as a string of JSON with JSON.
+fn google_key() -> String {
+    let key = json!({
+        "type": "service_account", "private_key": mainstay_testkit::rsa_key(), "client_email": "flux@my-project.iam.gserviceaccount.com",
+        "token_uri": "https://oauth2.googleapis.com/token",
+    });
+    serde_json::to_string(&key.to_string()).unwrap()
 }
 
 fn plural(kind: &str) -> &'static str {
@@ -147,13 +165,16 @@ fn create(world: &World, object: &Value, pushed: &Pushed) -> Result<(), String> 
         api_version = OURS;
         object["apiVersion"] = OURS.into();
     }
-    if kind == "OCIRepository" {
-        // The registry of the test serves HTTP.
-        (object["spec"]["url"], object["spec"]["insecure"]) = (pushed.url().into(), true.into());
+    let is_of_aws = object["spec"]["provider"] == "aws";
+    let image = if is_of_aws { format!("oci://{ECR_HOST}/shop/web") } else { pushed.url() };
+    match kind {
+        "OCIRepository" => object["spec"]["url"] = image.into(),
+        "ImageRepository" => object["spec"]["image"] = image.trim_start_matches("oci://").into(),
+        _ => {}
     }
-    if kind == "ImageRepository" {
-        let image = pushed.url().trim_start_matches("oci://").to_owned();
-        (object["spec"]["image"], object["spec"]["insecure"]) = (image.into(), true.into());
+    if matches!(kind, "OCIRepository" | "ImageRepository") && !is_of_aws {
+        // This registry of the test serves HTTP.
+        object["spec"]["insecure"] = true.into();
     }
     let call = Call::new(api_version, plural(kind), NAMESPACE, "", Action::Create(object.clone()));
     let made = world.try_as("kubectl", call).map_err(|status| format!("{status:?}"))?;
@@ -182,6 +203,20 @@ fn ready(world: &World, object: &Value) -> String {
     live.map(|live| condition_of(&live["status"], "Ready")).unwrap_or_default()
 }
 
+/// Creates the GitRepository `podinfo`, and the Secret `podinfo-write` with write access to it.
+async fn podinfo(world: &mut World) -> GitServer {
+    world.remote.configure("http.receivepack", "true").file("web.yaml", config_map("web", "1")).commit("one");
+    let server = GitServer::start(world.remote.root()).await;
+    world.set_secret("podinfo-write", json!({"username": "flux", "password": "sesame"}));
+    let api_version = "serverless.kyma-project.io/v1alpha1";
+    let repository = json!({
+        "apiVersion": api_version, "kind": "GitRepository",
+        "metadata": {"name": "podinfo", "namespace": NAMESPACE}, "spec": {"url": server.url(NAME)},
+    });
+    world.create(api_version, "gitrepositories", NAMESPACE, repository);
+    server
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn manifests_of_flux_work_or_are_refused_with_a_message() {
     let (pushed, key) = (Pushed::start(Served::Plainly).await, Key::new("P-256"));
@@ -192,9 +227,11 @@ async fn manifests_of_flux_work_or_are_refused_with_a_message() {
     }
     let mut world = World::new().await;
     world.receive = Some(listening());
+    let (_git, _ecr, gpg) = (podinfo(&mut world).await, ecr(&mut world).await, Gpg::new("ed25519", "never"));
     let (mut expected, mut wrong) = (Vec::new(), Vec::new());
     let url = pushed.url();
-    let examples = examples(url.trim_start_matches("oci://").split('/').next().unwrap(), &key.public());
+    let registry = url.trim_start_matches("oci://").split('/').next().unwrap();
+    let examples = examples(registry, &key.public(), &gpg.private(""));
     for Example { file, refused, objects } in &examples {
         for object in objects {
             match (create(&world, object, &pushed), refused) {
@@ -260,7 +297,7 @@ fn the_page_lists_each_field_of_flux_as_the_schema_has_it() {
         assert_eq!(word == "refused", found.is_null() || is_refused, "{kind} {field}: {word}");
     }
     // The examples use no other fields.
-    for Example { file, objects, .. } in examples("ghcr.io", "") {
+    for Example { file, objects, .. } in examples("ghcr.io", "", "") {
         for object in objects.iter().filter(|object| object["kind"] != "Secret") {
             for (field, _) in object["spec"].as_object().unwrap() {
                 let row = (object["kind"].as_str().unwrap().to_owned(), field.clone());

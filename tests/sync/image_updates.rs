@@ -4,7 +4,9 @@
 use std::fs;
 use std::time::Duration;
 
-use mainstay_git::{Consumer, ConsumerKind, Credentials, NewCommit, Pushed, Reference, RemoteUrl, Settings, Source};
+use mainstay_git::{
+    Consumer, ConsumerKind, Credentials, NewCommit, PushTarget, Pushed, Reference, RemoteUrl, Settings, Source,
+};
 use mainstay_testkit::docker_registry::Served;
 use mainstay_testkit::git_server::GitServer;
 use mainstay_testkit::remote::NAME;
@@ -18,18 +20,18 @@ const OURS: &str = "mainstay.dev/v1alpha1";
 const SERVERLESS: &str = "serverless.kyma-project.io/v1alpha1";
 const PLURAL: &str = "imageupdateautomations";
 
-async fn push(registry: &Registry, tag: &str) {
+pub(crate) async fn push(registry: &Registry, tag: &str) {
     registry.push(tag, &[(CONTENT, &packed(&[("a", tag.as_bytes())]))]).await;
 }
 
-fn create(world: &World, (version, kind, plural): (&str, &str, &str), name: &str, spec: Value) {
+pub(crate) fn create(world: &World, (version, kind, plural): (&str, &str, &str), name: &str, spec: Value) {
     let metadata = json!({"name": name, "namespace": NAMESPACE});
     let object = json!({"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec});
     world.create(version, plural, NAMESPACE, object);
 }
 
 /// Creates an ImageRepository, the ImagePolicy `web` of versions 1.x, and a GitRepository.
-fn images(world: &World, registry: &Registry, url: &str, auth: Value) {
+pub(crate) fn images(world: &World, registry: &Registry, url: &str, auth: Value) {
     let image = registry.url().trim_start_matches("oci://").to_owned();
     let spec = json!({"image": image, "insecure": true, "interval": "10s"});
     create(world, (OURS, "ImageRepository", "imagerepositories"), "web", spec);
@@ -38,7 +40,7 @@ fn images(world: &World, registry: &Registry, url: &str, auth: Value) {
     create(world, (SERVERLESS, "GitRepository", "gitrepositories"), "git", json!({"url": url, "auth": auth}));
 }
 
-fn automation(world: &World, change: Value) {
+pub(crate) fn automation(world: &World, change: Value) {
     let mut spec = json!({
         "sourceRef": {"kind": "GitRepository", "name": "git"}, "interval": "10s",
         "git": {
@@ -51,22 +53,22 @@ fn automation(world: &World, change: Value) {
     create(world, (OURS, "ImageUpdateAutomation", PLURAL), "images", spec);
 }
 
-fn status(world: &World) -> Value {
+pub(crate) fn status(world: &World) -> Value {
     world.get(OURS, PLURAL, "images").map_or(Value::Null, |live| live["status"].clone())
 }
 
 /// Waits until the condition Ready has this text.
-async fn says(world: &World, part: &str) {
+pub(crate) async fn says(world: &World, part: &str) {
     let ready = |world: &World| condition_of(&status(world), "Ready");
     world.until_or(part, |world| ready(world).contains(part), || ready(world)).await;
 }
 
-fn edit(world: &World, spec: Value) {
+pub(crate) fn edit(world: &World, spec: Value) {
     world.edit(OURS, PLURAL, "images", json!({"spec": spec}));
 }
 
 /// Returns a file of a branch.
-fn file(world: &World, branch: &str, path: &str) -> String {
+pub(crate) fn file(world: &World, branch: &str, path: &str) -> String {
     let repository = git2::Repository::open(world.remote.path()).unwrap();
     let Ok(commit) = repository.find_reference(&format!("refs/heads/{branch}")) else { return String::new() };
     let tree = commit.peel_to_tree().unwrap();
@@ -82,7 +84,7 @@ fn commit(world: &World) -> (String, String, usize) {
     (commit.author().to_string(), commit.message().unwrap().to_owned(), walk.count())
 }
 
-fn deployment(image: &str) -> String {
+pub(crate) fn deployment(image: &str) -> String {
     format!(
         "# The shop.\nkind: ConfigMap\napiVersion: v1\nmetadata: {{name: web,   labels: {{a: b}}}}\ndata:\n  \
          image: {image}   # {{\"$imagepolicy\": \"{NAMESPACE}:web\"}}\n  # the end\n"
@@ -223,17 +225,21 @@ async fn a_push_changes_a_branch_only_if_it_has_the_expected_commit() {
     let snapshot = source.fetch(&read, &found).await.unwrap();
     let new = || NewCommit { name: "a".into(), email: "b".into(), message: "m".into(), seconds: 1 };
     let files = |path: &str| [(path.to_owned(), b"changed".to_vec())].into();
-    let upload = snapshot.with_files(&files("a/b/c.yaml"), &new()).unwrap();
+    let upload = snapshot.with_files(&files("a/b/c.yaml"), &new(), None).unwrap();
     for (path, name) in [("a/x.yaml", "a"), ("a/b", "a"), ("a/b/c.yaml", "a <b>\nc")] {
-        assert!(snapshot.with_files(&files(path), &NewCommit { name: name.into(), ..new() }).is_err(), "{path}");
+        let refused = snapshot.with_files(&files(path), &NewCommit { name: name.into(), ..new() }, None);
+        assert!(refused.is_err(), "{path}");
     }
     let old = remote.commit("two");
-    let to = |branch: &'static str, old| source.push(&read, branch, old, &upload);
-    assert_eq!(to("refs/heads/main", Some(found.commit)).await.unwrap(), Pushed::Moved);
-    assert_eq!(to("refs/heads/main", None).await.unwrap(), Pushed::Moved);
+    let target = |branch: &str, old| PushTarget { reference: format!("refs/heads/{branch}"), old };
+    let to = async |targets: &[PushTarget]| source.push(&read, targets, &[], &upload).await.unwrap();
+    assert_eq!(to(&[target("main", Some(found.commit))]).await, Pushed::Moved);
+    assert_eq!(to(&[target("main", None)]).await, Pushed::Moved);
+    // Either both branches change or none.
+    assert_eq!(to(&[target("new", None), target("main", Some(found.commit))]).await, Pushed::Moved);
     assert_eq!(remote.head(), old);
-    assert_eq!(to("refs/heads/new", Some(found.commit)).await.unwrap(), Pushed::Moved);
-    assert_eq!(to("refs/heads/new", None).await.unwrap(), Pushed::Done);
+    assert_eq!(to(&[target("new", Some(found.commit))]).await, Pushed::Moved);
+    assert_eq!(to(&[target("new", None), target("other", None)]).await, Pushed::Done);
     let repository = git2::Repository::open(remote.path()).unwrap();
     let made = repository.find_reference("refs/heads/new").unwrap().peel_to_commit().unwrap();
     assert_eq!(

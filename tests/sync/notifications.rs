@@ -1,8 +1,10 @@
 //! Providers and Alerts: messages reach services outside of the cluster, and no other part waits for them.
 
 mod bitbucket_server;
+mod clouds;
 mod nats;
 mod pull_request_comments;
+mod services;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -257,7 +259,7 @@ async fn a_status_that_is_refused_for_ever_is_not_written_for_each_message() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn providers_and_alerts_that_cannot_work_say_why_and_follow_a_correction() {
     let (mut world, service) = (world().await, Service::start().await);
-    let address = json!({"type": "lark", "address": service.url()});
+    let address = json!({"type": "zoom", "address": service.url()});
     create(&world, "Provider", "providers", "chat", address);
     create(&world, "Alert", "alerts", "all", alert("other"));
     let mut across = alert("chat");
@@ -265,7 +267,7 @@ async fn providers_and_alerts_that_cannot_work_say_why_and_follow_a_correction()
     create(&world, "Alert", "alerts", "useless", across);
     world.sync("demo", json!({"baseDir": "/objects"}));
     world.start();
-    is(&mut world, "providers", "chat", "False TypeNotSupported: spec.type: \"lark\" is not supported; use one of")
+    is(&mut world, "providers", "chat", "False TypeNotSupported: spec.type: \"zoom\" is not supported; use one of")
         .await;
     assert!(condition_of(&status(&world, "providers", "chat"), "Stalled").starts_with("True TypeNotSupported"));
     is(&mut world, "alerts", "all", "False ProviderNotFound: Provider other does not exist").await;
@@ -303,10 +305,13 @@ async fn a_provider_sends_no_secret_of_another_purpose_and_reaches_no_internal_a
     let key = json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": {"token": TOKEN}});
     world.create("v1", "secrets", SHOP, key);
     let port = service.address.port();
+    let proxy = format!("http://{}", service.address);
+    let proxied = json!({"type": "generic", "address": "http://hooks.example.com/x", "proxy": proxy});
     let bus = |host: &str| json!({"type": "nats", "address": format!("nats://{host}:{port}"), "channel": "a"});
     for (name, spec) in [
         ("key", json!({"type": "generic", "address": service.url(), "secretRef": {"name": "key"}})),
         ("inside", json!({"type": "generic", "address": service.url()})),
+        ("proxied", proxied),
         ("bus", bus("127.0.0.1")),
         ("bus-by-name", bus("localhost")),
         ("bus-by-number", bus("2130706433")),
@@ -323,6 +328,7 @@ async fn a_provider_sends_no_secret_of_another_purpose_and_reaches_no_internal_a
     for (name, expected) in [
         ("key", "False SpecInvalid: spec.secretRef: the Secret key"),
         ("inside", "False NotDelivered: 127.0.0.1: the host is not found, or has an address of the cluster"),
+        ("proxied", "False SpecInvalid: the connection through the proxy failed: "),
         ("bus", "False NotDelivered: 127.0.0.1: the host is not found, or has an address of the cluster"),
         ("bus-by-name", "False NotDelivered: localhost: the host is not found, or has an address of the cluster"),
         ("bus-by-number", "False NotDelivered: 2130706433: the host is not found, or has an address of the cluster"),

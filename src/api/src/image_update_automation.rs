@@ -7,12 +7,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use super::Span;
 use super::image_policy::ChosenImage;
 use super::oci_repository::{OciSecretRef, ten_minutes};
-use super::schemas::{AnyObject, ConditionSchema, TimeSchema};
+use super::schemas::{ConditionSchema, TimeSchema};
 
 /// Commits the choices of ImagePolicies to a branch, at the markers of its files. Pushes nothing unless
 /// `spec.git.push.secretRef` names a Secret with write access.
@@ -135,10 +134,33 @@ pub struct UpdateCommit {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 50))]
     pub message_template_values: BTreeMap<String, String>,
-    /// Not supported: signed commits.
+    /// The private key that signs the commits. By default, they are not signed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<AnyObject>")]
-    pub signing_key: Option<Value>,
+    pub signing_key: Option<UpdateSigningKey>,
+}
+
+/// The private key that signs commits.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct UpdateSigningKey {
+    /// The kind of key.
+    #[serde(rename = "type", default)]
+    pub kind: SigningKeyType,
+    /// Secret in the same namespace with the key. It must not be the Secret of a repository. For `gpg`, it has the armored
+    /// OpenPGP key in `git.asc` and its passphrase in `passphrase`; for `ssh`, the key in `identity` and its passphrase in
+    /// `password`.
+    pub secret_ref: OciSecretRef,
+}
+
+/// The kind of a key that signs commits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum SigningKeyType {
+    /// An OpenPGP key.
+    #[default]
+    Gpg,
+    /// An SSH key.
+    Ssh,
 }
 
 /// The author of commits.
@@ -165,11 +187,14 @@ pub struct UpdatePush {
     /// it, nothing is pushed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_ref: Option<OciSecretRef>,
-    /// Not supported: name a branch.
+    /// `SOURCE:DESTINATION`. The source is the branch of the commits or `HEAD`. The destination is a branch
+    /// (`refs/heads/auto`) or a reference for reviews in Gerrit (`refs/for/main`). With `branch`, commits are pushed to both;
+    /// without it, to the destination only. `+`, deletions and patterns are refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 255))]
     pub refspec: Option<String>,
-    /// Not supported: options for the server.
+    /// Options for the server, as `git push --push-option` sends them: `NAME=VALUE`, or `NAME` if the value is empty. A name
+    /// has at most 255 characters, a value at most 1024 bytes in one line.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 50))]
     pub options: BTreeMap<String, String>,

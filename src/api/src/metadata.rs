@@ -86,11 +86,12 @@ metadata! {
         on "GitSyncs", by "users", values "`prune`; any other value keeps the objects",
         "Deletes the objects of the GitSync together with it.";
     pub const REQUESTED_AT: Annotation = "mainstay.dev/requestedAt";
-        on "GitSyncs", by "users, `mainstay sync`", values "any new value",
-        "Requests a sync now; `status.lastHandledRequest` shows the handled value.";
+        on "GitSyncs, and sources", by "users, `mainstay sync`, the web page", values "any new value",
+        "On a GitSync, requests a sync now; `status.lastHandledRequest` shows the handled value. On a GitRepository, \
+         OCIRepository, HelmChart or ImageRepository, requests a lookup now.";
     pub const FLUX_REQUESTED_AT: Annotation = "reconcile.fluxcd.io/requestedAt";
-        on "GitSyncs", by "users", values "a time, or a number of seconds since 1970",
-        "Requests a sync now, as in Flux. If both annotations are set, the later time counts.";
+        on "GitSyncs, and sources", by "users", values "a time, or a number of seconds since 1970",
+        "Requests a sync or a lookup now, as in Flux. If a GitSync has both annotations, the later time counts.";
     pub const INSTALLED: Label = "app.kubernetes.io/name";
         on "objects of the installation", by "`mainstay install`, the chart", values "`mainstay`",
         "The object belongs to the installation of Mainstay.";
@@ -186,7 +187,7 @@ metadata! {
         on "Functions", by "users", values "`deployment`, `knative`",
         "Runs the Function as a Deployment or on Knative, whatever `MAINSTAY_SERVING` says.";
     pub const REBUILD: Annotation = "mainstay.dev/rebuild";
-        on "Functions", by "users", values "any new value",
+        on "Functions", by "users, the web page", values "any new value",
         "Requests another build of the same source.";
     pub const BUILD_TAG: Annotation = "mainstay.dev/build-tag";
         on "build Jobs", by "Mainstay", values "a tag",

@@ -29,11 +29,11 @@ pub struct ProviderSpec {
     #[serde(rename = "type")]
     #[schemars(length(min = 1, max = 63))]
     pub kind: String,
-    /// The URL of the service. `address` of the Secret wins.
+    /// The URL of the service; of `googlepubsub` the project, of `azureeventhub` the hub. `address` of the Secret wins.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 2048))]
     pub address: Option<String>,
-    /// The channel, room, chat or routing key, by type.
+    /// The channel, room, chat, routing key or topic, by type.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 2048))]
     pub channel: Option<String>,
@@ -50,7 +50,7 @@ pub struct ProviderSpec {
     /// Secret in the same namespace with the keys `address`, `username` and `password` of a proxy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxy_secret_ref: Option<ProviderSecretRef>,
-    /// Not supported: use `proxySecretRef`.
+    /// URL of a proxy without a login. `proxySecretRef` takes precedence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 2048))]
     pub proxy: Option<String>,
@@ -60,11 +60,13 @@ pub struct ProviderSpec {
     /// No effect. Flux has the field, too, without an effect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interval: Option<Span>,
-    /// Not supported: the identity of a commit status is the name of the GitSync.
+    /// CEL expression with the name of a commit status. Its variables are `event`, `provider` and `alert`. By default, the
+    /// name is `gitsync/NAME/` and the beginning of the uid of the GitSync.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 2048))]
     pub commit_status_expr: Option<String>,
-    /// Not supported: identities of clouds.
+    /// ServiceAccount in the same namespace whose identity at a cloud sends, for `azuredevops`, `azureeventhub` and
+    /// `googlepubsub` without a login in the Secret. By default the agent's own identity, in namespaces that may use it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub service_account_name: Option<String>,

@@ -56,15 +56,18 @@ pub struct ReceiverSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1000))]
     pub repositories: Option<Vec<String>>,
-    /// The same as `repositories`, in the words of Flux. `GitRepository`, `OCIRepository`, `HelmChart` and `ImageRepository` name
-    /// objects of the same namespace. Other kinds have no effect: an object is reconciled when its source is looked up.
+    /// The same as `repositories`, in the words of Flux. `GitRepository`, `OCIRepository`, `HelmChart` and `ImageRepository` select
+    /// objects of this kind in the same namespace, by name or by labels. Other kinds have no effect: an object is reconciled when
+    /// its source is looked up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1000))]
     pub resources: Option<Vec<ReceiverResource>>,
     /// No effect. Flux has the field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interval: Option<Span>,
-    /// Not supported: expressions in CEL that filter deliveries.
+    /// An expression in CEL: only objects for which it is true are looked up. `req` is the body of the delivery, if that is JSON,
+    /// and `res` is the object, with `kind` and `metadata`. An object for which it has no result is not looked up, and the
+    /// delivery gets the status 500.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 4096))]
     pub resource_filter: Option<String>,
@@ -91,11 +94,11 @@ pub struct ReceiverResource {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub api_version: Option<String>,
-    /// Not supported: labels that select among all objects.
+    /// Select only objects with all these labels at the time of the delivery. `name` must then be `*`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 50))]
     pub match_labels: BTreeMap<String, String>,
-    /// Not supported: an expression in CEL.
+    /// Not supported: use `resourceFilter` of the Receiver.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 4096))]
     pub filter: Option<String>,

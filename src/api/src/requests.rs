@@ -12,6 +12,21 @@ pub fn sync(token: &str) -> Value {
     json!({ "metadata": { "annotations": { names::REQUESTED_AT: token } } })
 }
 
+/// Requests a lookup of a source. `token` is a new value for each request.
+pub fn look_up(token: &str) -> Value {
+    sync(token)
+}
+
+/// Requests another build of a Function. `token` is a new value for each request.
+pub fn rebuild(token: &str) -> Value {
+    json!({ "metadata": { "annotations": { names::REBUILD: token } } })
+}
+
+/// Suspends an object that is not a GitSync, or resumes it.
+pub fn set_suspended(is_suspended: bool) -> Value {
+    json!({ "spec": { "suspend": is_suspended } })
+}
+
 /// Suspends a GitSync, until a time or until it is resumed.
 pub fn suspend(until: Option<&str>) -> Value {
     json!({ "spec": { "suspend": until.is_none(), "suspendUntil": until } })

@@ -1,16 +1,18 @@
-//! Actions of users: the patch of each action, and the sentence with which the user confirms it.
+//! Actions of users: the kinds that have them, their labels, and the sentences with which the user confirms them.
+//!
+//! Not here: the request for an action and its patch (`asked`).
 
-use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::filter::Query;
-use mainstay_api::{Span, requests};
+use crate::row::FleetKind;
 use mainstay_object::Key;
 
 /// An action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     Sync,
+    LookUp,
+    Rebuild,
     Suspend,
     Resume,
     AllowPrune,
@@ -18,15 +20,113 @@ pub(crate) enum Action {
     EndPause,
 }
 
+/// The actions of a kind.
+struct OfKind {
+    kind: FleetKind,
+    actions: &'static [Action],
+    /// The effect of a suspension, and of its end; empty without these actions.
+    suspended: &'static str,
+    resumed: &'static str,
+}
+
+/// The actions of each kind. An object of another kind is paused only.
+static TABLE: [OfKind; 11] = [
+    OfKind {
+        kind: FleetKind::GitSync,
+        actions: &[Action::Sync, Action::Suspend, Action::Resume, Action::AllowPrune],
+        suspended: "The agent applies, prunes and reverts nothing of this GitSync until it is resumed.",
+        resumed: "The GitSync follows its repository again. Hand edits made meanwhile are reverted.",
+    },
+    OfKind { kind: FleetKind::GitRepository, actions: &[Action::LookUp], suspended: "", resumed: "" },
+    OfKind { kind: FleetKind::Function, actions: &[Action::Rebuild], suspended: "", resumed: "" },
+    OfKind {
+        kind: FleetKind::Receiver,
+        actions: &[Action::Suspend, Action::Resume],
+        suspended: "The agent refuses all deliveries with the status 503 until the Receiver is resumed.",
+        resumed: "The agent accepts deliveries again. A refused delivery is recovered at the next lookup of the repository.",
+    },
+    OfKind {
+        kind: FleetKind::OciRepository,
+        actions: &[Action::LookUp, Action::Suspend, Action::Resume],
+        suspended: "The agent looks up nothing until it is resumed. The last artifact stays.",
+        resumed: "The agent looks up the artifact immediately, and then at the interval.",
+    },
+    OfKind {
+        kind: FleetKind::HelmChart,
+        actions: &[Action::LookUp, Action::Suspend, Action::Resume],
+        suspended: "The agent looks up nothing until it is resumed. The last chart stays.",
+        resumed: "The agent looks up the chart immediately, and then at the interval.",
+    },
+    OfKind {
+        kind: FleetKind::ImageRepository,
+        actions: &[Action::LookUp, Action::Suspend, Action::Resume],
+        suspended: "The agent lists no tags until it is resumed. The last tags stay in use.",
+        resumed: "The agent lists the tags immediately, and then at the interval.",
+    },
+    OfKind {
+        kind: FleetKind::ImagePolicy,
+        actions: &[Action::Suspend, Action::Resume],
+        suspended: "The agent chooses no tag until it is resumed. The last choice stays.",
+        resumed: "The agent chooses a tag again.",
+    },
+    OfKind {
+        kind: FleetKind::ImageUpdateAutomation,
+        actions: &[Action::Suspend, Action::Resume],
+        suspended: "The agent pushes no commit until it is resumed.",
+        resumed: "The agent pushes the chosen images again.",
+    },
+    OfKind {
+        kind: FleetKind::Provider,
+        actions: &[Action::Suspend, Action::Resume],
+        suspended: "The agent sends nothing to it until it is resumed. Messages are not kept meanwhile.",
+        resumed: "The agent sends messages again.",
+    },
+    OfKind {
+        kind: FleetKind::Alert,
+        actions: &[Action::Suspend, Action::Resume],
+        suspended: "The agent sends nothing for this Alert until it is resumed. Messages are not kept meanwhile.",
+        resumed: "The agent sends messages for this Alert again.",
+    },
+];
+
+/// Returns the actions of the object's kind.
+fn of_kind(key: &Key) -> Option<&'static OfKind> {
+    TABLE.iter().find(|of_kind| of_kind.kind.is_of(key))
+}
+
+/// Returns the actions that the page of an object offers, except for pauses.
+pub(crate) fn offered(key: &Key, live: &Value, is_suspended: bool) -> Vec<Action> {
+    let holds = live.pointer("/status/heldObjects").and_then(Value::as_i64).unwrap_or(0) > 0;
+    let is_offered = |action: &Action| match action {
+        // A suspended object is neither applied nor looked up.
+        Action::Sync | Action::LookUp | Action::Suspend => !is_suspended,
+        Action::Resume => is_suspended,
+        Action::AllowPrune => holds,
+        Action::Rebuild => true,
+        Action::Pause | Action::EndPause => false,
+    };
+    of_kind(key).map(|of_kind| of_kind.actions.iter().copied().filter(is_offered).collect()).unwrap_or_default()
+}
+
 impl Action {
     /// All actions.
-    pub(crate) const ALL: [Self; 6] =
-        [Self::Sync, Self::Suspend, Self::Resume, Self::AllowPrune, Self::Pause, Self::EndPause];
+    pub(crate) const ALL: [Self; 8] = [
+        Self::Sync,
+        Self::LookUp,
+        Self::Rebuild,
+        Self::Suspend,
+        Self::Resume,
+        Self::AllowPrune,
+        Self::Pause,
+        Self::EndPause,
+    ];
 
     /// Returns the word for the action in a URL.
     pub(crate) const fn word(self) -> &'static str {
         match self {
             Self::Sync => "sync",
+            Self::LookUp => "look-up",
+            Self::Rebuild => "rebuild",
             Self::Suspend => "suspend",
             Self::Resume => "resume",
             Self::AllowPrune => "allow-prune",
@@ -39,162 +139,99 @@ impl Action {
     pub(crate) const fn label(self) -> &'static str {
         match self {
             Self::Sync => "Sync",
+            Self::LookUp => "Look up now",
+            Self::Rebuild => "Rebuild",
             Self::Suspend => "Suspend",
-            Self::Resume | Self::EndPause => "Resume",
+            Self::Resume => "Resume",
             Self::AllowPrune => "Approve the held deletions",
             Self::Pause => "Pause",
+            Self::EndPause => "End the pause",
         }
     }
 
-    /// Returns the effect of the action.
-    pub(crate) const fn effect(self) -> &'static str {
+    /// Returns the effect of the action on an object.
+    pub(crate) fn effect(self, key: &Key) -> &'static str {
         match self {
             Self::Sync => "The agent looks up the repository immediately and applies what differs.",
-            Self::Suspend => "The agent applies, prunes and reverts nothing of this GitSync until it is resumed.",
-            Self::Resume => "The GitSync follows its repository again. Hand edits made meanwhile are reverted.",
+            Self::LookUp => {
+                "The agent looks it up immediately, without waiting for the interval. The objects that follow it then have the newest version."
+            }
+            Self::Rebuild => {
+                "The agent builds the image of the Function again, from the same source. A failed build does not wait for its next attempt. The pods serve the present image meanwhile."
+            }
+            Self::Suspend => of_kind(key).map_or("", |of_kind| of_kind.suspended),
+            Self::Resume => of_kind(key).map_or("", |of_kind| of_kind.resumed),
             Self::AllowPrune => {
                 "The objects below left the repository, and a guard keeps them. They are deleted now, with all objects in a namespace or of a kind that is among them."
             }
-            Self::Pause => "The object is neither applied nor reverted nor pruned until it is resumed.",
+            Self::Pause => "The object is neither applied nor reverted nor pruned until the pause ends.",
             Self::EndPause => "The object follows its repository again. Hand edits made meanwhile are reverted.",
         }
     }
 
-    /// Returns the sentence about the written action.
-    pub(crate) const fn result(self) -> &'static str {
-        match self {
+    /// Returns the sentence about the written action on an object.
+    pub(crate) fn result(self, key: &Key) -> String {
+        let done = match self {
             Self::Sync => {
                 "Requested. The agent looks up the repository and applies what differs; the page of the GitSync shows the result."
             }
-            Self::Suspend => {
-                "Suspended. The agent applies, prunes and reverts nothing of this GitSync until it is resumed."
-            }
-            Self::Resume => "Resumed. The GitSync follows its repository again.",
+            Self::LookUp => "Requested. The agent looks it up, and its status shows a new result.",
+            Self::Rebuild => "Requested. The agent builds the image, and the page of the Function shows the result.",
             Self::AllowPrune => {
                 "Approved. The agent deletes the objects, and the page of the GitSync shows the result."
             }
-            Self::Pause => "Paused. The object is neither applied nor reverted nor pruned until it is resumed.",
             Self::EndPause => "Resumed. The object follows its repository again.",
-        }
-    }
-
-    /// Returns whether the action may be limited in time.
-    pub(crate) const fn has_length(self) -> bool {
-        matches!(self, Self::Suspend | Self::Pause)
-    }
-
-    /// Returns whether the action is for a GitSync.
-    const fn is_of_git_sync(self) -> bool {
-        !matches!(self, Self::Pause | Self::EndPause)
-    }
-}
-
-/// A requested action on an object.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Asked {
-    pub(crate) action: Action,
-    pub(crate) key: Key,
-    /// The length of the suspension or pause, as the user wrote it.
-    pub(crate) length: String,
-    /// The commit whose deletions are approved.
-    pub(crate) commit: String,
-}
-
-impl Asked {
-    /// Reads the action in a URL or in a form.
-    ///
-    /// # Errors
-    /// Fails with the problem.
-    pub(crate) fn of(query: &Query) -> Result<Self, &'static str> {
-        let action = Action::ALL.into_iter().find(|action| action.word() == query.get("action"));
-        let action = action.ok_or("This action is unknown.")?;
-        let (kind, name) = (query.get("kind"), query.get("name"));
-        let key = Key::new(query.get("group"), kind, Some(query.get("namespace")), name);
-        if kind.is_empty() || name.is_empty() {
-            return Err("The address names no object.");
-        }
-        if action.is_of_git_sync() != key.is("mainstay.dev", "GitSync") {
-            return Err("This action is for another kind of objects.");
-        }
-        Ok(Self { action, key, length: query.get("for").to_owned(), commit: query.get("commit").to_owned() })
-    }
-
-    /// Returns the parameters that represent the action.
-    pub(crate) fn pairs(&self) -> [(&'static str, &str); 5] {
-        [
-            ("action", self.action.word()),
-            ("group", &self.key.group),
-            ("kind", &self.key.kind),
-            ("namespace", self.key.namespace.as_deref().unwrap_or_default()),
-            ("name", &self.key.name),
-        ]
-    }
-
-    /// Returns the patch of the action.
-    ///
-    /// # Errors
-    /// Fails with the problem of the input.
-    pub(crate) fn patch(&self, now: Timestamp) -> Result<Value, String> {
-        let until = match self.length.as_str() {
-            "" => None,
-            text => {
-                let span: Span = text.parse().map_err(|error: mainstay_api::NotADuration| error.to_string())?;
-                if span.0.as_secs() == 0 {
-                    return Err("The length must be at least 1s.".to_owned());
-                }
-                Some(requests::end_of(now, span.0))
-            }
+            Self::Suspend => return format!("Suspended. {}", self.effect(key)),
+            Self::Resume => return format!("Resumed. {}", self.effect(key)),
+            Self::Pause => return format!("Paused. {}", self.effect(key)),
         };
-        Ok(match self.action {
-            Action::Sync => requests::sync(&now.to_string()),
-            Action::Suspend => requests::suspend(until.as_deref()),
-            Action::Resume => requests::resume(),
-            Action::Pause => requests::pause(until.as_deref()),
-            Action::EndPause => requests::end_pause(),
-            Action::AllowPrune => {
-                let is_commit = self.commit.len() >= 40 && self.commit.bytes().all(|byte| byte.is_ascii_hexdigit());
-                if !is_commit {
-                    return Err("The form names no commit. Open the page of the GitSync again.".to_owned());
-                }
-                requests::allow_prune(&self.commit)
-            }
-        })
+        done.to_owned()
+    }
+
+    /// Returns whether the action on an object may be limited in time.
+    pub(crate) fn has_length(self, key: &Key) -> bool {
+        self == Self::Pause || (self == Self::Suspend && FleetKind::GitSync.is_of(key))
+    }
+
+    /// Returns whether objects of this kind have the action.
+    pub(crate) fn is_of(self, key: &Key) -> bool {
+        if matches!(self, Self::Pause | Self::EndPause) {
+            return !FleetKind::GitSync.is_of(key);
+        }
+        of_kind(key).is_some_and(|of_kind| of_kind.actions.contains(&self))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
-    fn asked(query: &str) -> Result<Asked, &'static str> {
-        Asked::of(&Query::parse(query.as_bytes()))
-    }
-
     #[test]
-    fn an_action_needs_an_object_of_its_kind() {
-        let sync = "group=mainstay.dev&kind=GitSync&namespace=apps&name=shop";
-        for action in ["sync", "suspend", "resume", "allow-prune"] {
-            assert!(asked(&format!("action={action}&{sync}")).is_ok());
-            assert!(asked(&format!("action={action}&group=apps&kind=Deployment&namespace=a&name=b")).is_err());
-        }
-        assert!(asked(&format!("action=pause&{sync}")).is_err());
-        assert!(asked("action=delete&kind=Pod&name=a").is_err());
-        assert!(asked("action=pause&kind=Pod").is_err());
-    }
-
-    #[test]
-    fn a_length_becomes_an_end() {
-        let patch = |query: &str| {
-            asked(&format!("{query}&group=mainstay.dev&kind=GitSync&namespace=a&name=b"))
-                .unwrap()
-                .patch(Timestamp::UNIX_EPOCH)
+    fn a_kind_offers_what_its_state_permits() {
+        let labels = |kind: FleetKind, live: Value, is_suspended: bool| {
+            let all = offered(&kind.key("apps", "shop"), &live, is_suspended);
+            all.into_iter().map(Action::label).collect::<Vec<_>>().join(", ")
         };
-        assert_eq!(patch("action=suspend&for=1h"), Ok(requests::suspend(Some("1970-01-01T01:00:00Z"))));
-        assert_eq!(patch("action=suspend"), Ok(requests::suspend(None)));
-        for length in ["0s", "soon", "-1h"] {
-            assert!(patch(&format!("action=suspend&for={length}")).is_err(), "{length}");
+        assert_eq!(labels(FleetKind::GitSync, json!({}), false), "Sync, Suspend");
+        let held = json!({"status": {"heldObjects": 1}});
+        assert_eq!(labels(FleetKind::GitSync, held, true), "Resume, Approve the held deletions");
+        assert_eq!(labels(FleetKind::GitRepository, json!({}), false), "Look up now");
+        assert_eq!(labels(FleetKind::HelmChart, json!({}), false), "Look up now, Suspend");
+        assert_eq!(labels(FleetKind::HelmChart, json!({}), true), "Resume");
+        assert_eq!(labels(FleetKind::Receiver, json!({}), false), "Suspend");
+        assert_eq!(labels(FleetKind::Function, json!(null), false), "Rebuild");
+        assert_eq!(labels(FleetKind::ApiRule, json!({}), false), "");
+    }
+
+    #[test]
+    fn each_action_of_a_kind_says_what_it_does() {
+        for of_kind in &TABLE {
+            let key = of_kind.kind.key("apps", "shop");
+            for action in of_kind.actions {
+                assert!(!action.effect(&key).is_empty() && action.is_of(&key), "{action:?} {key}");
+            }
         }
-        assert!(patch("action=allow-prune&commit=main").is_err());
-        assert!(patch(&format!("action=allow-prune&commit={}", "a".repeat(40))).is_ok());
     }
 }

@@ -1,27 +1,88 @@
-//! The manual changes of all GitSyncs: ordered by time, filtered by person, and as a table.
+//! The manual changes of all GitSyncs: ordered by time, filtered by person and field manager, and as a table.
 
+use std::collections::BTreeSet;
+
+use crate::address;
 use crate::edits::{Edit, Field};
+use crate::filter::Query;
 use crate::row::Row;
 
 /// A manual change with its GitSync.
 pub(crate) type OwnedEdit<'r> = (&'r Row, &'r Edit);
 
-/// Returns the changes by a person or a field manager, newest first. An empty `who` selects all changes.
-pub(crate) fn newest_first<'r>(rows: impl IntoIterator<Item = &'r Row>, who: &str) -> Vec<OwnedEdit<'r>> {
-    let word = who.trim().to_lowercase();
+/// The changes that a page shows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Choice {
+    /// A part of the name of a person or field manager; empty for all.
+    pub(crate) who: String,
+    /// The field manager; empty for all.
+    pub(crate) manager: String,
+}
+
+impl Choice {
+    /// Reads the choice in a URL.
+    pub(crate) fn of(query: &Query) -> Self {
+        Self { who: query.get("who").to_owned(), manager: query.get("manager").to_owned() }
+    }
+
+    /// Returns the parameters of the choice.
+    pub(crate) fn pairs(&self) -> [(&'static str, &str); 2] {
+        [("who", &self.who), ("manager", &self.manager)]
+    }
+
+    /// Returns whether the choice includes the changes of a field manager.
+    fn includes(&self, who: &str) -> bool {
+        (self.manager.is_empty() || who == self.manager) && who.to_lowercase().contains(&self.who.to_lowercase())
+    }
+}
+
+/// An object to which a field manager keeps writing.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Fight<'r> {
+    pub(crate) row: &'r Row,
+    /// The field manager and the object; empty if the condition of the GitSync names them in another form.
+    pub(crate) who: &'r str,
+    pub(crate) object: &'r str,
+    /// The fields, or a text that cannot be parsed.
+    pub(crate) text: &'r str,
+}
+
+/// Returns the chosen changes, newest first.
+pub(crate) fn newest_first<'r>(rows: impl IntoIterator<Item = &'r Row>, choice: &Choice) -> Vec<OwnedEdit<'r>> {
     let all = rows.into_iter().flat_map(|row| row.edits.iter().map(move |edit| (row, edit)));
-    let mut chosen: Vec<_> = all.filter(|(_, edit)| edit.who.to_lowercase().contains(&word)).collect();
+    let mut chosen: Vec<_> = all.filter(|(_, edit)| choice.includes(&edit.who)).collect();
     chosen.sort_by(|(a_row, a), (b_row, b)| (b.when, &a_row.name, &a.object).cmp(&(a.when, &b_row.name, &b.object)));
     chosen
 }
 
-/// Returns the GitSyncs with objects to which a person or a field manager keeps writing. An empty word selects all.
-pub(crate) fn contended<'r>(rows: impl IntoIterator<Item = &'r Row>, who: &str) -> Vec<&'r Row> {
-    let word = who.trim().to_lowercase();
-    let is_chosen = |row: &&Row| !row.contended.is_empty() && row.contended.to_lowercase().contains(&word);
-    let mut chosen: Vec<_> = rows.into_iter().filter(is_chosen).collect();
-    chosen.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
-    chosen
+/// Returns the chosen objects to which a person or a field manager keeps writing.
+pub(crate) fn contended<'r>(rows: impl IntoIterator<Item = &'r Row>, choice: &Choice) -> Vec<Fight<'r>> {
+    let mut all: Vec<_> = rows.into_iter().flat_map(fights).collect();
+    all.retain(|fight| choice.includes(if fight.who.is_empty() { fight.text } else { fight.who }));
+    all.sort_by(|a, b| (&a.row.namespace, &a.row.name, a.object).cmp(&(&b.row.namespace, &b.row.name, b.object)));
+    all
+}
+
+/// Returns the field managers of all changes.
+pub(crate) fn managers<'r>(rows: impl IntoIterator<Item = &'r Row>) -> BTreeSet<&'r str> {
+    let of_row = |row: &'r Row| {
+        let edits = row.edits.iter().map(|edit| edit.who.as_str());
+        edits.chain(fights(row).into_iter().map(|fight| fight.who)).filter(|who| !who.is_empty()).collect::<Vec<_>>()
+    };
+    rows.into_iter().flat_map(of_row).collect()
+}
+
+/// Reads the message of the condition `Contended`: `WHO keeps writing to OBJECT: FIELDS; WHO …`.
+fn fights(row: &Row) -> Vec<Fight<'_>> {
+    let parts = row.contended.split("; ").filter(|part| !part.is_empty());
+    parts.map(|text| named(row, text).unwrap_or(Fight { row, who: "", object: "", text })).collect()
+}
+
+fn named<'r>(row: &'r Row, part: &'r str) -> Option<Fight<'r>> {
+    let (who, rest) = part.split_once(" keeps writing to ")?;
+    let (object, text) = rest.split_once(": ")?;
+    address::key_of(object)?;
+    Some(Fight { row, who, object, text })
 }
 
 /// Returns the edits as rows of a table with titles.
@@ -68,10 +129,15 @@ mod tests {
             "drifted": [{"object": "Service shop/api", "who": "bob", "since": "2030-01-01T00:02:00Z", "reason": "Paused"}],
         }});
         let row = row(FleetKind::GitSync, &live);
-        let who = |word: &str| newest_first([&row], word).iter().map(|(_, edit)| edit.who.clone()).collect::<Vec<_>>();
-        assert_eq!(who(""), ["bob", "alice", "kubectl-scale"]);
-        assert_eq!(who("KUBECTL"), ["kubectl-scale"]);
-        let table = table(&newest_first([&row], "kubectl"));
+        let choice = |who: &str, manager: &str| Choice { who: who.to_owned(), manager: manager.to_owned() };
+        let who =
+            |choice: &Choice| newest_first([&row], choice).iter().map(|(_, edit)| edit.who.clone()).collect::<Vec<_>>();
+        assert_eq!(who(&choice("", "")), ["bob", "alice", "kubectl-scale"]);
+        assert_eq!(who(&choice("KUBECTL", "")), ["kubectl-scale"]);
+        assert_eq!(who(&choice("", "alice")), ["alice"]);
+        assert_eq!(who(&choice("", "ali")), Vec::<String>::new());
+        assert_eq!(managers([&row]).into_iter().collect::<Vec<_>>(), ["alice", "bob", "kubectl-scale"]);
+        let table = table(&newest_first([&row], &choice("kubectl", "")));
         assert_eq!(
             table[1],
             [
@@ -85,10 +151,34 @@ mod tests {
                 "reverted after 12 ms"
             ]
         );
-        let fights = |word: &str| contended([&row], word).iter().map(|row| row.contended.clone()).collect::<Vec<_>>();
-        assert_eq!(fights("Bob"), ["bob keeps writing to Service shop/api: spec.x"]);
-        assert_eq!(fights("alice"), Vec::<String>::new());
-        let secret = newest_first([&row], "alice");
+        let fights = |choice: &Choice| {
+            let all = contended([&row], choice);
+            all.iter().map(|one| [one.who, one.object, one.text].join("|")).collect::<Vec<_>>()
+        };
+        assert_eq!(fights(&choice("Bob", "")), ["bob|Service shop/api|spec.x"]);
+        assert_eq!(fights(&choice("", "bob")), ["bob|Service shop/api|spec.x"]);
+        assert_eq!(fights(&choice("alice", "")), Vec::<String>::new());
+        let secret = newest_first([&row], &choice("alice", ""));
         assert_eq!(secret[0].1.fields, [Field { path: "data.a".into(), values: None }]);
+    }
+
+    #[test]
+    fn a_condition_of_another_form_is_a_text_and_several_objects_are_named() {
+        let message =
+            "eve keeps writing to Service shop/api: spec.x, spec.y; bob keeps writing to <b>: x; no form and 3 more";
+        let live = json!({"metadata": {"namespace": "apps", "name": "shop"}, "status": {
+            "conditions": [{"type": "Contended", "status": "True", "reason": "Contended", "message": message}],
+        }});
+        let row = row(FleetKind::GitSync, &live);
+        let all = contended([&row], &Choice::default());
+        let shown: Vec<[&str; 3]> = all.iter().map(|one| [one.who, one.object, one.text]).collect();
+        assert_eq!(
+            shown,
+            [
+                ["", "", "bob keeps writing to <b>: x"],
+                ["", "", "no form and 3 more"],
+                ["eve", "Service shop/api", "spec.x, spec.y"],
+            ]
+        );
     }
 }

@@ -56,7 +56,7 @@ impl Filter {
         Self {
             search: query.get("q").to_owned(),
             namespace: query.get("namespace").to_owned(),
-            kind: FleetKind::ALL.into_iter().chain(FleetKind::LISTED).find(|kind| kind.name() == query.get("kind")),
+            kind: FleetKind::all().find(|kind| kind.name() == query.get("kind")),
             state: State::ALL.into_iter().find(|state| state.word() == query.get("state")),
             label: query.get("label").to_owned(),
             page: query.get("page").parse().unwrap_or(1).max(1),

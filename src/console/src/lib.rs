@@ -16,6 +16,7 @@
 
 mod action;
 mod address;
+mod asked;
 mod attempt;
 mod bearer;
 mod belonging;
@@ -48,6 +49,7 @@ mod text;
 mod trace;
 mod tree;
 mod web_origin;
+mod window;
 
 pub use freshness::{Agent, AgentReader};
 pub use readers::{ChangedInputs, FunctionRules, Readers};

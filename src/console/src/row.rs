@@ -13,7 +13,7 @@ use crate::lookup::Lookup;
 use crate::text::{MESSAGE, SHORT, plain};
 use mainstay_api::function_failure::is_lasting;
 use mainstay_api::{conditions, events, function_conditions};
-use mainstay_object::Key;
+use mainstay_object::{Health, Key, health};
 
 /// The kinds of Mainstay's objects. Those of the fleet are first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -29,6 +29,9 @@ pub(crate) enum FleetKind {
     ImageUpdateAutomation,
     Provider,
     Alert,
+    ApiRule,
+    Trigger,
+    Subscription,
 }
 
 impl FleetKind {
@@ -46,6 +49,14 @@ impl FleetKind {
         Self::Alert,
     ];
 
+    /// The kinds of the list of APIRules and of subscribers to events, in the order of that page.
+    pub(crate) const SERVED: [Self; 3] = [Self::ApiRule, Self::Trigger, Self::Subscription];
+
+    /// Returns all kinds.
+    pub(crate) fn all() -> impl Iterator<Item = Self> {
+        Self::ALL.into_iter().chain(Self::LISTED).chain(Self::SERVED)
+    }
+
     /// Returns the kind.
     pub(crate) const fn name(self) -> &'static str {
         match self {
@@ -60,6 +71,9 @@ impl FleetKind {
             Self::ImageUpdateAutomation => "ImageUpdateAutomation",
             Self::Provider => "Provider",
             Self::Alert => "Alert",
+            Self::ApiRule => "APIRule",
+            Self::Trigger => "Trigger",
+            Self::Subscription => "Subscription",
         }
     }
 
@@ -67,13 +81,26 @@ impl FleetKind {
     pub(crate) const fn api_version(self) -> &'static str {
         match self {
             Self::GitRepository | Self::Function => "serverless.kyma-project.io/v1alpha1",
+            Self::ApiRule => "gateway.kyma-project.io/v1beta1",
+            Self::Trigger => "eventing.knative.dev/v1",
+            Self::Subscription => "eventing.kyma-project.io/v1alpha2",
             _ => "mainstay.dev/v1alpha1",
         }
     }
 
+    /// Returns the group.
+    pub(crate) fn group(self) -> &'static str {
+        mainstay_object::split_api_version(self.api_version()).0
+    }
+
     /// Returns the key of an object of this kind.
     pub(crate) fn key(self, namespace: &str, name: &str) -> Key {
-        Key::new(mainstay_object::split_api_version(self.api_version()).0, self.name(), Some(namespace), name)
+        Key::new(self.group(), self.name(), Some(namespace), name)
+    }
+
+    /// Returns whether an object has this kind.
+    pub(crate) fn is_of(self, key: &Key) -> bool {
+        key.is(self.group(), self.name())
     }
 }
 
@@ -189,7 +216,12 @@ pub(crate) fn remedy(reason: &str) -> &'static str {
 pub(crate) fn row(kind: FleetKind, live: &Value) -> Row {
     let conditions = conditions_of(live);
     let count = |pointer: &str| live.pointer(pointer).and_then(Value::as_i64);
-    let (state, decisive) = state(kind, live, &conditions);
+    let (state, decisive, message) = if FleetKind::SERVED.contains(&kind) {
+        served(kind, live, &conditions)
+    } else {
+        let (state, decisive) = state(kind, live, &conditions);
+        (state, decisive, decisive.map(|one| format!("{}: {}", one.reason, one.message)).unwrap_or_default())
+    };
     let contended = conditions.iter().find(|one| one.kind == "Contended" && one.status == "True");
     let labels = live.pointer("/metadata/labels").and_then(Value::as_object).into_iter().flatten().take(100);
     let version = match kind {
@@ -200,7 +232,12 @@ pub(crate) fn row(kind: FleetKind, live: &Value) -> Row {
         FleetKind::ImageRepository => text_at(live, "/status/lastScanResult/latestTags/0", SHORT),
         FleetKind::ImagePolicy => text_at(live, "/status/latestRef/tag", SHORT),
         FleetKind::ImageUpdateAutomation => text_at(live, "/status/lastPushCommit", SHORT),
-        FleetKind::Receiver | FleetKind::Provider | FleetKind::Alert => String::new(),
+        FleetKind::Receiver
+        | FleetKind::Provider
+        | FleetKind::Alert
+        | FleetKind::ApiRule
+        | FleetKind::Trigger
+        | FleetKind::Subscription => String::new(),
     };
     Row {
         kind,
@@ -210,7 +247,7 @@ pub(crate) fn row(kind: FleetKind, live: &Value) -> Row {
             .map(|(label, value)| (plain(label, SHORT), plain(value.as_str().unwrap_or_default(), SHORT)))
             .collect(),
         state,
-        message: decisive.map(|one| format!("{}: {}", one.reason, one.message)).unwrap_or_default(),
+        message,
         since: decisive.and_then(|one| one.since).or_else(|| time_at(live, "/metadata/creationTimestamp")),
         version,
         objects: (kind == FleetKind::GitSync)
@@ -224,6 +261,22 @@ pub(crate) fn row(kind: FleetKind, live: &Value) -> Row {
         lookup: if kind == FleetKind::GitSync { Lookup::of(live, state == State::Suspended) } else { None },
         edits: if kind == FleetKind::GitSync { edits::of_status(live) } else { Vec::new() },
         resource_version: text_at(live, "/metadata/resourceVersion", SHORT),
+    }
+}
+
+/// Returns the state of an APIRule or of a subscriber to events, the condition that determines the state, and why.
+fn served<'c>(kind: FleetKind, live: &Value, all: &'c [ConditionRow]) -> (State, Option<&'c ConditionRow>, String) {
+    let text = |pointer: &str| text_at(live, pointer, SHORT);
+    let key = kind.key(&text("/metadata/namespace"), &text("/metadata/name"));
+    // Controllers of these kinds retry all problems, so the health of a failed one is that of a progressing one.
+    let false_one = all.iter().find(|one| one.status == "False" && one.kind != "Fields supported");
+    let codes = ["/status/state", "/status/APIRuleStatus/code", "/status/virtualServiceStatus/code"];
+    let has_failed = false_one.is_some() || codes.iter().any(|code| text(code).eq_ignore_ascii_case("error"));
+    let decisive = false_one.or_else(|| all.iter().find(|one| ["Ready", "Exposed"].contains(&one.kind.as_str())));
+    match health(&key, live) {
+        Health::Healthy => (State::Ready, decisive, String::new()),
+        Health::Progressing(why) if !has_failed => (State::Progressing, decisive, plain(&why, MESSAGE)),
+        Health::Progressing(why) | Health::Failed(why) => (State::Failed, decisive, plain(&why, MESSAGE)),
     }
 }
 
@@ -329,10 +382,29 @@ mod tests {
     }
 
     #[test]
+    fn a_rule_and_a_subscriber_have_the_state_of_their_controller() {
+        let seen = |kind: FleetKind, status: Value| {
+            let row = row(kind, &json!({"metadata": {"name": "a", "namespace": "b"}, "status": status}));
+            (row.state, row.message)
+        };
+        let code = |code: &str| json!({"APIRuleStatus": {"code": code}});
+        assert_eq!(seen(FleetKind::ApiRule, code("OK")), (State::Ready, String::new()));
+        assert_eq!(seen(FleetKind::ApiRule, code("ERROR")), (State::Failed, "APIRuleStatus is ERROR".to_owned()));
+        assert_eq!(seen(FleetKind::ApiRule, json!({})).0, State::Progressing);
+        let ready = |status: &str| json!({"conditions": [{"type": "Ready", "status": status, "reason": "NoBroker", "message": "no Broker"}]});
+        assert_eq!(seen(FleetKind::Trigger, ready("True")).0, State::Ready);
+        let (state, message) = seen(FleetKind::Trigger, ready("False"));
+        assert!(state == State::Failed && message.contains("no Broker"), "{message}");
+        assert_eq!(seen(FleetKind::Trigger, ready("Unknown")).0, State::Progressing);
+        assert_eq!(seen(FleetKind::Subscription, json!({"ready": true})).0, State::Ready);
+        assert_eq!(seen(FleetKind::Subscription, json!({"ready": false})).0, State::Progressing);
+    }
+
+    #[test]
     fn objects_of_any_form_are_read() {
         for live in [json!(null), json!([]), json!({"metadata": 3, "status": {"conditions": [null, 1, {"type": []}]}})]
         {
-            for kind in FleetKind::ALL.into_iter().chain(FleetKind::LISTED) {
+            for kind in FleetKind::all() {
                 row(kind, &live);
             }
         }

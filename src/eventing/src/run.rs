@@ -25,7 +25,7 @@ use super::services::Services;
 use super::store::Store;
 use super::subscriber::{Subscriber, SubscriberKind};
 use super::table::Table;
-use super::watch::{exists, follow};
+use super::watch::{Writer, exists, follow};
 use loopback::{Listener, Reserved};
 use mainstay_api::events::Reason;
 use mainstay_api::names::EVENTING_REPORTER;
@@ -92,9 +92,9 @@ pub enum Error {
         #[source]
         cause: io::Error,
     },
-    /// The HTTP client cannot be created.
+    /// A client of HTTP or NATS cannot be used.
     #[error("could not make a client")]
-    Client(#[source] reqwest::Error),
+    Client(#[source] async_nats::Error),
     /// A task panicked.
     #[error("a task has ended early")]
     Task(#[source] JoinError),
@@ -187,7 +187,7 @@ pub async fn run(mut settings: Settings, cluster: Cluster, stop: CancellationTok
     let mut tasks = Tasks { stop: stop.clone(), ..Tasks::default() };
     let Stores { accepting, delivering, writing } = stores(&data, budget, nats, role).await?;
     let listener = listener.listen().map_err(listening)?;
-    let sender = Arc::new(Sender::new(services, resolve).map_err(Error::Client)?);
+    let sender = Arc::new(Sender::new(services, resolve).map_err(|error| Error::Client(error.into()))?);
     let (known, table) = watch::channel(None);
     let (events, recording) = EventRecorder::new(cluster.clone(), EVENTING_REPORTER, &instance);
     let failed: Arc<Failed> = Arc::new(move |to, letter| {
@@ -198,7 +198,8 @@ pub async fn run(mut settings: Settings, cluster: Cluster, stop: CancellationTok
     if let Some(writing) = writing {
         tasks.spawn(writing);
     }
-    let answers = answers_of(&accepting, &mut tasks);
+    let answers = answers_of(&accepting, role, &table, &mut tasks).await?;
+    let writer = writer_of(&accepting, role, &mut tasks).await?;
     let asking = cluster.clone();
     let exists: Arc<Exists> = Arc::new(move |to| exists(&asking, &to));
     for store in delivering {
@@ -230,17 +231,40 @@ pub async fn run(mut settings: Settings, cluster: Cluster, stop: CancellationTok
     };
     let until = stop.clone();
     tasks.spawn(async move { recording.run(until).await });
-    tasks.spawn(follow(cluster, seen, known, role, stop.clone()));
+    tasks.spawn(follow(cluster, seen, known, writer, stop.clone()));
     tasks.spawn(async move { listener::serve(listener, LIMITS, answer, stop).await });
     tasks.join().await
 }
 
-/// Returns whether NATS responds, if it stores the events.
-fn answers_of(store: &Store, tasks: &mut Tasks) -> Option<watch::Receiver<Answers>> {
-    let Store::JetStream(store) = store else { return None };
+/// Returns whether NATS responds, if it stores the events. A process that accepts events also answers those that write
+/// statuses.
+async fn answers_of(
+    store: &Store,
+    role: Role,
+    table: &watch::Receiver<Option<Arc<Table>>>,
+    tasks: &mut Tasks,
+) -> Result<Option<watch::Receiver<Answers>>, Error> {
+    let Store::JetStream(store) = store else { return Ok(None) };
     let (found, answers) = watch::channel(Err("NATS has not responded yet".to_owned()));
-    tasks.spawn_until_stop(store.clone().probe(found));
-    Some(answers)
+    let mut announcement = None;
+    if role.accepts() {
+        let (questions, own) = store.questions().await.map_err(Error::Client)?;
+        tasks.spawn(questions.answer(table.clone(), tasks.stop.clone()));
+        announcement = Some(own);
+    }
+    tasks.spawn_until_stop(store.clone().probe(announcement, found));
+    Ok(Some(answers))
+}
+
+/// Returns the writer of statuses, if the process delivers.
+async fn writer_of(store: &Store, role: Role, tasks: &mut Tasks) -> Result<Option<Writer>, Error> {
+    if !role.delivers() {
+        return Ok(None);
+    }
+    let Store::JetStream(store) = store else { return Ok(Some(Writer { publishers: None })) };
+    let (publishers, following) = store.roll_call().await.map_err(Error::Client)?;
+    tasks.spawn_until_stop(following);
+    Ok(Some(Writer { publishers: Some(publishers) }))
 }
 
 /// Serves the metrics.

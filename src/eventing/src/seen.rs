@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::grants::Grant;
 pub(super) use super::services::Name;
 use super::services::Services;
-use super::subscriber::{Subscriber, Target};
+use super::subscriber::{Subscriber, Target, Version};
 use super::subscription::Subscription;
 use super::table::Table;
 use super::trigger::{DEFAULT_BROKER, Trigger, condition};
@@ -37,7 +37,8 @@ impl Watched {
 /// A needed write.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Write {
-    Status(Value),
+    /// The status, and the version of a subscriber that is ready according to it.
+    Status(Value, Option<Version>),
     /// The label of a Trigger with its Broker.
     Label(String),
     /// The Broker `default`.
@@ -143,21 +144,22 @@ impl Seen {
 
     /// Returns the subscribers.
     pub(super) fn table(&self) -> Table {
-        let of = |live: &Live| -> Option<Subscriber> {
-            match &live.read {
-                _ if live.is_foreign => None,
-                Read::Trigger(trigger) => {
-                    let flaw = self.flaw(trigger.target());
-                    Some(trigger.subscriber(self.has_broker(trigger), flaw.as_deref()))
-                }
-                Read::Subscription(subscription) => {
-                    Some(subscription.subscriber(self.flaw(subscription.target()).as_deref()))
-                }
-                Read::Nothing => None,
-            }
-        };
-        let all = self.objects.values().flat_map(BTreeMap::values).filter_map(of);
+        let all = self.objects.values().flat_map(BTreeMap::values).filter_map(|live| self.subscriber(live));
         Table(all.map(|one| (one.id.clone(), Arc::new(one))).collect(), Arc::clone(&self.grants))
+    }
+
+    fn subscriber(&self, live: &Live) -> Option<Subscriber> {
+        match &live.read {
+            _ if live.is_foreign => None,
+            Read::Trigger(trigger) => {
+                let flaw = self.flaw(trigger.target());
+                Some(trigger.subscriber(self.has_broker(trigger), flaw.as_deref()))
+            }
+            Read::Subscription(subscription) => {
+                Some(subscription.subscriber(self.flaw(subscription.target()).as_deref()))
+            }
+            Read::Nothing => None,
+        }
     }
 
     /// Returns the needed writes.
@@ -181,7 +183,8 @@ impl Seen {
             };
             let differs = |(field, value): (&String, &Value)| live.status[field.as_str()] != *value;
             if status.as_object().is_some_and(|fields| fields.iter().any(differs)) {
-                writes.push((watched, name.clone(), Write::Status(status)));
+                let version = self.subscriber(live).and_then(|one| one.version());
+                writes.push((watched, name.clone(), Write::Status(status, version)));
             }
         }
         for namespace in self.without_broker() {
@@ -247,7 +250,7 @@ mod tests {
         let all = seen.writes(NOW).into_iter();
         let all = all.map(|(watched, (namespace, name), write)| {
             let what = match write {
-                Write::Status(status) => {
+                Write::Status(status, _) => {
                     let all = status["conditions"].as_array().unwrap();
                     format!("status {}", all.last().unwrap()["status"].as_str().unwrap())
                 }
@@ -270,7 +273,7 @@ mod tests {
         assert!(seen.table().0.values().all(|one| one.route.is_some()));
         let mut written = trigger("default");
         for (watched, _, write) in seen.writes(NOW) {
-            if let (Watched::Triggers, Write::Status(status)) = (watched, write) {
+            if let (Watched::Triggers, Write::Status(status, _)) = (watched, write) {
                 written["status"] = status;
             }
         }

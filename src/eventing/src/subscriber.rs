@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use super::cloud_event::CloudEvent;
 use super::event_type::{standard_source, standard_type};
 use super::ordering::Ordering;
@@ -128,6 +130,8 @@ impl Filter {
 pub(super) struct Subscriber {
     pub(super) id: SubscriberId,
     pub(super) uid: String,
+    /// The generation of the object.
+    pub(super) generation: i64,
     /// The Broker of a Trigger.
     pub(super) broker: Option<String>,
     /// The subscriber's filter and target; `None` while the subscriber is not valid. In that case the subscriber keeps
@@ -137,6 +141,23 @@ pub(super) struct Subscriber {
     pub(super) in_flight: usize,
     /// The order of deliveries.
     pub(super) ordering: Ordering,
+}
+
+/// The version of a subscriber that other processes are asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Version {
+    /// The displayed form of the subscriber's [`SubscriberId`].
+    pub(super) id: String,
+    pub(super) uid: String,
+    pub(super) generation: i64,
+}
+
+impl Subscriber {
+    /// Returns the version of a subscriber that receives events.
+    pub(super) fn version(&self) -> Option<Version> {
+        let of = |_| Version { id: self.id.to_string(), uid: self.uid.clone(), generation: self.generation };
+        self.route.as_ref().map(of)
+    }
 }
 
 #[cfg(test)]

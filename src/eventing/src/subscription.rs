@@ -26,6 +26,7 @@ pub(super) struct Subscription {
     pub(super) namespace: String,
     pub(super) name: String,
     uid: String,
+    generation: i64,
     in_flight: usize,
     ordering: Ordering,
     /// The set fields that have no effect.
@@ -47,6 +48,7 @@ impl Subscription {
         Self {
             name: text("/metadata/name"),
             uid: text("/metadata/uid"),
+            generation: object["metadata"]["generation"].as_i64().unwrap_or_default(),
             ignored: ignored(spec),
             route: in_flight.clone().and_then(|_| ordering.clone()).and(route),
             ordering: ordering.unwrap_or_default(),
@@ -67,6 +69,7 @@ impl Subscription {
         Subscriber {
             id: SubscriberId::new(SubscriberKind::Subscription, &self.namespace, &self.name),
             uid: self.uid.clone(),
+            generation: self.generation,
             broker: None,
             route: route.map(|(types, target)| (types.filter.clone(), target.clone())),
             in_flight: self.in_flight.min(MOST_IN_FLIGHT),

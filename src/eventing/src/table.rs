@@ -9,7 +9,7 @@ use super::grants::{Grant, may_receive};
 use super::legacy::LegacyEvent;
 use super::metrics::Subscribed;
 use super::ordering::Ordering;
-use super::subscriber::{Filter, Subscriber, SubscriberId, SubscriberKind};
+use super::subscriber::{Filter, Subscriber, SubscriberId, SubscriberKind, Version};
 
 /// All subscribers, and the grants for events of other namespaces.
 #[derive(Clone, Debug, Default)]
@@ -37,6 +37,12 @@ impl Table {
             types: one.route.as_ref().map(|(filter, _)| types(filter)).unwrap_or_default(),
         };
         self.0.values().map(of).collect()
+    }
+
+    /// Returns whether this version of a subscriber, or a later one, receives events.
+    pub(super) fn knows(&self, version: &Version) -> bool {
+        let known = SubscriberId::parse(&version.id).and_then(|id| self.0.get(&id)?.version());
+        known.is_some_and(|known| known.uid == version.uid && known.generation >= version.generation)
     }
 
     /// Finds the subscribers of an event that was published for a namespace. For Subscriptions, a type with Kyma's

@@ -25,6 +25,7 @@ pub(super) struct Trigger {
     pub(super) namespace: String,
     pub(super) name: String,
     pub(super) uid: String,
+    generation: i64,
     pub(super) broker: String,
     filter: BTreeMap<String, String>,
     target: Result<Target, String>,
@@ -41,6 +42,7 @@ impl Trigger {
             target: target(&object["spec"]["subscriber"], &namespace),
             name: text("/metadata/name"),
             uid: text("/metadata/uid"),
+            generation: object["metadata"]["generation"].as_i64().unwrap_or_default(),
             broker: broker.unwrap_or_else(|| DEFAULT_BROKER.to_owned()),
             filter: filter(&object["spec"]["filter"]),
             ordering: Ordering::read(object),
@@ -60,6 +62,7 @@ impl Trigger {
         Subscriber {
             id: SubscriberId::new(SubscriberKind::Trigger, &self.namespace, &self.name),
             uid: self.uid.clone(),
+            generation: self.generation,
             broker: Some(self.broker.clone()),
             route: target.map(|target| (Filter::Attributes(self.filter.clone()), target.clone())),
             in_flight: IN_FLIGHT,

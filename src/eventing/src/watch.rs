@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::StreamExt as _;
 use futures::future::{BoxFuture, FutureExt as _};
@@ -13,7 +14,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::role::Role;
+use super::jetstream::RollCall;
 use super::seen::{Name, Seen, Watched, Write};
 use super::services::{CONTROLLER, WRITTEN_BY};
 use super::subscriber::{SubscriberId, SubscriberKind};
@@ -25,6 +26,9 @@ use mainstay_object::failure::chain;
 
 /// The label of namespaces that request a Broker.
 const INJECTION: (&str, &str) = ("knative-eventing-injection", "enabled");
+/// Delay before publishers are asked again whether they know a subscriber.
+const UNKNOWN: Duration = Duration::from_secs(1);
+
 /// The pending writes. Only the newest write is kept for each object and sort.
 type Writes = Mutex<BTreeMap<(Watched, Name, u8), Write>>;
 
@@ -52,18 +56,24 @@ impl Watched {
     }
 }
 
-/// Keeps `table` up to date, until `stop`. A process that delivers also performs the writes.
+/// Performs the writes of a process that delivers.
+pub(super) struct Writer {
+    /// Other processes that accept events, if there can be some.
+    pub(super) publishers: Option<RollCall>,
+}
+
+/// Keeps `table` up to date, until `stop`. With a `writer`, performs the writes, too.
 pub(super) async fn follow(
     cluster: Cluster,
     seen: Seen,
     table: watch::Sender<Option<Arc<Table>>>,
-    role: Role,
+    writer: Option<Writer>,
     stop: CancellationToken,
 ) {
     let (writes, notify) = (Writes::default(), Notify::new());
     let writing = async {
-        if role.delivers() {
-            write(&cluster, &writes, &notify).await;
+        if let Some(writer) = writer {
+            writer.write(&cluster, &writes, &notify).await;
         }
     };
     tokio::join!(
@@ -136,44 +146,64 @@ fn sort(write: &Write) -> u8 {
     match write {
         Write::Broker => 0,
         Write::Label(_) => 1,
-        Write::Status(_) => 2,
+        Write::Status(..) => 2,
     }
 }
 
-/// Performs the writes. A refused write is retried after a backoff and does not delay other writes.
-async fn write(cluster: &Cluster, writes: &Writes, notify: &Notify) {
-    let mut refused: BTreeMap<(Watched, Name, u8), Refused> = BTreeMap::new();
-    loop {
-        let now = Instant::now();
-        let next = {
-            let mut writes = writes.lock();
-            refused.retain(|key, _| writes.contains_key(key));
-            let is_due = |key: &&(Watched, Name, u8)| refused.get(*key).is_none_or(|refused| refused.until <= now);
-            let due = writes.keys().find(is_due).cloned();
-            due.and_then(|key| writes.remove_entry(&key))
-        };
-        let Some((key, one)) = next else {
-            // All remaining writes have to wait for their backoff.
-            match refused.values().map(|refused| refused.until).min() {
-                Some(until) => drop(tokio::time::timeout_at(until, notify.notified()).await),
-                None => notify.notified().await,
-            }
-            continue;
-        };
-        match perform(cluster, key.0, &key.1, &one).await {
-            Ok(_) => drop(refused.remove(&key)),
-            // The object was deleted, created or changed, and the watch delivers its state.
-            Err(error) if error.is_not_found() || error.is_conflict() || error.is_already_exists() => {}
-            Err(error) => {
-                let failures = refused.get(&key).map_or(1, |known| known.failures.saturating_add(1));
-                let wait = error.class().status_delay(failures, error.retry_after(), fastrand::f64());
-                if failures == 1 {
-                    let (why, (namespace, name)) = (chain(&error), &key.1);
-                    tracing::warn!(namespace, name, why, "could not write the status of subscribers");
+impl Writer {
+    /// Performs the writes. A refused write is retried after a backoff and does not delay other writes.
+    async fn write(&self, cluster: &Cluster, writes: &Writes, notify: &Notify) {
+        let mut refused: BTreeMap<(Watched, Name, u8), Refused> = BTreeMap::new();
+        loop {
+            let now = Instant::now();
+            let next = {
+                let mut writes = writes.lock();
+                refused.retain(|key, _| writes.contains_key(key));
+                let is_due = |key: &&(Watched, Name, u8)| refused.get(*key).is_none_or(|refused| refused.until <= now);
+                let due = writes.keys().find(is_due).cloned();
+                due.and_then(|key| writes.remove_entry(&key))
+            };
+            let Some((key, one)) = next else {
+                // All remaining writes have to wait for their backoff.
+                match refused.values().map(|refused| refused.until).min() {
+                    Some(until) => drop(tokio::time::timeout_at(until, notify.notified()).await),
+                    None => notify.notified().await,
                 }
-                refused.insert(key.clone(), Refused { failures, until: Instant::now() + wait });
-                // A newer write for the same object takes precedence.
-                writes.lock().entry(key).or_insert(one);
+                continue;
+            };
+            let failures = refused.get(&key).map_or(1, |known| known.failures.saturating_add(1));
+            let Err((why, wait)) = self.perform(cluster, &key, &one, failures).await else {
+                refused.remove(&key);
+                continue;
+            };
+            if failures == 1 {
+                let (namespace, name) = &key.1;
+                tracing::warn!(namespace, name, why, "could not write the status of subscribers");
+            }
+            refused.insert(key.clone(), Refused { failures, until: Instant::now() + wait });
+            // A newer write for the same object takes precedence.
+            writes.lock().entry(key).or_insert(one);
+        }
+    }
+
+    /// Performs a write. If it has to be repeated, fails with the reason and the delay.
+    async fn perform(
+        &self,
+        cluster: &Cluster,
+        (watched, name, _): &(Watched, Name, u8),
+        write: &Write,
+        failures: u32,
+    ) -> Result<(), (String, Duration)> {
+        if let (Write::Status(_, Some(version)), Some(publishers)) = (write, &self.publishers) {
+            publishers.knows(version).await.map_err(|why| (why, UNKNOWN))?;
+        }
+        match perform(cluster, *watched, name, write).await {
+            Ok(_) => Ok(()),
+            // The object was deleted, created or changed, and the watch delivers its state.
+            Err(error) if error.is_not_found() || error.is_conflict() || error.is_already_exists() => Ok(()),
+            Err(error) => {
+                let wait = error.class().status_delay(failures, error.retry_after(), fastrand::f64());
+                Err((chain(&error), wait))
             }
         }
     }
@@ -192,7 +222,7 @@ async fn perform(cluster: &Cluster, watched: Watched, (namespace, name): &Name, 
     let metadata = json!({"namespace": namespace, "name": name});
     let mut body = json!({"apiVersion": kind.api_version(), "kind": &*kind.kind, "metadata": metadata});
     match write {
-        Write::Status(status) => {
+        Write::Status(status, _) => {
             cluster.patch_merge(&kind, place, name, Part::Status, &json!({"status": status})).await
         }
         Write::Label(broker) => {

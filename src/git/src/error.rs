@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::access_fault::AccessFault;
 use super::cloud::CloudFault;
 use super::ssh_fault::SshFault;
-use super::verify::SignatureFault;
+use super::verify::{SignatureFault, SigningFault};
 use super::{Commit, Reference, RemoteUrl};
 use mainstay_object::failure::Class;
 use mainstay_object::printable;
@@ -57,6 +57,13 @@ pub enum Error {
         url: RemoteUrl,
         /// The commit or tag.
         what: String,
+        /// The cause.
+        #[source]
+        cause: Arc<Fault>,
+    },
+    /// A new commit cannot be signed.
+    #[error("sign the commit")]
+    Sign {
         /// The cause.
         #[source]
         cause: Arc<Fault>,
@@ -146,6 +153,7 @@ impl Error {
             | Self::Proxy { cause }
             | Self::Signers { cause }
             | Self::Verify { cause, .. }
+            | Self::Sign { cause }
             | Self::Lookup { cause, .. }
             | Self::LookupHead { cause, .. }
             | Self::Fetch { cause, .. }
@@ -453,6 +461,9 @@ pub enum Fault {
     /// A signature is missing or invalid.
     #[error(transparent)]
     Signature(#[from] SignatureFault),
+    /// A key cannot sign a commit.
+    #[error(transparent)]
+    Signing(#[from] SigningFault),
     /// An error specific to SSH.
     #[error(transparent)]
     Ssh(#[from] SshFault),
@@ -568,6 +579,7 @@ impl Fault {
             | Self::LocalUnusable { .. }
             | Self::Access(_)
             | Self::Signature(_)
+            | Self::Signing(_)
             | Self::NotFound { .. }
             | Self::Redirect { .. }
             | Self::TooLarge { .. }

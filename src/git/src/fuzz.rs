@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::ByteString;
 
-use super::RemoteUrl;
 use super::known_hosts::HostKeys;
 use super::ssh_key::SshIdentity;
+use super::{GoogleKey, RemoteUrl};
 
 pub use super::transport::fuzz::{pack, pkt_line};
 
@@ -25,6 +25,13 @@ pub fn known_hosts(bytes: &[u8]) {
     let (host, text) = text.split_once('\n').unwrap_or(("example.org", &text));
     let keys = HostKeys::read(text, host);
     assert!(keys.are_known() || keys.shown().is_empty(), "only known keys are shown");
+}
+
+/// Parses the JSON of a key of Google. No field of it is shown.
+pub fn google_key(bytes: &[u8]) {
+    if let Ok(key) = GoogleKey::read(&String::from_utf8_lossy(bytes)) {
+        assert_eq!(format!("{key:?}"), "GoogleKey(…)", "no field is shown");
+    }
 }
 
 /// Parses a private key of a Secret, after a line with its passphrase.

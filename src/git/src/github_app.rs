@@ -9,17 +9,14 @@
 
 use std::collections::BTreeMap;
 
-use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine as _};
 use k8s_openapi::ByteString;
 use reqwest::Url;
-use ring::rand::SystemRandom;
-use ring::signature::{RSA_PKCS1_SHA256, RsaKeyPair};
-use rustls::pki_types::PrivateKeyDer;
-use rustls::pki_types::pem::PemObject as _;
+use ring::signature::RsaKeyPair;
 
 use super::access_fault::AccessFault;
 use super::address::plain_host;
 use super::connection::digest;
+use super::jwt;
 use super::secret_field::field;
 use mainstay_object::Secret;
 use mainstay_object::egress::{METADATA_REFUSED, is_metadata_host};
@@ -141,13 +138,9 @@ impl GithubApp {
     /// Returns the signed request for a token. `now` is in seconds since 1970.
     pub(super) fn signed_request(&self, now: i64) -> Result<Secret<String>, AccessFault> {
         let claims = serde_json::json!({ "iat": now - SKEW, "exp": now + VALID, "iss": self.id });
-        let part = |text: &str| BASE64_URL_SAFE_NO_PAD.encode(text);
-        let signed = format!("{}.{}", part(r#"{"alg":"RS256","typ":"JWT"}"#), part(&claims.to_string()));
-        let pair = key_pair(self.key.expose())?;
-        let mut signature = vec![0; pair.public().modulus_len()];
-        pair.sign(&RSA_PKCS1_SHA256, &SystemRandom::new(), signed.as_bytes(), &mut signature)
-            .map_err(|_| AccessFault::UnusableField { field: KEY, why: "it cannot sign" })?;
-        Ok(Secret::new(format!("{signed}.{}", BASE64_URL_SAFE_NO_PAD.encode(signature))))
+        let header = serde_json::json!({ "alg": "RS256", "typ": "JWT" });
+        let signed = jwt::rs256(&key_pair(self.key.expose())?, &header, &claims);
+        signed.map(Secret::new).ok_or(AccessFault::UnusableField { field: KEY, why: "it cannot sign" })
     }
 
     /// Returns a digest that distinguishes an App and its API, and reveals nothing of the key.
@@ -198,12 +191,7 @@ fn below(api: &Url, path: &str) -> Url {
 const NO_KEY: &str = "it must be an RSA private key in PEM form of at least 2048 bits, as GitHub generates it";
 
 fn key_pair(text: &str) -> Result<RsaKeyPair, AccessFault> {
-    let read = match PrivateKeyDer::from_pem_slice(text.as_bytes()) {
-        Ok(PrivateKeyDer::Pkcs1(der)) => RsaKeyPair::from_der(der.secret_pkcs1_der()).ok(),
-        Ok(PrivateKeyDer::Pkcs8(der)) => RsaKeyPair::from_pkcs8(der.secret_pkcs8_der()).ok(),
-        _ => None,
-    };
-    read.ok_or(AccessFault::UnusableField { field: KEY, why: NO_KEY })
+    jwt::rsa_key(text).ok_or(AccessFault::UnusableField { field: KEY, why: NO_KEY })
 }
 
 fn api(text: &str) -> Result<Url, AccessFault> {

@@ -3,6 +3,7 @@
 //! Invariant: at most one request for a token runs at a time per key.
 //! Invariant: a token that a server has rejected is not used again.
 //! Invariant: a token is used only for the version of the identity for which it was issued.
+//! Invariant: after a refusal, the server is not asked again for this version of the identity within a minute.
 //! Invariant: the number of tokens is bounded. No part of an identity's key is cached.
 
 use std::collections::HashMap;
@@ -12,7 +13,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 
+use crate::cloud::CloudFault;
 use crate::error::Fault;
+use mainstay_object::failure::Class;
 
 /// Time before its expiry at which a token is replaced.
 const BEFORE_END: Duration = Duration::from_secs(300);
@@ -21,6 +24,8 @@ const LONGEST: Duration = Duration::from_secs(3600);
 /// Age from which a token may be the cause of a failed use. Without it, a failure that lasts would request a token at each
 /// attempt.
 const NEW: Duration = Duration::from_secs(300);
+/// Time for which a refusal is kept. A grant at the cloud takes effect after at most this time.
+const REFUSED: Duration = Duration::from_secs(60);
 /// Maximum number of tokens.
 const MOST: usize = 4096;
 
@@ -28,7 +33,8 @@ const MOST: usize = 4096;
 pub(super) type Digest = [u8; 32];
 
 struct Token<T> {
-    value: T,
+    /// The token, or why the server refused it.
+    value: Result<T, CloudFault>,
     version: Digest,
     /// When the token was issued.
     since: Timestamp,
@@ -66,13 +72,24 @@ impl<T: Clone> Issued<T> {
         let mut kept = place.lock().await;
         let now = Timestamp::now();
         if let Some(token) = kept.as_ref().filter(|token| now < token.until && token.version == version) {
-            return Ok(token.value.clone());
+            return token.value.clone().map_err(Fault::from);
         }
         *kept = None;
-        let (value, ends) = asked.await?;
+        let (value, ends) = match asked.await {
+            Ok(issued) => issued,
+            Err(fault) => {
+                *kept = refusal(&fault).map(|why| {
+                    let now = Timestamp::now();
+                    let until = now.checked_add(REFUSED).unwrap_or(now);
+                    Token { value: Err(why), version, since: now, until }
+                });
+                return Err(fault);
+            }
+        };
         let until = ends.checked_sub(BEFORE_END).unwrap_or(Timestamp::MIN);
         let until = now.checked_add(LONGEST).map_or(until, |longest| longest.min(until));
-        Ok(kept.insert(Token { value, version, since: now, until }).value.clone())
+        *kept = Some(Token { value: Ok(value.clone()), version, since: now, until });
+        Ok(value)
     }
 
     /// Drops the token with a key after a server has rejected it.
@@ -109,6 +126,14 @@ impl<T: Clone> Issued<T> {
             }
         }
         Arc::clone(places.entry(key).or_default())
+    }
+}
+
+/// Returns the refusal of a cloud. Other failures may be over at the next attempt, or depend on the connection.
+fn refusal(fault: &Fault) -> Option<CloudFault> {
+    match fault {
+        Fault::Cloud(refused @ CloudFault::Refused { .. }) if refused.class() == Class::Denied => Some(refused.clone()),
+        _ => None,
     }
 }
 
@@ -158,6 +183,37 @@ mod tests {
         let issued = Issued::default();
         let failed = issued.get(key(1), key(1), async { Err::<(u8, _), _>(Fault::Stopped) }).await;
         assert!(failed.is_err());
+        assert_eq!(issued.get(key(1), key(1), async { Ok((7, in_seconds(3600))) }).await.unwrap(), 7);
+    }
+
+    fn refused(status: u16) -> Fault {
+        let [host, identity, hint] = ["login.example", "the agent", "grant it"].map(str::to_owned);
+        CloudFault::Refused { host, identity, asked: "an access token", status, code: None, hint }.into()
+    }
+
+    #[tokio::test]
+    async fn a_refusal_of_a_cloud_is_kept_for_a_minute_and_for_one_version() {
+        let issued = Issued::default();
+        let get = async |version: usize, status: u16| {
+            issued.get(key(1), key(version), async { Err::<(u8, Timestamp), _>(refused(status)) }).await
+        };
+        assert!(get(1, 401).await.unwrap_err().to_string().contains("(401)"));
+        assert!(get(1, 400).await.unwrap_err().to_string().contains("(401)"), "the server is not asked again");
+        assert!(get(2, 400).await.unwrap_err().to_string().contains("(400)"), "another version is asked for");
+        let kept = issued.place(key(1)).lock().await.as_ref().map(|kept| kept.until.duration_since(kept.since));
+        assert!(kept.is_some_and(|kept| kept.as_secs() <= 60), "{kept:?}");
+        let long_ago = Timestamp::now().checked_sub(REFUSED).unwrap();
+        issued.place(key(1)).lock().await.as_mut().unwrap().until = long_ago;
+        let again = issued.get(key(1), key(2), async { Ok((7, in_seconds(3600))) }).await;
+        assert_eq!(again.unwrap(), 7);
+    }
+
+    #[tokio::test]
+    async fn a_cloud_that_is_busy_is_asked_again() {
+        let issued = Issued::default();
+        for status in [429, 503] {
+            assert!(issued.get(key(1), key(1), async { Err::<(u8, Timestamp), _>(refused(status)) }).await.is_err());
+        }
         assert_eq!(issued.get(key(1), key(1), async { Ok((7, in_seconds(3600))) }).await.unwrap(), 7);
     }
 

@@ -50,6 +50,7 @@ mod integrity;
 #[expect(clippy::disallowed_methods, reason = "tokens end at a time")]
 mod issued;
 mod judgements;
+mod jwt;
 mod key_pair;
 mod known_hosts;
 #[expect(clippy::disallowed_methods, reason = "files of a mirror")]
@@ -124,7 +125,9 @@ pub use ancestry::Ancestry;
 pub use archive::Root;
 pub use artifact::{ARTIFACT_BYTES, Downloading, Packed};
 pub use auth::{Access, Credentials, access, fields, needs_identity, proxy_fields, supported};
-pub use cloud::{Account, CLOUD_VARIABLES, CloudFault, CloudIdentity, CloudSettings, ServiceAccounts};
+pub use cloud::{
+    Account, CLOUD_VARIABLES, CloudFault, CloudIdentity, CloudService, CloudSettings, GoogleKey, ServiceAccounts,
+};
 pub use connection::Connection;
 pub use consumers::{Consumer, ConsumerKind};
 pub use entry::{Entry, EntryKind, Found};
@@ -157,7 +160,7 @@ pub use skipped_trees::SkippedTrees;
 pub use snapshot::{Alone, Content, Snapshot};
 pub use ssh_fault::SshFault;
 pub use ssh_key::SshIdentity;
-pub use transport::LineConnection;
-pub use verify::{DOCUMENT_BYTES, DocumentSigners, SignatureFault, Verification};
+pub use transport::{LineConnection, PushTarget};
+pub use verify::{CommitSigner, DOCUMENT_BYTES, DocumentSigners, SignatureFault, SigningFault, Verification};
 pub use version_range::highest_version;
 pub use watch::{LocalWatch, watch_local};

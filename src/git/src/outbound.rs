@@ -17,12 +17,13 @@ use crate::fair_queue::Tenant;
 use crate::proxy::Proxy;
 use crate::remotes::Source;
 use crate::transport::{Http, LineConnection, on_behalf_of};
-use mainstay_object::failure::retry_after_header;
+use mainstay_object::failure::{rate_limit_headers, retry_after_header};
 
 /// A client of one namespace.
 #[derive(Debug)]
 pub struct Outbound {
     http: Http,
+    connection: Connection,
     tenant: Tenant,
 }
 
@@ -59,7 +60,7 @@ impl Source {
 
 impl Outbound {
     pub(crate) fn new(source: &Source, namespace: &str, connection: &Connection) -> Result<Self, Fault> {
-        Ok(Self { http: source.http_of(connection)?, tenant: namespace.into() })
+        Ok(Self { http: source.http_of(connection)?, connection: connection.clone(), tenant: namespace.into() })
     }
 
     /// Returns the client for the configured host, the client for other hosts, and the check of a host before a
@@ -67,6 +68,11 @@ impl Outbound {
     pub fn clients(&self) -> (reqwest::Client, reqwest::Client, HostCheck) {
         let (own, foreign, names) = self.http.clients();
         (own, foreign, Arc::new(move |host| names.check_host(host).map_err(|fault| fault.to_string())))
+    }
+
+    /// Returns the settings of the client's connections.
+    pub(crate) fn connection(&self) -> &Connection {
+        &self.connection
     }
 
     /// Runs requests that use [`clients`](Self::clients) on behalf of the namespace.
@@ -112,13 +118,20 @@ impl Outbound {
         let (response, body) = tokio::time::timeout(timeout, sending)
             .await
             .map_err(|_| Fault::Timeout { after: timeout, what: "waiting for a response" })??;
-        let after = response.headers().get(header::RETRY_AFTER).and_then(|value| value.to_str().ok());
-        Ok(Answer {
-            status: response.status().as_u16(),
-            retry_after: after.and_then(|text| retry_after_header(text, Timestamp::now())),
-            body,
-        })
+        let status = response.status().as_u16();
+        Ok(Answer { status, retry_after: retry_after(status, response.headers(), Timestamp::now()), body })
     }
+}
+
+/// Returns the delay that a server requests: `Retry-After`, or the end of the rate limit if it was exceeded.
+fn retry_after(status: u16, headers: &header::HeaderMap, now: Timestamp) -> Option<Duration> {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    let requested = text("retry-after").and_then(|text| retry_after_header(text, now));
+    let is_limited = matches!(status, 403 | 429);
+    requested.or_else(|| {
+        let (remaining, reset) = (text("x-ratelimit-remaining")?, text("x-ratelimit-reset")?);
+        rate_limit_headers(remaining, reset, now).filter(|_| is_limited)
+    })
 }
 
 #[cfg(test)]
@@ -127,6 +140,25 @@ mod tests {
 
     use super::*;
     use crate::Settings;
+
+    #[test]
+    fn a_response_without_retry_after_says_by_its_rate_limit_when_the_next_request_may_be_sent() {
+        let now = Timestamp::from_second(1_700_000_000).unwrap();
+        let seconds = |status: u16, fields: &[(&'static str, &'static str)]| {
+            let fields = fields
+                .iter()
+                .map(|&(name, value)| (header::HeaderName::from_static(name), header::HeaderValue::from_static(value)));
+            retry_after(status, &fields.collect(), now).map(|delay| delay.as_secs())
+        };
+        let limit = [("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "1700000060")];
+        assert_eq!(seconds(403, &limit), Some(60));
+        assert_eq!(seconds(429, &limit), Some(60));
+        assert_eq!(seconds(404, &limit), None);
+        assert_eq!(seconds(403, &limit[..1]), None);
+        assert_eq!(seconds(403, &[("x-ratelimit-remaining", "9"), limit[1]]), None);
+        assert_eq!(seconds(403, &[("retry-after", "7"), limit[0], limit[1]]), Some(7));
+        assert_eq!(seconds(200, &[("retry-after", "7")]), Some(7));
+    }
 
     #[tokio::test]
     async fn a_proxy_that_is_an_internal_address_is_refused_before_any_request() {

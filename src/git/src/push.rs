@@ -1,4 +1,4 @@
-//! Creates a commit with other contents of some files, and pushes it to a branch.
+//! Creates a commit with other contents of some files, and pushes it to a branch or another reference.
 //!
 //! Invariant: a push needs credentials of its own; the caller passes them with the remote. Invariant: nothing is forced.
 //! Invariant: neither the mirror nor a work tree changes. The objects are in memory until they are sent.
@@ -14,7 +14,8 @@ use super::objects::{ItemKind, Objects, TreeItem, damaged};
 use super::remote::Remote;
 use super::remotes::Source;
 use super::snapshot::Snapshot;
-use super::transport::{self, PushAnswer, PushRequest};
+use super::transport::{self, PushAnswer, PushRequest, PushTarget};
+use super::verify::CommitSigner;
 
 /// Maximum number of bytes of a pushed pack.
 const PACK_BYTES: usize = 32 << 20;
@@ -50,9 +51,9 @@ impl std::fmt::Debug for Upload {
 /// The result of a push.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Pushed {
-    /// The branch has the commit.
+    /// Each reference has the commit.
     Done,
-    /// The branch had another commit than expected.
+    /// A reference had another commit than expected.
     Moved,
     /// The server refused the push, with this message.
     Refused(String),
@@ -62,10 +63,19 @@ impl Snapshot {
     /// Returns a commit upon this one, with these contents of existing files by their paths. Blocks.
     ///
     /// # Errors
-    /// A file does not exist, a name contains characters that a commit cannot have, or the mirror is damaged.
-    pub fn with_files(&self, files: &BTreeMap<String, Vec<u8>>, new: &NewCommit) -> Result<Upload, Error> {
-        let made = make(self.objects(), (self.commit, self.root()), files, new);
-        made.map_err(|cause| Error::Read { path: String::new(), commit: self.commit, cause: Arc::new(cause) })
+    /// A file does not exist, a name contains characters that a commit cannot have, the mirror is damaged, or the key
+    /// cannot sign.
+    pub fn with_files(
+        &self,
+        files: &BTreeMap<String, Vec<u8>>,
+        new: &NewCommit,
+        signer: Option<&CommitSigner>,
+    ) -> Result<Upload, Error> {
+        let made = make(self.objects(), (self.commit, self.root()), files, new, signer);
+        made.map_err(|cause| match cause {
+            cause @ Fault::Signing(_) => Error::Sign { cause: Arc::new(cause) },
+            cause => Error::Read { path: String::new(), commit: self.commit, cause: Arc::new(cause) },
+        })
     }
 }
 
@@ -74,6 +84,7 @@ fn make(
     (parent, root): (Commit, Id),
     files: &BTreeMap<String, Vec<u8>>,
     new: &NewCommit,
+    signer: Option<&CommitSigner>,
 ) -> Result<Upload, Fault> {
     let is_bad = |text: &str| text.is_empty() || text.contains(['<', '>']) || text.contains(char::is_control);
     if is_bad(&new.name) || is_bad(&new.email) || new.message.contains('\0') {
@@ -98,6 +109,10 @@ fn make(
     let NewCommit { name, email, message, seconds } = new;
     let by = format!("{name} <{email}> {seconds} +0000");
     let text = format!("tree {tree}\nparent {parent}\nauthor {by}\ncommitter {by}\n\n{}\n", message.trim_end());
+    let text = match signer {
+        Some(signer) => signer.signed(&text, *seconds)?,
+        None => text,
+    };
     let commit = write(ObjectType::Commit, text.as_bytes())?;
     let repository = Repository::from_odb(made).map_err(Fault::git)?;
     let mut pack = repository.packbuilder().map_err(Fault::git)?;
@@ -146,16 +161,15 @@ fn rewrite(
 }
 
 impl Source {
-    /// Pushes a commit to a branch, given by its full name. `old` is the expected commit of the branch, or `None` if the
-    /// push creates the branch.
+    /// Pushes a commit to all references or to none. `options` are for the server, each in one line.
     ///
     /// # Errors
-    /// The server cannot be reached, or refuses the credentials.
+    /// The server cannot be reached, refuses the credentials, or takes no options.
     pub async fn push(
         &self,
         remote: &Remote,
-        branch: &str,
-        old: Option<Commit>,
+        targets: &[PushTarget],
+        options: &[String],
         upload: &Upload,
     ) -> Result<Pushed, Fault> {
         self.check(remote)?;
@@ -165,8 +179,7 @@ impl Source {
             let _sending = self.receiving().acquire().await?;
             let wire = self.wire(remote)?;
             let credentials = self.opened(remote, &wire).await?;
-            let old = old.map(|commit| commit.0);
-            let push = PushRequest { branch, old, new: upload.commit.0, pack: &upload.pack };
+            let push = PushRequest { targets, options, new: upload.commit.0, pack: &upload.pack };
             let pushed = transport::push_pack(&wire, &credentials, push, limit).await;
             match pushed.map_err(|fault| self.refused(remote, &credentials, fault))? {
                 PushAnswer::Done => Ok(Pushed::Done),

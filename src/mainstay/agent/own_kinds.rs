@@ -17,8 +17,10 @@ use tokio::sync::watch;
 use super::kept::{Name, memory};
 use super::notify::event_metadata;
 use mainstay_api::conditions::{self, Reason, Type};
+use mainstay_api::names::{FLUX_REQUESTED_AT, REQUESTED_AT};
 use mainstay_cluster::Kind;
 use mainstay_cluster::secrets::{Followed, Known, Purpose, Secrets};
+use mainstay_notification::Identity;
 
 /// Maximum memory of a spec, in bytes.
 const LONGEST: usize = 32 << 10;
@@ -26,6 +28,8 @@ const LONGEST: usize = 32 << 10;
 const LABELS: usize = 8 << 10;
 /// Maximum length of a message, in bytes.
 const MESSAGE: usize = 1 << 10;
+/// Length to which the value of a request is cut, in bytes.
+const REQUEST: usize = 64;
 
 /// An object without its status.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,7 +40,16 @@ pub(super) struct Object<S> {
     pub(super) labels: BTreeMap<String, String>,
     /// The fields of messages about it.
     pub(super) event_metadata: BTreeMap<String, String>,
+    /// The annotations that request a lookup. A new value is a change of the object, so its task has another turn.
+    pub(super) requested: [String; 2],
     pub(super) spec: S,
+}
+
+impl<S> Object<S> {
+    /// Returns the identity of the object with this name.
+    pub(super) fn identity<'o>(&'o self, name: &'o Name) -> Identity<'o> {
+        Identity { namespace: &name.0, name: &name.1, uid: &self.uid, labels: Some(&self.labels) }
+    }
 }
 
 /// The task of an object.
@@ -81,8 +94,12 @@ pub(super) fn read<S: DeserializeOwned>(live: &Value) -> Result<Option<Object<S>
     let annotations = live.pointer("/metadata/annotations").and_then(Value::as_object);
     let annotations = annotations.into_iter().flatten().filter_map(|(name, value)| Some((name, value.as_str()?)));
     let event_metadata = event_metadata(annotations.map(|(name, value)| (name.as_str(), value)));
+    let requested = [REQUESTED_AT, FLUX_REQUESTED_AT].map(|name| {
+        let value = live["metadata"]["annotations"][name].as_str().unwrap_or_default();
+        conditions::cut(value, REQUEST).to_owned()
+    });
     let generation = live.pointer("/metadata/generation").and_then(Value::as_i64);
-    Ok(Some(Object { uid, generation, labels, event_metadata, spec }))
+    Ok(Some(Object { uid, generation, labels, event_metadata, requested, spec }))
 }
 
 /// The state that the conditions of an object show.

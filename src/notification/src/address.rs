@@ -1,8 +1,9 @@
-//! Parses the address of a Provider, and checks subjects of NATS.
+//! Parses the address of a Provider and of its proxy, and checks subjects of NATS.
 //!
 //! Invariant: no message contains a part of the address, which may be secret.
 //! Invariant: credentials are in the Secret. Only a type whose services define them as a part of the address accepts
 //! them there.
+//! Invariant: the address of a Git host is that of a repository.
 //! Invariant: a subject has no space and no control character, so it cannot add a command of the protocol.
 
 use reqwest::Url;
@@ -11,6 +12,12 @@ use crate::provider_type::ProviderType;
 
 /// The part of a clone's path at Bitbucket Server between the context path of the server and the repository.
 const SCM: &str = "/scm/";
+/// Why the address of a Git host cannot be used.
+pub(crate) const NO_REPOSITORY: &str = "is not the address of a repository, such as https://HOST/OWNER/NAME";
+pub(crate) const NO_AZURE_REPOSITORY: &str =
+    "must have the form https://dev.azure.com/ORGANISATION/PROJECT/_git/REPOSITORY";
+pub(crate) const NO_CLONE: &str =
+    "must be the HTTP address of a clone, such as https://HOST/scm/PROJECT/REPOSITORY.git";
 /// Maximum length of a subject, in bytes. Servers accept commands of 4 KiB.
 const LONGEST_SUBJECT: usize = 2048;
 
@@ -48,10 +55,62 @@ pub(crate) fn parse(kind: ProviderType, address: &str, place: Place) -> Result<U
         // Flux documents the address of the Secret as a place of the login.
         ProviderType::Nats if place == Place::Secret => Ok(url),
         _ if has_login => Err("credentials belong into the Secret, not into the address"),
-        ProviderType::BitbucketServer if clone_of_bitbucket(&url).is_none() => {
-            Err("must be the HTTP address of a clone, such as https://HOST/scm/PROJECT/REPOSITORY.git")
+        _ => {
+            check_repository(kind, &url)?;
+            Ok(url)
         }
-        _ => Ok(url),
+    }
+}
+
+/// Checks that the address of a Git host is that of a repository.
+fn check_repository(kind: ProviderType, url: &Url) -> Result<(), &'static str> {
+    use ProviderType as P;
+    let (is_repository, why) = match kind {
+        P::Github | P::GithubDispatch | P::GithubComment | P::Gitea | P::GiteaComment | P::Bitbucket => {
+            (owner_and_name(url).is_some(), NO_REPOSITORY)
+        }
+        // A project may be in groups of groups.
+        P::Gitlab | P::GitlabComment => (segments(url).len() > 1, NO_REPOSITORY),
+        P::AzureDevops => (azure_repository(url).is_some(), NO_AZURE_REPOSITORY),
+        P::BitbucketServer => (clone_of_bitbucket(url).is_some(), NO_CLONE),
+        _ => return Ok(()),
+    };
+    if is_repository { Ok(()) } else { Err(why) }
+}
+
+/// Checks the address of a proxy.
+///
+/// # Errors
+/// Why the proxy cannot be used, as words that follow the name of the field.
+pub(crate) fn check_proxy(address: &str) -> Result<(), &'static str> {
+    let form = "must be http://HOST:PORT, https://HOST:PORT or socks5://HOST:PORT";
+    let is_known = |url: &Url| matches!(url.scheme(), "http" | "https" | "socks5" | "socks5h");
+    let url = Url::parse(address).ok().filter(is_known).ok_or(form)?;
+    if url.username().is_empty() && url.password().is_none() {
+        return Ok(());
+    }
+    Err("credentials belong into a Secret; put address, username and password into one, and name it in proxySecretRef")
+}
+
+/// Returns the segments of a path, without `.git` at the end.
+pub(crate) fn segments(url: &Url) -> Vec<&str> {
+    let path = url.path().trim_matches('/');
+    path.strip_suffix(".git").unwrap_or(path).split('/').filter(|part| !part.is_empty()).collect()
+}
+
+/// Returns owner and name in the address of a repository.
+pub(crate) fn owner_and_name(url: &Url) -> Option<(&str, &str)> {
+    match segments(url)[..] {
+        [owner, name] => Some((owner, name)),
+        _ => None,
+    }
+}
+
+/// Returns organisation, project and repository in the address of a repository at Azure DevOps.
+pub(crate) fn azure_repository(url: &Url) -> Option<(&str, &str, &str)> {
+    match segments(url)[..] {
+        [organisation, project, "_git", repository] => Some((organisation, project, repository)),
+        _ => None,
     }
 }
 
@@ -131,6 +190,55 @@ mod tests {
             ("https://u:p@example.com/scm/projectfoo/repobar", "credentials belong"),
         ] {
             assert!(of(bad).unwrap_err().starts_with(expected), "{bad}");
+        }
+    }
+
+    #[test]
+    fn an_address_of_a_git_host_is_that_of_a_repository() {
+        let of = |kind: &str, address: &str| {
+            let kind = ProviderType::parse(kind).unwrap();
+            parse(kind, address, Place::Secret).map(|_| ())
+        };
+        for (kind, good) in [
+            ("github", "https://github.com/o/r.git"),
+            ("githubdispatch", "https://github.com/o/r/"),
+            ("gitlab", "https://gitlab.com/g/s/r"),
+            ("gitea", "http://127.0.0.1:3000/o/r"),
+            ("bitbucket", "https://bitbucket.org/o/r"),
+            ("azuredevops", "https://dev.azure.com/o/p/_git/r"),
+            ("generic", "https://host.example"),
+        ] {
+            assert_eq!(of(kind, good), Ok(()), "{kind} {good}");
+        }
+        for kind in
+            ["github", "githubdispatch", "githubpullrequestcomment", "gitea", "giteapullrequestcomment", "bitbucket"]
+        {
+            for bad in ["https://h.example", "https://h.example/o", "https://h.example/a/o/r"] {
+                assert_eq!(of(kind, bad), Err(NO_REPOSITORY), "{kind} {bad}");
+            }
+        }
+        for kind in ["gitlab", "gitlabmergerequestcomment"] {
+            assert_eq!(of(kind, "https://gitlab.com/g"), Err(NO_REPOSITORY), "{kind}");
+        }
+        for bad in ["https://dev.azure.com/o/p/r", "https://dev.azure.com/o/p/_git", "https://dev.azure.com/o/p/git/r"]
+        {
+            assert_eq!(of("azuredevops", bad), Err(NO_AZURE_REPOSITORY), "{bad}");
+        }
+    }
+
+    #[test]
+    fn an_address_of_a_proxy_has_no_login() {
+        for good in ["http://proxy.example:3128", "https://10.0.0.1", "socks5://proxy.example:1080"] {
+            assert_eq!(check_proxy(good), Ok(()), "{good}");
+        }
+        for bad in ["proxy.example:3128", "", "ftp://proxy.example", "//proxy.example"] {
+            assert!(check_proxy(bad).unwrap_err().starts_with("must be http://HOST:PORT"), "{bad}");
+        }
+        for login in
+            ["http://user:hunter2@proxy.example", "http://user@proxy.example", "socks5://:hunter2@proxy.example"]
+        {
+            let why = check_proxy(login).unwrap_err();
+            assert!(why.contains("proxySecretRef") && !why.contains("hunter2"), "{login}: {why}");
         }
     }
 

@@ -1,15 +1,19 @@
 //! Turns the spec of an Alert into a [`Selection`].
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use regex::{RegexSet, RegexSetBuilder};
 
+use crate::identity::Identity;
 use crate::notice::{Notice, Severity};
 use mainstay_api::AlertSpec;
 use mainstay_api::alert::EventSeverity;
 
 /// Maximum memory of the compiled expressions of a list, in bytes.
 const COMPILED: usize = 128 << 10;
+/// Maximum length of an Alert as JSON, in bytes. Messages of a longer one have its metadata only.
+const OBJECT: usize = 4 << 10;
 /// Kinds about which there are messages.
 const KINDS: [&str; 10] = [
     "GitSync",
@@ -34,6 +38,8 @@ pub struct Selection {
     excluded: RegexSet,
     metadata: BTreeMap<String, String>,
     name: String,
+    /// The Alert as JSON, for expressions.
+    object: Arc<str>,
     /// Why some sources never match a message; empty if all may match.
     pub without_effect: Vec<String>,
 }
@@ -56,12 +62,12 @@ fn kind_of(kind: &str) -> Option<&'static str> {
 }
 
 impl Selection {
-    /// Reads the spec of an Alert with this namespace and name. `may_cross` allows it to select objects of other
-    /// namespaces.
+    /// Reads the spec of an Alert. `may_cross` allows it to select objects of other namespaces.
     ///
     /// # Errors
     /// All problems of the spec.
-    pub fn new(spec: &AlertSpec, namespace: &str, name: &str, may_cross: bool) -> Result<Self, Vec<String>> {
+    pub fn new(spec: &AlertSpec, alert: &Identity<'_>, may_cross: bool) -> Result<Self, Vec<String>> {
+        let namespace = alert.namespace;
         let (mut sources, mut problems, mut without_effect) = (Vec::new(), Vec::new(), Vec::new());
         for (at, source) in spec.event_sources.iter().enumerate() {
             let place = format!("spec.eventSources[{at}]");
@@ -100,8 +106,8 @@ impl Selection {
             metadata.insert("summary".to_owned(), summary.clone());
         }
         let included = (!spec.inclusion_list.is_empty()).then_some(included);
-        let (severity, name) = (spec.event_severity, name.to_owned());
-        Ok(Self { sources, severity, included, excluded, metadata, name, without_effect })
+        let (severity, name, object) = (spec.event_severity, alert.name.to_owned(), object(spec, alert));
+        Ok(Self { sources, severity, included, excluded, metadata, name, object, without_effect })
     }
 
     /// Returns whether a resource with these labels is among the sources.
@@ -124,9 +130,16 @@ impl Selection {
             selected.key = format!("{} {}", self.name, notice.key);
             // As in Flux, the Alert wins over the resource.
             selected.metadata.extend(self.metadata.clone());
+            selected.alert = Some(Arc::clone(&self.object));
             selected
         })
     }
+}
+
+/// Returns an Alert as JSON.
+fn object(spec: &AlertSpec, alert: &Identity<'_>) -> Arc<str> {
+    let whole = alert.object("Alert", spec).to_string();
+    if whole.len() <= OBJECT { whole.into() } else { alert.object("Alert", &()).to_string().into() }
 }
 
 /// Returns the problem of an invalid list: the invalid expression, or that the list as a whole is too large.
@@ -146,7 +159,8 @@ mod tests {
     use crate::queue::tests::notice;
 
     fn read(spec: serde_json::Value, may_cross: bool) -> Result<Selection, Vec<String>> {
-        Selection::new(&serde_json::from_value(spec).unwrap(), "shop", "alert", may_cross)
+        let alert = Identity { namespace: "shop", name: "alert", ..Identity::default() };
+        Selection::new(&serde_json::from_value(spec).unwrap(), &alert, may_cross)
     }
 
     #[test]
@@ -173,6 +187,8 @@ mod tests {
         let taken = with(Severity::Error, "it failed").unwrap();
         assert_eq!(taken.ordered()[0], ("summary", "production"));
         assert_eq!(taken.metadata["team"], "a");
+        let alert: serde_json::Value = serde_json::from_str(&taken.alert.unwrap()).unwrap();
+        assert_eq!((&alert["metadata"]["name"], &alert["spec"]["summary"]), (&json!("alert"), &json!("production")));
         assert!(with(Severity::Info, "it failed").is_none() && with(Severity::Error, "it works").is_none());
         assert!(with(Severity::Error, "it failed: timeout").is_none());
     }

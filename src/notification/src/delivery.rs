@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use crate::comment::Comment;
+use crate::login::Login;
 use crate::nats::Publication;
 use crate::request::Request;
 
@@ -11,6 +12,8 @@ use crate::request::Request;
 pub enum Delivery {
     /// One request.
     Http(Request),
+    /// One request, after its login is known.
+    Authorized(Login, Request),
     /// A request that is needed only if the service does not have the status yet.
     Unless(LookUp, Request),
     /// The requests that edit or create a comment on a pull request.

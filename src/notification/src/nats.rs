@@ -185,6 +185,7 @@ mod tests {
     use k8s_openapi::ByteString;
 
     use super::*;
+    use crate::identity::Identity;
 
     const ADDRESS: &str = "nats://bus.example.com";
 
@@ -192,7 +193,7 @@ mod tests {
         let data = secret.iter().map(|(key, value)| ((*key).to_owned(), ByteString((*value).into()))).collect();
         let mut whole = json!({"type": "nats", "channel": "mainstay.events"});
         whole.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
-        let target = Target::new(&serde_json::from_value(whole).unwrap(), "uid", Some(&data)).unwrap();
+        let target = Target::new(&serde_json::from_value(whole).unwrap(), &Identity::default(), Some(&data)).unwrap();
         Publication::new(&target, &json!({"a": 1}))
     }
 

@@ -1,6 +1,7 @@
 //! A message of the agent with everything that a receiver needs to know.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
@@ -80,6 +81,8 @@ pub struct Notice {
     pub details: BTreeMap<String, String>,
     /// Fields that annotations of the resource and the Alert add.
     pub metadata: BTreeMap<String, String>,
+    /// The Alert that selected the message, as JSON.
+    pub alert: Option<Arc<str>>,
     /// Messages with equal keys are repetitions.
     pub key: String,
 }
@@ -131,8 +134,9 @@ impl Notice {
     pub(crate) fn bytes(&self) -> usize {
         let texts =
             [&self.kind, &self.api_version, &self.namespace, &self.name, &self.reason, &self.message, &self.key];
+        let alert = self.alert.as_ref().map_or(0, |alert| alert.len());
         let maps = self.details.iter().chain(&self.metadata).map(|(name, value)| 64 + name.len() + value.len());
-        size_of::<Self>() + texts.iter().map(|text| text.len()).sum::<usize>() + maps.sum::<usize>()
+        size_of::<Self>() + alert + texts.iter().map(|text| text.len()).sum::<usize>() + maps.sum::<usize>()
     }
 }
 

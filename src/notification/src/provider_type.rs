@@ -25,6 +25,8 @@ pub enum ProviderType {
     Matrix,
     /// Webex.
     Webex,
+    /// Lark and Feishu.
+    Lark,
     /// PagerDuty.
     PagerDuty,
     /// Opsgenie.
@@ -35,6 +37,8 @@ pub enum ProviderType {
     Alertmanager,
     /// Sentry.
     Sentry,
+    /// Events of Datadog.
+    Datadog,
     /// Commit status of GitHub.
     Github,
     /// Dispatch events of GitHub.
@@ -57,12 +61,16 @@ pub enum ProviderType {
     GiteaComment,
     /// A subject of NATS, which receives the event as JSON.
     Nats,
+    /// A topic of Google Pub/Sub, which receives the event as JSON.
+    GooglePubSub,
+    /// A hub of Azure Event Hubs, which receives the event as JSON.
+    AzureEventHub,
 }
 
 use ProviderType as P;
 
 /// All types with the values of `spec.type`.
-const WORDS: [(P, &str); 26] = [
+const WORDS: &[(P, &str)] = &[
     (P::Generic, "generic"),
     (P::GenericHmac, "generic-hmac"),
     (P::Slack, "slack"),
@@ -73,11 +81,13 @@ const WORDS: [(P, &str); 26] = [
     (P::Telegram, "telegram"),
     (P::Matrix, "matrix"),
     (P::Webex, "webex"),
+    (P::Lark, "lark"),
     (P::PagerDuty, "pagerduty"),
     (P::Opsgenie, "opsgenie"),
     (P::Grafana, "grafana"),
     (P::Alertmanager, "alertmanager"),
     (P::Sentry, "sentry"),
+    (P::Datadog, "datadog"),
     (P::Github, "github"),
     (P::GithubDispatch, "githubdispatch"),
     (P::Gitlab, "gitlab"),
@@ -89,6 +99,8 @@ const WORDS: [(P, &str); 26] = [
     (P::GitlabComment, "gitlabmergerequestcomment"),
     (P::GiteaComment, "giteapullrequestcomment"),
     (P::Nats, "nats"),
+    (P::GooglePubSub, "googlepubsub"),
+    (P::AzureEventHub, "azureeventhub"),
 ];
 
 impl ProviderType {
@@ -152,8 +164,11 @@ impl ProviderType {
 
     /// Returns whether the key `token` of the Secret is required.
     pub(crate) const fn needs_token(self) -> bool {
-        let is_named =
-            matches!(self, P::GenericHmac | P::Telegram | P::Matrix | P::Webex | P::Opsgenie | P::GithubDispatch);
-        is_named || self.is_commit_status() || self.is_comment()
+        let is_named = matches!(
+            self,
+            P::GenericHmac | P::Telegram | P::Matrix | P::Webex | P::Opsgenie | P::Datadog | P::GithubDispatch
+        );
+        // Without a token, Azure DevOps gets one of an identity.
+        is_named || (self.is_commit_status() && !matches!(self, P::AzureDevops)) || self.is_comment()
     }
 }

@@ -53,6 +53,12 @@ impl Request {
         self.header("authorization", format!("Bearer {token}"))
     }
 
+    /// Returns the request with this value of `Authorization`.
+    #[must_use]
+    pub fn authorized(self, authorization: &Secret<String>) -> Self {
+        self.header("authorization", authorization.expose().as_str())
+    }
+
     /// Returns the request for an HTTP client; `None` if the address or a header cannot be sent.
     pub fn into_http(self) -> Option<HttpRequest<Vec<u8>>> {
         let mut request = HttpRequest::builder().method(self.method).uri(self.url.expose());

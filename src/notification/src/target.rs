@@ -1,6 +1,7 @@
 //! Turns the spec and the Secret of a Provider into a [`Target`].
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderName;
@@ -8,7 +9,11 @@ use k8s_openapi::ByteString;
 use reqwest::Url;
 
 use crate::address::{self, Place, is_subject};
+use crate::cloud_address;
+use crate::identity::Identity;
+use crate::login::{Login, Service, SharedKey};
 use crate::provider_type::ProviderType;
+use crate::status_name::StatusName;
 use mainstay_api::ProviderSpec;
 use mainstay_object::Secret;
 
@@ -33,29 +38,33 @@ pub struct Target {
     pub(crate) username: String,
     pub(crate) token: Option<Secret<String>>,
     pub(crate) password: Option<Secret<String>>,
+    /// The headers of requests; attributes of messages at Google Pub/Sub.
     pub(crate) headers: Vec<(String, Secret<String>)>,
+    /// The name of commit statuses, if an expression computes it.
+    pub(crate) status_name: Option<Arc<StatusName>>,
+    pub(crate) login: Option<Login>,
 }
 
 impl Target {
-    /// Reads a Provider with this uid, and the data of the Secret in its `secretRef`.
+    /// Reads a Provider, and the data of the Secret in its `secretRef`.
     ///
     /// # Errors
     /// All problems, without values of the Secret.
     pub fn new(
         spec: &ProviderSpec,
-        uid: &str,
+        provider: &Identity<'_>,
         secret: Option<&BTreeMap<String, ByteString>>,
     ) -> Result<Self, Vec<String>> {
         let mut problems = Vec::new();
-        let Some(kind) = ProviderType::parse(&spec.kind) else {
-            return Err(vec![unsupported(&spec.kind)]);
-        };
+        let Some(kind) = ProviderType::parse(&spec.kind) else { return Err(vec![unsupported(&spec.kind)]) };
         refused(spec, &mut problems);
+        let status_name = status_name(kind, spec, provider).map_err(|problem| problems.push(problem)).ok().flatten();
         let mut value = |key: &str| -> Option<String> {
             let value = secret.and_then(|data| data.get(key))?;
             let text = std::str::from_utf8(&value.0).ok().map(str::trim);
-            let text =
-                text.filter(|text| text.len() <= LONGEST && (key == "headers" || !text.contains(char::is_control)));
+            // At Google Pub/Sub, the token is JSON.
+            let has_lines = key == "headers" || (key == "token" && kind == ProviderType::GooglePubSub);
+            let text = text.filter(|text| text.len() <= LONGEST && (has_lines || !text.contains(char::is_control)));
             if text.is_none() {
                 problems.push(format!("{key} of the Secret: must be one line of at most 8 KiB"));
             }
@@ -63,10 +72,11 @@ impl Target {
         };
         let (token, password, login) = (value("token"), value("password"), value("username"));
         let (in_secret, headers) = (value("address"), value("headers"));
-        let address = address_of(kind, in_secret.as_deref(), spec.address.as_deref());
-        let address = address.map_err(|why| problems.push(format!("spec.address: {why}"))).ok();
-        let headers = headers.map(|text| headers_of(&text, &mut problems)).unwrap_or_default();
+        let headers = headers.map(|text| headers_of(kind, &text, &mut problems)).unwrap_or_default();
         let channel = spec.channel.clone().unwrap_or_default();
+        let address = address_of(kind, in_secret.as_deref(), spec.address.as_deref(), &channel);
+        let (address, key) = address.map_err(|why| problems.push(why)).ok().unzip();
+        let cloud = cloud_login(kind, spec, token.as_deref(), (address.as_ref(), key.flatten()), &mut problems);
         if let Some(meaning) = kind.channel().filter(|_| channel.is_empty()) {
             problems.push(format!("spec.channel: is missing; {} needs {meaning}", spec.kind));
         }
@@ -87,14 +97,21 @@ impl Target {
         Ok(Self {
             kind,
             timeout,
-            uid: uid.to_owned(),
+            uid: provider.uid.to_owned(),
             address: Secret::new(address),
             channel,
             username,
             token: token.map(Secret::new),
             password: password.map(Secret::new),
             headers,
+            status_name,
+            login: cloud,
         })
+    }
+
+    /// Returns the login that requests need; `None` if they need none besides the Secret.
+    pub fn login(&self) -> Option<&Login> {
+        self.login.as_ref()
     }
 
     /// Returns the host of the address. Unlike the rest of the address, it may be shown.
@@ -103,13 +120,51 @@ impl Target {
     }
 }
 
-/// Returns the address of the Secret, of the spec, or of the type.
-fn address_of(kind: ProviderType, in_secret: Option<&str>, in_spec: Option<&str>) -> Result<Url, &'static str> {
-    if let Some(address) = in_secret {
-        return address::parse(kind, address, Place::Secret);
+/// Returns the address of the Secret, of the spec, or of the type, with the key that it contains.
+fn address_of(
+    kind: ProviderType,
+    in_secret: Option<&str>,
+    in_spec: Option<&str>,
+    channel: &str,
+) -> Result<(Url, Option<SharedKey>), String> {
+    let in_spec = in_spec.filter(|address| !address.is_empty()).or(kind.default_address());
+    let (address, place) = match (in_secret, in_spec) {
+        (Some(address), _) => (address, Place::Secret),
+        (None, Some(address)) => (address, Place::Spec),
+        (None, None) => return Err("spec.address: is missing, also in the Secret".to_owned()),
+    };
+    match kind {
+        ProviderType::GooglePubSub => cloud_address::topic(address, channel).map(|url| (url, None)),
+        ProviderType::AzureEventHub => cloud_address::hub(address, channel, place).map(|hub| (hub.url, hub.key)),
+        _ => match address::parse(kind, address, place) {
+            Ok(url) => Ok((url, None)),
+            Err(why) => Err(format!("spec.address: {why}")),
+        },
     }
-    let address = in_spec.filter(|address| !address.is_empty()).or(kind.default_address());
-    address::parse(kind, address.ok_or("is missing, also in the Secret")?, Place::Spec)
+}
+
+/// Returns the login at a cloud. Refuses to send a token of an identity to a host that need not belong to the cloud. The
+/// addresses of the types other than `azuredevops` are always hosts of their cloud.
+fn cloud_login(
+    kind: ProviderType,
+    spec: &ProviderSpec,
+    token: Option<&str>,
+    (address, key): (Option<&Url>, Option<SharedKey>),
+    problems: &mut Vec<String>,
+) -> Option<Login> {
+    let login = Login::of(kind, spec, token, key).map_err(|why| problems.push(why)).ok().flatten();
+    let (Some(address), Some(Login::Identity { service: Service::AzureDevops, .. })) = (address, &login) else {
+        return login;
+    };
+    let is_own = address.scheme() == "https" && address.host_str() == Some("dev.azure.com") && address.port().is_none();
+    if !is_own {
+        problems.push(
+            "spec.address: must begin with https://dev.azure.com/ for an identity; for another server, name a Secret with \
+             the key token in spec.secretRef"
+                .to_owned(),
+        );
+    }
+    login
 }
 
 fn unsupported(kind: &str) -> String {
@@ -120,28 +175,51 @@ fn unsupported(kind: &str) -> String {
     )
 }
 
-/// Reports fields of Flux that have no effect here.
+/// Returns the expression in `spec.commitStatusExpr`.
+fn status_name(
+    kind: ProviderType,
+    spec: &ProviderSpec,
+    provider: &Identity<'_>,
+) -> Result<Option<Arc<StatusName>>, String> {
+    let Some(source) = spec.commit_status_expr.as_deref().filter(|source| !source.is_empty()) else { return Ok(None) };
+    if !kind.is_commit_status() {
+        return Err(format!("spec.commitStatusExpr: {} sets no commit status; remove the field", spec.kind));
+    }
+    let name = StatusName::parse(source, provider.object("Provider", spec))?;
+    Ok(Some(Arc::new(name)))
+}
+
+/// Returns the address of the proxy in a spec. `proxySecretRef` takes precedence.
+pub fn proxy_of(spec: &ProviderSpec) -> Option<&str> {
+    spec.proxy.as_deref().filter(|proxy| spec.proxy_secret_ref.is_none() && !proxy.is_empty())
+}
+
+/// Reports fields of Flux that cannot be used.
 fn refused(spec: &ProviderSpec, problems: &mut Vec<String>) {
-    if spec.proxy.is_some() {
-        problems
-            .push("spec.proxy: is not supported; put the address into a Secret, and name it in proxySecretRef".into());
-    }
-    if spec.commit_status_expr.is_some() {
-        problems
-            .push("spec.commitStatusExpr: is not supported; the context of a status is the name of the GitSync".into());
-    }
-    if spec.service_account_name.is_some() {
-        problems
-            .push("spec.serviceAccountName: identities of clouds are not supported; name a Secret with a token".into());
+    if let Some(Err(why)) = proxy_of(spec).map(address::check_proxy) {
+        problems.push(format!("spec.proxy: {why}"));
     }
 }
 
-/// Reads a map of headers.
-fn headers_of(text: &str, problems: &mut Vec<String>) -> Vec<(String, Secret<String>)> {
+/// Reads a map of headers, or of attributes.
+fn headers_of(kind: ProviderType, text: &str, problems: &mut Vec<String>) -> Vec<(String, Secret<String>)> {
     let Ok(map) = serde_yaml::from_str::<BTreeMap<String, String>>(text) else {
         problems.push("headers of the Secret: must be a YAML map of strings".to_owned());
         return Vec::new();
     };
+    if kind == ProviderType::GooglePubSub {
+        let is_attribute = |(name, value): (&String, &String)| {
+            (1..=256).contains(&name.len()) && !name.starts_with("goog") && value.len() <= 1024
+        };
+        if map.len() > 100 || !map.iter().all(is_attribute) {
+            problems.push(
+                "headers of the Secret: become attributes; a message has at most 100, with names of at most 256 bytes that \
+                 do not begin with goog, and values of at most 1024 bytes"
+                    .to_owned(),
+            );
+        }
+        return map.into_iter().map(|(name, value)| (name, Secret::new(value))).collect();
+    }
     for name in map.keys() {
         let known = HeaderName::try_from(name.as_str()).ok();
         if known.is_none_or(|name| RESERVED.contains(&name.as_str())) {
@@ -164,7 +242,7 @@ mod tests {
     fn read(spec: serde_json::Value, secret: &[(&str, &str)]) -> Result<Target, Vec<String>> {
         let data =
             secret.iter().map(|(key, value)| ((*key).to_owned(), ByteString(value.as_bytes().to_vec()))).collect();
-        Target::new(&serde_json::from_value(spec).unwrap(), "uid", Some(&data))
+        Target::new(&serde_json::from_value(spec).unwrap(), &Identity::default(), Some(&data))
     }
 
     #[test]
@@ -179,9 +257,106 @@ mod tests {
     }
 
     #[test]
+    fn a_plain_proxy_is_used_unless_a_secret_names_one() {
+        let spec = |fields: serde_json::Value| -> ProviderSpec {
+            let mut whole = json!({"type": "generic", "address": "https://h"});
+            whole.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+            serde_json::from_value(whole).unwrap()
+        };
+        let proxy = "http://proxy.example:3128";
+        assert_eq!(proxy_of(&spec(json!({"proxy": proxy}))), Some(proxy));
+        assert_eq!(proxy_of(&spec(json!({"proxy": ""}))), None);
+        let both = spec(json!({"proxy": "http://u:p@proxy.example", "proxySecretRef": {"name": "proxy"}}));
+        assert_eq!(proxy_of(&both), None);
+        assert!(Target::new(&both, &Identity::default(), None).is_ok());
+    }
+
+    #[test]
+    fn the_login_of_a_cloud_is_that_of_the_secret_or_an_identity() {
+        let hub = json!({"type": "azureeventhub", "address": "events", "channel": "shop"});
+        let topic = json!({"type": "googlepubsub", "address": "shop", "channel": "events"});
+        let devops = json!({"type": "azuredevops", "address": "https://dev.azure.com/o/p/_git/r"});
+        let by = |spec: &serde_json::Value, account: Option<&str>| {
+            let mut spec = spec.clone();
+            spec["serviceAccountName"] = json!(account);
+            read(spec, &[]).unwrap().login
+        };
+        for (spec, service) in [(&hub, Service::EventHubs), (&topic, Service::PubSub), (&devops, Service::AzureDevops)]
+        {
+            for account in [None, Some("sender")] {
+                let expected = Login::Identity { service, account: account.map(str::to_owned) };
+                assert_eq!(by(spec, account), Some(expected));
+            }
+        }
+        assert_eq!(read(hub, &[("token", "a.b.c")]).unwrap().login, None);
+        assert_eq!(read(devops, &[("token", "a.b.c")]).unwrap().login, None);
+        let key = read(topic, &[("token", "{\n\"canary\": 1\n}")]).unwrap();
+        assert!(matches!(key.login, Some(Login::GoogleKey(_))) && !format!("{key:?}").contains("canary"), "{key:?}");
+        let shared =
+            "Endpoint=sb://shop.servicebus.windows.net/;SharedAccessKeyName=n;SharedAccessKey=canary;EntityPath=e";
+        let key = read(json!({"type": "azureeventhub"}), &[("address", shared)]).unwrap();
+        assert!(matches!(key.login, Some(Login::SharedKey(_))) && !format!("{key:?}").contains("canary"), "{key:?}");
+        assert_eq!(key.host(), "shop.servicebus.windows.net");
+    }
+
+    #[test]
+    fn logins_that_contradict_each_other_are_refused() {
+        let shared =
+            "Endpoint=sb://shop.servicebus.windows.net/;SharedAccessKeyName=n;SharedAccessKey=canary;EntityPath=e";
+        let account = json!("sender");
+        for (spec, secret, expected) in [
+            (
+                json!({"type": "generic", "address": "https://h", "serviceAccountName": account}),
+                vec![],
+                "spec.serviceAccountName: has an effect only for azuredevops, azureeventhub and googlepubsub",
+            ),
+            (
+                json!({"type": "googlepubsub", "address": "p", "channel": "t", "serviceAccountName": account}),
+                vec![("token", "canary")],
+                "spec.serviceAccountName: must not be set with a token in the Secret",
+            ),
+            (
+                json!({"type": "azureeventhub", "serviceAccountName": account}),
+                vec![("address", shared)],
+                "spec.serviceAccountName: must not be set with a SharedAccessKey in the Secret",
+            ),
+            (
+                json!({"type": "azureeventhub"}),
+                vec![("address", shared), ("token", "canary")],
+                "token of the Secret: must not be set with a SharedAccessKey",
+            ),
+            (json!({"type": "azureeventhub", "address": shared}), vec![], "spec.address: contains a SharedAccessKey"),
+            (
+                json!({"type": "googlepubsub", "address": "p", "channel": "t", "certSecretRef": {"name": "ca"}}),
+                vec![],
+                "spec.certSecretRef: must not be set with an identity",
+            ),
+            (
+                json!({"type": "azuredevops", "address": "https://canary.example/o/p/_git/r"}),
+                vec![],
+                "spec.address: must begin with https://dev.azure.com/ for an identity",
+            ),
+            (
+                json!({"type": "azuredevops", "address": "https://dev.azure.com:8443/o/p/_git/r"}),
+                vec![],
+                "spec.address: must begin with https://dev.azure.com/ for an identity",
+            ),
+            (
+                json!({"type": "googlepubsub", "address": "p", "channel": "t"}),
+                vec![("headers", "googcanary: x")],
+                "headers of the Secret: become attributes",
+            ),
+        ] {
+            let problems = read(spec.clone(), &secret).unwrap_err();
+            assert!(problems[0].starts_with(expected), "{spec}: {problems:?}");
+            assert!(!problems.concat().contains("canary"), "{problems:?}");
+        }
+    }
+
+    #[test]
     fn problems_name_the_field_and_no_value() {
         for (spec, secret, expected) in [
-            (json!({"type": "lark"}), vec![], "spec.type: \"lark\" is not supported; use one of generic,"),
+            (json!({"type": "zoom"}), vec![], "spec.type: \"zoom\" is not supported; use one of generic,"),
             (json!({"type": "generic"}), vec![], "spec.address: is missing"),
             (
                 json!({"type": "generic", "address": "ftp://canary"}),
@@ -196,7 +371,28 @@ mod tests {
             (json!({"type": "telegram", "channel": "1"}), vec![], "spec.secretRef: telegram needs a Secret"),
             (json!({"type": "telegram"}), vec![("token", "canary")], "spec.channel: is missing; telegram needs the id"),
             (json!({"type": "sentry", "address": "https://host/1"}), vec![], "spec.address: must be a Sentry DSN"),
-            (json!({"type": "generic", "address": "https://h", "proxy": "canary"}), vec![], "spec.proxy: is not"),
+            (json!({"type": "generic", "address": "https://h", "proxy": "canary"}), vec![], "spec.proxy: must be http"),
+            (
+                json!({"type": "generic", "address": "https://h", "proxy": "http://u:canary@proxy"}),
+                vec![],
+                "spec.proxy: credentials belong into a Secret",
+            ),
+            (
+                json!({"type": "github", "address": "https://github.com/canary"}),
+                vec![("token", "t")],
+                "spec.address: is not the address of a repository",
+            ),
+            (
+                json!({"type": "github", "address": "https://h/o/r", "commitStatusExpr": "event."}),
+                vec![("token", "t")],
+                "spec.commitStatusExpr: line 1, column",
+            ),
+            (
+                json!({"type": "generic", "address": "https://h", "commitStatusExpr": "'a'"}),
+                vec![],
+                "spec.commitStatusExpr: generic sets no commit status",
+            ),
+            (json!({"type": "datadog", "address": "https://h"}), vec![], "spec.secretRef: datadog needs a Secret"),
             (
                 json!({"type": "generic", "address": "https://h", "timeout": "2m"}),
                 vec![],

@@ -55,7 +55,7 @@ pub mod tls;
 pub mod webhooks;
 pub mod world;
 
-pub use process::{isolated, isolated_async};
+pub use process::{isolated, isolated_async, rsa_key};
 
 /// How long a wait for an event may take on a machine with other work. A test that passes waits only for the event.
 pub const PATIENCE: std::time::Duration = std::time::Duration::from_mins(3);

@@ -184,6 +184,13 @@ impl NatsServers {
         streams.flatten().filter(named).map(|mut stream| stream["state"].take()).collect()
     }
 
+    /// Returns what each server says of its streams and consumers, for the message of a failure.
+    pub fn report(&self) -> String {
+        let page = "/jsz?accounts=true&streams=true&consumers=true&config=true&raft=true";
+        let report = |server: &Server| format!("{}:\n{}", server.address, server.get(page).unwrap_or_default());
+        self.servers.iter().map(report).collect::<Vec<_>>().join("\n")
+    }
+
     /// Returns the names of the other servers that each server is connected to.
     pub fn peers(&self) -> Vec<Vec<String>> {
         let peers = |server: &Server| {

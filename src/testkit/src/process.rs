@@ -47,3 +47,9 @@ pub fn isolated(program: impl AsRef<OsStr>) -> Command {
 pub fn isolated_async(program: impl AsRef<OsStr>) -> tokio::process::Command {
     isolated(program).into()
 }
+
+/// Returns a new RSA private key of 2048 bits in PEM format, as PKCS #1.
+pub fn rsa_key() -> String {
+    let made = isolated("openssl").args(["genrsa", "-traditional", "2048"]).output();
+    String::from_utf8(made.expect("`openssl` is installed").stdout).unwrap()
+}

@@ -4,7 +4,7 @@ use std::{
     fs,
     io::Write as _,
     path::PathBuf,
-    process::{Command, Stdio},
+    process::{Command, Output, Stdio},
 };
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
@@ -35,6 +35,11 @@ impl SshKey {
     /// Returns the line with the public key.
     pub fn public(&self) -> String {
         fs::read_to_string(self.path().with_extension("pub")).unwrap().trim().to_owned()
+    }
+
+    /// Returns the private key.
+    pub fn private(&self) -> String {
+        fs::read_to_string(self.path()).unwrap()
     }
 
     /// Returns the key's fingerprint, `SHA256:…`.
@@ -83,6 +88,30 @@ impl Gpg {
         let make = ["--faked-system-time", time, "--quick-generate-key", person, "ed25519", "sign,cert", expire];
         gpg.run(&make, b"");
         gpg
+    }
+
+    /// Creates a key that is protected with a passphrase.
+    pub fn protected(passphrase: &str) -> Self {
+        let gpg = Self { home: tempfile::tempdir().unwrap() };
+        // A key that opens fast, also without optimisation.
+        fs::write(gpg.home.path().join("gpg-agent.conf"), "s2k-count 65536\n").unwrap();
+        let make = ["--quick-generate-key", "Alice <alice@example.com>", "ed25519", "sign,cert", "never"];
+        gpg.run(&[&["--passphrase", passphrase][..], &make[..]].concat(), b"");
+        gpg
+    }
+
+    /// Returns the private key. The passphrase is empty for a key without one.
+    pub fn private(&self, passphrase: &str) -> String {
+        self.run(&["--passphrase", passphrase, "--armor", "--export-secret-keys"], b"")
+    }
+
+    /// Returns whether a detached signature by the key is good.
+    pub fn verifies(&self, payload: &str, signature: &str) -> bool {
+        let path = self.home.path().join("signature.asc");
+        fs::write(&path, signature).unwrap();
+        let mut command = crate::isolated("gpg");
+        command.arg("--homedir").arg(self.home.path()).args(["--batch", "--no-tty", "--verify"]).arg(path).arg("-");
+        output(&mut command, payload.as_bytes()).status.success()
     }
 
     /// Returns a detached signature without armour.
@@ -149,13 +178,19 @@ impl Gpg {
     }
 }
 
-/// Runs a tool to its end.
+/// Runs a tool to its end, which must be a success.
 #[track_caller]
 fn run(command: &mut Command, input: &[u8]) -> String {
+    let output = output(command, input);
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Runs a tool to its end.
+#[track_caller]
+fn output(command: &mut Command, input: &[u8]) -> Output {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("gpg and ssh-keygen are there: apt-get install gnupg openssh-client");
     child.stdin.take().unwrap().write_all(input).unwrap();
-    let output = child.wait_with_output().unwrap();
-    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
+    child.wait_with_output().unwrap()
 }

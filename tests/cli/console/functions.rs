@@ -5,7 +5,8 @@ use mainstay_testkit::{definitions::of_stream, world::NAMESPACE};
 use serde_json::{Value, json};
 
 use super::{
-    READS,
+    READS, WRITES,
+    chromium::Tab,
     pages::{Desk, FUNCTIONS, HOSTILE, looks_right},
     trees::overseer,
     users::URL,
@@ -97,6 +98,25 @@ fn belongings(desk: &Desk, uid: &Value) {
     desk.users.world.set_secret("own-login", json!({"password": "hunter2"}));
 }
 
+/// Asserts that the list of APIRules, Triggers and Subscriptions shows their states, the failed one first.
+async fn served(desk: &Desk, tab: &Tab) {
+    desk.status(RULES, "own-rule", &json!({"APIRuleStatus": {"code": "ERROR", "desc": "no such gateway"}}));
+    desk.status(SUBSCRIPTIONS, "own-subscription", &json!({"ready": true}));
+    tab.click("header a", "APIs and events").await;
+    tab.until("document.querySelector('h1')?.innerText === 'APIRules, Triggers and Subscriptions'").await;
+    tab.shows("6 objects").await;
+    let rows = "Array.from(document.querySelectorAll('tbody tr')).map((row) => row.children[0].innerText.trim().split(' ').pop() + ' ' \
+                + row.children[1].innerText).join()";
+    assert_eq!(
+        tab.value(rows).await,
+        "Failed APIRule,Progressing APIRule,Progressing Trigger,Progressing Trigger,Progressing Subscription,Ready Subscription"
+    );
+    tab.shows("APIRuleStatus is ERROR").await;
+    looks_right(tab, "served").await;
+    tab.click("tbody a", &format!("{NAMESPACE}/own-rule")).await;
+    tab.until("document.querySelector('h1')?.innerText.startsWith('APIRule own-rule')").await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_function_shows_its_source_and_the_objects_that_belong_to_it() {
     let desk = Desk::new().await;
@@ -142,6 +162,7 @@ async fn a_function_shows_its_source_and_the_objects_that_belong_to_it() {
     assert_eq!(tab.value(&code("st")).await, "`Hello ${event.data} ${1 + 41}`; \"1.7.0\"");
     assert_eq!(tab.value("document.querySelector('#source ~ .pair pre').textContent").await, SOURCE);
     looks_right(&tab, "function-belonging").await;
+    served(&desk, &tab).await;
 
     // A user without these rights sees the rest, and why it is incomplete.
     let reader = desk.user(&desk.users.account(NAMESPACE, "reader", READS)).await;
@@ -150,6 +171,9 @@ async fn a_function_shows_its_source_and_the_objects_that_belong_to_it() {
     reader.shows("Deployment greeter-serving").await;
     let page = reader.value("document.body.innerText").await.as_str().unwrap().to_owned();
     assert!(!page.contains("own-trigger"), "{page}");
+    reader.open(&format!("{URL}/served")).await;
+    reader.shows("0 objects").await;
+    reader.shows("APIRule objects cannot be read").await;
     assert_eq!(desk.chromium.complaints(), Vec::<Value>::new());
 }
 
@@ -159,17 +183,34 @@ async fn a_function_of_git_shows_its_place_and_hostile_code_runs_no_script() {
     let git =
         json!({"type": "git", "source": "shop", "reference": "main", "baseDir": "functions/a", "runtime": "python312"});
     function(&desk, "from-git", git);
-    desk.status(FUNCTIONS, "from-git", &json!({"commit": "c0ffee".repeat(7)}));
+    let commit = "c0ffee".repeat(7)[..40].to_owned();
+    desk.status(FUNCTIONS, "from-git", &json!({"commit": commit, "queue": 3}));
+    let url = json!({"url": "https://user:hunter2@github.com/team/shop"});
+    make(&desk, (FUNCTIONS.0, "gitrepositories"), "GitRepository", "shop", url);
     let long = format!("# {HOSTILE}\n'''{HOSTILE}\n{}", HOSTILE.repeat(3000));
     function(&desk, "hostile", json!({"runtime": "python312", "source": long, "deps": format!("{HOSTILE}==1")}));
     let tab = desk.user(&desk.users.account(NAMESPACE, "reader", READS)).await;
     tab.open(&format!("{URL}/function/{NAMESPACE}/from-git")).await;
-    for text in ["Follows\nmain", "Directory\nfunctions/a", "Commit\nc0ffeec0ffee"] {
+    for text in [
+        "Follows\nmain",
+        "Directory\nfunctions/a",
+        "Commit\nc0ffeec0ffee",
+        "position 3, 2 builds wait before it",
+        "You may not change this object",
+    ] {
         tab.shows(text).await;
     }
     let link =
         "Array.from(document.querySelectorAll('#source ~ dl a')).map((one) => decodeURIComponent(one.pathname)).join()";
-    assert_eq!(tab.value(link).await, format!("/gitrepository/{NAMESPACE}/shop"));
+    assert_eq!(tab.value(link).await, format!("/gitrepository/{NAMESPACE}/shop,/team/shop/commit/{commit}"));
+    let writer = desk.user(&desk.users.account(NAMESPACE, "writer", WRITES)).await;
+    writer.open(&format!("{URL}/function/{NAMESPACE}/from-git")).await;
+    writer.click("a.button", "Rebuild").await;
+    writer.shows("A failed build does not wait for its next attempt.").await;
+    writer.click("main button", "Rebuild").await;
+    writer.shows("Requested.").await;
+    let live = desk.users.world.get(FUNCTIONS.0, FUNCTIONS.1, "from-git").unwrap();
+    assert!(live["metadata"]["annotations"]["mainstay.dev/rebuild"].is_string(), "{live}");
     tab.open(&format!("{URL}/function/{NAMESPACE}/hostile")).await;
     tab.shows("Only its first 128 KiB are shown.").await;
     let strange = "document.querySelectorAll('script:not([src]), img, svg, [onerror], [style]').length";

@@ -62,9 +62,13 @@ impl Desk {
     /// Creates objects in which every string is `text`.
     fn fill(&self, text: &str) {
         self.users.sync(NAMESPACE, "demo");
+        let window = json!({"kind": "Deny", "schedule": text, "duration": "1h", "timeZone": text});
+        self.users.world.edit(SYNCS.0, SYNCS.1, "demo", json!({"spec": {"windows": [window]}}));
+        let fight = format!("{text} keeps writing to Service shop/api: {text}");
         let status = json!({
             "appliedCommit": "a".repeat(40), "attemptedCommit": "b".repeat(40), "objects": 3, "healthy": 1, "failed": 1,
-            "conditions": [condition("Ready", "False", "ApplyFailed", text), condition("Drifted", "True", "Paused", text)],
+            "conditions": [condition("Ready", "False", "ApplyFailed", text), condition("Drifted", "True", "Paused", text),
+                condition("Contended", "True", "Contended", &fight)],
             "failures": [{"object": format!("Service {NAMESPACE}/{text}"), "reason": "ApplyFailed", "message": text}],
             "held": [format!("ConfigMap {NAMESPACE}/{text}")], "heldObjects": 3,
             "paused": [{"object": "Deployment.apps shop/web", "until": text}],

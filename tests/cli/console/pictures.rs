@@ -163,6 +163,24 @@ async fn shows_well(tab: &Tab, name: &str) {
     }
 }
 
+/// Asserts that the edits of a selected field manager are shown alone.
+async fn one_field_manager(tab: &Tab) {
+    let select = "document.querySelector('[name=manager]')";
+    assert_eq!(
+        tab.value(&format!("Array.from({select}.options).map((one) => one.value).join()")).await,
+        ",Lens,alice,bob,horizontal-pod-autoscaler,kubectl-scale"
+    );
+    tab.value(&format!("{select}.value = 'alice'")).await;
+    tab.click("form.filter button", "Filter").await;
+    tab.shows("2 edits").await;
+    assert_eq!(tab.value("document.body.innerText.includes('Contended objects')").await, false);
+    assert_eq!(tab.value(&format!("{select}.value")).await, "alice");
+    let file = tab.value("document.querySelector('a[download]').search").await;
+    assert_eq!(file, "?manager=alice");
+    tab.click("form.filter a", "Clear").await;
+    tab.shows("7 edits").await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn views_of_a_cluster_with_a_history_show_who_edited_what_and_how_long() {
     let desk = lived_in().await;
@@ -201,10 +219,18 @@ async fn views_of_a_cluster_with_a_history_show_who_edited_what_and_how_long() {
         all,
         "2 hand edits of alice, 0 remaining; 2 hand edits of bob, 1 remaining; 2 hand edits of kubectl-scale, 0 remaining; 1 hand edit of Lens, 0 remaining"
     );
-    for text in ["horizontal-pod-autoscaler keeps writing", "reverted after 19 min", "data.currency: \"EUR\" → \"USD\""]
-    {
+    for text in [
+        "horizontal-pod-autoscaler and Mainstay keep writing to spec.replicas",
+        "reverted after 19 min",
+        "data.currency: \"EUR\" → \"USD\"",
+        "remains: Paused for ",
+    ] {
         tab.shows(text).await;
     }
+    let fought = "document.querySelector('.problems li a')";
+    assert_eq!(tab.value(&format!("{fought}.innerText")).await, format!("Deployment.apps {NAMESPACE}/search"));
+    assert_eq!(tab.value(&format!("new URL({fought}.href).pathname")).await, "/object");
+    one_field_manager(&tab).await;
     // The mark of an edit is as long as it lasted.
     let widths = "Array.from(document.querySelectorAll('.mark.warn, .mark.good')).filter((one) => one.getAttribute('width') > 10).length";
     assert_eq!(tab.value(widths).await, 2);

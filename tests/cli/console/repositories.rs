@@ -4,7 +4,7 @@ use mainstay_testkit::world::{NAMESPACE, config_map, deployment};
 use serde_json::{Value, json};
 
 use super::{
-    READS,
+    READS, WRITES,
     chromium::Tab,
     pages::{Desk, FUNCTIONS, HOSTILE, SYNCS, looks_right},
     users::URL,
@@ -23,7 +23,7 @@ fn repository(desk: &Desk, name: &str, spec: Value) {
 fn sync(desk: &Desk, name: &str, repository: &str, author: &str) {
     let sync = json!({
         "apiVersion": SYNCS.0, "kind": "GitSync", "metadata": {"name": name},
-        "spec": {"gitRepository": repository, "interval": "7m"},
+        "spec": {"gitRepository": repository, "interval": "7m", "windows": [{"kind": "Allow", "schedule": "* * * * *", "duration": "2m"}]},
     });
     desk.users.world.create(SYNCS.0, SYNCS.1, NAMESPACE, sync);
     let commit = "a".repeat(40);
@@ -89,16 +89,38 @@ async fn a_git_repository_shows_its_address_without_a_login_its_keys_and_its_fol
     tab.shows("main@sha1:4567").await;
     assert_eq!(tab.value("window.isSame").await, true, "it was not loaded again");
 
+    tab.shows("You may not change this object").await;
+    assert_eq!(tab.value("document.querySelectorAll('a.button').length").await, 0);
+
     tab.click("tbody a", "linked").await;
     tab.shows("web: two replicas by Ada Lovelace").await;
+    for text in [
+        "Open: new commits are applied now.",
+        "Allow: new commits are applied while it is active",
+        "active until ",
+        "UTC",
+    ] {
+        tab.shows(text).await;
+    }
     tab.shows("within 8m, or at a push").await;
     let link = "document.querySelector('.facts a[rel]')";
     let page = format!("https://github.com/team/shop/commit/{}", "a".repeat(40));
     assert_eq!(tab.value(&format!("{link}.href + ' ' + {link}.rel")).await, format!("{page} noopener noreferrer"));
+    let history = "Array.from(document.querySelectorAll('.timeline a[rel]')).map((one) => one.href).join()";
+    assert_eq!(tab.value(history).await, page, "the commit of the history");
     let page = html(&tab).await;
     assert!(!page.contains("hunter2") && page.contains(&format!("git revert --no-edit {}", "a".repeat(40))), "{page}");
     tab.click(".facts a", "shop").await;
     tab.until("document.querySelector('h1')?.innerText.startsWith('GitRepository shop')").await;
+
+    let writer = desk.user(&desk.users.account(NAMESPACE, "writer", WRITES)).await;
+    writer.open(&format!("{URL}/gitrepository/{NAMESPACE}/shop")).await;
+    writer.click("a.button", "Look up now").await;
+    writer.shows("without waiting for the interval").await;
+    writer.click("main button", "Look up now").await;
+    writer.shows("Requested.").await;
+    let live = desk.users.world.get(REPOSITORIES.0, REPOSITORIES.1, "shop").unwrap();
+    assert!(live["metadata"]["annotations"]["mainstay.dev/requestedAt"].is_string(), "{live}");
     assert_eq!(desk.chromium.complaints(), Vec::<Value>::new());
 }
 

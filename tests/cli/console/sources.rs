@@ -4,7 +4,8 @@ use mainstay_testkit::world::NAMESPACE;
 use serde_json::{Value, json};
 
 use super::{
-    READS,
+    READS, WRITES,
+    chromium::Tab,
     pages::{Desk, HOSTILE, looks_right},
     users::{ELSEWHERE, URL},
 };
@@ -36,6 +37,42 @@ fn fill(desk: &Desk, message: &str) {
     create(desk, ("Alert", "alerts"), "quiet", alert, ("Suspended", "suspended: nothing is sent"));
 }
 
+/// Performs an action of an object's page, whose question has this text.
+async fn act(tab: &Tab, (kind, name): (&str, &str), action: &str, question: &str) {
+    tab.open(&format!("{URL}/object?group=mainstay.dev&kind={kind}&namespace={NAMESPACE}&name={name}")).await;
+    tab.click("a.button", action).await;
+    tab.until("Boolean(document.querySelector('form.confirm'))").await;
+    tab.shows(question).await;
+    tab.click("main button", action).await;
+    tab.until("Boolean(document.querySelector('main [role=status]'))").await;
+}
+
+/// Asserts that the objects have the actions of their kinds.
+async fn actions(desk: &Desk) {
+    let receiver = json!({"type": "generic", "secretRef": {"name": "token"}});
+    let object = json!({"apiVersion": GROUP, "kind": "Receiver", "metadata": {"name": "pushes"}, "spec": receiver});
+    desk.users.world.create(GROUP, "receivers", NAMESPACE, object);
+    let tab = desk.user(&desk.users.account(NAMESPACE, "writer", WRITES)).await;
+    let is_suspended = |resource: &str, name: &str| {
+        desk.users.world.get(GROUP, resource, name).unwrap()["spec"]["suspend"].as_bool().unwrap_or(false)
+    };
+    act(&tab, ("Receiver", "pushes"), "Suspend", "refuses all deliveries with the status 503").await;
+    assert!(is_suspended("receivers", "pushes"));
+    act(&tab, ("Receiver", "pushes"), "Resume", "accepts deliveries again").await;
+    assert!(!is_suspended("receivers", "pushes"));
+    act(&tab, ("Alert", "quiet"), "Resume", "sends messages for this Alert again").await;
+    assert!(!is_suspended("alerts", "quiet"));
+    act(&tab, ("OCIRepository", "shop"), "Look up now", "without waiting for the interval").await;
+    let shop = desk.users.world.get(GROUP, "ocirepositories", "shop").unwrap();
+    assert!(shop["metadata"]["annotations"]["mainstay.dev/requestedAt"].is_string(), "{shop}");
+    act(&tab, ("OCIRepository", "shop"), "Suspend", "The last artifact stays.").await;
+    assert!(is_suspended("ocirepositories", "shop"));
+    // A suspended source is not looked up.
+    tab.open(&format!("{URL}/object?group=mainstay.dev&kind=OCIRepository&namespace={NAMESPACE}&name=shop")).await;
+    let buttons = "Array.from(document.querySelectorAll('a.button')).map((one) => one.innerText).join()";
+    assert_eq!(tab.value(buttons).await, "Resume");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sources_and_alerts_show_their_state_and_lead_to_their_conditions() {
     let desk = Desk::new().await;
@@ -60,6 +97,9 @@ async fn sources_and_alerts_show_their_state_and_lead_to_their_conditions() {
     tab.click("tbody a", &format!("{NAMESPACE}/shop")).await;
     tab.shows("ArtifactFailed").await;
     tab.shows("oci://registry.example.com/team/shop").await;
+    tab.shows("You may not change this object").await;
+    assert_eq!(tab.value("document.querySelectorAll('a.button').length").await, 0);
+    actions(&desk).await;
     assert_eq!(desk.chromium.complaints(), Vec::<Value>::new());
 }
 

@@ -67,7 +67,16 @@ async fn a_link_opens_one_session_and_other_requests_are_refused() {
     let browser = Browser::start(&program, &[]).await;
     let wrong = browser.send(browser.client.get(format!("{}/open/{}", browser.base, "0".repeat(64)))).await;
     assert_eq!((wrong.code, wrong.headers.get("set-cookie")), (403, None));
-    for path in ["/", "/sources", "/drift", "/drift.csv", "/events", "/object?kind=Secret&name=a", "/act?action=sync"] {
+    for path in [
+        "/",
+        "/sources",
+        "/served",
+        "/drift",
+        "/drift.csv",
+        "/events",
+        "/object?kind=Secret&name=a",
+        "/act?action=sync",
+    ] {
         assert_eq!(browser.get(path).await.code, 401, "{path}");
     }
     let browser = Browser::open(&program, &[]).await;

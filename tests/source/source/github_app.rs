@@ -26,8 +26,7 @@ type Shared = Arc<Mutex<Api>>;
 
 /// Returns the App's private key in PEM format, and its public key.
 fn key() -> (String, Vec<u8>) {
-    let made = mainstay_testkit::isolated("openssl").args(["genrsa", "-traditional", "2048"]).output();
-    let pem = String::from_utf8(made.expect("`openssl` is installed").stdout).unwrap();
+    let pem = mainstay_testkit::rsa_key();
     let der = pem.lines().filter(|line| !line.starts_with("-----")).collect::<String>();
     let pair = RsaKeyPair::from_der(&BASE64_STANDARD.decode(der).unwrap()).unwrap();
     (pem, pair.public().as_ref().to_vec())

@@ -30,6 +30,8 @@ pub enum Purpose {
     Values,
     /// The credentials of a Git repository's proxy.
     Proxy,
+    /// The private key that signs commits of an ImageUpdateAutomation.
+    Signing,
     /// The token of a Receiver.
     Receiver,
     /// The credentials of a Provider.
@@ -71,6 +73,7 @@ impl Purpose {
             Self::Repository => "a Git repository",
             Self::Values => "the variables or charts of a GitSync",
             Self::Proxy => "a proxy of a Git repository",
+            Self::Signing => "signing commits",
             Self::Receiver => "a Receiver",
             Self::Provider => "a Provider",
             Self::Artifact => "an OCIRepository, a HelmChart or an ImageRepository",
@@ -112,6 +115,7 @@ impl Purpose {
             P::Artifact => !matches!(other, P::SignatureKeys | P::Artifact),
             // The values are sent to an address in the Secret, or not at all.
             P::Proxy
+            | P::Signing
             | P::Receiver
             | P::Decryption
             | P::KubeConfig
@@ -176,13 +180,14 @@ mod tests {
     use super::*;
     use Purpose as P;
 
-    const ALL: [P; 19] = [
+    const ALL: [P; 20] = [
         P::Code,
         P::SignatureKeys,
         P::FunctionRepository,
         P::Repository,
         P::Values,
         P::Proxy,
+        P::Signing,
         P::Receiver,
         P::Provider,
         P::Artifact,

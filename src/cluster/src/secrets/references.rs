@@ -77,10 +77,12 @@ impl SecretReferences for ImageRepositorySpec {
 }
 
 impl SecretReferences for ImageUpdateAutomationSpec {
-    /// The Secret with write access. It may be that of the GitRepository.
+    /// The Secret with write access, which may be that of the GitRepository, and the Secret with the key that signs.
     fn secret_references(&self) -> References {
         let push = self.git.iter().filter_map(|git| git.push.as_ref()?.secret_ref.as_ref());
-        references(push.map(|secret| (&*secret.name, Purpose::Repository)))
+        let key = self.git.iter().filter_map(|git| git.commit.signing_key.as_ref());
+        let key = key.map(|key| (&*key.secret_ref.name, Purpose::Signing));
+        references(push.map(|secret| (&*secret.name, Purpose::Repository)).chain(key))
     }
 }
 

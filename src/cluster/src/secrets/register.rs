@@ -220,6 +220,14 @@ const fn referrers_that_exclude(used_for: Purpose) -> &'static [Referrer] {
             Referrer::ImageRepository,
             Referrer::ImageUpdateAutomation,
         ],
+        Purpose::Signing => &[
+            Referrer::GitSync,
+            Referrer::Receiver,
+            Referrer::Provider,
+            Referrer::OciRepository,
+            Referrer::HelmChart,
+            Referrer::ImageRepository,
+        ],
         Purpose::Receiver => &[
             Referrer::GitSync,
             Referrer::Provider,

@@ -3,8 +3,8 @@
 use maud::{Markup, html};
 
 use super::parts::{self, Right};
-use crate::action::Asked;
 use crate::address;
+use crate::asked::Asked;
 use crate::text::{SHORT, plain};
 use mainstay_object::Key;
 
@@ -31,7 +31,7 @@ pub(crate) fn confirmation(page: &Confirmation<'_>) -> Markup {
     let Confirmation { asked, right, csrf, held, more, problem } = page;
     html! {
         h1 { (asked.action.label()) ": " (name(&asked.key)) }
-        p { (asked.action.effect()) }
+        p { (asked.action.effect(&asked.key)) }
         @if !held.is_empty() {
             p { "Commit " code { (asked.commit) } " deletes:" }
             ul { @for one in *held { li { (parts::object_and_text(one)) } } @if *more > 0 { li { "and " (more) " more" } } }
@@ -41,7 +41,7 @@ pub(crate) fn confirmation(page: &Confirmation<'_>) -> Markup {
             @for (name, value) in asked.pairs() { input type="hidden" name=(name) value=(value); }
             input type="hidden" name="csrf" value=(csrf);
             input type="hidden" name="commit" value=(asked.commit);
-            @if asked.action.has_length() {
+            @if asked.action.has_length(&asked.key) {
                 label { "For how long, such as 30m or 2h; empty until it is resumed" input type="text" name="for" value=(asked.length) maxlength="20"; }
             }
             @match right {
@@ -58,7 +58,7 @@ pub(crate) fn outcome(asked: &Asked, result: &Result<(), String>) -> Markup {
     html! {
         h1 { (asked.action.label()) ": " (name(&asked.key)) }
         @match result {
-            Ok(()) => p role="status" { (asked.action.result()) },
+            Ok(()) => p role="status" { (asked.action.result(&asked.key)) },
             Err(why) => p.note role="alert" { "Nothing was changed: " (why) },
         }
         p { a href=(address::of_object(&asked.key)) { "Back to the object" } }

@@ -72,6 +72,7 @@ pub(crate) fn render(page: Page<'_>) -> String {
                         nav aria-label="Pages" {
                             a href="/" { "Fleet" }
                             a href="/sources" { "Sources" }
+                            a href="/served" { "APIs and events" }
                             a href="/drift" { "Drift" }
                         }
                         span.who title="The user of this session, as the API server knows it" { (visitor.user) }

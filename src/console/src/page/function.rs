@@ -4,15 +4,17 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 use serde_json::Value;
 
+use super::parts::Right;
 use super::pods::{Log, Pod, log as log_section, table};
 use super::{belonging, parts, source};
+use crate::action::offered;
 use crate::address;
 use crate::belonging::Belonging;
 use crate::field::{text_at, time_at};
 use crate::row::{State, conditions_of};
 use crate::shown::{EventRow, Variable, VariableValue, variables};
 use crate::source::runtime;
-use crate::text::{MESSAGE, SHORT, ago, plain};
+use crate::text::{MESSAGE, SHORT, plain};
 use mainstay_object::Key;
 
 /// Contents of the page.
@@ -23,13 +25,16 @@ pub(crate) struct FunctionPage<'p> {
     pub(crate) pods: &'p Result<Vec<Pod>, String>,
     pub(crate) log: &'p Option<Log>,
     pub(crate) belonging: &'p Belonging,
+    /// The address of the repository with its code, if the user may read it.
+    pub(crate) remote: Option<&'p str>,
+    pub(crate) right: &'p Right,
     pub(crate) events: &'p Result<Vec<EventRow>, String>,
     pub(crate) now: Timestamp,
 }
 
 /// Returns the page.
 pub(crate) fn function(page: &FunctionPage<'_>) -> Markup {
-    let FunctionPage { key, live, state, pods, log, belonging: all, events, now } = page;
+    let FunctionPage { key, live, state, pods, log, belonging: all, remote, right, events, now } = page;
     let namespace = key.namespace.as_deref().unwrap_or_default();
     let warnings =
         live.pointer("/status/warnings").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
@@ -45,12 +50,13 @@ pub(crate) fn function(page: &FunctionPage<'_>) -> Markup {
             a.button href=(address::path(&["function", namespace, &key.name, "call"])) { "Call" }
             a.button href=(address::path(&["function", namespace, &key.name, "edit"])) { "Edit" }
         }
+        (parts::actions(&offered(key, live, false), key, right))
         @for warning in warnings.take(20) { p.note { (plain(warning, MESSAGE)) } }
         (facts(page))
         section aria-labelledby="conditions" { h2 #conditions { "Conditions" } (parts::conditions(&conditions_of(live), *now)) }
         section aria-labelledby="pods" { h2 #pods { "Pods" } (table(&address::of_object(key), Some(namespace), pods, Some(&health))) }
         @if let Some(log) = log { (log_section(log)) }
-        (source::source(namespace, &crate::source::source(live)))
+        (source::source(namespace, &crate::source::source(live), *remote))
         section aria-labelledby="variables" {
             h2 #variables { "Variables" }
             @let own = variables(live);
@@ -72,7 +78,7 @@ fn facts(page: &FunctionPage<'_>) -> Markup {
     html! {
         dl.facts {
             @if !runtime(live).is_empty() { div { dt { "Runtime" } dd { (runtime(live)) } } }
-            @if let Some(place) = number("/status/queue") { div { dt { "Build queue" } dd { "position " (place) } } }
+            @if let Some(place) = number("/status/queue") { div { dt { "Build queue" } dd { "position " (place) ", " (before(place)) } } }
             @if !text("/status/image").is_empty() {
                 div { dt { "Image" } dd { code { (text("/status/image")) } } }
                 div { dt { "Base image" } dd { (base(live)) } }
@@ -82,9 +88,18 @@ fn facts(page: &FunctionPage<'_>) -> Markup {
             }
             div { dt { "Replicas" } dd { (number("/status/replicas").unwrap_or_default()) @let wanted = replicas(live); @if !wanted.is_empty() { ", wanted " (wanted) } } }
             @for (what, pointer) in due {
-                @if let Some(time) = time_at(live, pointer) { div { dt { (what) } dd { (until(time, *now)) } } }
+                @if let Some(time) = time_at(live, pointer) { div { dt { (what) } dd { (parts::until(time, *now)) } } }
             }
         }
+    }
+}
+
+/// Returns the number of builds before a position in the queue.
+fn before(place: i64) -> String {
+    match place.saturating_sub(1) {
+        ..=0 => "no other build waits before it".to_owned(),
+        1 => "1 build waits before it".to_owned(),
+        more => format!("{more} builds wait before it"),
     }
 }
 
@@ -110,10 +125,6 @@ fn replicas(live: &Value) -> String {
         (_, None, Some(most)) => format!("at most {most}"),
         (None, None, None) => String::new(),
     }
-}
-
-fn until(time: Timestamp, now: Timestamp) -> Markup {
-    html! { time datetime=(time) title=(time) { "in " (ago(time.duration_since(now).as_secs())) } }
 }
 
 /// Returns the value of a variable, or a link to the object with the value.

@@ -6,7 +6,8 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 use serde_json::Value;
 
-use super::parts;
+use super::parts::{self, Right};
+use crate::action::offered;
 use crate::address;
 use crate::field::{text_at, time_at};
 use crate::lookup::lookups;
@@ -29,15 +30,17 @@ pub(crate) struct GitRepositoryPage<'p> {
     /// The GitSyncs and Functions that follow it, as far as the user may see them.
     pub(crate) followers: &'p [Arc<Row>],
     pub(crate) events: &'p Result<Vec<EventRow>, String>,
+    pub(crate) right: &'p Right,
     pub(crate) now: Timestamp,
 }
 
 /// Returns the page.
 pub(crate) fn git_repository(page: &GitRepositoryPage<'_>) -> Markup {
-    let GitRepositoryPage { key, live, state, followers, events, now } = page;
+    let GitRepositoryPage { key, live, state, followers, events, right, now } = page;
     html! {
         nav aria-label="Place" { a href="/" { "Fleet" } " / " (key.namespace.as_deref().unwrap_or_default()) }
         h1 { "GitRepository " (key.name) " " (parts::state(*state)) }
+        (parts::actions(&offered(key, live, false), key, right))
         (facts(page))
         section aria-labelledby="followers" { h2 #followers { "Followed by" } (followed_by(followers, *now)) }
         section aria-labelledby="keys" { h2 #keys { "Host keys" } (host_keys(live, *now)) }

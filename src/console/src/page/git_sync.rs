@@ -7,18 +7,18 @@ use maud::{Markup, html};
 use serde_json::Value;
 
 use super::parts::{self, Right};
-use super::{history, lanes};
-use crate::action::Action;
+use super::{history, lanes, windows};
+use crate::action::offered;
 use crate::address;
 use crate::edits::Edit;
 use crate::field::{text_at, time_at};
 use crate::history::history as moments;
 use crate::lookup::Lookup;
-use crate::remote::commit_page;
 use crate::row::{FleetKind, State, conditions_of};
 use crate::shown::EventRow;
 use crate::text::{MESSAGE, SHORT, plain, short_id};
 use crate::tree::{Mark, Node, Tree, TreeFilter, count, kinds};
+use crate::window::windows as windows_of;
 use mainstay_object::Key;
 
 /// Maximum number of rows of a list.
@@ -43,25 +43,21 @@ pub(crate) struct GitSyncPage<'p> {
 
 /// Returns the page.
 pub(crate) fn git_sync(page: &GitSyncPage<'_>) -> Markup {
-    let GitSyncPage { key, live, state, edits, tree, filter, events, right, now, .. } = page;
-    let is_suspended = *state == State::Suspended;
-    let holds = live.pointer("/status/heldObjects").and_then(Value::as_i64).unwrap_or(0) > 0;
-    let turn = if is_suspended { Action::Resume } else { Action::Suspend };
-    // A suspended GitSync applies nothing.
-    let mut possible = if is_suspended { vec![turn] } else { vec![Action::Sync, turn] };
-    possible.extend(holds.then_some(Action::AllowPrune));
+    let GitSyncPage { key, live, state, edits, tree, filter, remote, events, right, now } = page;
+    let possible = offered(key, live, *state == State::Suspended);
     html! {
         nav aria-label="Place" { a href="/" { "Fleet" } " / " (key.namespace.as_deref().unwrap_or_default()) }
         h1 { "GitSync " (key.name) " " (parts::state(*state)) }
         (parts::actions(&possible, key, right))
         (facts(page))
         (problems(live))
+        (windows::windows(&windows_of(live, *now), time_at(live, "/status/frozen/until"), *now))
         section aria-labelledby="objects" { h2 #objects { "Objects" } (tree_of(tree, filter, &deviations(live), *now)) }
         @if !edits.is_empty() {
             section aria-labelledby="edits" { h2 #edits { "Hand edits" } (lanes::picture(*edits, *now)) }
         }
         section aria-labelledby="conditions" { h2 #conditions { "Conditions" } (parts::conditions(&conditions_of(live), *now)) }
-        (history::history(&moments(live, events.as_deref().unwrap_or_default(), edits), *now))
+        (history::history(&moments(live, events.as_deref().unwrap_or_default(), edits), *remote, *now))
         section aria-labelledby="events" { h2 #events { "Events" } (parts::events(events, *now)) }
         p { a href=(address::of_any(key)) { "Origin, field managers and YAML of this GitSync" } }
     }
@@ -71,14 +67,10 @@ pub(crate) fn git_sync(page: &GitSyncPage<'_>) -> Markup {
 fn commit(live: &Value, remote: Option<&str>, now: Timestamp) -> Markup {
     let applied = text_at(live, "/status/appliedCommit", SHORT);
     let newest = live.pointer("/status/history/0").filter(|one| text_at(one, "/commit", SHORT) == applied);
-    let page = remote.and_then(|remote| commit_page(remote, &applied));
     html! {
         @if applied.is_empty() { "none yet" }
         @else {
-            @match page {
-                Some(page) => a href=(page) rel="noopener noreferrer" { code title=(applied) { (short_id(&applied)) } },
-                None => code title=(applied) { (short_id(&applied)) },
-            }
+            (parts::commit(&applied, remote))
             @if let Some(newest) = newest {
                 @let author = text_at(newest, "/author", SHORT);
                 @let (authored, when) = (time_at(newest, "/authoredAt"), time_at(newest, "/when"));
@@ -98,7 +90,6 @@ fn facts(page: &GitSyncPage<'_>) -> Markup {
     let repository = text("/spec/gitRepository");
     let counts = |name: &str| live.pointer(&format!("/status/{name}")).and_then(Value::as_i64).unwrap_or(0);
     let (applied, attempted) = (text("/status/appliedCommit"), text("/status/attemptedCommit"));
-    let windows = live.pointer("/spec/windows").and_then(Value::as_array).into_iter().flatten().take(20);
     let reference = if text("/spec/semver").is_empty() {
         text("/spec/reference")
     } else {
@@ -120,7 +111,6 @@ fn facts(page: &GitSyncPage<'_>) -> Markup {
             div { dt { "Objects" } dd { (counts("objects")) ", " (counts("healthy")) " healthy, " (counts("failed")) " failed" } }
             div { dt { "Reverts" } dd { (counts("reverted")) } }
             @if !text("/spec/suspendUntil").is_empty() { div { dt { "Suspended until" } dd { (text("/spec/suspendUntil")) } } }
-            @for window in windows { div { dt { "Window" } dd { code { (plain(&window.to_string(), SHORT)) } } } }
         }
     }
 }

@@ -7,10 +7,10 @@ use super::parts;
 use crate::edits::{Edit, End};
 use crate::history::Moment;
 use crate::shown::EventRow;
-use crate::text::{short_id, with_short_ids};
+use crate::text::with_short_ids;
 
-/// Returns the history of a GitSync.
-pub(super) fn history(moments: &[Moment<'_>], now: Timestamp) -> Markup {
+/// Returns the history of a GitSync. `remote` is the address of the repository, if the user may read it.
+pub(super) fn history(moments: &[Moment<'_>], remote: Option<&str>, now: Timestamp) -> Markup {
     html! {
         section aria-labelledby="history" {
             h2 #history { "History" }
@@ -22,7 +22,7 @@ pub(super) fn history(moments: &[Moment<'_>], now: Timestamp) -> Markup {
                         li { @match moment {
                             Moment::Applied { when, commit, subject, effect, revert } => {
                                 p { (parts::sign("good", "✔", "Applied")) " " (parts::age(*when, now)) " ago" }
-                                p { "Commit " code title=(commit) { (short_id(commit)) } " " span.text { (subject) } }
+                                p { "Commit " (parts::commit(commit, remote)) " " span.text { (subject) } }
                                 p.quiet { (effect) }
                                 @if !revert.is_empty() {
                                     details { summary { "Take back" } p { "In a clone of the repository, then push:" } p { code { (revert) } } }
@@ -57,8 +57,14 @@ fn commit(event: &EventRow, now: Timestamp) -> Markup {
 /// Returns a manual change, with `of` after the name of its object.
 pub(super) fn edit(edit: &Edit, now: Timestamp, of: Option<Markup>) -> Markup {
     let (class, symbol) = if matches!(edit.end, End::Remains(_)) { ("warn", "▲") } else { ("good", "✔") };
+    let sign = parts::sign(class, symbol, &edit.end_text());
     html! {
-        p { (parts::sign(class, symbol, &edit.end_text())) ", " (parts::age(edit.when, now)) " ago by " strong { (edit.who) } }
+        @match (&edit.end, edit.when) {
+            (End::Remains(_), Some(since)) => p {
+                (sign) " for " (parts::age(edit.when, now)) ", since " (since) ", by " strong { (edit.who) }
+            },
+            _ => p { (sign) ", " (parts::age(edit.when, now)) " ago by " strong { (edit.who) } },
+        }
         p { (parts::named_object(&edit.object)) @if let Some(of) = of { " of " (of) } }
         @for field in &edit.fields { (parts::change(field)) }
     }

@@ -18,6 +18,7 @@ mod parts;
 mod pods;
 mod sign_in;
 mod source;
+mod windows;
 
 pub(crate) use act::{Confirmation, confirmation, outcome};
 pub(crate) use call::{CallPage, Methods, call};

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::origin;
 use super::parts::{self, Right};
 use super::pods::{Log, Pod, log as log_section, table};
-use crate::action::Action;
+use crate::action::{Action, offered};
 use crate::address;
 use crate::field::text_at;
 use crate::row::conditions_of;
@@ -53,20 +53,33 @@ impl ObjectPage<'_> {
     fn is_managed(&self) -> bool {
         !self.metadata("labels", names::SYNC_LABEL).is_empty() && !self.key.is("mainstay.dev", "GitSync")
     }
+
+    /// Returns the actions of the object. A kind with a page of its own has its actions there.
+    fn actions(&self) -> Vec<Action> {
+        let mut all = match self.live {
+            Some(live) if address::of_object(self.key) == address::of_any(self.key) => {
+                offered(self.key, live, live.pointer("/spec/suspend") == Some(&Value::Bool(true)))
+            }
+            _ => Vec::new(),
+        };
+        if self.is_managed() {
+            let is_paused = self.metadata("annotations", names::RECONCILE) == names::DISABLED;
+            all.push(if is_paused { Action::EndPause } else { Action::Pause });
+        }
+        all
+    }
 }
 
 /// Returns the page.
 pub(crate) fn object(page: &ObjectPage<'_>) -> Markup {
     let ObjectPage { key, live, trace, events, pods, log, right, now } = page;
     let (mark, _) = page.health();
-    let is_paused = page.metadata("annotations", names::RECONCILE) == names::DISABLED;
+    let actions = page.actions();
     let conditions = live.map(conditions_of).unwrap_or_default();
     html! {
         nav aria-label="Place" { a href="/" { "Fleet" } @if let Some(namespace) = &key.namespace { " / " (plain(namespace, SHORT)) } }
         h1 { (plain(&key.kind, SHORT)) " " (plain(&key.name, SHORT)) " " (parts::mark(mark)) }
-        @if page.is_managed() {
-            (parts::actions(&[if is_paused { Action::EndPause } else { Action::Pause }], key, right))
-        }
+        @if !actions.is_empty() { (parts::actions(&actions, key, right)) }
         (facts(page))
         @match trace {
             Ok(trace) => {

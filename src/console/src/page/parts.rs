@@ -3,13 +3,15 @@
 use jiff::Timestamp;
 use maud::{Markup, html};
 
-use crate::action::{Action, Asked};
+use crate::action::Action;
 use crate::address;
+use crate::asked::Asked;
 use crate::edits::Field;
 use crate::lookup::Lookup;
+use crate::remote::commit_page;
 use crate::row::{ConditionRow, State, remedy};
 use crate::shown::EventRow;
-use crate::text::{ago, with_short_ids};
+use crate::text::{ago, short_id, with_short_ids};
 use crate::tree::Mark;
 use mainstay_api::git_sync::WHOLE_OBJECT;
 use mainstay_object::Key;
@@ -46,6 +48,21 @@ pub(super) fn age(time: Option<Timestamp>, now: Timestamp) -> Markup {
     html! {
         @if let Some(time) = time {
             time datetime=(time) title=(time) { (ago(now.duration_since(time).as_secs())) }
+        }
+    }
+}
+
+/// Returns the time until a moment, with the full time as the tooltip.
+pub(super) fn until(time: Timestamp, now: Timestamp) -> Markup {
+    html! { time datetime=(time) title=(time) { "in " (ago(time.duration_since(now).as_secs())) } }
+}
+
+/// Returns the beginning of a commit ID. `remote` is the address of the repository, whose host may have a page for it.
+pub(super) fn commit(id: &str, remote: Option<&str>) -> Markup {
+    html! {
+        @match remote.and_then(|remote| commit_page(remote, id)) {
+            Some(page) => a href=(page) rel="noopener noreferrer" { code title=(id) { (short_id(id)) } },
+            None => code title=(id) { (short_id(id)) },
         }
     }
 }

@@ -2,14 +2,14 @@
 
 use maud::{Markup, html};
 
+use super::parts;
 use crate::address;
-use crate::highlight::{Colour, parts};
+use crate::highlight::{Colour, parts as coloured};
 use crate::row::FleetKind;
 use crate::source::{CodeText, LONGEST, Source};
-use crate::text::short_id;
 
-/// Returns the section about the source.
-pub(super) fn source(namespace: &str, source: &Source) -> Markup {
+/// Returns the section about the source. `remote` is the address of the repository, if the user may read it.
+pub(super) fn source(namespace: &str, source: &Source, remote: Option<&str>) -> Markup {
     html! {
         section aria-labelledby="source" {
             h2 #source { "Source" }
@@ -30,7 +30,7 @@ pub(super) fn source(namespace: &str, source: &Source) -> Markup {
                     }
                     div { dt { "Follows" } dd { (if reference.is_empty() { "no reference is set" } else { reference }) } }
                     div { dt { "Directory" } dd { (if directory.is_empty() { "/" } else { directory }) } }
-                    @if !commit.is_empty() { div { dt { "Commit" } dd { code title=(commit) { (short_id(commit)) } } } }
+                    @if !commit.is_empty() { div { dt { "Commit" } dd { (parts::commit(commit, remote)) } } }
                 },
             }
         }
@@ -43,7 +43,7 @@ fn code(code: &CodeText, label: &str) -> Markup {
         @if code.text.is_empty() { p.quiet { "It is empty." } }
         @else {
             pre tabindex="0" aria-label=(label) {
-                @for (colour, text) in parts(&code.text, code.language) {
+                @for (colour, text) in coloured(&code.text, code.language) {
                     @if colour == Colour::Plain { (text) } @else { span.(colour.class()) { (text) } }
                 }
             }

@@ -168,6 +168,7 @@ fn router() -> Router {
         .route("/create", get(form::blank).post(form::create))
         .route("/object", get(pages::object))
         .route("/sources", get(sources::sources))
+        .route("/served", get(sources::served))
         .route("/drift", get(pages::drift))
         .route("/drift.csv", get(pages::drift_csv))
         .route("/events", get(live::events))

@@ -11,13 +11,14 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::log::{self, Wanted};
-use super::pages::{not_shown, query, respond, stream, with_log};
+use super::pages::{address_of, not_shown, query, respond, stream, with_log};
 use super::read::{self, Found};
 use super::session::Its;
 use super::watched::said;
 use crate::belonging::{Belonging, add_children, bindings, rules, subscriptions};
 use crate::page::{self, FunctionPage};
 use crate::row::{FleetKind, row};
+use crate::source::is_git;
 use mainstay_api::names;
 use mainstay_cluster::{Cluster, Kind, Selection};
 use mainstay_object::Key;
@@ -122,6 +123,17 @@ async fn belonging(cluster: &Cluster, key: &Key, function: &Value) -> Belonging 
     belonging
 }
 
+/// Returns the address of the repository with the code of a Function, as far as the user may read it.
+async fn remote_of(cluster: &Cluster, namespace: &str, live: &Value) -> Option<String> {
+    if !is_git(live) {
+        return None;
+    }
+    match live.pointer("/spec/gitRepository/url").and_then(Value::as_str) {
+        Some(own) => Some(own.to_owned()),
+        None => address_of(cluster, namespace, live.pointer("/spec/source")).await,
+    }
+}
+
 pub(super) async fn function(
     Extension(session): Its,
     Path((namespace, name)): Path<(String, String)>,
@@ -135,8 +147,13 @@ pub(super) async fn function(
         Err(response) => return response,
     };
     let cluster = &session.cluster;
-    let (pods, events, belonging) =
-        futures::join!(log::pods(cluster, &key), read::events_of(cluster, &key), belonging(cluster, &key, &live));
+    let (pods, events, belonging, right, remote) = futures::join!(
+        log::pods(cluster, &key),
+        read::events_of(cluster, &key),
+        belonging(cluster, &key, &live),
+        read::may_patch(cluster, &key),
+        remote_of(cluster, &namespace, &live),
+    );
     let query = query(&uri);
     let log = match &pods {
         Ok(pods) => log::log(cluster, &key, pods, &Wanted::of(&query)).await,
@@ -150,6 +167,8 @@ pub(super) async fn function(
         pods: &pods,
         log: &log,
         belonging: &belonging,
+        remote: remote.as_deref(),
+        right: &right,
         events: &events,
         now: Timestamp::now(),
     });

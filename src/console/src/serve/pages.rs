@@ -14,7 +14,7 @@ use super::read::{self, Found};
 use super::session::{Its, Session};
 use crate::address;
 use crate::csv::csv;
-use crate::drift::{contended, newest_first, table};
+use crate::drift::{Choice, contended, managers, newest_first, table};
 use crate::filter::{Filter, Query, listing};
 use crate::lookup::lookups;
 use crate::page::{self, Drift, Fleet, GitRepositoryPage, GitSyncPage, Live, Log, ObjectPage, Page};
@@ -78,13 +78,14 @@ pub(super) async fn drift(Extension(session): Its, uri: Uri) -> Response {
     let watched = session.watched();
     watched.settled().await;
     let seen = watched.seen();
-    let (rows, query) = (watched.rows(), query(&uri));
-    let who = query.get("who");
+    let (rows, choice) = (watched.rows(), Choice::of(&query(&uri)));
+    let all = || rows.iter().map(|row| &**row);
     let notes: Vec<String> = watched.notes().into_iter().filter(|note| note.contains("GitSync")).collect();
     let body = page::drift(&Drift {
-        edits: &newest_first(rows.iter().map(AsRef::as_ref), who),
-        contended: &contended(rows.iter().map(AsRef::as_ref), who),
-        who,
+        edits: &newest_first(all(), &choice),
+        contended: &contended(all(), &choice),
+        managers: &managers(all()),
+        choice: &choice,
         notes: &notes,
         now: Timestamp::now(),
     });
@@ -95,7 +96,7 @@ pub(super) async fn drift_csv(Extension(session): Its, uri: Uri) -> Response {
     let watched = session.watched();
     watched.settled().await;
     let rows = watched.rows();
-    let edits = newest_first(rows.iter().map(AsRef::as_ref), query(&uri).get("who"));
+    let edits = newest_first(rows.iter().map(AsRef::as_ref), &Choice::of(&query(&uri)));
     let mut response = answer::of_type(StatusCode::OK, "text/csv; charset=utf-8", csv(&table(&edits)));
     let attachment = HeaderValue::from_static("attachment; filename=\"drift.csv\"");
     response.headers_mut().insert(header::CONTENT_DISPOSITION, attachment);
@@ -107,9 +108,9 @@ pub(super) fn stream(kind: FleetKind, namespace: &str, name: &str) -> String {
     address::with_query("/events", &[("kind", kind.name()), ("namespace", namespace), ("name", name)])
 }
 
-/// Returns the address of the GitRepository that a GitSync follows, as far as the user may read it.
-async fn address_of(cluster: &Cluster, namespace: &str, live: &Value) -> Option<String> {
-    let repository = live.pointer("/spec/gitRepository")?.as_str()?;
+/// Returns the address of a GitRepository whose name is in a field, as far as the user may read it.
+pub(super) async fn address_of(cluster: &Cluster, namespace: &str, name: Option<&Value>) -> Option<String> {
+    let repository = name?.as_str()?;
     let Found::There(repository) = read::object(cluster, &FleetKind::GitRepository.key(namespace, repository)).await
     else {
         return None;
@@ -139,7 +140,7 @@ pub(super) async fn git_sync(
         tree,
         read::events_of(&session.cluster, &key),
         read::may_patch(&session.cluster, &key),
-        address_of(&session.cluster, &namespace, &live),
+        address_of(&session.cluster, &namespace, live.pointer("/spec/gitRepository")),
     );
     let row = row(kind, &live);
     let body = page::git_sync(&GitSyncPage {
@@ -169,7 +170,11 @@ pub(super) async fn git_repository(
         Err(response) => return response,
     };
     let watched = session.watched();
-    let (events, ()) = futures::join!(read::events_of(&session.cluster, &key), watched.settled());
+    let (events, right, ()) = futures::join!(
+        read::events_of(&session.cluster, &key),
+        read::may_patch(&session.cluster, &key),
+        watched.settled()
+    );
     let row = row(kind, &live);
     let body = page::git_repository(&GitRepositoryPage {
         key: &key,
@@ -177,6 +182,7 @@ pub(super) async fn git_repository(
         state: row.state,
         followers: &page::followers(watched.rows(), &row.namespace, &row.name),
         events: &events,
+        right: &right,
         now: Timestamp::now(),
     });
     let live = Some(stream(kind, &namespace, &name));

@@ -1,4 +1,5 @@
-//! Lists the objects of kinds that no session watches: sources, images, Providers and Alerts.
+//! Lists the objects of kinds that no session watches: sources, images, Providers and Alerts; APIRules, Triggers and
+//! Subscriptions.
 //!
 //! A watch of each kind would need a connection to the API server for each session. So these kinds are listed when their
 //! page is opened. Invariant: the rows of a page have a maximum size.
@@ -12,7 +13,7 @@ use http::Uri;
 use jiff::Timestamp;
 
 use super::pages::{query, respond};
-use super::session::Its;
+use super::session::{Its, Session};
 use super::watched::said;
 use crate::filter::{Filter, listing};
 use crate::lookup::Lookups;
@@ -20,8 +21,16 @@ use crate::page::{self, Fleet};
 use crate::row::{FleetKind, Row, row};
 use mainstay_cluster::{Cluster, Error, Kind, Selection};
 
-/// Title of the page.
-const TITLE: &str = "Sources, images and alerts";
+/// A page with a list.
+struct Page {
+    title: &'static str,
+    path: &'static str,
+    kinds: &'static [FleetKind],
+}
+
+const SOURCES: Page = Page { title: "Sources, images and alerts", path: "/sources", kinds: &FleetKind::LISTED };
+const SERVED: Page = Page { title: "APIRules, Triggers and Subscriptions", path: "/served", kinds: &FleetKind::SERVED };
+
 /// Maximum size of the rows of a page, in bytes.
 const BYTES: usize = 2 << 20;
 
@@ -39,10 +48,10 @@ struct Listed {
 
 impl Listed {
     /// Lists all kinds, those that the user may not list in all namespaces in this one.
-    async fn of(cluster: &Cluster, namespace: &str) -> Self {
+    async fn of(cluster: &Cluster, kinds: &[FleetKind], namespace: &str) -> Self {
         let mut listed = Self::default();
-        for kind in FleetKind::LISTED {
-            if let Err(error) = listed.add(cluster, kind, namespace).await {
+        for kind in kinds {
+            if let Err(error) = listed.add(cluster, *kind, namespace).await {
                 listed.failures.push(format!("{} objects cannot be read: {}", kind.name(), said(&error)));
             }
         }
@@ -50,7 +59,7 @@ impl Listed {
     }
 
     async fn add(&mut self, cluster: &Cluster, kind: FleetKind, namespace: &str) -> Result<(), Error> {
-        let Some(served) = cluster.kind(kind.api_version(), kind.name()).await? else {
+        let Some(served) = cluster.preferred_kind(kind.group(), kind.name()).await? else {
             self.not_installed.push(kind.name());
             return Ok(());
         };
@@ -97,7 +106,10 @@ impl Listed {
             notes.push(format!("These kinds are not installed in this cluster: {}.", self.not_installed.join(", ")));
         }
         if self.is_cut {
-            notes.push("Some objects are not shown: a page keeps 2 MiB of them. Use `mainstay get`.".to_owned());
+            notes.push(
+                "Some objects are not shown: a page keeps 2 MiB of them. Use `mainstay get` or `kubectl get`."
+                    .to_owned(),
+            );
         }
         notes.extend_from_slice(&self.failures);
         notes
@@ -105,14 +117,22 @@ impl Listed {
 }
 
 pub(super) async fn sources(Extension(session): Its, uri: Uri) -> Response {
+    list(&session, &uri, &SOURCES).await
+}
+
+pub(super) async fn served(Extension(session): Its, uri: Uri) -> Response {
+    list(&session, &uri, &SERVED).await
+}
+
+async fn list(session: &Session, uri: &Uri, list: &Page) -> Response {
     let namespace = session.namespace();
-    let listed = Listed::of(&session.cluster, &namespace).await;
+    let listed = Listed::of(&session.cluster, list.kinds, &namespace).await;
     let notes = listed.notes(&namespace);
-    let filter = Filter::of(&query(&uri));
+    let filter = Filter::of(&query(uri));
     let body = page::fleet(&Fleet {
-        title: TITLE,
-        path: "/sources",
-        kinds: &FleetKind::LISTED,
+        title: list.title,
+        path: list.path,
+        kinds: list.kinds,
         listing: &listing(listed.rows, &filter),
         filter: &filter,
         lookups: &Lookups::new(),
@@ -120,5 +140,5 @@ pub(super) async fn sources(Extension(session): Its, uri: Uri) -> Response {
         within: None,
         now: Timestamp::now(),
     });
-    respond(&session, TITLE, (None, 0), body)
+    respond(session, list.title, (None, 0), body)
 }

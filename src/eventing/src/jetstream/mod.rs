@@ -2,7 +2,7 @@
 //!
 //! `names` and `message` decide the form of names and messages, `connect` connects, `election` repeats requests while
 //! servers elect a leader, `probe` checks that the server responds, `streams` creates streams, `sweep` deletes them, `publish` stores events, `pull` takes them for delivery,
-//! and `letters` handles the dead letters.
+//! `letters` handles the dead letters, and `roll_call` asks publishers whether they know a subscriber.
 //!
 //! Any number of processes publish and deliver. They coordinate only through the server.
 //!
@@ -26,6 +26,8 @@ mod probe;
 mod publish;
 #[expect(clippy::disallowed_methods, reason = "it waits, and confirms that deliveries are in progress")]
 mod pull;
+#[expect(clippy::disallowed_methods, reason = "it waits for answers")]
+mod roll_call;
 #[expect(clippy::disallowed_methods, reason = "it reads the time of a mark")]
 mod streams;
 #[expect(clippy::disallowed_methods, reason = "it limits the time of a removal")]
@@ -37,6 +39,7 @@ pub use connect::{ConnectError, Nats};
 pub use letters::{LettersError, dead_letters_on, replay_on};
 pub(super) use probe::Answers;
 pub(super) use pull::{Held, Puller};
+pub(super) use roll_call::RollCall;
 pub(super) use streams::JetStream;
 pub use streams::Limits;
 pub(super) use sweep::Exists;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
+use super::roll_call::Announcement;
 use super::streams::JetStream;
 use mainstay_object::failure::chain;
 
@@ -17,14 +18,21 @@ const ANSWER: Duration = Duration::from_secs(3);
 pub(crate) type Answers = Result<(), String>;
 
 impl JetStream {
-    /// Updates `found` with the result of each check. Logs each change.
-    pub(crate) async fn probe(self, found: watch::Sender<Answers>) {
+    /// Updates `found` with the result of each check. Logs each change. A process that accepts events is announced with
+    /// each check, so it is announced before it is ready.
+    pub(crate) async fn probe(self, announcement: Option<Announcement>, found: watch::Sender<Answers>) {
         let mut losses = self.losses();
         loop {
             losses.mark_unchanged();
-            let answer = match self.response(ANSWER, self.0.context.query_account()).await {
+            let checking = async {
+                if let Some(announcement) = &announcement {
+                    announcement.send().await.map_err(|error| error.to_string())?;
+                }
+                self.0.context.query_account().await.map_err(|error| chain(&error))
+            };
+            let answer = match self.response(ANSWER, checking).await {
                 Some(Ok(_)) => Ok(()),
-                Some(Err(error)) => Err(format!("NATS does not respond, or refuses the login: {}", chain(&error))),
+                Some(Err(why)) => Err(format!("NATS does not respond, or refuses the login: {why}")),
                 None => Err("NATS does not respond".to_owned()),
             };
             let wait = if answer.is_ok() { USUAL } else { SOON };

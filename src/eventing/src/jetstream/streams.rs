@@ -76,6 +76,10 @@ impl JetStream {
         Self(Arc::new(Inner { context, losses, limits: None, existing, creating }))
     }
 
+    pub(super) fn client(&self) -> async_nats::Client {
+        self.0.context.client()
+    }
+
     /// Returns a receiver that changes when the connection is lost from now on.
     pub(super) fn losses(&self) -> watch::Receiver<u64> {
         let mut losses = self.0.losses.clone();

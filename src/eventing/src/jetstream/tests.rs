@@ -24,6 +24,7 @@ use super::{JetStream, Limits, Nats, dead_letters_on, replay_on};
 
 mod elections;
 mod orders;
+mod roll_calls;
 
 /// Timeout of each step.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -87,7 +88,11 @@ impl Server {
     }
 
     async fn store(&self, share: u64) -> Store {
-        Store::JetStream(JetStream::new(&self.nats(), Limits { share, replicas: 1 }).await.unwrap())
+        Store::JetStream(self.jet_stream(share).await)
+    }
+
+    async fn jet_stream(&self, share: u64) -> JetStream {
+        JetStream::new(&self.nats(), Limits { share, replicas: 1 }).await.unwrap()
     }
 }
 
@@ -142,7 +147,9 @@ fn table(ids: &[SubscriberId]) -> Table {
         let id = id.clone();
         let ordering = super::super::ordering::Ordering::None;
         let (uid, broker) = (String::new(), None);
-        (id.clone(), Arc::new(Subscriber { id, uid, broker, route: None, in_flight: 10, ordering }))
+        let subscriber =
+            Subscriber { id: id.clone(), uid, generation: 1, broker, route: None, in_flight: 10, ordering };
+        (id, Arc::new(subscriber))
     };
     Table(ids.iter().map(subscriber).collect(), Arc::default())
 }

@@ -64,7 +64,7 @@ pub(super) fn region(place: &Place) -> Option<Region> {
     match place {
         Place::Ecr(region) | Place::CodeCommit { region, .. } => Some(region.clone()),
         Place::PublicEcr => Region::read(PUBLIC_REGION),
-        Place::Acr { .. } | Place::DevOps | Place::GoogleRegistry => None,
+        Place::Acr { .. } | Place::DevOps | Place::GoogleRegistry | Place::EventHubs | Place::PubSub => None,
     }
 }
 

@@ -22,6 +22,8 @@ const TENANT: &str = "azure.workload.identity/tenant-id";
 const PUBLIC_AUTHORITY: &str = "https://login.microsoftonline.com/";
 const ASSERTION_TYPE: &str = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer";
 const DEVOPS_SCOPE: &str = "499b84ac-1321-427f-aa17-267ca6975798/.default";
+/// The two slashes are those of the SDK: the audience of its tokens ends with a slash.
+const EVENT_HUBS_SCOPE: &str = "https://eventhubs.azure.net//.default";
 const REGISTRY_SCOPE: &str = "https://containerregistry.azure.net/.default";
 /// Maximum length of an id, in bytes.
 const ID_BYTES: usize = 253;
@@ -64,7 +66,11 @@ pub(super) fn authority(settings: &CloudSettings) -> Result<Url, String> {
 
 /// Returns the scope of a token for a place.
 pub(super) fn scope(place: &Place) -> &'static str {
-    if *place == Place::DevOps { DEVOPS_SCOPE } else { REGISTRY_SCOPE }
+    match place {
+        Place::DevOps => DEVOPS_SCOPE,
+        Place::EventHubs => EVENT_HUBS_SCOPE,
+        _ => REGISTRY_SCOPE,
+    }
 }
 
 /// Returns the request for an access token.

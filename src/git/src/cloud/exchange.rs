@@ -37,12 +37,12 @@ const TOKENS: [(&str, Option<&str>); 3] = [
     ("credential.auth.fluxcd.io/audiences", None),
 ];
 /// Maximum size of a response, in bytes.
-const ANSWER_BYTES: usize = 64 << 10;
+pub(super) const ANSWER_BYTES: usize = 64 << 10;
 /// Maximum size of a file with a token, in bytes.
 const FILE_BYTES: u64 = 16 << 10;
 
 const KEYS: &str = "temporary keys";
-const ACCESS: &str = "an access token";
+pub(super) const ACCESS: &str = "an access token";
 const LOGIN: &str = "a login of the registry";
 
 /// One identity, with the means to get its logins.
@@ -90,6 +90,18 @@ impl<'s> Exchange<'s> {
     /// Returns the version of the identity.
     fn version(&self) -> Digest {
         self.account.as_ref().map_or_else(Digest::default, |account| digest(account.parts()))
+    }
+
+    /// Checks the setup of the identity, as far as that needs no request to the provider.
+    pub(super) fn check(&self) -> Result<(), Fault> {
+        match (self.identity.provider, &self.account) {
+            (Provider::Azure, _) => self.application().map(|_| ()),
+            (Provider::Google, Some(account)) => {
+                let read = google::email_of_account(account).and_then(|_| Audiences::of_account(account));
+                read.map(|_| ()).map_err(|why| self.not_set_up(why))
+            }
+            (Provider::Google, None) | (Provider::Aws, _) => Ok(()),
+        }
     }
 
     /// Returns the login for a place, from the cache or from the provider.
@@ -179,12 +191,17 @@ impl<'s> Exchange<'s> {
         Ok((login, at(end)))
     }
 
-    async fn azure_login(&self, place: &Place) -> Result<(Login, Timestamp), Fault> {
+    /// Returns the application at Azure.
+    fn application(&self) -> Result<Application, Fault> {
         let application = match &self.account {
             Some(account) => Application::of_account(account),
             None => Application::of_agent(self.settings),
         };
-        let application = application.map_err(|why| self.not_set_up(why))?;
+        application.map_err(|why| self.not_set_up(why))
+    }
+
+    async fn azure_login(&self, place: &Place) -> Result<(Login, Timestamp), Fault> {
+        let application = self.application()?;
         let authority = azure::authority(self.settings).map_err(|why| self.not_set_up(why))?;
         let assertion = self.token(azure::AUDIENCE, AZURE_FEDERATED_TOKEN_FILE).await?;
         let request = azure::token_request(&authority, &application, azure::scope(place), &assertion);
@@ -210,7 +227,7 @@ impl<'s> Exchange<'s> {
         let email = google::email_of_account(account).map_err(|why| self.not_set_up(why))?;
         let audiences = match Audiences::of_account(account).map_err(|why| self.not_set_up(why))? {
             Some(audiences) => audiences,
-            None => Audiences::of_cluster(self.cluster().await?),
+            None => Audiences::of_cluster(self.cluster().await.map_err(|fault| self.elsewhere(fault))?),
         };
         let subject = self.token(&audiences.token, "").await?;
         let request = google::exchange_request(&audiences.exchange, &subject, email.as_deref());
@@ -221,6 +238,19 @@ impl<'s> Exchange<'s> {
         let (host, answer) = self.ask(ACCESS, request, google::read_code).await?;
         let (token, end) = google::read_impersonated(&answer).map_err(|why| unusable(host, ACCESS, why))?;
         Ok((login(token), end))
+    }
+
+    /// Adds the missing annotation to the failure to find a cluster at Google.
+    fn elsewhere(&self, fault: Fault) -> Fault {
+        match fault {
+            Fault::Network { what } => {
+                let (who, annotation) = (self.who(), google::PROVIDER);
+                let what =
+                    format!("{what}; in a cluster that is not at Google, set the annotation {annotation} of {who}");
+                Fault::Network { what }
+            }
+            fault => fault,
+        }
     }
 
     /// Returns the cluster at Google in which the agent runs.
@@ -313,10 +343,11 @@ impl<'s> Exchange<'s> {
             ),
             Provider::Azure => format!(
                 "the application needs a federated credential with the issuer of this cluster and {subject}, and access \
-                 to the repository"
+                 to the repository or service"
             ),
             Provider::Google => format!(
-                "the workload identity pool must accept {subject}, and the identity needs access to the repository"
+                "the workload identity pool must accept {subject}, and the identity needs access to the repository or \
+                 service"
             ),
         }
     }
@@ -346,12 +377,12 @@ async fn read(file: &str) -> Result<Zeroizing<String>, &'static str> {
     Ok(text)
 }
 
-fn unusable(host: String, asked: &'static str, why: &'static str) -> Fault {
+pub(super) fn unusable(host: String, asked: &'static str, why: &'static str) -> Fault {
     CloudFault::Answer { host, asked, why }.into()
 }
 
 /// Adds the host to an error, because it is not the host of the repository.
-fn at_host(host: &str, fault: Fault) -> Fault {
+pub(super) fn at_host(host: &str, fault: Fault) -> Fault {
     match fault {
         Fault::Network { what } => Fault::Network { what: format!("{host}: {what}") },
         fault => fault,
@@ -362,6 +393,6 @@ fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(seconds).unwrap_or(Timestamp::MIN)
 }
 
-fn after(seconds: i64) -> Timestamp {
+pub(super) fn after(seconds: i64) -> Timestamp {
     Timestamp::now().checked_add(Duration::from_secs(seconds.unsigned_abs())).unwrap_or(Timestamp::MIN)
 }

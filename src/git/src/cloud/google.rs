@@ -16,7 +16,7 @@ use super::{Account, CloudSettings, json};
 pub(super) const USER: &str = "oauth2accesstoken";
 const EMAIL: &str = "iam.gke.io/gcp-service-account";
 /// The provider of a workload identity pool, for clusters that are not at Google. Flux reads the same annotation.
-const PROVIDER: &str = "gcp.auth.fluxcd.io/workload-identity-provider";
+pub(super) const PROVIDER: &str = "gcp.auth.fluxcd.io/workload-identity-provider";
 const STS: &str = "https://sts.googleapis.com/v1/token";
 /// Its name could be defined by a Service of the cluster, so the address is used, as in the SDK.
 const METADATA: &str = "169.254.169.254";

@@ -3,9 +3,10 @@
 use reqwest::Url;
 
 use super::place::{Place, Provider};
+use super::{CloudFault, CloudService};
 use mainstay_object::syntax;
 
-/// The identity with which an object opens its repository or registry.
+/// The identity with which an object opens its repository, registry or service.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct CloudIdentity {
     pub(super) provider: Provider,
@@ -31,10 +32,22 @@ impl CloudIdentity {
             };
         };
         let provider = Provider::read(provider).ok_or("spec.provider: must be generic, aws, azure or gcp")?;
+        Self::of(provider, account, namespace).map(Some)
+    }
+
+    /// Returns the identity with which an object uses a service. `account` is its `spec.serviceAccountName`.
+    ///
+    /// # Errors
+    /// The name of the ServiceAccount is invalid.
+    pub fn for_service(service: CloudService, account: Option<&str>, namespace: &str) -> Result<Self, CloudFault> {
+        Self::of(service.provider(), account, namespace).map_err(|why| CloudFault::Field { why })
+    }
+
+    fn of(provider: Provider, account: Option<&str>, namespace: &str) -> Result<Self, String> {
         if account.is_some_and(|account| syntax::subdomain(account).is_some()) {
             return Err("spec.serviceAccountName: is not a valid name".to_owned());
         }
-        Ok(Some(Self { provider, namespace: namespace.to_owned(), account: account.map(str::to_owned) }))
+        Ok(Self { provider, namespace: namespace.to_owned(), account: account.map(str::to_owned) })
     }
 
     /// Checks that a registry belongs to the provider. `host` is its host, with the port if it has one.
@@ -84,5 +97,9 @@ mod tests {
         ] {
             assert!(read(provider, account).unwrap_err().starts_with(problem), "{provider:?} {account:?}");
         }
+        let hubs = CloudIdentity::for_service(CloudService::EventHubs, Some("sender"), "shop").unwrap();
+        assert_eq!(hubs.parts(), ["cloud", "azure", "shop", "account", "sender"]);
+        let refused = CloudIdentity::for_service(CloudService::PubSub, Some("../other"), "shop").unwrap_err();
+        assert_eq!(refused.to_string(), "spec.serviceAccountName: is not a valid name");
     }
 }

@@ -10,7 +10,7 @@ use k8s_openapi::ByteString;
 use reqwest::Url;
 
 use super::exchange::Exchange;
-use super::logins::key;
+use super::logins::{Login, key};
 use super::place::Place;
 use super::{CloudFault, CloudIdentity};
 use crate::Credentials;
@@ -22,7 +22,7 @@ use crate::remotes::Source;
 use crate::transport::on_behalf_of;
 
 /// Maximum time for a login.
-const WITHIN: Duration = Duration::from_secs(30);
+pub(super) const WITHIN: Duration = Duration::from_secs(30);
 
 impl Source {
     /// Returns a client for a registry that an identity reads, or for an issuer of tokens. `proxy` is the Secret with the
@@ -87,6 +87,16 @@ impl Source {
     }
 
     async fn login(&self, identity: &CloudIdentity, place: &Place, with: &Connection) -> Result<Credentials, Fault> {
+        Ok(self.issued_login(identity, place, with).await?.credentials())
+    }
+
+    /// Returns the login of an identity for a place that is reached by this connection.
+    pub(super) async fn issued_login(
+        &self,
+        identity: &CloudIdentity,
+        place: &Place,
+        with: &Connection,
+    ) -> Result<Login, Fault> {
         // Few requests need an identity, so the others do not carry this future.
         let asked = Box::pin(async {
             let exchange = Exchange::new(self, identity, with).await?;
@@ -94,6 +104,6 @@ impl Source {
         });
         let given = tokio::time::timeout(WITHIN, asked);
         let late = |_| Fault::Timeout { after: WITHIN, what: "waiting for a login of the cloud" };
-        Ok(given.await.map_err(late)??.credentials())
+        given.await.map_err(late)?
     }
 }

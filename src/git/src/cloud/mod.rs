@@ -3,7 +3,8 @@
 //! A [`CloudIdentity`] is a ServiceAccount, or the agent itself. Kubernetes issues a token for it, and the provider
 //! exchanges this token for a login. `place` decides which hosts belong to a provider, `azure`, `aws` and `google`
 //! build requests and read responses, `signature` signs requests to AWS, `exchange` sends them, and
-//! `logins` keeps the results.
+//! `logins` keeps the results. A [`CloudService`] receives messages instead of being read. A [`GoogleKey`] takes the
+//! place of an identity, and comes from a Secret.
 //!
 //! Invariant: a token of a ServiceAccount is sent only to hosts of the provider. These hosts result from constants, the
 //! region in a verified host name, and the agent's own settings; no annotation contains one.
@@ -23,6 +24,7 @@ mod azure;
 mod exchange;
 mod fault;
 mod google;
+mod google_key;
 mod identity;
 mod json;
 #[expect(clippy::disallowed_methods, reason = "a login has a deadline")]
@@ -30,11 +32,16 @@ mod login;
 mod logins;
 mod metadata;
 mod place;
+mod service;
+#[expect(clippy::disallowed_methods, reason = "a login has a deadline")]
+mod service_login;
 mod settings;
 mod signature;
 
 pub use account::{Account, ServiceAccounts};
 pub use fault::CloudFault;
+pub use google_key::GoogleKey;
 pub use identity::CloudIdentity;
 pub(super) use logins::Clouds;
+pub use service::CloudService;
 pub use settings::{CLOUD_VARIABLES, CloudSettings};

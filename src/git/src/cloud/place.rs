@@ -1,4 +1,4 @@
-//! The registries and Git servers of each provider.
+//! The registries, Git servers and services of each provider.
 //!
 //! Invariant: a host in a [`Place`] belongs to its provider. Regions have the form of the provider's own lists, because
 //! they become part of the host that receives tokens.
@@ -63,7 +63,7 @@ const PARTITIONS: [(&[&str], &str); 4] = [
     (&["eusc-de"], "amazonaws.eu"),
 ];
 
-/// The registry or the repository that an identity opens.
+/// The registry, the repository or the service that an identity opens.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Place {
     /// A private registry of AWS.
@@ -78,6 +78,10 @@ pub(super) enum Place {
     DevOps,
     /// A registry of Google.
     GoogleRegistry,
+    /// Azure Event Hubs.
+    EventHubs,
+    /// Google Pub/Sub.
+    PubSub,
 }
 
 impl Place {
@@ -144,6 +148,8 @@ impl Place {
             Self::Acr { host } => vec!["acr", host],
             Self::DevOps => vec!["devops"],
             Self::GoogleRegistry => vec!["google"],
+            Self::EventHubs => vec!["event-hubs"],
+            Self::PubSub => vec!["pub-sub"],
         }
     }
 }

@@ -24,12 +24,24 @@ pub(super) struct Capabilities {
     pub(super) any_commit: bool,
     /// Whether the server advertises its object format, and expects it in requests.
     pub(super) names_format: bool,
+    /// Whether the server takes options of a push.
+    pub(super) push_options: bool,
+    /// Whether the server changes either all references of a push or none.
+    pub(super) atomic: bool,
 }
 
 impl Capabilities {
     /// Returns the capabilities of a version 0 server that advertises neither references nor capabilities.
     fn of_empty_repository() -> Self {
-        Self { version: Version::Zero, shallow: false, filter: false, any_commit: false, names_format: false }
+        Self {
+            version: Version::Zero,
+            shallow: false,
+            filter: false,
+            any_commit: false,
+            names_format: false,
+            push_options: false,
+            atomic: false,
+        }
     }
 }
 
@@ -83,7 +95,7 @@ pub(super) async fn read(body: &mut Body, wanted: &RefNames) -> Result<(Capabili
 
 async fn version_two(body: &mut Body) -> Result<Capabilities, Fault> {
     let mut capabilities =
-        Capabilities { version: Version::Two, shallow: false, filter: false, any_commit: true, names_format: false };
+        Capabilities { version: Version::Two, any_commit: true, ..Capabilities::of_empty_repository() };
     let mut commands = BTreeSet::new();
     loop {
         let data = match body.expected().await? {
@@ -130,6 +142,8 @@ fn version_zero(words: &[u8]) -> Result<(Capabilities, Option<String>), Fault> {
         filter: false,
         any_commit: words.contains(&"allow-reachable-sha1-in-want") || words.contains(&"allow-any-sha1-in-want"),
         names_format: false,
+        push_options: words.contains(&"push-options"),
+        atomic: words.contains(&"atomic"),
     };
     Ok((capabilities, default))
 }

@@ -35,6 +35,7 @@ pub(super) use http::{ClientPlace, HttpClients};
 pub use lines::LineConnection;
 pub(super) use names::{Names, on_behalf_of};
 pub(super) use pack::Weight;
+pub use push::PushTarget;
 pub(super) use push::{PushAnswer, PushRequest, push_pack};
 pub(super) use refs::{Negotiated, list_refs};
 pub(super) use ssh::{KeyPlace, LanePlace, Ssh, SshWire};

@@ -13,7 +13,7 @@ use pgp::composed::{Deserializable as _, SignedPublicKey, SignedPublicSubKey};
 use pgp::crypto::hash::HashAlgorithm;
 use pgp::packet::{Packet, PacketParser, Signature, SignatureConfig, SignatureType, SubpacketData};
 use pgp::ser::Serialize as _;
-use pgp::types::{KeyDetails, KeyVersion, PublicParams, Tag, VerifyingKey};
+use pgp::types::{Fingerprint, KeyDetails, KeyVersion, PublicParams, Tag, VerifyingKey};
 
 use super::fault::SignatureFault;
 use super::validity::earlier;
@@ -91,6 +91,36 @@ fn unreadable(before: usize) -> String {
 }
 
 impl Certificate {
+    /// Returns the certificate of a key.
+    pub(super) fn of(key: SignedPublicKey) -> Self {
+        Self(key, Vec::new().into())
+    }
+
+    /// Returns the fingerprints of the keys that may sign now: subkeys from the newest to the oldest, then the primary
+    /// key.
+    ///
+    /// # Errors
+    /// No key may sign: a subkey has expired, or the fault of the primary key.
+    pub(super) fn signing_keys(&self, now: Timestamp) -> Result<Vec<Fingerprint>, SignatureFault> {
+        let (mut subkeys, mut expired) = (Vec::new(), None);
+        for subkey in &self.0.public_subkeys {
+            match self.judge_subkey(subkey, now, now) {
+                Ok(_) => subkeys.push(&subkey.key),
+                Err(fault @ SignatureFault::Expired { .. }) => expired = Some(fault),
+                Err(_) => {}
+            }
+        }
+        subkeys.sort_by_key(|key| std::cmp::Reverse(key.created_at().as_secs()));
+        let mut keys: Vec<Fingerprint> = subkeys.into_iter().map(KeyDetails::fingerprint).collect();
+        let primary = &self.0.primary_key;
+        match self.terms_of_primary().and_then(|terms| valid(primary, &terms, now, now)) {
+            Ok(_) => keys.push(primary.fingerprint()),
+            Err(fault) if keys.is_empty() => return Err(expired.unwrap_or(fault)),
+            Err(_) => {}
+        }
+        Ok(keys)
+    }
+
     /// Verifies a signature by one of the certificate's keys. Returns the time until which the result is valid; `None`
     /// if no key made the signature.
     pub(super) fn judge(

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
+use tokio::sync::Semaphore;
 
 use super::issuers::Issuers;
 use super::resolve::Resolved;
@@ -25,6 +26,8 @@ use mainstay_object::Owner;
 const EMIT_EVERY: Duration = Duration::from_secs(5);
 /// The same for a Receiver whose path is not secret, to which everybody can send deliveries that are refused.
 const EMIT_EVERY_OF_OPEN: Duration = Duration::from_secs(300);
+/// Maximum number of lists of objects at the same time.
+const MOST_LISTS: usize = 4;
 
 type Emit = dyn Fn(&Owner, &Message) + Send + Sync;
 type Ring = dyn Fn(&str, &str) + Send + Sync;
@@ -39,6 +42,8 @@ pub struct Context {
     pub(super) pushes: Arc<Pushes>,
     /// The issuers of tokens.
     pub(super) issuers: Issuers,
+    /// Permits for lists of objects.
+    pub(super) lists: Semaphore,
     /// The sources that Receivers name.
     pub(super) repositories: Arc<Repositories>,
     /// The address of the listener; `None` without a listener.
@@ -98,6 +103,8 @@ impl FromStr for BaseUrl {
 pub(super) struct Served {
     pub(super) owner: Owner,
     pub(super) receiver: Resolved,
+    /// Time of the last list of objects for a delivery. The lock is held until the list ends.
+    pub(super) listed: Arc<tokio::sync::Mutex<Option<Instant>>>,
     /// Time of the last report of a refused delivery.
     reported: Mutex<Option<Instant>>,
 }
@@ -116,7 +123,21 @@ impl Context {
         let (served, starting) = (Mutex::default(), Mutex::default());
         let (pushes, issuers) = (Arc::clone(source.pushes()), Issuers::new(source));
         let (emit, ring) = (Box::new(emit), None);
-        Self { cluster, secrets, pushes, issuers, repositories, served_at, liveness, emit, ring, served, starting }
+        let lists = Semaphore::new(MOST_LISTS);
+        Self {
+            cluster,
+            secrets,
+            pushes,
+            issuers,
+            lists,
+            repositories,
+            served_at,
+            liveness,
+            emit,
+            ring,
+            served,
+            starting,
+        }
     }
 
     /// Passes pushes on to other agents: `ring` gets the namespace and the name of each source, and must not block.
@@ -140,10 +161,11 @@ impl Context {
         let mut served = self.served.lock();
         let old = served.extract_if(|_, served| served.owner == *owner).next();
         let Some(receiver) = receiver else { return };
+        let listed = old.as_ref().map(|(_, old)| Arc::clone(&old.listed)).unwrap_or_default();
         let reported = old.and_then(|(_, old)| *old.reported.lock());
         let path = digest(&receiver.path());
         let (owner, reported) = (owner.clone(), Mutex::new(reported));
-        served.insert(path, Arc::new(Served { owner, receiver, reported }));
+        served.insert(path, Arc::new(Served { owner, receiver, listed, reported }));
     }
 
     /// Registers a Receiver whose task will set it.

@@ -4,12 +4,16 @@
 //! a form. For types with a token of an issuer, the caller has checked the token.
 
 use http::HeaderMap;
+use serde_json::{Map, Value};
 
+use super::filter::{Object, Selected};
 use super::matching::Meant;
 use super::payload::{self, Malformed, Push};
 use super::resolve::Resolved;
 use super::signature::{self, Refusal};
+use super::sources::Sources;
 use mainstay_api::ReceiverType;
+use mainstay_object::expression::Budget;
 
 /// The class of a delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,8 +67,32 @@ fn judge_signed(receiver: &Resolved, headers: &HeaderMap, body: &[u8], is_form: 
     match push {
         Err(malformed) => Delivery::Malformed(malformed),
         Ok(Some(push)) if !body_counts(receiver, &push) => Delivery::PassedOver,
-        Ok(push) => Delivery::Push(Meant::new(&receiver.namespace, receiver.repositories.as_deref(), push)),
+        Ok(push) => Delivery::Push(Meant::new(&receiver.namespace, receiver.sources.clone(), push)),
     }
+}
+
+/// Selects the objects that an authentic delivery looks up among those that the Receiver names.
+pub(super) fn select(
+    receiver: &Resolved,
+    objects: Vec<Object>,
+    headers: &HeaderMap,
+    body: &[u8],
+    budget: &mut Budget,
+) -> Result<Selected, Malformed> {
+    let Some(filter) = &receiver.filter else {
+        let all = objects.into_iter().map(|object| (object.kind, object.name));
+        return Ok(Selected { sources: Sources::exactly(all), failed: None });
+    };
+    Ok(filter.select(objects, &request(receiver.kind, headers, body)?, budget))
+}
+
+/// Returns the body for expressions. As in Flux, a body that is not JSON is an empty map.
+fn request(kind: ReceiverType, headers: &HeaderMap, body: &[u8]) -> Result<Value, Malformed> {
+    let has_forms = matches!(kind, ReceiverType::Github | ReceiverType::Gitea);
+    if has_forms && signature::is_form(headers) {
+        return payload::map(&payload::of_form(body)?);
+    }
+    if signature::is_json(headers) { payload::map(body) } else { Ok(Value::Object(Map::new())) }
 }
 
 fn is_ping(kind: ReceiverType, event: &str) -> bool {
@@ -142,6 +170,8 @@ fn body_counts(receiver: &Resolved, push: &Push) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use mainstay_object::Secret;
 
@@ -153,7 +183,8 @@ mod tests {
             token: Secret::new(b"token".to_vec()),
             tokens: None,
             events: events.iter().map(|&event| event.to_owned()).collect(),
-            repositories: None,
+            sources: Sources::All,
+            filter: None,
             is_suspended: false,
         }
     }
@@ -211,6 +242,27 @@ mod tests {
         check(&["dev.cdevents.artifact.published.0.2.0"], &published, body, "push");
         check(&["dev.cdevents.change.merged.0.2.0"], &published, body, "passed over");
         check(&["dev.cdevents.artifact.published.0.2.0"], &[], body, "passed over");
+    }
+
+    #[test]
+    fn expressions_read_a_body_that_is_json() {
+        let read = |kind: ReceiverType, content: &str, body: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(http::header::CONTENT_TYPE, content.parse().unwrap());
+            request(kind, &headers, body.as_bytes())
+        };
+        let check = |kind: ReceiverType, content: &str, body: &str, expected: Result<Value, Malformed>| {
+            assert_eq!(read(kind, content, body), expected, "{content} {body}");
+        };
+        let tag = || Ok(json!({"tag": "1"}));
+        check(ReceiverType::Quay, "application/json; charset=utf-8", r#"{"tag": "1"}"#, tag());
+        check(ReceiverType::Generic, "application/cloudevents+JSON", r#"{"tag": "1"}"#, tag());
+        check(ReceiverType::Generic, "text/plain", r#"{"tag": "1"}"#, Ok(json!({})));
+        check(ReceiverType::Github, "application/x-www-form-urlencoded", "payload=%7B%22tag%22%3A%221%22%7D", tag());
+        check(ReceiverType::Generic, "application/x-www-form-urlencoded", "payload=%7B%7D", Ok(json!({})));
+        assert!(matches!(read(ReceiverType::Generic, "application/json", "[1]"), Err(Malformed::Json { .. })));
+        let many = format!("{{\"l\": [{}0]}}", "0,".repeat(payload::MAX_VALUES));
+        check(ReceiverType::Generic, "application/json", &many, Err(Malformed::TooMuch));
     }
 
     #[test]

@@ -27,6 +27,7 @@ use super::id_token::{Token, TokenFlaw, bearer};
 use super::providers::{GOOGLE_KEYS, KeysAt, Provider, keys_url};
 use mainstay_git::{Fault, Outbound, Source};
 use mainstay_object::egress::METADATA_REFUSED;
+use mainstay_object::expression::Budget;
 
 const CONFINED: &str = "the host is not found, or has an address of the cluster, of the machine or of a private network, which \
                         Receivers of this namespace may not reach; the operator of the agent allows networks with \
@@ -105,12 +106,13 @@ impl Issuers {
         Self { source, places: Mutex::default(), reading: Arc::new(Semaphore::new(MOST_READ)) }
     }
 
-    /// Checks the token in the headers of a delivery. Takes at most about [`WITHIN`].
+    /// Checks the token in the headers of a delivery, with steps of its budget. Takes at most about [`WITHIN`].
     pub(super) async fn check(
         &self,
         namespace: &str,
         providers: &[Provider],
         headers: &HeaderMap,
+        budget: &mut Budget,
     ) -> Result<(), Denied> {
         let token = Token::parse(bearer(headers)?)?;
         let issuer = token.issuer().ok_or(TokenFlaw::Malformed)?;
@@ -119,7 +121,7 @@ impl Issuers {
         let keys = self.keys(namespace, &provider.keys, &token).await.map_err(|why| {
             Denied::Away(format!("the keys of the issuer at {} cannot be read: {why}", provider.keys.host()))
         })?;
-        Ok(provider.accept(token.verify(&keys)?)?)
+        Ok(provider.accept(token.verify(&keys)?, budget)?)
     }
 
     /// Returns the keys of an issuer, from memory or by a request.

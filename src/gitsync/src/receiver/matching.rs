@@ -8,6 +8,7 @@
 use std::collections::BTreeSet;
 
 use super::payload::{Moved, Push};
+use super::sources::{SourceKind, Sources};
 use mainstay_git::{Consumer, Followed, RemoteUrl};
 
 /// The hosts of Azure DevOps, and the suffix of older host names.
@@ -33,8 +34,8 @@ struct Place {
 pub(super) struct Meant {
     /// The namespace of the Receiver.
     namespace: String,
-    /// The sources that may be looked up; `None` means all.
-    allowed: Option<Vec<String>>,
+    /// The objects that may be looked up.
+    allowed: Sources,
     /// The named remotes; `None` means any remote.
     remotes: Option<Remotes>,
 }
@@ -50,7 +51,7 @@ struct Remotes {
 
 impl Meant {
     /// Creates the selection of a delivery. Without a [`Push`], any remote may have changed.
-    pub(super) fn new(namespace: &str, allowed: Option<&[String]>, push: Option<Push>) -> Self {
+    pub(super) fn new(namespace: &str, allowed: Sources, push: Option<Push>) -> Self {
         let remotes = push.map(|push| {
             let (mut places, mut paths) = (BTreeSet::new(), BTreeSet::new());
             for named in &push.named {
@@ -61,7 +62,12 @@ impl Meant {
             }
             Remotes { places, paths, moved: push.moved, default_branch: push.default_branch }
         });
-        Self { namespace: namespace.to_owned(), allowed: allowed.map(<[_]>::to_vec), remotes }
+        Self { namespace: namespace.to_owned(), allowed, remotes }
+    }
+
+    /// Limits the selection to these objects.
+    pub(super) fn limited_to(self, allowed: Sources) -> Self {
+        Self { allowed, ..self }
     }
 
     /// Whether the delivery names no repository, although hosts of its type do.
@@ -83,8 +89,8 @@ impl Meant {
     }
 
     fn reaches(&self, consumer: &Consumer, followed: &Followed) -> bool {
-        let is_allowed = self.allowed.as_ref().is_none_or(|allowed| allowed.contains(&followed.repository));
-        consumer.namespace == self.namespace && is_allowed
+        consumer.namespace == self.namespace
+            && self.allowed.include(SourceKind::of(consumer.kind), &followed.repository, None)
     }
 }
 
@@ -177,7 +183,7 @@ mod tests {
     /// Checks whether a delivery for the repository `named` selects a consumer of `url`.
     #[track_caller]
     fn check(named: &str, url: &str, expected: bool) {
-        let meant = Meant::new("shop", None, Some(push(&[named], Moved::Any)));
+        let meant = Meant::new("shop", Sources::All, Some(push(&[named], Moved::Any)));
         assert_eq!(meant.includes(&web("shop"), &followed(url, "main")), expected, "{named} and {url}");
     }
 
@@ -259,27 +265,31 @@ mod tests {
     #[test]
     fn only_consumers_of_the_namespace_the_repositories_and_the_reference_are_meant() {
         let url = "https://e.org/a";
-        let check = |allowed: Option<&[String]>, moved: Option<&str>, consumer: &Consumer, reference, expected| {
+        let check = |allowed: &Sources, moved: Option<&str>, consumer: &Consumer, reference, expected| {
             let moved = moved.map_or(Moved::Any, |name| Moved::Named(vec![name.to_owned()]));
-            let meant = Meant::new("shop", allowed, Some(push(&[url], moved.clone())));
+            let meant = Meant::new("shop", allowed.clone(), Some(push(&[url], moved.clone())));
             assert_eq!(
                 meant.includes(consumer, &followed(url, reference)),
                 expected,
                 "{allowed:?} {moved:?} {reference}"
             );
         };
-        let (own, other) = (["repo".to_owned()], ["other".to_owned()]);
-        check(None, None, &web("shop"), "main", true);
-        check(None, None, &web("shop2"), "main", false);
-        check(Some(&own), None, &web("shop"), "main", true);
-        check(Some(&other), None, &web("shop"), "main", false);
-        check(Some(&[]), None, &web("shop"), "main", false);
-        check(None, Some("refs/heads/main"), &web("shop"), "main", true);
-        check(None, Some("refs/heads/dev"), &web("shop"), "main", false);
-        let anything = Meant::new("shop", Some(&own), None);
+        let (all, own, none) = (Sources::All, Sources::Named(vec!["repo".into()]), Sources::Named(Vec::new()));
+        let exactly = |kind| Sources::exactly([(kind, "repo".to_owned())]);
+        check(&all, None, &web("shop"), "main", true);
+        check(&all, None, &web("shop2"), "main", false);
+        check(&own, None, &web("shop"), "main", true);
+        check(&Sources::Named(vec!["other".into()]), None, &web("shop"), "main", false);
+        check(&none, None, &web("shop"), "main", false);
+        check(&exactly(SourceKind::GitRepository), None, &web("shop"), "main", true);
+        check(&exactly(SourceKind::OciRepository), None, &web("shop"), "main", false);
+        check(&Sources::exactly([]), None, &web("shop"), "main", false);
+        check(&all, Some("refs/heads/main"), &web("shop"), "main", true);
+        check(&all, Some("refs/heads/dev"), &web("shop"), "main", false);
+        let anything = Meant::new("shop", own, None);
         assert!(anything.includes(&web("shop"), &followed("https://e.org/b", "dev")));
         assert!(!anything.includes(&web("shop2"), &followed("https://e.org/b", "dev")));
-        let nothing = Meant::new("shop", None, Some(push(&[], Moved::Any)));
+        let nothing = Meant::new("shop", all, Some(push(&[], Moved::Any)));
         assert!(!nothing.includes(&web("shop"), &followed(url, "main")));
         assert_eq!([&anything, &nothing].map(Meant::names_no_repository), [false, true]);
     }

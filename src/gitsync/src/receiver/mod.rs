@@ -14,11 +14,14 @@
 mod bounded;
 mod context;
 mod delivery;
+mod filter;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
 mod id_token;
 #[expect(clippy::disallowed_methods, reason = "it reads keys from issuers, with deadlines, and keeps them for a time")]
 mod issuers;
+#[expect(clippy::disallowed_methods, reason = "it lists objects, with deadlines and at intervals")]
+mod listing;
 mod matching;
 mod outcome;
 mod payload;
@@ -30,6 +33,7 @@ mod room;
 #[expect(clippy::disallowed_methods, reason = "it receives, with deadlines")]
 mod server;
 mod signature;
+mod sources;
 mod status;
 
 pub use context::{BaseUrl, Context};

@@ -47,6 +47,15 @@ pub(super) enum Outcome {
     NoRoom,
     /// The keys of the token's issuer cannot be read now.
     IssuerAway,
+    /// The objects that the Receiver selects cannot be listed now.
+    ObjectsAway,
+    /// The filter has no result for some objects.
+    Unevaluated {
+        /// The consumers that look up their remote nevertheless.
+        woken: Vec<Consumer>,
+        /// The error, without content of the delivery.
+        why: String,
+    },
     /// Another agent is the leader.
     NotLeading,
 }
@@ -62,7 +71,9 @@ impl Outcome {
             Self::WrongMethod => 405,
             Self::TooSlow => 408,
             Self::TooLarge => 413,
-            Self::Suspended | Self::NoRoom | Self::IssuerAway | Self::NotLeading => 503,
+            // As in Flux.
+            Self::Unevaluated { .. } => 500,
+            Self::Suspended | Self::NoRoom | Self::IssuerAway | Self::ObjectsAway | Self::NotLeading => 503,
         }
     }
 
@@ -82,6 +93,8 @@ impl Outcome {
             Self::Suspended => "suspended",
             Self::NoRoom => "no_room",
             Self::IssuerAway => "issuer_away",
+            Self::ObjectsAway => "objects_away",
+            Self::Unevaluated { .. } => "unevaluated",
             Self::NotLeading => "not_leading",
         }
     }
@@ -89,13 +102,9 @@ impl Outcome {
     /// Returns the body of the response.
     pub(super) fn text(&self) -> String {
         match self {
-            Self::Woken(woken) => {
-                let names: BTreeSet<String> = woken.iter().map(shown).collect();
-                let more = names.len().saturating_sub(SHOWN);
-                let mut names: Vec<String> = names.into_iter().take(SHOWN).collect();
-                names.extend((more > 0).then(|| format!("and {more} more")));
-                format!("looking up the remote for {}", names.join(", "))
-            }
+            Self::Woken(woken) => format!("looking up the remote for {}", listed(woken)),
+            Self::Unevaluated { woken, why } if woken.is_empty() => why.clone(),
+            Self::Unevaluated { woken, why } => format!("looking up the remote for {}; {why}", listed(woken)),
             Self::NobodyWoken { fixed: 0 } => {
                 "nothing to do: no GitSync, Function or artifact of this Receiver follows the repository and reference that the \
                  delivery names"
@@ -128,9 +137,23 @@ impl Outcome {
                  webhook"
                     .to_owned()
             }
+            Self::ObjectsAway => {
+                "the objects that the Receiver selects cannot be listed now; an Event of the Receiver has the reason; redeliver \
+                 the webhook"
+                    .to_owned()
+            }
             Self::NotLeading => "this agent is not the leader; redeliver the webhook".to_owned(),
         }
     }
+}
+
+/// Returns the names of consumers, but not of thousands.
+fn listed(woken: &[Consumer]) -> String {
+    let names: BTreeSet<String> = woken.iter().map(shown).collect();
+    let more = names.len().saturating_sub(SHOWN);
+    let mut names: Vec<String> = names.into_iter().take(SHOWN).collect();
+    names.extend((more > 0).then(|| format!("and {more} more")));
+    names.join(", ")
 }
 
 fn shown(consumer: &Consumer) -> String {

@@ -13,6 +13,7 @@ use bounded_json::{Bounds, Unreadable};
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde_json::{Map, Value};
 
 use super::bounded::Bounded;
 use mainstay_api::ReceiverType;
@@ -21,6 +22,9 @@ use mainstay_api::ReceiverType;
 pub const MAX_BODY: usize = 3 << 20;
 /// Payloads of hosts have about one JSON value per twenty bytes.
 const BOUNDS: Bounds = Bounds::new(MAX_BODY, MAX_BODY / 2);
+/// Maximum number of values of a body that is read as a whole, for expressions. They take up to 4 MiB.
+pub(super) const MAX_VALUES: usize = 1 << 16;
+const BOUNDS_OF_ALL: Bounds = Bounds::new(MAX_BODY, MAX_VALUES);
 
 /// The content of a delivery.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -100,6 +104,11 @@ pub(super) fn read(kind: ReceiverType, body: &[u8]) -> Result<Option<Push>, Malf
 pub(super) fn of_form(form: &[u8]) -> Result<Vec<u8>, Malformed> {
     let field = form_urlencoded::parse(form).find_map(|(key, value)| (key == "payload").then_some(value));
     field.map(|text| text.into_owned().into_bytes()).ok_or(Malformed::Form)
+}
+
+/// Parses a body that is a JSON object, with all its fields.
+pub(super) fn map(body: &[u8]) -> Result<Value, Malformed> {
+    Ok(Value::Object(BOUNDS_OF_ALL.read::<Map<String, Value>>(body)?))
 }
 
 fn json<T: DeserializeOwned>(body: &[u8]) -> Result<T, Malformed> {

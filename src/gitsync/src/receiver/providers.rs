@@ -1,6 +1,7 @@
 //! The issuers whose tokens a Receiver accepts, and their conditions for claims.
 //!
 //! Invariant: a token without a provider is refused, and a provider has at least one condition besides the audience.
+//! Invariant: the expressions about a token share the steps of its delivery.
 //!
 //! Not here: the verification of a token (`id_token`), and requests to issuers (`issuers`).
 
@@ -11,7 +12,7 @@ use serde_json::{Map, Value};
 
 use super::id_token::TokenFlaw;
 use mainstay_api::receiver::OidcProvider;
-use mainstay_object::expression::{Expression, ExpressionError};
+use mainstay_object::expression::{Budget, Expression, ExpressionError};
 use mainstay_object::printable;
 
 /// The audience of tokens if the provider names none.
@@ -73,14 +74,14 @@ impl KeysAt {
 
 impl Provider {
     /// Checks the claims of a verified token.
-    pub(super) fn accept(&self, claims: Map<String, Value>) -> Result<(), TokenFlaw> {
+    pub(super) fn accept(&self, claims: Map<String, Value>, budget: &mut Budget) -> Result<(), TokenFlaw> {
         match &self.conditions {
             Conditions::Email(email) => {
                 let is_verified = claims.get("email_verified").and_then(Value::as_bool) == Some(true);
                 let is_same = claims.get("email").and_then(Value::as_str) == Some(email.as_str());
                 if is_verified && is_same { Ok(()) } else { Err(TokenFlaw::Email) }
             }
-            Conditions::Expressions { variables, validations } => validate(variables, validations, claims),
+            Conditions::Expressions { variables, validations } => validate(variables, validations, claims, budget),
         }
     }
 }
@@ -90,17 +91,18 @@ fn validate(
     variables: &[(String, Expression)],
     validations: &[(Expression, String)],
     claims: Map<String, Value>,
+    budget: &mut Budget,
 ) -> Result<(), TokenFlaw> {
     let (claims, mut vars) = (Value::Object(claims), Value::Object(Map::new()));
     for (number, (name, expression)) in variables.iter().enumerate() {
-        let value = expression.result(&|variable| of(variable, &claims, &vars));
+        let value = expression.result_within(budget, &|variable| of(variable, &claims, &vars));
         let unevaluated =
             |error: ExpressionError| TokenFlaw::Unevaluated { field: "variables", number, why: error.to_string() };
         vars[name] = value.map_err(unevaluated)?;
     }
     let mut failed = Vec::new();
     for (number, (expression, message)) in validations.iter().enumerate() {
-        match expression.holds(&|variable| of(variable, &claims, &vars)) {
+        match expression.holds_within(budget, &|variable| of(variable, &claims, &vars)) {
             Ok(true) => {}
             Ok(false) => failed.push(message.as_str()),
             Err(error) => {
@@ -223,7 +225,11 @@ mod tests {
     use super::*;
 
     fn accepted(providers: &[Provider], claims: &Value) -> String {
-        match providers[0].accept(claims.as_object().unwrap().clone()) {
+        accepted_within(providers, claims, &mut Budget::new(100_000))
+    }
+
+    fn accepted_within(providers: &[Provider], claims: &Value, budget: &mut Budget) -> String {
+        match providers[0].accept(claims.as_object().unwrap().clone(), budget) {
             Ok(()) => "accepted".to_owned(),
             Err(flaw) => flaw.to_string(),
         }
@@ -279,5 +285,17 @@ mod tests {
             "the token is refused: spec.oidcProviders[].validations[1] cannot be evaluated: line 1, column 8: there is no \
              field `ref`",
         );
+    }
+
+    #[test]
+    fn all_expressions_of_a_token_take_a_bounded_number_of_steps_together() {
+        let costly = json!({"expression": "claims.l.all(x, x == 'a')", "message": "no"});
+        let spec = json!([{"issuerURL": "https://ci.example.com", "validations": vec![costly; 20]}]);
+        let spec: Vec<OidcProvider> = serde_json::from_value(spec).unwrap();
+        let (providers, claims) = (of_spec(&spec).unwrap(), json!({"l": vec!["a"; 2000]}));
+        let said = |steps| accepted_within(&providers, &claims, &mut Budget::new(steps));
+        assert_eq!(said(u32::MAX), "accepted");
+        let refused = said(100_000);
+        assert!(refused.ends_with("the expressions take more than 100000 steps together"), "{refused}");
     }
 }

@@ -4,20 +4,20 @@
 
 use std::sync::Arc;
 
+use super::filter::Filter;
 use super::providers::{self, Provider};
 use super::signature;
+use super::sources::Sources;
 use mainstay_api::conditions::Reason;
-use mainstay_api::receiver::{ReceiverResource, ReceiverSecretRef};
+use mainstay_api::receiver::ReceiverSecretRef;
 use mainstay_api::{Receiver, ReceiverType};
 use mainstay_cluster::secrets::Known;
-use mainstay_object::{Secret, printable};
+use mainstay_object::Secret;
 
 /// Keys in the Secret. Those of a service account are for Google only.
 const KEY: &str = "token";
 const EMAIL: &str = "email";
 const AUDIENCE: &str = "audience";
-/// The kinds of objects that deliveries wake.
-const SOURCES: [&str; 4] = ["GitRepository", "OCIRepository", "HelmChart", "ImageRepository"];
 /// Minimum length of a token in bytes. The status shows the path, so its readers can guess short tokens offline.
 const MIN_TOKEN: usize = 16;
 
@@ -36,8 +36,10 @@ pub(super) struct Resolved {
     pub(super) tokens: Option<Arc<[Provider]>>,
     /// The accepted events, in lower case; if empty, those that report a push.
     pub(super) events: Vec<String>,
-    /// The sources and ImageRepositories that may be looked up; `None` means all.
-    pub(super) repositories: Option<Vec<String>>,
+    /// The sources and ImageRepositories that may be looked up.
+    pub(super) sources: Sources,
+    /// The condition for each of them.
+    pub(super) filter: Option<Filter>,
     /// Whether deliveries are refused.
     pub(super) is_suspended: bool,
 }
@@ -58,6 +60,11 @@ impl Resolved {
     pub(super) fn path(&self) -> String {
         signature::path(&self.token, &self.namespace, &self.name)
     }
+
+    /// Whether a delivery depends on labels or other metadata of objects.
+    pub(super) fn needs_objects(&self) -> bool {
+        self.filter.is_some() || self.sources.have_labels()
+    }
 }
 
 /// Resolves the spec and the Secret.
@@ -69,7 +76,8 @@ pub(super) fn resolve(receiver: &Receiver, secret: &Known) -> Result<Resolved, P
         return Err(Problem { reason: Reason::SpecInvalid, message, is_stalled: true });
     };
     let refused = |message| Problem { reason: Reason::SpecInvalid, message, is_stalled: true };
-    let repositories = repositories(receiver).map_err(refused)?;
+    let sources = Sources::of_spec(receiver).map_err(refused)?;
+    let filter = Filter::of_spec(spec.resource_filter.as_deref()).map_err(refused)?;
     let (token, tokens) = match (kind, &spec.secret_ref) {
         (ReceiverType::GenericOidc, Some(_)) => {
             let message = "spec.secretRef must not be set for the type generic-oidc: a token of an issuer authenticates \
@@ -94,7 +102,8 @@ pub(super) fn resolve(receiver: &Receiver, secret: &Known) -> Result<Resolved, P
         token: Secret::new(token.to_vec()),
         tokens: tokens.map(Arc::from),
         events: spec.events.iter().map(|event| event.trim().to_lowercase()).collect(),
-        repositories,
+        sources,
+        filter,
         is_suspended: spec.suspend,
     })
 }
@@ -144,40 +153,6 @@ fn of_google(named: &str, secret: &Known) -> Result<Vec<Provider>, Problem> {
         Ok(text)
     };
     Ok(providers::of_google(text(EMAIL)?, text(AUDIENCE)?))
-}
-
-/// Returns the names of the sources that may be looked up, `None` for all; or the error of the spec.
-fn repositories(receiver: &Receiver) -> Result<Option<Vec<String>>, String> {
-    let spec = &receiver.spec;
-    if spec.resource_filter.is_some() {
-        return Err("spec.resourceFilter is not supported: deliveries are not filtered by expressions".to_owned());
-    }
-    let Some(resources) = &spec.resources else { return Ok(spec.repositories.clone()) };
-    if spec.repositories.is_some() {
-        return Err("spec.repositories and spec.resources exclude each other: remove one of them".to_owned());
-    }
-    let own = receiver.metadata.namespace.as_deref().unwrap_or_default();
-    for (number, resource) in resources.iter().enumerate() {
-        let refused = match resource {
-            ReceiverResource { filter: Some(_), .. } => "filter is not supported: remove it".to_owned(),
-            resource if !resource.match_labels.is_empty() => {
-                "matchLabels is not supported: name the sources".to_owned()
-            }
-            ReceiverResource { namespace: Some(other), .. } if other != own => {
-                format!("namespace must be {own}: create a Receiver in the namespace {}", printable(other))
-            }
-            _ => continue,
-        };
-        return Err(format!("spec.resources[{number}].{refused}"));
-    }
-    let sources = || resources.iter().filter(|resource| SOURCES.contains(&resource.kind.as_str()));
-    if sources().next().is_none() {
-        return Err(
-            "spec.resources must name a GitRepository, an OCIRepository, a HelmChart or an ImageRepository".to_owned()
-        );
-    }
-    let is_all = sources().any(|resource| resource.name == "*");
-    Ok((!is_all).then(|| sources().map(|resource| resource.name.clone()).collect()))
 }
 
 #[cfg(test)]
@@ -324,43 +299,17 @@ mod tests {
     }
 
     #[test]
-    fn resources_of_flux_name_the_repositories() {
-        let source = |kind: &str, name: &str| json!({"kind": kind, "name": name});
-        for (spec, expected) in [
-            (json!({"resources": [source("GitRepository", "a"), source("Kustomization", "b")]}), r#"Some(["a"])"#),
-            (json!({"resources": [source("HelmChart", "a"), source("OCIRepository", "*")]}), "None"),
-            (json!({"resources": [{"kind": "GitRepository", "name": "a", "namespace": "shop"}]}), r#"Some(["a"])"#),
-            (json!({"resources": [source("ImageRepository", "a")]}), r#"Some(["a"])"#),
-            (
-                json!({"resources": [source("Kustomization", "a")]}),
-                "spec.resources must name a GitRepository, an OCIRepository, a HelmChart or an ImageRepository",
-            ),
-            (
-                json!({"resources": [{"kind": "GitRepository", "name": "a", "namespace": "other"}]}),
-                "spec.resources[0].namespace must be shop: create a Receiver in the namespace other",
-            ),
-            (
-                json!({"resources": [{"kind": "GitRepository", "name": "*", "matchLabels": {"a": "b"}}]}),
-                "spec.resources[0].matchLabels is not supported: name the sources",
-            ),
-            (
-                json!({"resources": [{"kind": "GitRepository", "name": "*", "filter": "true"}]}),
-                "spec.resources[0].filter is not supported: remove it",
-            ),
-            (
-                json!({"resources": [], "repositories": []}),
-                "spec.repositories and spec.resources exclude each other: remove one of them",
-            ),
-            (
-                json!({"resourceFilter": "true"}),
-                "spec.resourceFilter is not supported: deliveries are not filtered by expressions",
-            ),
-        ] {
-            let mut whole = serde_json::to_value(receiver("github")).unwrap();
-            json_patch::merge(&mut whole["spec"], &spec);
-            let found = repositories(&serde_json::from_value(whole).unwrap());
-            assert_eq!(found.map_or_else(|error| error, |names| format!("{names:?}")), expected, "{spec}");
-        }
+    fn a_filter_is_parsed_and_a_wrong_one_is_refused_with_its_position() {
+        let token = [("token", "0123456789abcdef")];
+        let found = resolved("github", &json!({"resourceFilter": "res.metadata.name == req.name"}), &token).unwrap();
+        assert!(found.filter.is_some() && found.needs_objects());
+        assert!(
+            !resolved("github", &json!({"resources": [{"kind": "HelmChart", "name": "a"}]}), &token)
+                .unwrap()
+                .needs_objects()
+        );
+        let message = resolved("github", &json!({"resourceFilter": "req.tag ="}), &token).unwrap_err();
+        assert!(message.starts_with("spec.resourceFilter: line 1, column 9: "), "{message}");
     }
 
     #[test]

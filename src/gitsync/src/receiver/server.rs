@@ -3,7 +3,7 @@
 //! Invariant: all unknown paths have the same response, and the path is the first thing that is checked.
 //! Invariant: a body is read only for a known path, up to [`MAX_BODY`] bytes and [`BODY_WITHIN`], and only if there is
 //! memory ([`Room`]). Without memory, the client gets a response immediately.
-//! Invariant: the token of an issuer is checked before the body is read.
+//! Invariant: the token of an issuer is checked before the body is read, and objects are listed only for an authentic delivery.
 //! Invariant: a delivery causes only lookups of remotes, so a repeated one is harmless.
 //! Invariant: only the leader processes deliveries; other agents respond with 503.
 
@@ -22,8 +22,11 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::context::{Context, Served};
-use super::delivery::{Delivery, judge};
+use super::delivery::{self, Delivery, judge};
+use super::filter::STEPS_OF_DELIVERY;
 use super::issuers::Denied;
+use super::listing;
+use super::matching::Meant;
 use super::outcome::Outcome;
 use super::payload::MAX_BODY;
 use super::room::{Held, Room};
@@ -34,6 +37,7 @@ use mainstay_api::ReceiverType;
 use mainstay_cluster::body::{self, BodyFault};
 use mainstay_cluster::listener::{self, Limits};
 use mainstay_git::{Consumer, Followed};
+use mainstay_object::expression::Budget;
 use mainstay_traces::Parent;
 
 /// Maximum time until a body is complete.
@@ -116,7 +120,8 @@ async fn receive(context: &Context, served: &Served, head: &Parts, body: &mut In
     if served.receiver.is_suspended {
         return Outcome::Suspended;
     }
-    if let Err(outcome) = check_token(context, served, &head.headers).await {
+    let mut budget = Budget::new(STEPS_OF_DELIVERY);
+    if let Err(outcome) = check_token(context, served, &head.headers, &mut budget).await {
         return outcome;
     }
     let body = match timeout(BODY_WITHIN, read(held, body)).await {
@@ -133,37 +138,70 @@ async fn receive(context: &Context, served: &Served, head: &Parts, body: &mut In
             Outcome::Refused(refusal)
         }
         Delivery::Push(meant) if meant.names_no_repository() => Outcome::NoRepository,
-        Delivery::Push(meant) => {
-            let sources = RefCell::new(BTreeSet::new());
-            let is_meant = |consumer: &Consumer, followed: &Followed| {
-                let is_meant = meant.includes(consumer, followed);
-                if is_meant && context.ring.is_some() {
-                    sources.borrow_mut().insert((consumer.namespace.clone(), followed.repository.clone()));
-                }
-                is_meant
-            };
-            let woken = context.pushes.wake(is_meant, Instant::now());
-            for (namespace, source) in sources.take() {
-                context.ring.iter().for_each(|ring| ring(&namespace, &source));
-            }
-            match woken {
-                woken if woken.is_empty() => {
-                    let is_fixed = |consumer: &_, followed: &_| meant.passes_over_fixed(consumer, followed);
-                    Outcome::NobodyWoken { fixed: context.pushes.count(is_fixed) }
-                }
-                woken => {
-                    note_cause(&woken, &head.headers);
-                    Outcome::Woken(woken)
-                }
-            }
+        Delivery::Push(meant) if served.receiver.needs_objects() => {
+            let (meant, failed) =
+                match select(context, served, meant, (&head.headers, body.as_slice()), &mut budget).await {
+                    Ok(selected) => selected,
+                    Err(outcome) => return outcome,
+                };
+            let outcome = wake(context, &meant, &head.headers);
+            let Some(why) = failed else { return outcome };
+            context.report_refused(served, why.clone(), Instant::now());
+            let woken = if let Outcome::Woken(woken) = outcome { woken } else { Vec::new() };
+            Outcome::Unevaluated { woken, why }
         }
+        Delivery::Push(meant) => wake(context, &meant, &head.headers),
     }
 }
 
+/// Limits a delivery to objects with the labels and the metadata that the Receiver asks for. Also returns the error of the
+/// filter for some of them.
+async fn select(
+    context: &Context,
+    served: &Served,
+    meant: Meant,
+    (headers, body): (&HeaderMap, &[u8]),
+    budget: &mut Budget,
+) -> Result<(Meant, Option<String>), Outcome> {
+    let objects = listing::list(context, served).await.map_err(|why| {
+        context.report_refused(served, why, Instant::now());
+        Outcome::ObjectsAway
+    })?;
+    let selected = delivery::select(&served.receiver, objects, headers, body, budget).map_err(Outcome::Malformed)?;
+    Ok((meant.limited_to(selected.sources), selected.failed.map(|failed| failed.to_string())))
+}
+
+/// Wakes the consumers of a delivery, and those of other agents.
+fn wake(context: &Context, meant: &Meant, headers: &HeaderMap) -> Outcome {
+    let sources = RefCell::new(BTreeSet::new());
+    let is_meant = |consumer: &Consumer, followed: &Followed| {
+        let is_meant = meant.includes(consumer, followed);
+        if is_meant && context.ring.is_some() {
+            sources.borrow_mut().insert((consumer.namespace.clone(), followed.repository.clone()));
+        }
+        is_meant
+    };
+    let woken = context.pushes.wake(is_meant, Instant::now());
+    for (namespace, source) in sources.take() {
+        context.ring.iter().for_each(|ring| ring(&namespace, &source));
+    }
+    if woken.is_empty() {
+        let fixed = context.pushes.count(|consumer, followed| meant.passes_over_fixed(consumer, followed));
+        return Outcome::NobodyWoken { fixed };
+    }
+    note_cause(&woken, headers);
+    Outcome::Woken(woken)
+}
+
 /// Checks the token of an issuer, for types that have one.
-async fn check_token(context: &Context, served: &Served, headers: &HeaderMap) -> Result<(), Outcome> {
+async fn check_token(
+    context: &Context,
+    served: &Served,
+    headers: &HeaderMap,
+    budget: &mut Budget,
+) -> Result<(), Outcome> {
     let Some(providers) = &served.receiver.tokens else { return Ok(()) };
-    let checked = context.issuers.check(&served.receiver.namespace, providers, headers).await;
+    let checked = context.issuers.check(&served.receiver.namespace, providers, headers, budget).await;
     checked.map_err(|denied| match denied {
         Denied::Refused(flaw) => {
             context.report_refused(served, flaw.to_string(), Instant::now());
@@ -224,7 +262,7 @@ fn response(outcome: &Outcome) -> Response<Full<Bytes>> {
     if matches!(outcome, Outcome::WrongMethod) {
         headers.insert(header::ALLOW, HeaderValue::from_static("POST"));
     }
-    if matches!(outcome, Outcome::NotLeading | Outcome::NoRoom | Outcome::IssuerAway) {
+    if matches!(outcome, Outcome::NotLeading | Outcome::NoRoom | Outcome::IssuerAway | Outcome::ObjectsAway) {
         headers.insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
     }
     response

@@ -185,8 +185,18 @@ pub(super) fn event(kind: ReceiverType, headers: &HeaderMap) -> Option<&str> {
 
 /// Whether the body is a form.
 pub(super) fn is_form(headers: &HeaderMap) -> bool {
+    content_type(headers).eq_ignore_ascii_case("application/x-www-form-urlencoded")
+}
+
+/// Whether the body is JSON.
+pub(super) fn is_json(headers: &HeaderMap) -> bool {
+    let kind = content_type(headers).to_ascii_lowercase();
+    kind == "application/json" || kind.ends_with("+json")
+}
+
+fn content_type(headers: &HeaderMap) -> &str {
     let sent = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    sent.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/x-www-form-urlencoded"))
+    sent.split(';').next().unwrap_or_default().trim()
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 
 use super::resolve::{Problem, Resolved};
+use super::sources::Sources;
 use mainstay_api::conditions::{self, Reason, Type};
 use mainstay_api::receiver::ReceiverStatus;
 
@@ -48,13 +49,11 @@ fn received(
     old: &ReceiverStatus,
     generation: Option<i64>,
 ) -> (Reason, String) {
-    let all = receiver.repositories.as_deref();
-    let what = match all {
-        None => "all sources and ImageRepositories of this namespace".to_owned(),
-        Some([]) => "no source: spec.repositories is empty".to_owned(),
-        Some([one]) => one.clone(),
-        Some(all) => format!("{} objects", all.len()),
-    };
+    let mut what = receiver.sources.shown();
+    if receiver.filter.is_some() {
+        what.push_str(", for which spec.resourceFilter is true");
+    }
+    let named = if let Sources::Named(names) = &receiver.sources { names.len() } else { 0 };
     // A new agent does not know the sources yet. The status of the last agent stays until then.
     let before = conditions::status(&old.conditions, Type::Ready)
         .filter(|before| before.reason == Reason::SourceNotFound.as_str() && before.observed_generation == generation);
@@ -66,7 +65,7 @@ fn received(
             if missing.len() > SHOWN {
                 names.push_str(&format!(" or one of {} more names", missing.len() - SHOWN));
             }
-            let there = all.map_or(0, <[_]>::len).saturating_sub(missing.len());
+            let there = named.saturating_sub(missing.len());
             let effect = match there {
                 0 => "no delivery has an effect".to_owned(),
                 _ => format!("receives for {there} of {what}"),
@@ -101,7 +100,8 @@ mod tests {
             token: Secret::new(b"token".to_vec()),
             tokens: None,
             events: Vec::new(),
-            repositories: None,
+            sources: Sources::All,
+            filter: None,
             is_suspended: false,
         }
     }
@@ -115,7 +115,7 @@ mod tests {
         let mut receiver = receiver();
         let named = |count: usize| (1..=count).map(|number| format!("r{number}")).collect::<Vec<_>>();
         let mut check = |all: usize, missing: Option<&[String]>, old: &ReceiverStatus, expected: &str| {
-            receiver.repositories = Some(named(all));
+            receiver.sources = Sources::Named(named(all));
             let status = after(old, Ok(&receiver), missing, None, Some(1), at(1));
             assert_eq!(shown(&status), format!("no url; Ready True {expected}"));
             status
@@ -148,7 +148,7 @@ mod tests {
             "url; Ready True Receiving: receives for all sources and ImageRepositories of this namespace"
         );
         assert_eq!(new.url.as_deref(), Some(format!("https://hooks{}", receiver.path()).as_str()));
-        receiver.repositories = Some(vec!["web".into()]);
+        receiver.sources = Sources::Named(vec!["web".into()]);
         receiver.is_suspended = true;
         let suspended = after(&new, Ok(&receiver), None, None, Some(3), at(3));
         assert_eq!(shown(&suspended), "no url; Ready False Suspended: suspended: deliveries are refused");

@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::status::{Finding, Head, Judged, after};
 use crate::observe::remote_of;
 use crate::outcome::Refused;
+use mainstay_api::names::{FLUX_REQUESTED_AT, REQUESTED_AT};
 use mainstay_api::{GitRepository, GitRepositoryStatus};
 use mainstay_cluster::secrets::{Followed, Purpose, RepositorySecrets, Secrets};
 use mainstay_cluster::{Cluster, Error, Kind, Part};
@@ -113,7 +114,16 @@ fn name_of(repository: &GitRepository) -> Option<(String, String)> {
 fn is_other(old: &GitRepository, new: &GitRepository) -> bool {
     let pins =
         |one: &GitRepository| one.status.as_ref().map_or_else(Vec::new, |status| status.pinned_host_keys.clone());
-    old.metadata.uid != new.metadata.uid || old.spec != new.spec || pins(old) != pins(new)
+    old.metadata.uid != new.metadata.uid
+        || old.spec != new.spec
+        || pins(old) != pins(new)
+        || request_of(old) != request_of(new)
+}
+
+/// Returns the values of the annotations that request a lookup.
+fn request_of(repository: &GitRepository) -> [Option<&String>; 2] {
+    let annotations = repository.metadata.annotations.as_ref();
+    [REQUESTED_AT, FLUX_REQUESTED_AT].map(|name| annotations?.get(name))
 }
 
 type Lookups = watch::Receiver<Option<Arc<LastLookup>>>;
@@ -132,6 +142,8 @@ struct Task {
     since: Instant,
     /// Time of the last lookup only for the status.
     asked: Option<Instant>,
+    /// Whether an annotation requests a lookup.
+    is_requested: bool,
     /// The last lookup of the remote. The source forgets lookups of remotes without a consumer.
     last: Option<Arc<LastLookup>>,
     /// The resourceVersion that was overwritten.
@@ -150,6 +162,7 @@ impl Task {
             remote: None,
             since: Instant::now(),
             asked: None,
+            is_requested: false,
             last: None,
             written_over: None,
             failing: false,
@@ -157,8 +170,14 @@ impl Task {
     }
 
     async fn run(mut self, mut input: Input, stop: CancellationToken) {
+        // A new agent looks all repositories up anyway.
+        let mut before = Arc::clone(&input.borrow());
         loop {
             let repository = Arc::clone(&input.borrow_and_update());
+            if request_of(&repository) != request_of(&before) {
+                self.look_up_now();
+            }
+            before = Arc::clone(&repository);
             let turn = self.turn(&repository);
             let (mut lookups, due) = tokio::select! {
                 () = stop.cancelled() => return,
@@ -210,7 +229,11 @@ impl Task {
         let mut lookups = source.last_lookup(&remote);
         self.last = lookups.borrow_and_update().clone().or(self.last.take());
         let next = self.next_lookup(&remote);
-        if next <= Instant::now() {
+        let is_requested = std::mem::take(&mut self.is_requested);
+        if is_requested {
+            source.expire(&remote, Instant::now());
+        }
+        if is_requested || next <= Instant::now() {
             self.asked = Some(Instant::now());
             if let Some(due) = self.due.take() {
                 source.expire(&remote, due.after);
@@ -234,6 +257,20 @@ impl Task {
             due = again.map_or(due, |again| due.min(Instant::now() + again));
         }
         (Some(lookups), due)
+    }
+
+    /// Wakes the consumers of the GitRepository, because an annotation requests a lookup. The task looks the remote up,
+    /// too, because its consumers may be suspended.
+    fn look_up_now(&mut self) {
+        use ConsumerKind::{Function, GitSync, ImageUpdateAutomation};
+        let Consumer { namespace, name, .. } = &self.consumer;
+        let is_meant = |consumer: &Consumer, followed: &FollowedRemote| {
+            matches!(consumer.kind, GitSync | Function | ImageUpdateAutomation)
+                && consumer.namespace == *namespace
+                && followed.repository == *name
+        };
+        self.context.source.pushes().wake(is_meant, Instant::now());
+        self.is_requested = true;
     }
 
     /// Returns the time of the next lookup that is made only for the status.

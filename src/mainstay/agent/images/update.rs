@@ -1,23 +1,20 @@
-//! The task of one ImageUpdateAutomation: compares a branch with the choices of ImagePolicies, and pushes a commit with
-//! the missing ones.
+//! The task of one ImageUpdateAutomation: waits for changes, has `update_branch` compare and push, and writes the status.
 //!
 //! Invariant: nothing is pushed without a Secret that the ImageUpdateAutomation itself names. The credentials of the
-//! GitRepository are used to read only. Invariant: without a change of a file, there is no commit. Nothing is forced.
+//! GitRepository are used to read only.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use super::context::{AGAIN, Context, FAR};
-use super::message::{data, listed};
 use super::report::Reporter;
-use super::update_files::{Edited, edited};
+use super::update_refspec::Destination;
 use super::update_remotes::{Remotes, UpdateSecrets};
 use super::update_spec::{Update, selects, update};
 use crate::agent::kept::Name;
@@ -27,22 +24,14 @@ use mainstay_api::conditions::Reason;
 use mainstay_api::image_policy::ChosenImage;
 use mainstay_api::{ImagePolicySpec, ImageUpdateAutomationSpec, ImageUpdateAutomationStatus};
 use mainstay_cluster::secrets::{Purpose, Referrer, SecretReferences as _};
-use mainstay_git::{
-    Commit, Consumer, ConsumerKind, Fault, Followed as FollowedRemote, NewCommit, Pushed, Reference, Remote,
-    ResolvedRef, Source, TreeId,
-};
+use mainstay_git::{Commit, CommitSigner, Consumer, ConsumerKind, Followed as FollowedRemote, Remote, Source, TreeId};
 use mainstay_object::Owner;
-use mainstay_object::failure::chain;
 
 /// Time for which changes of choices are collected into one commit.
 const COLLECTED: Duration = Duration::from_secs(2);
-/// Maximum age of the first lookup of a turn, which other objects may have caused.
-const FRESH: Duration = Duration::from_secs(5);
-/// Number of attempts while others push to the branch.
-const ATTEMPTS: usize = 3;
 
 /// The choices by the names of their ImagePolicies.
-type Chosen = BTreeMap<String, ChosenImage>;
+pub(super) type Chosen = BTreeMap<String, ChosenImage>;
 
 impl Followed for ImageUpdateAutomationSpec {
     type Context = Context;
@@ -67,31 +56,34 @@ impl Followed for ImageUpdateAutomationSpec {
     }
 }
 
-struct Task {
+pub(super) struct Task {
     context: Arc<Context>,
-    source: Source,
-    begun: Begun,
+    pub(super) source: Source,
+    pub(super) begun: Begun,
     reporter: Reporter,
     consumer: Consumer,
     secrets: UpdateSecrets,
     /// The status as last written.
-    written: ImageUpdateAutomationStatus,
+    pub(super) written: ImageUpdateAutomationStatus,
     /// The status to write.
-    new: ImageUpdateAutomationStatus,
-    /// The commit, the directory and the choices that were last compared without a difference.
-    done: Option<(Commit, Option<TreeId>, Chosen)>,
+    pub(super) new: ImageUpdateAutomationStatus,
+    /// The commit, the directory and the choices that were last compared without a difference, or whose difference was
+    /// pushed for a review.
+    pub(super) done: Option<(Commit, Option<TreeId>, Chosen)>,
+    /// The generation of `done`.
+    generation: Option<i64>,
     /// The choices of the last turn.
-    used: Chosen,
+    pub(super) used: Chosen,
 }
 
-/// The branch of an update.
-struct Branch {
-    /// The commit upon which the new one is made.
-    found: ResolvedRef,
-    /// Full name of the pushed branch.
-    name: String,
-    /// The commit of the pushed branch; `None` if it does not exist.
-    old: Option<Commit>,
+/// The facts of one turn.
+pub(super) struct Turn<'a> {
+    pub(super) update: &'a Update,
+    pub(super) remotes: &'a Remotes,
+    pub(super) signer: Option<Arc<CommitSigner>>,
+    /// The values of the message.
+    pub(super) values: &'a BTreeMap<String, String>,
+    pub(super) generation: Option<i64>,
 }
 
 impl Task {
@@ -102,7 +94,8 @@ impl Task {
         let own = format!("{}/{}", begun.name.1, begun.number);
         let consumer = Consumer::new(ConsumerKind::ImageUpdateAutomation, &begun.name.0, &own);
         let (secrets, new) = (UpdateSecrets::default(), written.clone());
-        Self { context, source, begun, reporter, consumer, secrets, written, new, done: None, used: Chosen::new() }
+        let (done, generation, used) = (None, None, Chosen::new());
+        Self { context, source, begun, reporter, consumer, secrets, written, new, done, generation, used }
     }
 
     async fn run(mut self, mut input: watch::Receiver<Object<ImageUpdateAutomationSpec>>) {
@@ -160,6 +153,10 @@ impl Task {
     /// Updates the branch, and writes the status. Returns the time until the next turn.
     async fn turn(&mut self, object: &Object<ImageUpdateAutomationSpec>) -> Duration {
         self.used = self.chosen(object);
+        if self.generation != object.generation {
+            // Another directory or destination makes another difference.
+            (self.done, self.generation) = (None, object.generation);
+        }
         let (state, wait) = match self.attempt(&object.spec).await {
             Ok((message, wait)) => (State::ready(Reason::ImagesUpdated, message), wait),
             Err((state, wait)) => (state, wait),
@@ -189,6 +186,13 @@ impl Task {
         };
         let remotes = self.secrets.remotes(&self.context, &namespace, &repository, secret).await;
         let remotes = remotes.map_err(|state| (state, failed_wait))?;
+        let signer = self.secrets.signer(&self.context, &namespace, update.signing.as_ref()).await;
+        let signer = signer.map_err(|state| (state, failed_wait))?;
+        if remotes.read.verification.is_some() && signer.is_none() {
+            let why = "requires signed commits (spec.verify); name a key in spec.git.commit.signingKey.secretRef";
+            let why = format!("GitRepository {}: {why}", update.repository);
+            return Err((State::not_ready(Reason::SpecInvalid, why), failed_wait));
+        }
         self.source.set_remote(&self.consumer, Some(&remotes.read));
         let followed = FollowedRemote {
             repository: update.repository.clone(),
@@ -196,116 +200,30 @@ impl Task {
             reference: update.read.clone(),
         };
         self.source.pushes().set(&self.consumer, Some(followed));
-        let automation = format!("{namespace}/{name}");
-        let advanced = self.advance(&update, &remotes, &spec_values(spec), &automation).await;
+        let values = spec_values(spec);
+        let generation = self.generation;
+        let turn = Turn { update: &update, remotes: &remotes, signer, values: &values, generation };
+        let advanced = self.advance(&turn).await;
         let branch = advanced.map_err(|why| (State::not_ready(Reason::UpdateFailed, why), failed_wait))?;
+        Ok((self.message(&update, &branch), update.interval))
+    }
+
+    /// Returns the message of a successful turn.
+    fn message(&self, update: &Update, branch: &str) -> String {
         let count = self.used.len();
         let policies = if count == 1 { "ImagePolicy" } else { "ImagePolicies" };
         let mut message = format!("the branch {branch} agrees with {count} {policies}");
+        if let Destination::Review(reference) = &update.destination {
+            message += &format!(", or {reference} got a commit that makes it agree");
+        }
         if let Some(commit) = &self.new.last_push_commit {
             message += &format!("; last push: {}", commit.get(..12).unwrap_or(commit));
         }
-        Ok((message, update.interval))
-    }
-
-    /// Pushes a commit if files differ from the choices. Returns the branch.
-    async fn advance(
-        &mut self,
-        update: &Update,
-        remotes: &Remotes,
-        values: &BTreeMap<String, String>,
-        automation: &str,
-    ) -> Result<String, String> {
-        for attempt in 0..ATTEMPTS {
-            let max_age = if attempt == 0 { FRESH } else { Duration::ZERO };
-            let branch = self.branch(update, &remotes.read, max_age).await?;
-            let short = branch.name.strip_prefix("refs/heads/").unwrap_or(&branch.name).to_owned();
-            let Some((edited, snapshot)) = self.differing(update, &remotes.read, &branch).await? else {
-                self.new.observed_source_revision = Some(format!("{short}@sha1:{}", branch.found.commit));
-                self.new.observed_policies = self.used.clone();
-                return Ok(short);
-            };
-            let message = match &update.message {
-                Some(template) => template
-                    .render(&data(automation, values, &edited.changes))
-                    .map_err(|why| format!("spec.git.commit.messageTemplate: {why}"))?,
-                None => listed(&edited.changes),
-            };
-            let ((name, email), seconds) = (update.author.clone(), Timestamp::now().as_second());
-            let new = NewCommit { name, email, message, seconds };
-            let made = snapshot.blocking(move |snapshot| snapshot.with_files(&edited.files, &new)).await;
-            let upload = made.and_then(|made| made).map_err(|error| chain(&error))?;
-            let pushed = self.source.push(&remotes.write, &branch.name, branch.old, &upload).await;
-            match pushed.map_err(|fault| format!("push to {short}: {}", chain(&fault)))? {
-                Pushed::Done => {
-                    self.wake(&remotes.read);
-                    self.done = Some((upload.commit, None, self.used.clone()));
-                    self.new.last_push_commit = Some(upload.commit.to_string());
-                    self.new.last_push_time = Some(Time(Timestamp::now()));
-                    self.new.observed_source_revision = Some(format!("{short}@sha1:{}", upload.commit));
-                    self.new.observed_policies = self.used.clone();
-                    return Ok(short);
-                }
-                Pushed::Moved => {}
-                // Another commit would be refused, too. The next turn tries again.
-                Pushed::Refused(why) => return Err(format!("push to {short}: the server refused it: {why}")),
-            }
-        }
-        Err("the push: others push to the branch at the same time".to_owned())
-    }
-
-    /// Looks up the branch.
-    async fn branch(&self, update: &Update, read: &Remote, max_age: Duration) -> Result<Branch, String> {
-        if let Some(name) = &update.push {
-            let reference = Reference::parse(name).map_err(|error| chain(&error))?;
-            match self.source.lookup(read, &reference, max_age).await {
-                Ok(found) => return Ok(Branch { old: Some(found.commit), found, name: name.clone() }),
-                Err(error) if matches!(error.fault(), Fault::MissingReference { empty: false, .. }) => {}
-                Err(error) => return Err(chain(&error)),
-            }
-        }
-        let found = self.source.lookup(read, &update.read, max_age).await.map_err(|error| chain(&error))?;
-        if let Some(name) = &update.push {
-            return Ok(Branch { found, name: name.clone(), old: None });
-        }
-        let name = found.full_name().filter(|name| name.starts_with("refs/heads/")).map(str::to_owned);
-        let name = name.ok_or("HEAD of the repository is not a branch; set spec.git.checkout.ref.branch")?;
-        Ok(Branch { old: Some(found.commit), found, name })
-    }
-
-    /// Returns the changed files of the branch; `None` if it has the choices.
-    async fn differing(
-        &mut self,
-        update: &Update,
-        read: &Remote,
-        branch: &Branch,
-    ) -> Result<Option<(Edited, mainstay_git::Snapshot)>, String> {
-        let commit = branch.found.commit;
-        let is_known = |done: &&(Commit, Option<TreeId>, Chosen)| done.2 == self.used;
-        let known = self.done.as_ref().filter(is_known);
-        if known.is_some_and(|done| done.0 == commit) {
-            return Ok(None);
-        }
-        let snapshot = self.source.fetch(read, &branch.found).await.map_err(|error| chain(&error))?;
-        let tree = snapshot.tree(&update.directory).await.map_err(|error| chain(&error))?;
-        if tree.is_none() {
-            return Err(format!("spec.update.path: {} is not a directory of the commit", update.directory.path()));
-        }
-        if known.is_none_or(|done| done.1 != tree) {
-            let (directory, namespace, chosen) =
-                (update.directory.clone(), self.begun.name.0.clone(), self.used.clone());
-            let edit = move |snapshot: &mainstay_git::Snapshot| edited(snapshot, &directory, &namespace, &chosen);
-            let edited = snapshot.blocking(edit).await.map_err(|error| chain(&error))??;
-            if !edited.files.is_empty() {
-                return Ok(Some((edited, snapshot)));
-            }
-        }
-        self.done = Some((commit, tree, self.used.clone()));
-        Ok(None)
+        message
     }
 
     /// Wakes the GitSyncs that follow the repository.
-    fn wake(&self, read: &Remote) {
+    pub(super) fn wake(&self, read: &Remote) {
         let is_meant = |consumer: &Consumer, followed: &FollowedRemote| {
             consumer.kind == ConsumerKind::GitSync && followed.url == read.url
         };

@@ -1,14 +1,20 @@
 //! The two remotes of an ImageUpdateAutomation: the GitRepository with its own credentials, to read, and the same address
-//! with the Secret of the ImageUpdateAutomation, to push.
+//! with the Secret of the ImageUpdateAutomation, to push. And the key that signs its commits.
 //!
-//! Invariant: the credentials of one are never used for the other.
+//! Invariant: the credentials of one are never used for the other. Invariant: a commit is signed upon a verified commit
+//! only, if the GitRepository requires signatures.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
 
 use super::context::Context;
 use crate::agent::own_kinds::State;
 use mainstay_api::conditions::Reason;
 use mainstay_api::git_repository::{AuthType, GitRepository, RepositoryAuth};
-use mainstay_cluster::secrets::{Followed, Known, Purpose, RepositorySecrets};
-use mainstay_git::{Access, Credentials, Remote, RemoteUrl, access, supported};
+use mainstay_api::image_update_automation::UpdateSigningKey;
+use mainstay_cluster::secrets::{Followed, Known, Purpose, RepositoryData, RepositorySecrets};
+use mainstay_git::{Access, CommitSigner, Credentials, Remote, RemoteUrl, Verification, access, supported};
 use mainstay_object::failure::chain;
 
 /// The Secrets of an ImageUpdateAutomation.
@@ -16,6 +22,7 @@ use mainstay_object::failure::chain;
 pub(super) struct UpdateSecrets {
     repository: RepositorySecrets,
     write: Option<Followed>,
+    signing: Option<Followed>,
 }
 
 /// The remotes of an ImageUpdateAutomation.
@@ -28,7 +35,32 @@ pub(super) struct Remotes {
 impl UpdateSecrets {
     /// Waits until one of the Secrets changes.
     pub(super) async fn changed(&mut self) {
-        Followed::any_changed(self.repository.iter_mut().chain(&mut self.write)).await;
+        Followed::any_changed(self.repository.iter_mut().chain(&mut self.write).chain(&mut self.signing)).await;
+    }
+
+    /// Returns the key that signs the commits, if the ImageUpdateAutomation names one.
+    ///
+    /// # Errors
+    /// Fails with the Secret that is missing or unusable.
+    pub(super) async fn signer(
+        &mut self,
+        context: &Context,
+        namespace: &str,
+        key: Option<&UpdateSigningKey>,
+    ) -> Result<Option<Arc<CommitSigner>>, State> {
+        const FIELD: &str = "spec.git.commit.signingKey.secretRef";
+        let name = key.map(|key| key.secret_ref.name.as_str());
+        if self.signing.as_ref().map(Followed::of) != name.map(|name| (namespace, name)) {
+            self.signing = name.map(|name| context.secrets.follow(namespace, name, Purpose::Signing));
+        }
+        let (Some(key), Some(followed)) = (key, &mut self.signing) else { return Ok(None) };
+        let name = &key.secret_ref.name;
+        let known = followed.known().await;
+        is_usable(FIELD, name, &known)?;
+        let Some(data) = known.data() else { return Ok(None) };
+        let signer = CommitSigner::read(name, key.kind, data, Timestamp::now());
+        let signer = signer.map_err(|fault| State::not_ready(Reason::SpecInvalid, format!("{FIELD}: {fault}")))?;
+        Ok(Some(Arc::new(signer)))
     }
 
     /// Returns the remotes of a GitRepository. `secret` has the credentials to push.
@@ -46,10 +78,6 @@ impl UpdateSecrets {
         let name = repository.metadata.name.as_deref().unwrap_or_default();
         let invalid = |why: String| State::not_ready(Reason::SpecInvalid, why);
         let of_repository = |error: mainstay_git::Error| invalid(format!("GitRepository {name}: {}", chain(&error)));
-        if spec.verify.is_some() {
-            let why = "requires signed commits (spec.verify), and commits of the agent are not signed";
-            return Err(invalid(format!("GitRepository {name}: {why}")));
-        }
         let url = RemoteUrl::parse(&spec.url).map_err(of_repository)?;
         supported(&url, spec).map_err(of_repository)?;
         let known = self.repository.of(&context.secrets, namespace, spec, Purpose::Repository).await;
@@ -74,7 +102,8 @@ impl UpdateSecrets {
         };
         let data = known.auth.as_ref().and_then(Known::data);
         let opened = access(spec.auth.as_ref(), data).map_err(of_repository)?;
-        let read = remote(opened.with_identity(spec, namespace, &url).map_err(of_repository)?)?;
+        let mut read = remote(opened.with_identity(spec, namespace, &url).map_err(of_repository)?)?;
+        read.verification = verification(repository, &known)?;
         if self.write.as_ref().map(Followed::of) != Some((namespace, secret)) {
             self.write = Some(context.secrets.follow(namespace, secret, Purpose::Repository));
         }
@@ -94,6 +123,15 @@ impl UpdateSecrets {
         }
         Ok(Remotes { read, write: remote(write)? })
     }
+}
+
+/// Returns how the commits of the GitRepository must be signed.
+fn verification(repository: &GitRepository, known: &RepositoryData) -> Result<Option<Arc<Verification>>, State> {
+    let (Some(verify), Some(known)) = (&repository.spec.verify, &known.verify) else { return Ok(None) };
+    let name = repository.metadata.name.as_deref().unwrap_or_default();
+    is_usable(&format!("GitRepository {name}"), &verify.secret_ref.name, known)?;
+    Verification::new(Some(verify), known.data())
+        .map_err(|error| State::not_ready(Reason::SpecInvalid, format!("GitRepository {name}: {}", chain(&error))))
 }
 
 fn is_usable(at: &str, secret: &str, known: &Known) -> Result<(), State> {

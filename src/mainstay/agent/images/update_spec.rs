@@ -6,12 +6,19 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::message::Template;
+use super::update_refspec::{BRANCHES, Destination, destination};
 use mainstay_api::ImageUpdateAutomationSpec;
-use mainstay_api::image_update_automation::{PolicyOperator, PolicySelector, UpdateCommit, UpdateGit};
+use mainstay_api::image_update_automation::{
+    PolicyOperator, PolicySelector, UpdateCommit, UpdateGit, UpdatePush, UpdateSigningKey,
+};
 use mainstay_git::{BaseDir, Reference};
 
 /// Minimum time between two lookups.
 const SHORTEST: Duration = Duration::from_secs(10);
+/// Maximum number of options of a push, and maximum lengths of their names and values in bytes.
+const OPTIONS: usize = 50;
+const LONGEST_NAME: usize = 255;
+const LONGEST_VALUE: usize = 1 << 10;
 
 /// The update that an ImageUpdateAutomation asks for.
 #[derive(Clone, Debug)]
@@ -20,10 +27,13 @@ pub(super) struct Update {
     pub(super) repository: String,
     /// The branch that is read.
     pub(super) read: Reference,
-    /// Full name of the branch that is pushed; `None` for the branch that is read.
-    pub(super) push: Option<String>,
+    pub(super) destination: Destination,
+    /// The options of a push, each in one line.
+    pub(super) options: Vec<String>,
     /// The Secret with write access; without it, nothing is pushed.
     pub(super) secret: Option<String>,
+    /// The key that signs the commits.
+    pub(super) signing: Option<UpdateSigningKey>,
     pub(super) author: (String, String),
     pub(super) message: Option<Template>,
     pub(super) directory: BaseDir,
@@ -55,24 +65,20 @@ pub(super) fn update(namespace: &str, name: &str, spec: &ImageUpdateAutomationSp
     let message = message(&git.commit, &mut problems);
     let read = read(git, &mut problems);
     let push = git.push.as_ref();
-    let branch = push.and_then(|push| push.branch.as_deref());
-    let branch = branch.map(|branch| full(branch, "spec.git.push.branch", &mut problems));
-    if push.is_some_and(|push| push.refspec.is_some()) {
-        problems.push("spec.git.push.refspec: is not supported; name a branch in spec.git.push.branch".to_owned());
-    }
-    if push.is_some_and(|push| !push.options.is_empty()) {
-        problems.push("spec.git.push.options: are not supported; remove them".to_owned());
-    }
+    let destination = pushed(git, &mut problems);
+    let options = push.map(|push| options(push, &mut problems)).unwrap_or_default();
     let author = git.commit.author.name.clone().filter(|name| !name.is_empty()).unwrap_or_else(|| name.to_owned());
     let author = (author, git.commit.author.email.clone());
     if [&author.0, &author.1].into_iter().any(|text| text.contains(['<', '>']) || text.contains(char::is_control)) {
         problems.push("spec.git.commit.author: must not contain `<`, `>` or control characters".to_owned());
     }
-    match (directory, read) {
-        (Some(directory), Some(read)) if problems.is_empty() => Ok(Update {
+    match (directory, read, destination) {
+        (Some(directory), Some(read), Some(destination)) if problems.is_empty() => Ok(Update {
             repository: source.name.clone(),
             read,
-            push: branch.flatten(),
+            destination,
+            options,
+            signing: git.commit.signing_key.clone(),
             secret: push.and_then(|push| push.secret_ref.as_ref()).map(|secret| secret.name.clone()),
             author,
             message,
@@ -84,12 +90,45 @@ pub(super) fn update(namespace: &str, name: &str, spec: &ImageUpdateAutomationSp
 }
 
 fn message(commit: &UpdateCommit, problems: &mut Vec<String>) -> Option<Template> {
-    if commit.signing_key.is_some() {
-        problems.push("spec.git.commit.signingKey: signed commits are not supported; remove it".to_owned());
-    }
     let template = commit.message_template.as_deref().map(Template::parse);
     let mut add = |why| problems.push(format!("spec.git.commit.messageTemplate: {why}"));
     template.transpose().map_err(&mut add).ok().flatten()
+}
+
+/// Returns where commits are pushed.
+fn pushed(git: &UpdateGit, problems: &mut Vec<String>) -> Option<Destination> {
+    let push = git.push.as_ref();
+    let branch = match push.and_then(|push| push.branch.as_deref()) {
+        Some(branch) => Some(full(branch, "spec.git.push.branch", problems)?),
+        None => None,
+    };
+    let refspec = push.and_then(|push| push.refspec.as_deref()).filter(|refspec| !refspec.is_empty());
+    let Some(refspec) = refspec else { return Some(Destination::Branch(branch)) };
+    let read = git.checkout.as_ref().and_then(|checkout| checkout.reference.branch.as_deref());
+    let committed = branch.clone().or_else(|| read.map(long));
+    let to = destination(refspec, committed.as_deref());
+    let to = to.map_err(|why| problems.push(format!("spec.git.push.refspec: {why}"))).ok()?;
+    Some(Destination::new(branch, to))
+}
+
+/// Returns the options of a push in the form of `git push --push-option`.
+fn options(push: &UpdatePush, problems: &mut Vec<String>) -> Vec<String> {
+    let is_name = |name: &str| {
+        (1..=LONGEST_NAME).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'=')
+    };
+    let is_value = |value: &str| value.len() <= LONGEST_VALUE && !value.contains(char::is_control);
+    if push.options.len() > OPTIONS || !push.options.iter().all(|(name, value)| is_name(name) && is_value(value)) {
+        problems.push(format!(
+            "spec.git.push.options: must have at most {OPTIONS} options; a name has 1 to {LONGEST_NAME} characters of ASCII \
+             without spaces and `=`, a value at most {LONGEST_VALUE} bytes in one line"
+        ));
+        return Vec::new();
+    }
+    let option = |(name, value): (&String, &String)| match value.as_str() {
+        "" => name.clone(),
+        value => format!("{name}={value}"),
+    };
+    push.options.iter().map(option).collect()
 }
 
 /// Returns the reference that is read.
@@ -107,9 +146,13 @@ fn read(git: &UpdateGit, problems: &mut Vec<String>) -> Option<Reference> {
 
 /// Returns the full name of a branch.
 fn full(branch: &str, field: &str, problems: &mut Vec<String>) -> Option<String> {
-    let full = format!("refs/heads/{}", branch.strip_prefix("refs/heads/").unwrap_or(branch));
+    let full = long(branch);
     let parsed = Reference::parse(&full).map_err(|error| problems.push(format!("{field}: {error}")));
     parsed.ok().map(|_| full)
+}
+
+fn long(branch: &str) -> String {
+    format!("{BRANCHES}{}", branch.strip_prefix(BRANCHES).unwrap_or(branch))
 }
 
 /// Whether labels meet a selector.
@@ -148,13 +191,30 @@ mod tests {
     #[test]
     fn reads_the_branches_the_author_and_the_secret() {
         let usual = read_spec(json!({})).unwrap();
-        assert_eq!((usual.read, usual.push, usual.secret.as_deref()), (Reference::head(), None, Some("write")));
+        assert_eq!((usual.read, usual.secret.as_deref()), (Reference::head(), Some("write")));
+        assert_eq!((usual.destination, usual.options.len()), (Destination::Branch(None), 0));
         assert_eq!(usual.author, ("images".to_owned(), "bot@example.org".to_owned()));
         let git = json!({"checkout": {"ref": {"branch": "main"}}, "push": {"branch": "images", "secretRef": null}});
         let named = read_spec(json!({"git": git, "update": {"path": "./apps"}})).unwrap();
         assert_eq!(named.read, Reference::parse("refs/heads/main").unwrap());
-        assert_eq!((named.push.as_deref(), named.secret), (Some("refs/heads/images"), None));
+        assert_eq!((named.destination.branch(), named.secret), (Some("refs/heads/images"), None));
         assert_eq!(named.directory.path(), "apps");
+    }
+
+    #[test]
+    fn reads_the_destination_the_options_and_the_key_that_signs() {
+        let push = json!({"refspec": "HEAD:refs/for/main", "options": {"topic": "images", "wip": ""}});
+        let key = json!({"type": "ssh", "secretRef": {"name": "key"}});
+        let review = read_spec(json!({"git": {"push": push, "commit": {"signingKey": key}}})).unwrap();
+        assert_eq!(review.destination, Destination::Review("refs/for/main".to_owned()));
+        assert_eq!(review.options, ["topic=images", "wip"]);
+        assert_eq!(review.signing.unwrap().secret_ref.name, "key");
+        let push = json!({"branch": "dev", "refspec": "refs/heads/dev:refs/heads/main"});
+        let both = read_spec(json!({"git": {"push": push}})).unwrap().destination;
+        assert_eq!(both, Destination::Both("refs/heads/dev".to_owned(), "refs/heads/main".to_owned()));
+        let git =
+            json!({"checkout": {"ref": {"branch": "main"}}, "push": {"refspec": "refs/heads/main:refs/heads/auto"}});
+        assert_eq!(read_spec(json!({"git": git})).unwrap().destination.branch(), Some("refs/heads/auto"));
     }
 
     #[test]
@@ -168,9 +228,15 @@ mod tests {
             (json!({"git": {"checkout": {"ref": {"tag": "v1"}}}}), "spec.git.checkout.ref.tag: is not supported"),
             (json!({"git": {"checkout": {"ref": {"branch": "a b"}}}}), "spec.git.checkout.ref.branch: "),
             (json!({"git": {"push": {"branch": "a..b"}}}), "spec.git.push.branch: "),
-            (json!({"git": {"push": {"refspec": "a:b"}}}), "spec.git.push.refspec: is not supported"),
-            (json!({"git": {"push": {"options": {"a": "b"}}}}), "spec.git.push.options: are not supported"),
-            (json!({"git": {"commit": {"signingKey": {}}}}), "spec.git.commit.signingKey: signed commits"),
+            (json!({"git": {"push": {"refspec": "+HEAD:refs/heads/b"}}}), "spec.git.push.refspec: a forced push"),
+            (
+                json!({"git": {"push": {"branch": "a", "refspec": "refs/heads/b:refs/heads/c"}}}),
+                "spec.git.push.refspec: the source",
+            ),
+            (json!({"git": {"push": {"options": {"a b": "c"}}}}), "spec.git.push.options: must have at most 50"),
+            (json!({"git": {"push": {"options": {"": "c"}}}}), "spec.git.push.options: must have"),
+            (json!({"git": {"push": {"options": {"a": "b\nc"}}}}), "spec.git.push.options: must have"),
+            (json!({"git": {"push": {"options": {"a": "b".repeat(1025)}}}}), "spec.git.push.options: must have"),
             (json!({"git": {"commit": {"author": {"name": "a <b>"}}}}), "spec.git.commit.author: must not"),
             (
                 json!({"git": {"commit": {"messageTemplate": "{{ printf }}"}}}),

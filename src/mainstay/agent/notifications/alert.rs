@@ -48,14 +48,15 @@ impl Alerts {
 
     /// Sets an Alert. `conditions` are the conditions of the live object.
     pub(super) fn set(&mut self, name: &Name, alert: &Known, conditions: Vec<Condition>) {
-        let (selection, state) = self.selected(name, &alert.spec);
+        let (selection, state) = self.selected(name, alert);
         let provider = alert.spec.provider_ref.name.clone();
         self.context.notifier.outbox().set_alert(name, selection.map(|selection| (provider.clone(), selection)));
         self.entries.insert(name.clone(), Entry { provider, generation: alert.generation, state, conditions });
         self.due.insert(name.clone());
     }
 
-    fn selected(&self, name: &Name, spec: &AlertSpec) -> (Option<Selection>, State) {
+    fn selected(&self, name: &Name, alert: &Known) -> (Option<Selection>, State) {
+        let spec = &alert.spec;
         if spec.suspend {
             return (None, State::not_ready(Reason::Suspended, "suspended: nothing is sent"));
         }
@@ -65,7 +66,7 @@ impl Alerts {
             let message = format!("this namespace has {MOST} Alerts, and the agent keeps no more; delete one");
             return (None, State::not_ready(Reason::MemoryExhausted, message));
         }
-        match Selection::new(spec, &name.0, &name.1, self.context.trusted.contains(&name.0)) {
+        match Selection::new(spec, &alert.identity(name), self.context.trusted.contains(&name.0)) {
             Err(problems) => (None, State::invalid(Reason::SpecInvalid, &problems)),
             Ok(selection) => {
                 let mut parts = vec![format!("sends to Provider {}", spec.provider_ref.name)];

@@ -1,11 +1,13 @@
 //! Sends one notice to the service of a Provider.
 //!
 //! Invariant: the egress policy, the proxy and the certificates of the Provider apply to every connection. Each request
-//! takes at most the timeout of the Provider, as does the whole conversation with a server of NATS.
+//! takes at most the timeout of the Provider, as does the whole conversation with a server of NATS. A login at a cloud has
+//! a deadline of its own.
 
+use super::logins::Logins;
 use super::nats;
 use mainstay_git::{Answer, Fault, Outbound};
-use mainstay_notification::{Comment, Delivery, LookUp, Notice, Outcome, Request, Target};
+use mainstay_notification::{Comment, Delivery, Login, LookUp, Notice, Outcome, Request, Target};
 use mainstay_object::egress::METADATA_REFUSED;
 
 /// Maximum number of bytes of a response that are read.
@@ -15,9 +17,14 @@ const CONFINED: &str = "the host is not found, or has an address of the cluster,
                         --allow-network";
 
 /// Sends one notice.
-pub(super) async fn deliver(target: &Target, outbound: &Outbound, notice: &Notice) -> Outcome {
+pub(super) async fn deliver(target: &Target, outbound: &Outbound, logins: &Logins, notice: &Notice) -> Outcome {
     match target.delivery(notice) {
         Ok(Delivery::Http(request)) => send(target, outbound, request).await,
+        Ok(Delivery::Authorized(login, request)) => {
+            match send_authorized(target, outbound, (logins, &login), request).await {
+                Ok(outcome) | Err(outcome) => outcome,
+            }
+        }
         Ok(Delivery::Unless(look_up, request)) => send_unless(target, outbound, &look_up, request).await,
         Ok(Delivery::Comment(comment)) => keep_comment(target, outbound, *comment).await,
         Ok(Delivery::Nats(publication)) => {
@@ -33,6 +40,20 @@ async fn send(target: &Target, outbound: &Outbound, request: Request) -> Outcome
         Ok(answer) => outcome(target, &answer),
         Err(outcome) => outcome,
     }
+}
+
+/// Sends a request with a login. An error is the outcome of an attempt without a response.
+async fn send_authorized(
+    target: &Target,
+    outbound: &Outbound,
+    (logins, login): (&Logins, &Login),
+    request: Request,
+) -> Result<Outcome, Outcome> {
+    let authorization = logins.authorization(login, outbound).await.map_err(|fault| failed(&fault))?;
+    let found = answer(target, outbound, request.authorized(&authorization), ANSWER_BYTES).await?;
+    let Some(why) = login.refused(found.status) else { return Ok(outcome(target, &found)) };
+    logins.doubt(login);
+    Ok(Outcome::Retry { why, after: found.retry_after })
 }
 
 /// Sends a request unless the service already has the status.

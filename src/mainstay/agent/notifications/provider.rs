@@ -2,16 +2,19 @@
 //!
 //! Invariant: neither a status nor a log shows a value of a Secret, or the Provider's URL, except for the host.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use k8s_openapi::ByteString;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::context::{AGAIN, Context, MOST};
 use super::deliver::deliver;
+use super::logins::Logins;
 use super::status;
 use crate::agent::kept::Name;
 use crate::agent::notify::Line;
@@ -20,10 +23,12 @@ use mainstay_api::ProviderSpec;
 use mainstay_api::conditions::Reason;
 use mainstay_cluster::Kind;
 use mainstay_cluster::secrets::{Known, Purpose, SecretData};
-use mainstay_git::Outbound;
-use mainstay_notification::{Next, Outcome, ProviderType, Target};
+use mainstay_git::{AccessFault, Fault, Outbound};
+use mainstay_notification::{Next, Outcome, ProviderType, Target, proxy_of};
 
 const FAR: Duration = Duration::from_secs(86_400);
+/// Time until a Provider that names a ServiceAccount is checked again, because ServiceAccounts are not watched.
+const CHECKED_AGAIN: Duration = Duration::from_secs(60);
 
 /// The task of one Provider.
 pub(super) struct Provider {
@@ -42,6 +47,7 @@ pub(super) struct Provider {
 struct Ready {
     target: Target,
     outbound: Outbound,
+    logins: Logins,
     line: Arc<Line>,
 }
 
@@ -62,9 +68,11 @@ impl Provider {
                 Err(state) => state.clone(),
             };
             self.report(&state, object.generation).await;
-            let changed = match resolved {
-                Ok(ready) => self.send_all(&ready, &object, &mut input).await,
-                Err(_) => self.wait(FAR, &object, &state, &mut input, None).await.unwrap_or(true),
+            let changed = if let Ok(ready) = resolved {
+                Box::pin(self.send_all(&ready, &object, &mut input)).await
+            } else {
+                let delay = if object.spec.service_account_name.is_some() { CHECKED_AGAIN } else { FAR };
+                self.wait(delay, &object, &state, &mut input, None).await.unwrap_or(true)
             };
             if !changed {
                 return;
@@ -86,11 +94,15 @@ impl Provider {
         let [login, tls, proxy] = self.secrets.read(&self.context.secrets, &self.name, named).await?;
         let (data, tls, proxy) = (data(login.as_ref()), data(tls.as_ref()), data(proxy.as_ref()));
         let reason = if line.is_none() { Reason::TypeNotSupported } else { Reason::SpecInvalid };
-        let target = Target::new(spec, &object.uid, data).map_err(|problems| State::invalid(reason, &problems))?;
-        let outbound = self.context.source.outbound(&self.name.0, tls, proxy);
-        let outbound = outbound.map_err(|fault| State::not_ready(Reason::SpecInvalid, fault.to_string()))?;
+        let target = Target::new(spec, &object.identity(&self.name), data);
+        let target = target.map_err(|problems| State::invalid(reason, &problems))?;
+        let logins = Logins::new(&self.context.source, &self.name.0);
+        let plain = proxy_of(spec).map(|address| BTreeMap::from([("address".to_owned(), ByteString(address.into()))]));
+        let outbound = logins.outbound(&target, tls, proxy.or(plain.as_ref()));
+        let outbound = outbound.map_err(|fault| unusable(&fault, plain.is_some()))?;
         let line = line.ok_or_else(|| State::invalid(reason, &["spec.type: is not supported".to_owned()]))?;
-        Ok(Ready { target, outbound, line })
+        logins.check(&target).await.map_err(|why| State::not_ready(Reason::SpecInvalid, why))?;
+        Ok(Ready { target, outbound, logins, line })
     }
 
     /// Sends until settings or Secrets change. Returns false if the Provider is gone.
@@ -105,7 +117,7 @@ impl Provider {
             let delay = match ready.line.next() {
                 Next::Send(notice) => {
                     let sent = tokio::select! {
-                        outcome = deliver(&ready.target, &ready.outbound, &notice) => Some(outcome),
+                        outcome = deliver(&ready.target, &ready.outbound, &ready.logins, &notice) => Some(outcome),
                         changed = input.changed() => {
                             if changed.is_err() {
                                 return false;
@@ -193,6 +205,17 @@ pub(super) fn open(context: &Context, name: &Name, spec: &ProviderSpec, fits: bo
     let line = outbox.open(name, kind);
     line.set(spec.messages_per_minute);
     Some(line)
+}
+
+/// Returns the state if no connection can be made with these certificates or this proxy. `is_plain` is true if the proxy
+/// is that of the spec.
+fn unusable(fault: &Fault, is_plain: bool) -> State {
+    match fault {
+        Fault::Access(AccessFault::UnusableField { field: "address", why }) if is_plain => {
+            State::invalid(Reason::SpecInvalid, &[format!("spec.proxy: {why}")])
+        }
+        fault => State::not_ready(Reason::SpecInvalid, fault.to_string()),
+    }
 }
 
 fn data(known: Option<&Known>) -> Option<&SecretData> {

@@ -60,6 +60,7 @@ pub(super) fn notice(owner: &Owner, message: &Message, subject: Option<&Regardin
         commit: commit(message),
         details: details(message),
         metadata: BTreeMap::new(),
+        alert: None,
         key: hex::encode(&digest.finalize()[..16]),
     })
 }

@@ -192,6 +192,9 @@ impl Table {
 mod tests {
     use super::*;
     use mainstay_engine::notification::Message;
+    use mainstay_notification::Identity;
+
+    const ALERT: Identity<'static> = Identity { namespace: "shop", name: "all", uid: "", labels: None };
 
     fn name(name: &str) -> Name {
         ("shop".to_owned(), name.to_owned())
@@ -199,7 +202,7 @@ mod tests {
 
     fn selection(source: serde_json::Value) -> (String, Selection) {
         let spec = serde_json::json!({"providerRef": {"name": "chat"}, "eventSources": [source]});
-        let selection = Selection::new(&serde_json::from_value(spec).unwrap(), "shop", "all", false).unwrap();
+        let selection = Selection::new(&serde_json::from_value(spec).unwrap(), &ALERT, false).unwrap();
         ("chat".to_owned(), selection)
     }
 
@@ -258,7 +261,7 @@ mod tests {
             "providerRef": {"name": "chat"}, "eventSources": [{"kind": "GitSync", "name": "*"}],
             "eventMetadata": {"cluster": "production"},
         });
-        let selection = Selection::new(&serde_json::from_value(spec).unwrap(), "shop", "all", false).unwrap();
+        let selection = Selection::new(&serde_json::from_value(spec).unwrap(), &ALERT, false).unwrap();
         outbox.set_alert(&name("all"), Some(("chat".to_owned(), selection)));
         let owner = Owner::git_sync("shop", "demo");
         let fields = |list: &[(&str, &str)]| -> Labels {

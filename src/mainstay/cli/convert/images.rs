@@ -28,10 +28,7 @@ const POLICY: [&str; 6] =
     ["imageRepositoryRef", "policy", "filterTags", "digestReflectionPolicy", "interval", "suspend"];
 const AUTOMATION: [&str; 4] = ["interval", "policySelector", "update", "suspend"];
 /// Fields of `git` that are not supported, with the remedy.
-const REFUSED: [(&str, &str); 7] = [
-    ("/commit/signingKey", "commits are not signed"),
-    ("/push/refspec", "name a branch in `git.push.branch`"),
-    ("/push/options", "options of a push are not supported"),
+const REFUSED: [(&str, &str); 4] = [
     ("/checkout/ref/tag", "name a branch"),
     ("/checkout/ref/semver", "name a branch"),
     ("/checkout/ref/name", "name a branch"),

@@ -7,6 +7,7 @@ use super::document::Document;
 use super::fields::Fields;
 use super::images::KINDS as IMAGES;
 use super::known::{Known, annotations, labels};
+use super::oci_repository::OWN_IDENTITY;
 use super::report::{Conversion, Judged};
 use mainstay_notification::ProviderType;
 
@@ -23,6 +24,8 @@ const PROVIDER: [&str; 10] = [
     "suspend",
     "interval",
 ];
+/// Types whose Providers may have an identity of a cloud.
+const IDENTITIES: [&str; 3] = ["azuredevops", "azureeventhub", "googlepubsub"];
 /// Fields of an Alert that are taken as they are.
 const ALERT: [&str; 7] =
     ["providerRef", "eventSeverity", "inclusionList", "exclusionList", "eventMetadata", "summary", "suspend"];
@@ -53,13 +56,32 @@ pub(super) fn provider(document: &Document, namespace: &str, conversion: &mut Co
     let mut fields = Fields::new(&document.object);
     let mut made = begun(document, "Provider", namespace, &mut fields);
     take(&mut made, &mut fields, document, &PROVIDER);
-    fields.drop_lost("spec.proxy", "put the address into a Secret, and name it in `proxySecretRef`");
-    fields.drop_lost(
-        "spec.commitStatusExpr",
-        "the context of a status cannot be set: it is always the name of the GitSync",
-    );
-    fields.drop_lost("spec.serviceAccountName", "identities of clouds are not supported: name a Secret with a token");
+    if document.object["spec"]["proxy"].as_str().is_some_and(|proxy| proxy.contains('@')) {
+        let text = "it has a login: put address, username and password into a Secret, and name it in `proxySecretRef`";
+        fields.drop_lost("spec.proxy", text);
+    }
+    take(&mut made, &mut fields, document, &["proxy", "commitStatusExpr"]);
+    identity(kind, &mut made, &mut fields, document);
     conversion.add(made, document, fields.finish());
+}
+
+/// Takes the ServiceAccount of a Provider, and says what the user has to do if the Provider had Flux's own identity.
+fn identity(kind: &str, made: &mut Converted, fields: &mut Fields, document: &Document) {
+    if !IDENTITIES.contains(&kind) {
+        return fields
+            .drop_lost("spec.serviceAccountName", "this type has no identities of clouds: name a Secret with a token");
+    }
+    take(made, fields, document, &["serviceAccountName"]);
+    let spec = &document.object["spec"];
+    let has_key = spec["address"].as_str().is_some_and(|address| address.contains("SharedAccessKey"));
+    if kind == "azureeventhub" && has_key {
+        fields.ask(
+            "spec.address",
+            "put the address with its key into a Secret, as `address`, and name it in `secretRef`",
+        );
+    } else if spec["serviceAccountName"].is_null() && spec["secretRef"].is_null() {
+        fields.ask("spec.serviceAccountName", OWN_IDENTITY);
+    }
 }
 
 pub(super) fn alert(known: &Known<'_>, document: &Document, conversion: &mut Conversion) {

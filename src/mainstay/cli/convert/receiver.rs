@@ -7,6 +7,7 @@ use super::document::Document;
 use super::fields::Fields;
 use super::known::{annotations, labels};
 use super::report::{Conversion, Judged};
+use mainstay_object::expression::Expression;
 
 /// Types that Flux and Mainstay both have.
 const TYPES: [&str; 13] = [
@@ -25,8 +26,9 @@ const TYPES: [&str; 13] = [
     "cdevents",
 ];
 /// Kinds that a delivery wakes in both.
-const SOURCES: [&str; 2] = ["GitRepository", "OCIRepository"];
-const IMAGES: &str = "ImageRepository";
+const KINDS: [&str; 4] = ["GitRepository", "OCIRepository", "HelmChart", "ImageRepository"];
+/// Kinds whose names `repositories` takes.
+const REPOSITORIES: [&str; 2] = ["GitRepository", "OCIRepository"];
 
 pub(super) fn convert(document: &Document, namespace: &str, conversion: &mut Conversion) {
     let mut fields = Fields::new(&document.object);
@@ -54,40 +56,120 @@ pub(super) fn convert(document: &Document, namespace: &str, conversion: &mut Con
         }
         made.set("oidcProviders", providers, document, "spec.oidcProviders");
     }
-    let resources = fields.list("spec.resources");
-    let is_known =
-        |resource: &&Value| resource["kind"] == IMAGES || SOURCES.iter().any(|kind| resource["kind"] == *kind);
-    for other in resources.iter().filter(|resource| !is_known(resource)) {
-        let (kind, name) = (&other["kind"], &other["name"]);
-        let text = format!("a delivery triggers the objects that follow the pushed repository, not {kind} {name}");
-        fields.differs("spec.resources", text.replace('"', ""));
-    }
-    let (known, others): (Vec<_>, Vec<_>) =
-        resources.iter().filter(is_known).partition(|resource| is_plain(resource, namespace));
-    for other in others {
-        let (kind, name) = (&other["kind"], &other["name"]);
-        let text = format!("{kind} {name}: name each object of this namespace, without labels and expressions");
-        fields.lost("spec.resources", text.replace('"', ""));
-    }
-    let named: Vec<_> = known.iter().map(|resource| resource["name"].clone()).collect();
-    if known.iter().any(|resource| resource["kind"] == IMAGES) {
-        let own = known.iter().map(|resource| json!({"kind": resource["kind"], "name": resource["name"]}));
-        made.set("resources", own.collect::<Vec<_>>(), document, "spec.resources");
-    } else if named.iter().any(|name| *name == "*") {
-        fields.differs("spec.resources", "all sources of the namespace that the delivery names are looked up");
-    } else if !named.is_empty() {
-        made.set("repositories", named, document, "spec.resources");
+    convert_resources(document, namespace, &mut fields, &mut made);
+    if let Some(filter) = fields.text("spec.resourceFilter").filter(|filter| !filter.is_empty()) {
+        if let Err(error) = Expression::parse(&filter, Some(&["req", "res"])) {
+            fields.ask("spec.resourceFilter", format!("{error}: correct the expression, which is refused otherwise"));
+        }
+        made.set("resourceFilter", filter, document, "spec.resourceFilter");
     }
     fields.drop_unneeded(&["spec.interval"]);
-    for field in ["spec.resourceFilter", "spec.filter"] {
-        fields.drop_lost(field, "deliveries are not filtered by expressions");
-    }
     fields.ask("", "the webhook URL changes: copy it from `status.url` to the webhook settings of the sender");
     conversion.add(made, document, fields.finish());
 }
 
-/// Whether the resource is named alone, in the namespace of the Receiver.
-fn is_plain(resource: &Value, namespace: &str) -> bool {
-    let is_here = resource["namespace"].as_str().is_none_or(|other| other == namespace);
-    is_here && resource["matchLabels"].is_null() && resource["filter"].is_null()
+/// Converts `spec.resources`. A Receiver none of whose resources is converted looks up nothing, not everything.
+fn convert_resources(document: &Document, namespace: &str, fields: &mut Fields, made: &mut Converted) {
+    let resources = fields.list("spec.resources");
+    let mut kept = Vec::new();
+    for resource in &resources {
+        let shown = format!("{} {}", resource["kind"], resource["name"]).replace('"', "");
+        let is_elsewhere =
+            resource["namespace"].as_str().is_some_and(|other| other != namespace && other != document.namespace());
+        if !KINDS.iter().any(|kind| resource["kind"] == *kind) {
+            let text = format!("a delivery triggers the objects that follow the pushed repository, not {shown}");
+            fields.differs("spec.resources", text);
+        } else if is_elsewhere || !resource["filter"].is_null() {
+            let text = format!("{shown}: name each object of this namespace, and use resourceFilter instead of filter");
+            fields.lost("spec.resources", text);
+        } else {
+            kept.push(entry(resource, &shown, fields));
+        }
+    }
+    if kept.is_empty() {
+        fields.lost(
+            "spec.resources",
+            "no resource is converted, so no delivery has an effect: name sources in `repositories`",
+        );
+        return made.set("repositories", json!([]), document, "spec.resources");
+    }
+    let is_named = |entry: &Value| entry["name"] != "*" && REPOSITORIES.iter().any(|kind| entry["kind"] == *kind);
+    if kept.iter().all(is_named) {
+        let names: Vec<_> = kept.iter().map(|entry| entry["name"].clone()).collect();
+        made.set("repositories", names, document, "spec.resources");
+    } else {
+        made.set("resources", kept, document, "spec.resources");
+    }
+}
+
+/// Returns an entry of `spec.resources` with the fields that have an effect in Flux.
+fn entry(resource: &Value, shown: &str, fields: &mut Fields) -> Value {
+    let mut entry = json!({"kind": resource["kind"], "name": resource["name"]});
+    let labels = &resource["matchLabels"];
+    match (resource["name"] == "*", labels.is_null()) {
+        (true, false) => entry["matchLabels"] = labels.clone(),
+        (true, true) => {
+            let text = format!("{shown}: all objects of the kind are looked up; Flux refuses `*` without matchLabels");
+            fields.differs("spec.resources", text);
+        }
+        (false, false) => {
+            let text = format!("{shown}: matchLabels is left out; Flux ignores it without the name `*`");
+            fields.differs("spec.resources", text);
+        }
+        (false, true) => {}
+    }
+    entry
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::convert::fields::Fate;
+    use crate::cli::convert::flux;
+
+    /// Converts a Receiver with these fields. Returns its spec, the number of lost fields, and the report.
+    fn converted(spec: &Value) -> (Value, usize, String) {
+        let mut object = json!({
+            "apiVersion": "notification.toolkit.fluxcd.io/v1", "kind": "Receiver",
+            "metadata": {"name": "hook", "namespace": "shop"}, "spec": spec,
+        });
+        object["spec"]["type"] = "generic".into();
+        object["spec"]["secretRef"] = json!({"name": "hook"});
+        let conversion = flux::convert(&[Document::of(object)], None);
+        let [made] = &conversion.objects[..] else { panic!("{}", conversion.text()) };
+        assert_eq!(made.problem(), None);
+        (made.object["spec"].clone(), conversion.count(Fate::Lost), conversion.text())
+    }
+
+    #[test]
+    fn labels_and_a_filter_are_carried_over() {
+        let resources = json!([
+            {"kind": "GitRepository", "name": "*", "matchLabels": {"app": "web"}},
+            {"kind": "ImageRepository", "name": "web"},
+        ]);
+        let filter = "req.tag.split('/').last().value() == res.metadata.name";
+        let (spec, lost, text) = converted(&json!({"resources": resources, "resourceFilter": filter}));
+        assert_eq!((&spec["resources"], &spec["resourceFilter"], lost), (&resources, &filter.into(), 0), "{text}");
+        let (spec, lost, text) = converted(&json!({
+            "resources": [{"kind": "GitRepository", "name": "web", "matchLabels": {"app": "web"}}],
+            "resourceFilter": "timestamp(req.at) > timestamp(res.at)",
+        }));
+        assert_eq!((&spec["repositories"], lost), (&json!(["web"]), 0), "{text}");
+        assert!(text.contains("Flux ignores it") && text.contains("there is no function `timestamp`"), "{text}");
+    }
+
+    #[test]
+    fn a_receiver_without_a_converted_resource_looks_up_nothing() {
+        for resource in [
+            json!({"kind": "GitRepository", "name": "web", "namespace": "other"}),
+            json!({"kind": "GitRepository", "name": "*", "namespace": "other", "matchLabels": {"app": "web"}}),
+            json!({"kind": "Kustomization", "name": "web"}),
+        ] {
+            let (spec, lost, text) = converted(&json!({"resources": [resource]}));
+            assert_eq!((&spec["repositories"], spec.get("resources")), (&json!([]), None), "{text}");
+            assert!(lost > 0 && text.contains("no delivery has an effect"), "{text}");
+        }
+        let (spec, _, text) = converted(&json!({"resources": [{"kind": "OCIRepository", "name": "*"}]}));
+        assert_eq!(spec["resources"], json!([{"kind": "OCIRepository", "name": "*"}]), "{text}");
+    }
 }

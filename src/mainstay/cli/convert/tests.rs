@@ -106,6 +106,37 @@ spec: {interval: 1h, path: ./deploy, prune: true, wait: true, sourceRef: {kind: 
 }
 
 #[test]
+fn a_provider_keeps_its_identity_at_a_cloud_and_its_key_moves_into_a_secret() {
+    let text = r"
+apiVersion: notification.toolkit.fluxcd.io/v1beta3
+kind: Provider
+metadata: {name: statuses, namespace: shop}
+spec: {type: azuredevops, address: 'https://dev.azure.com/o/p/_git/r', serviceAccountName: sender}
+---
+apiVersion: notification.toolkit.fluxcd.io/v1beta3
+kind: Provider
+metadata: {name: hub, namespace: shop}
+spec: {type: azureeventhub, address: 'Endpoint=sb://a.servicebus.windows.net/;SharedAccessKey=k'}
+---
+apiVersion: notification.toolkit.fluxcd.io/v1beta3
+kind: Provider
+metadata: {name: hook, namespace: shop}
+spec: {type: generic, address: 'https://hooks.example.com', serviceAccountName: sender}
+";
+    let conversion = flux::convert(&documents(text, Tool::Flux), None);
+    let accounts: Vec<_> =
+        conversion.objects.iter().map(|made| made.object["spec"]["serviceAccountName"].as_str()).collect();
+    assert_eq!(accounts, [Some("sender"), None, None]);
+    let report = conversion.text();
+    for part in [
+        "spec.address: put the address with its key into a Secret, as `address`",
+        "spec.serviceAccountName: this type has no identities of clouds",
+    ] {
+        assert_eq!(report.matches(part).count(), 1, "{part}: {report}");
+    }
+}
+
+#[test]
 fn a_helm_release_of_a_helm_repository_becomes_a_helm_chart_and_a_git_sync() {
     let text = r"
 apiVersion: source.toolkit.fluxcd.io/v1
@@ -402,6 +433,19 @@ fn the_second_object_of_one_name_is_lost() {
     let report = conversion.text();
     assert!(report.contains("Provider b/chat (all.yaml)\n  lost     another object gets the same kind"), "{report}");
     assert_eq!(flux::convert(&documents(&text, Tool::Flux), None).objects.len(), 2);
+}
+
+#[test]
+fn a_proxy_with_a_login_is_lost() {
+    let text = "apiVersion: notification.toolkit.fluxcd.io/v1beta3\nkind: Provider\nmetadata: {name: chat, namespace: a}\n\
+                spec: {type: slack, address: 'https://a.example.org', proxy: 'http://user:canary@proxy.example.org'}\n";
+    let conversion = flux::convert(&documents(text, Tool::Flux), None);
+    let report = conversion.text();
+    assert!(
+        report.contains("spec.proxy") && report.contains("it has a login") && !report.contains("canary"),
+        "{report}"
+    );
+    assert!(!conversion.objects[0].yaml().unwrap().contains("proxy"));
 }
 
 #[test]

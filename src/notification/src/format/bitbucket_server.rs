@@ -8,9 +8,9 @@ use mainstay_api::conditions::cut;
 use serde_json::json;
 
 use super::Target;
-use super::commit::{context, description, key, word};
+use super::commit::{context, description, key, word, words};
 use super::markup::{Marked, Plain};
-use crate::address::clone_of_bitbucket;
+use crate::address::{NO_CLONE, clone_of_bitbucket};
 use crate::delivery::{Delivery, LookUp};
 use crate::request::Request;
 
@@ -23,12 +23,14 @@ pub(super) fn status(target: &Target, notice: &Marked<'_, Plain>) -> Result<Deli
     let mut url = target.address.expose().clone();
     url.set_query(None);
     url.set_fragment(None);
-    let (path, project, repository) =
-        clone_of_bitbucket(&url).ok_or("spec.address: is not the address of a repository")?;
+    let (path, project, repository) = clone_of_bitbucket(&url).ok_or_else(|| format!("spec.address: {NO_CLONE}"))?;
     let path = format!("{path}/rest/api/latest/projects/{project}/repos/{repository}/commits/{sha}/builds");
-    let (key, description) = (key(&context(notice)), description(notice));
-    let name = format!("{}/{} [{description}]", notice.kind().as_str().to_lowercase(), notice.name().as_str());
-    let (name, description) = (cut(&name, LONGEST), cut(&description, LONGEST));
+    let (context, description) = (context(target, notice)?, description(notice, LONGEST));
+    let key = key(&context);
+    // Users see the name, and not the key.
+    let own = format!("{}/{}", notice.kind().as_str().to_lowercase(), notice.name().as_str());
+    let name = format!("{} [{}]", if target.status_name.is_some() { &context } else { &own }, words(notice));
+    let name = cut(&name, LONGEST);
     let state = word(state, ["INPROGRESS", "SUCCESSFUL", "FAILED"]);
     let body = json!({
         "key": key, "state": state, "url": url.as_str(), "description": description, "name": name,

@@ -117,3 +117,25 @@ pub(super) fn webex(target: &Target, notice: &Marked<'_, Plain>) -> Request {
     let body = json!({"roomId": target.channel, "text": notice.lines(7000)});
     Request::post(target.url(), &body).bearer(target.secret_token())
 }
+
+/// A card, whose texts have no markup. Bots accept requests of at most 20 KB, so the message and the fields are limited.
+pub(super) fn lark(target: &Target, notice: &Marked<'_, LooseMarkdown>) -> Request {
+    let color = if notice.is_error() { "red" } else { "turquoise" };
+    let mut left: usize = 4000;
+    let mut fields = Vec::new();
+    for (name, value) in notice.fields(128, 512) {
+        let line = value.after(&name);
+        let Some(rest) = left.checked_sub(line.len() + 1) else { break };
+        left = rest;
+        fields.push(line.as_str().to_owned());
+    }
+    let mut elements = vec![json!({"tag": "div", "text": {"tag": "plain_text", "content": notice.message(4000)}})];
+    if !fields.is_empty() {
+        elements.push(json!({"tag": "div", "text": {"tag": "plain_text", "content": fields.join("\n")}}));
+    }
+    let title = json!({"tag": "plain_text", "content": notice.subject(256)});
+    let card = json!({
+        "config": {"wide_screen_mode": true}, "header": {"title": title, "template": color}, "elements": elements,
+    });
+    Request::post(target.url(), &json!({"msg_type": "interactive", "card": card}))
+}

@@ -2,26 +2,30 @@
 //!
 //! Invariant: host and repository are always those in the Provider's address. A commit is a hexadecimal id.
 
+use mainstay_api::conditions::cut;
 use serde_json::{Value, json};
 
-use super::markup::{Data, Marked, Plain};
+use super::markup::{Data, Marked, Plain, Text};
 use super::{Target, basic, encoded, event};
+use crate::address::{self, NO_AZURE_REPOSITORY, NO_REPOSITORY};
 use crate::notice::CommitState;
 use crate::provider_type::ProviderType as P;
 use crate::request::Request;
 
+/// Maximum length of the name of a status, in bytes.
+const NAME: usize = 255;
+/// Maximum length of a description, in bytes, at GitHub and at other hosts.
+const AT_GITHUB: usize = 140;
+const DESCRIPTION: usize = 255;
+
 /// Returns the segments of the address's path, without `.git` at the end.
 pub(super) fn segments(target: &Target) -> Vec<&str> {
-    let path = target.address.expose().path().trim_matches('/');
-    path.strip_suffix(".git").unwrap_or(path).split('/').filter(|part| !part.is_empty()).collect()
+    address::segments(target.address.expose())
 }
 
 /// Returns owner and name of a repository.
 pub(super) fn repository(target: &Target) -> Result<(&str, &str), String> {
-    match segments(target)[..] {
-        [owner, name] => Ok((owner, name)),
-        _ => Err("spec.address: is not the address of a repository, such as https://HOST/OWNER/NAME".to_owned()),
-    }
+    address::owner_and_name(target.address.expose()).ok_or_else(|| format!("spec.address: {NO_REPOSITORY}"))
 }
 
 pub(super) fn github_api(target: &Target) -> String {
@@ -31,18 +35,33 @@ pub(super) fn github_api(target: &Target) -> String {
     }
 }
 
-/// Returns the name of the commit status, which is the same for all commits of a GitSync.
-pub(super) fn context(notice: &Marked<'_, Plain>) -> String {
+/// Returns the name of the commit status: that of the Provider's expression, or one that is the same for all commits of a
+/// GitSync.
+pub(super) fn context(target: &Target, notice: &Marked<'_, Plain>) -> Result<String, String> {
+    if let Some(expression) = &target.status_name {
+        let name = expression.of(&event::of(&notice.with::<Data>()), notice.alert())?;
+        return Ok(Text::<Plain>::within(&name, NAME).as_str().to_owned());
+    }
     let uid = notice.uid();
     let uid = uid.as_ref().and_then(|uid| uid.as_str().split('-').next()).unwrap_or_default();
-    format!("{}/{}/{uid}", notice.kind().as_str().to_lowercase(), notice.name().as_str())
-        .trim_end_matches('/')
-        .to_owned()
+    let name = format!("{}/{}/{uid}", notice.kind().as_str().to_lowercase(), notice.name().as_str());
+    Ok(name.trim_end_matches('/').to_owned())
 }
 
-/// Returns the reason as words: `CommitApplied` becomes `commit applied`. For a failure, adds the first line of its
-/// message.
-pub(super) fn description(notice: &Marked<'_, Plain>) -> String {
+/// Returns the reason as words. For a failure, adds the first line of its message. The result has at most this many bytes.
+pub(super) fn description(notice: &Marked<'_, Plain>, most: usize) -> String {
+    let words = words(notice);
+    let line = notice.first_line(most);
+    let text = match notice.state() {
+        Some(CommitState::Failure) if line.as_str().starts_with(&words) => line.as_str().to_owned(),
+        Some(CommitState::Failure) if !line.is_empty() => format!("{words}: {}", line.as_str()),
+        _ => words,
+    };
+    cut(&text, most).to_owned()
+}
+
+/// Returns the reason as words: `CommitApplied` becomes `commit applied`.
+pub(super) fn words(notice: &Marked<'_, Plain>) -> String {
     let mut words = String::new();
     for c in notice.reason().as_str().chars() {
         if c.is_ascii_uppercase() && !words.is_empty() {
@@ -65,7 +84,9 @@ pub(super) fn word(state: CommitState, words: [&'static str; 3]) -> &'static str
 /// Returns the request that sets the status of the notice's commit.
 pub(super) fn status(target: &Target, notice: &Marked<'_, Plain>) -> Result<Request, String> {
     let (sha, state) = notice.commit()?;
-    let (context, description, token) = (context(notice), description(notice), target.secret_token());
+    let most = if target.kind == P::Github { AT_GITHUB } else { DESCRIPTION };
+    let (context, description) = (context(target, notice)?, description(notice, most));
+    let token = target.secret_token();
     let plain = |words| word(state, words);
     match target.kind {
         P::Gitlab => {
@@ -127,11 +148,8 @@ pub(super) fn github(request: Request, token: &str) -> Request {
 
 /// The address is `https://dev.azure.com/ORGANISATION/PROJECT/_git/REPOSITORY`.
 fn azure(target: &Target, sha: &str, context: &str, description: &str, state: &str) -> Result<Request, String> {
-    let [organisation, project, "_git", repository] = segments(target)[..] else {
-        return Err(
-            "spec.address: must have the form https://dev.azure.com/ORGANISATION/PROJECT/_git/REPOSITORY".to_owned()
-        );
-    };
+    let (organisation, project, repository) = address::azure_repository(target.address.expose())
+        .ok_or_else(|| format!("spec.address: {NO_AZURE_REPOSITORY}"))?;
     let (genre, name) = context.split_once('/').unwrap_or(("mainstay", context));
     let body = json!({"state": state, "description": description, "context": {"genre": genre, "name": name}});
     let url = format!(
@@ -148,6 +166,9 @@ pub(super) fn dispatch(target: &Target, notice: &Marked<'_, Data>) -> Result<Req
     let kind = format!("{}/{}.{}", notice.kind().as_str(), notice.name().as_str(), notice.namespace().as_str());
     let payload: Value = event::of(notice);
     let url = format!("{}/repos/{owner}/{name}/dispatches", github_api(target));
-    let body = json!({"event_type": mainstay_api::conditions::cut(&kind, 100), "client_payload": payload});
+    let body = json!({"event_type": cut(&kind, 100), "client_payload": payload});
     Ok(github(Request::post(url, &body), target.secret_token()))
 }
+
+#[cfg(test)]
+mod tests;

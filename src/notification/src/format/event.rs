@@ -1,7 +1,8 @@
-//! The event of Flux as JSON, for any server.
+//! The event of Flux as JSON, for any server, and for services of clouds that distribute it.
 
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use ring::hmac;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::markup::{Data, Marked};
 use crate::provider_type::ProviderType;
@@ -36,4 +37,24 @@ pub(super) fn generic(target: &Target, notice: &Marked<'_, Data>) -> Request {
     let key = hmac::Key::new(hmac::HMAC_SHA256, target.secret_token().as_bytes());
     let signature = hex::encode(hmac::sign(&key, &request.body));
     request.header("x-signature", format!("sha256={signature}"))
+}
+
+/// Returns the request that publishes the event to a topic of Google Pub/Sub. The headers of the Secret are attributes.
+pub(super) fn to_topic(target: &Target, notice: &Marked<'_, Data>) -> Request {
+    let mut message = json!({"data": BASE64_STANDARD.encode(of(notice).to_string())});
+    let attributes = target.headers.iter().map(|(name, value)| (name.clone(), json!(value.expose())));
+    let attributes: Map<String, Value> = attributes.collect();
+    if !attributes.is_empty() {
+        message["attributes"] = Value::Object(attributes);
+    }
+    Request::post(target.url(), &json!({"messages": [message]}))
+}
+
+/// Returns the request that sends the event to a hub of Azure Event Hubs.
+pub(super) fn to_hub(target: &Target, notice: &Marked<'_, Data>) -> Request {
+    let request = Request::post(target.url(), &of(notice));
+    match &target.token {
+        Some(token) => request.bearer(token.expose()),
+        None => request,
+    }
 }

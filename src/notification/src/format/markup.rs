@@ -31,8 +31,10 @@ pub(super) struct Slack;
 pub(super) struct Html;
 /// Markdown in which a backslash escapes characters: Discord and Microsoft Teams.
 pub(super) struct Markdown;
-/// Markdown that cannot escape links and mentions: Rocket.Chat and the incident services.
+/// Markdown that cannot escape links and mentions: Rocket.Chat, Lark and the incident services.
 pub(super) struct LooseMarkdown;
+/// Markdown of Datadog. `%%%` ends it, and `@` begins a mention.
+pub(super) struct Datadog;
 /// Text without markup, in which services look for mentions: Telegram, Matrix, Webex and commit statuses.
 pub(super) struct Plain;
 /// Code in the Markdown of a Git host, between two or more backticks. Hosts interpret no part of it, but GitLab looks for
@@ -88,6 +90,15 @@ impl Markup for LooseMarkdown {
     }
 }
 
+impl Markup for Datadog {
+    fn push(c: char, text: &mut String) {
+        if c == '%' && text.ends_with('%') {
+            text.push(BREAK);
+        }
+        LooseMarkdown::push(c, text);
+    }
+}
+
 impl Markup for Plain {
     fn push(c: char, text: &mut String) {
         push_broken(c, &['@'], text);
@@ -121,7 +132,7 @@ pub(super) struct Text<M>(String, PhantomData<M>);
 
 impl<M: Markup> Text<M> {
     /// Escapes a string. The result has at most `most` bytes, and never ends within an escape.
-    fn within(raw: &str, most: usize) -> Self {
+    pub(super) fn within(raw: &str, most: usize) -> Self {
         let mut text = String::new();
         let mut rest = raw.chars();
         while let Some(c) = rest.next() {
@@ -302,6 +313,22 @@ impl<'n, M: Markup> Marked<'n, M> {
         Text::within(&self.0.message, most)
     }
 
+    /// Returns the first line of the message, in at most this many bytes. A line that announces others is followed by
+    /// the second one.
+    pub(super) fn first_line(&self, most: usize) -> Text<M> {
+        let mut lines = self.0.message.lines();
+        let first = lines.next().unwrap_or_default();
+        match lines.next().filter(|_| first.ends_with(':')) {
+            Some(second) => Text::within(&format!("{first} {}", second.trim_start()), most),
+            None => Text::within(first, most),
+        }
+    }
+
+    /// Returns the Alert that selected the notice, as JSON.
+    pub(super) fn alert(&self) -> Option<&'n str> {
+        self.0.alert.as_deref()
+    }
+
     /// Returns the resource and the first line of the message, in at most this many bytes.
     pub(super) fn line(&self, most: usize) -> Text<M> {
         let line = self.0.message.lines().next().unwrap_or_default();
@@ -339,6 +366,7 @@ mod tests {
         assert_eq!(escaped::<LooseMarkdown>("[a](b) <b|a>", 99), "[\u{200b}a]\u{200b}(b) <\u{200b}b|a>");
         assert_eq!(escaped::<Plain>("[a](b) @room", 99), "[a](b) @\u{200b}room");
         assert_eq!(escaped::<Plain>("git: ssh://a", 99), "git: ssh:\u{200b}//a");
+        assert_eq!(escaped::<Datadog>("%%% @ops 9%", 99), "%\u{200b}%\u{200b}% @\u{200b}ops 9%");
         assert_eq!(escaped::<Data>(raw, 99), raw);
         assert_eq!(escaped::<Code>(raw, 99), raw);
         let code = "/close\r\n/merge ```\nhttps://a/b";

@@ -4,6 +4,7 @@ mod bitbucket_server;
 mod chat;
 mod comment;
 mod commit;
+mod datadog;
 mod event;
 mod incident;
 mod markup;
@@ -31,6 +32,8 @@ impl Target {
             }
             P::BitbucketServer => return bitbucket_server::status(self, &Marked::of(notice)),
             P::Generic | P::GenericHmac => event::generic(self, &Marked::of(notice)),
+            P::GooglePubSub => event::to_topic(self, &Marked::of(notice)),
+            P::AzureEventHub => event::to_hub(self, &Marked::of(notice)),
             P::GithubDispatch => commit::dispatch(self, &Marked::of(notice))?,
             P::Slack => chat::slack(self, &Marked::of(notice)),
             P::Discord => chat::discord(self, &Marked::of(notice)),
@@ -40,21 +43,28 @@ impl Target {
             P::Telegram => chat::telegram(self, &Marked::of(notice)),
             P::Matrix => chat::matrix(self, &Marked::of(notice)),
             P::Webex => chat::webex(self, &Marked::of(notice)),
+            P::Lark => chat::lark(self, &Marked::of(notice)),
             P::PagerDuty => incident::pager_duty(self, &Marked::of(notice)),
             P::Opsgenie => incident::opsgenie(self, &Marked::of(notice)),
             P::Grafana => incident::grafana(self, &Marked::of(notice)),
             P::Alertmanager => incident::alertmanager(self, &Marked::of(notice)),
             P::Sentry => incident::sentry(self, &Marked::of(notice)),
+            P::Datadog => datadog::event(self, &Marked::of(notice)),
             P::Github | P::Gitlab | P::Gitea | P::Bitbucket | P::AzureDevops => {
                 commit::status(self, &Marked::of(notice))?
             }
         };
-        Ok(Delivery::Http(self.with_own(request)))
+        let request = self.with_own(request);
+        Ok(match &self.login {
+            Some(login) => Delivery::Authorized(login.clone(), request),
+            None => Delivery::Http(request),
+        })
     }
 
     /// Adds the headers of the Secret.
     fn with_own(&self, request: Request) -> Request {
-        let own = self.headers.iter().cloned();
+        let are_headers = self.kind != P::GooglePubSub;
+        let own = self.headers.iter().filter(|_| are_headers).cloned();
         own.fold(request, |request, (name, value)| request.header(&name, value.expose().as_str()))
     }
 

@@ -2,10 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use k8s_openapi::ByteString;
+use mainstay_object::Secret;
 use serde_json::{Value, json};
 
 use crate::delivery::{Delivery, LookUp};
+use crate::identity::Identity;
+use crate::login::{Login, Service};
 use crate::notice::{CommitState, Notice, Priority, Severity};
 use crate::provider_type::ProviderType;
 use crate::queue::tests::notice;
@@ -17,7 +21,9 @@ const SHA: &str = "0123456789012345678901234567890123456789";
 pub(super) fn target(spec: Value, secret: Value) -> Target {
     let data: BTreeMap<String, String> = serde_json::from_value(secret).unwrap();
     let data = data.into_iter().map(|(key, value)| (key, ByteString(value.into_bytes()))).collect();
-    Target::new(&serde_json::from_value(spec).unwrap(), "uid", Some(&data)).unwrap()
+    let labels = BTreeMap::from([("cluster".to_owned(), "prod".to_owned())]);
+    let provider = Identity { namespace: "shop", name: "tick", uid: "uid-1", labels: Some(&labels) };
+    Target::new(&serde_json::from_value(spec).unwrap(), &provider, Some(&data)).unwrap()
 }
 
 pub(super) fn failed() -> Notice {
@@ -42,14 +48,14 @@ pub(super) fn applied() -> Notice {
 /// Returns the request that sends a notice, or the first one of a conversation.
 fn request(target: &Target, notice: &Notice) -> Request {
     match target.delivery(notice).unwrap() {
-        Delivery::Http(request) | Delivery::Unless(_, request) => request,
+        Delivery::Http(request) | Delivery::Authorized(_, request) | Delivery::Unless(_, request) => request,
         Delivery::Comment(comment) => comment.request(),
         Delivery::Nats(publication) => panic!("{publication:?}"),
     }
 }
 
 /// Returns method, address, headers as text, and body.
-fn sent(target: &Target, notice: &Notice) -> (String, String, String, Value) {
+pub(super) fn sent(target: &Target, notice: &Notice) -> (String, String, String, Value) {
     parts(request(target, notice))
 }
 
@@ -68,6 +74,7 @@ fn every_supported_type_makes_a_request_and_no_debug_output_shows_the_token() {
             "azuredevops" => "https://dev.azure.com/org/project/_git/repository",
             "bitbucketserver" => "https://host.example/scm/project/repository.git",
             "nats" => "nats://host.example",
+            "googlepubsub" | "azureeventhub" => "name",
             _ => "https://host.example/owner/name",
         };
         let spec = json!({"type": word, "address": address, "channel": "channel"});
@@ -102,6 +109,58 @@ fn generic_posts_the_event_of_flux_and_signs_it() {
     assert_eq!((&body["severity"], &body["reason"]), (&json!("error"), &json!("Failed")));
     assert_eq!(body["metadata"], json!({"revision": "sha1:0123", "summary": "production"}));
     assert_eq!(body["timestamp"], "1970-01-01T00:00:00Z");
+}
+
+#[test]
+fn a_topic_gets_the_event_with_attributes_and_a_login() {
+    let spec = json!({"type": "googlepubsub", "address": "shop", "channel": "events"});
+    let topic = target(spec.clone(), json!({"headers": "Team: web\nx: \"y\\nz\""}));
+    let Delivery::Authorized(login, request) = topic.delivery(&failed()).unwrap() else { panic!() };
+    assert_eq!(login, Login::Identity { service: Service::PubSub, account: None });
+    let (method, url, headers, body) = parts(request.authorized(&Secret::new("Bearer a.b.c".to_owned())));
+    assert_eq!(
+        (method.as_str(), url.as_str()),
+        ("POST", "https://pubsub.googleapis.com/v1/projects/shop/topics/events:publish")
+    );
+    assert!(headers.contains("authorization: Bearer a.b.c") && !headers.contains("team"), "{headers}");
+    assert_eq!(body["messages"].as_array().map(Vec::len), Some(1));
+    let message = &body["messages"][0];
+    assert_eq!(message["attributes"], json!({"Team": "web", "x": "y\nz"}));
+    let event: Value =
+        serde_json::from_slice(&BASE64_STANDARD.decode(message["data"].as_str().unwrap()).unwrap()).unwrap();
+    assert_eq!((&event["severity"], &event["reason"]), (&json!("error"), &json!("Failed")));
+    let (.., body) = sent(&target(spec, json!({})), &failed());
+    assert_eq!(body["messages"][0].get("attributes"), None);
+}
+
+#[test]
+fn a_hub_gets_the_event_with_a_token_a_signature_or_an_identity() {
+    let spec = json!({"type": "azureeventhub", "address": "events", "channel": "shop"});
+    let by_token = target(spec.clone(), json!({"token": "a.b.c", "headers": "X-Tenant: a"}));
+    let (method, url, headers, body) = sent(&by_token, &failed());
+    assert_eq!((method.as_str(), url.as_str()), ("POST", "https://shop.servicebus.windows.net/events/messages"));
+    assert!(headers.contains("authorization: Bearer a.b.c") && headers.contains("x-tenant: a"), "{headers}");
+    assert_eq!((&body["severity"], &body["reason"]), (&json!("error"), &json!("Failed")));
+    let address =
+        "Endpoint=sb://shop.servicebus.windows.net/;SharedAccessKeyName=n;SharedAccessKey=k;EntityPath=events";
+    let by_key = target(json!({"type": "azureeventhub"}), json!({"address": address}));
+    assert!(matches!(by_key.delivery(&failed()), Ok(Delivery::Authorized(Login::SharedKey(_), _))));
+    let by_identity = target(spec, json!({"headers": "Authorization: other"}));
+    let Delivery::Authorized(login, request) = by_identity.delivery(&failed()).unwrap() else { panic!() };
+    assert_eq!(login, Login::Identity { service: Service::EventHubs, account: None });
+    let (.., headers, _) = parts(request.authorized(&Secret::new("Bearer a.b.c".to_owned())));
+    assert!(headers.contains("authorization: Bearer a.b.c") && !headers.contains("other"), "{headers}");
+}
+
+#[test]
+fn a_status_at_azure_devops_is_set_with_an_identity_instead_of_a_token() {
+    let address = "https://dev.azure.com/org/project/_git/repository";
+    let spec = json!({"type": "azuredevops", "address": address, "serviceAccountName": "sender"});
+    let Delivery::Authorized(login, request) = target(spec, json!({})).delivery(&applied()).unwrap() else { panic!() };
+    assert_eq!(login, Login::Identity { service: Service::AzureDevops, account: Some("sender".to_owned()) });
+    let (_, url, headers, _) = parts(request.authorized(&Secret::new("Bearer a.b.c".to_owned())));
+    assert!(url.starts_with("https://dev.azure.com/org/project/_apis/git/"), "{url}");
+    assert!(headers.contains("authorization: Bearer a.b.c") && !headers.contains("Basic"), "{headers}");
 }
 
 #[test]
@@ -174,8 +233,32 @@ fn a_commit_status_keeps_one_context_and_refuses_a_forged_commit() {
     assert_eq!(target.delivery(&forged).unwrap_err(), "the message has no full commit id");
 }
 
+#[test]
+fn lark_gets_a_card_of_plain_texts_within_its_limit() {
+    let address = "https://open.larksuite.com/open-apis/bot/v2/hook/canary";
+    let target = target(json!({"type": "lark", "address": address}), json!({}));
+    let (method, url, _, body) = sent(&target, &failed());
+    assert_eq!((method.as_str(), url.as_str()), ("POST", address));
+    let plain = |content: &str| json!({"tag": "plain_text", "content": content});
+    assert_eq!(
+        body,
+        json!({"msg_type": "interactive", "card": {
+            "config": {"wide_screen_mode": true},
+            "header": {"title": plain("gitsync/demo.shop"), "template": "red"},
+            "elements": [
+                {"tag": "div", "text": plain("failed: <\u{200b}@\u{200b}all> & more\nsecond")},
+                {"tag": "div", "text": plain("summary: production\nrevision: sha1:0123")},
+            ],
+        }})
+    );
+    assert_eq!(sent(&target, &applied()).3["card"]["header"]["template"], "turquoise");
+    let details = (0..200).map(|number| (format!("field-{number}"), "\"".repeat(900))).collect();
+    let (_, _, _, body) = sent(&target, &Notice { message: "\"".repeat(9000), details, ..failed() });
+    assert!(body.to_string().len() < 20_000, "{}", body.to_string().len());
+}
+
 /// The address of a clone at Bitbucket Server.
-const CLONE: &str = "https://example.com:7990/context/scm/projectfoo/repobar.git";
+pub(super) const CLONE: &str = "https://example.com:7990/context/scm/projectfoo/repobar.git";
 
 fn look_up(target: &Target, notice: &Notice) -> LookUp {
     match target.delivery(notice).unwrap() {
@@ -244,7 +327,7 @@ fn bitbucket_server_needs_a_token_or_a_login() {
         let data: BTreeMap<String, String> = serde_json::from_value(secret).unwrap();
         let data = data.into_iter().map(|(key, value)| (key, ByteString(value.into_bytes()))).collect();
         let spec = json!({"type": "bitbucketserver", "address": CLONE});
-        Target::new(&serde_json::from_value(spec).unwrap(), "uid", Some(&data)).err().unwrap_or_default()
+        Target::new(&serde_json::from_value(spec).unwrap(), &Identity::default(), Some(&data)).err().unwrap_or_default()
     };
     let missing = "spec.secretRef: bitbucketserver needs a Secret with the key token, or username and password";
     for secret in [json!({}), json!({"username": "a"}), json!({"password": "b"})] {
@@ -356,6 +439,8 @@ fn hostile_texts_link_nowhere_and_mention_no_one_in_any_service() {
         ("telegram", &["@room", "@everyone"]),
         ("matrix", &["@room", "@everyone"]),
         ("webex", &["@room", "@everyone"]),
+        ("lark", markdown),
+        ("datadog", markdown),
         ("pagerduty", markdown),
         ("opsgenie", markdown),
         ("alertmanager", markdown),

@@ -22,6 +22,7 @@ pub(crate) fn notice(name: &str, priority: Priority) -> Notice {
         commit: None,
         details: BTreeMap::from([("revision".to_owned(), "sha1:0123".to_owned())]),
         metadata: BTreeMap::new(),
+        alert: None,
         key: format!("{name} {priority:?}"),
     }
 }

@@ -13,8 +13,12 @@ use super::tree::{Fold, How, Kind, Node};
 use super::value::{Map, Text, Value};
 
 /// Evaluates an expression; see [`Expression::holds`](super::Expression::holds).
-pub(super) fn holds<'v>(root: &'v Node, variable: &dyn Fn(&str) -> Option<&'v Json>) -> Result<bool, Fault> {
-    let mut evaluation = Evaluation { variable, bound: Vec::new(), steps: Steps::all() };
+pub(super) fn holds<'v>(
+    root: &'v Node,
+    variable: &dyn Fn(&str) -> Option<&'v Json>,
+    steps: &mut Steps,
+) -> Result<bool, Fault> {
+    let mut evaluation = Evaluation { variable, bound: Vec::new(), steps };
     match evaluation.value(root)? {
         Value::Bool(bool) => Ok(bool),
         other => {
@@ -24,17 +28,21 @@ pub(super) fn holds<'v>(root: &'v Node, variable: &dyn Fn(&str) -> Option<&'v Js
 }
 
 /// Evaluates an expression; see [`Expression::result`](super::Expression::result).
-pub(super) fn result<'v>(root: &'v Node, variable: &dyn Fn(&str) -> Option<&'v Json>) -> Result<Json, Fault> {
-    let mut evaluation = Evaluation { variable, bound: Vec::new(), steps: Steps::all() };
+pub(super) fn result<'v>(
+    root: &'v Node,
+    variable: &dyn Fn(&str) -> Option<&'v Json>,
+    steps: &mut Steps,
+) -> Result<Json, Fault> {
+    let mut evaluation = Evaluation { variable, bound: Vec::new(), steps };
     let value = evaluation.value(root)?;
-    json(&value, &mut evaluation.steps, 0).map_err(at(root.at))
+    json(&value, evaluation.steps, 0).map_err(at(root.at))
 }
 
 struct Evaluation<'e, 'v> {
     variable: &'e dyn Fn(&str) -> Option<&'v Json>,
     /// Variables bound by macros, innermost last.
     bound: Vec<(&'v str, Value<'v>)>,
-    steps: Steps,
+    steps: &'e mut Steps,
 }
 
 type Evaluated<'v> = Result<Value<'v>, Fault>;
@@ -71,7 +79,7 @@ impl<'v> Evaluation<'_, 'v> {
             Kind::Has { of, name } => Ok(Value::Bool(has(&self.holder(of)?, name).map_err(here)?)),
             Kind::Index { of, index, optional } => {
                 let (of, index) = (self.value(of)?, self.value(index)?);
-                let steps = &mut self.steps;
+                let steps = &mut *self.steps;
                 if *optional || matches!(of, Value::Optional(_)) {
                     return operators::optional(&of, &mut |of| operators::element(of, &index, steps)).map_err(here);
                 }
@@ -85,7 +93,7 @@ impl<'v> Evaluation<'_, 'v> {
             Kind::Any(parts) => self.connect(parts, true),
             Kind::Binary(operator, left, right) => {
                 let (left, right) = (self.value(left)?, self.value(right)?);
-                operators::binary(*operator, &left, &right, &mut self.steps).map_err(here)
+                operators::binary(*operator, &left, &right, self.steps).map_err(here)
             }
             Kind::Conditional(condition, then, other) => {
                 if self.bool(condition)? {
@@ -96,7 +104,7 @@ impl<'v> Evaluation<'_, 'v> {
             }
             Kind::Call(function, arguments) => {
                 let arguments = arguments.iter().map(|argument| self.value(argument)).collect::<Result<Vec<_>, _>>()?;
-                operators::call(*function, &arguments, &mut self.steps).map_err(here)
+                operators::call(*function, &arguments, self.steps).map_err(here)
             }
             Kind::Matches(of, pattern) => match self.value(of)? {
                 Value::Text(text) => {
@@ -164,7 +172,7 @@ impl<'v> Evaluation<'_, 'v> {
                 return Err(here(Halt::because(format!("{} cannot be a key of a map", key.type_name()))));
             }
             for (known, _) in &map {
-                if operators::equal(known, &key, &mut self.steps).map_err(&here)? {
+                if operators::equal(known, &key, self.steps).map_err(&here)? {
                     return Err(here(Halt::because("the map has this key twice")));
                 }
             }

@@ -33,6 +33,8 @@ pub(super) enum Function {
     SetsContains,
     SetsEquivalent,
     SetsIntersects,
+    First,
+    Last,
 }
 
 /// How a function is called.
@@ -48,7 +50,7 @@ use Called::{Globally, OnObject};
 use Function as F;
 
 /// Name, call style, minimum and maximum number of arguments including the receiver, and the function.
-const TABLE: [(&str, Called, usize, usize, Function); 31] = [
+const TABLE: [(&str, Called, usize, usize, Function); 33] = [
     ("size", Globally, 1, 1, F::Size),
     ("size", OnObject, 1, 1, F::Size),
     ("int", Globally, 1, 1, F::Int),
@@ -80,6 +82,8 @@ const TABLE: [(&str, Called, usize, usize, Function); 31] = [
     ("sets.contains", Globally, 2, 2, F::SetsContains),
     ("sets.equivalent", Globally, 2, 2, F::SetsEquivalent),
     ("sets.intersects", Globally, 2, 2, F::SetsIntersects),
+    ("first", OnObject, 1, 1, F::First),
+    ("last", OnObject, 1, 1, F::Last),
 ];
 
 /// Why a call is invalid.

@@ -3,6 +3,7 @@
 //!
 //! - [`Expression`]: parsed once, evaluated often
 //! - [`ExpressionError`]: an error with its position
+//! - [`Budget`]: a limit for several evaluations together
 //! - [`LONGEST`], [`STEPS`]: limits
 //!
 //! Users with access to a GitSync write both expressions and objects, so both are untrusted. No general CEL engine is
@@ -16,6 +17,7 @@
 //! Not here: times and durations, bytes, `type()`, and non-literal regular expressions. The parser rejects them with
 //! a message.
 
+mod budget;
 mod error;
 mod evaluate;
 mod functions;
@@ -36,6 +38,9 @@ mod tests;
 
 use serde_json::Value as Json;
 
+use steps::Steps;
+
+pub use budget::Budget;
 pub use error::ExpressionError;
 pub use limits::{LONGEST, STEPS};
 
@@ -69,7 +74,7 @@ impl Expression {
     /// # Errors
     /// The result is neither true nor false, because of a missing field, a wrong type, or too many steps.
     pub fn holds<'v>(&'v self, variable: &dyn Fn(&str) -> Option<&'v Json>) -> Result<bool, ExpressionError> {
-        evaluate::holds(&self.root, variable).map_err(|fault| fault.located(&self.source))
+        evaluate::holds(&self.root, variable, &mut Steps::all()).map_err(|fault| fault.located(&self.source))
     }
 
     /// Evaluates the expression to JSON with the values of its variables. This takes at most [`STEPS`] steps, too.
@@ -78,6 +83,32 @@ impl Expression {
     /// There is no result, because of a missing field, a wrong type, or too many steps; or the result is not JSON: an
     /// optional value, a number that is not finite, or a map whose keys are not strings.
     pub fn result<'v>(&'v self, variable: &dyn Fn(&str) -> Option<&'v Json>) -> Result<Json, ExpressionError> {
-        evaluate::result(&self.root, variable).map_err(|fault| fault.located(&self.source))
+        evaluate::result(&self.root, variable, &mut Steps::all()).map_err(|fault| fault.located(&self.source))
+    }
+
+    /// The same as [`holds`](Self::holds), with steps of a budget.
+    ///
+    /// # Errors
+    /// As [`holds`](Self::holds), or the budget is exhausted.
+    pub fn holds_within<'v>(
+        &'v self,
+        budget: &mut Budget,
+        variable: &dyn Fn(&str) -> Option<&'v Json>,
+    ) -> Result<bool, ExpressionError> {
+        let evaluated = budget.evaluate(|steps| evaluate::holds(&self.root, variable, steps));
+        evaluated.map_err(|fault| fault.located(&self.source))
+    }
+
+    /// The same as [`result`](Self::result), with steps of a budget.
+    ///
+    /// # Errors
+    /// As [`result`](Self::result), or the budget is exhausted.
+    pub fn result_within<'v>(
+        &'v self,
+        budget: &mut Budget,
+        variable: &dyn Fn(&str) -> Option<&'v Json>,
+    ) -> Result<Json, ExpressionError> {
+        let evaluated = budget.evaluate(|steps| evaluate::result(&self.root, variable, steps));
+        evaluated.map_err(|fault| fault.located(&self.source))
     }
 }

@@ -224,6 +224,8 @@ pub(super) fn call<'v>(function: Function, arguments: &[Value<'v>], steps: &mut 
         (F::Dyn, [value]) => Ok(value.clone()),
         (F::Size, [Value::List(list)]) => count(list.len()),
         (F::Size, [Value::Map(map)]) => count(map.len()),
+        (F::First, [Value::List(list)]) => Ok(Value::optional(list.get(0))),
+        (F::Last, [Value::List(list)]) => Ok(Value::optional(list.len().checked_sub(1).and_then(|at| list.get(at)))),
         (F::OptionalNone, []) => Ok(Value::Optional(None)),
         (F::OptionalOf, [value]) => Ok(Value::some(value.clone())),
         (F::OptionalOfNonZero, [value]) => Ok(Value::optional(Some(value.clone()).filter(|value| !is_zero(value)))),

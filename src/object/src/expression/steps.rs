@@ -22,8 +22,19 @@ impl Halt {
 }
 
 impl Steps {
+    /// Returns the steps of one evaluation.
     pub(super) fn all() -> Self {
         Self(STEPS)
+    }
+
+    /// Returns the steps of one evaluation, but at most this number.
+    pub(super) fn at_most(number: u32) -> Self {
+        Self(number.min(STEPS))
+    }
+
+    /// Returns the number of remaining steps.
+    pub(super) fn left(&self) -> u32 {
+        self.0
     }
 
     /// Consumes steps.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value as Json, json};
 
-use super::{Expression, LONGEST, STEPS};
+use super::{Budget, Expression, LONGEST, STEPS};
 
 fn object() -> Json {
     json!({
@@ -171,6 +171,56 @@ fn a_result_is_json_of_any_type() {
         let error = Expression::parse(source, None).unwrap().result(&|name| large.get(name)).unwrap_err().to_string();
         assert!(error.ends_with(&format!("the expression takes more than {STEPS} steps with this object")), "{error}");
     }
+}
+
+#[test]
+fn the_first_and_the_last_element_are_optional_values() {
+    let object = json!({
+        "req": {"tag": "registry.example/shop/web:1.2"},
+        "res": {"metadata": {"name": "web", "annotations": {"image": "web"}}},
+        "l": [1, 2],
+    });
+    for source in [
+        "l.first() == optional.of(1) && l.last().value() == 2 && [3].first() == [3].last()",
+        "![].first().hasValue() && [].last().orValue(7) == 7 && [1, ?[].first()] == [1]",
+        "req.tag.contains(res.metadata.name)",
+        "has(res.metadata.annotations) && req.tag.split('/').last().value().split(\":\").first().value() == \
+         res.metadata.annotations['image']",
+    ] {
+        assert_eq!(answer(source, &object), "true", "{source}");
+    }
+    for (source, expected) in [
+        ("[].last().value() == 1", "no answer: line 1, column 11: the optional value is missing"),
+        ("req.tag.first() == optional.none()", "no answer: line 1, column 9: this function does not take a string"),
+        ("l.first(1) == 1", "refused: line 1, column 3: `first` takes 0 arguments"),
+    ] {
+        assert_eq!(answer(source, &object), expected, "{source}");
+    }
+}
+
+#[test]
+fn evaluations_with_one_budget_share_its_steps() {
+    let object = json!({"l": vec![0; 100]});
+    let cheap = Expression::parse("l.all(x, x == 0)", None).unwrap();
+    let mut budget = Budget::new(2 * STEPS);
+    let mut held = 0;
+    let error = loop {
+        match cheap.holds_within(&mut budget, &|name| object.get(name)) {
+            Ok(answer) => held += usize::from(answer),
+            Err(error) => break error.to_string(),
+        }
+    };
+    assert!((20..400).contains(&held), "{held}");
+    assert!(error.ends_with(&format!("the expressions take more than {} steps together", 2 * STEPS)), "{error}");
+    // Nothing is left for later evaluations.
+    let error = cheap.result_within(&mut budget, &|name| object.get(name)).unwrap_err().to_string();
+    assert!(error.ends_with("steps together"), "{error}");
+    // One evaluation does not take all of a large budget.
+    let costly = Expression::parse("l.all(a, l.all(b, l.all(c, true)))", None).unwrap();
+    let mut budget = Budget::new(2 * STEPS);
+    let error = costly.holds_within(&mut budget, &|name| object.get(name)).unwrap_err().to_string();
+    assert!(error.ends_with(&format!("the expression takes more than {STEPS} steps with this object")), "{error}");
+    assert_eq!(cheap.holds_within(&mut budget, &|name| object.get(name)), Ok(true));
 }
 
 #[test]

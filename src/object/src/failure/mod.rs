@@ -31,6 +31,9 @@ pub enum Class {
 /// Maximum accepted `Retry-After`.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(3600);
 
+/// Smaller numbers in headers of rate limits are not times.
+const FIRST_TIME: u64 = 1_000_000_000;
+
 /// Minimum delay before a status is written again.
 const MIN_STATUS_DELAY: Duration = Duration::from_secs(5);
 const MAX_STATUS_DELAY: Duration = Duration::from_secs(60);
@@ -50,6 +53,17 @@ pub fn retry_after_header(text: &str, now: jiff::Timestamp) -> Option<Duration> 
     }
     let until = jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(text).ok()?;
     Some(retry_after(u64::try_from(until.as_second().saturating_sub(now.as_second())).unwrap_or(0)))
+}
+
+/// Returns the delay until a rate limit ends, by its headers at `now`: the number of requests that remain, and the end,
+/// which is a time in seconds since 1970 or a number of seconds. At most an hour; `None` if requests remain.
+pub fn rate_limit_headers(remaining: &str, reset: &str, now: jiff::Timestamp) -> Option<Duration> {
+    if remaining.trim() != "0" {
+        return None;
+    }
+    let reset: u64 = reset.trim().parse().ok()?;
+    let passed = if reset < FIRST_TIME { 0 } else { u64::try_from(now.as_second()).unwrap_or(0) };
+    Some(retry_after(reset.saturating_sub(passed)))
 }
 
 impl Class {
@@ -125,6 +139,19 @@ mod tests {
         assert_eq!(delays(Class::Conflict), [5; 9]);
         let asked = Some(Duration::from_secs(50));
         assert_eq!(Class::Unavailable.status_delay(1, asked, 0.0), Duration::from_secs(50), "the server says so");
+    }
+
+    #[test]
+    fn a_rate_limit_ends_at_a_time_or_after_seconds() {
+        let now = jiff::Timestamp::from_second(1_700_000_000).unwrap();
+        let seconds = |remaining, reset| rate_limit_headers(remaining, reset, now).map(|length| length.as_secs());
+        assert_eq!(seconds("0", "1700000090"), Some(90));
+        assert_eq!(seconds(" 0 ", "1600000000"), Some(0));
+        assert_eq!(seconds("0", "45"), Some(45));
+        assert_eq!(seconds("0", "1800000000"), Some(MAX_RETRY_AFTER.as_secs()));
+        for (remaining, reset) in [("1", "1700000090"), ("", "45"), ("0", "soon"), ("0", "-1")] {
+            assert_eq!(seconds(remaining, reset), None, "{remaining} {reset}");
+        }
     }
 
     #[test]
