@@ -121,13 +121,18 @@ async fn the_history_lists_applied_commits_newest_first() {
     let (code, text, error) = program.run(&["history", "gitsync/demo", "-n", NAMESPACE]).await;
     assert_eq!((code, error.as_str()), (0, ""), "{text}");
     let lines = text.lines().collect::<Vec<_>>();
-    assert!(lines[0].starts_with("GITSYNC ") && lines.len() == 3, "{text}");
+    assert!(lines[0].starts_with("GITSYNC ") && lines.len() == 5, "{text}");
     assert!(lines[1].contains(&second[..12]) && lines[1].ends_with("two"), "{text}");
-    assert!(lines[2].contains(&first[..12]) && !text.contains('\u{1b}'), "{text}");
+    assert_eq!(lines[2], format!("  changed ConfigMap {NAMESPACE}/a"));
+    assert!(lines[3].contains(&first[..12]) && !text.contains('\u{1b}'), "{text}");
+    assert_eq!(lines[4], format!("  created ConfigMap {NAMESPACE}/a"));
+    let (_, all, _) = program.run(&["history", "-n", NAMESPACE]).await;
+    assert!(all.lines().count() == 3 && !all.contains("ConfigMap"), "{all}");
     let facts = program.json(&["history", "-n", NAMESPACE]).await;
     let item = &facts["items"][0];
     assert_eq!(
         (&item["commit"], &item["gitSync"], &item["changed"]),
         (&json!(second), &json!("mainstay-tests/demo"), &json!(1))
     );
+    assert_eq!(item["objects"], json!([{"object": format!("ConfigMap {NAMESPACE}/a"), "change": "Changed"}]));
 }

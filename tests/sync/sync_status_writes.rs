@@ -1,4 +1,4 @@
-//! The delay until a GitSync's status is current, and the number of writes.
+//! The delay until a GitSync's status is current, the number of writes, and the history.
 
 use std::time::{Duration, Instant};
 
@@ -169,4 +169,78 @@ async fn the_history_has_the_last_five_commits_that_changed_the_directory() {
     let subjects = |w: &World| history(w).into_iter().map(|(_, subject, _)| subject).collect::<Vec<_>>();
     let expected = (2..7).rev().map(|number| format!("number {number}")).collect::<Vec<_>>();
     world.until_or("the history has the last five", |w| subjects(w) == expected, || subjects(&world).join("\n")).await;
+}
+
+/// Returns the objects that the newest entry of `status.history` names, each with its change.
+fn named(world: &World) -> Vec<String> {
+    let status = world.status("demo");
+    let objects = status["history"][0]["objects"].as_array().cloned().unwrap_or_default();
+    let text = |one: &Value, field: &str| one[field].as_str().unwrap_or_default().to_owned();
+    objects.iter().map(|one| format!("{} {}", text(one, "change"), text(one, "object"))).collect()
+}
+
+/// Returns the change of an object in the namespace of the tests.
+fn change_of(change: &str, kind: &str, name: &str) -> String {
+    format!("{change} {kind} {NAMESPACE}/{name}")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_history_names_exactly_the_objects_that_a_commit_changed() {
+    let mut world = World::new().await;
+    for name in ["kept", "old", "same"] {
+        world.remote.file(&format!("{name}.yaml"), config_map(name, "0"));
+    }
+    world.remote.commit("one");
+    world.synced(json!({})).await;
+    assert_eq!(named(&world), ["kept", "old", "same"].map(|name| change_of("Created", "ConfigMap", name)));
+
+    let secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: login}\nstringData: {password: hunter2}\n";
+    world.remote.file("login.yaml", secret).file("new.yaml", config_map("new", "0"));
+    world.remote.file("kept.yaml", config_map("kept", "1")).remove("old.yaml");
+    world.try_commit("demo", "two").await;
+    world.until("the second is in the history", |w| history(w).len() == 2).await;
+    let expected = [
+        change_of("Created", "ConfigMap", "new"),
+        change_of("Created", "Secret", "login"),
+        change_of("Changed", "ConfigMap", "kept"),
+        change_of("Pruned", "ConfigMap", "old"),
+    ];
+    assert_eq!(named(&world), expected);
+    assert_eq!(history(&world)[0].2, [2, 1, 1, 1]);
+    assert!(!world.status("demo").to_string().contains("hunter2"));
+
+    // A comment changes a file and no object.
+    world.remote.file("new.yaml", format!("# A comment.\n{}", config_map("new", "0")));
+    world.try_commit("demo", "three").await;
+    world.until("the third is in the history", |w| history(w).len() == 3).await;
+    assert_eq!((named(&world), history(&world)[0].2), (Vec::new(), [0, 0, 4, 0]));
+
+    // The next agent reads the earlier entries with their objects, and a revert writes no history.
+    world.kill().await;
+    world.start();
+    world.remote.file("new.yaml", config_map("new", "1"));
+    world.try_commit("demo", "four").await;
+    world.until("the fourth is in the history", |w| history(w).len() == 4).await;
+    assert_eq!(named(&world), [change_of("Changed", "ConfigMap", "new")]);
+    let entries = world.status("demo")["history"].clone();
+    assert_eq!(entries[2]["objects"].as_array().map(Vec::len), Some(4), "{entries}");
+    world.edit("v1", "configmaps", "same", json!({"data": {"key": "edited"}}));
+    world.until("the revert is in the status", |w| w.status("demo")["reverted"] == 1).await;
+    assert_eq!(world.status("demo")["history"], entries);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_history_names_ten_of_5000_objects() {
+    let mut world = World::new().await;
+    world.patience *= 3;
+    let maps: Vec<String> = (0..5000).map(|number| config_map(&format!("map-{number:04}"), "0")).collect();
+    for (number, some) in maps.chunks(200).enumerate() {
+        world.remote.file(&format!("maps-{number}.yaml"), some.join("---\n"));
+    }
+    world.remote.commit("one");
+    world.synced(json!({})).await;
+    let expected: Vec<String> =
+        (0..10).map(|number| change_of("Created", "ConfigMap", &format!("map-000{number}"))).collect();
+    assert_eq!(named(&world), expected);
+    assert_eq!(history(&world)[0].2, [5000, 0, 0, 0]);
 }

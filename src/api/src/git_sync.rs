@@ -14,8 +14,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use self::status::{
-    AllowedBy, AppliedCommit, Change, DriftReason, Drifted, Failure, Frozen, GitSyncStatus, HISTORY, Pause,
-    Replacement, Revert, Terminating, UNKNOWN, Unread, WHOLE_OBJECT, WindowOverride,
+    AllowedBy, AppliedCommit, Change, ChangedObject, DriftReason, Drifted, Failure, Frozen, GitSyncStatus, HISTORY,
+    NAMED_BYTES, NAMED_OBJECTS, ObjectChange, Pause, Replacement, Revert, Terminating, UNKNOWN, Unread, WHOLE_OBJECT,
+    WindowOverride,
 };
 pub use self::substitute::{SubstituteSource, SubstituteSourceKind, SubstituteStrategy, UndefinedVariables};
 

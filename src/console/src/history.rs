@@ -1,12 +1,14 @@
 //! The history of a GitSync, from its status and its Events: commits, manual changes, and replaced objects.
 
 use jiff::Timestamp;
+use serde::Deserialize as _;
 use serde_json::Value;
 
 use crate::edits::Edit;
 use crate::field::{text_at, time_at};
 use crate::shown::EventRow;
 use crate::text::{SHORT, lasted, plain};
+use mainstay_api::git_sync::{NAMED_BYTES, NAMED_OBJECTS, ObjectChange};
 use mainstay_api::{conditions, events};
 
 /// Maximum number of moments.
@@ -23,6 +25,10 @@ pub(crate) enum Moment<'h> {
         commit: String,
         subject: String,
         effect: String,
+        /// The changed objects that the status names, each with the word for its change.
+        objects: Vec<(&'static str, String)>,
+        /// Number of the other changed objects; 0 if none is named.
+        more: i64,
         /// The command that takes the changes back, in a clone of the repository; empty if the source is not a Git repository.
         revert: String,
     },
@@ -77,13 +83,28 @@ pub(crate) fn history<'h>(live: &Value, all: &'h [EventRow], edits: &'h [Edit]) 
 fn applied<'h>(one: &Value, revert: String) -> Moment<'h> {
     let count = |field: &str| one.get(field).and_then(Value::as_i64).unwrap_or_default();
     let counts = ["created", "changed", "unchanged", "pruned"].map(|field| format!("{} {field}", count(field)));
+    let objects = changed_objects(one);
+    let changed = ["created", "changed", "pruned"].map(count).into_iter().fold(0, i64::saturating_add);
+    let named = i64::try_from(objects.len()).unwrap_or(i64::MAX);
     Moment::Applied {
         when: time_at(one, "/when"),
         commit: text_at(one, "/commit", SHORT),
         subject: text_at(one, "/subject", SHORT),
         effect: format!("{}, in {}", counts.join(", "), lasted(count("durationMs"))),
+        more: if objects.is_empty() { 0 } else { changed.saturating_sub(named).max(0) },
+        objects,
         revert,
     }
+}
+
+/// Returns the objects that an entry names. Entries of earlier versions name none.
+fn changed_objects(one: &Value) -> Vec<(&'static str, String)> {
+    let named = one.get("objects").and_then(Value::as_array).into_iter().flatten().take(NAMED_OBJECTS);
+    let object = |named: &Value| {
+        let change = ObjectChange::deserialize(named.get("change")?).ok()?;
+        Some((change.word(), plain(named.get("object")?.as_str()?, NAMED_BYTES)))
+    };
+    named.filter_map(object).collect()
 }
 
 /// Returns the command that takes back a commit and those between it and the previous one; empty without a commit.
@@ -179,10 +200,35 @@ mod tests {
     }
 
     #[test]
+    fn a_commit_names_its_first_objects_and_counts_the_others() {
+        let of = |entry: Value| match &history(&json!({"status": {"history": [entry]}}), &[], &[])[..] {
+            [Moment::Applied { objects, more, .. }] => (objects.clone(), *more),
+            other => panic!("{other:?}"),
+        };
+        let web = json!({"object": "Deployment.apps shop/web", "change": "Created"});
+        let old = json!({"object": "ConfigMap shop/old", "change": "Pruned"});
+        let named = [("created", "Deployment.apps shop/web".to_owned()), ("pruned", "ConfigMap shop/old".to_owned())];
+        let entry = json!({"created": 20, "changed": 13, "unchanged": 5, "pruned": 1, "objects": [web, old]});
+        assert_eq!(of(entry), (named.to_vec(), 32));
+        assert_eq!(of(json!({"created": 20, "changed": 13})), (Vec::new(), 0), "an entry of an earlier version");
+        // Others write a status, too.
+        let forged =
+            json!([web, null, {"object": "a", "change": "Eaten"}, {"object": [], "change": "Pruned"}, {"change": {}}]);
+        assert_eq!(
+            of(json!({"created": i64::MAX, "pruned": 2, "objects": forged})),
+            (named[..1].to_vec(), i64::MAX - 1)
+        );
+        assert_eq!(of(json!({"created": -3, "objects": [web]})).1, 0);
+        let long = json!({"object": "x".repeat(5000), "change": "Changed"});
+        let (objects, _) = of(json!({"changed": 100, "objects": vec![long; 100]}));
+        assert!(objects.len() == 10 && objects.iter().all(|(_, name)| name.len() < 700));
+    }
+
+    #[test]
     fn objects_of_any_form_have_a_history() {
         for live in [
             json!(null),
-            json!({"status": {"history": [null, 1, {"commit": []}]}}),
+            json!({"status": {"history": [null, 1, {"commit": []}, {"objects": 1}, {"objects": [null]}]}}),
             json!({"status": {"lastReplacements": [null, 1, {"fields": [1], "when": "x"}]}}),
         ] {
             history(&live, &[], &[]);

@@ -198,7 +198,7 @@ pub async fn run(mut settings: Settings, cluster: Cluster, stop: CancellationTok
     if let Some(writing) = writing {
         tasks.spawn(writing);
     }
-    let answers = answers_of(&accepting, role, &table, &mut tasks).await?;
+    let answers = answers_of(&accepting, (role, &instance), &table, &mut tasks).await?;
     let writer = writer_of(&accepting, role, &mut tasks).await?;
     let asking = cluster.clone();
     let exists: Arc<Exists> = Arc::new(move |to| exists(&asking, &to));
@@ -240,7 +240,7 @@ pub async fn run(mut settings: Settings, cluster: Cluster, stop: CancellationTok
 /// statuses.
 async fn answers_of(
     store: &Store,
-    role: Role,
+    (role, instance): (Role, &str),
     table: &watch::Receiver<Option<Arc<Table>>>,
     tasks: &mut Tasks,
 ) -> Result<Option<watch::Receiver<Answers>>, Error> {
@@ -248,7 +248,7 @@ async fn answers_of(
     let (found, answers) = watch::channel(Err("NATS has not responded yet".to_owned()));
     let mut announcement = None;
     if role.accepts() {
-        let (questions, own) = store.questions().await.map_err(Error::Client)?;
+        let (questions, own) = store.questions(instance).await.map_err(Error::Client)?;
         tasks.spawn(questions.answer(table.clone(), tasks.stop.clone()));
         announcement = Some(own);
     }

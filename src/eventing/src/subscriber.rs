@@ -4,8 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-
 use super::cloud_event::CloudEvent;
 use super::event_type::{standard_source, standard_type};
 use super::ordering::Ordering;
@@ -144,18 +142,34 @@ pub(super) struct Subscriber {
 }
 
 /// The version of a subscriber that other processes are asked for.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Version {
-    /// The displayed form of the subscriber's [`SubscriberId`].
-    pub(super) id: String,
+    pub(super) id: SubscriberId,
     pub(super) uid: String,
     pub(super) generation: i64,
+}
+
+impl Version {
+    /// Parses the displayed form.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let mut parts = text.split(' ');
+        let [id, generation, uid] = [parts.next()?, parts.next()?, parts.next()?];
+        let is_whole = parts.next().is_none();
+        let id = SubscriberId::parse(id).filter(|_| is_whole)?;
+        Some(Self { id, uid: uid.to_owned(), generation: generation.parse().ok()? })
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} {}", self.id, self.generation, self.uid)
+    }
 }
 
 impl Subscriber {
     /// Returns the version of a subscriber that receives events.
     pub(super) fn version(&self) -> Option<Version> {
-        let of = |_| Version { id: self.id.to_string(), uid: self.uid.clone(), generation: self.generation };
+        let of = |_| Version { id: self.id.clone(), uid: self.uid.clone(), generation: self.generation };
         self.route.as_ref().map(of)
     }
 }
@@ -192,6 +206,9 @@ mod tests {
             (id.parts(), id.file_name()),
             ((SubscriberKind::Subscription, "default", "mine"), "subscription_default_mine".into())
         );
+        let version = Version { id, uid: "7".to_owned(), generation: 3 };
+        assert_eq!(Version::parse(&version.to_string()), Some(version.clone()));
+        assert_eq!(Version::parse(&format!("{version} more")), None);
         for text in ["", "trigger/a", "trigger/a/b/c", "other/a/b", "trigger/../b", "trigger//b", "trigger/a/B_"] {
             assert_eq!(SubscriberId::parse(text), None, "{text}");
         }

@@ -80,6 +80,8 @@ pub(super) struct SyncState {
     pub(super) looked_back: bool,
     /// The last applied commits, newest first; `None` until they are restored from the status.
     pub(super) history: Option<Vec<AppliedCommit>>,
+    /// Whether the history is newer than the one in the written status.
+    pub(super) owes_history: bool,
     /// The last commit that this agent began to apply, and the time of that.
     pub(super) since: Option<(Commit, Timestamp)>,
     /// Since when not all objects are healthy.
@@ -96,7 +98,7 @@ pub(super) struct SyncState {
     /// Objects that are being deleted in order to be recreated.
     pub(super) replacing: TerminatingObjects,
     /// Counts of changed objects so far, for a commit that is not applied in full.
-    pub(super) tally: Option<(Commit, Tally)>,
+    pub(super) tally: Option<Box<(Commit, Tally)>>,
     /// The last handled request to run a Job or Pod again.
     pub(super) rerun: Option<String>,
     /// The invalid value of the `allow-prune` annotation, and its error.

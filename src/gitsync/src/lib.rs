@@ -13,8 +13,8 @@
 //! - **perform**: writes the [`inventory`], then applies and deletes objects. [`failures`] schedules retries,
 //!   [`prevented`] selects objects that are protected from manual changes, and [`terminating`] tracks pending
 //!   deletions. [`rerun`] runs Jobs again. [`finalize`] releases all objects at the end of a GitSync ([`ending`]).
-//! - **report**: turns an [`outcome`], on success and on failure, into a [`status`] with [`conditions`]. [`urgency`]
-//!   decides how soon it is written.
+//! - **report**: turns an [`outcome`], on success and on failure, into a [`status`] with [`conditions`] and the
+//!   [`history`] of applied commits. [`urgency`] decides how soon it is written.
 //!
 //! # Requests of a GitSync
 //!
@@ -72,6 +72,8 @@ mod failures;
 #[expect(clippy::disallowed_methods, reason = "it waits before it tries again to let go")]
 mod finalize;
 mod former_owners;
+#[expect(clippy::disallowed_methods, reason = "an entry of the history has a time")]
+mod history;
 mod inventory;
 mod kustomizations;
 mod listing;

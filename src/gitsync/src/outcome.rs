@@ -96,7 +96,7 @@ pub struct Facts<'a> {
     pub reference: Option<&'a str>,
     /// Commit and tree that were last applied in full.
     pub applied: Option<(&'a str, &'a str)>,
-    /// The last applied commits, newest first; `None` if this agent applied none.
+    /// The last applied commits, newest first; `None` if the status has them.
     pub history: Option<&'a [AppliedCommit]>,
     /// The handled sync request.
     pub request: Option<&'a str>,

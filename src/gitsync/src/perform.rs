@@ -4,15 +4,13 @@
 use std::collections::HashSet;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use futures::StreamExt;
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::attempt::Attempt;
 use super::conditions;
-use super::context::git_syncs;
 use super::inventory::Awaited;
 use super::outcome::{Outcome, Refused};
 use super::plan::{self, Applies, DesiredState, Expect, Live, Plan, Step, Why};
@@ -21,7 +19,7 @@ use super::resolve::{ResolvedSync, SyncRequest};
 use super::step::Step as progress;
 use super::tally::Tally;
 use mainstay_api::conditions::Reason;
-use mainstay_api::git_sync::{AppliedCommit, HISTORY};
+use mainstay_api::git_sync::ObjectChange;
 use mainstay_cluster::Regarding;
 use mainstay_engine::apply::{Applied, Change, Pruned, Writer};
 use mainstay_engine::managed::inventory::{Inventory, uid_text};
@@ -29,12 +27,10 @@ use mainstay_engine::managed::{Appliers, Desired};
 use mainstay_engine::notification::{Message, WhyPruned, waits_for};
 use mainstay_git::Commit;
 use mainstay_object::Key;
-use mainstay_object::failure::{Class, chain};
+use mainstay_object::failure::Class;
 
 /// Maximum number of objects of a stage that are applied as new before the first responses show whether they exist.
 const PROBED: usize = 16;
-/// Maximum length of a subject in the history, in characters.
-const SUBJECT: usize = 72;
 
 impl Attempt<'_> {
     /// Performs the plan: writes the inventory, applies objects, then deletes or hands over removed objects.
@@ -58,8 +54,8 @@ impl Attempt<'_> {
         self.give_up_lost(plan);
         // From now on, drift is compared with the new commit: removed objects are not restored any more.
         self.context.writer.accept(self.owner, &desired.objects, plan.leaving.keys());
-        let earlier = self.state.tally.take().filter(|(commit, _)| *commit == desired.commit);
-        let mut tally = earlier.map(|(_, tally)| tally).unwrap_or_default().next_round(plan.unchanged.len());
+        let earlier = self.state.tally.take().filter(|earlier| earlier.0 == desired.commit);
+        let mut tally = earlier.map(|earlier| earlier.1).unwrap_or_default().next_round(plan.unchanged.len());
         self.state.paused.clear();
         let steps = plan.stages.values().map(Vec::len).sum();
         self.state.progress.begin(progress::Apply(desired.commit, 0, steps));
@@ -84,7 +80,7 @@ impl Attempt<'_> {
         if complete && !awaits_peers {
             self.complete(desired, &tally, began).await;
         } else {
-            self.state.tally = Some((desired.commit, tally));
+            self.state.tally = Some(Box::new((desired.commit, tally)));
         }
         self.emit_stuck();
         let note = self.state.rebuilt.then(|| {
@@ -335,14 +331,16 @@ impl Attempt<'_> {
                 self.state.failed.add(key, Class::NotReady, Reason::ApplyFailed, message, None);
                 if let Some(awaits) = awaits {
                     self.state.failed.await_deletion(key);
-                    tally.changed += usize::from(self.state.replacing.insert(key.clone(), awaits));
+                    if self.state.replacing.insert(key.clone(), awaits) {
+                        tally.add(ObjectChange::Changed, key);
+                    }
                 }
                 return;
             }
             // The caller reads the existing object.
             Change::Anothers => return,
-            Change::Created => tally.created += 1,
-            Change::Changed => tally.changed += 1,
+            Change::Created => tally.add(ObjectChange::Created, key),
+            Change::Changed => tally.add(ObjectChange::Changed, key),
             Change::Unchanged => tally.unchanged += 1,
         }
         // Other GitSyncs are woken only if a Namespace or CustomResourceDefinition changed.
@@ -378,7 +376,7 @@ impl Attempt<'_> {
             .prune(&label, leaving, permission, is_wanted, |key, pruned| match pruned {
                 Pruned::Gone { deleted } => {
                     if deleted {
-                        tally.pruned += 1;
+                        tally.add(ObjectChange::Pruned, &key);
                         self.emit_pruned(&key, &inventory, &why);
                     }
                     self.state.failed.remove(&key);
@@ -386,7 +384,7 @@ impl Attempt<'_> {
                 }
                 Pruned::Terminating { requested, awaits } => {
                     if requested {
-                        tally.pruned += 1;
+                        tally.add(ObjectChange::Pruned, &key);
                         self.emit_pruned(&key, &inventory, &why);
                     }
                     self.state.failed.remove(&key);
@@ -420,45 +418,6 @@ impl Attempt<'_> {
         let regarding = Regarding { key: key.clone(), api_version, uid: entry.uid.map(uid_text) };
         let message = Message::Pruned { subject: self.owner.clone(), object: key.to_string(), why: why.clone() };
         self.context.emit_about(self.owner, regarding, &message);
-    }
-
-    /// Adds an applied commit to the history. If the earlier history cannot be read, the commit is not added.
-    async fn remember(&mut self, desired: &DesiredState, tally: &Tally, duration: Duration) {
-        let earlier = match self.state.history.take() {
-            Some(known) => known,
-            None => match self.stored_history().await {
-                Ok(stored) => stored,
-                Err(error) => {
-                    tracing::warn!(sync = self.owner.resource().as_str(), why = chain(&error), "history not read");
-                    return;
-                }
-            },
-        };
-        let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
-        let applied = AppliedCommit {
-            commit: desired.commit.to_string(),
-            subject: desired.header.subject.chars().take(SUBJECT).collect(),
-            author: desired.header.author.clone(),
-            authored_at: desired.header.authored.map(Time),
-            reference: self.state.found_at.clone(),
-            when: Time(Timestamp::now()),
-            duration_ms: i64::try_from(duration.as_millis()).unwrap_or(i64::MAX),
-            created: count(tally.created),
-            changed: count(tally.changed),
-            unchanged: count(tally.unchanged),
-            pruned: count(tally.pruned),
-        };
-        self.state.history = Some(std::iter::once(applied).chain(earlier).take(HISTORY).collect());
-    }
-
-    /// Reads the history in the status, which the cached object does not contain.
-    async fn stored_history(&self) -> Result<Vec<AppliedCommit>, mainstay_cluster::Error> {
-        if self.sync.status.as_ref().is_none_or(|status| status.applied_commit.is_none()) {
-            return Ok(Vec::new());
-        }
-        let live = self.context.home.get(&git_syncs(), Some(self.namespace()), self.name()).await?;
-        let status = live.and_then(|mut live| Some(live.pointer_mut("/status/history")?.take()));
-        Ok(status.and_then(|history| serde_json::from_value(history).ok()).unwrap_or_default())
     }
 
     async fn complete(&mut self, desired: &DesiredState, tally: &Tally, began: Instant) {

@@ -132,7 +132,7 @@ impl Task {
             attempted: attempted.as_deref(),
             reference: self.state.found_at.as_deref(),
             applied: applied.as_ref().map(|(commit, tree)| (commit.as_str(), tree.as_str())),
-            history: self.state.history.as_deref(),
+            history: self.state.history.as_deref().filter(|_| self.state.owes_history),
             request: self.request.as_deref(),
             rerun: self.state.rerun.as_deref(),
             outcome,
@@ -261,7 +261,7 @@ impl Task {
         cooling.into_iter().chain(timeout).min()
     }
 
-    async fn write_status(&mut self, sync: &GitSync, old: &GitSyncStatus, new: GitSyncStatus) {
+    async fn write_status(&mut self, sync: &GitSync, old: &GitSyncStatus, mut new: GitSyncStatus) {
         self.save_changes(sync, Instant::now()).await;
         let namespace = sync.metadata.namespace.as_deref();
         let name = sync.metadata.name.as_deref().unwrap_or_default();
@@ -269,6 +269,8 @@ impl Task {
         match self.home.home.patch_merge(&git_syncs(), namespace, name, Part::Status, &patch).await {
             Ok(_) => {
                 self.emit_health(sync, &new);
+                // A history is kept once, in the state. A patch without it leaves it in the status.
+                self.state.owes_history &= std::mem::take(&mut new.history).is_empty();
                 self.status = Some(new);
                 self.state.progress.forget_shown();
                 self.grace = None;

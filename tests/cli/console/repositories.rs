@@ -19,7 +19,8 @@ fn repository(desk: &Desk, name: &str, spec: Value) {
     desk.users.world.create(REPOSITORIES.0, REPOSITORIES.1, NAMESPACE, repository);
 }
 
-/// Creates a GitSync that follows a repository, and has applied a commit.
+/// Creates a GitSync that follows a repository, and has applied a commit to 13 objects. The author is also the name of a
+/// Secret.
 fn sync(desk: &Desk, name: &str, repository: &str, author: &str) {
     let sync = json!({
         "apiVersion": SYNCS.0, "kind": "GitSync", "metadata": {"name": name},
@@ -29,7 +30,10 @@ fn sync(desk: &Desk, name: &str, repository: &str, author: &str) {
     let commit = "a".repeat(40);
     let history = json!([{
         "commit": commit, "subject": "web: two replicas", "author": author, "authoredAt": WHEN, "when": WHEN, "durationMs": 7,
-        "created": 1, "changed": 0, "unchanged": 0, "pruned": 0,
+        "created": 12, "changed": 0, "unchanged": 0, "pruned": 1, "objects": [
+            {"object": format!("Deployment.apps {NAMESPACE}/web"), "change": "Created"},
+            {"object": format!("Secret {author}"), "change": "Pruned"},
+        ],
     }]);
     desk.status(SYNCS, name, &json!({"appliedCommit": commit, "attemptedCommit": commit, "history": history}));
 }
@@ -108,6 +112,20 @@ async fn a_git_repository_shows_its_address_without_a_login_its_keys_and_its_fol
     assert_eq!(tab.value(&format!("{link}.href + ' ' + {link}.rel")).await, format!("{page} noopener noreferrer"));
     let history = "Array.from(document.querySelectorAll('.timeline a[rel]')).map((one) => one.href).join()";
     assert_eq!(tab.value(history).await, page, "the commit of the history");
+    tab.shows("12 created, 0 changed, 0 unchanged, 1 pruned").await;
+    let list = "document.querySelector('.timeline details')";
+    assert_eq!(tab.value(&format!("{list}.open")).await, false);
+    tab.click(".timeline summary", "Changed objects").await;
+    tab.shows("created Deployment.apps").await;
+    let text = tab.value(&format!("{list}.querySelector('ul').innerText")).await;
+    let lines: Vec<&str> = text.as_str().unwrap().lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let web = format!("created Deployment.apps {NAMESPACE}/web");
+    // A name that is not one of an object has no link.
+    assert_eq!(lines, [&*web, "pruned Secret Ada Lovelace", "and 11 more"]);
+    let links = format!("Array.from({list}.querySelectorAll('a')).map((one) => one.pathname + one.search).join()");
+    let address = format!("/object?group=apps&kind=Deployment&namespace={NAMESPACE}&name=web");
+    assert_eq!(tab.value(&links).await, address);
+    looks_right(&tab, "gitsync-objects").await;
     let page = html(&tab).await;
     assert!(!page.contains("hunter2") && page.contains(&format!("git revert --no-edit {}", "a".repeat(40))), "{page}");
     tab.click(".facts a", "shop").await;
@@ -144,6 +162,7 @@ async fn a_hostile_repository_runs_no_script_and_leads_nowhere() {
     .into();
     for url in [format!("{URL}/gitrepository/{NAMESPACE}/shop"), query] {
         tab.open(&url).await;
+        tab.value("document.querySelectorAll('details').forEach((one) => { one.open = true; })").await;
         let strange = "document.querySelectorAll('script:not([src]), img, svg:not(.marks), [onerror], [style]').length \
                        + Array.from(document.links).filter((link) => link.origin !== location.origin).length";
         assert_eq!(tab.value(strange).await, 0, "{url}");

@@ -123,6 +123,10 @@ fn is_zero(count: &i64) -> bool {
 
 /// Maximum length of `status.history`.
 pub const HISTORY: usize = 5;
+/// Maximum number of objects that an entry of the history names.
+pub const NAMED_OBJECTS: usize = 10;
+/// Maximum length of the names of these objects together, in bytes.
+pub const NAMED_BYTES: usize = 640;
 
 /// One complete application of a commit that changed a file of the GitSync or an object. A commit can have several, if
 /// the spec or the cluster changed.
@@ -158,6 +162,52 @@ pub struct AppliedCommit {
     pub unchanged: i64,
     /// Number of deleted objects that the commit had removed.
     pub pruned: i64,
+    /// The first created, changed and pruned objects, in this order, each sorted by group, kind, namespace and name. At
+    /// most 10, and fewer if their names are longer than 640 bytes together.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 10))]
+    pub objects: Vec<ChangedObject>,
+}
+
+impl AppliedCommit {
+    /// Returns the number of changed objects beside those that the entry names; 0 if it names none.
+    pub fn not_named(&self) -> i64 {
+        let changed = self.created.saturating_add(self.changed).saturating_add(self.pruned);
+        let named = i64::try_from(self.objects.len()).unwrap_or(i64::MAX);
+        if named == 0 { 0 } else { changed.saturating_sub(named).max(0) }
+    }
+}
+
+/// An object that a commit changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ChangedObject {
+    /// The object, such as `Deployment.apps shop/web`.
+    #[schemars(length(max = 640))]
+    pub object: String,
+    /// Its change: `Created`, `Changed` or `Pruned`.
+    pub change: ObjectChange,
+}
+
+/// The change of an object by a commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+pub enum ObjectChange {
+    /// It was created.
+    Created,
+    /// It existed and was changed.
+    Changed,
+    /// It was deleted, because the commit had removed it.
+    Pruned,
+}
+
+impl ObjectChange {
+    /// Returns the change as a word in a sentence.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Created => "created",
+            Self::Changed => "changed",
+            Self::Pruned => "pruned",
+        }
+    }
 }
 
 /// Field path of the object itself.

@@ -20,12 +20,14 @@ pub(super) fn history(moments: &[Moment<'_>], remote: Option<&str>, now: Timesta
                 ol.timeline {
                     @for moment in moments {
                         li { @match moment {
-                            Moment::Applied { when, commit, subject, effect, revert } => {
+                            Moment::Applied { when, commit, subject, effect, objects, more, revert } => {
+                                @let at = when.map(|when| when.to_string()).unwrap_or_default();
                                 p { (parts::sign("good", "✔", "Applied")) " " (parts::age(*when, now)) " ago" }
                                 p { "Commit " (parts::commit(commit, remote)) " " span.text { (subject) } }
                                 p.quiet { (effect) }
+                                @if !objects.is_empty() { (changed_objects(objects, *more, &format!("{commit} {at}"))) }
                                 @if !revert.is_empty() {
-                                    details { summary { "Take back" } p { "In a clone of the repository, then push:" } p { code { (revert) } } }
+                                    details data-name=(format!("take back {commit} {at}")) { summary { "Take back" } p { "In a clone of the repository, then push:" } p { code { (revert) } } }
                                 }
                             }
                             Moment::Commit(event) => (commit(event, now)),
@@ -38,6 +40,19 @@ pub(super) fn history(moments: &[Moment<'_>], remote: Option<&str>, now: Timesta
                         } }
                     }
                 }
+            }
+        }
+    }
+}
+
+/// Returns the changed objects of a commit as a list that the user opens. `of` is the commit with its time.
+fn changed_objects(objects: &[(&str, String)], more: i64, of: &str) -> Markup {
+    html! {
+        details data-name=(format!("objects {of}")) {
+            summary { "Changed objects" }
+            ul {
+                @for (change, object) in objects { li { (change) " " (parts::named_object(object)) } }
+                @if more > 0 { li { "and " (more) " more" } }
             }
         }
     }

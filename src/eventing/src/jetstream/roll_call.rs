@@ -13,7 +13,6 @@ use async_nats::Subscriber as Subscription;
 use bytes::Bytes;
 use futures::StreamExt as _;
 use parking_lot::Mutex;
-use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
@@ -38,16 +37,16 @@ const PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 /// Maximum number of processes that are remembered, and the maximum length of a name in bytes.
 const MOST: usize = 1000;
-const LONGEST: usize = 100;
+const LONGEST: usize = 200;
+/// Maximum length of the first part of a name.
+const MOST_OF_INSTANCE: usize = 100;
+/// Timeout of a question with all of its repetitions.
+const WHOLE: Duration = Duration::from_secs(3);
 /// Timeout of the last message of a process.
 const FAREWELL: Duration = Duration::from_secs(1);
-
-/// The answer of a process.
-#[derive(Debug, Serialize, Deserialize)]
-struct Answer {
-    publisher: String,
-    knows: bool,
-}
+/// The words after the name in an answer.
+const KNOWS: &str = "knows";
+const LACKS: &str = "lacks";
 
 /// The announcement of a process that accepts events.
 #[derive(Clone, Debug)]
@@ -74,11 +73,10 @@ impl Questions {
     pub(crate) async fn answer(mut self, table: watch::Receiver<Option<Arc<Table>>>, stop: CancellationToken) {
         let client = self.announcement.store.client();
         while let Some(Some(question)) = stop.run_until_cancelled(self.asked.next()).await {
-            let Ok(version) = serde_json::from_slice::<Version>(&question.payload) else { continue };
-            let Some(reply) = question.reply else { continue };
+            let asked = std::str::from_utf8(&question.payload).ok().and_then(Version::parse);
+            let (Some(version), Some(reply)) = (asked, question.reply) else { continue };
             let knows = table.borrow().as_ref().is_some_and(|table| table.knows(&version));
-            let answer = Answer { publisher: self.announcement.name.clone(), knows };
-            let Ok(answer) = serde_json::to_vec(&answer) else { continue };
+            let answer = format!("{} {}", self.announcement.name, if knows { KNOWS } else { LACKS });
             // A lost answer is asked for again.
             let _ = client.publish(reply, answer.into()).await;
         }
@@ -121,9 +119,11 @@ impl Present {
 }
 
 impl JetStream {
-    /// Returns the questions to this process, and its announcement.
-    pub(crate) async fn questions(&self) -> Result<(Questions, Announcement), Unmade> {
-        let announcement = Announcement { store: self.clone(), name: self.unique_id() };
+    /// Returns the questions to this process, and its announcement. `instance` is the name of the process in messages.
+    pub(crate) async fn questions(&self, instance: &str) -> Result<(Questions, Announcement), Unmade> {
+        let instance: String = instance.chars().filter(char::is_ascii_graphic).take(MOST_OF_INSTANCE).collect();
+        let name = format!("{instance}/{}", self.unique_id());
+        let announcement = Announcement { store: self.clone(), name };
         let asked = self.client().subscribe(ASKED).await?;
         Ok((Questions { announcement: announcement.clone(), asked }, announcement))
     }
@@ -151,29 +151,35 @@ impl RollCall {
     /// Asks whether all processes that accept events know this version of a subscriber. Waits briefly for those that do
     /// not know it yet. Fails with a reason.
     pub(crate) async fn knows(&self, version: &Version) -> Result<(), String> {
+        let asked = timeout(WHOLE, self.ask(version)).await;
+        asked.unwrap_or_else(|_| Err("NATS does not respond".into())).map_err(|error| error.to_string())
+    }
+
+    async fn ask(&self, version: &Version) -> Result<(), Unmade> {
         let connection = *self.store.losses().borrow();
         let is_complete = self.present.lock().complete == Some(connection);
+        if !is_complete {
+            // A question before the connection would have no answers, and would find no processes.
+            self.store.0.context.query_account().await?;
+        }
         let end = Instant::now() + if is_complete { FURTHER } else { FIRST };
-        let failed = |error: Unmade| format!("NATS: {error}");
-        let question = serde_json::to_vec(version).map_err(|error| failed(error.into()))?;
-        let (client, inbox) = (self.store.client(), self.store.unique_id());
-        let mut answers = client.subscribe(inbox.clone()).await.map_err(|error| failed(error.into()))?;
+        let (client, inbox, question) = (self.store.client(), self.store.unique_id(), version.to_string());
+        let mut answers = client.subscribe(inbox.clone()).await?;
         let (mut knowing, mut pause) = (BTreeSet::new(), PAUSE);
         loop {
-            let asking = client.publish_with_reply(ASKED, inbox.clone(), question.clone().into()).await;
-            asking.map_err(|error| failed(error.into()))?;
+            client.publish_with_reply(ASKED, inbox.clone(), question.clone().into()).await?;
             let next = (Instant::now() + pause).min(end);
             pause = (pause * 2).min(LONGEST_PAUSE);
             loop {
-                let lacking = self.present.lock().lacking(&knowing, Instant::now());
-                if is_complete && lacking.is_none() {
+                if is_complete && self.present.lock().lacking(&knowing, Instant::now()).is_none() {
                     return Ok(());
                 }
                 let Ok(Some(message)) = timeout_at(next, answers.next()).await else { break };
-                let Ok(answer) = serde_json::from_slice::<Answer>(&message.payload) else { continue };
-                self.present.lock().here(&answer.publisher, Instant::now());
-                if answer.knows {
-                    knowing.insert(answer.publisher);
+                let answer = std::str::from_utf8(&message.payload).ok().and_then(|answer| answer.split_once(' '));
+                let Some((name, word)) = answer else { continue };
+                self.present.lock().here(name, Instant::now());
+                if word == KNOWS {
+                    knowing.insert(name.to_owned());
                 }
             }
             if Instant::now() >= end {
@@ -183,13 +189,15 @@ impl RollCall {
     }
 
     /// Returns the result when the time for answers is over.
-    fn ended(&self, connection: u64, knowing: &BTreeSet<String>) -> Result<(), String> {
+    fn ended(&self, connection: u64, knowing: &BTreeSet<String>) -> Result<(), Unmade> {
+        if *self.store.losses().borrow() != connection {
+            return Err("NATS was disconnected".into());
+        }
         let mut present = self.present.lock();
         present.complete = Some(connection);
-        match present.lacking(knowing, Instant::now()) {
-            None => Ok(()),
-            Some(_) => Err("a process that accepts events does not know the subscriber yet".to_owned()),
-        }
+        let Some(lacking) = present.lacking(knowing, Instant::now()) else { return Ok(()) };
+        let instance = lacking.split_once('/').map_or("", |(instance, _)| instance);
+        Err(format!("the publisher {instance} does not know the subscriber yet").into())
     }
 }
 

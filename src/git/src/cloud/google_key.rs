@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_of_keys_with_other_addresses_are_told_apart() {
+    fn tokens_of_keys_with_other_addresses_are_distinct() {
         let (one, other) = (
             GoogleKey::with(&json!({})).unwrap(),
             GoogleKey::with(&json!({"token_uri": "https://proxy.example/token"})).unwrap(),

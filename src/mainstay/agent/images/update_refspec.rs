@@ -1,4 +1,4 @@
-//! Where an ImageUpdateAutomation pushes: a branch, a reference for reviews, or both.
+//! The destination of an ImageUpdateAutomation: a branch, a reference for reviews, or both.
 //!
 //! Invariant: nothing is forced or deleted, and a refspec pushes no other commit than the new one.
 
@@ -10,7 +10,7 @@ pub(super) const BRANCHES: &str = "refs/heads/";
 /// Prefix of references for reviews in Gerrit. The server turns a push to one into a change, and shows no such reference.
 const REVIEWS: &str = "refs/for/";
 
-/// Where commits are pushed. All names are full.
+/// The references that commits are pushed to. All names are full.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Destination {
     /// A branch; `None` for the branch that is read.

@@ -212,7 +212,7 @@ fn evaluations_with_one_budget_share_its_steps() {
     };
     assert!((20..400).contains(&held), "{held}");
     assert!(error.ends_with(&format!("the expressions take more than {} steps together", 2 * STEPS)), "{error}");
-    // Nothing is left for later evaluations.
+    // Later evaluations have no steps left.
     let error = cheap.result_within(&mut budget, &|name| object.get(name)).unwrap_err().to_string();
     assert!(error.ends_with("steps together"), "{error}");
     // One evaluation does not take all of a large budget.
