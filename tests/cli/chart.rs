@@ -191,6 +191,8 @@ const CHOICES: &[Choice] = &[
     (&["--git-readonly"], "{}"),
     (&["--registry-disable-scanning"], "{}"),
     (&["--replicas=2"], "replicas: 2"),
+    (&["--shards=3"], "shards: 3"),
+    (&["--shards=2", "--replicas=4", "--components=sync"], "{shards: 2, replicas: 4, components: [sync]}"),
     (
         &[
             "--resources=mainstay.limits.memory=320Mi,guard.limits.cpu=none",
@@ -674,7 +676,13 @@ const LOGIN_OF_NATS: (&str, &str) = (
 );
 
 const TEMPLATES: [Template; 20] = [
-    template("rbac.yaml", "rbac.yaml"),
+    Template {
+        replacements: &[(
+            "    resources: [leases]\n    verbs: [get, create, update]\n",
+            "    resources: [leases]\n    verbs: [get, {{ if .Values.shards }}list, watch, {{ end }}create, update]\n",
+        )],
+        ..template("rbac.yaml", "rbac.yaml")
+    },
     template("network-policy.yaml", "network-policy.yaml"),
     template("disruption-budget.yaml", "disruption-budget.yaml"),
     Template {
@@ -840,7 +848,10 @@ const TEMPLATES: [Template; 20] = [
                 "",
             ),
             METADATA,
-            ("\nspec:\n  replicas: 1\n", "\nspec:\n  replicas: {{ .Values.replicas }}\n"),
+            (
+                "\nspec:\n  replicas: 1\n",
+                "\nspec:\n  replicas: {{ max (int .Values.replicas) (int .Values.shards) }}\n",
+            ),
             (
                 "      serviceAccountName: mainstay\n",
                 "{{- include \"mainstay.agentPod\" . }}\n      serviceAccountName: mainstay\n",

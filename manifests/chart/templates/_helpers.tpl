@@ -119,6 +119,9 @@
 {{- with .Values.components }}
             - --components={{ join "," . }}
 {{- end }}
+{{- if .Values.shards }}
+            - --shards={{ .Values.shards }}
+{{- end }}
 {{- range .Values.allowNetworks }}
             - {{ printf "--allow-network=%s" . | quote }}
 {{- end }}

@@ -145,6 +145,16 @@ metadata! {
     pub const LEADER: Label = "mainstay.dev/leader";
         on "the Pod of the agent", by "Mainstay", values "`true`",
         "The agent of this Pod leads. The Service of Receivers selects it.";
+    pub const SHARD: Label = "mainstay.dev/shard";
+        on "GitSyncs, namespaces", by "users", values "the name of a shard, such as `shard-0`",
+        "Pins the GitSync, or all GitSyncs of the namespace, to the agent of this shard.";
+    pub const SHARD_LEASE: Label = "mainstay.dev/shard-lease";
+        on "the Leases of agents with shards", by "Mainstay", values "`member`, `leader`",
+        "The Lease is that of a shard, or that of the leader of all shards.";
+    pub const SHARD_VIEW: Annotation = "mainstay.dev/shard-view";
+        on "the Leases of agents with shards", by "Mainstay",
+        values "the agents, as JSON; on the Lease of the leader its identity",
+        "The agents among which the agent of this shard divides the GitSyncs.";
     pub const HOME_CLUSTER: Annotation = "mainstay.dev/home-cluster";
         on "inventory ConfigMaps in remote clusters", by "Mainstay", values "the uid of the namespace `kube-system`",
         "The cluster of the GitSync.";

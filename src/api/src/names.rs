@@ -88,6 +88,10 @@ pub const ADMISSION_MANAGER: &str = "mainstay-admission";
 
 /// Name of the agent's Lease, and the reporting controller of its Events.
 pub const LEASE: &str = "mainstay";
+/// Value of [`SHARD_LEASE`] on the Lease of a shard.
+pub const SHARD_LEASE_MEMBER: &str = "member";
+/// Value of [`SHARD_LEASE`] on the Lease of the leader.
+pub const SHARD_LEASE_LEADER: &str = "leader";
 /// `reportingController` of Events.
 pub const REPORTER: &str = "mainstay.dev/agent";
 /// `reportingController` of the Events of eventing.

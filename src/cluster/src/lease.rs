@@ -1,4 +1,5 @@
-//! Leader election with a Lease: only one of several agents acts.
+//! Leader election with a Lease: only one of several agents acts. With shards, an agent also holds one of several Leases,
+//! which makes it a member (`shards`).
 //!
 //! The holder renews the Lease every retry period, and steps down by itself if it could not renew the Lease for
 //! [`Timing::deadline`]. Other candidates take the Lease if it has not changed for its duration. Each candidate
@@ -12,6 +13,7 @@
 //!
 //! Not here: the work of the leader. The caller stops it before the elector.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -24,7 +26,8 @@ use super::apply::Persistence;
 use super::connect::Cluster;
 use super::error::Error;
 use super::kind::{Kind, Scope};
-use mainstay_api::names::VERSION;
+use super::shards::{MOST, Member, is_of_members, released};
+use mainstay_api::names::{LEASE, SHARD_LEASE, SHARD_LEASE_LEADER, SHARD_LEASE_MEMBER, SHARD_VIEW, VERSION};
 use mainstay_object::failure::caught;
 
 /// The durations of leader election.
@@ -49,12 +52,19 @@ impl Default for Timing {
 #[derive(Clone, Debug)]
 pub struct Term {
     ended: CancellationToken,
+    /// The index of the Lease.
+    lease: usize,
 }
 
 impl Term {
     /// Cancelled when the term ends. The leader's work must stop then.
     pub fn ended(&self) -> &CancellationToken {
         &self.ended
+    }
+
+    /// Returns the member, for a Lease of a shard.
+    pub fn member(&self) -> Option<Member> {
+        Member::new(self.lease)
     }
 }
 
@@ -65,26 +75,66 @@ pub struct Leadership(watch::Receiver<Option<Term>>);
 impl Leadership {
     /// Whether this process leads now.
     pub fn is_leading(&self) -> bool {
-        self.0.borrow().as_ref().is_some_and(|term| !term.ended.is_cancelled())
+        is_open(self.0.borrow().as_ref())
+    }
+
+    /// Waits until this process leads, or does not lead any more.
+    pub async fn changed_from(&mut self, was_leading: bool) {
+        if self.0.wait_for(|term| is_open(term.as_ref()) != was_leading).await.is_err() {
+            // The elector has ended, and so has the term.
+            std::future::pending().await
+        }
     }
 
     /// Waits until this process leads. `None` if the elector has ended.
     pub async fn term(&mut self) -> Option<Term> {
-        let leading = |term: &Option<Term>| term.as_ref().is_some_and(|term| !term.ended.is_cancelled());
-        self.0.wait_for(leading).await.ok()?.clone()
+        self.0.wait_for(|term| is_open(term.as_ref())).await.ok()?.clone()
     }
 }
 
-/// A candidate in the election for one Lease.
+fn is_open(term: Option<&Term>) -> bool {
+    term.is_some_and(|term| !term.ended.is_cancelled())
+}
+
+/// The marks of a Lease of agents with shards.
+#[derive(Clone, Debug)]
+struct Mark {
+    role: &'static str,
+    /// The annotation. A change is written immediately.
+    note: watch::Receiver<Option<String>>,
+}
+
+impl Mark {
+    /// Waits until the annotation changes.
+    async fn changed(mark: Option<&mut Self>) {
+        if let Some(mark) = mark
+            && mark.note.changed().await.is_ok()
+        {
+            return;
+        }
+        std::future::pending().await
+    }
+}
+
+/// A candidate in the election for one Lease, or for one of several.
 #[derive(Debug)]
 pub struct Elector {
     cluster: Cluster,
     kind: Kind,
     namespace: String,
-    name: String,
+    names: Vec<String>,
     identity: String,
     timing: Timing,
+    mark: Option<Mark>,
     leading: watch::Sender<Option<Term>>,
+}
+
+/// The observed Leases of a candidate.
+#[derive(Debug, Default)]
+struct Observed {
+    own: BTreeMap<usize, ObservedLease>,
+    /// The Leases of members, for a candidate without shards.
+    members: BTreeMap<usize, ObservedLease>,
 }
 
 /// The Lease, and the time of its last observed change.
@@ -155,6 +205,8 @@ pub(super) fn micro_time(time: Timestamp) -> String {
 /// A Lease held by this process.
 struct Held {
     lease: Value,
+    /// The index of its name.
+    index: usize,
     /// The time when the last successful renewal was sent.
     renewed: Instant,
 }
@@ -168,12 +220,37 @@ impl Elector {
             cluster: cluster.urgent(),
             kind: Kind::fixed("coordination.k8s.io/v1", "Lease", "leases", Scope::Namespaced),
             namespace: namespace.to_owned(),
-            name: name.to_owned(),
+            names: vec![name.to_owned()],
             identity: identity.to_owned(),
             timing,
+            mark: None,
             leading,
         };
         (elector, Leadership(leadership))
+    }
+
+    /// Returns a candidate for one of the first `count` shards. The Lease shows the `note`.
+    pub fn of_shards(
+        cluster: Cluster,
+        namespace: &str,
+        count: u8,
+        identity: &str,
+        timing: Timing,
+        note: watch::Receiver<Option<String>>,
+    ) -> (Self, Leadership) {
+        let (mut elector, leadership) = Self::new(cluster, namespace, LEASE, identity, timing);
+        elector.names = members().take(usize::from(count.min(MOST))).collect();
+        elector.mark = Some(Mark { role: SHARD_LEASE_MEMBER, note });
+        (elector, leadership)
+    }
+
+    /// Makes this a candidate that leads members. Its Lease says so, so that no candidate without shards acts beside
+    /// them.
+    #[must_use]
+    pub fn leading_members(mut self) -> Self {
+        let note = watch::channel(Some(self.identity.clone())).1;
+        self.mark = Some(Mark { role: SHARD_LEASE_LEADER, note });
+        self
     }
 
     /// Takes part in the election until `shutdown` is cancelled, then releases the Lease if this candidate holds it.
@@ -183,26 +260,29 @@ impl Elector {
                 tokio::time::sleep(self.timing.retry).await;
                 continue;
             };
-            let term = Term { ended: shutdown.child_token() };
-            tracing::info!(lease = %self.name, identity = %self.identity, "leading");
+            let term = Term { ended: shutdown.child_token(), lease: held.index };
+            let name = &self.names[held.index];
+            tracing::info!(lease = %name, identity = %self.identity, "leading");
             self.leading.send_replace(Some(term.clone()));
             let lease = self.hold(held, &shutdown).await;
             term.ended.cancel();
             self.leading.send_replace(None);
             if let Some(lease) = lease {
-                self.release(&lease).await;
+                self.release(name, &lease).await;
             } else {
-                tracing::warn!(lease = %self.name, identity = %self.identity, "no longer leading");
+                tracing::warn!(lease = %name, identity = %self.identity, "no longer leading");
             }
         }
     }
 
-    /// Polls the Lease until it can be taken.
+    /// Polls the Leases until one can be taken.
     async fn acquire(&self) -> Held {
-        let mut seen = None;
+        let mut seen = Observed::default();
         let mut failing = false;
+        // A candidate for several Leases looks first for the one that it holds already.
+        let mut only_held = self.names.len() > 1;
         loop {
-            match self.attempt(&mut seen).await {
+            match self.attempt_all(&mut seen, only_held).await {
                 Ok(Some(held)) => return held,
                 Ok(None) => failing = false,
                 Err(error) => {
@@ -216,46 +296,106 @@ impl Elector {
                     failing = true;
                 }
             }
-            tokio::time::sleep(self.timing.retry.mul_f64(1.0 + 0.2 * fastrand::f64())).await;
+            if !std::mem::take(&mut only_held) {
+                tokio::time::sleep(self.timing.retry.mul_f64(1.0 + 0.2 * fastrand::f64())).await;
+            }
         }
     }
 
-    /// Takes the Lease if that is allowed. Returns `None` if it is not, or if another process was faster.
-    async fn attempt(&self, seen: &mut Option<ObservedLease>) -> Result<Option<Held>, Error> {
-        let found = self.cluster.get(&self.kind, Some(&self.namespace), &self.name).await?;
+    /// Takes the first Lease that may be taken.
+    async fn attempt_all(&self, seen: &mut Observed, only_held: bool) -> Result<Option<Held>, Error> {
+        for index in 0..self.names.len() {
+            if let Some(held) = self.attempt(index, seen, only_held).await? {
+                return Ok(Some(held));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Takes a Lease if that is allowed. Returns `None` if it is not, or if another process was faster.
+    async fn attempt(&self, index: usize, seen: &mut Observed, only_held: bool) -> Result<Option<Held>, Error> {
+        let name = &self.names[index];
+        let found = self.cluster.get(&self.kind, Some(&self.namespace), name).await?;
         // The clock is read after the response arrived, so that a change is never dated before it happened.
         let answered = Instant::now();
         let written = match found {
+            None if only_held => return Ok(None),
             None => {
                 let new = json!({
                     "apiVersion": "coordination.k8s.io/v1",
                     "kind": "Lease",
-                    "metadata": { "namespace": self.namespace, "name": self.name },
+                    "metadata": { "namespace": self.namespace, "name": name },
                 });
-                let new = held(&new, &self.identity, self.timing, Timestamp::now());
-                self.cluster.create(&self.kind, Some(&self.namespace), &self.name, &new, Persistence::Kept).await
+                let new = self.marked(held(&new, &self.identity, self.timing, Timestamp::now()));
+                self.cluster.create(&self.kind, Some(&self.namespace), name, &new, Persistence::Kept).await
             }
             Some(lease) => {
-                let now = observe(seen.take(), &lease, answered);
+                let now = observe(seen.own.remove(&index), &lease, answered);
                 let step = decide(&now, &self.identity, self.timing.lease, answered);
-                *seen = Some(now);
-                if step == LeaseAction::Wait {
+                let is_others = now.holder() != self.identity;
+                seen.own.insert(index, now);
+                if step == LeaseAction::Wait || only_held && is_others {
                     return Ok(None);
                 }
-                self.write(&held(&lease, &self.identity, self.timing, Timestamp::now())).await
+                if self.mark.is_none() && is_of_members(&lease) && self.members_act(seen).await? {
+                    return Ok(None);
+                }
+                self.write(&self.marked(held(&lease, &self.identity, self.timing, Timestamp::now()))).await
             }
         };
         match written {
-            Ok(lease) => Ok(Some(Held { lease, renewed: answered })),
+            Ok(lease) => Ok(Some(Held { lease, index, renewed: answered })),
             Err(error) if error.code() == Some(409) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
+    /// Whether a member may still act, whose leader has ended. A candidate without shards waits for its end.
+    async fn members_act(&self, seen: &mut Observed) -> Result<bool, Error> {
+        let mut act = false;
+        for (index, name) in members().enumerate() {
+            // A shard is created only if those before it exist.
+            let Some(lease) = self.cluster.get(&self.kind, Some(&self.namespace), &name).await? else { break };
+            let answered = Instant::now();
+            let now = observe(seen.members.remove(&index), &lease, answered);
+            act |= decide(&now, &self.identity, self.timing.lease, answered) == LeaseAction::Wait;
+            seen.members.insert(index, now);
+        }
+        Ok(act)
+    }
+
+    /// Returns the Lease with the marks of shards, or without them.
+    fn marked(&self, mut lease: Value) -> Value {
+        match &self.mark {
+            Some(mark) => {
+                lease["metadata"]["labels"][SHARD_LEASE] = json!(mark.role);
+                match &*mark.note.borrow() {
+                    Some(note) => lease["metadata"]["annotations"][SHARD_VIEW] = json!(note),
+                    None => released(&mut lease),
+                }
+            }
+            None if is_of_members(&lease) => {
+                released(&mut lease);
+                if let Some(labels) = lease["metadata"]["labels"].as_object_mut() {
+                    labels.remove(SHARD_LEASE);
+                }
+            }
+            None => {}
+        }
+        lease
+    }
+
     /// Renews the Lease until it is lost (returns `None`) or `shutdown` is cancelled (returns the Lease).
     async fn hold(&self, mut held: Held, shutdown: &CancellationToken) -> Option<Value> {
+        let mut mark = self.mark.clone();
         loop {
-            if shutdown.run_until_cancelled(tokio::time::sleep(self.timing.retry)).await.is_none() {
+            let pause = async {
+                tokio::select! {
+                    () = tokio::time::sleep(self.timing.retry) => {}
+                    () = Mark::changed(mark.as_mut()) => {}
+                }
+            };
+            if shutdown.run_until_cancelled(pause).await.is_none() {
                 return Some(held.lease);
             }
             let deadline = held.renewed + self.timing.deadline;
@@ -267,7 +407,7 @@ impl Elector {
     async fn renew(&self, mut held: Held) -> Option<Held> {
         loop {
             let sent = Instant::now();
-            let renewed = self::held(&held.lease, &self.identity, self.timing, Timestamp::now());
+            let renewed = self.marked(self::held(&held.lease, &self.identity, self.timing, Timestamp::now()));
             // A hanging request must leave time for a second one before the deadline.
             let written = caught(tokio::time::timeout(self.timing.deadline / 3, self.write(&renewed))).await;
             // A panic is retried, because the end of the term would stop all work of the agent.
@@ -276,11 +416,12 @@ impl Elector {
                 continue;
             };
             match written {
-                Ok(Ok(lease)) => return Some(Held { lease, renewed: sent }),
+                Ok(Ok(lease)) => return Some(Held { lease, renewed: sent, ..held }),
                 Ok(Err(error)) if error.is_not_found() => return None,
                 Ok(Err(error)) if error.is_conflict() => {
                     // The response to this candidate's own write may have been lost, or another client set a label.
-                    let found = self.cluster.get(&self.kind, Some(&self.namespace), &self.name).await;
+                    let name = &self.names[held.index];
+                    let found = self.cluster.get(&self.kind, Some(&self.namespace), name).await;
                     match found {
                         Ok(Some(lease)) if lease["spec"]["holderIdentity"] == *self.identity => {
                             held.lease = lease;
@@ -298,21 +439,30 @@ impl Elector {
     }
 
     /// Releases the Lease, so that the next leader does not wait for its expiry.
-    async fn release(&self, lease: &Value) {
+    async fn release(&self, name: &str, lease: &Value) {
         let mut lease = lease.clone();
+        if self.mark.as_ref().is_some_and(|mark| mark.role == SHARD_LEASE_MEMBER) {
+            released(&mut lease);
+        }
         lease["spec"]["holderIdentity"] = Value::from("");
         lease["spec"]["leaseDurationSeconds"] = Value::from(1);
         lease["spec"]["renewTime"] = Value::from(micro_time(Timestamp::now()));
         if let Ok(Ok(_)) = tokio::time::timeout(self.timing.retry, self.write(&lease)).await {
-            tracing::info!(lease = %self.name, "Lease released");
+            tracing::info!(lease = %name, "Lease released");
         } else {
-            tracing::info!(lease = %self.name, "Lease not released; it will expire");
+            tracing::info!(lease = %name, "Lease not released; it will expire");
         }
     }
 
     async fn write(&self, lease: &Value) -> Result<Value, Error> {
-        self.cluster.replace(&self.kind, Some(&self.namespace), &self.name, lease, Persistence::Kept).await
+        let name = lease["metadata"]["name"].as_str().unwrap_or_default();
+        self.cluster.replace(&self.kind, Some(&self.namespace), name, lease, Persistence::Kept).await
     }
+}
+
+/// Returns the names of the Leases of all members, in order.
+fn members() -> impl Iterator<Item = String> {
+    (0..usize::from(MOST)).filter_map(Member::new).map(|member| format!("{LEASE}-{member}"))
 }
 
 #[cfg(test)]

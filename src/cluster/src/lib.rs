@@ -4,7 +4,8 @@
 //! contains the attempt and its subject, and has a [`Class`](mainstay_object::failure::Class). The client works on raw
 //! bytes and [`serde_json::Value`]: a kind is a row of discovery, never a Rust type.
 //!
-//! [`reflector`] turns a watch into a typed cache that says what changed, what is gone, and when it is complete.
+//! [`reflector`] turns a watch into a typed cache that says what changed, what is gone, and when it is complete. [`shards`]
+//! divides GitSyncs among several agents.
 //!
 //! In addition to the client, the crate has [`secrets`] (watches of single Secrets and ConfigMaps), [`listener`] (an
 //! HTTP server with bounded cost), [`certificate`] (certificates of webhooks) and [`liveness`] (detection of stuck
@@ -71,6 +72,7 @@ mod served_certificate;
 mod service_account;
 mod service_account_token;
 mod service_call;
+pub mod shards;
 mod turns;
 mod watch;
 mod watch_decoder;

@@ -172,9 +172,14 @@ impl<C> Clusters<C> {
         let mut registries = self.registries.lock();
         if !registries.contains_key(id) {
             // Unused registries are dropped.
-            registries.retain(|_, registry| Arc::strong_count(registry) > 1);
+            registries.retain(|_, registry| Arc::strong_count(registry) > 1 || !registry.is_empty());
         }
         Arc::clone(registries.entry(id.to_owned()).or_default())
+    }
+
+    /// Returns the registries of all known clusters, with the ids of the clusters.
+    pub(super) fn registries(&self) -> Vec<(String, Arc<Registry>)> {
+        self.registries.lock().iter().map(|(id, registry)| (id.clone(), Arc::clone(registry))).collect()
     }
 
     fn slot(&self, of: &SecretKey) -> Arc<tokio::sync::Mutex<Slot<C>>> {

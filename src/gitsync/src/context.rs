@@ -12,6 +12,7 @@ use tokio::sync::{Semaphore, watch};
 use super::clusters::{Begun, Clusters, Engine, Home, PlaceId, SecretKey};
 use super::contest_watch;
 use super::dependencies::Dependencies;
+use super::losses::Losses;
 use super::outcome::Refused;
 use super::placement::{Reach, label};
 use super::registry::{Elsewhere, Registry};
@@ -74,6 +75,8 @@ pub struct Context {
     pub prevention: Arc<Prevention>,
     /// Called with every message; must not block.
     pub announce: Arc<Announce>,
+    /// The GitSyncs that other agents take over.
+    pub(super) losses: Arc<Losses>,
     /// Changes when every remote must be looked up immediately.
     pub look_now: watch::Sender<u64>,
     /// Progress of the reconciles of GitSyncs.
@@ -136,6 +139,7 @@ impl Context {
             kustomize,
             helm,
             announce: Arc::new(announce),
+            losses: Arc::default(),
             look_now: watch::Sender::new(0),
             liveness,
             facts: Arc::default(),
@@ -166,6 +170,7 @@ impl Context {
             helm: self.helm.clone(),
             rights: self.rights.clone(),
             announce: Arc::clone(&self.announce),
+            losses: Arc::clone(&self.losses),
             look_now: self.look_now.clone(),
             liveness: self.liveness.clone(),
             facts: Arc::clone(&self.facts),

@@ -284,6 +284,12 @@ impl Dependencies {
         self.see(owner, sync);
     }
 
+    /// Updates a GitSync of another agent, which only the watch shows.
+    pub(super) fn read_of_other_agent(&self, owner: &Owner, sync: &Arc<GitSync>, depends_on: Vec<Owner>) {
+        self.read(owner, sync, depends_on);
+        self.report(owner, &sync.status.clone().unwrap_or_default(), None);
+    }
+
     /// Stores the object. Wakes dependants with expressions if the object changed.
     fn see(&self, owner: &Owner, sync: &Arc<GitSync>) {
         let mut nodes = self.nodes.lock();

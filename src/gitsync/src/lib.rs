@@ -36,6 +36,8 @@
 //! [`receiver`] is the controller of Receivers, which are webhooks for pushes. [`repository`] keeps the status of
 //! GitRepositories.
 //!
+//! With shards, other agents look after some of the GitSyncs. [`other_agents`] shows those to the GitSyncs of this agent.
+//!
 //! Invariant: without a change there is no request.
 //! Invariant: if a document has a problem, no object of the commit is applied or pruned.
 //!
@@ -75,10 +77,13 @@ mod history;
 mod inventory;
 mod kustomizations;
 mod listing;
+mod losses;
 mod memory_wait;
 mod no_memory;
 #[expect(clippy::disallowed_methods, reason = "what is read has a time")]
 mod observe;
+#[expect(clippy::disallowed_methods, reason = "a suspension has an end")]
+mod other_agents;
 mod outcome;
 mod overlay_fields;
 #[expect(clippy::disallowed_methods, reason = "it waits between what it does")]

@@ -20,6 +20,8 @@ const SHARE: usize = 2;
 const MANY: usize = 10;
 /// Maximum number of objects in the message about a guard.
 const NAMED: usize = 5;
+/// The text between an object and the GitSync to which it is handed over, in `status.held`.
+pub(super) const HANDOVER: &str = ": handover to GitSync ";
 /// Maximum number of shown characters of an annotation.
 const SHOWN: usize = 80;
 

@@ -472,7 +472,7 @@ impl Task {
 }
 
 /// Returns the remote and reference of a GitSync, with which a push is compared.
-fn followed(sync: &GitSync, url: Option<&RemoteUrl>) -> Option<FollowedRemote> {
+pub(super) fn followed(sync: &GitSync, url: Option<&RemoteUrl>) -> Option<FollowedRemote> {
     let (url, reference) = (url?.clone(), Reference::parse(&sync.spec.followed_reference()).ok()?);
     Some(FollowedRemote { repository: sync.spec.git_repository.clone(), url, reference })
 }

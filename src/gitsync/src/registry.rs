@@ -111,6 +111,9 @@ impl Registry {
     /// Registers a GitSync with the label of its objects. It may be confined to one namespace.
     pub fn enter(&self, own: &Owner, label: Arc<str>, confined_to: Option<Arc<str>>) {
         self.update(own, |row| {
+            if row.is_of_other_agent {
+                *row = Row::default();
+            }
             row.label = label;
             row.confined_to = confined_to;
         });
@@ -148,6 +151,18 @@ impl Registry {
     /// Subscribes to objects that are taken from GitSyncs.
     pub(crate) fn listen_outranked(&self) -> watch::Receiver<u64> {
         self.outranked.subscribe()
+    }
+
+    /// Removes a GitSync, if it has a row.
+    pub(super) fn forget(&self, own: &Owner) {
+        if self.rows.lock().owners.contains_key(own) {
+            self.remove(own);
+        }
+    }
+
+    /// Whether no GitSync has a row.
+    pub(super) fn is_empty(&self) -> bool {
+        self.rows.lock().owners.is_empty()
     }
 
     /// Removes a GitSync.
@@ -242,10 +257,16 @@ impl View<'_> {
     /// Returns the claim of another GitSync on an object that carries `label` and that this view's GitSync wants at
     /// `commit`.
     pub fn claim(&self, key: &Key, label: Option<&str>, branch: &str, commit: &str) -> Claim {
+        // Agents do not take objects from each other, so confinement does not matter.
+        if let Some(owner) = label.and_then(|label| self.holder_of_other_agent(key, label)) {
+            return Claim::Held(owner);
+        }
         let claim = |owner: &Owner, row: &Row| {
             let Some(managed) = &row.managed else {
                 return match label {
-                    Some(label) if *label == *row.label => Claim::Undecided(owner.to_string()),
+                    Some(label) if *label == *row.label && !row.is_of_other_agent => {
+                        Claim::Undecided(owner.to_string())
+                    }
                     _ => Claim::Free,
                 };
             };
@@ -296,6 +317,20 @@ impl View<'_> {
     pub(super) fn taker_that_cannot_read(&self, key: &Key) -> Option<String> {
         let mut takers = self.peers(key).filter(|(_, row)| row.covers(key) && row.can_read_of_its_commit(key));
         takers.next().map(|(owner, _)| owner.to_string())
+    }
+
+    /// Returns the GitSync of another agent that manages an object with this label.
+    fn holder_of_other_agent(&self, key: &Key, label: &str) -> Option<String> {
+        let others = self.rows.labelled(label).filter(|owner| *owner != self.own);
+        let holders =
+            others.filter(|owner| self.rows.owners.get(*owner).is_some_and(|row| row.holds_elsewhere(key, label)));
+        holders.map(ToString::to_string).min()
+    }
+
+    /// Returns the GitSync of another agent that should take an object over.
+    pub(super) fn taker_of_other_agent(&self, key: &Key) -> Option<String> {
+        let wants = |row: &Row| row.is_of_other_agent && row.desired.as_ref().is_some_and(|keys| keys.contains(key));
+        self.others(key).filter(|(_, row)| wants(row)).map(|(owner, _)| owner.to_string()).min()
     }
 
     /// Whether a peer has not made an attempt yet.

@@ -17,6 +17,7 @@ use super::resolve::depends_on;
 use super::whereabouts::Place;
 use mainstay_api::GitSync;
 use mainstay_cluster::secrets::Followed;
+use mainstay_engine::prevention::Wanted;
 use mainstay_git::{PushReceiver, SharedHostKeys};
 use mainstay_object::Owner;
 
@@ -31,8 +32,12 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
         // Other GitSyncs of this cluster need not wait for this GitSync.
         context.registry.remove(&task.owner);
     }
-    if stop.run_until_cancelled(context.registry.completed()).await.is_none() {
-        return;
+    let lost = context.losses.begin(&task.owner);
+    tokio::select! {
+        () = stop.cancelled() => return,
+        () = context.registry.completed() => {}
+        // The loop below ends the work.
+        () = lost.cancelled() => {}
     }
     let mut signals = Signals::of(&context, &task);
     let mut last: Option<Arc<GitSync>> = None;
@@ -50,12 +55,15 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
         context.dependencies.read(&task.owner, &sync, depends_on(&sync));
         signals.take_changes_of_others(&mut task);
         tokio::select! {
+            biased;
             () = stop.cancelled() => return,
+            () = lost.cancelled() => return Box::pin(leave_to_other_agent(&context, &task, &sync)).await,
             end = task.reconcile_or_fail(&sync) => if end == Next::Over { break },
         }
         signals.move_to_cluster_of(&task);
         tokio::select! {
             () = stop.cancelled() => return,
+            () = lost.cancelled() => return Box::pin(leave_to_other_agent(&context, &task, &sync)).await,
             changed = input.changed() => if changed.is_err() { return },
             () = signals.next(&mut task) => {}
         }
@@ -63,9 +71,24 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
     task.context.writer.forget_owner(&task.owner);
     task.context.registry.remove(&task.owner);
     context.leave(&task.owner);
+    context.losses.end(&task.owner);
     context.set_facts(&task.owner, None);
     context.source.set_remote(&task.consumer, None);
     context.pushes.remove(&task.consumer);
+}
+
+/// Ends the work for a GitSync that another agent takes over. Its objects stay as they are.
+async fn leave_to_other_agent(context: &Context, task: &Task, sync: &Arc<GitSync>) {
+    let at = &task.context;
+    at.writer.leave_to_other_agent(&task.owner).await;
+    context.prevention.want(&task.owner, Wanted::Unknown);
+    context.set_facts(&task.owner, None);
+    context.source.set_remote(&task.consumer, None);
+    context.pushes.remove(&task.consumer);
+    if !Arc::ptr_eq(&at.registry, &context.registry) {
+        at.registry.remove(&task.owner);
+    }
+    context.see_of_other_agent(&task.owner, sync);
 }
 
 /// The signals that wake one task, except for changes of its GitSync.

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::kept::{self, Labels, Name};
 use super::notify::Notifier;
+use super::share::Share;
 use super::tasks::{COPIES, EACH, Input, Tasks, Work};
 use mainstay_api::GitSync;
 use mainstay_cluster::secrets::{Referrer, SecretReferences as _};
@@ -23,18 +24,22 @@ use mainstay_object::Owner;
 /// Maximum wait for the GitRepositories before the first GitSync or Function is reconciled.
 pub(super) const REPOSITORIES_WITHIN: Duration = Duration::from_secs(10);
 
-/// Watches GitSyncs until `stop`, or until a task panics, and runs a task for each. `known` is set once they are
-/// listed.
+/// Watches GitSyncs until `stop`, or until a task panics, and runs a task for each in the share of this agent. `known`
+/// is set once they are listed.
 pub(super) async fn syncs(
     context: Arc<Context>,
     notifier: Notifier,
     cluster: Cluster,
     mut repositories: watch::Receiver<bool>,
-    known: watch::Sender<bool>,
+    (known, mut share): (watch::Sender<bool>, Option<Share>),
     stop: CancellationToken,
 ) -> Result<(), JoinError> {
     let _ = tokio::time::timeout(REPOSITORIES_WITHIN, repositories.wait_for(|known| *known)).await;
-    Tasks::new(Syncs { context, known }, notifier, JoinSet::new(), stop).run(&cluster).await
+    if let Some(share) = &mut share {
+        context.share();
+        share.begin().await;
+    }
+    Tasks::new(Syncs { context, known }, notifier, JoinSet::new(), stop).sharing(share).run(&cluster).await
 }
 
 /// Expected number of objects of a new GitSync, and the expected memory of each object, in bytes.
@@ -96,6 +101,21 @@ impl Work for Syncs {
     fn see(&self, (namespace, name): &Name, sync: Option<&GitSync>) {
         let references = sync.map(|sync| sync.spec.secret_references()).unwrap_or_default();
         self.context.secrets.set_references(namespace, (Referrer::GitSync, name), references);
+    }
+
+    fn see_of_other_agent(&self, owner: &Owner, sync: Option<GitSync>) {
+        match sync {
+            Some(sync) => self.context.see_of_other_agent(owner, &Arc::new(sync)),
+            None => self.context.forget_of_other_agent(owner),
+        }
+    }
+
+    fn lose(&self, owner: &Owner) {
+        self.context.lose(owner);
+    }
+
+    fn gain(&self, owner: &Owner) {
+        self.context.gain(owner);
     }
 
     /// Called before any task starts.

@@ -25,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 pub use super::retention::Gauges as RetentionGauges;
 use super::retention_metrics;
 use super::serverless_metrics::{ServerlessMetrics, Values, encode_gauge};
+pub use super::shard_metrics::ShardGauges;
 use mainstay_api::function_conditions::Reason;
 use mainstay_cluster::Counted;
 use mainstay_engine::notification::Message;
@@ -80,6 +81,8 @@ pub struct Gauges {
     pub retention: RetentionGauges,
     /// Audits of objects in this term, by outcome.
     pub audits: Vec<(&'static str, u64)>,
+    /// Metrics of agents that share the GitSyncs.
+    pub shards: ShardGauges,
 }
 
 /// The gauges of one GitSync.
@@ -451,6 +454,7 @@ impl Collector for AtScrape {
             encode_gauge(&mut encoder, (&name, help), &gauges.functions, value)?;
         }
         retention_metrics::encode(&mut encoder, gauges.retention)?;
+        gauges.shards.encode(&mut encoder)?;
         encode_syncs(&mut encoder, &gauges.syncs)
     }
 }
@@ -541,6 +545,7 @@ mod tests {
             reviews: vec![admission::Count { webhook: "validate-function", outcome: "denied", count: 4 }],
             retention: RetentionGauges { manifests: 3, bytes: 4096, sweeps: 2, failures: 1, last: Some(1.5) },
             audits: vec![("confirmed", 11)],
+            shards: ShardGauges { members: 3, own: 21, gained: 30, lost: 9 },
         });
         let text = metrics.text().unwrap();
         for line in [
@@ -571,6 +576,10 @@ mod tests {
             "mainstay_image_sweep_failures_total 1",
             "mainstay_image_retention_last_timestamp_seconds 1.5",
             r#"mainstay_sync_lag_seconds{sync="a/b"} 1.5"#,
+            "mainstay_shard_members 3",
+            "mainstay_shard_syncs 21",
+            "mainstay_shard_gained_total 30",
+            "mainstay_shard_lost_total 9",
             "# EOF",
         ] {
             assert!(has(&text, line), "{line} is not in\n{text}");

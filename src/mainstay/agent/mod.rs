@@ -2,7 +2,8 @@
 //!
 //! Invariant: all long tasks are in one set. The end of any task ends the process with the reason of that task.
 //! Invariant: a panic in the leader's work ends that task, or at most restarts all of the leader's work. The process
-//! continues and keeps the Lease. Invariant: only the holder of the Lease writes. All state is rebuilt for every term.
+//! continues and keeps the Lease. Invariant: only the holder of the Lease writes. All state is rebuilt for every term. With
+//! shards, each holder of a shard's Lease writes what belongs to its GitSyncs.
 
 mod api_rules;
 mod artifacts;
@@ -39,6 +40,9 @@ mod run;
 mod serverless;
 mod serverless_metrics;
 mod settings;
+mod shard;
+mod shard_metrics;
+mod share;
 mod shown;
 mod ssh_keys;
 mod tasks;

@@ -10,11 +10,13 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::error::Error;
 use super::metrics::Metrics;
 use super::notify::Notifier;
 use super::settings::Settings;
+use super::shard::Shard;
 use super::shown::{Shown, gauges};
 use super::term::{Agent, lead};
 use super::{health, operator_settings};
@@ -22,7 +24,7 @@ use crate::Component;
 use loopback::{Listener, Reach};
 use mainstay_api::names::LEASE;
 use mainstay_cluster::liveness::Liveness;
-use mainstay_cluster::{Cluster, Elector, Leadership, Timing};
+use mainstay_cluster::{Cluster, Elector, Leadership};
 use mainstay_engine::notification::Emitter;
 use mainstay_function::admission::{self, Admission};
 use mainstay_object::failure::{Backoff, chain};
@@ -49,9 +51,13 @@ pub async fn run(settings: Settings, cluster: Cluster, emitter: Emitter, stop: C
     });
     // The Lease is released only after the work has stopped, so that no other agent starts earlier.
     let worked = CancellationToken::new();
+    let (note, published) = watch::channel(None);
     let leadership = settings.elect.then(|| {
-        let (elector, leadership) =
-            Elector::new(cluster.clone(), &settings.namespace, LEASE, &settings.identity, Timing::default());
+        let (cluster, namespace, identity) = (cluster.clone(), &settings.namespace, &settings.identity);
+        let (elector, leadership) = match settings.shards {
+            None => Elector::new(cluster, namespace, LEASE, identity, settings.timing),
+            Some(count) => Elector::of_shards(cluster, namespace, count, identity, settings.timing, published),
+        };
         let worked = worked.clone();
         tasks.spawn(async move {
             elector.run(worked).await;
@@ -71,11 +77,17 @@ pub async fn run(settings: Settings, cluster: Cluster, emitter: Emitter, stop: C
     };
     receive(&agent, &mut tasks, &stop)?;
     let admission = admit(&agent, &mut tasks, &stop)?;
-    serve(&agent, &emitter, admission, leadership.clone(), readiness, &mut tasks, &stop)?;
-    let leading = lead_by_terms(agent, leadership, stop.clone());
+    let (leads, leader) = watch::channel(None);
+    let shown = if agent.settings.shards.is_some() { leader } else { watch::channel(leadership.clone()).1 };
+    serve(&agent, &emitter, admission, shown, readiness, &mut tasks, &stop)?;
+    let end = stop.clone();
     tasks.spawn(async move {
         let _over = worked.drop_guard();
-        leading.await
+        let is_shared = agent.settings.shards.is_some();
+        match leadership {
+            Some(shards) if is_shared => share_by_terms(agent, shards, (note, leads), end).await,
+            leadership => lead_by_terms(agent, leadership, end).await,
+        }
     });
     // After `stop`, the components end by themselves. Before `stop`, the end of any component ends all others.
     while let Some(ended) = tasks.join_next().await {
@@ -141,7 +153,7 @@ fn serve(
     agent: &Agent,
     emitter: &Emitter,
     admission: Option<Arc<Admission>>,
-    leadership: Option<Leadership>,
+    leadership: watch::Receiver<Option<Leadership>>,
     readiness: watch::Receiver<Result<(), String>>,
     tasks: &mut JoinSet<Result<(), Error>>,
     stop: &CancellationToken,
@@ -152,7 +164,7 @@ fn serve(
     let (shown, cluster) = (agent.shown.clone(), agent.cluster.clone());
     let (notifier, deliveries) = (agent.notifier.clone(), Arc::clone(&agent.deliveries));
     let metrics = Arc::new(Metrics::new(move || {
-        gauges(&shown, &cluster, &notifier, &deliveries, admission.as_deref(), leadership.as_ref())
+        gauges(&shown, &cluster, &notifier, &deliveries, admission.as_deref(), leadership.borrow().as_ref())
     }));
     let (follower, messages, end) = (Arc::clone(&metrics), emitter.subscribe(), stop.clone());
     tasks.spawn(async move {
@@ -172,14 +184,14 @@ fn serve(
 
 /// Runs the leader's work while this agent holds the Lease, or always without election.
 async fn lead_by_terms(agent: Agent, leadership: Option<Leadership>, stop: CancellationToken) -> Result<(), Error> {
-    let Some(mut leadership) = leadership else { return lead_despite_panics(&agent, stop).await };
+    let Some(mut leadership) = leadership else { return lead_despite_panics(&agent, None, stop).await };
     while !stop.is_cancelled() {
         // A standby counts as ready.
         let _ = agent.ready.send_replace(Ok(()));
         let Some(Some(term)) = stop.run_until_cancelled(leadership.term()).await else { break };
         let _ = agent.ready.send_replace(Err("starting to lead".to_owned()));
         let end = term.ended().child_token();
-        let mut led = pin!(lead_despite_panics(&agent, end.clone()));
+        let mut led = pin!(lead_despite_panics(&agent, None, end.clone()));
         let led = tokio::select! {
             led = &mut led => led,
             () = stop.cancelled() => {
@@ -192,12 +204,68 @@ async fn lead_by_terms(agent: Agent, leadership: Option<Leadership>, stop: Cance
     Ok(())
 }
 
-/// Runs the leader's work until `end`, and restarts it after a panic.
-async fn lead_despite_panics(agent: &Agent, end: CancellationToken) -> Result<(), Error> {
+/// Runs the work of a shard while this agent holds one. The agent takes part in the election of the leader meanwhile.
+async fn share_by_terms(
+    agent: Agent,
+    mut shards: Leadership,
+    (note, leads): (watch::Sender<Option<String>>, watch::Sender<Option<Leadership>>),
+    stop: CancellationToken,
+) -> Result<(), Error> {
+    while !stop.is_cancelled() {
+        // A standby counts as ready.
+        let _ = agent.ready.send_replace(Ok(()));
+        let Some(Some(term)) = stop.run_until_cancelled(shards.term()).await else { break };
+        let Some(member) = term.member() else { break };
+        let (elector, leadership) = {
+            let Settings { namespace, identity, timing, .. } = &agent.settings;
+            Elector::new(agent.cluster.clone(), namespace, LEASE, identity, *timing)
+        };
+        leads.send_replace(Some(leadership.clone()));
+        // The Lease of the leader is released after the work, and before that of the shard.
+        let worked = CancellationToken::new();
+        let electing = AbortOnDropHandle::new(tokio::spawn(elector.leading_members().run(worked.clone())));
+        let shard = Shard { member, leads: false, note: note.clone() };
+        let shared = share(&agent, shard, leadership, (term.ended(), &stop)).await;
+        worked.cancel();
+        let _ = electing.await;
+        leads.send_replace(None);
+        shared?;
+    }
+    Ok(())
+}
+
+/// Runs the work of a shard until its term ends or `stop`. The work restarts when this agent begins or ends to lead.
+async fn share(
+    agent: &Agent,
+    mut shard: Shard,
+    mut leadership: Leadership,
+    (ended, stop): (&CancellationToken, &CancellationToken),
+) -> Result<(), Error> {
+    while !ended.is_cancelled() && !stop.is_cancelled() {
+        shard.leads = leadership.is_leading();
+        let _ = agent.ready.send_replace(Err(format!("starting to work as {}", shard.member)));
+        let end = ended.child_token();
+        let mut led = pin!(lead_despite_panics(agent, Some(&shard), end.clone()));
+        tokio::select! {
+            led = &mut led => {
+                led?;
+                continue;
+            }
+            () = leadership.changed_from(shard.leads) => {}
+            () = stop.cancelled() => {}
+        }
+        end.cancel();
+        led.await?;
+    }
+    Ok(())
+}
+
+/// Runs the leader's work, or that of a shard, until `end`, and restarts it after a panic.
+async fn lead_despite_panics(agent: &Agent, shard: Option<&Shard>, end: CancellationToken) -> Result<(), Error> {
     let mut panics = 0;
     loop {
         let began = Instant::now();
-        let led = lead(agent, end.clone()).await;
+        let led = lead(agent, shard, end.clone()).await;
         let Err(error) = led else { return led };
         if !error.is_panic() {
             return Err(error);

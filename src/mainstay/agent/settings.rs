@@ -10,6 +10,7 @@ use tokio::sync::watch;
 
 use super::listening::{Admit, Receive};
 use crate::Components;
+use mainstay_cluster::Timing;
 use mainstay_cluster::listener::Limits;
 use mainstay_manifest::render::Words;
 
@@ -49,6 +50,10 @@ pub struct Settings {
     pub exposure: mainstay_exposure::Settings,
     /// Whether the agent must hold the Lease to act.
     pub elect: bool,
+    /// The number of agents that share the GitSyncs; `None` without shards. Shards need `elect`.
+    pub shards: Option<u8>,
+    /// The durations of Leases.
+    pub timing: Timing,
     /// How long a component may make no progress before `/healthz` fails:
     /// [`STUCK_AFTER`](mainstay_cluster::liveness::STUCK_AFTER), except in tests.
     pub stuck_after: Duration,

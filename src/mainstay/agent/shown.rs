@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::metrics::{Gauges, SyncGauges};
+use super::metrics::{Gauges, ShardGauges, SyncGauges};
 use super::notify::Notifier;
 use super::retention::Counts;
+use super::share;
 use mainstay_cluster::{Cluster, Leadership};
 use mainstay_function::admission::Admission;
 use mainstay_gitsync::Context;
@@ -21,6 +22,8 @@ pub(super) struct Shown {
     contexts: Arc<Mutex<Option<Contexts>>>,
     /// Counters for the removal of unused images.
     pub(super) retention: Arc<Counts>,
+    /// The numbers of the share in the GitSyncs.
+    pub(super) share: Arc<share::Counts>,
 }
 
 impl Shown {
@@ -82,6 +85,7 @@ pub(super) fn gauges(
         builds_waiting: queue.waiting as u64,
         deliveries: deliveries.counts(),
         retention: shown.retention.gauges(),
+        shards: ShardGauges::of(&shown.share),
         audits: context.as_ref().map(|context| context.writer.audits().all().to_vec()).unwrap_or_default(),
         reviews: admission.map(Admission::counts).unwrap_or_default(),
     }

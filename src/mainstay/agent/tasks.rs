@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::{FutureExt, StreamExt};
@@ -24,6 +25,7 @@ use super::initial::Initial;
 use super::kept::{self, Labels, Name, memory, since_of};
 use super::notify::{Notifier, event_metadata};
 use super::rereads::{Need, Rereads};
+use super::share::{self, Share};
 use mainstay_cluster::reflector::{Delta, Shown, name_of};
 use mainstay_cluster::{Cluster, Kind, Regarding, Selection};
 use mainstay_engine::apply::{Announcement, Writer};
@@ -101,7 +103,16 @@ pub(super) trait Work {
         None
     }
 
-    /// Called when all existing objects have a task.
+    /// Called for the state of an object that another agent looks after; `None` once the object is deleted.
+    fn see_of_other_agent(&self, _owner: &Owner, _object: Option<Self::Object>) {}
+
+    /// Ends the work for an object that another agent takes over. Its task ends by itself.
+    fn lose(&self, _owner: &Owner) {}
+
+    /// Called before the task of an object starts that another agent may have looked after.
+    fn gain(&self, _owner: &Owner) {}
+
+    /// Called when all existing objects have a task, or another agent.
     fn complete(&self) {}
 
     /// Runs the task of one object, until the object is deleted or `stop`.
@@ -129,6 +140,10 @@ pub(super) struct Tasks<W: Work> {
     running: HashMap<Name, Running<W::Object>>,
     /// Tasks that are ending. A new object with the same name waits for the task's end.
     ended: HashMap<Name, CancellationToken>,
+    /// Inputs of tasks that end because another agent takes their objects over.
+    leaving: Vec<Running<W::Object>>,
+    /// The share of this agent; `None` without shards.
+    share: Option<Share>,
     /// Objects that are not kept, or only in part, for lack of memory.
     rereads: Rereads,
     /// When objects that lack memory are read again.
@@ -149,12 +164,19 @@ impl<W: Work> Tasks<W> {
             notifier,
             running: HashMap::new(),
             ended: HashMap::new(),
+            leaving: Vec::new(),
+            share: None,
             rereads: Rereads::default(),
             look: Instant::now() + AGAIN,
             room: Arc::default(),
             all: others,
             stop,
         }
+    }
+
+    /// Limits the tasks to the share of this agent.
+    pub(super) fn sharing(self, share: Option<Share>) -> Self {
+        Self { share, ..self }
     }
 
     /// Runs until `stop`, or until a task panics.
@@ -174,6 +196,14 @@ impl<W: Work> Tasks<W> {
                     self.look = Instant::now();
                     continue;
                 }
+                () = changed(self.share.as_mut()) => {
+                    if self.follow_share().await {
+                        // A list shows the objects that this agent takes over.
+                        events = cluster.watch(&self.kind, Selection::default());
+                        (shown, initial) = (Shown::default(), Initial::default());
+                    }
+                    continue;
+                }
                 Some(ended) = self.all.join_next() => {
                     ended?;
                     continue;
@@ -181,38 +211,47 @@ impl<W: Work> Tasks<W> {
                 event = events.next() => event,
             };
             let Some(event) = event else { break };
-            match shown.take(event, name_of) {
-                Some(Delta::Listed(name, mut value)) => {
-                    kept::trim(&mut value, W::LABELS);
-                    if !initial.add(&value) {
-                        self.see_all(&mut initial);
-                        self.see(name, value);
-                    }
-                }
-                Some(Delta::Changed(name, value)) => self.see(name, value),
-                // The object's task continues with the last readable state.
-                Some(Delta::Unreadable(name, value, error)) => {
-                    self.announce_unreadable(&name, &value, error.cause_text());
-                }
-                Some(Delta::Gone(name, value)) => {
-                    let last = read::<W::Object>(value).ok().and_then(|last| self.work.deleted(last));
-                    self.end(&name, last);
-                }
-                Some(Delta::Complete(list)) => {
-                    self.see_all(&mut initial);
-                    let known: HashSet<Name> = self.running.keys().cloned().chain(self.rereads.names()).collect();
-                    for name in known.iter().filter(|name| list.lacks(name)) {
-                        self.end(name, None);
-                    }
-                    self.work.complete();
-                }
-                Some(Delta::Failed(error)) => {
-                    tracing::warn!(why = chain(&error), "{}s cannot be watched", self.kind.kind);
-                }
-                Some(Delta::Resumed) | None => {}
+            if let Some(delta) = shown.take(event, name_of) {
+                self.see_delta(delta, &mut initial);
             }
         }
         Ok(())
+    }
+
+    /// Takes in a change that the watch shows.
+    fn see_delta(&mut self, delta: Delta<Name>, initial: &mut Initial) {
+        match delta {
+            Delta::Listed(name, mut value) => {
+                kept::trim(&mut value, W::LABELS);
+                if !initial.add(&value) {
+                    self.see_all(initial);
+                    self.see(name, value);
+                }
+            }
+            Delta::Changed(name, value) => self.see(name, value),
+            // The object's task continues with the last readable state.
+            Delta::Unreadable(name, value, error) => {
+                self.announce_unreadable(&name, &value, error.cause_text());
+            }
+            Delta::Gone(name, value) => {
+                let last = read::<W::Object>(value).ok().and_then(|last| self.work.deleted(last));
+                self.end(&name, last);
+            }
+            Delta::Complete(list) => {
+                self.see_all(initial);
+                let others = self.share.iter().flat_map(|share| share.names().cloned());
+                let known: HashSet<Name> =
+                    self.running.keys().cloned().chain(self.rereads.names()).chain(others).collect();
+                for name in known.iter().filter(|name| list.lacks(name)) {
+                    self.end(name, None);
+                }
+                self.work.complete();
+            }
+            Delta::Failed(error) => {
+                tracing::warn!(why = chain(&error), "{}s cannot be watched", self.kind.kind);
+            }
+            Delta::Resumed => {}
+        }
     }
 
     /// Processes the listed objects, the oldest first.
@@ -229,13 +268,75 @@ impl<W: Work> Tasks<W> {
         kept::trim(&mut value, W::LABELS);
         let (identity, bytes) = (identity_of(&value), memory(&value));
         match read::<W::Object>(value) {
+            Ok(object) if self.is_of_other_agent(&name, &object) => self.leave(&name, Some(object)),
             Ok(object) => self.feed(name, object, bytes),
             Err(why) => self.announce_unreadable(&name, &identity, why),
         }
     }
 
+    /// Whether another agent looks after an object.
+    fn is_of_other_agent(&mut self, name: &Name, object: &W::Object) -> bool {
+        let is_running = self.running.contains_key(name);
+        let Some(share) = &mut self.share else { return false };
+        share.see(name, object.meta().labels.as_ref());
+        if is_running { !share.keeps(name) } else { !share.may_gain(name) }
+    }
+
+    /// Leaves an object to another agent. Its task ends without a change of the object.
+    fn leave(&mut self, name: &Name, object: Option<W::Object>) {
+        let owner = self.work.owner(name);
+        self.rereads.remove(name);
+        if let Some(running) = self.running.remove(name) {
+            self.work.lose(&owner);
+            self.ended.insert(name.clone(), running.over.clone());
+            self.leaving.retain(|leaving| !leaving.over.is_cancelled());
+            self.leaving.push(running);
+            self.notifier.set_subject(&owner, None);
+            self.count_share(|counts| &counts.lost);
+        }
+        self.work.see(name, None);
+        self.notifier.set_labels(&owner, None);
+        self.notifier.set_event_metadata(&owner, BTreeMap::new());
+        self.forget_memory(&owner);
+        // Until the task has ended, it shows the object itself.
+        if object.is_some() && self.ended.get(name).is_none_or(CancellationToken::is_cancelled) {
+            self.work.see_of_other_agent(&owner, object);
+        }
+    }
+
+    /// Takes a changed share: ends the tasks of lost objects. Returns whether objects may be gained.
+    async fn follow_share(&mut self) -> bool {
+        let Some(share) = &mut self.share else { return false };
+        share.take();
+        let mine = self.running.keys().cloned().chain(self.rereads.names());
+        let lost: Vec<Name> = mine.filter(|name| !share.keeps(name)).collect();
+        // An object without a task is shown by the next list only.
+        let is_unshown = lost.iter().any(|name| !self.running.contains_key(name));
+        lost.iter().for_each(|name| self.leave(name, None));
+        for leaving in &self.leaving {
+            // At `stop`, all tasks end without their last step.
+            if self.stop.run_until_cancelled(leaving.over.cancelled()).await.is_none() {
+                return false;
+            }
+        }
+        self.leaving.clear();
+        let Some(share) = &self.share else { return false };
+        share.dropped();
+        is_unshown || share.names().any(|name| !self.running.contains_key(name) && share.may_gain(name))
+    }
+
+    fn count_share(&self, counter: impl Fn(&share::Counts) -> &AtomicU64) {
+        if let Some(share) = &self.share {
+            counter(&share.counts).fetch_add(1, Ordering::Relaxed);
+            share.counts.own.store(self.running.len() as u64, Ordering::Relaxed);
+        }
+    }
+
     /// Reports an unreadable object by an Event on the object, where users look for it.
     fn announce_unreadable(&self, name: &Name, value: &Value, cause: String) {
+        if self.share.as_ref().is_some_and(|share| !share.keeps(name)) {
+            return;
+        }
         let uid = value.pointer("/metadata/uid").and_then(Value::as_str).map(str::to_owned);
         let key = self.kind.key(Some(&name.0), &name.1);
         let owner = self.work.owner(name);
@@ -325,6 +426,7 @@ impl<W: Work> Tasks<W> {
         let key = self.kind.key(Some(&name.0), &name.1);
         let subject = Regarding { key, api_version: self.kind.api_version(), uid: uid.clone() };
         self.notifier.set_subject(&owner, Some(subject));
+        self.work.gain(&owner);
         self.work.enter(&owner, &name);
         let (feed, input) = watch::channel(Some(Arc::new(object)));
         let over = CancellationToken::new();
@@ -332,6 +434,7 @@ impl<W: Work> Tasks<W> {
         let task = self.work.run(name.clone(), input, self.stop.clone());
         self.all.spawn(after(old, task).map(move |()| drop(ending)));
         self.running.insert(name, Running { feed, uid, over });
+        self.count_share(|counts| &counts.gained);
     }
 
     /// Handles a new or changed object for which there is no memory. An existing task keeps the last state.
@@ -362,6 +465,12 @@ impl<W: Work> Tasks<W> {
     fn end(&mut self, name: &Name, last: Option<W::Object>) {
         self.work.see(name, None);
         let owner = self.work.owner(name);
+        if let Some(share) = &mut self.share {
+            share.forget(name);
+            if !self.running.contains_key(name) {
+                self.work.see_of_other_agent(&owner, None);
+            }
+        }
         if self.rereads.remove(name) && !self.running.contains_key(name) {
             self.work.set_refused(&owner, name, false);
         }
@@ -386,6 +495,14 @@ impl<W: Work> Tasks<W> {
             self.ended.insert(name.clone(), running.over);
             self.notifier.set_subject(&self.work.owner(name), None);
         }
+    }
+}
+
+/// Waits until the share of this agent may change.
+async fn changed(share: Option<&mut Share>) {
+    match share {
+        Some(share) => share.changed().await,
+        None => std::future::pending().await,
     }
 }
 

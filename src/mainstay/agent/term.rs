@@ -17,16 +17,19 @@ use super::error::Error;
 use super::notify::Notifier;
 use super::serverless::Serverless;
 use super::settings::{Profile, Settings};
+use super::shard::{Joined, Shard};
+use super::share::Share;
 use super::shown::Shown;
 use super::{
     api_rules, artifacts, bootstrap, cloud, functions, host_keys, images, inputs, installation, leader_label,
-    nats_login, notifications, own_tasks, pins, receivers, repositories, ssh_keys,
+    nats_login, notifications, own_tasks, pins, receivers, repositories, shard, ssh_keys,
 };
 use crate::Component;
 use mainstay_api::{HelmChartSpec, ImagePolicySpec, ImageRepositorySpec, ImageUpdateAutomationSpec, OciRepositorySpec};
 use mainstay_cluster::Cluster;
 use mainstay_cluster::liveness::Liveness;
 use mainstay_cluster::secrets::Secrets;
+use mainstay_cluster::shards::{self, Bell};
 use mainstay_engine::apply::{Announcement, FollowUps, Writer};
 use mainstay_engine::drift::Drift;
 use mainstay_engine::managed::kept_within;
@@ -58,11 +61,11 @@ pub(super) struct Agent {
     pub(super) ready: watch::Sender<Result<(), String>>,
 }
 
-/// Leads until `stop`.
+/// Leads until `stop`. With a shard, works for the GitSyncs of this agent, and for all else only if the agent leads.
 ///
 /// # Errors
 /// The reason why a task ended.
-pub(super) async fn lead(agent: &Agent, stop: CancellationToken) -> Result<(), Error> {
+pub(super) async fn lead(agent: &Agent, shard: Option<&Shard>, stop: CancellationToken) -> Result<(), Error> {
     let Agent { settings, cluster, notifier, liveness, .. } = agent;
     notifier.clear_subjects();
     let component = liveness.component("reverting drift");
@@ -73,27 +76,37 @@ pub(super) async fn lead(agent: &Agent, stop: CancellationToken) -> Result<(), E
     let Some(installed) = stop.run_until_cancelled(looking).await else { return Ok(()) };
     writer.set_installation(installed);
     let trusted = std::iter::once(&settings.namespace).chain(&settings.allow_namespaces).cloned().collect();
-    let mut term = Term { agent, trusted, stop, tasks: JoinSet::new() };
+    let leads = shard.is_none_or(|shard| shard.leads);
+    let mut term = Term { agent, leads, trusted, stop, tasks: JoinSet::new() };
     let context = term.context(writer);
+    let (share, bell) = shard.map(|shard| term.join(shard, &context)).unzip();
     let drift = term.revert_drift(&context, follow_ups);
     let repositories_known = term.follow_repositories(&context);
-    let syncs_known = term.follow_syncs(&context, repositories_known.clone());
+    let syncs_known = term.follow_syncs(&context, repositories_known.clone(), share);
     let functions = term.follow_functions(&context, drift, repositories_known);
     term.notify(&context);
     term.follow_artifacts(&context);
-    term.follow_images(&context);
-    term.receive(&context);
-    term.expose(&context);
+    if leads {
+        term.follow_images(&context);
+        term.receive(&context, bell);
+        term.expose(&context);
+    } else {
+        shard::set_led_elsewhere(&context.secrets);
+    }
     term.spawn(pass_on(settings.nudge.0.subscribe(), [context.look_now.clone(), functions.poll_now.clone()]));
     term.spawn(sweep(context.source.clone()));
-    term.register_webhooks();
-    term.prepare_installation();
+    if leads {
+        term.register_webhooks();
+        term.prepare_installation();
+    }
     term.finish(syncs_known).await
 }
 
 /// A term of the leader.
 struct Term<'a> {
     agent: &'a Agent,
+    /// Whether the agent does the work that is not that of a GitSync.
+    leads: bool,
     /// The namespaces whose GitSyncs may apply everything.
     trusted: BTreeSet<String>,
     stop: CancellationToken,
@@ -166,6 +179,16 @@ impl Term<'_> {
         source
     }
 
+    /// Follows the other agents that share the GitSyncs. Returns the share of this agent, and the channel for pushes
+    /// that it receives.
+    fn join(&mut self, shard: &Shard, context: &Arc<Context>) -> (Share, watch::Sender<Bell>) {
+        let Agent { settings, cluster, shown, .. } = self.agent;
+        let Joined { share, bell, heard, followed } = shard.join(settings, cluster, Arc::clone(&shown.share));
+        self.spawn_until_stop(shards::follow(followed, self.stop.clone()));
+        self.spawn(shard::hear(heard, Arc::clone(context)));
+        (share, bell)
+    }
+
     /// Watches Secrets and managed objects, and reverts drift.
     fn revert_drift(&mut self, context: &Arc<Context>, follow_ups: FollowUps) -> Drift {
         let drift = Drift::new(context.writer.clone());
@@ -215,15 +238,18 @@ impl Term<'_> {
             cluster: cluster.clone(),
             kind: Arc::new(repositories::git_repositories()),
         };
-        self.spawn_until_stop(mainstay_gitsync::repository::keep(statuses, stop));
+        if self.leads {
+            self.spawn_until_stop(mainstay_gitsync::repository::keep(statuses, stop));
+        }
         known
     }
 
-    /// Watches GitSyncs. The returned value is true once they are listed.
+    /// Watches GitSyncs, and works for those of this agent. The returned value is true once they are listed.
     fn follow_syncs(
         &mut self,
         context: &Arc<Context>,
         repositories_known: watch::Receiver<bool>,
+        share: Option<Share>,
     ) -> watch::Receiver<bool> {
         let Agent { cluster, notifier, .. } = self.agent;
         let (seen, known) = watch::channel(false);
@@ -232,7 +258,7 @@ impl Term<'_> {
             notifier.clone(),
             cluster.clone(),
             repositories_known,
-            seen,
+            (seen, share),
             self.stop.clone(),
         );
         self.spawn_watch("the watch of GitSyncs", following);
@@ -260,7 +286,7 @@ impl Term<'_> {
             announcer(notifier),
         ));
         shown.set(Some((Arc::clone(context), Arc::clone(&functions))));
-        if settings.components.has(Component::Functions) {
+        if self.leads && settings.components.has(Component::Functions) {
             let serverless = Serverless {
                 namespace: &settings.namespace,
                 cluster,
@@ -285,6 +311,7 @@ impl Term<'_> {
             source: context.source.clone(),
             notifier: self.agent.notifier.clone(),
             trusted: self.trusted.clone(),
+            reports: self.leads,
         };
         let following = notifications::follow(Arc::new(notifications), self.stop.clone());
         self.spawn_watch("the watch of Providers and Alerts", following);
@@ -298,6 +325,7 @@ impl Term<'_> {
             source: context.source.clone(),
             repositories: Arc::clone(&context.repositories),
             notifier: self.agent.notifier.clone(),
+            reports: self.leads,
         });
         let following = own_tasks::follow::<OciRepositorySpec>(Arc::clone(&artifacts), self.stop.clone());
         self.spawn_watch("the watch of OCIRepositories", following);
@@ -321,10 +349,10 @@ impl Term<'_> {
         self.spawn_watch("the watch of ImagePolicies", following);
     }
 
-    /// Watches Receivers, and takes their deliveries.
-    fn receive(&mut self, context: &Context) {
+    /// Watches Receivers, and takes their deliveries. `bell` passes pushes on to other agents.
+    fn receive(&mut self, context: &Context, bell: Option<watch::Sender<Bell>>) {
         let Agent { settings, cluster, notifier, deliveries, liveness, .. } = self.agent;
-        let hooks = Arc::new(receiver::Context::new(
+        let hooks = receiver::Context::new(
             cluster.clone(),
             Arc::clone(&context.secrets),
             context.source.clone(),
@@ -332,7 +360,11 @@ impl Term<'_> {
             settings.receive.as_ref().map(|receive| receive.base.clone()),
             liveness.component("reconciling Receivers"),
             emitter(notifier),
-        ));
+        );
+        let hooks = Arc::new(match bell {
+            Some(bell) => hooks.ringing(move |namespace, source| bell.send_modify(|bell| bell.ring(namespace, source))),
+            None => hooks,
+        });
         deliveries.set(Some(Arc::clone(&hooks)));
         if let (Some(pod), Some(_)) = (&settings.pod, &settings.receive) {
             let (namespace, pod) = (settings.namespace.clone(), pod.clone());

@@ -22,6 +22,7 @@ use mainstay_api::Span;
 use mainstay_cluster::ServiceAccount;
 use mainstay_cluster::listener::Limits;
 use mainstay_cluster::liveness;
+use mainstay_cluster::shards::MOST;
 use mainstay_engine::notification::Emitter;
 use mainstay_gitsync::receiver::BaseUrl;
 use mainstay_manifest::render::Words;
@@ -96,6 +97,10 @@ pub(super) struct Arguments {
     /// Name of the agent's own pod; it is labelled while the agent leads, so that it gets the deliveries to Receivers
     #[arg(long, value_name = "NAME", env = "MAINSTAY_POD")]
     pod: Option<String>,
+    /// Number of agents that share the GitSyncs, from 1 to 64; each of them needs the same number. By default one agent
+    /// looks after all GitSyncs, and others stand by
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=i64::from(MOST)))]
+    shards: Option<u8>,
     /// Directory shared with `mainstay renderer`, which renders kustomizations and charts; by default the agent renders
     /// them with the tools on the PATH
     #[arg(long, value_name = "DIR", env = "MAINSTAY_RENDERER")]
@@ -173,6 +178,8 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
         namespaces: arguments.namespaces,
         exposure: arguments.exposure.settings(arguments.default_domain),
         elect: true,
+        shards: arguments.shards,
+        timing: mainstay_cluster::Timing::default(),
         stuck_after: liveness::STUCK_AFTER,
         memory: arguments.memory,
         nudge: agent::Nudge::default(),

@@ -56,6 +56,7 @@ mod registry;
 mod renderer;
 mod runtimes;
 mod settled;
+mod shard;
 mod status;
 mod stop;
 mod style;

@@ -13,6 +13,7 @@ use super::{
     follow::{Syncs, follow},
     ids,
     output::{Format, OutputArgument},
+    shard,
     suspend::git_sync_name,
     syncs::{self, address, ago},
 };
@@ -21,6 +22,7 @@ use mainstay_api::{
     git_sync::{Pause, Terminating, UNKNOWN, WHOLE_OBJECT, WindowOverride},
     names,
 };
+use mainstay_cluster::shards::Member;
 use mainstay_cluster::{Cluster, Kind};
 use mainstay_engine::notification::waits_for;
 use mainstay_object::printable;
@@ -94,9 +96,15 @@ impl StatusCommand<'_> {
             [one] if self.arguments.name.is_some() => one.clone(),
             _ => overview::list(items),
         };
+        let shard = match syncs {
+            [one] if !self.arguments.connection.all_namespaces => shard::of(self.cluster, one).await,
+            _ => None,
+        };
         let text = match syncs {
             [] => "no GitSync\n".to_owned(),
-            [one] if !self.arguments.connection.all_namespaces => describe(one, of(one), self.arguments.output, now),
+            [one] if !self.arguments.connection.all_namespaces => {
+                describe(one, of(one), shard, (self.arguments.output, now))
+            }
             _ => overview::table(syncs, of, self.arguments.output, self.arguments.connection.all_namespaces, now),
         };
         Ok(Shown { facts, text, exit: if is_fine { Exit::Fine } else { Exit::Differs } })
@@ -132,8 +140,8 @@ fn is_in_sync(sync: &GitSync, now: jiff::Timestamp) -> bool {
 fn describe(
     sync: &GitSync,
     repository: Option<&GitRepository>,
-    output: OutputArgument,
-    now: jiff::Timestamp,
+    shard: Option<Member>,
+    (output, now): (OutputArgument, jiff::Timestamp),
 ) -> String {
     let spec = &sync.spec;
     let status = sync.status.clone().unwrap_or_default();
@@ -149,6 +157,9 @@ fn describe(
     if let Some(config) = &spec.kube_config {
         let id = status.cluster.as_deref().map(|id| format!(", {id}")).unwrap_or_default();
         row("cluster", format!("remote cluster, from Secret {}{}", config.secret_ref.name, printable(&id)));
+    }
+    if let Some(shard) = shard {
+        row("agent", shard.to_string());
     }
     row("objects", format!("{}{}", counts(&status), drift::count(&status)));
     row("reverted", times(status.reverted));
@@ -371,8 +382,8 @@ mod tests {
         let text = describe(
             &sync,
             Some(&repository("https://u:hunter2@git.example.org/shop.git")),
-            OutputArgument::default(),
-            now,
+            None,
+            (OutputArgument::default(), now),
         );
         let expected = "\
 GitSync apps/shop
@@ -425,7 +436,7 @@ GitSync apps/shop
         let mut suspended = sync(json!({ "appliedCommit": old, "conditions": ready }));
         let mut repository = repository("https://example.org/shop");
         let shown = |sync: &GitSync, repository: &GitRepository| {
-            describe(sync, Some(repository), OutputArgument::default(), NOW)
+            describe(sync, Some(repository), None, (OutputArgument::default(), NOW))
         };
         let until = "2030-01-01T02:00:00Z".parse().unwrap();
         suspended.spec.suspend_until = Some(Time(until));
@@ -448,8 +459,12 @@ GitSync apps/shop
 
     #[test]
     fn shows_a_missing_repository_and_an_empty_status() {
-        let text =
-            describe(&sync(serde_json::Value::Null), None, OutputArgument::default(), jiff::Timestamp::UNIX_EPOCH);
+        let text = describe(
+            &sync(serde_json::Value::Null),
+            None,
+            None,
+            (OutputArgument::default(), jiff::Timestamp::UNIX_EPOCH),
+        );
         let expected = "\
 GitSync apps/shop
   repository  (GitRepository shop does not exist), main, /

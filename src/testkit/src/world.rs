@@ -30,7 +30,7 @@ use devcluster::{
     verbs::{delete::DeleteOptions, patch::Form},
 };
 use mainstay::agent::{self, Nudge, Settings};
-use mainstay_cluster::{Cluster, listener::Limits, liveness};
+use mainstay_cluster::{Cluster, Timing, listener::Limits, liveness};
 use mainstay_engine::notification::{Emitter, Message};
 use mainstay_manifest::render::Words;
 use serde_json::{Value, json};
@@ -97,6 +97,10 @@ pub struct World {
     pub receive: Option<agent::Receive>,
     /// The agent's admission webhooks.
     pub admit: Option<agent::Admit>,
+    /// The number of agents that share the GitSyncs.
+    pub shards: Option<u8>,
+    /// The durations of the agents' Leases.
+    pub timing: Timing,
     /// Whether agents run in pods whose names equal the agents' identities.
     pub in_pods: bool,
     /// Limits for clients of the agent.
@@ -215,6 +219,8 @@ impl World {
             listen: None,
             receive: None,
             admit: None,
+            shards: None,
+            timing: Timing::default(),
             in_pods: false,
             clients: Limits::default(),
             gate: Gate::default(),
@@ -292,6 +298,8 @@ impl World {
             namespaces: Vec::new(),
             functions: self.functions.clone(),
             elect,
+            shards: self.shards,
+            timing: self.timing,
             stuck_after: self.stuck_after,
             memory: self.memory,
             nudge: self.nudge.clone(),

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use mainstay::agent::metrics::{Gauges, Metrics, RetentionGauges, SyncGauges};
+use mainstay::agent::metrics::{Gauges, Metrics, RetentionGauges, ShardGauges, SyncGauges};
 use mainstay_api::function_conditions::Reason;
 use mainstay_cluster::{Counted, Verb};
 use mainstay_engine::notification::Message;
@@ -191,5 +191,6 @@ fn all() -> Gauges {
         reviews: vec![admission::Count { webhook: "validate-function", outcome: "denied", count: 1 }],
         retention: RetentionGauges { manifests: 1, bytes: 1, sweeps: 1, failures: 1, last: Some(1.0) },
         audits: vec![("confirmed", 1)],
+        shards: ShardGauges { members: 1, own: 1, gained: 1, lost: 1 },
     }
 }

@@ -92,6 +92,49 @@ async fn creates_a_lease_that_is_not_there() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_member_takes_the_first_free_shard_and_shows_its_view() {
+    let (cluster, mut server) = fake::cluster();
+    let (note, published) = watch::channel(None);
+    let (elector, mut leadership) = Elector::of_shards(cluster, "a", 2, "me", Timing::default(), published);
+    let running = tokio::spawn(elector.run(CancellationToken::new()));
+    let absent = json!({ "code": 404, "reason": "NotFound" });
+    // It looks for a shard that it holds already, and then for a free one.
+    for _ in 0..2 {
+        expect(&mut server, "GET").await.json(200, &lease("other", "1", 1)).await;
+        expect(&mut server, "GET").await.json(404, &absent).await;
+    }
+    let mut own = lease("me", "x", 1);
+    own["metadata"]["name"] = json!("mainstay-shard-1");
+    let created = expect(&mut server, "POST").await.json(201, &own).await;
+    assert_eq!(created["metadata"]["name"], "mainstay-shard-1");
+    assert_eq!(created["metadata"]["labels"]["mainstay.dev/shard-lease"], "member");
+    let term = leadership.term().await.expect("a term");
+    assert_eq!(term.member(), Member::new(1));
+    note.send_replace(Some("view".to_owned()));
+    let renewed = expect(&mut server, "PUT").await.json(200, &own).await;
+    assert_eq!(renewed["metadata"]["annotations"]["mainstay.dev/shard-view"], "view");
+    running.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_candidate_without_shards_waits_for_the_end_of_the_members() {
+    let (mut leadership, _shutdown, _running, mut server) = start();
+    let mut led = lease("", "", 1);
+    led["metadata"]["labels"] = json!({ "mainstay.dev/shard-lease": "leader" });
+    led["metadata"]["annotations"] = json!({ "mainstay.dev/shard-view": "other" });
+    for member in ["other", ""] {
+        assert!(!leadership.is_leading());
+        expect(&mut server, "GET").await.json(200, &led).await;
+        expect(&mut server, "GET").await.json(200, &lease(member, "1", 1)).await;
+        expect(&mut server, "GET").await.json(404, &json!({ "code": 404, "reason": "NotFound" })).await;
+    }
+    let taken = expect(&mut server, "PUT").await.json(200, &lease("me", "x", 2)).await;
+    assert_eq!(taken["metadata"]["labels"], json!({}));
+    assert_eq!(taken["metadata"]["annotations"].as_object().map(serde_json::Map::len), Some(1));
+    assert!(leadership.term().await.is_some());
+}
+
+#[tokio::test(start_paused = true)]
 async fn waits_while_another_renews_and_takes_over_when_it_stops() {
     let (mut leadership, _shutdown, _running, mut server) = start();
     for renewal in 0..20 {

@@ -36,6 +36,11 @@ impl ObjectLocks {
         let user = User { locks: self, key: key.clone() };
         ObjectLock { guard: lock.lock_owned().await, user }
     }
+
+    /// Returns the objects whose locks are held or waited for.
+    pub(super) fn used(&self) -> Vec<Key> {
+        self.0.lock().keys().cloned().collect()
+    }
 }
 
 impl Drop for User<'_> {

@@ -1,5 +1,6 @@
 //! Handover of objects between Mainstay and a controller of another system, without a deletion.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -9,6 +10,16 @@ use mainstay_cluster::{Error, Kind, Part};
 use mainstay_object::{Key, Owner};
 
 impl Writer {
+    /// Removes an owner with all its objects, because another agent takes it over. Waits for writes in flight: each
+    /// write looks into the store once it has the lock of its object, so that none follows.
+    pub async fn leave_to_other_agent(&self, owner: &Owner) {
+        let keys: HashSet<Key> = self.store().objects.of(owner).map(|(key, _)| key.clone()).collect();
+        self.forget_owner(owner);
+        for key in self.objects_in_use().into_iter().filter(|key| keys.contains(key)) {
+            drop(self.lock_object(&key).await);
+        }
+    }
+
     /// Transfers an object by a merge patch and returns it. From then on, `owner` does not enforce the object. If
     /// `owner` still desires the object, the next apply takes it back.
     ///

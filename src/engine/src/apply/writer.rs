@@ -181,6 +181,11 @@ impl Writer {
         self.0.locks.lock(key).await
     }
 
+    /// Returns the objects whose locks are held or waited for.
+    pub(super) fn objects_in_use(&self) -> Vec<Key> {
+        self.0.locks.used()
+    }
+
     /// Sets the number of reverts in flight, and whether others wait for a permit.
     pub(crate) fn set_reverts(&self, in_flight: usize, some_wait: bool) {
         self.0.reverts.send_if_modified(|reverts| {

@@ -30,6 +30,7 @@ const EMIT_EVERY_OF_OPEN: Duration = Duration::from_secs(300);
 const MOST_LISTS: usize = 4;
 
 type Emit = dyn Fn(&Owner, &Message) + Send + Sync;
+type Ring = dyn Fn(&str, &str) + Send + Sync;
 
 /// The context of all Receivers of an agent.
 pub struct Context {
@@ -50,6 +51,8 @@ pub struct Context {
     /// Progress of the reconciles.
     pub(super) liveness: Component,
     emit: Box<Emit>,
+    /// Passes the namespace and the name of a source with a push on to other agents.
+    pub(super) ring: Option<Box<Ring>>,
     served: Mutex<HashMap<[u8; 32], Arc<Served>>>,
     starting: Mutex<Starting>,
 }
@@ -119,9 +122,28 @@ impl Context {
     ) -> Self {
         let (served, starting) = (Mutex::default(), Mutex::default());
         let (pushes, issuers) = (Arc::clone(source.pushes()), Issuers::new(source));
-        let emit = Box::new(emit);
+        let (emit, ring) = (Box::new(emit), None);
         let lists = Semaphore::new(MOST_LISTS);
-        Self { cluster, secrets, pushes, issuers, lists, repositories, served_at, liveness, emit, served, starting }
+        Self {
+            cluster,
+            secrets,
+            pushes,
+            issuers,
+            lists,
+            repositories,
+            served_at,
+            liveness,
+            emit,
+            ring,
+            served,
+            starting,
+        }
+    }
+
+    /// Passes pushes on to other agents: `ring` gets the namespace and the name of each source, and must not block.
+    #[must_use]
+    pub fn ringing(self, ring: impl Fn(&str, &str) + Send + Sync + 'static) -> Self {
+        Self { ring: Some(Box::new(ring)), ..self }
     }
 
     /// Returns the Secrets that Receivers name.

@@ -7,7 +7,8 @@
 //! Invariant: a delivery causes only lookups of remotes, so a repeated one is harmless.
 //! Invariant: only the leader processes deliveries; other agents respond with 503.
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -35,7 +36,7 @@ use loopback::Listener;
 use mainstay_api::ReceiverType;
 use mainstay_cluster::body::{self, BodyFault};
 use mainstay_cluster::listener::{self, Limits};
-use mainstay_git::Consumer;
+use mainstay_git::{Consumer, Followed};
 use mainstay_object::expression::Budget;
 use mainstay_traces::Parent;
 
@@ -170,9 +171,20 @@ async fn select(
     Ok((meant.limited_to(selected.sources), selected.failed.map(|failed| failed.to_string())))
 }
 
-/// Wakes the consumers of a delivery.
+/// Wakes the consumers of a delivery, and those of other agents.
 fn wake(context: &Context, meant: &Meant, headers: &HeaderMap) -> Outcome {
-    let woken = context.pushes.wake(|consumer, followed| meant.includes(consumer, followed), Instant::now());
+    let sources = RefCell::new(BTreeSet::new());
+    let is_meant = |consumer: &Consumer, followed: &Followed| {
+        let is_meant = meant.includes(consumer, followed);
+        if is_meant && context.ring.is_some() {
+            sources.borrow_mut().insert((consumer.namespace.clone(), followed.repository.clone()));
+        }
+        is_meant
+    };
+    let woken = context.pushes.wake(is_meant, Instant::now());
+    for (namespace, source) in sources.take() {
+        context.ring.iter().for_each(|ring| ring(&namespace, &source));
+    }
     if woken.is_empty() {
         let fixed = context.pushes.count(|consumer, followed| meant.passes_over_fixed(consumer, followed));
         return Outcome::NobodyWoken { fixed };

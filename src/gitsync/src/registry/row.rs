@@ -39,6 +39,10 @@ pub struct Row {
     pub has_lost: bool,
     /// The GitRepository, and the Secrets that the GitRepository references.
     pub reads_by: Arc<[Key]>,
+    /// Whether another agent looks after the GitSync. Its status shows the rest of the row, and its label its objects.
+    pub is_of_other_agent: bool,
+    /// The objects that the GitSync of another agent gives up.
+    pub given_up: HashSet<Key>,
     /// Whether the objects of the GitSync are deleted with it. Such a GitSync is kept if only its manifest was removed
     /// from a repository.
     pub takes_objects: bool,
@@ -58,6 +62,11 @@ impl Row {
     /// GitSync.
     pub(super) fn is_done_reading(&self, commit: &str) -> bool {
         self.cannot_read.as_ref().is_some_and(|one| one.commit.as_deref() == Some(commit))
+    }
+
+    /// Whether the GitSync of another agent manages an object with this label, and does not give it up.
+    pub(super) fn holds_elsewhere(&self, key: &Key, label: &str) -> bool {
+        self.is_of_other_agent && *label == *self.label && !self.given_up.contains(key)
     }
 
     /// Whether the GitSync may touch an object.

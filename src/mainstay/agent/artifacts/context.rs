@@ -15,6 +15,8 @@ pub(in crate::agent) struct Context {
     pub(in crate::agent) source: Source,
     pub(in crate::agent) repositories: Arc<Repositories>,
     pub(in crate::agent) notifier: Notifier,
+    /// Whether this agent writes the statuses.
+    pub(in crate::agent) reports: bool,
 }
 
 impl Parts for Context {

@@ -382,6 +382,10 @@ impl<S: Named> Task<S> {
         if new == self.written {
             return wait;
         }
+        if !self.context.reports {
+            self.written = new;
+            return wait;
+        }
         let mut patch = json!({"status": new});
         if new.artifact.is_none() {
             patch["status"]["artifact"] = serde_json::Value::Null;

@@ -22,4 +22,6 @@ pub(in crate::agent) struct Context {
     pub(in crate::agent) notifier: Notifier,
     /// The namespaces whose Alerts may select objects of other namespaces.
     pub(in crate::agent) trusted: BTreeSet<String>,
+    /// Whether this agent writes the statuses.
+    pub(in crate::agent) reports: bool,
 }

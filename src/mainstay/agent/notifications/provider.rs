@@ -184,7 +184,9 @@ impl Provider {
             return;
         }
         let place = (&*self.name.0, &*self.name.1);
-        if status::write(&self.context.cluster, &self.kind, place, &new, generation).await {
+        let is_written =
+            !self.context.reports || status::write(&self.context.cluster, &self.kind, place, &new, generation).await;
+        if is_written {
             (self.conditions, self.again) = (new, None);
         } else {
             self.again = Some(Instant::now() + AGAIN);

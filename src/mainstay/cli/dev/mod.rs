@@ -447,6 +447,8 @@ fn settings(source: mainstay_git::Settings, functions: mainstay_function::Settin
         exposure: mainstay_exposure::Settings::default(),
         // Other commands detect the agent by its Lease.
         elect: true,
+        shards: None,
+        timing: mainstay_cluster::Timing::default(),
         stuck_after: liveness::STUCK_AFTER,
         memory: MEMORY,
         nudge: agent::Nudge::default(),

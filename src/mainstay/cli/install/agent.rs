@@ -23,6 +23,7 @@ const IMAGE_PULL_SECRET: &str = "MAINSTAY_IMAGE_PULL_SECRET";
 /// Returns the arguments of the agent, in addition to those in `manifests/`.
 pub(super) fn arguments(named: &[Component], restricted: Option<&Restricted>, values: &Values) -> Vec<String> {
     let mut arguments = Choice::agent_arguments(named, restricted);
+    arguments.extend((values.shards > 0).then(|| format!("--shards={}", values.shards)));
     arguments.extend(values.allow_networks.iter().map(|network| format!("--allow-network={network}")));
     arguments.extend(values.extra_args.iter().cloned());
     arguments

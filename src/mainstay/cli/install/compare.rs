@@ -210,6 +210,7 @@ fn of_container(container: &Value, all: &mut Vec<Choice>) {
         let (flag, _) = argument.split_once('=').unwrap_or((argument, ""));
         let (keep, path) = match flag {
             "--components" => (argument.to_owned(), &["components"][..]),
+            "--shards" => (argument.to_owned(), &["shards"][..]),
             "--allow-network" | "--profile" | "--namespaces" => (argument.to_owned(), &[][..]),
             _ => (format!("--extra-arg={argument}"), &[][..]),
         };

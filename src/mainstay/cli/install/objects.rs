@@ -70,6 +70,9 @@ pub(super) fn all(installation: &Installation) -> Result<Vec<Value>, Error> {
 /// Returns the agent's ServiceAccount and permissions.
 fn rights(installation: &Installation) -> Result<Vec<Value>, Error> {
     let mut objects = manifest(RBAC, installation)?;
+    if installation.values.shards > 0 {
+        objects.iter_mut().for_each(see_leases);
+    }
     let Some(restricted) = &installation.restricted else { return Ok(objects) };
     // Keeps the agent's ServiceAccount, its permissions in its own namespace, and the view role for users.
     let stays = ["ServiceAccount", "Role", "RoleBinding"];
@@ -79,6 +82,14 @@ fn rights(installation: &Installation) -> Result<Vec<Value>, Error> {
     });
     objects.extend(restricted::rights(installation, restricted));
     Ok(objects)
+}
+
+/// Lets agents with shards watch the Leases of each other.
+fn see_leases(object: &mut Value) {
+    let rules = object.get_mut("rules").and_then(Value::as_array_mut).into_iter().flatten();
+    for rule in rules.filter(|rule| rule["resources"] == json!(["leases"])) {
+        rule["verbs"] = json!(["get", "list", "watch", "create", "update"]);
+    }
 }
 
 /// Returns the policy of `--egress-policy`, with the port of the repository.

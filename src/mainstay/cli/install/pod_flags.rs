@@ -9,6 +9,10 @@ pub(super) struct Pods {
     /// Number of agents: one leads, the others stand by [default: 1]
     #[arg(long, value_name = "NUMBER")]
     pub(super) replicas: Option<u32>,
+    /// Number of agents that divide the GitSyncs among themselves, up to 64. More --replicas stand by [default: 0, one agent
+    /// looks after all GitSyncs]
+    #[arg(long, value_name = "NUMBER")]
+    pub(super) shards: Option<u32>,
     /// Resources of a container, such as mainstay.limits.memory=320Mi; `none` removes a default. The containers are
     /// mainstay, renderer, guard, registry, sweep, collect, eventing, nats and console
     #[arg(long, value_name = "CONTAINER.KIND.RESOURCE=AMOUNT", value_parser = pair, value_delimiter = ',')]

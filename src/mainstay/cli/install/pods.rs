@@ -14,7 +14,7 @@ const POD: &str = "/spec/template/spec";
 pub(super) fn choose(workload: &mut Value, values: &Values) {
     let is_agent = workload["metadata"]["name"] == AGENT;
     if is_agent {
-        workload["spec"]["replicas"] = json!(values.replicas);
+        workload["spec"]["replicas"] = json!(values.replicas.max(values.shards));
     }
     let metadata = &mut workload["spec"]["template"]["metadata"];
     for (field, more) in [("labels", &values.pod_labels), ("annotations", &values.pod_annotations)] {

@@ -124,6 +124,9 @@ pub(super) const ROWS: &[Row] = &[
     row("replicas", "--replicas", BySchema, "agent, `spec.replicas`", |a| {
         Ok(a.pods.replicas.map(|count| json!(count)))
     }),
+    row("shards", "--shards", BySchema, "agent, argument `--shards` and `spec.replicas`", |a| {
+        Ok(a.pods.shards.map(|count| json!(count)))
+    }),
     row("resources", "--resources", BySchema, "the named container, `resources`", |a| resources(&a.pods.resources)),
     row("expect.gitSyncs", "--expect-gitsyncs", BySchema, "the agent's container, memory in `resources`", |a| {
         Ok(a.pods.expect_gitsyncs.map(|count| json!(count)))

@@ -48,6 +48,7 @@ pub(super) struct Values {
     pub(super) crds: bool,
     pub(super) v1alpha2: bool,
     pub(super) replicas: u32,
+    pub(super) shards: u32,
     pub(super) resources: BTreeMap<String, Value>,
     pub(super) expect: Expect,
     pub(super) node_selector: BTreeMap<String, String>,

@@ -1,0 +1,165 @@
+//! The steps of a member from one view to the next. Time and the states of the Leases are arguments.
+//!
+//! Invariant: a view is published only after the work for lost GitSyncs has stopped.
+//! Invariant: a view counts as published once the watch has shown it in the member's own Lease.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::member::{Member, Members};
+use super::ownership::{Ownership, Pins};
+use super::view::{Bell, Shown, View};
+
+/// The step of a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// The work for lost GitSyncs stops.
+    Dropping,
+    /// The view is being published.
+    Publishing,
+    /// GitSyncs may be gained.
+    Acting,
+}
+
+/// A Lease of a member.
+#[derive(Clone, Debug)]
+struct Known {
+    shown: Shown,
+    /// The member counts as live until this time.
+    until: Instant,
+}
+
+/// The knowledge and the step of one member.
+#[derive(Clone, Debug)]
+pub(super) struct Board {
+    me: Member,
+    identity: String,
+    /// Duration of Leases that state none.
+    lease: Duration,
+    /// Time for which a released shard counts as live, so that a successor takes it without moving its share.
+    grace: Duration,
+    leases: BTreeMap<Member, Known>,
+    is_led: bool,
+    /// Whether the watch has shown all Leases.
+    is_complete: bool,
+    step: Step,
+    view: View,
+    published: Option<View>,
+    number: u64,
+}
+
+impl Board {
+    /// Returns the board of a member. No other board of the member has used this generation or a higher one.
+    pub(super) fn new(me: Member, identity: &str, generation: u64, lease: Duration, grace: Duration) -> Self {
+        Self {
+            me,
+            identity: identity.to_owned(),
+            lease,
+            grace,
+            leases: BTreeMap::new(),
+            is_led: false,
+            is_complete: false,
+            step: Step::Acting,
+            view: View { generation, members: Members::default() },
+            published: None,
+            number: 0,
+        }
+    }
+
+    /// Records a Lease of a member.
+    pub(super) fn see(&mut self, member: Member, shown: Shown, now: Instant) {
+        let seconds = shown.spec["leaseDurationSeconds"].as_u64().filter(|seconds| (1..=3600).contains(seconds));
+        let lease = seconds.map_or(self.lease, Duration::from_secs);
+        let before = self.leases.get(&member);
+        let until = match before {
+            Some(before) if before.shown.spec == shown.spec => before.until,
+            _ if !shown.holder().is_empty() => now + lease,
+            Some(before) if before.shown.holder().is_empty() => before.until,
+            Some(_) => now + self.grace,
+            None => now,
+        };
+        self.leases.insert(member, Known { shown, until });
+    }
+
+    /// Records the Lease of the leader; `None` if there is none.
+    pub(super) fn see_leader(&mut self, shown: Option<&Shown>) {
+        self.is_led = shown.is_some_and(Shown::is_led_by_member);
+    }
+
+    /// Records whether all Leases are known. No step is taken while they are not.
+    pub(super) fn set_complete(&mut self, is_complete: bool) {
+        self.is_complete = is_complete;
+    }
+
+    /// Returns the live members. A Lease that was deleted counts until it would have expired.
+    fn live(&self, now: Instant) -> Members {
+        self.leases.iter().filter(|(_, known)| now < known.until).map(|(member, _)| *member).collect()
+    }
+
+    /// Returns the members of the next view. Without an own Lease or a leader among the members, there are none.
+    fn target(&self, now: Instant) -> Members {
+        let own = self.leases.get(&self.me).is_some_and(|own| own.shown.holder() == self.identity);
+        let live = self.live(now);
+        if own && self.is_led && live.has(self.me) { live } else { Members::default() }
+    }
+
+    /// Takes the steps that are possible now.
+    pub(super) fn turn(&mut self, now: Instant) {
+        if !self.is_complete {
+            return;
+        }
+        let target = self.target(now);
+        if self.number == 0 || target != self.view.members {
+            self.number += 1;
+            self.view = View { generation: self.view.generation + 1, members: target };
+            self.step = Step::Dropping;
+        }
+        let shown = self.leases.get(&self.me).and_then(|own| own.shown.view());
+        if self.step == Step::Publishing && shown.is_some_and(|(view, _)| view == self.view) {
+            self.step = Step::Acting;
+        }
+    }
+
+    /// Records that the work for the GitSyncs that the view with this number loses has stopped.
+    pub(super) fn dropped(&mut self, number: u64) {
+        if self.step == Step::Dropping && number == self.number {
+            self.step = Step::Publishing;
+            self.published = Some(self.view);
+        }
+    }
+
+    /// Returns the annotation of the own Lease, once there is a view.
+    pub(super) fn note(&self, bell: &Bell) -> Option<String> {
+        self.published.map(|view| view.text(bell))
+    }
+
+    /// Returns the time of the next expiry.
+    pub(super) fn due(&self, now: Instant) -> Option<Instant> {
+        self.leases.values().map(|known| known.until).filter(|until| *until > now).min()
+    }
+
+    /// Returns the pushes that the leader has received, as another member's Lease shows them.
+    pub(super) fn bell(&self, now: Instant) -> Option<Bell> {
+        let live = self.live(now);
+        let others = self.leases.iter().filter(|(member, _)| **member != self.me && live.has(**member));
+        let bells = others.filter_map(|(_, known)| known.shown.view()).map(|(_, bell)| bell);
+        bells.max_by_key(|bell| bell.count)
+    }
+
+    /// Returns the GitSyncs that the member owns now.
+    pub(super) fn ownership(&self, pins: &Arc<Pins>, now: Instant) -> Ownership {
+        let live = self.live(now);
+        let others = self.leases.iter().filter(|(member, _)| **member != self.me && live.has(**member));
+        let others = others.filter_map(|(member, known)| Some((*member, known.shown.view()?.0.members)));
+        Ownership {
+            me: Some(self.me),
+            number: self.number,
+            members: self.view.members,
+            others: (self.step == Step::Acting).then(|| others.collect()),
+            pins: Arc::clone(pins),
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! Watches the Leases and the pins of namespaces for one member, and publishes its view.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use futures::stream::BoxStream;
+use jiff::Timestamp;
+use serde_json::Value;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use super::board::Board;
+use super::member::Member;
+use super::ownership::{Ownership, Pinned, Pins};
+use super::view::{Bell, Shown, member_of};
+use crate::connect::Cluster;
+use crate::kind::{Kind, Scope};
+use crate::reflector::{self, Delta, Name, name_of};
+use crate::selection::Selection;
+use crate::watch::WatchEvent;
+use mainstay_api::names::{LEASE, SHARD, SHARD_LEASE};
+use mainstay_object::failure::chain;
+
+/// The parts with which a member follows the others.
+pub struct Followed {
+    /// The client.
+    pub cluster: Cluster,
+    /// The namespace of the Leases.
+    pub namespace: String,
+    /// The member.
+    pub me: Member,
+    /// The identity of the member in its Lease.
+    pub identity: String,
+    /// Duration of a Lease. GitSyncs whose pin changes are gained after this time.
+    pub lease: Duration,
+    /// Time for which a released shard keeps its share.
+    pub grace: Duration,
+    /// The annotation of the member's Lease.
+    pub note: watch::Sender<Option<String>>,
+    /// The pushes that this agent has received as the leader.
+    pub bell: watch::Receiver<Bell>,
+    /// The pushes that the leader has received, if that is another agent.
+    pub heard: watch::Sender<Bell>,
+    /// The GitSyncs that the member owns.
+    pub ownership: watch::Sender<Arc<Ownership>>,
+    /// The number of the view whose lost GitSyncs have no work any more.
+    pub dropped: watch::Receiver<u64>,
+}
+
+/// Follows the other members until `stop`.
+pub async fn follow(followed: Followed, stop: CancellationToken) {
+    let _ = stop.run_until_cancelled(Following::new(followed).run()).await;
+}
+
+struct Following {
+    with: Followed,
+    board: Board,
+    leases: BoxStream<'static, WatchEvent>,
+    listed: reflector::Shown<Name>,
+    namespaces: BoxStream<'static, WatchEvent>,
+    listed_namespaces: reflector::Shown<Name>,
+    pins: Arc<Pins>,
+    has_leases: bool,
+    has_pins: bool,
+}
+
+impl Following {
+    fn new(with: Followed) -> Self {
+        let kind = Arc::new(Kind::fixed("coordination.k8s.io/v1", "Lease", "leases", Scope::Namespaced));
+        let selection = Selection::with_label(SHARD_LEASE).within(&with.namespace);
+        let leases = with.cluster.urgent().watch(&kind, selection);
+        let kind = Arc::new(Kind::fixed("v1", "Namespace", "namespaces", Scope::Cluster));
+        let namespaces = with.cluster.watch(&kind, Selection::with_label(SHARD).metadata_only());
+        // A restarted member must not take a view of its last run for a new one.
+        let generation = u64::try_from(Timestamp::now().as_microsecond()).unwrap_or_default();
+        Self {
+            board: Board::new(with.me, &with.identity, generation, with.lease, with.grace),
+            leases,
+            listed: reflector::Shown::default(),
+            namespaces,
+            listed_namespaces: reflector::Shown::default(),
+            pins: Arc::default(),
+            has_leases: false,
+            has_pins: false,
+            with,
+        }
+    }
+
+    async fn run(mut self) {
+        loop {
+            let now = Instant::now();
+            self.board.set_complete(self.has_leases && self.has_pins);
+            self.board.turn(now);
+            self.publish(now);
+            let due = self.board.due(now).unwrap_or_else(|| now + self.with.lease);
+            tokio::select! {
+                Some(event) = self.leases.next() => self.see_lease(event),
+                Some(event) = self.namespaces.next() => self.see_namespace(event),
+                Ok(()) = self.with.dropped.changed() => {
+                    let number = *self.with.dropped.borrow_and_update();
+                    self.board.dropped(number);
+                }
+                Ok(()) = self.with.bell.changed() => {}
+                () = sleep_until(due) => {}
+            }
+        }
+    }
+
+    /// Publishes the view to the other members, and the owned GitSyncs to the work.
+    fn publish(&self, now: Instant) {
+        let note = self.board.note(&self.with.bell.borrow());
+        // A view of an earlier run stays until there is a new one.
+        if note.is_some() {
+            self.with.note.send_if_modified(|old| replace(old, note));
+        }
+        if let Some(bell) = self.board.bell(now) {
+            self.with.heard.send_if_modified(|old| replace(old, bell));
+        }
+        let ownership = Arc::new(self.board.ownership(&self.pins, now));
+        self.with.ownership.send_if_modified(|old| replace(old, ownership));
+    }
+
+    fn see_lease(&mut self, event: WatchEvent) {
+        let now = Instant::now();
+        match self.listed.take(event, name_of) {
+            Some(Delta::Listed(name, lease)) => {
+                // A list has no order, so no step is taken before its end.
+                self.has_leases = false;
+                self.see(&name.1, &lease, now);
+            }
+            Some(Delta::Changed(name, lease)) => self.see(&name.1, &lease, now),
+            Some(Delta::Gone(name, _)) if name.1 == LEASE => self.board.see_leader(None),
+            Some(Delta::Complete(list)) => {
+                if list.lacks(&(self.with.namespace.clone(), LEASE.to_owned())) {
+                    self.board.see_leader(None);
+                }
+                self.has_leases = true;
+            }
+            Some(Delta::Failed(error)) => {
+                tracing::warn!(why = chain(&error), "the Leases of other shards cannot be watched");
+            }
+            Some(Delta::Gone(..) | Delta::Unreadable(..) | Delta::Resumed) | None => {}
+        }
+    }
+
+    fn see(&mut self, name: &str, lease: &Value, now: Instant) {
+        let shown = Shown::of(lease);
+        match (member_of(name), shown) {
+            (Some(member), Some(shown)) => self.board.see(member, shown, now),
+            (None, shown) if name == LEASE => self.board.see_leader(shown.as_ref()),
+            _ => {}
+        }
+    }
+
+    fn see_namespace(&mut self, event: WatchEvent) {
+        let settles = self.has_pins.then(|| Instant::now() + self.with.lease);
+        let pin = |live: &Value| live["metadata"]["labels"][SHARD].as_str().and_then(Member::parse);
+        match self.listed_namespaces.take(event.by_metadata(), name_of) {
+            Some(Delta::Listed((_, name), live) | Delta::Changed((_, name), live)) => {
+                self.set_pin(name, pin(&live), settles);
+            }
+            Some(Delta::Gone((_, name), _)) => self.set_pin(name, None, settles),
+            Some(Delta::Complete(list)) => {
+                let gone = self.pins.keys().filter(|name| list.lacks(&(String::new(), (*name).clone())));
+                for name in gone.cloned().collect::<Vec<_>>() {
+                    self.set_pin(name, None, settles);
+                }
+                self.has_pins = true;
+            }
+            Some(Delta::Failed(error)) => {
+                tracing::warn!(why = chain(&error), "namespaces cannot be watched, so they pin no GitSyncs");
+                // All members have the same permissions.
+                self.has_pins |= error.code() == Some(403);
+            }
+            Some(Delta::Unreadable(..) | Delta::Resumed) | None => {}
+        }
+    }
+
+    /// Sets the pin of a namespace. The former owner stops when its watch shows the change, so the new one waits.
+    fn set_pin(&mut self, namespace: String, member: Option<Member>, settles: Option<Instant>) {
+        if self.pins.get(&namespace).and_then(|pinned| pinned.member) == member {
+            return;
+        }
+        let pins: &mut BTreeMap<String, Pinned> = Arc::make_mut(&mut self.pins);
+        pins.retain(|_, pinned| pinned.member.is_some() || pinned.settles > Some(Instant::now()));
+        pins.insert(namespace, Pinned { member, settles });
+    }
+}
+
+/// Replaces a value. Returns whether it differs.
+fn replace<T: PartialEq>(old: &mut T, new: T) -> bool {
+    let differs = *old != new;
+    *old = new;
+    differs
+}

@@ -1,0 +1,220 @@
+//! Members in a model of the API server, whose watches are late and whose members die at any time.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::board::Board;
+use super::member::Member;
+use super::ownership::{Ownership, Pins};
+use super::view::{Bell, Shown};
+use mainstay_api::names::{SHARD_LEASE, SHARD_VIEW};
+
+const SECOND: Duration = Duration::from_secs(1);
+const LEASE: Duration = Duration::from_secs(15);
+const DEADLINE: Duration = Duration::from_secs(10);
+const GRACE: Duration = Duration::from_secs(5);
+const SYNCS: usize = 12;
+
+/// An agent that holds a shard, with the GitSyncs on which it acts.
+struct Agent {
+    board: Board,
+    running: BTreeSet<usize>,
+    /// The number of writes that its watch has shown.
+    shown: usize,
+    renewed: Instant,
+}
+
+struct Model {
+    now: Instant,
+    /// All writes of Leases, in their order.
+    writes: Vec<(Member, Value)>,
+    agents: Vec<Option<Agent>>,
+    generation: u64,
+}
+
+#[derive(Clone, Debug)]
+enum Action {
+    /// The agent starts, unless it runs.
+    Start(usize),
+    /// The agent dies. Its Lease expires.
+    Die(usize),
+    /// The agent stops, and releases its Lease.
+    Stop(usize),
+    /// The watch of the agent shows this number of writes.
+    Show(usize, usize),
+    /// The agent stops the work for lost GitSyncs.
+    Drop(usize),
+    /// The agent writes its Lease.
+    Renew(usize),
+    /// Time passes.
+    Wait(u64),
+}
+
+fn member(agent: usize) -> Member {
+    Member::new(agent).unwrap()
+}
+
+fn name(sync: usize) -> String {
+    format!("app-{sync}")
+}
+
+fn is_of(keeps: impl Fn(&str, &str, Option<Member>) -> bool) -> impl Fn(usize) -> bool {
+    move |sync| keeps("shop", &name(sync), (sync == 0).then(|| member(1)))
+}
+
+impl Model {
+    fn new(agents: usize) -> Self {
+        let (agents, now) = ((0..agents).map(|_| None).collect(), Instant::now());
+        Self { now, writes: Vec::new(), agents, generation: 0 }
+    }
+
+    fn write(&mut self, agent: usize, holder: &str) {
+        let note = self.agents[agent].as_ref().and_then(|one| one.board.note(&Bell::default()));
+        let lease = json!({
+            "metadata": {"labels": {SHARD_LEASE: "member"}, "annotations": {SHARD_VIEW: note}},
+            "spec": {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": self.writes.len()},
+        });
+        self.writes.push((member(agent), lease));
+        if let Some(one) = &mut self.agents[agent] {
+            one.renewed = self.now;
+        }
+    }
+
+    fn act(&mut self, action: &Action) {
+        match *action {
+            Action::Start(agent) if self.agents[agent].is_none() => {
+                self.generation += 1000;
+                let mut board = Board::new(member(agent), &agent.to_string(), self.generation, LEASE, GRACE);
+                let leader = json!({
+                    "metadata": {"labels": {SHARD_LEASE: "leader"}}, "spec": {"holderIdentity": ""},
+                });
+                board.see_leader(Shown::of(&leader).as_ref());
+                board.set_complete(true);
+                let running = BTreeSet::new();
+                self.agents[agent] = Some(Agent { board, running, shown: 0, renewed: self.now });
+                self.write(agent, &agent.to_string());
+            }
+            Action::Die(agent) => self.agents[agent] = None,
+            Action::Stop(agent) => {
+                if self.agents[agent].take().is_some() {
+                    self.write(agent, "");
+                }
+            }
+            Action::Show(agent, count) => self.show(agent, count),
+            Action::Drop(agent) => {
+                if let Some(one) = &mut self.agents[agent] {
+                    let ownership = one.board.ownership(&Arc::default(), self.now);
+                    one.running.retain(|sync| is_of(|a, b, pin| ownership.keeps(a, b, pin))(*sync));
+                    one.board.dropped(ownership.number());
+                }
+            }
+            Action::Renew(agent) if self.agents[agent].is_some() => self.write(agent, &agent.to_string()),
+            Action::Wait(seconds) => {
+                self.now += SECOND * u32::try_from(seconds).unwrap();
+                for agent in &mut self.agents {
+                    // The term of an agent that does not renew its Lease ends.
+                    if agent.as_ref().is_some_and(|one| self.now >= one.renewed + DEADLINE) {
+                        *agent = None;
+                    }
+                }
+            }
+            Action::Start(_) | Action::Renew(_) => {}
+        }
+        for agent in 0..self.agents.len() {
+            self.gain(agent);
+        }
+    }
+
+    fn show(&mut self, agent: usize, count: usize) {
+        let Some(one) = &mut self.agents[agent] else { return };
+        for (member, lease) in self.writes.iter().skip(one.shown).take(count) {
+            one.board.see(*member, Shown::of(lease).unwrap(), self.now);
+            one.board.turn(self.now);
+            one.shown += 1;
+        }
+    }
+
+    fn gain(&mut self, agent: usize) {
+        let now = self.now;
+        let Some(one) = &mut self.agents[agent] else { return };
+        one.board.turn(now);
+        let pins: Arc<Pins> = Arc::default();
+        let ownership: Ownership = one.board.ownership(&pins, now);
+        one.running.extend((0..SYNCS).filter(|sync| is_of(|a, b, pin| ownership.may_gain(a, b, pin))(*sync)));
+    }
+
+    /// Returns how many agents act on each GitSync.
+    fn actors(&self) -> Vec<usize> {
+        let acts = |sync: &usize| self.agents.iter().flatten().filter(|one| one.running.contains(sync)).count();
+        (0..SYNCS).map(|sync| acts(&sync)).collect()
+    }
+
+    /// Lets everything arrive, with renewals in time.
+    fn settle(&mut self) {
+        for _ in 0..20 {
+            for agent in 0..self.agents.len() {
+                self.act(&Action::Renew(agent));
+                for other in 0..self.agents.len() {
+                    self.act(&Action::Show(other, usize::MAX));
+                    self.act(&Action::Drop(other));
+                }
+            }
+            self.act(&Action::Wait(2));
+        }
+    }
+}
+
+const AGENTS: usize = 3;
+
+fn actions() -> impl Strategy<Value = Vec<Action>> {
+    let agent = 0..AGENTS;
+    let one = prop_oneof![
+        3 => agent.clone().prop_map(Action::Start),
+        1 => agent.clone().prop_map(Action::Die),
+        1 => agent.clone().prop_map(Action::Stop),
+        8 => (agent.clone(), 1..4_usize).prop_map(|(agent, count)| Action::Show(agent, count)),
+        6 => agent.clone().prop_map(Action::Drop),
+        6 => agent.prop_map(Action::Renew),
+        2 => (1..6_u64).prop_map(Action::Wait),
+    ];
+    proptest::collection::vec(one, 1..120)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(512) })]
+
+    #[test]
+    fn two_members_never_act_on_one_git_sync_and_each_has_an_owner_in_the_end(actions in actions()) {
+        let mut model = Model::new(AGENTS);
+        for action in &actions {
+            model.act(action);
+            let actors = model.actors();
+            prop_assert!(actors.iter().all(|count| *count <= 1), "{actors:?} after {action:?}");
+        }
+        model.act(&Action::Start(0));
+        model.settle();
+        prop_assert_eq!(model.actors(), vec![1; SYNCS]);
+    }
+}
+
+#[test]
+fn an_agent_that_joins_takes_only_its_share() {
+    let mut model = Model::new(AGENTS);
+    model.act(&Action::Start(0));
+    model.act(&Action::Start(1));
+    model.settle();
+    let before = [0, 1].map(|agent| model.agents[agent].as_ref().unwrap().running.clone());
+    model.act(&Action::Start(2));
+    model.settle();
+    let joined = &model.agents[2].as_ref().unwrap().running;
+    for (agent, before) in before.iter().enumerate() {
+        let after = &model.agents[agent].as_ref().unwrap().running;
+        assert!(after.is_subset(before) && before.difference(after).all(|sync| joined.contains(sync)));
+    }
+    assert!(!joined.is_empty());
+}

@@ -1,0 +1,182 @@
+//! The view of a member, as its Lease shows it, and the pushes that the leader passes on to other members.
+//!
+//! Invariant: a Lease that another client changed cannot cost more than [`LONGEST`] bytes, and counts as one without a
+//! view if it is not valid.
+
+use serde_json::{Value, json};
+
+use super::member::{Member, Members};
+use mainstay_api::names::{LEASE, SHARD_LEASE, SHARD_LEASE_LEADER, SHARD_LEASE_MEMBER, SHARD_VIEW};
+
+/// Maximum length of a view, in bytes.
+const LONGEST: usize = 16 << 10;
+/// Maximum number of repositories in a [`Bell`].
+const RUNG: usize = 32;
+
+/// The members by which a member acts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct View {
+    /// Differs for each published view.
+    pub(super) generation: u64,
+    pub(super) members: Members,
+}
+
+/// The repositories whose pushes the leader has received last, and the number of all such pushes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Bell {
+    /// The number of pushes.
+    pub count: u64,
+    /// Namespace and name of the repositories, the last one at the end.
+    pub rung: Vec<(String, String)>,
+}
+
+impl Bell {
+    /// Adds a push.
+    pub fn ring(&mut self, namespace: &str, name: &str) {
+        self.count += 1;
+        let rung = (namespace.to_owned(), name.to_owned());
+        self.rung.retain(|known| *known != rung);
+        self.rung.push(rung);
+        if self.rung.len() > RUNG {
+            self.rung.remove(0);
+        }
+    }
+}
+
+impl View {
+    /// Returns the annotation of the Lease.
+    pub(super) fn text(self, bell: &Bell) -> String {
+        let members: Vec<String> = self.members.iter().map(|member| member.to_string()).collect();
+        let mut text = json!({"generation": self.generation, "members": members});
+        if bell.count > 0 {
+            text["pushes"] = json!({"count": bell.count, "repositories": bell.rung});
+        }
+        text.to_string()
+    }
+
+    /// Reads the annotation of a Lease.
+    fn parse(text: &str) -> Option<(Self, Bell)> {
+        if text.len() > LONGEST {
+            return None;
+        }
+        let read: Value = serde_json::from_str(text).ok()?;
+        let members = read["members"].as_array()?.iter().map(|name| Member::parse(name.as_str()?));
+        let view = Self { generation: read["generation"].as_u64()?, members: members.collect::<Option<_>>()? };
+        let rung: Vec<(String, String)> =
+            serde_json::from_value(read["pushes"]["repositories"].clone()).unwrap_or_default();
+        let bell = Bell { count: read["pushes"]["count"].as_u64().unwrap_or_default(), rung };
+        Some((view, bell))
+    }
+}
+
+/// The parts of a Lease of shards that members read.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Shown {
+    /// The spec, which changes with each renewal.
+    pub(super) spec: Value,
+    /// The annotation.
+    pub(super) note: Option<String>,
+    is_leaders: bool,
+}
+
+impl Shown {
+    /// Reads a Lease. Returns `None` if it is not one of shards.
+    pub(super) fn of(lease: &Value) -> Option<Self> {
+        let metadata = &lease["metadata"];
+        let role = metadata["labels"][SHARD_LEASE].as_str()?;
+        let is_leaders = role == SHARD_LEASE_LEADER;
+        let note = metadata["annotations"][SHARD_VIEW].as_str().map(str::to_owned);
+        let is_known = is_leaders || role == SHARD_LEASE_MEMBER;
+        is_known.then(|| Self { spec: lease["spec"].clone(), note, is_leaders })
+    }
+
+    pub(super) fn holder(&self) -> &str {
+        self.spec["holderIdentity"].as_str().unwrap_or_default()
+    }
+
+    pub(super) fn view(&self) -> Option<(View, Bell)> {
+        View::parse(self.note.as_deref()?)
+    }
+
+    /// Whether no agent without shards holds the Lease of the leader. Such an agent removes the label. One of an earlier
+    /// version keeps it, but not the identity of the member that led before.
+    pub(super) fn is_led_by_member(&self) -> bool {
+        self.is_leaders && (self.holder().is_empty() || self.note.as_deref() == Some(self.holder()))
+    }
+}
+
+/// Returns the member of a Lease with this name.
+pub(super) fn member_of(lease: &str) -> Option<Member> {
+    Member::parse(lease.strip_prefix(LEASE)?.strip_prefix('-')?)
+}
+
+/// Returns the members whose Leases are held, for a client that reads them once. An expired Lease counts as held.
+pub fn members_of<'l>(leases: impl IntoIterator<Item = &'l Value>) -> Members {
+    let held = leases.into_iter().filter_map(|lease| {
+        let member = member_of(lease["metadata"]["name"].as_str()?)?;
+        Shown::of(lease).filter(|shown| !shown.is_leaders && !shown.holder().is_empty()).map(|_| member)
+    });
+    held.collect()
+}
+
+/// Whether a Lease of the leader was held by a member last.
+pub(crate) fn is_of_members(lease: &Value) -> bool {
+    Shown::of(lease).is_some_and(|shown| shown.is_leaders)
+}
+
+/// Removes the view from a Lease that is released.
+pub(crate) fn released(lease: &mut Value) {
+    if let Some(annotations) = lease.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
+        annotations.remove(SHARD_VIEW);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_view_is_read_as_it_was_written() {
+        let members: Members = [0, 3, 63].into_iter().filter_map(Member::new).collect();
+        let view = View { generation: 7, members };
+        let mut bell = Bell::default();
+        assert_eq!(View::parse(&view.text(&bell)), Some((view, bell.clone())));
+        for number in 0..40 {
+            bell.ring("shop", &format!("repository-{}", number % 36));
+        }
+        assert_eq!((bell.count, bell.rung.len(), &*bell.rung[31].1), (40, 32, "repository-3"));
+        assert_eq!(View::parse(&view.text(&bell)), Some((view, bell)));
+    }
+
+    #[test]
+    fn a_view_of_another_client_has_no_effect_unless_it_is_valid() {
+        let long = format!(r#"{{"generation": 1, "members": [], "x": "{}"}}"#, "é".repeat(LONGEST));
+        let wrong =
+            ["", "[]", "{}", r#"{"generation": 1, "members": ["shard-64"]}"#, r#"{"generation": -1, "members": []}"#];
+        for text in wrong.into_iter().chain([&*long]) {
+            assert_eq!(View::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_lease_that_an_agent_without_shards_took_is_not_led_by_a_member() {
+        let lease = |holder: &str, label: &str, note: &str| {
+            let metadata = json!({"labels": {SHARD_LEASE: label}, "annotations": {SHARD_VIEW: note}});
+            let shown = Shown::of(&json!({"metadata": metadata, "spec": {"holderIdentity": holder}}));
+            shown.is_some_and(|shown| shown.is_led_by_member())
+        };
+        assert!(lease("a", "leader", "a") && lease("", "leader", "a"));
+        assert!(!lease("b", "leader", "a") && !lease("a", "member", "a") && !lease("a", "other", "a"));
+        assert_eq!(Shown::of(&json!({"metadata": {}, "spec": {}})), None);
+    }
+
+    #[test]
+    fn a_lease_that_is_held_is_a_member() {
+        let lease = |name: &str, holder: &str| {
+            let metadata = json!({"name": name, "labels": {SHARD_LEASE: "member"}});
+            json!({"metadata": metadata, "spec": {"holderIdentity": holder}})
+        };
+        let all = [lease("mainstay-shard-1", "a"), lease("mainstay-shard-2", ""), lease("mainstay", "a")];
+        assert_eq!(members_of(&all).iter().map(|member| member.to_string()).collect::<Vec<_>>(), ["shard-1"]);
+    }
+}

@@ -1,0 +1,78 @@
+//! The shard that this agent holds: the other agents that it follows, and the pushes that the leader passes on.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use tokio::sync::watch;
+
+use super::settings::Settings;
+use super::share::{Counts, Share};
+use mainstay_cluster::Cluster;
+use mainstay_cluster::secrets::{Referrer, Secrets};
+use mainstay_cluster::shards::{Bell, Followed, Member};
+use mainstay_gitsync::Context;
+
+/// The shard that this agent holds.
+pub(super) struct Shard {
+    pub(super) member: Member,
+    /// Whether this agent also leads: it does the work that is not that of a GitSync.
+    pub(super) leads: bool,
+    /// The annotation of the shard's Lease.
+    pub(super) note: watch::Sender<Option<String>>,
+}
+
+/// The connections of a shard with other agents.
+pub(super) struct Joined {
+    /// The GitSyncs of this agent.
+    pub(super) share: Share,
+    /// The pushes that this agent receives as the leader.
+    pub(super) bell: watch::Sender<Bell>,
+    /// The pushes that another agent has received as the leader.
+    pub(super) heard: watch::Receiver<Bell>,
+    pub(super) followed: Followed,
+}
+
+impl Shard {
+    /// Returns the connections with other agents.
+    pub(super) fn join(&self, settings: &Settings, cluster: &Cluster, counts: Arc<Counts>) -> Joined {
+        let (ownership, owned) = watch::channel(Arc::default());
+        let (acknowledged, dropped) = watch::channel(0);
+        let ((bell, rung), (hear, heard)) = (watch::channel(Bell::default()), watch::channel(Bell::default()));
+        let timing = settings.timing;
+        let followed = Followed {
+            cluster: cluster.clone(),
+            namespace: settings.namespace.clone(),
+            me: self.member,
+            identity: settings.identity.clone(),
+            lease: timing.lease,
+            grace: timing.retry.mul_f64(2.5),
+            note: self.note.clone(),
+            bell: rung,
+            heard: hear,
+            ownership,
+            dropped,
+        };
+        Joined { share: Share::new(owned, acknowledged, timing.lease, counts), bell, heard, followed }
+    }
+}
+
+/// Wakes the GitSyncs that follow the sources of pushes that the leader has received.
+pub(super) async fn hear(mut heard: watch::Receiver<Bell>, context: Arc<Context>) {
+    let mut last = 0;
+    while heard.changed().await.is_ok() {
+        let bell = heard.borrow_and_update().clone();
+        // A new leader begins to count again.
+        let new = usize::try_from(bell.count.checked_sub(last).unwrap_or(bell.count)).unwrap_or(usize::MAX);
+        last = bell.count;
+        for (namespace, source) in bell.rung.iter().rev().take(new) {
+            context.wake_followers(namespace, source, Instant::now());
+        }
+    }
+}
+
+/// Records that no kind of the leader's work references Secrets here.
+pub(super) fn set_led_elsewhere(secrets: &Secrets) {
+    for referrer in [Referrer::Receiver, Referrer::ImageRepository, Referrer::ImageUpdateAutomation] {
+        secrets.set_listed(referrer);
+    }
+}

@@ -1,0 +1,324 @@
+//! Agents with shards divide the GitSyncs among themselves.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use mainstay_cluster::Timing;
+use mainstay_cluster::shards::{Member, Members};
+use mainstay_testkit::{
+    gate::Gate,
+    webhooks::{deliver, listening, push},
+    world::{Agent, NAMESPACE, World, config_map},
+};
+
+/// Shorter than usual, so that a dead agent is replaced soon.
+const TIMING: Timing =
+    Timing { lease: Duration::from_secs(6), deadline: Duration::from_secs(4), retry: Duration::from_millis(500) };
+
+const TOKEN: &str = "a-token-of-enough-bytes";
+
+/// A running agent with its requests.
+struct Started {
+    identity: &'static str,
+    gate: Gate,
+    agent: Agent,
+}
+
+impl Started {
+    /// Returns the number of applies of a ConfigMap so far.
+    fn applies(&self, name: &str) -> usize {
+        let path = format!("/configmaps/{name}?");
+        let is_apply = |asked: &str| asked.starts_with("PATCH") && asked.contains(&path) && !asked.contains("dryRun");
+        self.gate.heard().iter().filter(|heard| is_apply(&heard.asked)).count()
+    }
+
+    /// Returns the deleted objects, without Leases.
+    fn deletions(&self) -> Vec<String> {
+        let heard = self.gate.heard().into_iter().map(|heard| heard.asked);
+        heard.filter(|asked| asked.starts_with("DELETE")).collect()
+    }
+}
+
+/// Starts an agent beside the running ones.
+fn start(world: &mut World, identity: &'static str) -> Started {
+    let gate = Gate::default();
+    gate.record();
+    world.gate = gate.clone();
+    world.timing = TIMING;
+    world.start_as(identity, true);
+    Started { identity, gate, agent: world.detach() }
+}
+
+fn start_shard(world: &mut World, identity: &'static str) -> Started {
+    world.shards = Some(3);
+    start(world, identity)
+}
+
+/// Creates GitSyncs with a ConfigMap each, which has the name of the GitSync.
+fn syncs(world: &mut World) -> Vec<String> {
+    let names: Vec<String> = (0..10).map(|number| format!("app-{number:02}")).collect();
+    change(world, &names, "1");
+    for name in &names {
+        world.sync(name, json!({"baseDir": format!("/{name}")}));
+    }
+    names
+}
+
+/// Commits a value of all ConfigMaps.
+fn change(world: &mut World, names: &[String], value: &str) {
+    for name in names {
+        world.remote.file(&format!("{name}/map.yaml"), config_map(name, value));
+    }
+    world.remote.commit(value);
+}
+
+async fn all_ready(world: &World, names: &[String]) {
+    world.look();
+    for name in names {
+        world.ready(name).await;
+    }
+}
+
+/// Returns the held shards, each with the identity of its agent and the members that its Lease shows.
+fn shards(world: &World) -> Vec<(Member, String, Vec<String>)> {
+    let leases = world.server.objects("coordination.k8s.io/v1", "leases", Some(NAMESPACE));
+    let shard = |lease: &Value| {
+        let member = Member::parse(lease["metadata"]["name"].as_str()?.strip_prefix("mainstay-")?)?;
+        let holder = lease["spec"]["holderIdentity"].as_str().filter(|holder| !holder.is_empty())?;
+        let view = lease["metadata"]["annotations"]["mainstay.dev/shard-view"].as_str();
+        let view: Value = view.map(|view| serde_json::from_str(view).unwrap()).unwrap_or_default();
+        let members = view["members"].as_array().cloned().unwrap_or_default();
+        let members = members.iter().filter_map(|name| name.as_str().map(str::to_owned)).collect();
+        Some((member, holder.to_owned(), members))
+    };
+    leases.iter().filter_map(|lease| shard(lease)).collect()
+}
+
+/// Waits until so many agents have published the same members. From then on, none of them works for a GitSync that it
+/// has lost.
+async fn agree(world: &World, count: usize) {
+    world
+        .until(&format!("{count} agents agree"), |w| {
+            let shards = shards(w);
+            let all: Vec<String> = shards.iter().map(|(member, ..)| member.to_string()).collect();
+            shards.len() == count && shards.iter().all(|(_, _, members)| *members == all)
+        })
+        .await;
+}
+
+/// Returns the identity of the agent that owns a GitSync.
+fn owner(world: &World, name: &str) -> String {
+    let shards = shards(world);
+    let members: Members = shards.iter().map(|(member, ..)| *member).collect();
+    let owner = members.owner(NAMESPACE, name, None).unwrap();
+    shards.into_iter().find(|(member, ..)| *member == owner).unwrap().1
+}
+
+fn edit(world: &World, name: &str) {
+    world.edit("v1", "configmaps", name, json!({"data": {"key": "edited"}}));
+}
+
+async fn reverted(world: &World, name: &str, value: &str) {
+    world.until(&format!("{name} is reverted"), |w| w.data(name) == value).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_git_sync_is_reverted_and_applied_by_its_agent_only() {
+    let mut world = World::new().await;
+    let names = syncs(&mut world);
+    let agents = ["one", "two", "three"].map(|identity| start_shard(&mut world, identity));
+    agree(&world, 3).await;
+    all_ready(&world, &names).await;
+    let count = |name: &String| agents.iter().map(|agent| agent.applies(name)).collect::<Vec<_>>();
+    let before: Vec<_> = names.iter().map(count).collect();
+    for name in &names {
+        edit(&world, name);
+    }
+    for name in &names {
+        reverted(&world, name, "1").await;
+    }
+    change(&mut world, &names, "2");
+    all_ready(&world, &names).await;
+    for (name, before) in names.iter().zip(before) {
+        let owner = owner(&world, name);
+        for (agent, (before, after)) in agents.iter().zip(before.into_iter().zip(count(name))) {
+            // The revert, and the commit.
+            let is_expected = if agent.identity == owner { after - before >= 2 } else { after == before };
+            assert!(is_expected, "{name} of {owner}, by {}: {before}, {after}", agent.identity);
+        }
+    }
+    assert!(agents.iter().all(|agent| agent.deletions().is_empty()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_share_of_a_dead_agent_is_taken_over() {
+    let mut world = World::new().await;
+    let names = syncs(&mut world);
+    let [one, two] = ["one", "two"].map(|identity| start_shard(&mut world, identity));
+    agree(&world, 2).await;
+    all_ready(&world, &names).await;
+    let (theirs, own): (Vec<String>, Vec<String>) =
+        names.iter().cloned().partition(|name| owner(&world, name) == "one");
+    assert!(!theirs.is_empty() && !own.is_empty());
+    one.agent.kill().await;
+    // The edit of its own GitSync does not wait for the Lease of the other agent.
+    for name in &names {
+        edit(&world, name);
+    }
+    for name in &names {
+        reverted(&world, name, "1").await;
+    }
+    change(&mut world, &names, "2");
+    all_ready(&world, &names).await;
+    assert_eq!(two.deletions(), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_that_joins_takes_its_share_without_a_write() {
+    let mut world = World::new().await;
+    let names = syncs(&mut world);
+    let one = start_shard(&mut world, "one");
+    all_ready(&world, &names).await;
+    let version = |world: &World, name: &str| {
+        let map = world.get("v1", "configmaps", name).unwrap();
+        (map["metadata"]["uid"].clone(), map["metadata"]["resourceVersion"].clone())
+    };
+    let before: Vec<_> = names.iter().map(|name| version(&world, name)).collect();
+    let applied: Vec<_> = names.iter().map(|name| one.applies(name)).collect();
+    let two = start_shard(&mut world, "two");
+    agree(&world, 2).await;
+    world
+        .until("the second agent works for a GitSync", |_| {
+            let is_status = |asked: &str| asked.starts_with("GET") && asked.contains("/configmaps/mainstay-inventory-");
+            two.gate.heard().iter().any(|heard| is_status(&heard.asked) || heard.asked.contains("/configmaps?"))
+        })
+        .await;
+    assert_eq!(names.iter().map(|name| version(&world, name)).collect::<Vec<_>>(), before);
+    change(&mut world, &names, "2");
+    all_ready(&world, &names).await;
+    for (name, applied) in names.iter().zip(applied) {
+        let expected = if owner(&world, name) == "one" { (1, 0) } else { (0, 1) };
+        assert_eq!((one.applies(name) - applied, two.applies(name)), expected, "{name}");
+    }
+    assert!(one.deletions().is_empty() && two.deletions().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pinned_git_sync_is_that_of_its_agent() {
+    let mut world = World::new().await;
+    let names = syncs(&mut world);
+    for name in &names {
+        let label = json!({"metadata": {"labels": {"mainstay.dev/shard": "shard-1"}}});
+        world.edit("mainstay.dev/v1alpha1", "gitsyncs", name, label);
+    }
+    let agents = ["one", "two"].map(|identity| start_shard(&mut world, identity));
+    agree(&world, 2).await;
+    all_ready(&world, &names).await;
+    let pinned = shards(&world).into_iter().find(|(member, ..)| member.to_string() == "shard-1").unwrap().1;
+    let before: Vec<Vec<usize>> =
+        agents.iter().map(|agent| names.iter().map(|name| agent.applies(name)).collect()).collect();
+    change(&mut world, &names, "2");
+    all_ready(&world, &names).await;
+    for (agent, before) in agents.iter().zip(before) {
+        let expected = usize::from(agent.identity == pinned);
+        for (name, before) in names.iter().zip(before) {
+            assert_eq!(agent.applies(name) - before, expected, "{name} by {}", agent.identity);
+        }
+    }
+    // The pin is removed: the former agent stops, and the new one begins after the Lease duration.
+    let moved = names.iter().find(|name| owner(&world, name) != pinned).unwrap();
+    let label = json!({"metadata": {"labels": {"mainstay.dev/shard": null}}});
+    world.edit("mainstay.dev/v1alpha1", "gitsyncs", moved, label);
+    edit(&world, moved);
+    reverted(&world, moved, "2").await;
+    change(&mut world, std::slice::from_ref(moved), "3");
+    world.look();
+    world.ready(moved).await;
+    let other = agents.iter().find(|agent| agent.identity != pinned).unwrap();
+    assert!(other.applies(moved) > 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_object_moves_between_git_syncs_of_two_agents_without_a_deletion() {
+    let mut world = World::new().await;
+    let names = syncs(&mut world);
+    world.remote.file("app-00/moves.yaml", config_map("moves", "1")).commit("one more");
+    let agents = ["one", "two"].map(|identity| start_shard(&mut world, identity));
+    agree(&world, 2).await;
+    all_ready(&world, &names).await;
+    let to = names.iter().find(|name| owner(&world, name) != owner(&world, "app-00")).unwrap();
+    let uid = world.uid("v1", "configmaps", "moves");
+    world.remote.remove("app-00/moves.yaml");
+    world.remote.file(&format!("{to}/moves.yaml"), config_map("moves", "2")).commit("moved");
+    all_ready(&world, &names).await;
+    assert_eq!((world.data("moves"), world.uid("v1", "configmaps", "moves")), ("2".to_owned(), uid));
+    assert!(agents.iter().all(|agent| agent.deletions().is_empty()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_object_of_a_git_sync_of_another_agent_is_not_taken() {
+    let mut world = World::new().await;
+    let names = syncs(&mut world);
+    let agents = ["one", "two"].map(|identity| start_shard(&mut world, identity));
+    agree(&world, 2).await;
+    all_ready(&world, &names).await;
+    let first = &names[0];
+    let second = names.iter().find(|name| owner(&world, name) != owner(&world, first)).unwrap();
+    world.remote.file(&format!("{second}/other.yaml"), config_map(first, "other")).commit("both want it");
+    world.look();
+    let (object, why) =
+        (format!("ConfigMap {NAMESPACE}/{first}"), format!("managed by GitSync {NAMESPACE}/{first} too"));
+    world.until("the second one reports it", |w| w.failure(second, &object).contains(&why)).await;
+    world.ready(first).await;
+    assert_eq!(world.data(first), "1");
+    let other = agents.iter().find(|agent| agent.identity == owner(&world, second)).unwrap();
+    assert!(other.deletions().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn agents_with_shards_wait_for_the_end_of_an_agent_without() {
+    let mut world = World::new().await;
+    let names = syncs(&mut world);
+    let old = start(&mut world, "old");
+    all_ready(&world, &names).await;
+    let leases = world.server.objects("coordination.k8s.io/v1", "leases", Some(NAMESPACE));
+    assert!(leases.iter().all(|lease| lease["metadata"]["labels"]["mainstay.dev/shard-lease"].is_null()));
+    assert!(shards(&world).is_empty());
+    let new = ["one", "two"].map(|identity| start_shard(&mut world, identity));
+    world.until("both hold a shard", |w| shards(w).len() == 2).await;
+    change(&mut world, &names, "2");
+    all_ready(&world, &names).await;
+    assert!(new.iter().all(|agent| names.iter().all(|name| agent.applies(name) == 0)));
+    old.agent.kill().await;
+    agree(&world, 2).await;
+    change(&mut world, &names, "3");
+    all_ready(&world, &names).await;
+    for name in &names {
+        let applies: Vec<usize> = new.iter().map(|agent| agent.applies(name)).collect();
+        assert_eq!(applies.iter().sum::<usize>(), 1, "{name}: {applies:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_push_at_the_leader_wakes_the_git_syncs_of_all_agents() {
+    let mut world = World::new().await;
+    let names = syncs(&mut world);
+    world.set_secret("hook", json!({"token": TOKEN}));
+    world.receiver("hook", json!({}));
+    for identity in ["one", "two"] {
+        world.receive = Some(listening());
+        start_shard(&mut world, identity);
+    }
+    agree(&world, 2).await;
+    all_ready(&world, &names).await;
+    assert!(["one", "two"].iter().all(|identity| names.iter().any(|name| owner(&world, name) == *identity)));
+    let url = world.receiver_url("hook").await;
+    change(&mut world, &names, "2");
+    // Each GitSync has an interval of an hour.
+    let body = push(&world.remote.path().display().to_string(), "refs/heads/main");
+    assert_eq!(deliver(&url, TOKEN, &body).await.0, 200);
+    for name in &names {
+        world.ready(name).await;
+    }
+}
