@@ -82,7 +82,7 @@ impl Leadership {
     pub async fn changed_from(&mut self, was_leading: bool) {
         if self.0.wait_for(|term| is_open(term.as_ref()) != was_leading).await.is_err() {
             // The elector has ended, and so has the term.
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
     }
 
@@ -112,7 +112,7 @@ impl Mark {
         {
             return;
         }
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 

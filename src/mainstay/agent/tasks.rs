@@ -312,7 +312,9 @@ impl<W: Work> Tasks<W> {
         let lost: Vec<Name> = mine.filter(|name| !share.keeps(name)).collect();
         // An object without a task is shown by the next list only.
         let is_unshown = lost.iter().any(|name| !self.running.contains_key(name));
-        lost.iter().for_each(|name| self.leave(name, None));
+        for name in &lost {
+            self.leave(name, None);
+        }
         for leaving in &self.leaving {
             // At `stop`, all tasks end without their last step.
             if self.stop.run_until_cancelled(leaving.over.cancelled()).await.is_none() {

@@ -95,6 +95,8 @@ impl Chance {
             has_lost: self.one_in(2),
             reads_by: self.keys().into_iter().collect(),
             takes_objects: self.one_in(2),
+            is_of_other_agent: self.one_in(4),
+            given_up: self.keys().iter().cloned().collect(),
         }
     }
 
