@@ -167,7 +167,7 @@ async fn select(
         context.report_refused(served, why, Instant::now());
         Outcome::ObjectsAway
     })?;
-    let selected = delivery::select(&served.receiver, objects, headers, body, budget).map_err(Outcome::Malformed)?;
+    let selected = delivery::select(&served.receiver, &objects, headers, body, budget).map_err(Outcome::Malformed)?;
     Ok((meant.limited_to(selected.sources), selected.failed.map(|failed| failed.to_string())))
 }
 
