@@ -37,7 +37,7 @@ const NODE: (usize, usize) = (640, 5);
 /// Memory of the two texts of an entry besides their length, in bytes.
 const ENTRY: usize = 32;
 
-/// What a Receiver can select less of.
+/// The remedy for too many objects.
 const REMEDY: &str = "name fewer kinds in spec.resources, or one entry with matchLabels for each kind";
 
 /// Lists the objects of the Receiver's spec. Fails with a message for the owner of the Receiver.
