@@ -108,9 +108,11 @@ impl FromStr for BaseUrl {
 pub(super) struct Served {
     pub(super) owner: Owner,
     pub(super) receiver: Resolved,
-    /// Time of the last list of objects for a delivery. The lock is held until the list ends.
-    pub(super) listed: Arc<tokio::sync::Mutex<Option<Instant>>>,
-    /// The list that waiting deliveries share. Another spec of the Receiver has another one.
+    /// Time of the last list of objects for a delivery, also with an earlier spec.
+    pub(super) listed: Arc<Mutex<Option<Instant>>>,
+    /// Held by the delivery that lists. An earlier spec has its own, because its deliveries may wait with a permit.
+    pub(super) listing: tokio::sync::Mutex<()>,
+    /// The list that waiting deliveries share.
     pub(super) shared: SharedList,
     /// Time of the last report of a refused delivery.
     reported: Mutex<Option<Instant>>,
@@ -173,7 +175,8 @@ impl Context {
         let reported = old.and_then(|(_, old)| *old.reported.lock());
         let path = digest(&receiver.path());
         let (owner, reported) = (owner.clone(), Mutex::new(reported));
-        served.insert(path, Arc::new(Served { owner, receiver, listed, shared: SharedList::default(), reported }));
+        let (listing, shared) = (tokio::sync::Mutex::default(), SharedList::default());
+        served.insert(path, Arc::new(Served { owner, receiver, listed, listing, shared, reported }));
     }
 
     /// Registers a Receiver whose task will set it.

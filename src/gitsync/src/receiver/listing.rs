@@ -2,6 +2,7 @@
 //!
 //! Invariant: the deliveries of a Receiver list one after the other, at most once per [`BETWEEN`], and share a list
 //! ([`SharedList`](super::shared_list::SharedList)). A delivery waits at most [`WITHIN`].
+//! Invariant: a delivery that waits for a permit keeps no older list, whose permit it would wait for.
 //! Invariant: the permits of the [`Context`] bound the lists of all Receivers, and [`Tally`] bounds each of them.
 
 use std::sync::Arc;
@@ -34,7 +35,7 @@ const MOST_KEPT: usize = 4 << 20;
 const EACH_SHOWN: usize = 2 << 10;
 /// Memory of a node of a map, in bytes, and the minimum number of its entries.
 const NODE: (usize, usize) = (640, 5);
-/// Memory of the two texts of an entry besides their length, in bytes.
+/// Memory of the name and the value of an entry besides their length, in bytes.
 const ENTRY: usize = 32;
 
 /// The remedy for too many objects.
@@ -48,16 +49,17 @@ pub(super) async fn list(context: &Context, served: &Served) -> Shared {
 }
 
 async fn list_in_turn(context: &Context, served: &Served, waiting: &Waiting<'_>) -> Shared {
-    let mut last = served.listed.lock().await;
+    let _listing = served.listing.lock().await;
     if let Some(shared) = waiting.newest() {
         return shared;
     }
-    if let Some(last) = *last {
+    let last = *served.listed.lock();
+    if let Some(last) = last {
         sleep_until((last + BETWEEN).into()).await;
     }
     let turn = context.lists.acquire(&served.receiver.namespace).await;
     let began = Instant::now();
-    *last = Some(began);
+    *served.listed.lock() = Some(began);
     let objects = list_kinds(&context.cluster, &served.receiver).await;
     let shared = objects.map(|objects| Arc::new(Listed::new(objects, turn)));
     waiting.share(began, shared.clone());
@@ -171,7 +173,7 @@ fn maps(metadata: &ObjectMeta) -> impl Iterator<Item = &Labels> {
     [&metadata.labels, &metadata.annotations].into_iter().flatten()
 }
 
-/// Returns the size of the texts of an object, in bytes.
+/// Returns the size of the name, labels and annotations of an object, in bytes.
 fn text_size(metadata: &ObjectMeta) -> usize {
     let texts = maps(metadata).flatten().map(|(name, value)| name.len() + value.len());
     metadata.name.as_ref().map_or(0, String::len) + texts.sum::<usize>()
