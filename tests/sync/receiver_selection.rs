@@ -56,7 +56,7 @@ async fn a_delivery_wakes_the_sources_that_have_the_labels_at_that_time() {
     let (mut world, _server) = two().await;
     let labelled = json!([{"kind": "GitRepository", "name": "*", "matchLabels": {"app": "web", "tier": "front"}}]);
     let url = receiver(&world, "labelled", json!({"resources": labelled})).await;
-    world.receiver_is("labelled", "True Receiving: receives for the objects that spec.resources selects").await;
+    world.receiver_is("labelled", "True Receiving: receives for the GitRepositories that spec.resources selects").await;
     describe(&world, "other", json!({"labels": {"app": "web"}}));
     let (status, text) = deliver(&url, &json!({})).await;
     assert!(status == 200 && text.starts_with(NOBODY), "{status} {text}");
@@ -117,6 +117,31 @@ async fn a_source_without_a_result_is_not_looked_up_and_the_others_are() {
     let why = "spec.resourceFilter cannot be evaluated for GitRepository other";
     world.until("an Event has the reason", |w| events_of(w, "images").contains(why)).await;
     assert!(!events_of(&world, "images").contains("canary") && !text.contains("canary"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_receiver_of_a_git_host_says_that_it_wakes_no_git_sync() {
+    let (world, _server, _) = followed_in(World::with_functions().await).await;
+    world.receiver("images", json!({"resources": [{"kind": "ImageRepository", "name": "*"}]}));
+    let ready = "True Receiving: receives for the ImageRepositories that spec.resources selects; a push wakes no GitSync, because \
+                 spec.resources names no GitRepository";
+    world.receiver_is("images", ready).await;
+    let more = json!([{"kind": "ImageRepository", "name": "*"}, {"kind": "GitRepository", "name": "shop"}]);
+    world.change_receiver("images", json!({"resources": more}));
+    let ready = "True Receiving: receives for the GitRepositories, ImageRepositories that spec.resources selects";
+    world.receiver_is("images", ready).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_deliveries_to_a_receiver_with_labels_are_all_accepted() {
+    let (world, _server) = two().await;
+    describe(&world, "shop", json!({"labels": {"app": "web"}}));
+    let labelled = json!([{"kind": "GitRepository", "name": "*", "matchLabels": {"app": "web"}}]);
+    let url = receiver(&world, "many", json!({"resources": labelled})).await;
+    let body = json!({});
+    let all = futures::future::join_all((0..16).map(|_| deliver(&url, &body))).await;
+    let woken = (200, "looking up the remote for GitSync demo".to_owned());
+    assert!(all.iter().all(|one| *one == woken), "{all:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

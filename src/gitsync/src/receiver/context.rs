@@ -11,10 +11,11 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
-use tokio::sync::Semaphore;
 
 use super::issuers::Issuers;
 use super::resolve::Resolved;
+use super::shared_list::SharedList;
+use super::turns::Turns;
 use mainstay_cluster::Cluster;
 use mainstay_cluster::liveness::Component;
 use mainstay_cluster::secrets::Secrets;
@@ -26,8 +27,10 @@ use mainstay_object::Owner;
 const EMIT_EVERY: Duration = Duration::from_secs(5);
 /// The same for a Receiver whose path is not secret, to which everybody can send deliveries that are refused.
 const EMIT_EVERY_OF_OPEN: Duration = Duration::from_secs(300);
-/// Maximum number of lists of objects at the same time.
+/// Maximum number of lists of objects that are made or in memory at the same time.
 const MOST_LISTS: usize = 4;
+/// Maximum number of bodies that are read as a whole at the same time.
+const MOST_WHOLE: usize = 1;
 
 type Emit = dyn Fn(&Owner, &Message) + Send + Sync;
 type Ring = dyn Fn(&str, &str) + Send + Sync;
@@ -43,7 +46,9 @@ pub struct Context {
     /// The issuers of tokens.
     pub(super) issuers: Issuers,
     /// Permits for lists of objects.
-    pub(super) lists: Semaphore,
+    pub(super) lists: Turns,
+    /// Permits for bodies that are read as a whole, and for expressions about them.
+    pub(super) whole_bodies: Turns,
     /// The sources that Receivers name.
     pub(super) repositories: Arc<Repositories>,
     /// The address of the listener; `None` without a listener.
@@ -103,8 +108,12 @@ impl FromStr for BaseUrl {
 pub(super) struct Served {
     pub(super) owner: Owner,
     pub(super) receiver: Resolved,
-    /// Time of the last list of objects for a delivery. The lock is held until the list ends.
-    pub(super) listed: Arc<tokio::sync::Mutex<Option<Instant>>>,
+    /// Time of the last list of objects for a delivery, also with an earlier spec.
+    pub(super) listed: Arc<Mutex<Option<Instant>>>,
+    /// Held by the delivery that lists. An earlier spec has its own, because its deliveries may wait with a permit.
+    pub(super) listing: tokio::sync::Mutex<()>,
+    /// The list that waiting deliveries share.
+    pub(super) shared: SharedList,
     /// Time of the last report of a refused delivery.
     reported: Mutex<Option<Instant>>,
 }
@@ -123,13 +132,14 @@ impl Context {
         let (served, starting) = (Mutex::default(), Mutex::default());
         let (pushes, issuers) = (Arc::clone(source.pushes()), Issuers::new(source));
         let (emit, ring) = (Box::new(emit), None);
-        let lists = Semaphore::new(MOST_LISTS);
+        let (lists, whole_bodies) = (Turns::new(MOST_LISTS), Turns::new(MOST_WHOLE));
         Self {
             cluster,
             secrets,
             pushes,
             issuers,
             lists,
+            whole_bodies,
             repositories,
             served_at,
             liveness,
@@ -165,7 +175,8 @@ impl Context {
         let reported = old.and_then(|(_, old)| *old.reported.lock());
         let path = digest(&receiver.path());
         let (owner, reported) = (owner.clone(), Mutex::new(reported));
-        served.insert(path, Arc::new(Served { owner, receiver, listed, reported }));
+        let (listing, shared) = (tokio::sync::Mutex::default(), SharedList::default());
+        served.insert(path, Arc::new(Served { owner, receiver, listed, listing, shared, reported }));
     }
 
     /// Registers a Receiver whose task will set it.

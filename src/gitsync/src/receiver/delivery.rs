@@ -74,13 +74,13 @@ fn judge_signed(receiver: &Resolved, headers: &HeaderMap, body: &[u8], is_form: 
 /// Selects the objects that an authentic delivery looks up among those that the Receiver names.
 pub(super) fn select(
     receiver: &Resolved,
-    objects: Vec<Object>,
+    objects: &[Object],
     headers: &HeaderMap,
     body: &[u8],
     budget: &mut Budget,
 ) -> Result<Selected, Malformed> {
     let Some(filter) = &receiver.filter else {
-        let all = objects.into_iter().map(|object| (object.kind, object.name));
+        let all = objects.iter().map(|object| (object.kind, object.name.clone()));
         return Ok(Selected { sources: Sources::exactly(all), failed: None });
     };
     Ok(filter.select(objects, &request(receiver.kind, headers, body)?, budget))

@@ -1,7 +1,8 @@
 //! Evaluates `spec.resourceFilter` for each object that a delivery may look up.
 //!
 //! Invariant: all expressions of a delivery take at most [`STEPS_OF_DELIVERY`] steps together, whatever its body contains.
-//! Invariant: an object for which the expression has no result is not looked up.
+//! Invariant: an object for which the expression has no result is not looked up. Once no steps remain, no further object
+//! is evaluated.
 //! Invariant: the error of an expression has types and names of fields, and no value of the body or of an object.
 
 use std::fmt;
@@ -69,23 +70,30 @@ impl Filter {
     }
 
     /// Selects the objects for which the expression is true. `request` is the body of the delivery.
-    pub(super) fn select(&self, objects: Vec<Object>, request: &Value, budget: &mut Budget) -> Selected {
+    pub(super) fn select(&self, objects: &[Object], request: &Value, budget: &mut Budget) -> Selected {
         let (mut accepted, mut failed) = (Vec::new(), None::<Unevaluated>);
-        for Object { kind, name, shown } in objects {
+        for (number, Object { kind, name, shown }) in objects.iter().enumerate() {
+            if let Some(failed) = &mut failed
+                && budget.is_spent()
+            {
+                failed.others += objects.len() - number;
+                break;
+            }
             let variable = |variable: &str| match variable {
                 "req" => Some(request),
-                "res" => Some(&shown),
+                "res" => Some(shown),
                 _ => None,
             };
             match self.0.holds_within(budget, &variable) {
-                Ok(true) => accepted.push((kind, name)),
+                Ok(true) => accepted.push((*kind, name.clone())),
                 Ok(false) => {}
-                Err(error) => {
-                    let others = failed.take().map(|failed| (failed.first, failed.others + 1, failed.why));
-                    let (first, others, why) =
-                        others.unwrap_or_else(|| (format!("{} {name}", kind.as_str()), 0, error.to_string()));
-                    failed = Some(Unevaluated { first, others, why });
-                }
+                Err(error) => match &mut failed {
+                    Some(failed) => failed.others += 1,
+                    None => {
+                        let first = format!("{} {name}", kind.as_str());
+                        failed = Some(Unevaluated { first, others: 0, why: error.to_string() });
+                    }
+                },
             }
         }
         Selected { sources: Sources::exactly(accepted), failed }
@@ -107,12 +115,12 @@ mod tests {
     /// Returns the names of the selected ones of the objects `web`, `api` and `bare`, and the failure.
     fn selected(filter: &str, request: &Value) -> (String, String) {
         let filter = Filter::of_spec(Some(filter)).unwrap().unwrap();
-        let objects = vec![
+        let objects = [
             object("web", json!({"annotations": {"update-image": "shop-web"}, "labels": {"tier": "front"}})),
             object("api", json!({"annotations": {"update-image": "shop-api"}})),
             object("bare", json!({})),
         ];
-        let selected = filter.select(objects, request, &mut Budget::new(STEPS_OF_DELIVERY));
+        let selected = filter.select(&objects, request, &mut Budget::new(STEPS_OF_DELIVERY));
         let names = ["web", "api", "bare"]
             .into_iter()
             .filter(|name| selected.sources.include(SourceKind::ImageRepository, name, None));
@@ -157,15 +165,17 @@ mod tests {
         let objects: Vec<_> = (0..1000).map(|number| object(&format!("o{number}"), json!({}))).collect();
         let request = json!({"l": vec!["o1"; 3000]});
         let mut budget = Budget::new(STEPS_OF_DELIVERY);
-        let one = filter.select(objects[1..2].to_vec(), &request, &mut budget);
+        let one = filter.select(&objects[1..2], &request, &mut budget);
         let failed = one.failed.unwrap().to_string();
         assert!(failed.ends_with("the expression takes more than 20000 steps with this object"), "{failed}");
-        let rest = filter.select([vec![objects[1].clone(); 5], objects].concat(), &request, &mut budget);
+        let rest = filter.select(&[vec![objects[1].clone(); 5], objects].concat(), &request, &mut budget);
         assert!(!rest.sources.include(SourceKind::ImageRepository, "o2", None));
         assert_eq!(rest.failed.unwrap().others, 1004);
         let cheap = Filter::of_spec(Some("true")).unwrap().unwrap();
-        let failed = cheap.select(vec![object("web", json!({}))], &request, &mut budget).failed.unwrap().to_string();
-        assert!(failed.ends_with("the expressions take more than 100000 steps together"), "{failed}");
+        let objects = vec![object("web", json!({})); 5000];
+        let failed = cheap.select(&objects, &request, &mut budget).failed.unwrap();
+        assert_eq!(failed.others, 4999, "the objects that are not evaluated count, too");
+        assert!(failed.why.ends_with("the expressions take more than 100000 steps together"), "{failed}");
     }
 
     #[test]

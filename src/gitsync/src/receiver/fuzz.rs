@@ -28,8 +28,8 @@ pub fn receiver_body(bytes: &[u8]) {
 pub fn receiver_filter(bytes: &[u8]) {
     let (Ok(request), Ok(Some(filter))) = (map(bytes), Filter::of_spec(Some(FILTER))) else { return };
     let shown = json!({"kind": "GitRepository", "metadata": {"name": "web"}});
-    let objects = vec![Object { kind: SourceKind::GitRepository, name: "web".to_owned(), shown }];
-    let selected = filter.select(objects, &request, &mut Budget::new(STEPS_OF_DELIVERY));
+    let objects = [Object { kind: SourceKind::GitRepository, name: "web".to_owned(), shown }];
+    let selected = filter.select(&objects, &request, &mut Budget::new(STEPS_OF_DELIVERY));
     let is_selected = selected.sources.include(SourceKind::GitRepository, "web", None);
     assert!(!is_selected || selected.failed.is_none(), "an object without a result is not selected");
 }

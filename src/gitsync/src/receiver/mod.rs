@@ -32,9 +32,11 @@ mod resolve;
 mod room;
 #[expect(clippy::disallowed_methods, reason = "it receives, with deadlines")]
 mod server;
+mod shared_list;
 mod signature;
 mod sources;
 mod status;
+mod turns;
 
 pub use context::{BaseUrl, Context};
 pub use payload::MAX_BODY;

@@ -22,8 +22,9 @@ use mainstay_api::ReceiverType;
 pub const MAX_BODY: usize = 3 << 20;
 /// Payloads of hosts have about one JSON value per twenty bytes.
 const BOUNDS: Bounds = Bounds::new(MAX_BODY, MAX_BODY / 2);
-/// Maximum number of values of a body that is read as a whole, for expressions. They take up to 4 MiB.
-pub(super) const MAX_VALUES: usize = 1 << 16;
+/// Maximum number of values of a body that is read as a whole, for expressions. They take up to 16 MiB, so the caller reads
+/// one body at a time. A push of 2,048 commits, the most that GitHub lists, has about half as many.
+pub(super) const MAX_VALUES: usize = 1 << 18;
 const BOUNDS_OF_ALL: Bounds = Bounds::new(MAX_BODY, MAX_VALUES);
 
 /// The content of a delivery.

@@ -4,6 +4,7 @@
 //! Invariant: a body is read only for a known path, up to [`MAX_BODY`] bytes and [`BODY_WITHIN`], and only if there is
 //! memory ([`Room`]). Without memory, the client gets a response immediately.
 //! Invariant: the token of an issuer is checked before the body is read, and objects are listed only for an authentic delivery.
+//! Invariant: one body at a time is read as a whole, after its list. No delivery waits for a list while it holds this permit.
 //! Invariant: a delivery causes only lookups of remotes, so a repeated one is harmless.
 //! Invariant: only the leader processes deliveries; other agents respond with 503.
 
@@ -163,10 +164,15 @@ async fn select(
     (headers, body): (&HeaderMap, &[u8]),
     budget: &mut Budget,
 ) -> Result<(Meant, Option<String>), Outcome> {
-    let objects = listing::list(context, served).await.map_err(|why| {
+    let listed = listing::list(context, served).await.map_err(|why| {
         context.report_refused(served, why, Instant::now());
         Outcome::ObjectsAway
     })?;
+    let _whole = match &served.receiver.filter {
+        Some(_) => Some(context.whole_bodies.acquire(&served.receiver.namespace).await),
+        None => None,
+    };
+    let objects = &listed.objects;
     let selected = delivery::select(&served.receiver, objects, headers, body, budget).map_err(Outcome::Malformed)?;
     Ok((meant.limited_to(selected.sources), selected.failed.map(|failed| failed.to_string())))
 }

@@ -57,6 +57,15 @@ impl SourceKind {
         }
     }
 
+    const fn plural(self) -> &'static str {
+        match self {
+            Self::GitRepository => "GitRepositories",
+            Self::OciRepository => "OCIRepositories",
+            Self::HelmChart => "HelmCharts",
+            Self::ImageRepository => "ImageRepositories",
+        }
+    }
+
     fn parse(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.as_str() == word)
     }
@@ -166,13 +175,20 @@ impl Sources {
             }
             Self::OfKinds(kinds) => kinds,
         };
-        if kinds.values().any(|wanted| wanted.is_all || !wanted.labels.is_empty()) {
-            return "the objects that spec.resources selects".to_owned();
+        let mut named = kinds.iter().flat_map(|(kind, wanted)| wanted.names.iter().map(move |name| (kind, name)));
+        let has_names_only = !kinds.values().any(|wanted| wanted.is_all || !wanted.labels.is_empty());
+        if let (true, Some((kind, name)), None) = (has_names_only, named.next(), named.next()) {
+            return format!("{} {name}", kind.as_str());
         }
-        let names: Vec<&String> = kinds.values().flat_map(|wanted| &wanted.names).collect();
-        match names[..] {
-            [one] => one.clone(),
-            _ => format!("{} objects", names.len()),
+        let kinds: Vec<_> = kinds.keys().map(|kind| kind.plural()).collect();
+        format!("the {} that spec.resources selects", kinds.join(", "))
+    }
+
+    /// Whether GitRepositories may be among them.
+    pub(super) fn have_repositories(&self) -> bool {
+        match self {
+            Self::All | Self::Named(_) => true,
+            Self::OfKinds(kinds) => kinds.contains_key(&SourceKind::GitRepository),
         }
     }
 }
@@ -307,12 +323,18 @@ mod tests {
     }
 
     #[test]
-    fn the_status_names_a_single_object() {
-        let shown = |spec: Value| read(&spec).unwrap().shown();
-        assert_eq!(shown(json!({"resources": [source("GitRepository", "a"), source("Bucket", "b")]})), "a");
-        assert_eq!(shown(json!({"resources": [source("GitRepository", "a"), source("HelmChart", "a")]})), "2 objects");
-        let selected = "the objects that spec.resources selects";
-        assert_eq!(shown(json!({"resources": [source("GitRepository", "*")]})), selected);
-        assert_eq!(shown(json!({"resources": [labelled("HelmChart", json!({"a": "b"}))]})), selected);
+    fn the_status_names_a_single_object_or_the_kinds() {
+        let check = |resources: Value, expected: &str, has_repositories: bool| {
+            let sources = read(&json!({"resources": resources})).unwrap();
+            assert_eq!((sources.shown().as_str(), sources.have_repositories()), (expected, has_repositories));
+        };
+        let selected = |kinds: &str| format!("the {kinds} that spec.resources selects");
+        check(json!([source("GitRepository", "a"), source("Bucket", "b")]), "GitRepository a", true);
+        let both = selected("GitRepositories, HelmCharts");
+        check(json!([source("HelmChart", "a"), source("GitRepository", "a")]), &both, true);
+        check(json!([source("GitRepository", "a"), source("HelmChart", "*")]), &both, true);
+        check(json!([source("ImageRepository", "*")]), &selected("ImageRepositories"), false);
+        check(json!([labelled("OCIRepository", json!({"a": "b"}))]), &selected("OCIRepositories"), false);
+        assert!(read(&json!({})).unwrap().have_repositories());
     }
 }

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 
 use super::resolve::{Problem, Resolved};
 use super::sources::Sources;
+use mainstay_api::ReceiverType;
 use mainstay_api::conditions::{self, Reason, Type};
 use mainstay_api::receiver::ReceiverStatus;
 
@@ -53,6 +54,10 @@ fn received(
     if receiver.filter.is_some() {
         what.push_str(", for which spec.resourceFilter is true");
     }
+    // A delivery of a Git host names a repository, which only a GitRepository has.
+    if is_git_host(receiver.kind) && !receiver.sources.have_repositories() {
+        what.push_str("; a push wakes no GitSync, because spec.resources names no GitRepository: add it");
+    }
     let named = if let Sources::Named(names) = &receiver.sources { names.len() } else { 0 };
     // A new agent does not know the sources yet. The status of the last agent stays until then.
     let before = conditions::status(&old.conditions, Type::Ready)
@@ -79,10 +84,30 @@ fn received(
     }
 }
 
+const fn is_git_host(kind: ReceiverType) -> bool {
+    match kind {
+        ReceiverType::Github
+        | ReceiverType::Gitlab
+        | ReceiverType::Gitea
+        | ReceiverType::Bitbucket
+        | ReceiverType::AzureDevops => true,
+        ReceiverType::Generic
+        | ReceiverType::GenericHmac
+        | ReceiverType::GenericOidc
+        | ReceiverType::Dockerhub
+        | ReceiverType::Quay
+        | ReceiverType::Acr
+        | ReceiverType::Gcr
+        | ReceiverType::Harbor
+        | ReceiverType::Nexus
+        | ReceiverType::Cdevents => false,
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use super::super::sources::SourceKind;
     use super::*;
-    use mainstay_api::ReceiverType;
     use mainstay_object::Secret;
 
     fn shown(status: &ReceiverStatus) -> String {
@@ -134,6 +159,22 @@ mod tests {
         );
         check(7, Some(&named(7)), &new, &text);
         check(1, Some(&[]), &absent, "Receiving: receives for r1");
+    }
+
+    #[test]
+    fn says_that_a_git_host_wakes_no_git_sync_without_a_git_repository() {
+        let mut receiver = receiver();
+        let mut check = |kind: ReceiverType, of: SourceKind, expected: &str| {
+            receiver.kind = kind;
+            receiver.sources = Sources::exactly([(of, "web".to_owned())]);
+            let status = after(&ReceiverStatus::default(), Ok(&receiver), Some(&[]), None, Some(1), at(1));
+            assert_eq!(shown(&status), format!("no url; Ready True Receiving: receives for {expected}"));
+        };
+        let hint = "; a push wakes no GitSync, because spec.resources names no GitRepository: add it";
+        check(ReceiverType::Github, SourceKind::ImageRepository, &format!("ImageRepository web{hint}"));
+        check(ReceiverType::Gitlab, SourceKind::OciRepository, &format!("OCIRepository web{hint}"));
+        check(ReceiverType::Github, SourceKind::GitRepository, "GitRepository web");
+        check(ReceiverType::Harbor, SourceKind::ImageRepository, "ImageRepository web");
     }
 
     #[test]

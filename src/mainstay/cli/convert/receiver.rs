@@ -93,8 +93,10 @@ fn convert_resources(document: &Document, namespace: &str, fields: &mut Fields, 
         );
         return made.set("repositories", json!([]), document, "spec.resources");
     }
+    // `repositories` selects objects of any kind, which a filter would judge, too. Without a filter, it reports missing ones.
+    let has_filter = !document.field("/spec/resourceFilter").is_empty();
     let is_named = |entry: &Value| entry["name"] != "*" && REPOSITORIES.iter().any(|kind| entry["kind"] == *kind);
-    if kept.iter().all(is_named) {
+    if !has_filter && kept.iter().all(is_named) {
         let names: Vec<_> = kept.iter().map(|entry| entry["name"].clone()).collect();
         made.set("repositories", names, document, "spec.resources");
     } else {
@@ -150,12 +152,23 @@ mod tests {
         let filter = "req.tag.split('/').last().value() == res.metadata.name";
         let (spec, lost, text) = converted(&json!({"resources": resources, "resourceFilter": filter}));
         assert_eq!((&spec["resources"], &spec["resourceFilter"], lost), (&resources, &filter.into(), 0), "{text}");
-        let (spec, lost, text) = converted(&json!({
-            "resources": [{"kind": "GitRepository", "name": "web", "matchLabels": {"app": "web"}}],
-            "resourceFilter": "timestamp(req.at) > timestamp(res.at)",
-        }));
-        assert_eq!((&spec["repositories"], lost), (&json!(["web"]), 0), "{text}");
+        let named = json!([{"kind": "GitRepository", "name": "web", "matchLabels": {"app": "web"}}]);
+        let (spec, lost, text) =
+            converted(&json!({"resources": named, "resourceFilter": "timestamp(req.at) > timestamp(res.at)"}));
+        let kept = json!([{"kind": "GitRepository", "name": "web"}]);
+        assert_eq!((&spec["resources"], spec.get("repositories"), lost), (&kept, None, 0), "{text}");
         assert!(text.contains("Flux ignores it") && text.contains("there is no function `timestamp`"), "{text}");
+    }
+
+    #[test]
+    fn a_filter_keeps_the_kinds_of_named_objects() {
+        let named = json!([{"kind": "GitRepository", "name": "web"}, {"kind": "OCIRepository", "name": "web"}]);
+        let (spec, _, text) = converted(&json!({"resources": named}));
+        assert_eq!((&spec["repositories"], spec.get("resources")), (&json!(["web", "web"]), None), "{text}");
+        let (spec, _, text) = converted(&json!({"resources": named, "resourceFilter": ""}));
+        assert_eq!((&spec["repositories"], spec.get("resources")), (&json!(["web", "web"]), None), "{text}");
+        let (spec, _, text) = converted(&json!({"resources": named, "resourceFilter": "req.tag == '1'"}));
+        assert_eq!((&spec["resources"], spec.get("repositories")), (&named, None), "{text}");
     }
 
     #[test]

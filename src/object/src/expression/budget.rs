@@ -17,6 +17,11 @@ impl Budget {
         Self { all: steps, left: steps }
     }
 
+    /// Whether no steps remain. Every further evaluation fails.
+    pub fn is_spent(&self) -> bool {
+        self.left == 0
+    }
+
     /// Evaluates with the remaining steps.
     pub(super) fn evaluate<T>(&mut self, evaluation: impl FnOnce(&mut Steps) -> Result<T, Fault>) -> Result<T, Fault> {
         let mut steps = Steps::at_most(self.left);

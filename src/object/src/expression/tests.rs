@@ -204,6 +204,7 @@ fn evaluations_with_one_budget_share_its_steps() {
     let cheap = Expression::parse("l.all(x, x == 0)", None).unwrap();
     let mut budget = Budget::new(2 * STEPS);
     let mut held = 0;
+    assert!(!budget.is_spent());
     let error = loop {
         match cheap.holds_within(&mut budget, &|name| object.get(name)) {
             Ok(answer) => held += usize::from(answer),
@@ -213,6 +214,7 @@ fn evaluations_with_one_budget_share_its_steps() {
     assert!((20..400).contains(&held), "{held}");
     assert!(error.ends_with(&format!("the expressions take more than {} steps together", 2 * STEPS)), "{error}");
     // Later evaluations have no steps left.
+    assert!(budget.is_spent());
     let error = cheap.result_within(&mut budget, &|name| object.get(name)).unwrap_err().to_string();
     assert!(error.ends_with("steps together"), "{error}");
     // One evaluation does not take all of a large budget.

@@ -231,6 +231,25 @@ fn a_body_of_nothing_but_the_smallest_values_is_refused() {
     }
 }
 
+#[test]
+fn a_filter_reads_a_push_of_as_many_commits_as_a_host_lists() {
+    let person = r#"{"name": "Some One", "email": "someone@example.com", "date": "2026-01-01T00:00:00Z", "username": "someone"}"#;
+    let commit = format!(
+        r#"{{"id": "{0}", "tree_id": "{0}", "distinct": true, "message": "{1}", "timestamp": "2026-01-01T00:00:00Z",
+        "url": "https://github.com/team/shop/commit/{0}", "author": {person}, "committer": {person},
+        "added": ["a", "b"], "removed": [], "modified": ["c", "d", "e"]}}"#,
+        "0".repeat(40),
+        "x".repeat(300),
+    );
+    let commits = format!("{}{commit}", format!("{commit},").repeat(2047));
+    let body = GITHUB.replace(r#"[{"id": "1111", "added": ["a"]}]"#, &format!("[{commits}]"));
+    assert!(body.len() <= MAX_BODY, "{} bytes", body.len());
+    let read = map(body.as_bytes()).unwrap();
+    assert_eq!(read["commits"].as_array().map(Vec::len), Some(2048));
+    let many = format!(r#"{{"l": [{}0]}}"#, r#"{"":0},"#.repeat(MAX_VALUES / 11));
+    assert_eq!(map(many.as_bytes()), Err(Malformed::TooMuch), "names and objects count");
+}
+
 proptest! {
     /// Any body is parsed or refused, and an error quotes no part of it.
     #[test]
