@@ -1,7 +1,17 @@
 //! ImageUpdateAutomations: the destinations of a push, its options, and signed commits.
 
+use std::collections::BTreeMap;
 use std::fs;
+use std::sync::mpsc;
+use std::time::Duration;
 
+use jiff::Timestamp;
+use k8s_openapi::ByteString;
+use mainstay_api::image_update_automation::SigningKeyType;
+use mainstay_git::{
+    CommitSigner, Consumer, ConsumerKind, Credentials, NewCommit, Reference, RemoteUrl, Settings, Snapshot, Source,
+};
+use mainstay_testkit::PATIENCE;
 use mainstay_testkit::docker_registry::Served;
 use mainstay_testkit::git_server::GitServer;
 use mainstay_testkit::remote::NAME;
@@ -167,4 +177,49 @@ async fn commits_are_signed_with_the_key_of_a_secret_and_verified() {
     edit(&world, json!({"git": {"commit": {"signingKey": null}}}));
     says(&world, "False SpecInvalid: GitRepository verified: requires signed commits (spec.verify); name a key").await;
     assert!(!format!("{}{}", status(&world), condition_of(&world.status("apps"), "Ready")).contains("canary"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_commit_is_signed_while_no_other_work_needs_much_memory() {
+    let mut remote = mainstay_testkit::remote::Remote::new();
+    remote.file("a.yaml", "1").commit("one");
+    let server = GitServer::start(remote.root()).await;
+    let mirrors = tempfile::tempdir().unwrap();
+    let source = Source::new(Settings::new(mirrors.path()));
+    let read = mainstay_git::Remote::new(RemoteUrl::parse(&server.url(NAME)).unwrap(), Credentials::Anonymous);
+    source.set_remote(&Consumer::new(ConsumerKind::GitSync, "a", "b"), Some(&read));
+    let found = source.lookup(&read, &Reference::parse("refs/heads/main").unwrap(), Duration::ZERO).await.unwrap();
+    let snapshot = source.fetch(&read, &found).await.unwrap();
+    let data = BTreeMap::from([("identity".to_owned(), ByteString(SshKey::new("ed25519").private().into_bytes()))]);
+    let signer = CommitSigner::read("key", SigningKeyType::Ssh, &data, Timestamp::UNIX_EPOCH).unwrap();
+    let make = |snapshot: &Snapshot, signer: Option<&CommitSigner>| {
+        let new = NewCommit { name: "a".into(), email: "b".into(), message: "m".into(), seconds: 1 };
+        snapshot.with_files(&[("a.yaml".to_owned(), b"2".to_vec())].into(), &new, signer).unwrap()
+    };
+    let (begun, begins) = mpsc::channel();
+    let (release, released) = mpsc::channel::<()>();
+    let (other, begun_other) = (source.for_namespace("other"), begun.clone());
+    let large = tokio::spawn(async move {
+        let work = move || {
+            begun_other.send(()).unwrap();
+            released.recv().unwrap();
+        };
+        other.run_alone(work).await.unwrap();
+    });
+    let wait = || tokio::task::block_in_place(|| begins.recv_timeout(PATIENCE).unwrap());
+    wait();
+    let signing = tokio::spawn({
+        let snapshot = snapshot.clone();
+        let work = move |snapshot: &Snapshot| {
+            begun.send(()).unwrap();
+            make(snapshot, Some(&signer))
+        };
+        async move { snapshot.blocking(work).await.unwrap() }
+    });
+    wait();
+    let plain = snapshot.blocking(move |snapshot| make(snapshot, None)).await.unwrap();
+    assert!(!signing.is_finished(), "another work has the memory");
+    release.send(()).unwrap();
+    large.await.unwrap();
+    assert_ne!(signing.await.unwrap().commit, plain.commit);
 }

@@ -60,7 +60,8 @@ pub enum Pushed {
 }
 
 impl Snapshot {
-    /// Returns a commit upon this one, with these contents of existing files by their paths. Blocks.
+    /// Returns a commit upon this one, with these contents of existing files by their paths. Blocks. With a signer, call it
+    /// on a thread of [`Snapshot::blocking`].
     ///
     /// # Errors
     /// A file does not exist, a name contains characters that a commit cannot have, the mirror is damaged, or the key
@@ -71,7 +72,9 @@ impl Snapshot {
         new: &NewCommit,
         signer: Option<&CommitSigner>,
     ) -> Result<Upload, Error> {
-        let made = make(self.objects(), (self.commit, self.root()), files, new, signer);
+        // The key of a signer may need much memory to open.
+        let alone = signer.map(|_| self.alone()).transpose();
+        let made = alone.and_then(|_alone| make(self.objects(), (self.commit, self.root()), files, new, signer));
         made.map_err(|cause| match cause {
             cause @ Fault::Signing(_) => Error::Sign { cause: Arc::new(cause) },
             cause => Error::Read { path: String::new(), commit: self.commit, cause: Arc::new(cause) },
