@@ -174,6 +174,16 @@ async fn commits_are_signed_with_the_key_of_a_secret_and_verified() {
     push(&registry, "1.1.0").await;
     world.until("applied with an SSH key", |world| applied(world, "1.1.0")).await;
     assert!(signature(&world, &world.remote.head()).0.starts_with("-----BEGIN SSH SIGNATURE-----"));
+    // A commit that the verification would refuse is not pushed.
+    let (other, head) = (SshKey::new("ed25519"), world.remote.head());
+    world.set_secret("key", json!({"identity": other.private()}));
+    push(&registry, "1.2.0").await;
+    let field = "spec.git.commit.signingKey: spec.verify of GitRepository verified";
+    says(&world, &format!("False UpdateFailed: {field} refuses the new commit: it is signed with SSH key ")).await;
+    says(&world, &format!("{}, which is not in Secret trusted", other.fingerprint())).await;
+    assert_eq!(world.remote.head(), head);
+    world.set_secret("trusted", json!({"bot.sshpub": ssh.public(), "other.sshpub": other.public()}));
+    world.until("applied with another key", |world| applied(world, "1.2.0")).await;
     edit(&world, json!({"git": {"commit": {"signingKey": null}}}));
     says(&world, "False SpecInvalid: GitRepository verified: requires signed commits (spec.verify); name a key").await;
     assert!(!format!("{}{}", status(&world), condition_of(&world.status("apps"), "Ready")).contains("canary"));

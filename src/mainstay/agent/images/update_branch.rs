@@ -1,5 +1,6 @@
 //! Compares a branch with the choices of ImagePolicies, and pushes a commit with the missing ones.
 //!
+//! Invariant: a commit that the verification of the GitRepository would refuse is not pushed.
 //! Invariant: without a change of a file, there is no commit. Invariant: nothing is forced. A reference gets the commit
 //! only if its own commit is an ancestor. Invariant: the same update is pushed for a review once.
 
@@ -128,13 +129,20 @@ impl Task {
         };
         let ((name, email), seconds) = (update.author.clone(), Timestamp::now().as_second());
         let new = NewCommit { name, email, message, seconds };
-        let signer = turn.signer.clone();
-        let make = move |snapshot: &Snapshot| snapshot.with_files(&edited.files, &new, signer.as_deref());
+        let (signer, keys) = (turn.signer.clone(), turn.remotes.read.verification.clone());
+        let make = move |snapshot: &Snapshot| -> Result<(Upload, Option<Fault>), mainstay_git::Error> {
+            let upload = snapshot.with_files(&edited.files, &new, signer.as_deref())?;
+            let refused = keys.and_then(|keys| upload.verify(&keys, Timestamp::now()).err());
+            Ok((upload, refused))
+        };
         let made = snapshot.blocking(make).await.and_then(|made| made);
-        made.map_err(|error| match error {
+        let (upload, refused) = made.map_err(|error| match error {
             error @ mainstay_git::Error::Sign { .. } => format!("spec.git.commit.signingKey: {}", chain(&error)),
             error => chain(&error),
-        })
+        })?;
+        let Some(fault) = refused else { return Ok(upload) };
+        let (field, repository) = ("spec.git.commit.signingKey", &update.repository);
+        Err(format!("{field}: spec.verify of GitRepository {repository} refuses the new commit: {}", chain(&fault)))
     }
 
     /// Returns the references to push, with their expected commits.
