@@ -105,7 +105,7 @@ async fn an_automation_pushes_with_options_to_the_destination_of_a_refspec() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_update_is_pushed_for_a_review_once() {
     let git = json!({"push": {"refspec": "HEAD:refs/for/main"}});
-    let Setting { mut world, registry: _registry, server: _server, image } = setting(git).await;
+    let Setting { mut world, registry, server: _server, image } = setting(git).await;
     let first = world.remote.head();
     world.start();
     let says_review = "True ImagesUpdated: the branch main agrees with 1 ImagePolicy, or refs/for/main got a commit";
@@ -126,6 +126,17 @@ async fn an_update_is_pushed_for_a_review_once() {
     world.remote.file("apps/web.yaml", deployment(&format!("{image}:1.0.0"))).commit("merged");
     world.until("the merge is compared", seen).await;
     says(&world, says_review).await;
+    // A server without reviews keeps the reference, so it takes no second push.
+    let why = "push to refs/for/main: the server shows refs/for/main, so it has no reviews; name a branch";
+    push(&registry, "1.1.0").await;
+    says(&world, &format!("False UpdateFailed: {why} in spec.git.push")).await;
+    edit(&world, json!({"git": {"push": {"branch": "images"}}}));
+    world.until("the change is compared", |world| status(world)["observedGeneration"] == 2).await;
+    says(&world, &format!("False UpdateFailed: {why} in spec.git.push")).await;
+    assert_eq!(commit_of(&world, "refs/for/main").as_deref(), Some(&*pushed));
+    assert_eq!(commit_of(&world, "refs/heads/images"), None);
+    edit(&world, json!({"git": {"push": {"refspec": null}}}));
+    says(&world, "True ImagesUpdated: the branch images agrees with 1 ImagePolicy").await;
 }
 
 /// Returns the signature of a commit and the signed text.

@@ -75,7 +75,7 @@ impl Task {
                     self.pushed(turn, &branch, tree, upload.commit);
                     return Ok(branch.short().to_owned());
                 }
-                Pushed::Moved => {}
+                Pushed::Moved => self.takes_reviews(turn).await?,
                 // Another commit would be refused, too. The next turn tries again.
                 Pushed::Refused(why) => return Err(format!("push to {names}: the server refused it: {why}")),
             }
@@ -122,10 +122,9 @@ impl Task {
                 .map_err(|why| format!("spec.git.commit.messageTemplate: {why}"))?,
             None => listed(&edited.changes),
         };
-        let message = match &update.destination {
-            Destination::Branch(_) => message,
-            Destination::Both(_, to) if !is_for_review(to) => message,
-            Destination::Both(..) | Destination::Review(_) => with_change_id(&message, &automation, &edited.changes),
+        let message = match update.destination.review() {
+            Some(_) => with_change_id(&message, &automation, &edited.changes),
+            None => message,
         };
         let ((name, email), seconds) = (update.author.clone(), Timestamp::now().as_second());
         let new = NewCommit { name, email, message, seconds };
@@ -169,6 +168,18 @@ impl Task {
             ));
         }
         Ok(vec![own, PushTarget { reference, old: found.map(|found| found.commit) }])
+    }
+
+    /// Checks that the server shows no reference for the reviews of the update. A server with reviews turns a push to one
+    /// into a change, and keeps no such reference.
+    async fn takes_reviews(&self, turn: &Turn<'_>) -> Result<(), String> {
+        let Some(name) = turn.update.destination.review() else { return Ok(()) };
+        match self.existing(turn, name, Duration::ZERO).await? {
+            Some(_) => Err(format!(
+                "push to {name}: the server shows {name}, so it has no reviews; name a branch in spec.git.push"
+            )),
+            None => Ok(()),
+        }
     }
 
     /// Whether the commit of a snapshot is this one, or descends from it.

@@ -39,6 +39,14 @@ impl Destination {
             Self::Review(_) => None,
         }
     }
+
+    /// Returns the reference of a push that asks for a review.
+    pub(super) fn review(&self) -> Option<&str> {
+        match self {
+            Self::Branch(_) => None,
+            Self::Both(_, to) | Self::Review(to) => Some(&**to).filter(|to| is_for_review(to)),
+        }
+    }
 }
 
 /// Whether a push to this reference asks for a review.
@@ -123,6 +131,9 @@ mod tests {
         assert_eq!(Destination::new(Some(auto.clone()), main.clone()), Destination::Both(auto.clone(), main));
         assert_eq!(Destination::new(Some(auto.clone()), review.clone()), Destination::Both(auto, review.clone()));
         assert_eq!(Destination::new(None, review.clone()), Destination::Review(review));
+        let both = |to: &str| Destination::new(Some("refs/heads/auto".to_owned()), to.to_owned());
+        assert_eq!(both("refs/for/main%wip").review(), Some("refs/for/main%wip"));
+        assert_eq!((both("refs/heads/main").review(), both("refs/heads/auto").review()), (None, None));
     }
 
     proptest! {
