@@ -201,6 +201,27 @@ async fn commits_are_signed_with_the_key_of_a_secret_and_verified() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_secret_that_a_git_sync_or_a_receiver_uses_does_not_sign() {
+    let key = json!({"signingKey": {"type": "ssh", "secretRef": {"name": "key"}}});
+    let Setting { mut world, registry: _registry, server: _server, .. } = setting(json!({ "commit": key })).await;
+    world.set_secret("key", json!({"identity": SshKey::new("ed25519").private(), "token": "canary"}));
+    world.sync("other", json!({"substituteFrom": [{"kind": "Secret", "name": "key"}]}));
+    let receiver = ("mainstay.dev/v1alpha1", "Receiver", "receivers");
+    create(&world, receiver, "hook", json!({"type": "generic", "secretRef": {"name": "key"}}));
+    let first = world.remote.head();
+    world.start();
+    let withheld = "spec.git.commit.signingKey.secretRef: the Secret key holds the credentials for";
+    says(&world, &format!("{withheld} a Receiver, so it is not used for signing commits")).await;
+    world.delete(receiver.0, receiver.2, "hook");
+    says(&world, &format!("{withheld} the variables or charts of a GitSync, so it is not used for signing commits"))
+        .await;
+    assert_eq!(world.remote.head(), first);
+    world.delete("mainstay.dev/v1alpha1", "gitsyncs", "other");
+    says(&world, "True ImagesUpdated: the branch main agrees with").await;
+    assert!(signature(&world, &world.remote.head()).0.starts_with("-----BEGIN SSH SIGNATURE-----"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_commit_is_signed_while_no_other_work_needs_much_memory() {
     let mut remote = mainstay_testkit::remote::Remote::new();
     remote.file("a.yaml", "1").commit("one");
