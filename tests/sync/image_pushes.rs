@@ -1,7 +1,17 @@
 //! ImageUpdateAutomations: the destinations of a push, its options, and signed commits.
 
+use std::collections::BTreeMap;
 use std::fs;
+use std::sync::mpsc;
+use std::time::Duration;
 
+use jiff::Timestamp;
+use k8s_openapi::ByteString;
+use mainstay_api::image_update_automation::SigningKeyType;
+use mainstay_git::{
+    CommitSigner, Consumer, ConsumerKind, Credentials, NewCommit, Reference, RemoteUrl, Settings, Snapshot, Source,
+};
+use mainstay_testkit::PATIENCE;
 use mainstay_testkit::docker_registry::Served;
 use mainstay_testkit::git_server::GitServer;
 use mainstay_testkit::remote::NAME;
@@ -95,7 +105,7 @@ async fn an_automation_pushes_with_options_to_the_destination_of_a_refspec() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_update_is_pushed_for_a_review_once() {
     let git = json!({"push": {"refspec": "HEAD:refs/for/main"}});
-    let Setting { mut world, registry: _registry, server: _server, image } = setting(git).await;
+    let Setting { mut world, registry, server: _server, image } = setting(git).await;
     let first = world.remote.head();
     world.start();
     let says_review = "True ImagesUpdated: the branch main agrees with 1 ImagePolicy, or refs/for/main got a commit";
@@ -116,6 +126,17 @@ async fn an_update_is_pushed_for_a_review_once() {
     world.remote.file("apps/web.yaml", deployment(&format!("{image}:1.0.0"))).commit("merged");
     world.until("the merge is compared", seen).await;
     says(&world, says_review).await;
+    // A server without reviews keeps the reference, so it takes no second push.
+    let why = "push to refs/for/main: the server shows refs/for/main, so it has no reviews; name a branch";
+    push(&registry, "1.1.0").await;
+    says(&world, &format!("False UpdateFailed: {why} in spec.git.push")).await;
+    edit(&world, json!({"git": {"push": {"branch": "images"}}}));
+    world.until("the change is compared", |world| status(world)["observedGeneration"] == 2).await;
+    says(&world, &format!("False UpdateFailed: {why} in spec.git.push")).await;
+    assert_eq!(commit_of(&world, "refs/for/main").as_deref(), Some(&*pushed));
+    assert_eq!(commit_of(&world, "refs/heads/images"), None);
+    edit(&world, json!({"git": {"push": {"refspec": null}}}));
+    says(&world, "True ImagesUpdated: the branch images agrees with 1 ImagePolicy").await;
 }
 
 /// Returns the signature of a commit and the signed text.
@@ -164,7 +185,83 @@ async fn commits_are_signed_with_the_key_of_a_secret_and_verified() {
     push(&registry, "1.1.0").await;
     world.until("applied with an SSH key", |world| applied(world, "1.1.0")).await;
     assert!(signature(&world, &world.remote.head()).0.starts_with("-----BEGIN SSH SIGNATURE-----"));
+    // A commit that the verification would refuse is not pushed.
+    let (other, head) = (SshKey::new("ed25519"), world.remote.head());
+    world.set_secret("key", json!({"identity": other.private()}));
+    push(&registry, "1.2.0").await;
+    let field = "spec.git.commit.signingKey: spec.verify of GitRepository verified";
+    says(&world, &format!("False UpdateFailed: {field} refuses the new commit: it is signed with SSH key ")).await;
+    says(&world, &format!("{}, which is not in Secret trusted", other.fingerprint())).await;
+    assert_eq!(world.remote.head(), head);
+    world.set_secret("trusted", json!({"bot.sshpub": ssh.public(), "other.sshpub": other.public()}));
+    world.until("applied with another key", |world| applied(world, "1.2.0")).await;
     edit(&world, json!({"git": {"commit": {"signingKey": null}}}));
     says(&world, "False SpecInvalid: GitRepository verified: requires signed commits (spec.verify); name a key").await;
     assert!(!format!("{}{}", status(&world), condition_of(&world.status("apps"), "Ready")).contains("canary"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_secret_that_a_git_sync_or_a_receiver_uses_does_not_sign() {
+    let key = json!({"signingKey": {"type": "ssh", "secretRef": {"name": "key"}}});
+    let Setting { mut world, registry: _registry, server: _server, .. } = setting(json!({ "commit": key })).await;
+    world.set_secret("key", json!({"identity": SshKey::new("ed25519").private(), "token": "canary"}));
+    world.sync("other", json!({"substituteFrom": [{"kind": "Secret", "name": "key"}]}));
+    let receiver = ("mainstay.dev/v1alpha1", "Receiver", "receivers");
+    create(&world, receiver, "hook", json!({"type": "generic", "secretRef": {"name": "key"}}));
+    let first = world.remote.head();
+    world.start();
+    let withheld = "spec.git.commit.signingKey.secretRef: the Secret key holds the credentials for";
+    says(&world, &format!("{withheld} a Receiver, so it is not used for signing commits")).await;
+    world.delete(receiver.0, receiver.2, "hook");
+    says(&world, &format!("{withheld} the variables or charts of a GitSync, so it is not used for signing commits"))
+        .await;
+    assert_eq!(world.remote.head(), first);
+    world.delete("mainstay.dev/v1alpha1", "gitsyncs", "other");
+    says(&world, "True ImagesUpdated: the branch main agrees with").await;
+    assert!(signature(&world, &world.remote.head()).0.starts_with("-----BEGIN SSH SIGNATURE-----"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_commit_is_signed_while_no_other_work_needs_much_memory() {
+    let mut remote = mainstay_testkit::remote::Remote::new();
+    remote.file("a.yaml", "1").commit("one");
+    let server = GitServer::start(remote.root()).await;
+    let mirrors = tempfile::tempdir().unwrap();
+    let source = Source::new(Settings::new(mirrors.path()));
+    let read = mainstay_git::Remote::new(RemoteUrl::parse(&server.url(NAME)).unwrap(), Credentials::Anonymous);
+    source.set_remote(&Consumer::new(ConsumerKind::GitSync, "a", "b"), Some(&read));
+    let found = source.lookup(&read, &Reference::parse("refs/heads/main").unwrap(), Duration::ZERO).await.unwrap();
+    let snapshot = source.fetch(&read, &found).await.unwrap();
+    let data = BTreeMap::from([("identity".to_owned(), ByteString(SshKey::new("ed25519").private().into_bytes()))]);
+    let signer = CommitSigner::read("key", SigningKeyType::Ssh, &data, Timestamp::UNIX_EPOCH).unwrap();
+    let make = |snapshot: &Snapshot, signer: Option<&CommitSigner>| {
+        let new = NewCommit { name: "a".into(), email: "b".into(), message: "m".into(), seconds: 1 };
+        snapshot.with_files(&[("a.yaml".to_owned(), b"2".to_vec())].into(), &new, signer).unwrap()
+    };
+    let (begun, begins) = mpsc::channel();
+    let (release, released) = mpsc::channel::<()>();
+    let (other, begun_other) = (source.for_namespace("other"), begun.clone());
+    let large = tokio::spawn(async move {
+        let work = move || {
+            begun_other.send(()).unwrap();
+            released.recv().unwrap();
+        };
+        other.run_alone(work).await.unwrap();
+    });
+    let wait = || tokio::task::block_in_place(|| begins.recv_timeout(PATIENCE).unwrap());
+    wait();
+    let signing = tokio::spawn({
+        let snapshot = snapshot.clone();
+        let work = move |snapshot: &Snapshot| {
+            begun.send(()).unwrap();
+            make(snapshot, Some(&signer))
+        };
+        async move { snapshot.blocking(work).await.unwrap() }
+    });
+    wait();
+    let plain = snapshot.blocking(move |snapshot| make(snapshot, None)).await.unwrap();
+    assert!(!signing.is_finished(), "another work has the memory");
+    release.send(()).unwrap();
+    large.await.unwrap();
+    assert_ne!(signing.await.unwrap().commit, plain.commit);
 }

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use git2::{ObjectType, Odb, Repository};
+use jiff::Timestamp;
 
 use super::error::{Error, Fault};
 use super::id::{Commit, Id};
@@ -15,7 +16,7 @@ use super::remote::Remote;
 use super::remotes::Source;
 use super::snapshot::Snapshot;
 use super::transport::{self, PushAnswer, PushRequest, PushTarget};
-use super::verify::CommitSigner;
+use super::verify::{CommitSigner, Verification};
 
 /// Maximum number of bytes of a pushed pack.
 const PACK_BYTES: usize = 32 << 20;
@@ -38,6 +39,8 @@ pub struct NewCommit {
 pub struct Upload {
     /// The commit.
     pub commit: Commit,
+    /// The commit in Git's stored form.
+    raw: Arc<String>,
     pack: Arc<Vec<u8>>,
 }
 
@@ -45,6 +48,16 @@ pub struct Upload {
 impl std::fmt::Debug for Upload {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Upload({})", self.commit)
+    }
+}
+
+impl Upload {
+    /// Verifies the signature of the commit itself, if the verification requires one. Blocks.
+    ///
+    /// # Errors
+    /// A lookup of the commit would be refused, too.
+    pub fn verify(&self, keys: &Verification, now: Timestamp) -> Result<(), Fault> {
+        if keys.asks_for_commit() { keys.judge_commit(self.raw.as_bytes(), now).map(drop) } else { Ok(()) }
     }
 }
 
@@ -60,7 +73,8 @@ pub enum Pushed {
 }
 
 impl Snapshot {
-    /// Returns a commit upon this one, with these contents of existing files by their paths. Blocks.
+    /// Returns a commit upon this one, with these contents of existing files by their paths. Blocks. With a signer, call it
+    /// on a thread of [`Snapshot::blocking`].
     ///
     /// # Errors
     /// A file does not exist, a name contains characters that a commit cannot have, the mirror is damaged, or the key
@@ -71,7 +85,9 @@ impl Snapshot {
         new: &NewCommit,
         signer: Option<&CommitSigner>,
     ) -> Result<Upload, Error> {
-        let made = make(self.objects(), (self.commit, self.root()), files, new, signer);
+        // The key of a signer may need much memory to open.
+        let alone = signer.map(|_| self.alone()).transpose();
+        let made = alone.and_then(|_alone| make(self.objects(), (self.commit, self.root()), files, new, signer));
         made.map_err(|cause| match cause {
             cause @ Fault::Signing(_) => Error::Sign { cause: Arc::new(cause) },
             cause => Error::Read { path: String::new(), commit: self.commit, cause: Arc::new(cause) },
@@ -124,7 +140,7 @@ fn make(
     if bytes.len() > PACK_BYTES {
         return Err(Fault::TooLarge { what: "the pack in bytes", limit: PACK_BYTES as u64 });
     }
-    Ok(Upload { commit: Commit(commit), pack: Arc::new(bytes.to_vec()) })
+    Ok(Upload { commit: Commit(commit), raw: Arc::new(text), pack: Arc::new(bytes.to_vec()) })
 }
 
 /// Returns the tree with other ids of files. `changes` has the remaining parts of each path.

@@ -465,9 +465,14 @@ impl Snapshot {
     /// # Errors
     /// Same as for [`Snapshot::read`].
     pub fn read_alone(&self, entry: &Entry) -> Result<Content, Error> {
-        let alone = if entry.size > LARGE_FILE { self.inner.permits.large.acquire_here() } else { Ok(None) };
+        let alone = if entry.size > LARGE_FILE { self.alone() } else { Ok(Alone(None)) };
         let alone = alone.map_err(|cause| self.unread(entry.path.clone(), cause))?;
-        Ok(Content { bytes: self.read(entry)?, _alone: Alone(alone) })
+        Ok(Content { bytes: self.read(entry)?, _alone: alone })
+    }
+
+    /// Waits for other work that needs much memory. Call it on a thread of [`Snapshot::blocking`].
+    pub(super) fn alone(&self) -> Result<Alone, Fault> {
+        self.inner.permits.large.acquire_here().map(Alone)
     }
 
     /// Runs blocking `work` with a permit of the namespace that fetched the snapshot.

@@ -49,6 +49,7 @@ mod tasks;
 mod term;
 
 pub use error::Error;
+pub(crate) use images::refspec_problem;
 pub use listening::{Admit, Receive};
 pub use run::run;
 pub use settings::{AUDIT, Nudge, Profile, Settings};

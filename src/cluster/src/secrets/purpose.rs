@@ -28,10 +28,10 @@ pub enum Purpose {
     Repository,
     /// The variables of a GitSync.
     Values,
-    /// The credentials of a Git repository's proxy.
-    Proxy,
     /// The private key that signs commits of an ImageUpdateAutomation.
     Signing,
+    /// The credentials of a Git repository's proxy.
+    Proxy,
     /// The token of a Receiver.
     Receiver,
     /// The credentials of a Provider.
@@ -72,8 +72,8 @@ impl Purpose {
             Self::FunctionRepository => "the Git repository of a Function",
             Self::Repository => "a Git repository",
             Self::Values => "the variables or charts of a GitSync",
-            Self::Proxy => "a proxy of a Git repository",
             Self::Signing => "signing commits",
+            Self::Proxy => "a proxy of a Git repository",
             Self::Receiver => "a Receiver",
             Self::Provider => "a Provider",
             Self::Artifact => "an OCIRepository, a HelmChart or an ImageRepository",
@@ -113,9 +113,10 @@ impl Purpose {
             P::Provider => !matches!(other, P::SignatureKeys | P::Provider),
             // The values are sent to an address that the author of the OCIRepository chooses.
             P::Artifact => !matches!(other, P::SignatureKeys | P::Artifact),
+            // An automation must not stop other objects by their Secrets, or sign with a key that others have.
+            P::Signing => !matches!(other, P::SignatureKeys | P::Signing),
             // The values are sent to an address in the Secret, or not at all.
             P::Proxy
-            | P::Signing
             | P::Receiver
             | P::Decryption
             | P::KubeConfig
@@ -186,8 +187,8 @@ mod tests {
         P::FunctionRepository,
         P::Repository,
         P::Values,
-        P::Proxy,
         P::Signing,
+        P::Proxy,
         P::Receiver,
         P::Provider,
         P::Artifact,
@@ -234,6 +235,18 @@ mod tests {
             if one != other && !belong && one != P::SignatureKeys && other != P::SignatureKeys {
                 assert_ne!(have, [true, true], "{one:?} and {other:?}");
             }
+        }
+    }
+
+    #[test]
+    fn a_secret_with_another_purpose_does_not_sign() {
+        for other in ALL {
+            let is_excluded = excluding(&Purposes::from([other]), P::Signing).is_some();
+            assert_eq!(is_excluded, !matches!(other, P::SignatureKeys | P::Signing), "{other:?}");
+        }
+        // These uses show the values to no other user, so they keep a Secret that an automation names.
+        for used_for in [P::Proxy, P::Receiver, P::Decryption, P::KubeConfig] {
+            assert_eq!(excluding(&Purposes::from([used_for, P::Signing]), used_for), None, "{used_for:?}");
         }
     }
 

@@ -208,8 +208,8 @@ impl Register {
 /// Returns the kinds whose references may exclude this use.
 const fn referrers_that_exclude(used_for: Purpose) -> &'static [Referrer] {
     match used_for {
-        // A Provider and an OCIRepository also exclude the repository of a Function.
-        Purpose::Code | Purpose::Provider | Purpose::Artifact => &Referrer::ALL,
+        // The repository of a Function excludes these uses, too.
+        Purpose::Code | Purpose::Provider | Purpose::Artifact | Purpose::Signing => &Referrer::ALL,
         Purpose::FunctionRepository | Purpose::Repository | Purpose::Values | Purpose::Proxy => &[
             Referrer::GitRepository,
             Referrer::GitSync,
@@ -219,14 +219,6 @@ const fn referrers_that_exclude(used_for: Purpose) -> &'static [Referrer] {
             Referrer::HelmChart,
             Referrer::ImageRepository,
             Referrer::ImageUpdateAutomation,
-        ],
-        Purpose::Signing => &[
-            Referrer::GitSync,
-            Referrer::Receiver,
-            Referrer::Provider,
-            Referrer::OciRepository,
-            Referrer::HelmChart,
-            Referrer::ImageRepository,
         ],
         Purpose::Receiver => &[
             Referrer::GitSync,

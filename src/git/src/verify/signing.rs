@@ -1,10 +1,12 @@
 //! Signs a new commit with the OpenPGP or SSH key of a Secret.
 //!
 //! Invariant: no message and no `Debug` shows a value of the Secret.
+//! Invariant: a passphrase that does not open the key is tried once.
 //! Invariant: the signature is that of `git commit --gpg-sign`: it covers the commit without the header `gpgsig`.
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::OnceLock;
 
 use jiff::Timestamp;
 use k8s_openapi::ByteString;
@@ -12,7 +14,8 @@ use russh::keys::ssh_key::{HashAlg, LineEnding};
 
 use super::allowed_signers::NAMESPACE;
 use super::signing_fault::SigningFault;
-use super::signing_key;
+use super::signing_key::{self, Unsigned};
+use crate::ssh_fault::SshFault;
 use crate::ssh_key::SshIdentity;
 use mainstay_api::image_update_automation::SigningKeyType;
 use mainstay_object::Secret;
@@ -32,8 +35,11 @@ pub struct CommitSigner {
     /// Name of the Secret, for messages.
     secret: String,
     key: Key,
+    /// The fault of a wrong passphrase. Another attempt would take the same work and memory.
+    locked: OnceLock<SigningFault>,
 }
 
+#[derive(PartialEq, Eq)]
 enum Key {
     OpenPgp { text: Secret<String>, passphrase: Option<Secret<String>> },
     Ssh(SshIdentity),
@@ -58,21 +64,38 @@ impl CommitSigner {
             SigningKeyType::Ssh => SshIdentity::read(data).map(Key::Ssh).map_err(|fault| (SSH, fault.to_string())),
         };
         let unusable = |(key, why)| SigningFault { secret: secret.to_owned(), key, why };
-        Ok(Self { secret: secret.to_owned(), key: key.map_err(unusable)? })
+        Ok(Self { secret: secret.to_owned(), key: key.map_err(unusable)?, locked: OnceLock::new() })
     }
 
-    /// Returns the commit with a signature that was made at this time, in seconds since 1970. Blocks.
+    /// Whether the other one has the same key and passphrase, from a Secret with the same name.
+    pub fn has_key_of(&self, other: &Self) -> bool {
+        self.secret == other.secret && self.key == other.key
+    }
+
+    /// Returns the commit with a signature that was made at this time, in seconds since 1970. Blocks. It may need 32 MiB
+    /// of memory, so only one caller runs at a time.
     pub(crate) fn signed(&self, commit: &str, seconds: i64) -> Result<String, SigningFault> {
+        if let Some(fault) = self.locked.get() {
+            return Err(fault.clone());
+        }
         let now = Timestamp::from_second(seconds).unwrap_or(Timestamp::UNIX_EPOCH);
         let signature = match &self.key {
             Key::OpenPgp { text, passphrase } => {
                 let passphrase = passphrase.as_ref().map(|text| text.expose().as_str());
-                let signed = signing_key::read(text.expose())
-                    .and_then(|key| signing_key::sign(&key, passphrase, commit.as_bytes(), now));
-                signed.map_err(|why| self.fault(OPENPGP, why))?
+                let key = signing_key::read(text.expose()).map_err(|why| self.fault(OPENPGP, why))?;
+                let signed = signing_key::sign(&key, passphrase, commit.as_bytes(), now);
+                signed.map_err(|unsigned| match unsigned {
+                    Unsigned::Locked => {
+                        self.locked(OPENPGP, "the key cannot be opened with `passphrase` of the Secret".to_owned())
+                    }
+                    Unsigned::Unusable(why) => self.fault(OPENPGP, why),
+                })?
             }
             Key::Ssh(identity) => {
-                let key = identity.private_key().map_err(|fault| self.fault(SSH, fault.to_string()))?;
+                let key = identity.private_key().map_err(|fault| match fault {
+                    SshFault::WrongPassphrase => self.locked(SSH, fault.to_string()),
+                    fault => self.fault(SSH, fault.to_string()),
+                })?;
                 let signed = key.sign(NAMESPACE, HashAlg::Sha512, commit.as_bytes());
                 let signed = signed.and_then(|signature| signature.to_pem(LineEnding::LF));
                 signed.map_err(|_| self.fault(SSH, "it cannot sign; generate an ed25519 key".to_owned()))?
@@ -86,6 +109,11 @@ impl CommitSigner {
 
     fn fault(&self, key: &'static str, why: String) -> SigningFault {
         SigningFault { secret: self.secret.clone(), key, why }
+    }
+
+    /// Records that the passphrase is wrong.
+    fn locked(&self, key: &'static str, why: String) -> SigningFault {
+        self.locked.get_or_init(|| self.fault(key, why)).clone()
     }
 }
 
@@ -118,6 +146,9 @@ fn openpgp(data: &BTreeMap<String, ByteString>, now: Timestamp) -> Result<Key, (
 
 #[cfg(test)]
 mod tests {
+    use russh::keys::PrivateKey;
+    use russh::keys::ssh_key::{Cipher, Kdf};
+
     use super::super::signed_object;
     use super::super::signed_object::Signed;
     use super::super::signers::Signers;
@@ -146,6 +177,29 @@ mod tests {
         let other = Signed { payload: COMMIT.replace("body", "other").into_bytes(), ..found };
         assert!(ssh::judge(&text, &other, &keys.ssh, now).is_err());
         assert!(!format!("{signer:?}").contains("BEGIN"));
+    }
+
+    #[test]
+    fn a_wrong_passphrase_is_tried_once() {
+        let pair = key_pair(&Secret::new([7; 32]), "signer").unwrap();
+        let kdf = Kdf::Bcrypt { salt: vec![7; 16], rounds: 1 };
+        let key = PrivateKey::from_openssh(pair.private.expose()).unwrap();
+        let key = key.encrypt_with(Cipher::Aes256Ctr, kdf, 7, "canary-right").unwrap();
+        let key = key.to_openssh(LineEnding::LF).unwrap().to_string();
+        let signer = |passphrase: &str| {
+            let secret = data(&[("identity", key.as_str()), ("password", passphrase)]);
+            CommitSigner::read("keys", SigningKeyType::Ssh, &secret, Timestamp::UNIX_EPOCH).unwrap()
+        };
+        let wrong = signer("canary-wrong");
+        assert!(wrong.locked.get().is_none());
+        let said = wrong.signed(COMMIT, 7).unwrap_err();
+        assert!(!said.to_string().contains("canary"), "{said}");
+        assert_eq!(wrong.locked.get(), Some(&said));
+        assert_eq!(wrong.signed(COMMIT, 8), Err(said));
+        // The same key with another passphrase is another one.
+        assert!(wrong.has_key_of(&signer("canary-wrong")) && !wrong.has_key_of(&signer("canary-right")));
+        let right = signer("canary-right");
+        assert!(right.signed(COMMIT, 7).is_ok() && right.locked.get().is_none());
     }
 
     #[test]

@@ -17,8 +17,8 @@ use super::openpgp;
 
 /// First line of an armored private key.
 const BEGIN: &str = "-----BEGIN PGP PRIVATE KEY BLOCK-----";
-/// Maximum memory to open a key with Argon2, as an exponent of KiB: 64 MiB.
-const ARGON2_MEMORY: u8 = 16;
+/// Maximum memory to open a key with Argon2, as an exponent of KiB: 32 MiB.
+const ARGON2_MEMORY: u8 = 15;
 /// Maximum passes and lanes of Argon2.
 const ARGON2_WORK: u8 = 8;
 /// Length of the salt of a signature if the hash states none, in bytes.
@@ -57,6 +57,21 @@ pub(super) fn is_protected(key: &SignedSecretKey, now: Timestamp) -> Result<bool
     chosen(key, now).map(|(_, is_protected)| is_protected)
 }
 
+/// Why a key makes no signature.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Unsigned {
+    /// The passphrase does not open the key.
+    Locked,
+    /// The key may not sign, or its signature would not be accepted.
+    Unusable(String),
+}
+
+impl From<String> for Unsigned {
+    fn from(why: String) -> Self {
+        Self::Unusable(why)
+    }
+}
+
 /// Returns an armored signature over the payload.
 ///
 /// # Errors
@@ -66,18 +81,14 @@ pub(super) fn sign(
     passphrase: Option<&str>,
     payload: &[u8],
     now: Timestamp,
-) -> Result<String, String> {
+) -> Result<String, Unsigned> {
     let password = passphrase.map_or_else(Password::empty, Password::from);
     let (signing, is_protected) = chosen(key, now)?;
     let signature = match signing {
         Chosen::Primary => made(&key.primary_key, &password, payload, now),
         Chosen::Subkey(at) => made(&key.secret_subkeys[at].key, &password, payload, now),
     };
-    let failed = |_| {
-        let why =
-            if is_protected { "the key cannot be opened with `passphrase` of the Secret" } else { "it cannot sign" };
-        why.to_owned()
-    };
+    let failed = |_| if is_protected { Unsigned::Locked } else { Unsigned::Unusable("it cannot sign".to_owned()) };
     let armored = signature
         .and_then(|signature| DetachedSignature::new(signature).to_armored_string(ArmorOptions::default()))
         .map_err(failed)?;
@@ -167,9 +178,26 @@ fn why(fault: SignatureFault) -> String {
 
 #[cfg(test)]
 mod tests {
+    use pgp::crypto::sym::SymmetricKeyAlgorithm;
+    use pgp::types::EncryptedSecretParams;
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn a_key_that_takes_too_much_memory_to_open_is_refused() {
+        let opened = |passes, lanes, memory| {
+            let s2k = StringToKey::Argon2 { salt: [7; 16], t: passes, p: lanes, m_enc: memory };
+            let parameters = S2kParams::Cfb { sym_alg: SymmetricKeyAlgorithm::AES256, s2k, iv: vec![0_u8; 16].into() };
+            let encrypted = EncryptedSecretParams::new(vec![0_u8; 64].into(), parameters);
+            needs_passphrase(&SecretParams::Encrypted(encrypted))
+        };
+        assert_eq!(opened(3, 4, 15), Ok(true));
+        for (passes, lanes, memory) in [(3, 4, 16), (9, 4, 15), (3, 9, 15)] {
+            let said = opened(passes, lanes, memory).unwrap_err();
+            assert!(said.starts_with("its passphrase takes too much work or memory"), "{said}");
+        }
+    }
 
     #[test]
     fn a_text_without_one_private_key_is_refused_without_its_content() {

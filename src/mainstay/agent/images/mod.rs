@@ -28,3 +28,4 @@ mod update_spec;
 mod wanted;
 
 pub(super) use context::Context;
+pub(crate) use update_refspec::refspec_problem;

@@ -1,5 +1,6 @@
 //! Compares a branch with the choices of ImagePolicies, and pushes a commit with the missing ones.
 //!
+//! Invariant: a commit that the verification of the GitRepository would refuse is not pushed.
 //! Invariant: without a change of a file, there is no commit. Invariant: nothing is forced. A reference gets the commit
 //! only if its own commit is an ancestor. Invariant: the same update is pushed for a review once.
 
@@ -74,7 +75,7 @@ impl Task {
                     self.pushed(turn, &branch, tree, upload.commit);
                     return Ok(branch.short().to_owned());
                 }
-                Pushed::Moved => {}
+                Pushed::Moved => self.takes_reviews(turn).await?,
                 // Another commit would be refused, too. The next turn tries again.
                 Pushed::Refused(why) => return Err(format!("push to {names}: the server refused it: {why}")),
             }
@@ -121,20 +122,26 @@ impl Task {
                 .map_err(|why| format!("spec.git.commit.messageTemplate: {why}"))?,
             None => listed(&edited.changes),
         };
-        let message = match &update.destination {
-            Destination::Branch(_) => message,
-            Destination::Both(_, to) if !is_for_review(to) => message,
-            Destination::Both(..) | Destination::Review(_) => with_change_id(&message, &automation, &edited.changes),
+        let message = match update.destination.review() {
+            Some(_) => with_change_id(&message, &automation, &edited.changes),
+            None => message,
         };
         let ((name, email), seconds) = (update.author.clone(), Timestamp::now().as_second());
         let new = NewCommit { name, email, message, seconds };
-        let signer = turn.signer.clone();
-        let make = move |snapshot: &Snapshot| snapshot.with_files(&edited.files, &new, signer.as_deref());
+        let (signer, keys) = (turn.signer.clone(), turn.remotes.read.verification.clone());
+        let make = move |snapshot: &Snapshot| -> Result<(Upload, Option<Fault>), mainstay_git::Error> {
+            let upload = snapshot.with_files(&edited.files, &new, signer.as_deref())?;
+            let refused = keys.and_then(|keys| upload.verify(&keys, Timestamp::now()).err());
+            Ok((upload, refused))
+        };
         let made = snapshot.blocking(make).await.and_then(|made| made);
-        made.map_err(|error| match error {
+        let (upload, refused) = made.map_err(|error| match error {
             error @ mainstay_git::Error::Sign { .. } => format!("spec.git.commit.signingKey: {}", chain(&error)),
             error => chain(&error),
-        })
+        })?;
+        let Some(fault) = refused else { return Ok(upload) };
+        let (field, repository) = ("spec.git.commit.signingKey", &update.repository);
+        Err(format!("{field}: spec.verify of GitRepository {repository} refuses the new commit: {}", chain(&fault)))
     }
 
     /// Returns the references to push, with their expected commits.
@@ -161,6 +168,18 @@ impl Task {
             ));
         }
         Ok(vec![own, PushTarget { reference, old: found.map(|found| found.commit) }])
+    }
+
+    /// Checks that the server shows no reference for the reviews of the update. A server with reviews turns a push to one
+    /// into a change, and keeps no such reference.
+    async fn takes_reviews(&self, turn: &Turn<'_>) -> Result<(), String> {
+        let Some(name) = turn.update.destination.review() else { return Ok(()) };
+        match self.existing(turn, name, Duration::ZERO).await? {
+            Some(_) => Err(format!(
+                "push to {name}: the server shows {name}, so it has no reviews; name a branch in spec.git.push"
+            )),
+            None => Ok(()),
+        }
     }
 
     /// Whether the commit of a snapshot is this one, or descends from it.

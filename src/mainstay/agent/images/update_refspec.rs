@@ -39,11 +39,29 @@ impl Destination {
             Self::Review(_) => None,
         }
     }
+
+    /// Returns the reference of a push that asks for a review.
+    pub(super) fn review(&self) -> Option<&str> {
+        match self {
+            Self::Branch(_) => None,
+            Self::Both(_, to) | Self::Review(to) => Some(&**to).filter(|to| is_for_review(to)),
+        }
+    }
 }
 
 /// Whether a push to this reference asks for a review.
 pub(super) fn is_for_review(reference: &str) -> bool {
     reference.starts_with(REVIEWS)
+}
+
+/// Returns the full name of a branch.
+pub(super) fn full_name(branch: &str) -> String {
+    format!("{BRANCHES}{}", branch.strip_prefix(BRANCHES).unwrap_or(branch))
+}
+
+/// Returns why an ImageUpdateAutomation with this refspec is refused. `pushed` and `read` are the names of its branches.
+pub(crate) fn refspec_problem(refspec: &str, pushed: Option<&str>, read: Option<&str>) -> Option<String> {
+    destination(refspec, pushed.or(read).map(full_name).as_deref()).err()
 }
 
 /// Returns the destination of a refspec. Its source must be HEAD or the branch of the commits, `committed`, which is
@@ -123,6 +141,19 @@ mod tests {
         assert_eq!(Destination::new(Some(auto.clone()), main.clone()), Destination::Both(auto.clone(), main));
         assert_eq!(Destination::new(Some(auto.clone()), review.clone()), Destination::Both(auto, review.clone()));
         assert_eq!(Destination::new(None, review.clone()), Destination::Review(review));
+        let both = |to: &str| Destination::new(Some("refs/heads/auto".to_owned()), to.to_owned());
+        assert_eq!(both("refs/for/main%wip").review(), Some("refs/for/main%wip"));
+        assert_eq!((both("refs/heads/main").review(), both("refs/heads/auto").review()), (None, None));
+    }
+
+    #[test]
+    fn a_refspec_is_compared_with_the_pushed_branch_or_else_with_the_one_that_is_read() {
+        let refspec = "refs/heads/main:refs/heads/auto";
+        assert_eq!(refspec_problem(refspec, None, Some("main")), None);
+        assert_eq!(refspec_problem(refspec, Some("refs/heads/main"), Some("dev")), None);
+        for (pushed, read) in [(Some("dev"), Some("main")), (None, Some("dev")), (None, None)] {
+            assert!(refspec_problem(refspec, pushed, read).is_some(), "{pushed:?} {read:?}");
+        }
     }
 
     proptest! {

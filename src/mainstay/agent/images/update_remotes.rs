@@ -23,6 +23,8 @@ pub(super) struct UpdateSecrets {
     repository: RepositorySecrets,
     write: Option<Followed>,
     signing: Option<Followed>,
+    /// The last signer, which knows whether its passphrase opens its key.
+    signer: Option<Arc<CommitSigner>>,
 }
 
 /// The remotes of an ImageUpdateAutomation.
@@ -52,6 +54,7 @@ impl UpdateSecrets {
         let name = key.map(|key| key.secret_ref.name.as_str());
         if self.signing.as_ref().map(Followed::of) != name.map(|name| (namespace, name)) {
             self.signing = name.map(|name| context.secrets.follow(namespace, name, Purpose::Signing));
+            self.signer = None;
         }
         let (Some(key), Some(followed)) = (key, &mut self.signing) else { return Ok(None) };
         let name = &key.secret_ref.name;
@@ -60,7 +63,9 @@ impl UpdateSecrets {
         let Some(data) = known.data() else { return Ok(None) };
         let signer = CommitSigner::read(name, key.kind, data, Timestamp::now());
         let signer = signer.map_err(|fault| State::not_ready(Reason::SpecInvalid, format!("{FIELD}: {fault}")))?;
-        Ok(Some(Arc::new(signer)))
+        let last = self.signer.take().filter(|last| last.has_key_of(&signer));
+        self.signer = Some(last.unwrap_or_else(|| Arc::new(signer)));
+        Ok(self.signer.clone())
     }
 
     /// Returns the remotes of a GitRepository. `secret` has the credentials to push.

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::message::Template;
-use super::update_refspec::{BRANCHES, Destination, destination};
+use super::update_refspec::{Destination, destination, full_name};
 use mainstay_api::ImageUpdateAutomationSpec;
 use mainstay_api::image_update_automation::{
     PolicyOperator, PolicySelector, UpdateCommit, UpdateGit, UpdatePush, UpdateSigningKey,
@@ -105,7 +105,7 @@ fn pushed(git: &UpdateGit, problems: &mut Vec<String>) -> Option<Destination> {
     let refspec = push.and_then(|push| push.refspec.as_deref()).filter(|refspec| !refspec.is_empty());
     let Some(refspec) = refspec else { return Some(Destination::Branch(branch)) };
     let read = git.checkout.as_ref().and_then(|checkout| checkout.reference.branch.as_deref());
-    let committed = branch.clone().or_else(|| read.map(long));
+    let committed = branch.clone().or_else(|| read.map(full_name));
     let to = destination(refspec, committed.as_deref());
     let to = to.map_err(|why| problems.push(format!("spec.git.push.refspec: {why}"))).ok()?;
     Some(Destination::new(branch, to))
@@ -146,13 +146,9 @@ fn read(git: &UpdateGit, problems: &mut Vec<String>) -> Option<Reference> {
 
 /// Returns the full name of a branch.
 fn full(branch: &str, field: &str, problems: &mut Vec<String>) -> Option<String> {
-    let full = long(branch);
+    let full = full_name(branch);
     let parsed = Reference::parse(&full).map_err(|error| problems.push(format!("{field}: {error}")));
     parsed.ok().map(|_| full)
-}
-
-fn long(branch: &str) -> String {
-    format!("{BRANCHES}{}", branch.strip_prefix(BRANCHES).unwrap_or(branch))
 }
 
 /// Whether labels meet a selector.

@@ -8,6 +8,7 @@ use super::fields::Fields;
 use super::known::{BRANCH, Known, annotations, labels};
 use super::oci_repository::identity;
 use super::report::Conversion;
+use crate::agent::refspec_problem;
 
 /// The kinds.
 pub(super) const KINDS: [&str; 3] = ["ImageRepository", "ImagePolicy", "ImageUpdateAutomation"];
@@ -95,6 +96,7 @@ fn automation<'a>(known: &mut Known<'a>, made: &mut Converted, document: &'a Doc
         };
         git["checkout"] = json!({"ref": {"branch": branch}});
     }
+    check_refspec(&git, fields);
     made.set("git", git, document, "spec.git");
     let secret = source.map_or("", |source| source.field("/spec/secretRef/name"));
     let with = if secret.is_empty() { String::new() } else { format!("; Flux pushes with {secret}") };
@@ -104,5 +106,56 @@ fn automation<'a>(known: &mut Known<'a>, made: &mut Converted, document: &'a Doc
     );
     if namespace != document.namespace() {
         fields.ask("spec.update", format!("write the namespace {namespace} into the markers of the files"));
+    }
+}
+
+/// Reports a refspec that the agent refuses.
+fn check_refspec(git: &Value, fields: &mut Fields) {
+    let text = |pointer: &str| git.pointer(pointer).and_then(Value::as_str);
+    let Some(refspec) = text("/push/refspec").filter(|refspec| !refspec.is_empty()) else { return };
+    if let Some(why) = refspec_problem(refspec, text("/push/branch"), text("/checkout/ref/branch")) {
+        fields.ask("spec.git.push.refspec", format!("nothing is pushed to {refspec}: {why}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::convert::flux;
+
+    /// Converts an ImageUpdateAutomation with this `git`. Returns the new `git` and the report.
+    fn converted(git: &Value) -> (Value, String) {
+        let mut object = json!({
+            "apiVersion": "image.toolkit.fluxcd.io/v1", "kind": "ImageUpdateAutomation",
+            "metadata": {"name": "images", "namespace": "shop"},
+            "spec": {"interval": "30m", "sourceRef": {"kind": "GitRepository", "name": "shop"}},
+        });
+        object["spec"]["git"] = git.clone();
+        object["spec"]["git"]["commit"] = json!({"author": {"email": "bot@example.org"}});
+        let conversion = flux::convert(&[Document::of(object)], None);
+        let [made] = &conversion.objects[..] else { panic!("{}", conversion.text()) };
+        assert_eq!(made.problem(), None);
+        (made.object["spec"]["git"].clone(), conversion.text())
+    }
+
+    #[test]
+    fn a_refspec_that_the_agent_refuses_is_reported() {
+        let main = json!({"ref": {"branch": "main"}});
+        for (push, checkout, problem) in [
+            (json!({"refspec": "refs/heads/main:refs/heads/auto"}), &main, None),
+            (json!({"branch": "auto", "refspec": "HEAD:refs/for/main"}), &main, None),
+            (json!({"branch": "auto"}), &main, None),
+            (json!({"refspec": "+refs/heads/main:refs/heads/auto"}), &main, Some("a forced push")),
+            (json!({"refspec": "refs/heads/*:refs/heads/*"}), &main, Some("patterns are not supported")),
+            (json!({"refspec": "refs/heads/main:refs/tags/v1"}), &main, Some("the destination must begin with")),
+            // Without a checkout, the converted object reads the branch of the GitRepository.
+            (json!({"refspec": "refs/heads/main:refs/heads/auto"}), &Value::Null, Some("the source must be")),
+        ] {
+            let (git, text) = converted(&json!({"push": push, "checkout": checkout}));
+            assert_eq!(git["push"], push, "the field is kept");
+            let said = text.contains("spec.git.push.refspec");
+            assert_eq!(said, problem.is_some(), "{text}");
+            assert!(text.contains(problem.unwrap_or_default()), "{text}");
+        }
     }
 }
