@@ -206,6 +206,7 @@ fn decide(case: &Case) -> String {
             prevention: None,
             refused_permission: None,
             rerun: None,
+            shared: None,
             cluster: None,
         };
         status = after(&status, &facts, second(attempt.at));

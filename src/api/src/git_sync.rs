@@ -15,8 +15,8 @@ use serde::{Deserialize, Serialize};
 
 pub use self::status::{
     AllowedBy, AppliedCommit, Change, ChangedObject, DriftReason, Drifted, Failure, Frozen, GitSyncStatus, HISTORY,
-    NAMED_BYTES, NAMED_OBJECTS, ObjectChange, Pause, Replacement, Revert, Terminating, UNKNOWN, Unread, WHOLE_OBJECT,
-    WindowOverride,
+    NAMED_BYTES, NAMED_OBJECTS, ObjectChange, Pause, Replacement, Revert, SharedPlan, Terminating, UNKNOWN, Unread,
+    WANTED_BYTES, WANTED_OBJECTS, WHOLE_OBJECT, WindowOverride,
 };
 pub use self::substitute::{SubstituteSource, SubstituteSourceKind, SubstituteStrategy, UndefinedVariables};
 

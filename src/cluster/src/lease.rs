@@ -284,7 +284,12 @@ impl Elector {
         loop {
             match self.attempt_all(&mut seen, only_held).await {
                 Ok(Some(held)) => return held,
-                Ok(None) => failing = false,
+                Ok(None) => {
+                    failing = false;
+                    if std::mem::take(&mut only_held) {
+                        continue;
+                    }
+                }
                 Err(error) => {
                     let error = mainstay_object::failure::chain(&error);
                     // Warns only once: an agent without the permission to lead must report that, but not flood the log.
@@ -296,9 +301,7 @@ impl Elector {
                     failing = true;
                 }
             }
-            if !std::mem::take(&mut only_held) {
-                tokio::time::sleep(self.timing.retry.mul_f64(1.0 + 0.2 * fastrand::f64())).await;
-            }
+            tokio::time::sleep(self.timing.retry.mul_f64(1.0 + 0.2 * fastrand::f64())).await;
         }
     }
 

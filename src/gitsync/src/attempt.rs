@@ -76,6 +76,10 @@ pub(super) struct SyncState {
     pub(super) read: Option<(Commit, String, RemoteUrl)>,
     /// Commit and tree that are applied in full.
     pub(super) applied: Option<(Commit, Option<Contents>)>,
+    /// The last commit that was applied without failures, even if removed objects are still kept.
+    pub(super) carried_out: Option<Commit>,
+    /// Objects that this GitSync gives up for GitSyncs of other agents; `None` until they are restored from the status.
+    pub(super) given: Option<HashSet<Key>>,
     /// Whether the commit that an earlier agent applied was restored, or can never be.
     pub(super) looked_back: bool,
     /// The last applied commits, newest first; `None` until they are restored from the status.
@@ -245,6 +249,7 @@ impl Attempt<'_> {
         branch: &str,
     ) -> Result<Outcome, Refused> {
         self.state.progress.trace_plan(desired.commit);
+        self.settle_handovers(desired).await?;
         let observed = self.observe(resolved, desired).await?;
         let facts = plan::Facts {
             commit: &request.commit.to_string(),
@@ -262,6 +267,7 @@ impl Attempt<'_> {
             self.context.registry.notify_outranked();
         }
         let outcome = self.perform(resolved, &request, (desired, &facts), &mut plan).await?;
+        self.state.carried_out = outcome.has_no_failures().then_some(desired.commit);
         let is_clean = outcome.is_clean() && self.state.paused.is_empty() && !self.state.awaits_others;
         if is_clean && !std::mem::take(&mut self.state.rebuilt) {
             // A request that was carried out in full is not checked again.

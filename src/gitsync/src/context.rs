@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -12,7 +12,6 @@ use tokio::sync::{Semaphore, watch};
 use super::clusters::{Begun, Clusters, Engine, Home, PlaceId, SecretKey};
 use super::contest_watch;
 use super::dependencies::Dependencies;
-use super::losses::Losses;
 use super::outcome::Refused;
 use super::placement::{Reach, label};
 use super::registry::{Elsewhere, Registry};
@@ -75,8 +74,8 @@ pub struct Context {
     pub prevention: Arc<Prevention>,
     /// Called with every message; must not block.
     pub announce: Arc<Announce>,
-    /// The GitSyncs that other agents take over.
-    pub(super) losses: Arc<Losses>,
+    /// Whether other agents look after some GitSyncs.
+    pub(super) shared: Arc<AtomicBool>,
     /// Changes when every remote must be looked up immediately.
     pub look_now: watch::Sender<u64>,
     /// Progress of the reconciles of GitSyncs.
@@ -139,7 +138,7 @@ impl Context {
             kustomize,
             helm,
             announce: Arc::new(announce),
-            losses: Arc::default(),
+            shared: Arc::default(),
             look_now: watch::Sender::new(0),
             liveness,
             facts: Arc::default(),
@@ -170,7 +169,7 @@ impl Context {
             helm: self.helm.clone(),
             rights: self.rights.clone(),
             announce: Arc::clone(&self.announce),
-            losses: Arc::clone(&self.losses),
+            shared: Arc::clone(&self.shared),
             look_now: self.look_now.clone(),
             liveness: self.liveness.clone(),
             facts: Arc::clone(&self.facts),
@@ -202,6 +201,11 @@ impl Context {
     /// Whether the objects are in a remote cluster, or in the agent's own cluster through a kubeconfig.
     pub(super) fn is_elsewhere(&self) -> bool {
         self.place.is_some()
+    }
+
+    /// Whether other agents look after some GitSyncs, which read the plans in statuses.
+    pub(super) fn is_shared(&self) -> bool {
+        self.shared.load(Ordering::Relaxed)
     }
 
     /// Returns the ServiceAccount that a GitSync impersonates in this cluster.

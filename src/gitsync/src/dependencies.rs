@@ -287,7 +287,9 @@ impl Dependencies {
     /// Updates a GitSync of another agent, which only the watch shows.
     pub(super) fn read_of_other_agent(&self, owner: &Owner, sync: &Arc<GitSync>, depends_on: Vec<Owner>) {
         self.read(owner, sync, depends_on);
-        self.report(owner, &sync.status.clone().unwrap_or_default(), None);
+        let status = sync.status.clone().unwrap_or_default();
+        let plan = status.shared.as_ref().filter(|plan| plan.carried_out);
+        self.report(owner, &status, plan.map(|plan| plan.commit.clone()));
     }
 
     /// Stores the object. Wakes dependants with expressions if the object changed.

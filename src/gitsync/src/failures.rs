@@ -119,6 +119,12 @@ impl Failures {
         self.0.iter().filter_map(|(key, failed)| Some((key, failed.keeper.as_ref()?)))
     }
 
+    /// Returns the objects that other GitSyncs or tools manage.
+    pub(super) fn conflicts(&self) -> HashSet<&Key> {
+        let conflicts = self.0.iter().filter(|(_, failed)| failed.reason == Reason::OwnershipConflict);
+        conflicts.map(|(key, _)| key).collect()
+    }
+
     /// Makes the objects due that other tools manage.
     pub(super) fn retry_contested(&mut self, now: Instant) {
         for failed in self.0.values_mut().filter(|failed| failed.keeper.is_some()) {

@@ -72,12 +72,12 @@ mod failures;
 #[expect(clippy::disallowed_methods, reason = "it waits before it tries again to let go")]
 mod finalize;
 mod former_owners;
+mod handovers;
 #[expect(clippy::disallowed_methods, reason = "an entry of the history has a time")]
 mod history;
 mod inventory;
 mod kustomizations;
 mod listing;
-mod losses;
 mod memory_wait;
 mod no_memory;
 #[expect(clippy::disallowed_methods, reason = "what is read has a time")]
@@ -118,6 +118,7 @@ mod run;
 mod running;
 #[expect(clippy::disallowed_methods, reason = "the next attempt has a time")]
 mod schedule;
+mod shared_plan;
 pub mod status;
 mod step;
 mod substitution;

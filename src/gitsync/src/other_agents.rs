@@ -1,25 +1,28 @@
 //! The GitSyncs of other agents, as far as the cluster shows them: their spec and status, and the label of their objects.
 //!
-//! GitSyncs of two agents agree on an object by what stands in the cluster. The one that wants it reports the conflict
-//! in `status.failures`. The one that manages it keeps it while it wants it. Otherwise it reports the handover in
+//! GitSyncs of two agents agree on an object by what stands in the cluster. The one that wants it lists it in
+//! `status.shared`. The one that manages it keeps it while it wants it. Otherwise it reports the handover in
 //! `status.held`, and the other one applies the object.
 //!
 //! Invariant: no agent takes an object from a GitSync of another agent that has not given it up.
-//! Invariant: no agent deletes an object that a GitSync of another agent wants, or may want.
+//! Invariant: no agent deletes an object that a GitSync of another agent wants, or may want: its status must show the
+//! commit as planned for the present spec, with all wanted objects.
 //! Invariant: the work for a GitSync that another agent takes over ends without a deletion or a release.
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use jiff::Timestamp;
 
 use super::context::Context;
 use super::placement::label;
-use super::prune::{HANDOVER, deletes_objects};
+use super::prune::deletes_objects;
 use super::reconcile::followed;
 use super::registry::{self, Registry, Row};
 use super::resolve::depends_on;
+use super::shared_plan::{given_up, key_of, wanted};
 use super::unread;
 use mainstay_api::GitSync;
 use mainstay_api::conditions::Reason;
@@ -28,19 +31,9 @@ use mainstay_git::{Consumer, ConsumerKind, RemoteUrl};
 use mainstay_object::{Key, Owner};
 
 impl Context {
-    /// Prepares for GitSyncs of other agents.
+    /// Prepares for GitSyncs of other agents. From now on, statuses show plans.
     pub fn share(&self) {
-        self.losses.share();
-    }
-
-    /// Ends the work for a GitSync that another agent takes over.
-    pub fn lose(&self, owner: &Owner) {
-        self.losses.lose(owner);
-    }
-
-    /// Prepares for a GitSync that this agent takes over, before its task begins.
-    pub fn gain(&self, owner: &Owner) {
-        self.losses.end(owner);
+        self.shared.store(true, Ordering::Relaxed);
     }
 
     /// Shows a GitSync of another agent to the GitSyncs of this agent.
@@ -94,11 +87,13 @@ impl Context {
         let (namespace, name) = (owner.resource().namespace(), owner.resource().name());
         let status = sync.status.clone().unwrap_or_default();
         let repository = self.repositories.get(namespace, &sync.spec.git_repository);
+        let wants = Wants::of(&status, sync.metadata.generation);
         Row {
             label: label(namespace, name),
             branch: url.map(|url| registry::branch(url, &sync.spec.followed_reference())),
-            desired: Some(Arc::new(wanted(&status))),
-            planned: planned(&status),
+            desired: Some(Arc::new(wants.objects)),
+            planned: wants.planned,
+            wants_more: wants.more,
             confined_to: self.is_confined(namespace).then(|| namespace.into()),
             by_account: self.rights.account(sync).is_ok_and(|account| account.is_some()),
             suspended: sync.spec.suspended(Timestamp::now()).is_some(),
@@ -106,9 +101,34 @@ impl Context {
             reads_by: unread::reads_by(owner, sync, repository.as_deref()).into(),
             takes_objects: deletes_objects(&sync.metadata),
             is_of_other_agent: true,
-            given_up: status.held.iter().filter_map(|held| key_of(held.split_once(HANDOVER)?.0)).collect(),
+            given_up: given_up(&status.held),
             ..Row::default()
         }
+    }
+}
+
+/// The objects that a GitSync of another agent wants and has not applied, as its status shows them.
+struct Wants {
+    objects: HashSet<Key>,
+    /// The commit of these objects; `None` if it is not known for the present spec, or not all objects are.
+    planned: Option<String>,
+    /// Whether the status does not list all objects.
+    more: bool,
+}
+
+impl Wants {
+    fn of(status: &GitSyncStatus, generation: Option<i64>) -> Self {
+        let Some(plan) = &status.shared else {
+            // The status is that of an agent without shards.
+            let pruned = Reason::PruneFailed.as_str();
+            let failures = status.failures.iter().filter(|failure| failure.reason != pruned);
+            let objects = failures.filter_map(|failure| key_of(&failure.object)).collect();
+            return Self { objects, planned: None, more: false };
+        };
+        let (objects, is_whole) = wanted(plan);
+        let is_current = status.observed_generation == generation;
+        let planned = (is_whole && is_current).then(|| plan.commit.clone());
+        Self { objects, planned, more: !is_whole }
     }
 }
 
@@ -120,105 +140,96 @@ fn set(registry: &Registry, owner: &Owner, new: Row) {
     registry.update(owner, |row| *row = new);
 }
 
-/// Returns the objects that a GitSync wants and does not get, because another GitSync manages them.
-fn wanted(status: &GitSyncStatus) -> HashSet<Key> {
-    let conflict = Reason::OwnershipConflict.as_str();
-    let failures = status.failures.iter().filter(|failure| failure.reason == conflict);
-    failures.filter_map(|failure| key_of(&failure.object)).collect()
-}
-
-/// Returns the commit of [`wanted`]: the attempted one, if it is applied or if the status lists all failures.
-fn planned(status: &GitSyncStatus) -> Option<String> {
-    let failed = usize::try_from(status.failed).unwrap_or_default();
-    let is_listed = failed > 0 && failed <= status.failures.len();
-    let attempted = status.attempted_commit.clone();
-    attempted.filter(|attempted| is_listed || status.applied_commit.as_ref() == Some(attempted))
-}
-
-/// Parses an object as statuses show it: `Deployment.apps shop/web`, `Namespace shop`.
-fn key_of(shown: &str) -> Option<Key> {
-    let (kind, name) = shown.split_once(' ')?;
-    let (kind, group) = kind.split_once('.').unwrap_or((kind, ""));
-    let (namespace, name) = name.split_once('/').map_or((None, name), |(namespace, name)| (Some(namespace), name));
-    Some(Key::new(group, kind, namespace, name))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::registry::Claim;
-    use mainstay_api::git_sync::Failure;
+    use crate::prune::HANDOVER;
+    use mainstay_api::git_sync::{Failure, SharedPlan};
 
     fn key() -> Key {
         Key::new("apps", "Deployment", Some("shop"), "web")
     }
 
-    fn status(attempted: &str, applied: &str, wanted: &[Key], failed: i64) -> GitSyncStatus {
-        let failure = |key: &Key| Failure {
-            object: key.to_string(),
-            reason: Reason::OwnershipConflict.as_str(),
-            message: "it is managed by GitSync a/b too".to_owned(),
-        };
-        GitSyncStatus {
-            attempted_commit: Some(attempted.to_owned()),
-            applied_commit: Some(applied.to_owned()),
-            failures: wanted.iter().map(failure).collect(),
-            failed,
-            ..GitSyncStatus::default()
-        }
+    fn status(commit: &str, wanted: &[Key], count: i64) -> GitSyncStatus {
+        let wanted = wanted.iter().map(ToString::to_string).collect();
+        let shared = SharedPlan { commit: commit.to_owned(), carried_out: false, wanted, wanted_objects: count };
+        GitSyncStatus { observed_generation: Some(1), shared: Some(shared), ..GitSyncStatus::default() }
     }
 
-    #[test]
-    fn an_object_of_a_status_is_read_as_it_was_written() {
-        for key in [key(), Key::new("", "ConfigMap", Some("a"), "b"), Key::new("", "Namespace", None, "shop")] {
-            assert_eq!(key_of(&key.to_string()), Some(key));
-        }
-        let cluster_wide = Key::new("rbac.authorization.k8s.io", "ClusterRole", None, "system:a:b");
-        assert_eq!(key_of(&cluster_wide.to_string()), Some(cluster_wide));
-        assert_eq!(key_of("Secret"), None);
+    fn planned(status: &GitSyncStatus) -> Option<String> {
+        Wants::of(status, Some(1)).planned
     }
 
     #[test]
     fn a_commit_is_planned_once_its_status_shows_all_that_it_wants() {
-        assert_eq!(planned(&status("c2", "c2", &[], 0)).as_deref(), Some("c2"));
-        assert_eq!(planned(&status("c2", "c1", &[key()], 1)).as_deref(), Some("c2"));
-        assert_eq!(planned(&status("c2", "c1", &[key()], 2)), None);
-        assert_eq!(planned(&status("c2", "c1", &[], 0)), None);
+        assert_eq!(planned(&status("c2", &[], 0)).as_deref(), Some("c2"));
+        assert_eq!(planned(&status("c2", &[key()], 1)).as_deref(), Some("c2"));
+        assert_eq!(planned(&status("c2", &[key()], 2)), None);
+        assert!(Wants::of(&status("c2", &[key()], 2), Some(1)).more);
+        assert_eq!(Wants::of(&status("c2", &[], 0), Some(2)).planned, None, "the spec has changed since");
+    }
+
+    #[test]
+    fn a_failure_or_an_attempt_does_not_show_that_a_commit_is_planned() {
+        let failure = |reason: Reason| Failure {
+            object: key().to_string(),
+            reason: reason.as_str().to_owned(),
+            message: "503 Service Unavailable".to_owned(),
+        };
+        let failed = |reason| GitSyncStatus {
+            attempted_commit: Some("c2".to_owned()),
+            applied_commit: Some("c1".to_owned()),
+            failures: vec![failure(reason)],
+            failed: 1,
+            ..GitSyncStatus::default()
+        };
+        for reason in [Reason::ApplyFailed, Reason::OwnershipConflict, Reason::RevertFailed] {
+            let wants = Wants::of(&failed(reason), None);
+            assert_eq!((wants.planned, wants.objects), (None, HashSet::from([key()])));
+        }
+        assert!(Wants::of(&failed(Reason::PruneFailed), None).objects.is_empty());
     }
 
     #[test]
     fn an_object_of_a_git_sync_of_another_agent_is_held_until_its_status_gives_it_up() {
         let (own, other) = (Owner::git_sync("x", "own"), Owner::git_sync("x", "other"));
-        let claim = |held: &[String], label: Option<&str>| {
-            let given_up = held.iter().filter_map(|held| key_of(held.split_once(HANDOVER)?.0)).collect();
+        let holder = |held: &[String], label: Option<&str>| {
+            let given_up = given_up(held);
             let registry = Registry::default();
             let row = Row { label: "x.other".into(), is_of_other_agent: true, given_up, tried: true, ..Row::default() };
             set(&registry, &other, row);
-            registry.with(&own, |view| view.claim(&key(), label, "main", "c2"))
+            registry.with(&own, |view| view.holder_of_other_agent(&key(), label?))
         };
-        let held = Claim::Held("x/other".to_owned());
-        assert_eq!(claim(&[], Some("x.other")), held);
-        assert_eq!(claim(&[format!("{}: waits", key())], Some("x.other")), held);
+        let held = Some("x/other".to_owned());
+        assert_eq!(holder(&[], Some("x.other")), held);
+        assert_eq!(holder(&[format!("{}: waits", key())], Some("x.other")), held);
         let given_up = format!("{}{HANDOVER}x/own is pending: another agent applies it", key());
-        assert_eq!(claim(&[given_up], Some("x.other")), Claim::Free);
-        assert_eq!((claim(&[], None), claim(&[], Some("x.third"))), (Claim::Free, Claim::Free));
+        assert_eq!(holder(&[given_up], Some("x.other")), None);
+        assert_eq!((holder(&[], None), holder(&[], Some("x.third"))), (None, None));
     }
 
     #[test]
     fn an_object_that_a_git_sync_of_another_agent_wants_is_handed_over() {
         let (own, other) = (Owner::git_sync("x", "own"), Owner::git_sync("x", "other"));
         let registry = Registry::default();
-        let row = |status: &GitSyncStatus| Row {
-            branch: Some("main".to_owned()),
-            desired: Some(Arc::new(wanted(status))),
-            planned: planned(status),
-            tried: true,
-            is_of_other_agent: true,
-            ..Row::default()
+        let row = |status: &GitSyncStatus| {
+            let wants = Wants::of(status, Some(1));
+            Row {
+                branch: Some("main".to_owned()),
+                desired: Some(Arc::new(wants.objects)),
+                planned: wants.planned,
+                wants_more: wants.more,
+                tried: true,
+                is_of_other_agent: true,
+                ..Row::default()
+            }
         };
-        set(&registry, &other, row(&status("c1", "c1", &[], 0)));
-        assert!(registry.with(&own, |view| view.sibling_pending("main", "c2")).is_some());
-        set(&registry, &other, row(&status("c2", "c1", &[key()], 1)));
+        set(&registry, &other, row(&status("c1", &[], 0)));
+        let pending = |branch: &str| registry.with(&own, |view| view.sibling_pending(branch, "c2")).is_some();
+        assert!(pending("main") && !pending("release"));
+        set(&registry, &other, row(&status("c2", &[key()], 2)));
+        assert!(pending("main") && pending("release"), "it wants an object that is not known");
+        set(&registry, &other, row(&status("c2", &[key()], 1)));
         registry.with(&own, |view| {
             assert_eq!(view.sibling_pending("main", "c2"), None);
             assert_eq!(view.taker_of_other_agent(&key()).as_deref(), Some("x/other"));

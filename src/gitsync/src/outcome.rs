@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use super::windows::Freeze;
 use mainstay_api::DriftPolicy;
 use mainstay_api::conditions::Reason;
-use mainstay_api::git_sync::{AppliedCommit, Failure, Terminating, WindowOverride};
+use mainstay_api::git_sync::{AppliedCommit, Failure, SharedPlan, Terminating, WindowOverride};
 use mainstay_cluster::secrets::Known;
 use mainstay_engine::managed::{Listed, Summary};
 use mainstay_engine::prevention;
@@ -72,6 +72,11 @@ impl Outcome {
         matches!(self, Self::Applied { failures, pruning: 0, .. } if failures.is_empty())
     }
 
+    /// Whether the commit was applied without failures.
+    pub(super) fn has_no_failures(&self) -> bool {
+        matches!(self, Self::Applied { failures, .. } if failures.is_empty())
+    }
+
     /// Whether another round follows, because of pending deletions or a rebuilt inventory.
     pub(super) fn goes_on(&self) -> bool {
         matches!(self, Self::Applied { pruning: 1.., .. } | Self::Applied { note: Some(_), .. })
@@ -130,6 +135,8 @@ pub struct Facts<'a> {
     pub prevention: Option<&'a prevention::State>,
     /// The remote cluster of the objects.
     pub cluster: Option<&'a str>,
+    /// The plan for GitSyncs of other agents; `None` without shards.
+    pub shared: Option<&'a SharedPlan>,
 }
 
 impl Facts<'_> {

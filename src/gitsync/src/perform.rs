@@ -14,7 +14,7 @@ use super::conditions;
 use super::inventory::Awaited;
 use super::outcome::{Outcome, Refused};
 use super::plan::{self, Applies, DesiredState, Expect, Live, Plan, Step, Why};
-use super::prune::{self, HANDOVER, HeldBack, Kept, Permission};
+use super::prune::{self, HeldBack, Kept, Permission};
 use super::resolve::{ResolvedSync, SyncRequest};
 use super::step::Step as progress;
 use super::tally::Tally;
@@ -246,16 +246,10 @@ impl Attempt<'_> {
         let beyond = inventory.0.keys().filter(|key| !self.reaches(key));
         held.all.extend(beyond.map(|key| format!("{key}: a GitSync in this namespace may not manage it")));
         drop(inventory);
-        held.all.extend(self.context.registry.with(self.owner, |view| {
-            let waits = |key: &Key| {
-                let why = "it cannot read the commit";
-                let taker = view.taker_that_cannot_read(key).map(|taker| (taker, why));
-                let (taker, why) =
-                    taker.or_else(|| Some((view.taker_of_other_agent(key)?, "another agent applies it")))?;
-                Some(format!("{key}{HANDOVER}{taker} is pending: {why}"))
-            };
-            plan.leaving.handed_over.iter().filter_map(waits).collect::<Vec<_>>()
-        }));
+        let handovers = self.pending_handovers(plan);
+        // The status shows the first ones, and other agents act on the handovers that it shows.
+        let at = if self.context.is_shared() { 0 } else { held.all.len() };
+        drop(held.all.splice(at..at, handovers));
         if !may_prune {
             // Deletions are held in this round, so their earlier failures do not count any more.
             self.state.failed.forget_deletions();

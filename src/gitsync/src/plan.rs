@@ -20,6 +20,7 @@ use super::prune::{self, Held, Leaving, Prune};
 use super::registry::{Claim, View};
 use mainstay_api::names::{MANAGER, SYNC_LABEL};
 pub use mainstay_engine::apply::{Expect, Step};
+use mainstay_engine::managed::deletion::is_applied_by_us;
 use mainstay_engine::managed::inventory::{Entry, Inventory};
 use mainstay_engine::managed::verdict::is_controlled;
 use mainstay_engine::managed::{Appliers, Desired, is_paused};
@@ -38,6 +39,8 @@ pub struct Live {
     pub label: Option<String>,
     /// `metadata.managedFields`, for an object that this GitSync does not manage yet.
     pub managed_fields: Value,
+    /// Whether Mainstay has applied the object, for this GitSync or another one.
+    pub applied: bool,
     /// Whether the object is paused.
     pub paused: bool,
     /// Whether the object is being deleted.
@@ -63,6 +66,7 @@ impl Live {
             uid: meta.uid.clone().unwrap_or_default(),
             resource_version: meta.resource_version.clone().unwrap_or_default(),
             label: own,
+            applied: is_applied_by_us(meta),
             managed_fields,
             paused: is_paused(meta, now),
             terminating: meta.deletion_timestamp.is_some(),
@@ -294,6 +298,11 @@ fn plan_applies(registry: &mut View<'_>, facts: &Facts<'_>, plan: &mut Plan) {
 /// Returns the reason why an object is not applied.
 fn refused(registry: &View<'_>, facts: &Facts<'_>, desired: &Desired, live: Option<&Live>) -> Option<Why> {
     let label = live.and_then(|live| live.label.as_deref());
+    // A copied label alone does not show that the other GitSync applied the object.
+    let proven = label.filter(|_| live.is_some_and(|live| live.applied && !live.controlled));
+    if let Some(other) = proven.and_then(|label| registry.holder_of_other_agent(&desired.key, label)) {
+        return Some(Why::Claimed(other));
+    }
     match registry.claim(&desired.key, label, facts.branch, facts.commit) {
         Claim::Held(other) => Some(Why::Claimed(other)),
         Claim::Undecided(other) => Some(Why::AwaitsHandover(other)),

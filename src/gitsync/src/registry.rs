@@ -257,10 +257,6 @@ impl View<'_> {
     /// Returns the claim of another GitSync on an object that carries `label` and that this view's GitSync wants at
     /// `commit`.
     pub fn claim(&self, key: &Key, label: Option<&str>, branch: &str, commit: &str) -> Claim {
-        // Agents do not take objects from each other, so confinement does not matter.
-        if let Some(owner) = label.and_then(|label| self.holder_of_other_agent(key, label)) {
-            return Claim::Held(owner);
-        }
         let claim = |owner: &Owner, row: &Row| {
             let Some(managed) = &row.managed else {
                 return match label {
@@ -319,8 +315,9 @@ impl View<'_> {
         takers.next().map(|(owner, _)| owner.to_string())
     }
 
-    /// Returns the GitSync of another agent that manages an object with this label.
-    fn holder_of_other_agent(&self, key: &Key, label: &str) -> Option<String> {
+    /// Returns the GitSync of another agent that manages an object with this label. Agents do not take objects from each
+    /// other, so confinement does not matter.
+    pub(super) fn holder_of_other_agent(&self, key: &Key, label: &str) -> Option<String> {
         let others = self.rows.labelled(label).filter(|owner| *owner != self.own);
         let holders =
             others.filter(|owner| self.rows.owners.get(*owner).is_some_and(|row| row.holds_elsewhere(key, label)));
@@ -369,11 +366,16 @@ impl View<'_> {
             let is_behind = row.branch.as_deref() == Some(branch) && row.planned.as_deref() != Some(commit);
             if !row.tried {
                 Some("has not been read yet")
+            } else if row.wants_more {
+                Some("wants more objects than its status lists")
             } else if !is_behind {
                 None
             } else if !row.is_done_reading(commit) {
                 let is_away = row.cannot_read.as_ref().is_some_and(|one| one.commit.is_none());
-                Some(if is_away {
+                Some(if row.is_of_other_agent {
+                    "follows the same branch and has not planned this commit yet (if it cannot, suspend that GitSync to \
+                     continue without it)"
+                } else if is_away {
                     "follows the same branch and cannot read the repository (suspend that GitSync to continue without it)"
                 } else {
                     "follows the same branch and has not planned this commit yet"

@@ -13,13 +13,14 @@ use super::conditions;
 use super::context::git_syncs;
 use super::outcome::Outcome;
 use super::reconcile::Task;
+use super::shared_plan;
 use super::status;
 use super::terminating::TerminatingObjects;
 use super::urgency::{Urgency, urgency};
 use super::whereabouts::Place;
 use mainstay_api::GitSync;
 use mainstay_api::conditions::{Reason, Type};
-use mainstay_api::git_sync::GitSyncStatus;
+use mainstay_api::git_sync::{GitSyncStatus, SharedPlan};
 use mainstay_cluster::Part;
 use mainstay_engine::notification::Message;
 use mainstay_engine::prevention;
@@ -126,7 +127,7 @@ impl Task {
             applied.map(|(commit, id)| (commit.to_string(), id.map_or_else(String::new, |id| id.to_string())));
         let terminating = self.state.terminating.as_ref().map(TerminatingObjects::listed);
         let summary = self.context.writer.summary(&self.owner);
-        let prevention = self.prevention_of(sync);
+        let (prevention, shared) = (self.prevention_of(sync), self.shared_plan(sync, outcome, &base));
         let facts = status::Facts {
             generation: sync.metadata.generation,
             attempted: attempted.as_deref(),
@@ -149,13 +150,14 @@ impl Task {
             prevent: sync.spec.prevent,
             prevention: prevention.as_ref(),
             cluster: self.cluster_id(sync),
+            shared: shared.as_ref(),
         };
         let mut new = status::after(&base, &facts, Timestamp::now());
         if matches!(self.place, Place::Nowhere) {
             new = without_place(new, &base);
         }
         self.facts.is_ready = is_ready(&new);
-        let is_applied = matches!(outcome, Outcome::Applied { failures, .. } if failures.is_empty());
+        let is_applied = outcome.has_no_failures();
         self.context.dependencies.report(&self.owner, &new, attempted.clone().filter(|_| is_applied));
         let waits = summary.waits_for_health();
         self.settling = Self::wake_for(sync, outcome, &new, waits);
@@ -175,6 +177,21 @@ impl Task {
             return;
         }
         self.write_status(sync, &old, new).await;
+    }
+
+    /// Returns the plan for GitSyncs of other agents; `None` without shards. Until a commit is planned for this spec, the
+    /// last plan for it stays.
+    fn shared_plan(&self, sync: &GitSync, outcome: &Outcome, base: &GitSyncStatus) -> Option<SharedPlan> {
+        if !self.context.is_shared() {
+            return None;
+        }
+        let generation = sync.metadata.generation;
+        let is_current = self.state.desired.as_ref().is_some_and(|desired| desired.generation == generation);
+        let carried_out = self.state.carried_out.filter(|_| outcome.has_no_failures()).map(|commit| commit.to_string());
+        let planned = is_current.then(|| self.context.registry.with(&self.owner, |view| view.own().clone()));
+        let planned =
+            planned.and_then(|row| shared_plan::of(&row, &self.state.failed.conflicts(), carried_out.as_deref()));
+        planned.or_else(|| base.shared.clone().filter(|_| base.observed_generation == generation))
     }
 
     fn prevention_of(&self, sync: &GitSync) -> Option<prevention::State> {

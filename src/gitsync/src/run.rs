@@ -21,8 +21,14 @@ use mainstay_engine::prevention::Wanted;
 use mainstay_git::{PushReceiver, SharedHostKeys};
 use mainstay_object::Owner;
 
-/// Reconciles one GitSync until it is gone or `stop` is cancelled.
-pub async fn run(context: Arc<Context>, namespace: String, name: String, mut input: Input, stop: CancellationToken) {
+/// Reconciles one GitSync until it is gone or `stop` is cancelled, or until `lost` is because another agent takes it over.
+pub async fn run(
+    context: Arc<Context>,
+    namespace: String,
+    name: String,
+    mut input: Input,
+    (stop, lost): (CancellationToken, CancellationToken),
+) {
     let owner = Owner::git_sync(&namespace, &name);
     context.dependencies.enter(&owner);
     let mut task = Task::new(&context, owner, &input);
@@ -32,7 +38,6 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
         // Other GitSyncs of this cluster need not wait for this GitSync.
         context.registry.remove(&task.owner);
     }
-    let lost = context.losses.begin(&task.owner);
     tokio::select! {
         () = stop.cancelled() => return,
         () = context.registry.completed() => {}
@@ -71,7 +76,6 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
     task.context.writer.forget_owner(&task.owner);
     task.context.registry.remove(&task.owner);
     context.leave(&task.owner);
-    context.losses.end(&task.owner);
     context.set_facts(&task.owner, None);
     context.source.set_remote(&task.consumer, None);
     context.pushes.remove(&task.consumer);

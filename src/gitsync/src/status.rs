@@ -69,6 +69,7 @@ pub fn after(old: &GitSyncStatus, facts: &Facts<'_>, now: Timestamp) -> GitSyncS
         terminating_objects,
         frozen: frozen(facts.outcome),
         window_override: facts.window_override.cloned().or_else(|| old.window_override.clone()),
+        shared: facts.shared.cloned(),
         conditions: old.conditions.clone(),
     };
     set_conditions(&mut status, facts, now);
@@ -202,6 +203,7 @@ mod tests {
             terminating: None,
             refused_permission: None,
             rerun: None,
+            shared: None,
             cluster: None,
         };
         let status = after(&GitSyncStatus::default(), &facts, at(now));
@@ -288,6 +290,7 @@ mod tests {
             terminating: None,
             refused_permission: None,
             rerun: None,
+            shared: None,
             cluster: None,
         };
         let first = after(&GitSyncStatus::default(), &facts(&ok), at(1));
@@ -333,6 +336,7 @@ mod tests {
             terminating: None,
             refused_permission: None,
             rerun: None,
+            shared: None,
             cluster: None,
         };
         let away = Outcome::Refused {

@@ -56,7 +56,7 @@ impl Work for ApiRules {
         &self,
         (namespace, name): Name,
         input: Input<ApiRule>,
-        stop: CancellationToken,
+        (stop, _): (CancellationToken, CancellationToken),
     ) -> impl Future<Output = ()> + Send + 'static {
         mainstay_exposure::run(Arc::clone(&self.context), namespace, name, input, stop)
     }

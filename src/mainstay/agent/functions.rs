@@ -109,7 +109,7 @@ impl Work for Functions {
         &self,
         (namespace, name): Name,
         input: Input<Function>,
-        stop: CancellationToken,
+        (stop, _): (CancellationToken, CancellationToken),
     ) -> impl Future<Output = ()> + Send + 'static {
         mainstay_function::run(Arc::clone(&self.context), namespace, name, input, stop)
     }

@@ -110,14 +110,6 @@ impl Work for Syncs {
         }
     }
 
-    fn lose(&self, owner: &Owner) {
-        self.context.lose(owner);
-    }
-
-    fn gain(&self, owner: &Owner) {
-        self.context.gain(owner);
-    }
-
     /// Called before any task starts.
     fn enter(&self, owner: &Owner, (namespace, name): &Name) {
         self.context.enter(owner, namespace, name);
@@ -142,8 +134,8 @@ impl Work for Syncs {
         &self,
         (namespace, name): Name,
         input: Input<GitSync>,
-        stop: CancellationToken,
+        ends: (CancellationToken, CancellationToken),
     ) -> impl Future<Output = ()> + Send + 'static {
-        mainstay_gitsync::run(Arc::clone(&self.context), namespace, name, input, stop)
+        mainstay_gitsync::run(Arc::clone(&self.context), namespace, name, input, ends)
     }
 }

@@ -75,7 +75,7 @@ impl Work for Receivers {
         &self,
         (namespace, name): Name,
         input: Input<Receiver>,
-        stop: CancellationToken,
+        (stop, _): (CancellationToken, CancellationToken),
     ) -> impl Future<Output = ()> + Send + 'static {
         receiver::run(Arc::clone(&self.context), namespace, name, input, stop)
     }

@@ -39,6 +39,14 @@ struct Known {
     settles: Option<Instant>,
 }
 
+/// A GitSync that was deleted lately. Its former agent may still release its objects.
+#[derive(Debug)]
+struct Gone {
+    label: Option<Member>,
+    /// When the former agent has stopped in any case.
+    until: Instant,
+}
+
 /// The share of this agent.
 pub(super) struct Share {
     ownership: watch::Receiver<Arc<Ownership>>,
@@ -46,6 +54,9 @@ pub(super) struct Share {
     lease: Duration,
     now: Arc<Ownership>,
     known: HashMap<Name, Known>,
+    gone: HashMap<Name, Gone>,
+    /// GitSyncs that a pin moves are not gained before this time: it may have been changed before this share began.
+    begun: Instant,
     /// When GitSyncs whose pin has changed may be gained.
     due: Option<Instant>,
     pub(super) counts: Arc<Counts>,
@@ -58,8 +69,9 @@ impl Share {
         lease: Duration,
         counts: Arc<Counts>,
     ) -> Self {
-        let (now, known) = (Arc::default(), HashMap::new());
-        Self { ownership, dropped, lease, now, known, due: None, counts }
+        let (now, known, gone) = (Arc::default(), HashMap::new(), HashMap::new());
+        let begun = Instant::now() + lease;
+        Self { ownership, dropped, lease, now, known, gone, begun, due: None, counts }
     }
 
     /// Waits for the first share, before any task runs.
@@ -99,7 +111,9 @@ impl Share {
         self.counts.members.store(self.now.members().count() as u64, Ordering::Relaxed);
         let now = Instant::now();
         let of_syncs = self.known.values().filter_map(|known| known.settles).filter(|settles| *settles > now).min();
-        self.due = [of_syncs, self.now.due(now)].into_iter().flatten().min();
+        let begun = Some(self.begun).filter(|begun| *begun > now);
+        self.due = [of_syncs, self.now.due(now), begun].into_iter().flatten().min();
+        self.gone.retain(|_, gone| gone.until > now);
     }
 
     /// Records that no task of a lost GitSync runs any more.
@@ -115,17 +129,31 @@ impl Share {
             Some(known) => {
                 let settles = Instant::now() + self.lease;
                 *known = Known { label, settles: Some(settles) };
-                self.due = Some(self.due.map_or(settles, |due| due.min(settles)));
+                self.wake_at(settles);
             }
             None => {
-                self.known.insert(name.clone(), Known { label, settles: None });
+                let now = Instant::now();
+                let gone = self.gone.remove(name).filter(|gone| gone.label != label && gone.until > now);
+                let settles = gone.map(|_| now + self.lease);
+                self.known.insert(name.clone(), Known { label, settles });
+                if let Some(settles) = settles {
+                    self.wake_at(settles);
+                }
             }
         }
     }
 
+    fn wake_at(&mut self, time: Instant) {
+        self.due = Some(self.due.map_or(time, |due| due.min(time)));
+    }
+
     /// Forgets a deleted GitSync.
     pub(super) fn forget(&mut self, name: &Name) {
-        self.known.remove(name);
+        let Some(known) = self.known.remove(name) else { return };
+        let until = Instant::now() + self.lease;
+        self.gone.insert(name.clone(), Gone { label: known.label, until });
+        // The GitSync is forgotten then.
+        self.wake_at(until);
     }
 
     /// Returns the known GitSyncs.
@@ -145,8 +173,9 @@ impl Share {
 
     /// Whether a task of a GitSync may begin.
     pub(super) fn may_gain(&self, name: &Name) -> bool {
-        let own = self.known.get(name).and_then(|known| known.settles);
-        let is_settled = own.max(self.now.settles(&name.0)).is_none_or(|settles| settles <= Instant::now());
-        is_settled && self.now.may_gain(&name.0, &name.1, self.pin(name))
+        let (own, pin) = (self.known.get(name).and_then(|known| known.settles), self.pin(name));
+        let begun = Some(self.begun).filter(|_| self.now.is_moved(&name.0, &name.1, pin));
+        let settles = own.max(self.now.settles(&name.0)).max(begun);
+        settles.is_none_or(|settles| settles <= Instant::now()) && self.now.may_gain(&name.0, &name.1, pin)
     }
 }

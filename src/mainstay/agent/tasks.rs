@@ -106,21 +106,16 @@ pub(super) trait Work {
     /// Called for the state of an object that another agent looks after; `None` once the object is deleted.
     fn see_of_other_agent(&self, _owner: &Owner, _object: Option<Self::Object>) {}
 
-    /// Ends the work for an object that another agent takes over. Its task ends by itself.
-    fn lose(&self, _owner: &Owner) {}
-
-    /// Called before the task of an object starts that another agent may have looked after.
-    fn gain(&self, _owner: &Owner) {}
-
     /// Called when all existing objects have a task, or another agent.
     fn complete(&self) {}
 
-    /// Runs the task of one object, until the object is deleted or `stop`.
+    /// Runs the task of one object, until the object is deleted, or one of the tokens is cancelled: at the end of all
+    /// work, and when another agent takes the object over.
     fn run(
         &self,
         name: Name,
         input: Input<Self::Object>,
-        stop: CancellationToken,
+        (stop, lost): (CancellationToken, CancellationToken),
     ) -> impl Future<Output = ()> + Send + 'static;
 }
 
@@ -128,6 +123,9 @@ pub(super) trait Work {
 struct Running<T> {
     feed: watch::Sender<Option<Arc<T>>>,
     uid: Option<String>,
+    /// Ends the task, because another agent takes the object over. Each task has its own token: the task of a recreated
+    /// object may end while the next one works.
+    lost: CancellationToken,
     /// Cancelled when the task has ended.
     over: CancellationToken,
 }
@@ -142,6 +140,9 @@ pub(super) struct Tasks<W: Work> {
     ended: HashMap<Name, CancellationToken>,
     /// Inputs of tasks that end because another agent takes their objects over.
     leaving: Vec<Running<W::Object>>,
+    /// Objects that were left to other agents and whose task has not ended, each with its newest state; `None` if it is
+    /// deleted.
+    left: HashMap<Name, Option<W::Object>>,
     /// The share of this agent; `None` without shards.
     share: Option<Share>,
     /// Objects that are not kept, or only in part, for lack of memory.
@@ -165,6 +166,7 @@ impl<W: Work> Tasks<W> {
             running: HashMap::new(),
             ended: HashMap::new(),
             leaving: Vec::new(),
+            left: HashMap::new(),
             share: None,
             rereads: Rereads::default(),
             look: Instant::now() + AGAIN,
@@ -206,6 +208,7 @@ impl<W: Work> Tasks<W> {
                 }
                 Some(ended) = self.all.join_next() => {
                     ended?;
+                    self.show_all_left();
                     continue;
                 }
                 event = events.next() => event,
@@ -287,7 +290,7 @@ impl<W: Work> Tasks<W> {
         let owner = self.work.owner(name);
         self.rereads.remove(name);
         if let Some(running) = self.running.remove(name) {
-            self.work.lose(&owner);
+            running.lost.cancel();
             self.ended.insert(name.clone(), running.over.clone());
             self.leaving.retain(|leaving| !leaving.over.is_cancelled());
             self.leaving.push(running);
@@ -298,9 +301,26 @@ impl<W: Work> Tasks<W> {
         self.notifier.set_labels(&owner, None);
         self.notifier.set_event_metadata(&owner, BTreeMap::new());
         self.forget_memory(&owner);
-        // Until the task has ended, it shows the object itself.
-        if object.is_some() && self.ended.get(name).is_none_or(CancellationToken::is_cancelled) {
-            self.work.see_of_other_agent(&owner, object);
+        if object.is_some() {
+            self.show_left(name, object);
+        }
+    }
+
+    /// Shows the state of an object of another agent; `None` if it is deleted. A task that has not ended shows an older
+    /// state when it ends, so the new one is shown after it.
+    fn show_left(&mut self, name: &Name, object: Option<W::Object>) {
+        if self.ended.get(name).is_none_or(CancellationToken::is_cancelled) {
+            self.left.remove(name);
+            self.work.see_of_other_agent(&self.work.owner(name), object);
+        } else {
+            self.left.insert(name.clone(), object);
+        }
+    }
+
+    /// Shows the objects of other agents whose tasks have ended.
+    fn show_all_left(&mut self) {
+        for (name, object) in std::mem::take(&mut self.left) {
+            self.show_left(&name, object);
         }
     }
 
@@ -322,6 +342,7 @@ impl<W: Work> Tasks<W> {
             }
         }
         self.leaving.clear();
+        self.show_all_left();
         let Some(share) = &self.share else { return false };
         share.dropped();
         is_unshown || share.names().any(|name| !self.running.contains_key(name) && share.may_gain(name))
@@ -428,14 +449,14 @@ impl<W: Work> Tasks<W> {
         let key = self.kind.key(Some(&name.0), &name.1);
         let subject = Regarding { key, api_version: self.kind.api_version(), uid: uid.clone() };
         self.notifier.set_subject(&owner, Some(subject));
-        self.work.gain(&owner);
+        self.left.remove(&name);
         self.work.enter(&owner, &name);
         let (feed, input) = watch::channel(Some(Arc::new(object)));
-        let over = CancellationToken::new();
+        let (lost, over) = (CancellationToken::new(), CancellationToken::new());
         let (old, ending) = (self.ended.remove(&name), over.clone().drop_guard());
-        let task = self.work.run(name.clone(), input, self.stop.clone());
+        let task = self.work.run(name.clone(), input, (self.stop.clone(), lost.clone()));
         self.all.spawn(after(old, task).map(move |()| drop(ending)));
-        self.running.insert(name, Running { feed, uid, over });
+        self.running.insert(name, Running { feed, uid, lost, over });
         self.count_share(|counts| &counts.gained);
     }
 
@@ -470,7 +491,7 @@ impl<W: Work> Tasks<W> {
         if let Some(share) = &mut self.share {
             share.forget(name);
             if !self.running.contains_key(name) {
-                self.work.see_of_other_agent(&owner, None);
+                self.show_left(name, None);
             }
         }
         if self.rereads.remove(name) && !self.running.contains_key(name) {

@@ -109,6 +109,9 @@ pub struct GitSyncStatus {
     /// The last commit that was applied outside of the windows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window_override: Option<WindowOverride>,
+    /// The planned commit, for the GitSyncs of other agents; absent without shards.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shared: Option<SharedPlan>,
     /// Conditions: Ready, Reconciling, Stalled, Suspended, Healthy, Contended, Drifted, Frozen if there are windows, and
     /// Prevented with `spec.prevent`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -119,6 +122,32 @@ pub struct GitSyncStatus {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
 fn is_zero(count: &i64) -> bool {
     *count == 0
+}
+
+/// Maximum length of `status.shared.wanted`.
+pub const WANTED_OBJECTS: usize = 50;
+/// Maximum length of the names of these objects together, in bytes.
+pub const WANTED_BYTES: usize = 4096;
+
+/// The planned commit of a GitSync, as agents of other GitSyncs read it before they delete an object. All fields are
+/// always written, because a merge patch keeps a missing one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SharedPlan {
+    /// Last commit whose objects are known.
+    pub commit: String,
+    /// Whether that commit was carried out without failures, even if removed objects are kept until other GitSyncs have
+    /// planned it.
+    #[serde(default)]
+    pub carried_out: bool,
+    /// Objects of that commit that are not applied yet, those of other GitSyncs first; at most 50, and fewer if their
+    /// names are longer than 4096 bytes together.
+    #[serde(default)]
+    #[schemars(length(max = 50))]
+    pub wanted: Vec<String>,
+    /// Number of objects of that commit that are not applied yet.
+    #[serde(default)]
+    pub wanted_objects: i64,
 }
 
 /// Maximum length of `status.history`.

@@ -63,6 +63,11 @@ impl Ownership {
         self.others.is_some()
     }
 
+    /// Whether a pin moves a GitSync to a member other than the one that hashing selects.
+    pub fn is_moved(&self, namespace: &str, name: &str, pin: Option<Member>) -> bool {
+        pin.is_some() && self.members.owner(namespace, name, pin) != self.members.owner(namespace, name, None)
+    }
+
     /// Whether the work for a GitSync continues.
     pub fn keeps(&self, namespace: &str, name: &str, pin: Option<Member>) -> bool {
         self.me.is_some() && self.members.owner(namespace, name, pin) == self.me

@@ -96,6 +96,7 @@ impl Chance {
             reads_by: self.keys().into_iter().collect(),
             takes_objects: self.one_in(2),
             is_of_other_agent: self.one_in(4),
+            wants_more: self.one_in(9),
             given_up: self.keys().iter().cloned().collect(),
         }
     }
