@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use devcluster::fault_injection::Fault;
 use serde_json::{Value, json};
 
 use mainstay_cluster::Timing;
@@ -12,8 +13,8 @@ use mainstay_testkit::{
     world::{Agent, NAMESPACE, World, config_map},
 };
 
-/// Shorter than usual, so that a dead agent is replaced soon.
-const TIMING: Timing =
+/// For tests that wait for the duration of a Lease. Other tests use longer Leases, which a slow machine renews in time.
+const SHORT: Timing =
     Timing { lease: Duration::from_secs(6), deadline: Duration::from_secs(4), retry: Duration::from_millis(500) };
 
 const TOKEN: &str = "a-token-of-enough-bytes";
@@ -45,7 +46,6 @@ fn start(world: &mut World, identity: &'static str) -> Started {
     let gate = Gate::default();
     gate.record();
     world.gate = gate.clone();
-    world.timing = TIMING;
     world.start_as(identity, true);
     Started { identity, gate, agent: world.detach() }
 }
@@ -95,9 +95,14 @@ fn shards(world: &World) -> Vec<(Member, String, Vec<String>)> {
     leases.iter().filter_map(|lease| shard(lease)).collect()
 }
 
-/// Waits until so many agents have published the same members. From then on, none of them works for a GitSync that it
-/// has lost.
-async fn agree(world: &World, count: usize) {
+/// Returns the held shards, each with the identity of its agent.
+fn holders(world: &World) -> Vec<(Member, String)> {
+    shards(world).into_iter().map(|(member, holder, _)| (member, holder)).collect()
+}
+
+/// Waits until so many agents have published the same members, and returns the holders. From then on, none of them works
+/// for a GitSync that it has lost.
+async fn agree(world: &World, count: usize) -> Vec<(Member, String)> {
     world
         .until(&format!("{count} agents agree"), |w| {
             let shards = shards(w);
@@ -105,6 +110,7 @@ async fn agree(world: &World, count: usize) {
             shards.len() == count && shards.iter().all(|(_, _, members)| *members == all)
         })
         .await;
+    holders(world)
 }
 
 /// Returns the identity of the agent that owns a GitSync.
@@ -128,7 +134,7 @@ async fn each_git_sync_is_reverted_and_applied_by_its_agent_only() {
     let mut world = World::new().await;
     let names = syncs(&mut world);
     let agents = ["one", "two", "three"].map(|identity| start_shard(&mut world, identity));
-    agree(&world, 3).await;
+    let agreed = agree(&world, 3).await;
     all_ready(&world, &names).await;
     let count = |name: &String| agents.iter().map(|agent| agent.applies(name)).collect::<Vec<_>>();
     let before: Vec<_> = names.iter().map(count).collect();
@@ -149,11 +155,13 @@ async fn each_git_sync_is_reverted_and_applied_by_its_agent_only() {
         }
     }
     assert!(agents.iter().all(|agent| agent.deletions().is_empty()));
+    assert_eq!(holders(&world), agreed);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_share_of_a_dead_agent_is_taken_over() {
     let mut world = World::new().await;
+    world.timing = SHORT;
     let names = syncs(&mut world);
     let [one, two] = ["one", "two"].map(|identity| start_shard(&mut world, identity));
     agree(&world, 2).await;
@@ -187,7 +195,7 @@ async fn an_agent_that_joins_takes_its_share_without_a_write() {
     let before: Vec<_> = names.iter().map(|name| version(&world, name)).collect();
     let applied: Vec<_> = names.iter().map(|name| one.applies(name)).collect();
     let two = start_shard(&mut world, "two");
-    agree(&world, 2).await;
+    let agreed = agree(&world, 2).await;
     world
         .until("the second agent works for a GitSync", |_| {
             let is_status = |asked: &str| asked.starts_with("GET") && asked.contains("/configmaps/mainstay-inventory-");
@@ -202,18 +210,20 @@ async fn an_agent_that_joins_takes_its_share_without_a_write() {
         assert_eq!((one.applies(name) - applied, two.applies(name)), expected, "{name}");
     }
     assert!(one.deletions().is_empty() && two.deletions().is_empty());
+    assert_eq!(holders(&world), agreed);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pinned_git_sync_is_that_of_its_agent() {
     let mut world = World::new().await;
+    world.timing = SHORT;
     let names = syncs(&mut world);
     for name in &names {
         let label = json!({"metadata": {"labels": {"mainstay.dev/shard": "shard-1"}}});
         world.edit("mainstay.dev/v1alpha1", "gitsyncs", name, label);
     }
     let agents = ["one", "two"].map(|identity| start_shard(&mut world, identity));
-    agree(&world, 2).await;
+    let agreed = agree(&world, 2).await;
     all_ready(&world, &names).await;
     let pinned = shards(&world).into_iter().find(|(member, ..)| member.to_string() == "shard-1").unwrap().1;
     let before: Vec<Vec<usize>> =
@@ -237,6 +247,7 @@ async fn a_pinned_git_sync_is_that_of_its_agent() {
     world.ready(moved).await;
     let other = agents.iter().find(|agent| agent.identity != pinned).unwrap();
     assert!(other.applies(moved) > 0);
+    assert_eq!(holders(&world), agreed);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -245,7 +256,7 @@ async fn an_object_moves_between_git_syncs_of_two_agents_without_a_deletion() {
     let names = syncs(&mut world);
     world.remote.file("app-00/moves.yaml", config_map("moves", "1")).commit("one more");
     let agents = ["one", "two"].map(|identity| start_shard(&mut world, identity));
-    agree(&world, 2).await;
+    let agreed = agree(&world, 2).await;
     all_ready(&world, &names).await;
     let to = names.iter().find(|name| owner(&world, name) != owner(&world, "app-00")).unwrap();
     let uid = world.uid("v1", "configmaps", "moves");
@@ -254,6 +265,98 @@ async fn an_object_moves_between_git_syncs_of_two_agents_without_a_deletion() {
     all_ready(&world, &names).await;
     assert_eq!((world.data("moves"), world.uid("v1", "configmaps", "moves")), ("2".to_owned(), uid));
     assert!(agents.iter().all(|agent| agent.deletions().is_empty()));
+    assert_eq!(holders(&world), agreed);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_object_that_moves_stays_while_its_new_owner_cannot_apply_it() {
+    let mut world = World::new().await;
+    let names = syncs(&mut world);
+    world.remote.file("app-00/moves.yaml", config_map("moves", "1")).commit("one more");
+    let agents = ["one", "two"].map(|identity| start_shard(&mut world, identity));
+    let agreed = agree(&world, 2).await;
+    all_ready(&world, &names).await;
+    let to = names.iter().find(|name| owner(&world, name) != owner(&world, "app-00")).unwrap();
+    let taker = agents.iter().find(|agent| agent.identity == owner(&world, to)).unwrap();
+    for (verb, name) in [("create", ""), ("apply", "moves")] {
+        let (verb, resource, name) = (verb.to_owned(), "configmaps".to_owned(), name.to_owned());
+        taker.gate.levers().fail_next(Fault { verb, resource, name, code: 500, times: 1000, ..Fault::default() });
+    }
+    let uid = world.uid("v1", "configmaps", "moves");
+    world.remote.remove("app-00/moves.yaml");
+    world.remote.file(&format!("{to}/moves.yaml"), config_map("moves", "2")).commit("moved");
+    world.look();
+    let object = format!("ConfigMap {NAMESPACE}/moves");
+    world.until("the new owner reports it", |w| w.failure(to, &object).starts_with("ApplyFailed")).await;
+    let handover = format!("{object}: handover to GitSync {NAMESPACE}/{to} ");
+    let is_given = |held: &Value| held.as_str().is_some_and(|held| held.starts_with(&handover));
+    world
+        .until("the old owner hands it over", |w| {
+            w.status("app-00")["held"].as_array().is_some_and(|held| held.iter().any(is_given))
+        })
+        .await;
+    assert_eq!((world.data("moves"), world.uid("v1", "configmaps", "moves")), ("1".to_owned(), uid.clone()));
+    taker.gate.levers().clear_faults();
+    all_ready(&world, &names).await;
+    assert_eq!((world.data("moves"), world.uid("v1", "configmaps", "moves")), ("2".to_owned(), uid));
+    assert!(agents.iter().all(|agent| agent.deletions().is_empty()));
+    assert_eq!(holders(&world), agreed);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn more_objects_than_a_status_lists_move_between_git_syncs_of_two_agents() {
+    let mut world = World::new().await;
+    let names = syncs(&mut world);
+    let moving: Vec<String> = (0..60).map(|number| format!("moves-{number:02}")).collect();
+    for name in &moving {
+        world.remote.file(&format!("app-00/{name}.yaml"), config_map(name, "1"));
+    }
+    world.remote.commit("more");
+    let agents = ["one", "two"].map(|identity| start_shard(&mut world, identity));
+    let agreed = agree(&world, 2).await;
+    all_ready(&world, &names).await;
+    let to = names.iter().find(|name| owner(&world, name) != owner(&world, "app-00")).unwrap();
+    let uids: Vec<String> = moving.iter().map(|name| world.uid("v1", "configmaps", name)).collect();
+    for name in &moving {
+        world.remote.remove(&format!("app-00/{name}.yaml"));
+        world.remote.file(&format!("{to}/{name}.yaml"), config_map(name, "2"));
+    }
+    world.remote.commit("moved");
+    all_ready(&world, &names).await;
+    for (name, uid) in moving.iter().zip(uids) {
+        assert_eq!((world.data(name), world.uid("v1", "configmaps", name)), ("2".to_owned(), uid), "{name}");
+    }
+    assert!(agents.iter().all(|agent| agent.deletions().is_empty()));
+    assert_eq!(holders(&world), agreed);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_removed_object_does_not_stall_a_dependant_of_another_agent() {
+    let mut world = World::new().await;
+    let names = syncs(&mut world);
+    world.remote.file("app-00/leaves.yaml", config_map("leaves", "1")).commit("one more");
+    for identity in ["one", "two"] {
+        start_shard(&mut world, identity);
+    }
+    let agreed = agree(&world, 2).await;
+    all_ready(&world, &names).await;
+    let dependant = names.iter().find(|name| owner(&world, name) != owner(&world, "app-00")).unwrap();
+    world.change(dependant, json!({"dependsOn": [{"name": "app-00"}]})).await;
+    world.remote.remove("app-00/leaves.yaml");
+    change(&mut world, &names, "2");
+    all_ready(&world, &names).await;
+    assert_eq!((world.data("leaves").as_str(), world.data(dependant).as_str()), ("absent", "2"));
+    // An object that moves to the dependant is handed over, too.
+    world.remote.file("app-00/moves.yaml", config_map("moves", "1"));
+    change(&mut world, &names, "3");
+    all_ready(&world, &names).await;
+    let uid = world.uid("v1", "configmaps", "moves");
+    world.remote.remove("app-00/moves.yaml");
+    world.remote.file(&format!("{dependant}/moves.yaml"), config_map("moves", "2"));
+    change(&mut world, &names, "4");
+    all_ready(&world, &names).await;
+    assert_eq!((world.data("moves"), world.uid("v1", "configmaps", "moves")), ("2".to_owned(), uid));
+    assert_eq!(holders(&world), agreed);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -261,7 +364,7 @@ async fn an_object_of_a_git_sync_of_another_agent_is_not_taken() {
     let mut world = World::new().await;
     let names = syncs(&mut world);
     let agents = ["one", "two"].map(|identity| start_shard(&mut world, identity));
-    agree(&world, 2).await;
+    let agreed = agree(&world, 2).await;
     all_ready(&world, &names).await;
     let first = &names[0];
     let second = names.iter().find(|name| owner(&world, name) != owner(&world, first)).unwrap();
@@ -274,11 +377,13 @@ async fn an_object_of_a_git_sync_of_another_agent_is_not_taken() {
     assert_eq!(world.data(first), "1");
     let other = agents.iter().find(|agent| agent.identity == owner(&world, second)).unwrap();
     assert!(other.deletions().is_empty());
+    assert_eq!(holders(&world), agreed);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn agents_with_shards_wait_for_the_end_of_an_agent_without() {
     let mut world = World::new().await;
+    world.timing = SHORT;
     let names = syncs(&mut world);
     let old = start(&mut world, "old");
     all_ready(&world, &names).await;
@@ -291,13 +396,14 @@ async fn agents_with_shards_wait_for_the_end_of_an_agent_without() {
     all_ready(&world, &names).await;
     assert!(new.iter().all(|agent| names.iter().all(|name| agent.applies(name) == 0)));
     old.agent.kill().await;
-    agree(&world, 2).await;
+    let agreed = agree(&world, 2).await;
     change(&mut world, &names, "3");
     all_ready(&world, &names).await;
     for name in &names {
         let applies: Vec<usize> = new.iter().map(|agent| agent.applies(name)).collect();
         assert_eq!(applies.iter().sum::<usize>(), 1, "{name}: {applies:?}");
     }
+    assert_eq!(holders(&world), agreed);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -310,7 +416,7 @@ async fn a_push_at_the_leader_wakes_the_git_syncs_of_all_agents() {
         world.receive = Some(listening());
         start_shard(&mut world, identity);
     }
-    agree(&world, 2).await;
+    let agreed = agree(&world, 2).await;
     all_ready(&world, &names).await;
     assert!(["one", "two"].iter().all(|identity| names.iter().any(|name| owner(&world, name) == *identity)));
     let url = world.receiver_url("hook").await;
@@ -321,4 +427,5 @@ async fn a_push_at_the_leader_wakes_the_git_syncs_of_all_agents() {
     for name in &names {
         world.ready(name).await;
     }
+    assert_eq!(holders(&world), agreed);
 }

@@ -173,7 +173,7 @@ mod tests {
     fn a_failure_or_an_attempt_does_not_show_that_a_commit_is_planned() {
         let failure = |reason: Reason| Failure {
             object: key().to_string(),
-            reason: reason.as_str().to_owned(),
+            reason: reason.as_str(),
             message: "503 Service Unavailable".to_owned(),
         };
         let failed = |reason| GitSyncStatus {

@@ -157,8 +157,7 @@ impl Task {
             new = without_place(new, &base);
         }
         self.facts.is_ready = is_ready(&new);
-        let is_applied = outcome.has_no_failures();
-        self.context.dependencies.report(&self.owner, &new, attempted.clone().filter(|_| is_applied));
+        self.context.dependencies.report(&self.owner, &new, attempted.clone().filter(|_| outcome.has_no_failures()));
         let waits = summary.waits_for_health();
         self.settling = Self::wake_for(sync, outcome, &new, waits);
         let urgency = urgency(&old, &new);
@@ -191,7 +190,8 @@ impl Task {
         let planned = is_current.then(|| self.context.registry.with(&self.owner, |view| view.own().clone()));
         let planned =
             planned.and_then(|row| shared_plan::of(&row, &self.state.failed.conflicts(), carried_out.as_deref()));
-        planned.or_else(|| base.shared.clone().filter(|_| base.observed_generation == generation))
+        let is_of_spec = base.observed_generation == generation && base.cluster.as_deref() == self.cluster_id(sync);
+        planned.or_else(|| base.shared.clone().filter(|_| is_of_spec))
     }
 
     fn prevention_of(&self, sync: &GitSync) -> Option<prevention::State> {

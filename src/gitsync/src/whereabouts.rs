@@ -120,6 +120,7 @@ pub(super) fn as_known_in<'s>(sync: &'s GitSync, id: Option<&str>) -> Cow<'s, Gi
         drifted: Vec::new(),
         drifted_objects: 0,
         frozen: None,
+        shared: None,
         ..status
     });
     Cow::Owned(sync)

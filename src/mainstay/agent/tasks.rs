@@ -109,13 +109,13 @@ pub(super) trait Work {
     /// Called when all existing objects have a task, or another agent.
     fn complete(&self) {}
 
-    /// Runs the task of one object, until the object is deleted, or one of the tokens is cancelled: at the end of all
-    /// work, and when another agent takes the object over.
+    /// Runs the task of one object, until the object is deleted. The first token ends all work, and the second one the
+    /// work for an object that another agent takes over.
     fn run(
         &self,
         name: Name,
         input: Input<Self::Object>,
-        (stop, lost): (CancellationToken, CancellationToken),
+        ends: (CancellationToken, CancellationToken),
     ) -> impl Future<Output = ()> + Send + 'static;
 }
 

@@ -81,3 +81,20 @@ impl Ownership {
         self.keeps(namespace, name, pin) && self.others.as_ref().is_some_and(|others| others.iter().all(is_free))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pin_to_the_member_that_hashing_selects_moves_nothing() {
+        let members: Members = (0..3).filter_map(Member::new).collect();
+        let ownership = Ownership { me: Member::new(0), members, ..Ownership::default() };
+        let hashed = members.owner("shop", "app", None);
+        for pin in (0..5).map(Member::new) {
+            let is_other = pin != hashed && pin.is_some_and(|pin| members.has(pin));
+            assert_eq!(ownership.is_moved("shop", "app", pin), is_other, "{pin:?}");
+        }
+        assert!(!ownership.is_moved("shop", "app", None));
+    }
+}

@@ -10,8 +10,9 @@ use mainstay_cluster::{Error, Kind, Part};
 use mainstay_object::{Key, Owner};
 
 impl Writer {
-    /// Removes an owner with all its objects, because another agent takes it over. Waits for writes in flight: each
-    /// write looks into the store once it has the lock of its object, so that none follows.
+    /// Removes an owner with all its objects, because another agent takes it over. Waits for reverts in flight: each
+    /// revert looks into the store once it has the lock of its object, so that none follows. The request of an attempt
+    /// that was cancelled is not waited for.
     pub async fn leave_to_other_agent(&self, owner: &Owner) {
         let keys: HashSet<Key> = self.store().objects.of(owner).map(|(key, _)| key.clone()).collect();
         self.forget_owner(owner);
