@@ -27,7 +27,7 @@ use mainstay_api::conditions::Reason;
 use mainstay_api::names::{ALLOW_PRUNE, FINALIZER, GIT_SYNC_DEFINITION};
 use mainstay_cluster::{Cluster, Error, Kind, Part, Scope, ServiceAccount};
 use mainstay_engine::apply::Pruned;
-use mainstay_engine::managed::inventory::Entry;
+use mainstay_engine::managed::inventory::{Entry, Inventory};
 use mainstay_engine::notification::WhyPruned;
 use mainstay_object::failure::Class;
 use mainstay_object::{Key, prune_order};
@@ -167,8 +167,7 @@ impl Attempt<'_> {
                  Mainstay's label"
             );
         }
-        if deletes && self.context.registry.with(self.owner, |view| view.others_untried()) {
-            // Before all GitSyncs have a row, it is unknown whether another GitSync wants an object.
+        if deletes && self.awaits_wants_of_others(&inventory).await? {
             return Ok(End::Waiting);
         }
         self.context.writer.accept(self.owner, &[], inventory.0.keys());
@@ -201,6 +200,22 @@ impl Attempt<'_> {
         inventory::delete(&self.context.writer, &self.inventory_owner(), &self.state.written).await?;
         self.context.writer.forget_owner(self.owner);
         Ok(End::Done)
+    }
+
+    /// Whether it is unknown which objects other GitSyncs want: one has no row yet, or one of another agent wants more
+    /// objects than its status lists. The listed ones are released, so that the status lists the rest after their apply.
+    async fn awaits_wants_of_others(&self, inventory: &Inventory) -> Result<bool, Refused> {
+        let (are_untried, want_more) =
+            self.context.registry.with(self.owner, |view| (view.others_untried(), view.others_want_more()));
+        if want_more && !are_untried {
+            let own = self.owner.key();
+            let is_wanted = |key: &Key| self.reaches(key) && self.context.is_wanted_elsewhere(self.owner, key);
+            let wanted = inventory.0.iter().filter(|(key, _)| **key != own && is_wanted(key));
+            let wanted = wanted.map(|(key, entry)| (key.clone(), entry.clone())).collect();
+            self.context.writer.accept(self.owner, &[], inventory.0.keys());
+            self.release_all(wanted).await?;
+        }
+        Ok(are_untried || want_more)
     }
 
     /// Whether a GitSync that is not in `going` needs an object to read its repository.

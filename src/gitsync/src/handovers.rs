@@ -48,7 +48,7 @@ impl Attempt<'_> {
                     return Some(format!("{key}{HANDOVER}{taker} is pending: it cannot read the commit"));
                 }
                 let taker = view.taker_of_other_agent(key)?;
-                // The status shows no more, so no more are taken over at once.
+                // The status shows no more, so no more are taken over in one step.
                 if given.len() < SHOWN {
                     given.insert(key.clone());
                 }

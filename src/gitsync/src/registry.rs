@@ -335,6 +335,11 @@ impl View<'_> {
         self.all_peers().any(|(_, row)| !row.tried)
     }
 
+    /// Whether a peer of another agent wants more objects than its status lists. A suspended one is not waited for.
+    pub(crate) fn others_want_more(&self) -> bool {
+        self.all_peers().any(|(_, row)| row.wants_more && !row.suspended)
+    }
+
     /// Returns the GitSync, this view's or a peer, that needs an object to read its repository. GitSyncs in `going` are
     /// ignored, unless they are kept because their objects would be deleted with them.
     pub(crate) fn reader_of(&self, key: &Key, going: &HashSet<Key>) -> Option<String> {

@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     fn key(number: usize) -> Key {
-        Key::new("apps", "Deployment", Some("shop"), &format!("web-{number:03}"))
+        Key::new("apps", "Deployment", Some("shop"), format!("web-{number:03}"))
     }
 
     fn row(desired: usize, taken: usize) -> Row {
@@ -97,7 +97,7 @@ mod tests {
         let (listed, is_whole) = wanted(&plan);
         assert!(listed.contains(&conflict) && !is_whole);
         let long = Row {
-            desired: Some(Arc::new((0..9).map(|n| Key::new("", "A", None, &"é".repeat(900 + n))).collect())),
+            desired: Some(Arc::new((0..9).map(|n| Key::new("", "A", None, "é".repeat(900 + n))).collect())),
             ..row(0, 0)
         };
         let plan = of(&long, &HashSet::new(), None).unwrap();

@@ -418,6 +418,7 @@ impl<W: Work> Tasks<W> {
     }
 
     fn feed(&mut self, name: Name, mut object: W::Object, bytes: usize) {
+        self.left.remove(&name);
         self.work.see(&name, Some(&object));
         let owner = self.work.owner(&name);
         let uid = object.meta().uid.clone();
@@ -449,7 +450,6 @@ impl<W: Work> Tasks<W> {
         let key = self.kind.key(Some(&name.0), &name.1);
         let subject = Regarding { key, api_version: self.kind.api_version(), uid: uid.clone() };
         self.notifier.set_subject(&owner, Some(subject));
-        self.left.remove(&name);
         self.work.enter(&owner, &name);
         let (feed, input) = watch::channel(Some(Arc::new(object)));
         let (lost, over) = (CancellationToken::new(), CancellationToken::new());
