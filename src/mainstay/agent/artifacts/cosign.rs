@@ -46,7 +46,7 @@ pub(super) enum Signature {
     Bundle(Vec<u8>),
 }
 
-/// What proves the identity of the signer, from the annotations of the layer.
+/// The proof of the signer's identity, from the annotations of the layer.
 #[derive(Debug, Default)]
 pub(super) struct Proof {
     /// The signer's certificate in PEM.
