@@ -18,6 +18,7 @@ use sigstore_verify::trust_root::{SIGSTORE_PRODUCTION_TRUSTED_ROOT, TrustedRoot}
 use sigstore_verify::types::{Artifact, Bundle, Sha256Hash, SignatureContent};
 use sigstore_verify::{VerificationPolicy, Verifier};
 
+use super::bounds::bounded;
 use super::cosign::{Flaw, NO_ENVELOPE, Proof, Signature, of_payload, of_statement};
 use super::identities::Identities;
 use super::ring_provider;
@@ -27,6 +28,8 @@ use mainstay_function::registry::Digest;
 const MOST_ABOVE: usize = 4;
 /// Maximum length of a part of a message that others wrote, in characters.
 const LONGEST_PART: usize = 200;
+/// Maximum length of an annotation, in bytes.
+const LONGEST_ANNOTATION: usize = 64 << 10;
 const NO_CERTIFICATE: Flaw = Flaw::Unreadable("it has no certificate");
 
 /// The root of the public instance of Sigstore, as this version of the library has it.
@@ -81,7 +84,7 @@ impl Keyless {
     pub(super) fn judge(&self, signature: &Signature, digest: &Digest) -> Result<String, Flaw> {
         match signature {
             Signature::Simple { payload, signature, proof } => {
-                let bundle = bundle_of(signature, proof)?;
+                let bundle = bounded(bundle_of(signature, proof)?)?;
                 let policy = self.root.policy.clone().skip_tlog_unsafe();
                 let signer = self.signer(Artifact::from_blob(payload), &bundle, &policy)?;
                 of_payload(payload, digest).map_err(|why| Flaw::Other(signer.clone(), why)).map(|()| signer)
@@ -89,6 +92,7 @@ impl Keyless {
             Signature::Bundle(bytes) => {
                 let text = std::str::from_utf8(bytes).map_err(|_| Flaw::Unreadable(NO_ENVELOPE))?;
                 let bundle = Bundle::from_json(text).map_err(|_| Flaw::Unreadable("the bundle is invalid"))?;
+                let bundle = bounded(bundle)?;
                 let SignatureContent::DsseEnvelope(envelope) = &bundle.content else {
                     return Err(Flaw::Unreadable(NO_ENVELOPE));
                 };
@@ -144,6 +148,10 @@ struct Content {
 fn bundle_of(signature: &str, proof: &Proof) -> Result<Bundle, Flaw> {
     let certificate = proof.certificate.as_deref().ok_or(NO_CERTIFICATE)?;
     let entry = proof.entry.as_deref().ok_or(Flaw::Unreadable("it has no entry of a transparency log"))?;
+    let annotations = [signature, certificate, entry, proof.chain.as_deref().unwrap_or_default()];
+    if annotations.iter().any(|text| text.len() > LONGEST_ANNOTATION) {
+        return Err(Flaw::Unreadable("an annotation of its layer is longer than 64 KiB"));
+    }
     let mut certificates = Vec::new();
     for pem in [Some(certificate), proof.chain.as_deref()].into_iter().flatten() {
         for one in CertificateDer::pem_slice_iter(pem.as_bytes()).take(MOST_ABOVE) {

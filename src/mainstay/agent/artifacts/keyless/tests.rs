@@ -129,10 +129,7 @@ fn refuses_changed_parts_of_a_signature() {
         ("tlogEntries/0/logIndex", json!("1")),
         ("tlogEntries/0/inclusionProof", Value::Null),
         ("timestampVerificationData", Value::Null),
-        (
-            "timestampVerificationData",
-            expired["stamped"]["verificationMaterial"]["timestampVerificationData"].clone(),
-        ),
+        ("timestampVerificationData", expired["stamped"]["verificationMaterial"]["timestampVerificationData"].clone()),
     ] {
         let mut changed = good.clone();
         *changed.pointer_mut(&format!("/stamped/verificationMaterial/{part}")).unwrap() = value;
@@ -142,10 +139,7 @@ fn refuses_changed_parts_of_a_signature() {
         ("dev.sigstore.cosign/certificate", Value::Null),
         ("dev.sigstore.cosign/bundle", Value::Null),
         ("dev.sigstore.cosign/bundle", expired["annotations"]["dev.sigstore.cosign/bundle"].clone()),
-        (
-            "dev.cosignproject.cosign/signature",
-            expired["annotations"]["dev.cosignproject.cosign/signature"].clone(),
-        ),
+        ("dev.cosignproject.cosign/signature", expired["annotations"]["dev.cosignproject.cosign/signature"].clone()),
     ] {
         let mut changed = good.clone();
         changed["annotations"][name] = value;
@@ -161,6 +155,94 @@ fn refuses_changed_parts_of_a_signature() {
     changed["annotations"]["dev.sigstore.cosign/chain"] = Value::Null;
     let (signature, digest) = simple(&changed);
     assert!(trusted.judge(&signature, &digest).is_ok(), "the trusted root has the chain");
+}
+
+/// Encodes a value of DER.
+fn der(tag: u8, content: &[u8]) -> Vec<u8> {
+    let length: Vec<u8> = content.len().to_be_bytes().into_iter().skip_while(|byte| *byte == 0).collect();
+    let size = u8::try_from(length.len()).unwrap();
+    let prefix = if content.len() < 0x80 { Vec::new() } else { vec![0x80 | size] };
+    [&[tag][..], &prefix, &length, content].concat()
+}
+
+/// Returns the beginning of a certificate whose issuer has a set of names in descending order.
+fn slow_certificate(names: u16) -> Vec<u8> {
+    let name = |number: u16| der(0x30, &[&der(0x06, &[0x2a, 0x03])[..], &der(0x04, &number.to_be_bytes())].concat());
+    let names: Vec<u8> = (0..names).rev().flat_map(name).collect();
+    let issuer = der(0x30, &der(0x31, &names));
+    let (version, serial) = (der(0xa0, &der(0x02, &[2])), der(0x02, &[1]));
+    let algorithm = der(0x30, &der(0x06, &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03, 0x02]));
+    der(0x30, &der(0x30, &[version, serial, algorithm, issuer].concat()))
+}
+
+#[test]
+fn refuses_certificates_that_take_long_to_read() {
+    let trusted = keyless(OWN, ISSUER, SUBJECT);
+    let refused = |(signature, digest): (Signature, Digest), why: &'static str| {
+        assert_eq!(trusted.judge(&signature, &digest), Err(Flaw::Unreadable(why)));
+    };
+    let too_long = "its certificate is longer than 8 KiB";
+    for (names, why) in [(4_000, too_long), (20_000, "an annotation of its layer is longer than 64 KiB")] {
+        let certificate = BASE64_STANDARD.encode(slow_certificate(names));
+        let mut changed = made("good");
+        for kind in ["bundle", "stamped"] {
+            changed[kind]["verificationMaterial"]["certificate"]["rawBytes"] = certificate.clone().into();
+            refused(bundle(&changed, kind), too_long);
+        }
+        let pem = format!("-----BEGIN CERTIFICATE-----\n{certificate}\n-----END CERTIFICATE-----\n");
+        changed["annotations"]["dev.sigstore.cosign/certificate"] = pem.into();
+        refused(simple(&changed), why);
+    }
+}
+
+#[test]
+fn refuses_parts_that_are_too_long_or_too_many() {
+    let trusted = keyless(OWN, ISSUER, SUBJECT);
+    let refused = |(signature, digest): (Signature, Digest), why: &'static str| {
+        assert_eq!(trusted.judge(&signature, &digest), Err(Flaw::Unreadable(why)));
+    };
+    let good = made("good");
+    let long = "A".repeat(32 << 10);
+    let material = &good["stamped"]["verificationMaterial"];
+    let (entry, timestamps) = (&material["tlogEntries"][0], &material["timestampVerificationData"]);
+    let checkpoint = entry["inclusionProof"]["checkpoint"]["envelope"].as_str().unwrap();
+    for (part, value, why) in [
+        ("tlogEntries", json!(vec![entry; 5]), "it has more than 4 entries of transparency logs"),
+        (
+            "tlogEntries/0/inclusionProof/checkpoint/envelope",
+            json!(format!("{checkpoint}\n{long}")),
+            "its checkpoint is longer than 16 KiB",
+        ),
+        (
+            "timestampVerificationData/rfc3161Timestamps",
+            json!(vec![&timestamps["rfc3161Timestamps"][0]; 5]),
+            "it has more than 4 timestamps",
+        ),
+        (
+            "timestampVerificationData/rfc3161Timestamps/0/signedTimestamp",
+            json!(long),
+            "its timestamp is longer than 16 KiB",
+        ),
+    ] {
+        let mut changed = good.clone();
+        *changed.pointer_mut(&format!("/stamped/verificationMaterial/{part}")).unwrap() = value;
+        refused(bundle(&changed, "stamped"), why);
+    }
+    let mut changed = good.clone();
+    let content = changed["bundle"]["verificationMaterial"].as_object_mut().unwrap();
+    let certificate = content.remove("certificate").unwrap();
+    content.insert("x509CertificateChain".to_owned(), json!({"certificates": vec![certificate; 6]}));
+    refused(bundle(&changed, "bundle"), "it has more than 5 certificates");
+    for name in [
+        "dev.sigstore.cosign/certificate",
+        "dev.sigstore.cosign/chain",
+        "dev.sigstore.cosign/bundle",
+        "dev.cosignproject.cosign/signature",
+    ] {
+        let mut changed = good.clone();
+        changed["annotations"][name] = "A".repeat((64 << 10) + 1).into();
+        refused(simple(&changed), "an annotation of its layer is longer than 64 KiB");
+    }
 }
 
 #[test]
@@ -193,8 +275,7 @@ fn reads_the_public_root_and_refuses_a_root_without_authorities_or_logs() {
 fn the_public_root_proves_an_identity_of_the_public_instance() {
     let digest: Digest = "sha256:54303491a8418fbed24344b513546182c29b43bf282ceb433af65e2299f9271f".parse().unwrap();
     let judge = |issuer: &str| {
-        let one =
-            OidcIdentity { issuer: issuer.to_owned(), subject: "^https://github\\.com/prefix-dev/".to_owned() };
+        let one = OidcIdentity { issuer: issuer.to_owned(), subject: "^https://github\\.com/prefix-dev/".to_owned() };
         let public = Keyless::new(Root::public().unwrap(), Identities::read(&[one]).unwrap());
         public.judge(&Signature::Bundle(PUBLIC_ATTESTATION.as_bytes().to_vec()), &digest).unwrap_err()
     };
