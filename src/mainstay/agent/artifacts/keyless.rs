@@ -31,6 +31,8 @@ const LONGEST_PART: usize = 200;
 /// Maximum length of an annotation, in bytes.
 const LONGEST_ANNOTATION: usize = 64 << 10;
 const NO_CERTIFICATE: Flaw = Flaw::Unreadable("it has no certificate");
+/// The library requires no proof in the first version of the format, and of several entries only one.
+const NO_INCLUSION: Flaw = Flaw::Unreadable("it has no proof that each entry is included in a transparency log");
 
 /// The root of the public instance of Sigstore, as this version of the library has it.
 static PUBLIC: LazyLock<Result<Arc<Root>, String>> =
@@ -93,6 +95,10 @@ impl Keyless {
                 let text = std::str::from_utf8(bytes).map_err(|_| Flaw::Unreadable(NO_ENVELOPE))?;
                 let bundle = Bundle::from_json(text).map_err(|_| Flaw::Unreadable("the bundle is invalid"))?;
                 let bundle = bounded(bundle)?;
+                let entries = &bundle.verification_material.tlog_entries;
+                if entries.is_empty() || entries.iter().any(|entry| entry.inclusion_proof.is_none()) {
+                    return Err(NO_INCLUSION);
+                }
                 let SignatureContent::DsseEnvelope(envelope) = &bundle.content else {
                     return Err(Flaw::Unreadable(NO_ENVELOPE));
                 };

@@ -246,6 +246,28 @@ fn refuses_parts_that_are_too_long_or_too_many() {
 }
 
 #[test]
+fn a_bundle_of_any_version_needs_a_proof_of_inclusion_for_each_entry() {
+    let trusted = keyless(OWN, ISSUER, SUBJECT);
+    let judge = |changed: &Value| {
+        let (signature, digest) = bundle(changed, "bundle");
+        trusted.judge(&signature, &digest)
+    };
+    let (version, entries) = ("/bundle/mediaType", "/bundle/verificationMaterial/tlogEntries");
+    for kind in ["+json;version=0.1", "+json;version=0.2", ".v0.3+json"] {
+        let mut changed = made("good");
+        *changed.pointer_mut(version).unwrap() = json!(format!("application/vnd.dev.sigstore.bundle{kind}"));
+        assert!(judge(&changed).is_ok(), "{kind}");
+        let proven = changed.pointer(entries).unwrap()[0].clone();
+        let mut promised = proven.clone();
+        promised["inclusionProof"] = Value::Null;
+        for listed in [json!([]), json!([promised]), json!([proven, promised])] {
+            *changed.pointer_mut(entries).unwrap() = listed;
+            assert_eq!(judge(&changed), Err(NO_INCLUSION), "{kind}");
+        }
+    }
+}
+
+#[test]
 fn certificates_need_no_log_if_the_root_lists_none() {
     let mut root: Value = serde_json::from_str(OWN).unwrap();
     root["ctlogs"] = json!([]);
