@@ -2,6 +2,7 @@
 //!
 //! Invariant: a part that the library reads is short. It sorts the elements of each set in a certificate or a timestamp,
 //! and its time grows with the square of their number. Anyone may write such a part.
+//! Invariant: the certificates above that of the signer are those of the trusted root. The registry sends none.
 
 use sigstore_verify::types::{Bundle, DerCertificate, VerificationMaterialContent};
 
@@ -18,12 +19,17 @@ const MOST_CERTIFICATES: usize = 5;
 const MOST_ENTRIES: usize = 4;
 const MOST_TIMESTAMPS: usize = 4;
 
-/// Returns a bundle if none of its parts is too long, and it has not too many of them.
-pub(super) fn bounded(bundle: Bundle) -> Result<Bundle, Flaw> {
-    match excess(&bundle) {
-        Some(why) => Err(Flaw::Unreadable(why)),
-        None => Ok(bundle),
+/// Returns a bundle with the signer's certificate only, if none of its parts is too long, and it has not too many of them.
+pub(super) fn bounded(mut bundle: Bundle) -> Result<Bundle, Flaw> {
+    if let Some(why) = excess(&bundle) {
+        return Err(Flaw::Unreadable(why));
     }
+    if let VerificationMaterialContent::X509CertificateChain { certificates } =
+        &mut bundle.verification_material.content
+    {
+        certificates.truncate(1);
+    }
+    Ok(bundle)
 }
 
 /// Returns which limit a bundle exceeds.

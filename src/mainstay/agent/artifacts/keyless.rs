@@ -24,8 +24,6 @@ use super::identities::Identities;
 use super::ring_provider;
 use mainstay_function::registry::Digest;
 
-/// Maximum number of certificates above that of the signer.
-const MOST_ABOVE: usize = 4;
 /// Maximum length of a part of a message that others wrote, in characters.
 const LONGEST_PART: usize = 200;
 /// Maximum length of an annotation, in bytes.
@@ -150,21 +148,15 @@ struct Content {
     log_id: String,
 }
 
-/// Returns the bundle of a signature over a payload.
+/// Returns the bundle of a signature over a payload, with the first certificate of the annotation.
 fn bundle_of(signature: &str, proof: &Proof) -> Result<Bundle, Flaw> {
     let certificate = proof.certificate.as_deref().ok_or(NO_CERTIFICATE)?;
     let entry = proof.entry.as_deref().ok_or(Flaw::Unreadable("it has no entry of a transparency log"))?;
-    let annotations = [signature, certificate, entry, proof.chain.as_deref().unwrap_or_default()];
-    if annotations.iter().any(|text| text.len() > LONGEST_ANNOTATION) {
+    if [signature, certificate, entry].iter().any(|text| text.len() > LONGEST_ANNOTATION) {
         return Err(Flaw::Unreadable("an annotation of its layer is longer than 64 KiB"));
     }
-    let mut certificates = Vec::new();
-    for pem in [Some(certificate), proof.chain.as_deref()].into_iter().flatten() {
-        for one in CertificateDer::pem_slice_iter(pem.as_bytes()).take(MOST_ABOVE) {
-            let one = one.map_err(|_| Flaw::Unreadable("its certificate is not valid PEM"))?;
-            certificates.push(json!({"rawBytes": BASE64_STANDARD.encode(&one)}));
-        }
-    }
+    let certificate = CertificateDer::from_pem_slice(certificate.as_bytes())
+        .map_err(|_| Flaw::Unreadable("its certificate is not valid PEM"))?;
     let unreadable = || Flaw::Unreadable("its entry of a transparency log cannot be read");
     let Entry { signed_entry_timestamp, payload } = serde_json::from_str(entry).map_err(|_| unreadable())?;
     let log_id = hex::decode(&payload.log_id).map_err(|_| unreadable())?;
@@ -178,7 +170,7 @@ fn bundle_of(signature: &str, proof: &Proof) -> Result<Bundle, Flaw> {
     });
     let bundle = json!({
         "mediaType": "application/vnd.dev.sigstore.bundle+json;version=0.1",
-        "verificationMaterial": {"x509CertificateChain": {"certificates": certificates}, "tlogEntries": [entry]},
+        "verificationMaterial": {"certificate": {"rawBytes": BASE64_STANDARD.encode(&certificate)}, "tlogEntries": [entry]},
         "messageSignature": {"signature": signature.trim()},
     });
     Bundle::from_json(&bundle.to_string()).map_err(|_| unreadable())

@@ -33,7 +33,6 @@ fn simple(made: &Value) -> (Signature, Digest) {
     let digest = document["critical"]["image"]["docker-manifest-digest"].as_str().unwrap().parse().unwrap();
     let proof = Proof {
         certificate: annotation("dev.sigstore.cosign/certificate"),
-        chain: annotation("dev.sigstore.cosign/chain"),
         entry: annotation("dev.sigstore.cosign/bundle"),
     };
     let signature = annotation("dev.cosignproject.cosign/signature").unwrap();
@@ -151,10 +150,6 @@ fn refuses_changed_parts_of_a_signature() {
     assert_ne!(entry, moved);
     changed["annotations"]["dev.sigstore.cosign/bundle"] = moved.into();
     refused("another time", simple(&changed));
-    let mut changed = good.clone();
-    changed["annotations"]["dev.sigstore.cosign/chain"] = Value::Null;
-    let (signature, digest) = simple(&changed);
-    assert!(trusted.judge(&signature, &digest).is_ok(), "the trusted root has the chain");
 }
 
 /// Encodes a value of DER.
@@ -233,12 +228,8 @@ fn refuses_parts_that_are_too_long_or_too_many() {
     let certificate = content.remove("certificate").unwrap();
     content.insert("x509CertificateChain".to_owned(), json!({"certificates": vec![certificate; 6]}));
     refused(bundle(&changed, "bundle"), "it has more than 5 certificates");
-    for name in [
-        "dev.sigstore.cosign/certificate",
-        "dev.sigstore.cosign/chain",
-        "dev.sigstore.cosign/bundle",
-        "dev.cosignproject.cosign/signature",
-    ] {
+    for name in ["dev.sigstore.cosign/certificate", "dev.sigstore.cosign/bundle", "dev.cosignproject.cosign/signature"]
+    {
         let mut changed = good.clone();
         changed["annotations"][name] = "A".repeat((64 << 10) + 1).into();
         refused(simple(&changed), "an annotation of its layer is longer than 64 KiB");
@@ -264,6 +255,26 @@ fn a_bundle_of_any_version_needs_a_proof_of_inclusion_for_each_entry() {
             *changed.pointer_mut(entries).unwrap() = listed;
             assert_eq!(judge(&changed), Err(NO_INCLUSION), "{kind}");
         }
+    }
+}
+
+#[test]
+fn certificates_of_authorities_count_only_in_the_trusted_root() {
+    let mut root: Value = serde_json::from_str(OWN).unwrap();
+    let chain = root["certificateAuthorities"][0]["certChain"]["certificates"].as_array_mut().unwrap();
+    let issuing = chain.remove(0);
+    let mut sent = made("good");
+    let material = sent["bundle"]["verificationMaterial"].as_object_mut().unwrap();
+    let certificate = material.remove("certificate").unwrap();
+    material.insert("x509CertificateChain".to_owned(), json!({"certificates": [certificate, issuing]}));
+    sent["bundle"]["mediaType"] = json!("application/vnd.dev.sigstore.bundle+json;version=0.2");
+    let pem = |name: &str| sent["annotations"][name].as_str().unwrap().to_owned();
+    let both = format!("{}{}", pem("dev.sigstore.cosign/certificate"), pem("dev.sigstore.cosign/chain"));
+    sent["annotations"]["dev.sigstore.cosign/certificate"] = both.into();
+    for (signature, digest) in [simple(&sent), bundle(&sent, "bundle")] {
+        assert!(keyless(OWN, ISSUER, SUBJECT).judge(&signature, &digest).is_ok());
+        let flaw = keyless(&root.to_string(), ISSUER, SUBJECT).judge(&signature, &digest).unwrap_err();
+        assert!(matches!(flaw, Flaw::Unverified(_)), "{flaw:?}");
     }
 }
 
@@ -313,7 +324,7 @@ proptest! {
     fn reads_any_signature_without_panic(bytes: Vec<u8>, text in "[\\[{\"a-z0:,}\\]]{0,60}") {
         let (trusted, digest) = (keyless(OWN, ISSUER, SUBJECT), Digest::of(b"x"));
         let part = Some(text.clone());
-        let proof = Proof { certificate: part.clone(), chain: part.clone(), entry: part };
+        let proof = Proof { certificate: part.clone(), entry: part };
         let simple = Signature::Simple { payload: bytes.clone(), signature: text.clone(), proof };
         for signature in [Signature::Bundle(bytes), Signature::Bundle(text.clone().into_bytes()), simple] {
             prop_assert!(trusted.judge(&signature, &digest).is_err());
