@@ -13,7 +13,7 @@ const STRANGER: &str = include_str!("../../../../../tests/cosign/keyless/strange
 /// A real attestation of the public instance, by a workflow of `prefix-dev/sigstore-example` at GitHub.
 const PUBLIC_ATTESTATION: &str = include_str!("../../../../../tests/cosign/keyless/public.json");
 const ISSUER: &str = "^https://ci\\.example\\.org$";
-const SUBJECT: &str = "^https://ci\\.example\\.org/shop/web/.*@refs/heads/main$";
+const SUBJECT: &str = "^https://ci\\.example\\.org/shop/web/[^@]+@refs/heads/main$";
 
 fn keyless(root: &str, issuer: &str, subject: &str) -> Keyless {
     let one = OidcIdentity { issuer: issuer.to_owned(), subject: subject.to_owned() };
