@@ -10,6 +10,7 @@
 use std::sync::{Arc, LazyLock};
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
+use ring::digest::SHA256;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use serde::Deserialize;
@@ -84,7 +85,7 @@ impl Keyless {
     pub(super) fn judge(&self, signature: &Signature, digest: &Digest) -> Result<String, Flaw> {
         match signature {
             Signature::Simple { payload, signature, proof } => {
-                let bundle = bounded(bundle_of(signature, proof)?)?;
+                let bundle = bounded(bundle_of(payload, signature, proof)?)?;
                 let policy = self.root.policy.clone().skip_tlog_unsafe();
                 let signer = self.signer(Artifact::from_blob(payload), &bundle, &policy)?;
                 of_payload(payload, digest).map_err(|why| Flaw::Other(signer.clone(), why)).map(|()| signer)
@@ -149,7 +150,7 @@ struct Content {
 }
 
 /// Returns the bundle of a signature over a payload, with the first certificate of the annotation.
-fn bundle_of(signature: &str, proof: &Proof) -> Result<Bundle, Flaw> {
+fn bundle_of(payload: &[u8], signature: &str, proof: &Proof) -> Result<Bundle, Flaw> {
     let certificate = proof.certificate.as_deref().ok_or(NO_CERTIFICATE)?;
     let entry = proof.entry.as_deref().ok_or(Flaw::Unreadable("it has no entry of a transparency log"))?;
     if [signature, certificate, entry].iter().any(|text| text.len() > LONGEST_ANNOTATION) {
@@ -158,20 +159,23 @@ fn bundle_of(signature: &str, proof: &Proof) -> Result<Bundle, Flaw> {
     let certificate = CertificateDer::from_pem_slice(certificate.as_bytes())
         .map_err(|_| Flaw::Unreadable("its certificate is not valid PEM"))?;
     let unreadable = || Flaw::Unreadable("its entry of a transparency log cannot be read");
-    let Entry { signed_entry_timestamp, payload } = serde_json::from_str(entry).map_err(|_| unreadable())?;
-    let log_id = hex::decode(&payload.log_id).map_err(|_| unreadable())?;
+    let Entry { signed_entry_timestamp, payload: content } = serde_json::from_str(entry).map_err(|_| unreadable())?;
+    let log_id = hex::decode(&content.log_id).map_err(|_| unreadable())?;
     let entry = json!({
-        "logIndex": payload.log_index.to_string(),
+        "logIndex": content.log_index.to_string(),
         "logId": {"keyId": BASE64_STANDARD.encode(log_id)},
         "kindVersion": {"kind": "hashedrekord", "version": "0.0.1"},
-        "integratedTime": payload.integrated_time.to_string(),
+        "integratedTime": content.integrated_time.to_string(),
         "inclusionPromise": {"signedEntryTimestamp": signed_entry_timestamp},
-        "canonicalizedBody": payload.body,
+        "canonicalizedBody": content.body,
     });
+    // cosign 2 signs the SHA-256 of the payload with any curve. The library would take another digest for P-384.
+    let digest = ring::digest::digest(&SHA256, payload);
+    let digest = json!({"algorithm": "SHA2_256", "digest": BASE64_STANDARD.encode(digest)});
     let bundle = json!({
         "mediaType": "application/vnd.dev.sigstore.bundle+json;version=0.1",
         "verificationMaterial": {"certificate": {"rawBytes": BASE64_STANDARD.encode(&certificate)}, "tlogEntries": [entry]},
-        "messageSignature": {"signature": signature.trim()},
+        "messageSignature": {"messageDigest": digest, "signature": signature.trim()},
     });
     Bundle::from_json(&bundle.to_string()).map_err(|_| unreadable())
 }

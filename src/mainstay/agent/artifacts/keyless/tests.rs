@@ -279,6 +279,16 @@ fn certificates_of_authorities_count_only_in_the_trusted_root() {
 }
 
 #[test]
+fn a_signature_of_cosign_2_is_over_the_sha256_of_its_payload() {
+    let (Signature::Simple { payload, signature, proof }, _) = simple(&made("good")) else { panic!() };
+    let bundle = bundle_of(&payload, &signature, &proof).unwrap();
+    let SignatureContent::MessageSignature(signed) = bundle.content else { panic!() };
+    let signed = signed.message_digest.unwrap();
+    assert_eq!(signed.algorithm.to_string(), "SHA2_256");
+    assert_eq!(format!("sha256:{}", hex::encode(signed.digest.as_bytes())), Digest::of(&payload).to_string());
+}
+
+#[test]
 fn certificates_need_no_log_if_the_root_lists_none() {
     let mut root: Value = serde_json::from_str(OWN).unwrap();
     root["ctlogs"] = json!([]);
