@@ -51,8 +51,6 @@ pub(super) enum Signature {
 pub(super) struct Proof {
     /// The signer's certificate in PEM.
     pub(super) certificate: Option<String>,
-    /// The certificates of the authorities above it, in PEM.
-    pub(super) chain: Option<String>,
     /// The entry of the transparency log, in JSON.
     pub(super) entry: Option<String>,
 }
