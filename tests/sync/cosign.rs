@@ -130,7 +130,7 @@ async fn keyless_signatures_are_verified_by_identity() {
             let verify = json!({"provider": "cosign", "matchOIDCIdentity": identities, "trustedRootSecretRef": root});
             json!({"url": url, "insecure": true, "interval": "10s", "ref": {"tag": format}, "verify": verify})
         };
-        let accepted = "^https://ci\\.example\\.org/shop/web/.+@refs/heads/main$";
+        let accepted = "^https://ci\\.example\\.org/shop/web/[^@]+@refs/heads/main$";
         let object = json!({
             "apiVersion": "mainstay.dev/v1alpha1", "kind": "OCIRepository", "metadata": {"name": "web", "namespace": NAMESPACE},
             "spec": spec(json!({"name": "stranger"}), accepted),

@@ -60,6 +60,7 @@ const ACTING: &[&str] = &[
     "src/gitsync/src/former_owners.rs",
     "src/gitsync/src/inventory.rs",
     "src/gitsync/src/listing.rs",
+    "src/gitsync/src/receiver/turns.rs",
     "src/gitsync/src/registry.rs",
     "src/gitsync/src/rendering.rs",
     "src/gitsync/src/whereabouts.rs",

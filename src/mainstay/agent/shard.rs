@@ -9,7 +9,7 @@ use super::settings::Settings;
 use super::share::{Counts, Share};
 use mainstay_cluster::Cluster;
 use mainstay_cluster::secrets::{Referrer, Secrets};
-use mainstay_cluster::shards::{Bell, Followed, Member};
+use mainstay_cluster::shards::{Followed, Member, PushNote};
 use mainstay_gitsync::Context;
 
 /// The shard that this agent holds.
@@ -26,9 +26,9 @@ pub(super) struct Joined {
     /// The GitSyncs of this agent.
     pub(super) share: Share,
     /// The pushes that this agent receives as the leader.
-    pub(super) bell: watch::Sender<Bell>,
+    pub(super) push_note: watch::Sender<PushNote>,
     /// The pushes that another agent has received as the leader.
-    pub(super) heard: watch::Receiver<Bell>,
+    pub(super) received: watch::Receiver<PushNote>,
     pub(super) followed: Followed,
 }
 
@@ -37,7 +37,8 @@ impl Shard {
     pub(super) fn join(&self, settings: &Settings, cluster: &Cluster, counts: Arc<Counts>) -> Joined {
         let (ownership, owned) = watch::channel(Arc::default());
         let (acknowledged, dropped) = watch::channel(0);
-        let ((bell, rung), (hear, heard)) = (watch::channel(Bell::default()), watch::channel(Bell::default()));
+        let ((push_note, reported), (hear, received)) =
+            (watch::channel(PushNote::default()), watch::channel(PushNote::default()));
         let timing = settings.timing;
         let followed = Followed {
             cluster: cluster.clone(),
@@ -47,24 +48,24 @@ impl Shard {
             lease: timing.lease,
             grace: timing.retry.mul_f64(2.5),
             note: self.note.clone(),
-            bell: rung,
-            heard: hear,
+            push_note: reported,
+            received: hear,
             ownership,
             dropped,
         };
-        Joined { share: Share::new(owned, acknowledged, timing.lease, counts), bell, heard, followed }
+        Joined { share: Share::new(owned, acknowledged, timing.lease, counts), push_note, received, followed }
     }
 }
 
 /// Wakes the GitSyncs that follow the sources of pushes that the leader has received.
-pub(super) async fn hear(mut heard: watch::Receiver<Bell>, context: Arc<Context>) {
+pub(super) async fn hear(mut received: watch::Receiver<PushNote>, context: Arc<Context>) {
     let mut last = 0;
-    while heard.changed().await.is_ok() {
-        let bell = heard.borrow_and_update().clone();
+    while received.changed().await.is_ok() {
+        let push_note = received.borrow_and_update().clone();
         // A new leader begins to count again.
-        let new = usize::try_from(bell.count.checked_sub(last).unwrap_or(bell.count)).unwrap_or(usize::MAX);
-        last = bell.count;
-        for (namespace, source) in bell.rung.iter().rev().take(new) {
+        let new = usize::try_from(push_note.count.checked_sub(last).unwrap_or(push_note.count)).unwrap_or(usize::MAX);
+        last = push_note.count;
+        for (namespace, source) in push_note.reported.iter().rev().take(new) {
             context.wake_followers(namespace, source, Instant::now());
         }
     }

@@ -29,7 +29,7 @@ use mainstay_api::{HelmChartSpec, ImagePolicySpec, ImageRepositorySpec, ImageUpd
 use mainstay_cluster::Cluster;
 use mainstay_cluster::liveness::Liveness;
 use mainstay_cluster::secrets::Secrets;
-use mainstay_cluster::shards::{self, Bell};
+use mainstay_cluster::shards::{self, PushNote};
 use mainstay_engine::apply::{Announcement, FollowUps, Writer};
 use mainstay_engine::drift::Drift;
 use mainstay_engine::managed::kept_within;
@@ -79,7 +79,7 @@ pub(super) async fn lead(agent: &Agent, shard: Option<&Shard>, stop: Cancellatio
     let leads = shard.is_none_or(|shard| shard.leads);
     let mut term = Term { agent, leads, trusted, stop, tasks: JoinSet::new() };
     let context = term.context(writer);
-    let (share, bell) = shard.map(|shard| term.join(shard, &context)).unzip();
+    let (share, push_note) = shard.map(|shard| term.join(shard, &context)).unzip();
     let drift = term.revert_drift(&context, follow_ups);
     let repositories_known = term.follow_repositories(&context);
     let syncs_known = term.follow_syncs(&context, repositories_known.clone(), share);
@@ -88,7 +88,7 @@ pub(super) async fn lead(agent: &Agent, shard: Option<&Shard>, stop: Cancellatio
     term.follow_artifacts(&context);
     if leads {
         term.follow_images(&context);
-        term.receive(&context, bell);
+        term.receive(&context, push_note);
         term.expose(&context);
     } else {
         shard::set_led_elsewhere(&context.secrets);
@@ -181,12 +181,12 @@ impl Term<'_> {
 
     /// Follows the other agents that share the GitSyncs. Returns the share of this agent, and the channel for pushes
     /// that it receives.
-    fn join(&mut self, shard: &Shard, context: &Arc<Context>) -> (Share, watch::Sender<Bell>) {
+    fn join(&mut self, shard: &Shard, context: &Arc<Context>) -> (Share, watch::Sender<PushNote>) {
         let Agent { settings, cluster, shown, .. } = self.agent;
-        let Joined { share, bell, heard, followed } = shard.join(settings, cluster, Arc::clone(&shown.share));
+        let Joined { share, push_note, received, followed } = shard.join(settings, cluster, Arc::clone(&shown.share));
         self.spawn_until_stop(shards::follow(followed, self.stop.clone()));
-        self.spawn(shard::hear(heard, Arc::clone(context)));
-        (share, bell)
+        self.spawn(shard::hear(received, Arc::clone(context)));
+        (share, push_note)
     }
 
     /// Watches Secrets and managed objects, and reverts drift.
@@ -349,8 +349,8 @@ impl Term<'_> {
         self.spawn_watch("the watch of ImagePolicies", following);
     }
 
-    /// Watches Receivers, and takes their deliveries. `bell` passes pushes on to other agents.
-    fn receive(&mut self, context: &Context, bell: Option<watch::Sender<Bell>>) {
+    /// Watches Receivers, and takes their deliveries. `push_note` passes pushes on to other agents.
+    fn receive(&mut self, context: &Context, push_note: Option<watch::Sender<PushNote>>) {
         let Agent { settings, cluster, notifier, deliveries, liveness, .. } = self.agent;
         let hooks = receiver::Context::new(
             cluster.clone(),
@@ -361,8 +361,9 @@ impl Term<'_> {
             liveness.component("reconciling Receivers"),
             emitter(notifier),
         );
-        let hooks = Arc::new(match bell {
-            Some(bell) => hooks.ringing(move |namespace, source| bell.send_modify(|bell| bell.ring(namespace, source))),
+        let hooks = Arc::new(match push_note {
+            Some(push_note) => hooks
+                .ringing(move |namespace, source| push_note.send_modify(|push_note| push_note.ring(namespace, source))),
             None => hooks,
         });
         deliveries.set(Some(Arc::clone(&hooks)));

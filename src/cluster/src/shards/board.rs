@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::member::{Member, Members};
 use super::ownership::{Ownership, Pins};
-use super::view::{Bell, Shown, View};
+use super::view::{PushNote, Shown, View};
 
 /// The step of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,8 +132,8 @@ impl Board {
     }
 
     /// Returns the annotation of the own Lease, once there is a view.
-    pub(super) fn note(&self, bell: &Bell) -> Option<String> {
-        self.published.map(|view| view.text(bell))
+    pub(super) fn note(&self, push_note: &PushNote) -> Option<String> {
+        self.published.map(|view| view.text(push_note))
     }
 
     /// Returns the time of the next expiry.
@@ -142,11 +142,11 @@ impl Board {
     }
 
     /// Returns the pushes that the leader has received, as another member's Lease shows them.
-    pub(super) fn bell(&self, now: Instant) -> Option<Bell> {
+    pub(super) fn push_note(&self, now: Instant) -> Option<PushNote> {
         let live = self.live(now);
         let others = self.leases.iter().filter(|(member, _)| **member != self.me && live.has(**member));
-        let bells = others.filter_map(|(_, known)| known.shown.view()).map(|(_, bell)| bell);
-        bells.max_by_key(|bell| bell.count)
+        let notes = others.filter_map(|(_, known)| known.shown.view()).map(|(_, push_note)| push_note);
+        notes.max_by_key(|push_note| push_note.count)
     }
 
     /// Returns the GitSyncs that the member owns now.

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::board::Board;
 use super::member::Member;
 use super::ownership::{Ownership, Pinned, Pins};
-use super::view::{Bell, Shown, member_of};
+use super::view::{PushNote, Shown, member_of};
 use crate::connect::Cluster;
 use crate::kind::{Kind, Scope};
 use crate::reflector::{self, Delta, Name, name_of};
@@ -41,9 +41,9 @@ pub struct Followed {
     /// The annotation of the member's Lease.
     pub note: watch::Sender<Option<String>>,
     /// The pushes that this agent has received as the leader.
-    pub bell: watch::Receiver<Bell>,
+    pub push_note: watch::Receiver<PushNote>,
     /// The pushes that the leader has received, if that is another agent.
-    pub heard: watch::Sender<Bell>,
+    pub received: watch::Sender<PushNote>,
     /// The GitSyncs that the member owns.
     pub ownership: watch::Sender<Arc<Ownership>>,
     /// The number of the view whose lost GitSyncs have no work any more.
@@ -103,7 +103,7 @@ impl Following {
                     let number = *self.with.dropped.borrow_and_update();
                     self.board.dropped(number);
                 }
-                Ok(()) = self.with.bell.changed() => {}
+                Ok(()) = self.with.push_note.changed() => {}
                 () = sleep_until(due) => {}
             }
         }
@@ -111,13 +111,13 @@ impl Following {
 
     /// Publishes the view to the other members, and the owned GitSyncs to the work.
     fn publish(&self, now: Instant) {
-        let note = self.board.note(&self.with.bell.borrow());
+        let note = self.board.note(&self.with.push_note.borrow());
         // A view of an earlier run stays until there is a new one.
         if note.is_some() {
             self.with.note.send_if_modified(|old| replace(old, note));
         }
-        if let Some(bell) = self.board.bell(now) {
-            self.with.heard.send_if_modified(|old| replace(old, bell));
+        if let Some(push_note) = self.board.push_note(now) {
+            self.with.received.send_if_modified(|old| replace(old, push_note));
         }
         let ownership = Arc::new(self.board.ownership(&self.pins, now));
         self.with.ownership.send_if_modified(|old| replace(old, ownership));

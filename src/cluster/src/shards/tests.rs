@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::board::Board;
 use super::member::Member;
 use super::ownership::{Ownership, Pins};
-use super::view::{Bell, Shown};
+use super::view::{PushNote, Shown};
 use mainstay_api::names::{SHARD_LEASE, SHARD_VIEW};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -74,7 +74,7 @@ impl Model {
     }
 
     fn write(&mut self, agent: usize, holder: &str) {
-        let note = self.agents[agent].as_ref().and_then(|one| one.board.note(&Bell::default()));
+        let note = self.agents[agent].as_ref().and_then(|one| one.board.note(&PushNote::default()));
         let lease = json!({
             "metadata": {"labels": {SHARD_LEASE: "member"}, "annotations": {SHARD_VIEW: note}},
             "spec": {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": self.writes.len()},
@@ -149,7 +149,7 @@ impl Model {
     }
 
     /// Returns how many agents act on each GitSync.
-    fn actors(&self) -> Vec<usize> {
+    fn acting(&self) -> Vec<usize> {
         let acts = |sync: &usize| self.agents.iter().flatten().filter(|one| one.running.contains(sync)).count();
         (0..SYNCS).map(|sync| acts(&sync)).collect()
     }
@@ -193,12 +193,12 @@ proptest! {
         let mut model = Model::new(AGENTS);
         for action in &actions {
             model.act(action);
-            let actors = model.actors();
-            prop_assert!(actors.iter().all(|count| *count <= 1), "{actors:?} after {action:?}");
+            let acting = model.acting();
+            prop_assert!(acting.iter().all(|count| *count <= 1), "{acting:?} after {action:?}");
         }
         model.act(&Action::Start(0));
         model.settle();
-        prop_assert_eq!(model.actors(), vec![1; SYNCS]);
+        prop_assert_eq!(model.acting(), vec![1; SYNCS]);
     }
 }
 

@@ -10,7 +10,7 @@ use mainstay_api::names::{LEASE, SHARD_LEASE, SHARD_LEASE_LEADER, SHARD_LEASE_ME
 
 /// Maximum length of a view, in bytes.
 const LONGEST: usize = 16 << 10;
-/// Maximum number of repositories in a [`Bell`].
+/// Maximum number of repositories in a [`PushNote`].
 const RUNG: usize = 32;
 
 /// The members by which a member acts.
@@ -23,49 +23,49 @@ pub(super) struct View {
 
 /// The repositories whose pushes the leader has received last, and the number of all such pushes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Bell {
+pub struct PushNote {
     /// The number of pushes.
     pub count: u64,
     /// Namespace and name of the repositories, the last one at the end.
-    pub rung: Vec<(String, String)>,
+    pub reported: Vec<(String, String)>,
 }
 
-impl Bell {
+impl PushNote {
     /// Adds a push.
     pub fn ring(&mut self, namespace: &str, name: &str) {
         self.count += 1;
-        let rung = (namespace.to_owned(), name.to_owned());
-        self.rung.retain(|known| *known != rung);
-        self.rung.push(rung);
-        if self.rung.len() > RUNG {
-            self.rung.remove(0);
+        let reported = (namespace.to_owned(), name.to_owned());
+        self.reported.retain(|known| *known != reported);
+        self.reported.push(reported);
+        if self.reported.len() > RUNG {
+            self.reported.remove(0);
         }
     }
 }
 
 impl View {
     /// Returns the annotation of the Lease.
-    pub(super) fn text(self, bell: &Bell) -> String {
+    pub(super) fn text(self, push_note: &PushNote) -> String {
         let members: Vec<String> = self.members.iter().map(|member| member.to_string()).collect();
         let mut text = json!({"generation": self.generation, "members": members});
-        if bell.count > 0 {
-            text["pushes"] = json!({"count": bell.count, "repositories": bell.rung});
+        if push_note.count > 0 {
+            text["pushes"] = json!({"count": push_note.count, "repositories": push_note.reported});
         }
         text.to_string()
     }
 
     /// Reads the annotation of a Lease.
-    fn parse(text: &str) -> Option<(Self, Bell)> {
+    fn parse(text: &str) -> Option<(Self, PushNote)> {
         if text.len() > LONGEST {
             return None;
         }
         let read: Value = serde_json::from_str(text).ok()?;
         let members = read["members"].as_array()?.iter().map(|name| Member::parse(name.as_str()?));
         let view = Self { generation: read["generation"].as_u64()?, members: members.collect::<Option<_>>()? };
-        let rung: Vec<(String, String)> =
+        let reported: Vec<(String, String)> =
             serde_json::from_value(read["pushes"]["repositories"].clone()).unwrap_or_default();
-        let bell = Bell { count: read["pushes"]["count"].as_u64().unwrap_or_default(), rung };
-        Some((view, bell))
+        let push_note = PushNote { count: read["pushes"]["count"].as_u64().unwrap_or_default(), reported };
+        Some((view, push_note))
     }
 }
 
@@ -94,7 +94,7 @@ impl Shown {
         self.spec["holderIdentity"].as_str().unwrap_or_default()
     }
 
-    pub(super) fn view(&self) -> Option<(View, Bell)> {
+    pub(super) fn view(&self) -> Option<(View, PushNote)> {
         View::parse(self.note.as_deref()?)
     }
 
@@ -139,13 +139,13 @@ mod tests {
     fn a_view_is_read_as_it_was_written() {
         let members: Members = [0, 3, 63].into_iter().filter_map(Member::new).collect();
         let view = View { generation: 7, members };
-        let mut bell = Bell::default();
-        assert_eq!(View::parse(&view.text(&bell)), Some((view, bell.clone())));
+        let mut push_note = PushNote::default();
+        assert_eq!(View::parse(&view.text(&push_note)), Some((view, push_note.clone())));
         for number in 0..40 {
-            bell.ring("shop", &format!("repository-{}", number % 36));
+            push_note.ring("shop", &format!("repository-{}", number % 36));
         }
-        assert_eq!((bell.count, bell.rung.len(), &*bell.rung[31].1), (40, 32, "repository-3"));
-        assert_eq!(View::parse(&view.text(&bell)), Some((view, bell)));
+        assert_eq!((push_note.count, push_note.reported.len(), &*push_note.reported[31].1), (40, 32, "repository-3"));
+        assert_eq!(View::parse(&view.text(&push_note)), Some((view, push_note)));
     }
 
     #[test]

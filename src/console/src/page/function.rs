@@ -49,8 +49,8 @@ pub(crate) fn function(page: &FunctionPage<'_>) -> Markup {
         div.actions {
             a.button href=(address::path(&["function", namespace, &key.name, "call"])) { "Call" }
             a.button href=(address::path(&["function", namespace, &key.name, "edit"])) { "Edit" }
+            (parts::actions(&offered(key, live, false), key, right))
         }
-        (parts::actions(&offered(key, live, false), key, right))
         @for warning in warnings.take(20) { p.note { (plain(warning, MESSAGE)) } }
         (facts(page))
         section aria-labelledby="conditions" { h2 #conditions { "Conditions" } (parts::conditions(&conditions_of(live), *now)) }

@@ -95,7 +95,8 @@ impl Chance {
             has_lost: self.one_in(2),
             reads_by: self.keys().into_iter().collect(),
             takes_objects: self.one_in(2),
-            is_of_other_agent: self.one_in(4),
+            // No agent takes an object from a GitSync of another one, confined or not.
+            is_of_other_agent: confined_to.is_none() && self.one_in(4),
             wants_more: self.one_in(9),
             given_up: self.keys().iter().cloned().collect(),
         }

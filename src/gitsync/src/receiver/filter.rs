@@ -87,13 +87,12 @@ impl Filter {
             match self.0.holds_within(budget, &variable) {
                 Ok(true) => accepted.push((*kind, name.clone())),
                 Ok(false) => {}
-                Err(error) => match &mut failed {
-                    Some(failed) => failed.others += 1,
-                    None => {
-                        let first = format!("{} {name}", kind.as_str());
-                        failed = Some(Unevaluated { first, others: 0, why: error.to_string() });
-                    }
-                },
+                Err(error) => {
+                    let others = failed.take().map(|failed| (failed.first, failed.others + 1, failed.why));
+                    let (first, others, why) =
+                        others.unwrap_or_else(|| (format!("{} {name}", kind.as_str()), 0, error.to_string()));
+                    failed = Some(Unevaluated { first, others, why });
+                }
             }
         }
         Selected { sources: Sources::exactly(accepted), failed }

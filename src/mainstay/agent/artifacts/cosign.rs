@@ -46,13 +46,11 @@ pub(super) enum Signature {
     Bundle(Vec<u8>),
 }
 
-/// What proves the identity of the signer, from the annotations of the layer.
+/// The proof of the signer's identity, from the annotations of the layer.
 #[derive(Debug, Default)]
 pub(super) struct Proof {
     /// The signer's certificate in PEM.
     pub(super) certificate: Option<String>,
-    /// The certificates of the authorities above it, in PEM.
-    pub(super) chain: Option<String>,
     /// The entry of the transparency log, in JSON.
     pub(super) entry: Option<String>,
 }

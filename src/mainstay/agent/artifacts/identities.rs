@@ -94,6 +94,16 @@ mod tests {
     }
 
     #[test]
+    fn a_subject_pattern_without_at_signs_refuses_a_branch_that_ends_like_another_one() {
+        let (issuer, of_main) = ("https://ci.example", "https://ci.example/shop/release.yaml@refs/heads/main");
+        let of_other = "https://ci.example/shop/other.yaml@refs/heads/x@refs/heads/main";
+        let strict = read(&[("^https://ci\\.example$", "^https://ci\\.example/shop/[^@]+@refs/heads/main$")]).unwrap();
+        assert!(strict.include(of_main, issuer) && !strict.include(of_other, issuer));
+        let loose = read(&[("^https://ci\\.example$", "^https://ci\\.example/shop/.+@refs/heads/main$")]).unwrap();
+        assert!(loose.include(of_other, issuer));
+    }
+
+    #[test]
     fn names_each_pattern_that_cannot_be_read() {
         let found = read(&[("a", "b"), ("(", ""), ("\\w{999}", "c")]).unwrap_err();
         assert_eq!(

@@ -10,6 +10,7 @@
 use std::sync::{Arc, LazyLock};
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
+use ring::digest::SHA256;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use serde::Deserialize;
@@ -18,16 +19,19 @@ use sigstore_verify::trust_root::{SIGSTORE_PRODUCTION_TRUSTED_ROOT, TrustedRoot}
 use sigstore_verify::types::{Artifact, Bundle, Sha256Hash, SignatureContent};
 use sigstore_verify::{VerificationPolicy, Verifier};
 
+use super::bounds::bounded;
 use super::cosign::{Flaw, NO_ENVELOPE, Proof, Signature, of_payload, of_statement};
 use super::identities::Identities;
 use super::ring_provider;
 use mainstay_function::registry::Digest;
 
-/// Maximum number of certificates above that of the signer.
-const MOST_ABOVE: usize = 4;
 /// Maximum length of a part of a message that others wrote, in characters.
 const LONGEST_PART: usize = 200;
+/// Maximum length of an annotation, in bytes.
+const LONGEST_ANNOTATION: usize = 64 << 10;
 const NO_CERTIFICATE: Flaw = Flaw::Unreadable("it has no certificate");
+/// The library requires no proof in the first version of the format, and of several entries only one.
+const NO_INCLUSION: Flaw = Flaw::Unreadable("it has no proof that each entry is included in a transparency log");
 
 /// The root of the public instance of Sigstore, as this version of the library has it.
 static PUBLIC: LazyLock<Result<Arc<Root>, String>> =
@@ -81,7 +85,7 @@ impl Keyless {
     pub(super) fn judge(&self, signature: &Signature, digest: &Digest) -> Result<String, Flaw> {
         match signature {
             Signature::Simple { payload, signature, proof } => {
-                let bundle = bundle_of(signature, proof)?;
+                let bundle = bounded(bundle_of(payload, signature, proof)?)?;
                 let policy = self.root.policy.clone().skip_tlog_unsafe();
                 let signer = self.signer(Artifact::from_blob(payload), &bundle, &policy)?;
                 of_payload(payload, digest).map_err(|why| Flaw::Other(signer.clone(), why)).map(|()| signer)
@@ -89,6 +93,11 @@ impl Keyless {
             Signature::Bundle(bytes) => {
                 let text = std::str::from_utf8(bytes).map_err(|_| Flaw::Unreadable(NO_ENVELOPE))?;
                 let bundle = Bundle::from_json(text).map_err(|_| Flaw::Unreadable("the bundle is invalid"))?;
+                let bundle = bounded(bundle)?;
+                let entries = &bundle.verification_material.tlog_entries;
+                if entries.is_empty() || entries.iter().any(|entry| entry.inclusion_proof.is_none()) {
+                    return Err(NO_INCLUSION);
+                }
                 let SignatureContent::DsseEnvelope(envelope) = &bundle.content else {
                     return Err(Flaw::Unreadable(NO_ENVELOPE));
                 };
@@ -140,253 +149,36 @@ struct Content {
     log_id: String,
 }
 
-/// Returns the bundle of a signature over a payload.
-fn bundle_of(signature: &str, proof: &Proof) -> Result<Bundle, Flaw> {
+/// Returns the bundle of a signature over a payload, with the first certificate of the annotation.
+fn bundle_of(payload: &[u8], signature: &str, proof: &Proof) -> Result<Bundle, Flaw> {
     let certificate = proof.certificate.as_deref().ok_or(NO_CERTIFICATE)?;
     let entry = proof.entry.as_deref().ok_or(Flaw::Unreadable("it has no entry of a transparency log"))?;
-    let mut certificates = Vec::new();
-    for pem in [Some(certificate), proof.chain.as_deref()].into_iter().flatten() {
-        for one in CertificateDer::pem_slice_iter(pem.as_bytes()).take(MOST_ABOVE) {
-            let one = one.map_err(|_| Flaw::Unreadable("its certificate is not valid PEM"))?;
-            certificates.push(json!({"rawBytes": BASE64_STANDARD.encode(&one)}));
-        }
+    if [signature, certificate, entry].iter().any(|text| text.len() > LONGEST_ANNOTATION) {
+        return Err(Flaw::Unreadable("an annotation of its layer is longer than 64 KiB"));
     }
+    let certificate = CertificateDer::from_pem_slice(certificate.as_bytes())
+        .map_err(|_| Flaw::Unreadable("its certificate is not valid PEM"))?;
     let unreadable = || Flaw::Unreadable("its entry of a transparency log cannot be read");
-    let Entry { signed_entry_timestamp, payload } = serde_json::from_str(entry).map_err(|_| unreadable())?;
-    let log_id = hex::decode(&payload.log_id).map_err(|_| unreadable())?;
+    let Entry { signed_entry_timestamp, payload: content } = serde_json::from_str(entry).map_err(|_| unreadable())?;
+    let log_id = hex::decode(&content.log_id).map_err(|_| unreadable())?;
     let entry = json!({
-        "logIndex": payload.log_index.to_string(),
+        "logIndex": content.log_index.to_string(),
         "logId": {"keyId": BASE64_STANDARD.encode(log_id)},
         "kindVersion": {"kind": "hashedrekord", "version": "0.0.1"},
-        "integratedTime": payload.integrated_time.to_string(),
+        "integratedTime": content.integrated_time.to_string(),
         "inclusionPromise": {"signedEntryTimestamp": signed_entry_timestamp},
-        "canonicalizedBody": payload.body,
+        "canonicalizedBody": content.body,
     });
+    // cosign 2 signs the SHA-256 of the payload with any curve. The library would take another digest for P-384.
+    let digest = ring::digest::digest(&SHA256, payload);
+    let digest = json!({"algorithm": "SHA2_256", "digest": BASE64_STANDARD.encode(digest)});
     let bundle = json!({
         "mediaType": "application/vnd.dev.sigstore.bundle+json;version=0.1",
-        "verificationMaterial": {"x509CertificateChain": {"certificates": certificates}, "tlogEntries": [entry]},
-        "messageSignature": {"signature": signature.trim()},
+        "verificationMaterial": {"certificate": {"rawBytes": BASE64_STANDARD.encode(&certificate)}, "tlogEntries": [entry]},
+        "messageSignature": {"messageDigest": digest, "signature": signature.trim()},
     });
     Bundle::from_json(&bundle.to_string()).map_err(|_| unreadable())
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-    use serde_json::Value;
-
-    use super::*;
-    use mainstay_api::oci_repository::OidcIdentity;
-
-    /// Signatures that `tests/cosign/keyless/make` made, and two trusted roots.
-    const SIGNATURES: &str = include_str!("../../../../tests/cosign/keyless/hostile.json");
-    const OWN: &str = include_str!("../../../../tests/cosign/keyless/trusted_root.json");
-    const STRANGER: &str = include_str!("../../../../tests/cosign/keyless/stranger.json");
-    /// A real attestation of the public instance, by a workflow of `prefix-dev/sigstore-example` at GitHub.
-    const PUBLIC_ATTESTATION: &str = include_str!("../../../../tests/cosign/keyless/public.json");
-    const ISSUER: &str = "^https://ci\\.example\\.org$";
-    const SUBJECT: &str = "^https://ci\\.example\\.org/shop/web/.*@refs/heads/main$";
-
-    fn keyless(root: &str, issuer: &str, subject: &str) -> Keyless {
-        let one = OidcIdentity { issuer: issuer.to_owned(), subject: subject.to_owned() };
-        Keyless::new(Arc::new(Root::read(root).unwrap()), Identities::read(&[one]).unwrap())
-    }
-
-    fn made(name: &str) -> Value {
-        let all: Vec<Value> = serde_json::from_str(SIGNATURES).unwrap();
-        all.into_iter().find(|one| one["name"] == name).unwrap()
-    }
-
-    /// Returns a signature in the format of cosign 2, and the signed digest.
-    fn simple(made: &Value) -> (Signature, Digest) {
-        let annotation = |name: &str| made["annotations"][name].as_str().map(str::to_owned);
-        let payload = made["payload"].as_str().unwrap();
-        let document: Value = serde_json::from_str(payload).unwrap();
-        let digest = document["critical"]["image"]["docker-manifest-digest"].as_str().unwrap().parse().unwrap();
-        let proof = Proof {
-            certificate: annotation("dev.sigstore.cosign/certificate"),
-            chain: annotation("dev.sigstore.cosign/chain"),
-            entry: annotation("dev.sigstore.cosign/bundle"),
-        };
-        let signature = annotation("dev.cosignproject.cosign/signature").unwrap();
-        (Signature::Simple { payload: payload.as_bytes().to_vec(), signature, proof }, digest)
-    }
-
-    /// Returns a signature in the format of cosign 3, and the signed digest. `kind` is `bundle` with a log of Rekor 1, and
-    /// `stamped` with a log of Rekor 2 and a timestamp.
-    fn bundle(made: &Value, kind: &str) -> (Signature, Digest) {
-        let payload = made[kind]["dsseEnvelope"]["payload"].as_str().unwrap();
-        let statement: Value = serde_json::from_slice(&BASE64_STANDARD.decode(payload).unwrap()).unwrap();
-        let hex = statement["subject"][0]["digest"]["sha256"].as_str().unwrap();
-        (Signature::Bundle(made[kind].to_string().into_bytes()), format!("sha256:{hex}").parse().unwrap())
-    }
-
-    fn all(made: &Value) -> [(Signature, Digest); 3] {
-        [simple(made), bundle(made, "bundle"), bundle(made, "stamped")]
-    }
-
-    #[test]
-    fn accepts_signatures_of_an_identity_in_each_format() {
-        let trusted = keyless(OWN, ISSUER, SUBJECT);
-        for (signature, digest) in all(&made("good")) {
-            let signer = trusted.judge(&signature, &digest).unwrap();
-            let subject = "https://ci.example.org/shop/web/release.yaml@refs/heads/main";
-            assert_eq!(signer, format!("{subject} of the issuer https://ci.example.org"));
-            assert!(keyless(OWN, "ci", "shop").judge(&signature, &digest).is_ok(), "a part is enough, as in Flux");
-        }
-    }
-
-    #[test]
-    fn refuses_other_identities() {
-        for (signature, digest) in all(&made("good")) {
-            for (issuer, subject) in [(ISSUER, "^https://ci\\.example\\.org/shop$"), ("^https://other", SUBJECT)] {
-                let flaw = keyless(OWN, issuer, subject).judge(&signature, &digest).unwrap_err();
-                assert!(matches!(&flaw, Flaw::Stranger(signer) if signer.contains("release.yaml@")), "{flaw:?}");
-            }
-        }
-    }
-
-    #[test]
-    fn refuses_each_hostile_signature() {
-        let trusted = keyless(OWN, ISSUER, SUBJECT);
-        for name in
-            ["expired", "early", "other log", "other authority", "unlisted certificate", "certificate in another log"]
-        {
-            for (signature, digest) in all(&made(name)) {
-                let flaw = trusted.judge(&signature, &digest).unwrap_err();
-                assert!(matches!(flaw, Flaw::Unverified(_)), "{name}: {flaw:?}");
-            }
-        }
-        let (signature, digest) = bundle(&made("other clock"), "stamped");
-        assert!(matches!(trusted.judge(&signature, &digest), Err(Flaw::Unverified(_))), "other clock");
-        for (signature, digest) in all(&made("attestation")) {
-            let flaw = trusted.judge(&signature, &digest).unwrap_err();
-            assert!(matches!(flaw, Flaw::Other(..)), "{flaw:?}");
-        }
-        for (signature, digest) in all(&made("good")) {
-            let flaw = keyless(STRANGER, ISSUER, SUBJECT).judge(&signature, &digest).unwrap_err();
-            assert!(matches!(flaw, Flaw::Unverified(_)), "another instance: {flaw:?}");
-            let flaw = trusted.judge(&signature, &Digest::of(b"other")).unwrap_err();
-            assert!(matches!(flaw, Flaw::Unverified(_) | Flaw::Other(..)), "another artifact: {flaw:?}");
-        }
-    }
-
-    #[test]
-    fn refuses_changed_parts_of_a_signature() {
-        let trusted = keyless(OWN, ISSUER, SUBJECT);
-        let (good, expired) = (made("good"), made("expired"));
-        let refused = |what: &str, (signature, digest): (Signature, Digest)| {
-            assert!(trusted.judge(&signature, &digest).is_err(), "{what}");
-        };
-        let material = "/bundle/verificationMaterial";
-        for (part, value) in [
-            (format!("{material}/tlogEntries"), json!([])),
-            (format!("{material}/tlogEntries/0/integratedTime"), json!("1748779201")),
-            (format!("{material}/tlogEntries/0/logIndex"), json!("8")),
-            (format!("{material}/tlogEntries/0/inclusionPromise"), Value::Null),
-            (format!("{material}/tlogEntries/0/inclusionProof"), Value::Null),
-            (format!("{material}/tlogEntries/0"), expired["bundle"]["verificationMaterial"]["tlogEntries"][0].clone()),
-            (
-                format!("{material}/certificate"),
-                made("unlisted certificate")["bundle"]["verificationMaterial"]["certificate"].clone(),
-            ),
-            ("/bundle/dsseEnvelope/signatures".to_owned(), expired["bundle"]["dsseEnvelope"]["signatures"].clone()),
-        ] {
-            let mut changed = good.clone();
-            *changed.pointer_mut(&part).unwrap() = value;
-            refused(&part, bundle(&changed, "bundle"));
-        }
-        for (part, value) in [
-            ("tlogEntries", json!([])),
-            ("tlogEntries/0/logIndex", json!("1")),
-            ("tlogEntries/0/inclusionProof", Value::Null),
-            ("timestampVerificationData", Value::Null),
-            (
-                "timestampVerificationData",
-                expired["stamped"]["verificationMaterial"]["timestampVerificationData"].clone(),
-            ),
-        ] {
-            let mut changed = good.clone();
-            *changed.pointer_mut(&format!("/stamped/verificationMaterial/{part}")).unwrap() = value;
-            refused(part, bundle(&changed, "stamped"));
-        }
-        for (name, value) in [
-            ("dev.sigstore.cosign/certificate", Value::Null),
-            ("dev.sigstore.cosign/bundle", Value::Null),
-            ("dev.sigstore.cosign/bundle", expired["annotations"]["dev.sigstore.cosign/bundle"].clone()),
-            (
-                "dev.cosignproject.cosign/signature",
-                expired["annotations"]["dev.cosignproject.cosign/signature"].clone(),
-            ),
-        ] {
-            let mut changed = good.clone();
-            changed["annotations"][name] = value;
-            refused(name, simple(&changed));
-        }
-        let mut changed = good.clone();
-        let entry = good["annotations"]["dev.sigstore.cosign/bundle"].as_str().unwrap();
-        let moved = entry.replace("\"integratedTime\":1748779200", "\"integratedTime\":1748779201");
-        assert_ne!(entry, moved);
-        changed["annotations"]["dev.sigstore.cosign/bundle"] = moved.into();
-        refused("another time", simple(&changed));
-        let mut changed = good.clone();
-        changed["annotations"]["dev.sigstore.cosign/chain"] = Value::Null;
-        let (signature, digest) = simple(&changed);
-        assert!(trusted.judge(&signature, &digest).is_ok(), "the trusted root has the chain");
-    }
-
-    #[test]
-    fn certificates_need_no_log_if_the_root_lists_none() {
-        let mut root: Value = serde_json::from_str(OWN).unwrap();
-        root["ctlogs"] = json!([]);
-        for (signature, digest) in all(&made("unlisted certificate")) {
-            assert!(keyless(&root.to_string(), ISSUER, SUBJECT).judge(&signature, &digest).is_ok());
-        }
-    }
-
-    #[test]
-    fn reads_the_public_root_and_refuses_a_root_without_authorities_or_logs() {
-        assert!(Root::public().is_ok());
-        let refused = |json: &str| Root::read(json).err().unwrap();
-        assert!(refused("{}").starts_with("is not a trusted root of Sigstore: "), "{}", refused("{}"));
-        for (part, why) in [("certificateAuthorities", "no certificate authority"), ("tlogs", "no transparency log")] {
-            let mut root: Value = serde_json::from_str(OWN).unwrap();
-            root[part] = json!([]);
-            assert!(refused(&root.to_string()).contains(why));
-        }
-        for (signature, digest) in all(&made("good")) {
-            let one = OidcIdentity { issuer: ".".to_owned(), subject: ".".to_owned() };
-            let public = Keyless::new(Root::public().unwrap(), Identities::read(&[one]).unwrap());
-            assert!(matches!(public.judge(&signature, &digest), Err(Flaw::Unverified(_))));
-        }
-    }
-
-    #[test]
-    fn the_public_root_proves_an_identity_of_the_public_instance() {
-        let digest: Digest = "sha256:54303491a8418fbed24344b513546182c29b43bf282ceb433af65e2299f9271f".parse().unwrap();
-        let judge = |issuer: &str| {
-            let one =
-                OidcIdentity { issuer: issuer.to_owned(), subject: "^https://github\\.com/prefix-dev/".to_owned() };
-            let public = Keyless::new(Root::public().unwrap(), Identities::read(&[one]).unwrap());
-            public.judge(&Signature::Bundle(PUBLIC_ATTESTATION.as_bytes().to_vec()), &digest).unwrap_err()
-        };
-        // The signature is valid, but it is not the signature of an image.
-        let flaw = judge("^https://token\\.actions\\.githubusercontent\\.com$");
-        assert!(matches!(&flaw, Flaw::Other(signer, _) if signer.contains("action.yaml@refs/heads/main")), "{flaw:?}");
-        let flaw = judge("^https://other");
-        assert!(matches!(flaw, Flaw::Stranger(_)), "{flaw:?}");
-    }
-
-    proptest! {
-        #[test]
-        fn reads_any_signature_without_panic(bytes: Vec<u8>, text in "[\\[{\"a-z0:,}\\]]{0,60}") {
-            let (trusted, digest) = (keyless(OWN, ISSUER, SUBJECT), Digest::of(b"x"));
-            let part = Some(text.clone());
-            let proof = Proof { certificate: part.clone(), chain: part.clone(), entry: part };
-            let simple = Signature::Simple { payload: bytes.clone(), signature: text.clone(), proof };
-            for signature in [Signature::Bundle(bytes), Signature::Bundle(text.clone().into_bytes()), simple] {
-                prop_assert!(trusted.judge(&signature, &digest).is_err());
-            }
-        }
-    }
-}
+mod tests;

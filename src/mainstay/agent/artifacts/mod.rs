@@ -7,6 +7,7 @@
 //! stays. Invariant: a login is sent to the host of `spec.url` only. Invariant: with `spec.verify`, an artifact becomes a
 //! commit only after its signature was verified.
 
+mod bounds;
 mod charts;
 mod context;
 mod cosign;

@@ -102,6 +102,7 @@ fn invalid(scheme: SigningScheme) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use p384::ecdsa::signature::hazmat::PrehashSigner as _;
     use ring::rand::SystemRandom;
     use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair as _};
 
@@ -123,5 +124,18 @@ mod tests {
         assert!(RING.verify_prehashed(scheme, key, &digest(b"message"), &signature[1..]).is_err());
         assert!(RING.verify_prehashed(SigningScheme::Ed25519, key, &digest(b"message"), signature).is_err());
         assert!(RING.verify_raw(SigningScheme::MlDsa44, key, b"message", signature).is_err());
+    }
+
+    #[test]
+    fn verifies_a_signature_of_p384_over_a_digest_of_sha256() {
+        let pair = p384::ecdsa::SigningKey::from_slice(&[1; 48]).unwrap();
+        let (scheme, digest) = (SigningScheme::EcdsaP384Sha256, RING.sha256(b"message"));
+        let made: p384::ecdsa::Signature = pair.sign_prehash(&digest).unwrap();
+        let (made, point) = (made.to_der(), pair.verifying_key().to_sec1_point(false));
+        let (key, signature): (&[u8], &[u8]) = (point.as_ref(), made.as_ref());
+        assert!(RING.verify_prehashed(scheme, key, &digest, signature).is_ok());
+        assert!(RING.verify_prehashed(scheme, key, &RING.sha256(b"other"), signature).is_err());
+        assert!(RING.verify_raw(scheme, key, b"message", signature).is_ok(), "ring agrees");
+        assert!(RING.verify_raw(SigningScheme::EcdsaP384Sha384, key, b"message", signature).is_err());
     }
 }

@@ -73,8 +73,6 @@ struct Annotations {
     signature: Option<String>,
     #[serde(rename = "dev.sigstore.cosign/certificate")]
     certificate: Option<String>,
-    #[serde(rename = "dev.sigstore.cosign/chain")]
-    chain: Option<String>,
     #[serde(rename = "dev.sigstore.cosign/bundle")]
     entry: Option<String>,
 }
@@ -184,12 +182,10 @@ impl Search<'_> {
                 return Ok(None);
             }
         };
-        let Annotations { signature, certificate, chain, entry } = layer.annotations;
+        let Annotations { signature, certificate, entry } = layer.annotations;
         let signature = match signature {
             _ if layer.media_type != PAYLOAD => Signature::Bundle(bytes),
-            Some(signature) => {
-                Signature::Simple { payload: bytes, signature, proof: Proof { certificate, chain, entry } }
-            }
+            Some(signature) => Signature::Simple { payload: bytes, signature, proof: Proof { certificate, entry } },
             None => {
                 self.flaw(Flaw::Unreadable("its layer has no signature"));
                 return Ok(None);

@@ -46,9 +46,9 @@ pub(in crate::agent) struct Wanted {
 /// A required signature.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::agent) enum Signed {
-    /// By a key of the Secret in `spec.verify.secretRef`.
+    /// A signature by a key of the Secret in `spec.verify.secretRef`.
     ByKey(Tool),
-    /// By cosign, without a key: a certificate names the signer.
+    /// A signature of cosign without a key: a certificate names the signer.
     ByIdentity(Identities),
 }
 

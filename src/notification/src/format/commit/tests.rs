@@ -42,7 +42,8 @@ fn an_expression_names_a_commit_status() {
 
 #[test]
 fn a_description_is_the_reason_and_has_no_part_of_the_message() {
-    let told = Notice { reason: "ObjectFailed".to_owned(), message: "Job canary/a failed".to_owned(), ..failed() };
+    let failed_with =
+        Notice { reason: "ObjectFailed".to_owned(), message: "Job canary/a failed".to_owned(), ..failed() };
     for (kind, address) in [
         ("github", "https://github.com/o/r"),
         ("gitlab", "https://gitlab.com/g/r"),
@@ -55,7 +56,7 @@ fn a_description_is_the_reason_and_has_no_part_of_the_message() {
         let description = |notice: &Notice| sent(&target, notice).3["description"].clone();
         assert_eq!(description(&applied()), "commit applied", "{kind}");
         assert_eq!(description(&failed()), "failed", "{kind}");
-        let status = sent(&target, &told).3;
+        let status = sent(&target, &failed_with).3;
         assert_eq!(status["description"], "object failed", "{kind}");
         assert!(!status.to_string().contains("canary"), "{kind}: {status}");
     }
