@@ -203,7 +203,7 @@ impl Attempt<'_> {
     }
 
     /// Whether it is unknown which objects other GitSyncs want: one has no row yet, or one of another agent wants more
-    /// objects than its status lists. The listed ones are released, so that the status lists the rest after their apply.
+    /// objects than its status lists. The listed ones are released, so that its status lists the others after an apply.
     async fn awaits_wants_of_others(&self, inventory: &Inventory) -> Result<bool, Refused> {
         let (are_untried, want_more) =
             self.context.registry.with(self.owner, |view| (view.others_untried(), view.others_want_more()));

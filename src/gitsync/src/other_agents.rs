@@ -126,7 +126,7 @@ impl Wants {
             return Self { objects, planned: None, more: false };
         };
         let (objects, is_whole) = wanted(plan);
-        let is_current = status.observed_generation == generation;
+        let is_current = status.observed_generation == generation && !plan.commit.is_empty();
         let planned = (is_whole && is_current).then(|| plan.commit.clone());
         Self { objects, planned, more: !is_whole }
     }
@@ -167,6 +167,8 @@ mod tests {
         assert_eq!(planned(&status("c2", &[key()], 2)), None);
         assert!(Wants::of(&status("c2", &[key()], 2), Some(1)).more);
         assert_eq!(Wants::of(&status("c2", &[], 0), Some(2)).planned, None, "the spec has changed since");
+        let wants = Wants::of(&status("", &[key()], 1), Some(1));
+        assert_eq!((wants.planned, wants.objects), (None, HashSet::from([key()])));
     }
 
     #[test]

@@ -178,20 +178,23 @@ impl Task {
         self.write_status(sync, &old, new).await;
     }
 
-    /// Returns the plan for GitSyncs of other agents; `None` without shards. Until a commit is planned for this spec, the
-    /// last plan for it stays.
+    /// Returns the plan for GitSyncs of other agents; `None` without shards. Until a commit is planned for the present
+    /// spec, the wanted objects of the last plan stay, without its commit.
     fn shared_plan(&self, sync: &GitSync, outcome: &Outcome, base: &GitSyncStatus) -> Option<SharedPlan> {
         if !self.context.is_shared() {
             return None;
         }
         let generation = sync.metadata.generation;
-        let is_current = self.state.desired.as_ref().is_some_and(|desired| desired.generation == generation);
         let carried_out = self.state.carried_out.filter(|_| outcome.has_no_failures()).map(|commit| commit.to_string());
-        let planned = is_current.then(|| self.context.registry.with(&self.owner, |view| view.own().clone()));
-        let planned =
-            planned.and_then(|row| shared_plan::of(&row, &self.state.failed.conflicts(), carried_out.as_deref()));
-        let is_of_spec = base.observed_generation == generation && base.cluster.as_deref() == self.cluster_id(sync);
-        planned.or_else(|| base.shared.clone().filter(|_| is_of_spec))
+        let row = self.context.registry.with(&self.owner, |view| view.own().clone());
+        let of_row = shared_plan::of(&row, &self.state.failed.conflicts(), carried_out.as_deref());
+        let is_known = match (&of_row, &self.state.desired) {
+            (Some(_), Some(desired)) => desired.generation == generation,
+            _ => base.observed_generation == generation,
+        };
+        let is_of_cluster = base.cluster.as_deref() == self.cluster_id(sync);
+        let plan = of_row.or_else(|| base.shared.clone().filter(|_| is_of_cluster))?;
+        Some(if is_known { plan } else { SharedPlan { commit: String::new(), carried_out: false, ..plan } })
     }
 
     fn prevention_of(&self, sync: &GitSync) -> Option<prevention::State> {

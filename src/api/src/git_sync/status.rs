@@ -134,7 +134,7 @@ pub const WANTED_BYTES: usize = 4096;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SharedPlan {
-    /// Last commit whose objects are known.
+    /// Last commit whose objects are known; empty if none is for the present spec.
     pub commit: String,
     /// Whether that commit was carried out without failures, even if removed objects are kept until other GitSyncs have
     /// planned it.
