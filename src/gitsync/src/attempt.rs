@@ -76,6 +76,8 @@ pub(super) struct SyncState {
     pub(super) read: Option<(Commit, String, RemoteUrl)>,
     /// Commit and tree that are applied in full.
     pub(super) applied: Option<(Commit, Option<Contents>)>,
+    /// The generation of the spec of the last published plan.
+    pub(super) planned_for: Option<i64>,
     /// The last commit that was applied without failures, even if removed objects are still kept.
     pub(super) carried_out: Option<Commit>,
     /// Objects that this GitSync gives up for GitSyncs of other agents; `None` until they are restored from the status.
@@ -229,7 +231,8 @@ impl Attempt<'_> {
 
     /// Publishes the desired objects before the plan, because another GitSync may wait for them while this GitSync
     /// waits for that other GitSync.
-    fn publish(&self, branch: &str, desired: &DesiredState) {
+    fn publish(&mut self, branch: &str, desired: &DesiredState) {
+        self.state.planned_for = desired.generation;
         let keys = desired.objects.iter().map(|d| d.key.clone()).collect();
         self.context.registry.update(self.owner, |row| {
             row.branch = Some(branch.to_owned());

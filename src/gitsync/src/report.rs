@@ -188,10 +188,8 @@ impl Task {
         let carried_out = self.state.carried_out.filter(|_| outcome.has_no_failures()).map(|commit| commit.to_string());
         let row = self.context.registry.with(&self.owner, |view| view.own().clone());
         let of_row = shared_plan::of(&row, &self.state.failed.conflicts(), carried_out.as_deref());
-        let is_known = match (&of_row, &self.state.desired) {
-            (Some(_), Some(desired)) => desired.generation == generation,
-            _ => base.observed_generation == generation,
-        };
+        let planned_for = if of_row.is_some() { self.state.planned_for } else { base.observed_generation };
+        let is_known = planned_for == generation;
         let is_of_cluster = base.cluster.as_deref() == self.cluster_id(sync);
         let plan = of_row.or_else(|| base.shared.clone().filter(|_| is_of_cluster))?;
         Some(if is_known { plan } else { SharedPlan { commit: String::new(), carried_out: false, ..plan } })
