@@ -161,6 +161,10 @@ async fn each_view_fits_its_window_in_both_themes_and_for_screen_readers() {
         tab.open(&url).await;
         looks_right(&tab, name).await;
     }
+    for (path, label) in [("", "Fleet"), ("/sources", "Sources"), ("/served", "APIs and events"), ("/drift", "Drift")] {
+        tab.open(&format!("{URL}{path}")).await;
+        assert_eq!(tab.value("document.querySelector('header [aria-current=page]')?.innerText").await, label);
+    }
     assert_eq!(desk.chromium.complaints(), Vec::<Value>::new());
 }
 

@@ -42,6 +42,14 @@ pub(crate) struct Page<'p> {
     pub(crate) body: Markup,
 }
 
+/// The pages of the navigation: their path, label and title.
+const PAGES: [(&str, &str, &str); 4] = [
+    ("/", "Fleet", "Fleet"),
+    ("/sources", "Sources", "Sources, images and alerts"),
+    ("/served", "APIs and events", "APIRules, Triggers and Subscriptions"),
+    ("/drift", "Drift", "Drift"),
+];
+
 /// Returns the head of a document.
 pub(super) fn head(title: &str, script: &str) -> Markup {
     html! {
@@ -70,10 +78,9 @@ pub(crate) fn render(page: Page<'_>) -> String {
                     a.brand href="/" { "Mainstay" }
                     @if let Some(visitor) = visitor {
                         nav aria-label="Pages" {
-                            a href="/" { "Fleet" }
-                            a href="/sources" { "Sources" }
-                            a href="/served" { "APIs and events" }
-                            a href="/drift" { "Drift" }
+                            @for (path, label, of) in PAGES {
+                                a href=(path) aria-current=[(title == of).then_some("page")] { (label) }
+                            }
                         }
                         span.who title="The user of this session, as the API server knows it" { (visitor.user) }
                         @if let Some(end) = visitor.end { (session(end, visitor)) }
