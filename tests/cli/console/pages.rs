@@ -206,6 +206,9 @@ async fn two_users_act_side_by_side_and_see_changes_without_a_reload() {
     reader.value("window.isSame = true").await;
 
     writer.click("a.button", "Suspend").await;
+    writer.shows("In the cluster ").await;
+    let titled = "document.title.endsWith(` · ${document.querySelector('.cluster').lastChild.data} · Mainstay`)";
+    assert_eq!(writer.value(titled).await, true);
     writer.fill("for", "1h").await;
     writer.click("button", "Suspend").await;
     writer.shows("Suspended.").await;

@@ -10,6 +10,8 @@ use crate::text::ago;
 pub(crate) struct Visitor<'p> {
     /// The user's name, as reported by the API server.
     pub(crate) user: &'p str,
+    /// The name of the cluster; empty without a name.
+    pub(crate) cluster: &'p str,
     /// The token of forms.
     pub(crate) csrf: &'p str,
     /// The end of the session; `None` if it has no page to sign in and out.
@@ -65,18 +67,29 @@ pub(super) fn head(title: &str, script: &str) -> Markup {
     }
 }
 
+/// Returns the title of a page with the name of the cluster.
+fn full_title(title: &str, visitor: Option<Visitor<'_>>) -> String {
+    match visitor {
+        Some(visitor) if !visitor.cluster.is_empty() => format!("{title} · {}", visitor.cluster),
+        _ => title.to_owned(),
+    }
+}
+
 /// Returns the HTML of a page.
 pub(crate) fn render(page: Page<'_>) -> String {
     let Page { title, visitor, live, body } = page;
     let document = html! {
         (DOCTYPE)
         html lang="en" {
-            (head(title, "/live.js"))
+            (head(&full_title(title, visitor), "/live.js"))
             body {
                 a.skip href="#main" { "Skip to the content" }
                 header {
                     a.brand href="/" { "Mainstay" }
                     @if let Some(visitor) = visitor {
+                        @if !visitor.cluster.is_empty() {
+                            span.cluster title="The cluster of this page" { span.unseen { "Cluster " } (visitor.cluster) }
+                        }
                         nav aria-label="Pages" {
                             @for (path, label, of) in PAGES {
                                 a href=(path) aria-current=[(title == of).then_some("page")] { (label) }
