@@ -47,6 +47,8 @@ async fn a_fleet_of_2000_git_syncs_is_paged_searched_and_follows_changes() {
     tab.value("document.querySelector('tbody th a').focus()").await;
     desk.status(SYNCS, "sync-1234", &ready("False"));
     tab.until(&format!("{first} === '{NAMESPACE}/sync-1234'")).await;
+    let message = "document.querySelector('td[data-label=Message]').innerText";
+    assert_eq!(tab.value(message).await, "Applied: 12 unchanged");
     assert_eq!(tab.value("document.activeElement.innerText").await, format!("{NAMESPACE}/sync-0000"));
     assert_eq!(tab.value("window.isSame").await, true, "it was not loaded again");
 
