@@ -207,7 +207,8 @@ async fn each_page_shows_what_its_object_says() {
         assert!(sync.contains(text), "{text}: {sync}");
     }
     let other = browser.get(&format!("/gitsync/{NAMESPACE}/other")).await.text;
-    for text in ["Held from deletion", "Paused", "reverted after 7 ms", "Approve the held deletions"] {
+    let resume = "Run <code>mainstay resume Deployment.apps web -n shop</code> to end the pause.";
+    for text in ["Held from deletion", "Paused", "reverted after 7 ms", "Approve the held deletions", resume] {
         assert!(other.contains(text), "{text}: {other}");
     }
     let map = browser.get(&format!("/object?kind=ConfigMap&namespace={NAMESPACE}&name=a")).await.text;

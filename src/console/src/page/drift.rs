@@ -43,7 +43,6 @@ pub(crate) fn drift(page: &Drift<'_>) -> Markup {
                 ul {
                     @for fight in contended.iter().take(MOST) { li { (fight_of(fight)) } }
                 }
-                (parts::advice("Contended"))
             }
         }
         (lanes::picture(edits.iter().map(|(_, edit)| *edit), *now))
@@ -89,10 +88,11 @@ fn git_sync(row: &Row) -> Markup {
 /// Returns who keeps writing to an object.
 fn fight_of(fight: &Fight<'_>) -> Markup {
     html! {
-        @if fight.who.is_empty() { (git_sync(fight.row)) ": " span.text { (fight.text) } }
+        @if fight.who.is_empty() { (git_sync(fight.row)) ": " span.text { (fight.text) } (parts::advice("Contended")) }
         @else {
             (parts::named_object(fight.object)) " of " (git_sync(fight.row)) ": " strong { (fight.who) }
             " and Mainstay keep writing to " code { (fight.text) }
+            (parts::advice_about("Contended", fight.object))
         }
     }
 }

@@ -10,7 +10,7 @@ use super::parts::{self, Right};
 use super::{history, lanes, windows};
 use crate::action::offered;
 use crate::address;
-use crate::edits::Edit;
+use crate::edits::{Edit, End};
 use crate::field::{text_at, time_at};
 use crate::history::history as moments;
 use crate::lookup::Lookup;
@@ -23,6 +23,8 @@ use mainstay_object::Key;
 
 /// Maximum number of rows of a list.
 const MOST: usize = 200;
+/// Number of fields that the line of an object names.
+const NAMED: usize = 5;
 /// Maximum number of objects of the tree on the page.
 const OBJECTS: usize = 2000;
 
@@ -50,7 +52,7 @@ pub(crate) fn git_sync(page: &GitSyncPage<'_>) -> Markup {
         h1 { "GitSync " (key.name) " " (parts::state(*state)) }
         (parts::actions(&possible, key, right))
         (facts(page))
-        (problems(live))
+        (problems(page))
         (windows::windows(&windows_of(live, *now), time_at(live, "/status/frozen/until"), *now))
         section aria-labelledby="objects" { h2 #objects { "Objects" } (tree_of(tree, filter, &deviations(live), *now)) }
         @if !edits.is_empty() {
@@ -115,8 +117,26 @@ fn facts(page: &GitSyncPage<'_>) -> Markup {
     }
 }
 
+/// Returns an object that differs from the repository, with its fields and both values.
+fn drifted(edit: &Edit) -> Markup {
+    let End::Remains(reason) = &edit.end else { return html! {} };
+    // The condition has the advice.
+    let advice = if reason == "Backoff" { "Contended" } else { reason.as_str() };
+    html! {
+        li {
+            b { "Drifted: " } (parts::named_object(&edit.object)) " by " (edit.who) ": "
+            @for (at, field) in edit.fields.iter().take(NAMED).enumerate() { @if at > 0 { ", " } (parts::changed(field)) }
+            @if edit.fields.len() > NAMED { " and " (edit.fields.len() - NAMED) " more fields" }
+            @if !edit.fields.is_empty() { "; " } (reason)
+            // The line of the pause has the advice.
+            @if reason != "Paused" { (parts::advice_about(advice, &edit.object)) }
+        }
+    }
+}
+
 /// Returns the lists of objects that need attention, with their reasons.
-fn problems(live: &Value) -> Markup {
+fn problems(page: &GitSyncPage<'_>) -> Markup {
+    let GitSyncPage { live, edits, now, .. } = page;
     let list = |name: &str| -> Vec<&Value> {
         live.pointer(&format!("/status/{name}")).and_then(Value::as_array).into_iter().flatten().take(MOST).collect()
     };
@@ -131,16 +151,15 @@ fn problems(live: &Value) -> Markup {
                 ul {
                     @for one in list("failures") {
                         li { b { @if text(one, "reason") == "Progressing" { "Not healthy yet: " } @else { "Failed: " } } (parts::named_object(&text(one, "object"))) " " strong { (text(one, "reason")) } " " span.text { (text(one, "message")) }
-                            (parts::advice(&text(one, "reason"))) }
+                            (parts::advice_about(&text(one, "reason"), &text(one, "object"))) }
                     }
-                    @for one in list("drifted") {
-                        li { b { "Drifted: " } (parts::named_object(&text(one, "object"))) " by " (text(one, "who")) ": " (text(one, "reason")) }
-                    }
+                    @for edit in *edits { (drifted(edit)) }
                     @for one in &held { li { b { "Held from deletion: " } (parts::object_and_text(one)) } }
                     @for one in list("paused") {
                         li { b { "Paused: " } (parts::named_object(&text(one, "object")))
-                            @if !text(one, "until").is_empty() { " until " (text(one, "until")) }
-                            @if !text(one, "problem").is_empty() { ": " (text(one, "problem")) } }
+                            @if !text(one, "until").is_empty() { ", " (parts::end(&text(one, "until"), *now)) }
+                            @if !text(one, "problem").is_empty() { ": " (text(one, "problem")) }
+                            (parts::advice_about("Paused", &text(one, "object"))) }
                     }
                     @for one in list("terminating") {
                         @let finalizers: Vec<String> = one.pointer("/finalizers").and_then(Value::as_array).into_iter().flatten()
@@ -150,7 +169,7 @@ fn problems(live: &Value) -> Markup {
                     @for one in list("unread") { li { b { "Not reverted until the repository is read: " } (parts::named_object(&text(one, "object"))) } }
                     @if let Some(frozen) = frozen {
                         li { b { "A window holds commit " } code { (short_id(&text(frozen, "commit"))) } ": " (text(frozen, "by"))
-                            @if !text(frozen, "until").is_empty() { ", until " (text(frozen, "until")) } }
+                            @if !text(frozen, "until").is_empty() { ", " (parts::end(&text(frozen, "until"), *now)) } }
                     }
                 }
             }
