@@ -202,7 +202,8 @@ async fn each_page_shows_what_its_object_says() {
     );
     assert!(fleet.contains("The kind") || fleet.contains("Function"), "{fleet}");
     let sync = browser.get(&format!("/gitsync/{NAMESPACE}/demo")).await.text;
-    for text in [&commit[..12], "ConfigMap", "Deployment.apps", "Drifted", "kubectl-edit", "Suspend", "<b>drifted</b>"]
+    for text in
+        [&commit[..12], "ConfigMap", "Deployment.apps", "Drifted", "kubectl-edit", "Suspend", "</span> drifted</span>"]
     {
         assert!(sync.contains(text), "{text}: {sync}");
     }

@@ -112,7 +112,7 @@ fn facts(page: &GitSyncPage<'_>) -> Markup {
             div { dt { "Drift" } dd { (if text("/spec/drift").is_empty() { "Revert".to_owned() } else { text("/spec/drift") }) } }
             div { dt { "Objects" } dd { (counts("objects")) ", " (counts("healthy")) " healthy, " (counts("failed")) " failed" } }
             div { dt { "Reverts" } dd { (counts("reverted")) } }
-            @if !text("/spec/suspendUntil").is_empty() { div { dt { "Suspended until" } dd { (text("/spec/suspendUntil")) } } }
+            @if !text("/spec/suspendUntil").is_empty() { div { dt { "Suspended until" } dd { (parts::time(&text("/spec/suspendUntil"), *now)) } } }
         }
     }
 }
@@ -199,8 +199,11 @@ fn tree_of(tree: &Result<Tree, String>, filter: &TreeFilter, deviations: &Deviat
         Ok(tree) => tree,
     };
     let (mut nodes, found) = filter.apply(&tree.objects);
-    nodes.sort_by_key(Node::worst);
     let branches = Branches { deviations, is_filtered: !filter.is_empty(), now };
+    nodes.sort_by_cached_key(|node| {
+        let worst = node.worst();
+        (worst != Mark::Failed && !branches.deviates(node), worst)
+    });
     html! {
         @for note in &tree.notes { p.note { (note) } }
         @if tree.objects.is_empty() { p.quiet { "There are no objects yet." } }
@@ -249,16 +252,32 @@ struct Branches<'t> {
     now: Timestamp,
 }
 
+/// Returns a deviation with its symbol.
+fn deviation(word: &str) -> Markup {
+    match word {
+        "paused" => parts::sign("off", "◼", word),
+        "held" => parts::sign("wait", "◆", word),
+        _ => parts::sign("warn", "▲", word),
+    }
+}
+
 impl Branches<'_> {
+    /// Returns whether the status lists the object or one of its children.
+    fn deviates(&self, node: &Node) -> bool {
+        self.deviations.contains_key(&plain(&node.key.to_string(), SHORT))
+            || node.children.iter().any(|child| self.deviates(child))
+    }
+
     /// Returns an object with its children. The link is beside the control that shows them: a control contains no other.
     fn branch(&self, node: &Node, depth: usize) -> Markup {
         let (address, name) = (address::of_object(&node.key), plain(&node.key.to_string(), SHORT));
         let children = node.children.len();
-        let is_open = self.is_filtered || (depth == 0 && node.worst() != Mark::Healthy);
+        let needs_look = || node.worst() != Mark::Healthy || node.children.iter().any(|child| self.deviates(child));
+        let is_open = self.is_filtered || (depth == 0 && needs_look());
         html! {
             li {
                 (parts::mark(node.mark)) " " a href=(address) { (name) }
-                @for word in self.deviations.get(&name).into_iter().flatten() { " " b { (word) } }
+                @for (at, word) in self.deviations.get(&name).into_iter().flatten().enumerate() { (if at > 0 { ", " } else { " " }) (deviation(word)) }
                 " " span.quiet.text { (plain(&node.state, SHORT)) }
                 @if node.created.is_some() { " " span.quiet { (parts::age(node.created, self.now)) " old" } }
                 @if children > 0 && depth <= 8 {

@@ -141,6 +141,11 @@ pub(super) fn changed(field: &Field) -> Markup {
     }
 }
 
+/// Returns a time of an object as the time until then, or its text if it is no time.
+pub(super) fn time(text: &str, now: Timestamp) -> Markup {
+    html! { @match text.parse::<Timestamp>() { Ok(time) => (until(time, now)), Err(_) => (text), } }
+}
+
 /// Returns the end of a pause or a hold in a status, which is a time or another text.
 pub(super) fn end(text: &str, now: Timestamp) -> Markup {
     html! {
