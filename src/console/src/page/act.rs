@@ -45,7 +45,7 @@ pub(crate) fn confirmation(page: &Confirmation<'_>) -> Markup {
             input type="hidden" name="csrf" value=(csrf);
             input type="hidden" name="commit" value=(asked.commit);
             @if asked.action.has_length(&asked.key) {
-                label { "For how long, such as 30m or 2h; empty until it is resumed" input type="text" name="for" value=(asked.length) maxlength="20"; }
+                label { "For how long, such as 30m or 2h; empty for no limit" input type="text" name="for" value=(asked.length) maxlength="20"; }
             }
             @match right {
                 Ok(()) => button type="submit" { (asked.action.label()) },
