@@ -164,7 +164,9 @@ impl Action {
             Self::AllowPrune => {
                 "The objects below left the repository, and a guard keeps them. They are deleted now, with all objects in a namespace or of a kind that is among them."
             }
-            Self::Pause => "The object is neither applied nor reverted nor pruned for the time below, or until the pause is ended.",
+            Self::Pause => {
+                "The object is neither applied nor reverted nor pruned for the time below, or until the pause is ended."
+            }
             Self::EndPause => "The object follows its repository again. Hand edits made meanwhile are reverted.",
         }
     }

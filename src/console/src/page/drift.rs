@@ -35,7 +35,7 @@ pub(crate) fn drift(page: &Drift<'_>) -> Markup {
     html! {
         h1 { "Drift" }
         p { "Hand edits of managed objects, newest first: the last 10 reverts of each GitSync, and the edits that remain." }
-        @for note in *notes { p.note { (note) } }
+        @for note in *notes { (parts::note(note)) }
         (form(page))
         @if !contended.is_empty() {
             section.problems aria-labelledby="contended" {

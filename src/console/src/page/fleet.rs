@@ -39,7 +39,7 @@ pub(crate) fn fleet(fleet: &Fleet<'_>) -> Markup {
     let Fleet { title, path, listing, filter, lookups, notes, within, now, .. } = fleet;
     html! {
         h1 { (title) }
-        @for note in *notes { p.note { (note) } }
+        @for note in *notes { (parts::note(note)) }
         @if let Some(csrf) = within {
             form.filter method="post" action="/namespace" {
                 input type="hidden" name="csrf" value=(csrf);

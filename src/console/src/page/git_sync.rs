@@ -205,7 +205,7 @@ fn tree_of(tree: &Result<Tree, String>, filter: &TreeFilter, deviations: &Deviat
         (worst != Mark::Failed && !branches.deviates(node), worst)
     });
     html! {
-        @for note in &tree.notes { p.note { (note) } }
+        @for note in &tree.notes { (parts::note(note)) }
         @if tree.objects.is_empty() { p.quiet { "There are no objects yet." } }
         @else {
             (tree_form(tree, filter))

@@ -88,6 +88,17 @@ pub(super) fn object_and_text(text: &str) -> Markup {
     html! { (named_object(object)) @if let Some(rest) = rest { ": " (rest) } }
 }
 
+/// Returns a note about missing objects. A note about namespaces that the user may not list is on each page of that user,
+/// so it is a quiet sentence.
+pub(super) fn note(text: &str) -> Markup {
+    if !text.contains("you may not list them in") {
+        return html! { p.note { (text) } };
+    }
+    let mut rest = text.chars();
+    let sentence: String = rest.next().into_iter().flat_map(char::to_uppercase).chain(rest).collect();
+    html! { p.quiet { (sentence.trim_end_matches('.')) "." } }
+}
+
 /// Returns a text whose parts between backticks are code.
 pub(super) fn with_code(text: &str) -> Markup {
     html! {
@@ -230,6 +241,16 @@ pub(super) fn actions(actions: &[Action], key: &Key, right: &Right) -> Markup {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_note_about_a_permission_is_a_quiet_sentence() {
+        let check = |text: &str, expected: &str| assert_eq!(note(text).into_string(), expected);
+        check(
+            "children are missing, because you may not list them in shop: a",
+            "<p class=\"quiet\">Children are missing, because you may not list them in shop: a.</p>",
+        );
+        check("pods in shop: refused", "<p class=\"note\">pods in shop: refused</p>");
+    }
 
     #[test]
     fn a_command_names_an_object_that_no_shell_reads_in_another_way() {
