@@ -160,6 +160,9 @@ async fn each_view_fits_its_window_in_both_themes_and_for_screen_readers() {
     for (name, url) in views() {
         tab.open(&url).await;
         looks_right(&tab, name).await;
+        let broken =
+            "Array.from(document.querySelectorAll('.anchors a')).filter((a) => !document.querySelector(a.hash)).length";
+        assert_eq!(tab.value(broken).await, 0, "{name}");
     }
     for (path, label) in [("", "Fleet"), ("/sources", "Sources"), ("/served", "APIs and events"), ("/drift", "Drift")] {
         tab.open(&format!("{URL}{path}")).await;

@@ -34,7 +34,7 @@ pub(crate) fn drift(page: &Drift<'_>) -> Markup {
     let Drift { edits, contended, notes, now, .. } = page;
     html! {
         h1 { "Drift" }
-        p { "Hand edits of managed objects, newest first: the last 10 reverts of each GitSync, and the edits that remain." }
+        p { "Hand edits of managed objects: those that remain, then the last 10 reverts of each GitSync, each newest first." }
         @for note in *notes { (parts::note(note)) }
         (form(page))
         @if !contended.is_empty() {

@@ -51,18 +51,42 @@ pub(crate) fn git_sync(page: &GitSyncPage<'_>) -> Markup {
         nav aria-label="Place" { a href="/" { "Fleet" } " / " (key.namespace.as_deref().unwrap_or_default()) }
         h1 { "GitSync " (key.name) " " (parts::state(*state)) }
         (parts::actions(&possible, key, right))
+        (anchors(page))
         (facts(page))
         (problems(page))
         (windows::windows(&windows_of(live, *now), time_at(live, "/status/frozen/until"), *now))
+        section aria-labelledby="conditions" { h2 #conditions { "Conditions" } (parts::conditions(&conditions_of(live), *now)) }
         section aria-labelledby="objects" { h2 #objects { "Objects" } (tree_of(tree, filter, &deviations(live), *now)) }
         @if !edits.is_empty() {
             section aria-labelledby="edits" { h2 #edits { "Hand edits" } (lanes::picture(*edits, *now)) }
         }
-        section aria-labelledby="conditions" { h2 #conditions { "Conditions" } (parts::conditions(&conditions_of(live), *now)) }
         (history::history(&moments(live, events.as_deref().unwrap_or_default(), edits), *remote, *now))
         section aria-labelledby="events" { h2 #events { "Events" } (parts::events(events, *now)) }
         p { a href=(address::of_any(key)) { "Origin, field managers and YAML of this GitSync" } }
     }
+}
+
+/// Returns links to the sections of the page.
+fn anchors(page: &GitSyncPage<'_>) -> Markup {
+    html! {
+        nav.anchors aria-label="Sections" {
+            @if needs_attention(page.live) { a href="#attention" { "Attention" } }
+            a href="#conditions" { "Conditions" }
+            a href="#objects" { "Objects" }
+            @if !page.edits.is_empty() { a href="#edits" { "Hand edits" } }
+            a href="#history" { "History" }
+            a href="#events" { "Events" }
+        }
+    }
+}
+
+/// Returns whether the status lists an object or a commit that needs attention.
+fn needs_attention(live: &Value) -> bool {
+    let lists = ["failures", "held", "paused", "drifted", "terminating", "unread"];
+    let has = |name: &str| {
+        live.pointer(&format!("/status/{name}")).and_then(Value::as_array).is_some_and(|all| !all.is_empty())
+    };
+    lists.into_iter().any(has) || live.pointer("/status/frozen").is_some()
 }
 
 /// Returns the applied commit, linked to its page at the host, with its subject, author and times.
@@ -143,9 +167,8 @@ fn problems(page: &GitSyncPage<'_>) -> Markup {
     let text = |one: &Value, field: &str| text_at(one, &format!("/{field}"), MESSAGE);
     let held: Vec<String> = list("held").into_iter().filter_map(Value::as_str).map(|one| plain(one, SHORT)).collect();
     let frozen = live.pointer("/status/frozen");
-    let rows = ["failures", "held", "paused", "drifted", "terminating", "unread"].map(|name| list(name).len());
     html! {
-        @if rows.iter().sum::<usize>() > 0 || frozen.is_some() {
+        @if needs_attention(live) {
             section.problems aria-labelledby="attention" {
                 h2 #attention { "Needs attention" }
                 ul {
