@@ -144,7 +144,7 @@ fn facts(page: &GitSyncPage<'_>) -> Markup {
 /// Returns an object that differs from the repository, with its fields and both values.
 fn drifted(edit: &Edit) -> Markup {
     let End::Remains(reason) = &edit.end else { return html! {} };
-    // The condition has the advice.
+    // The advice for this reason is that of the condition.
     let advice = if reason == "Backoff" { "Contended" } else { reason.as_str() };
     html! {
         li {
