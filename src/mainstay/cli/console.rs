@@ -118,11 +118,11 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
     Ok(Exit::Fine)
 }
 
-/// Returns the host of the API server in the flag, or the context of the kubeconfig. The ServiceAccount of a pod names
-/// no cluster.
+/// Returns the host of the API server in the flag, or the context of the kubeconfig. The host that pods use has the same
+/// name in all clusters, so it is left out.
 fn cluster_name(arguments: &Arguments) -> String {
     match &arguments.server {
-        Some(url) => url.host().unwrap_or_default().to_owned(),
+        Some(url) => url.host().filter(|host| !host.starts_with("kubernetes.default")).unwrap_or_default().to_owned(),
         None => arguments.cluster.origin().context_name().unwrap_or_default(),
     }
 }
