@@ -207,6 +207,8 @@ async fn each_page_shows_what_its_object_says() {
     {
         assert!(sync.contains(text), "{text}: {sync}");
     }
+    let attention = sync.split("id=\"attention\"").nth(1).and_then(|rest| rest.split("</section>").next()).unwrap();
+    assert!(attention.contains("<code>data.key</code>") && attention.contains("by hand"), "{attention}");
     let other = browser.get(&format!("/gitsync/{NAMESPACE}/other")).await.text;
     let resume = "Run <code>mainstay resume Deployment.apps web -n shop</code> to end the pause.";
     for text in ["Held from deletion", "Paused", "reverted after 7 ms", "Approve the held deletions", resume] {

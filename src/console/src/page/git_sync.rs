@@ -10,7 +10,7 @@ use super::parts::{self, Right};
 use super::{history, lanes, windows};
 use crate::action::offered;
 use crate::address;
-use crate::edits::{Edit, End};
+use crate::edits::{Edit, End, Field};
 use crate::field::{text_at, time_at};
 use crate::history::history as moments;
 use crate::lookup::Lookup;
@@ -144,12 +144,17 @@ fn facts(page: &GitSyncPage<'_>) -> Markup {
 /// Returns an object that differs from the repository, with its fields and both values.
 fn drifted(edit: &Edit) -> Markup {
     let End::Remains(reason) = &edit.end else { return html! {} };
+    let is_secret = edit.object.starts_with("Secret ");
+    let shown = |field: &Field| {
+        let values = field.values.clone().filter(|_| !is_secret);
+        parts::changed(&Field { path: field.path.clone(), values })
+    };
     // The advice for this reason is that of the condition.
     let advice = if reason == "Backoff" { "Contended" } else { reason.as_str() };
     html! {
         li {
             b { "Drifted: " } (parts::named_object(&edit.object)) " by " (edit.who) ": "
-            @for (at, field) in edit.fields.iter().take(NAMED).enumerate() { @if at > 0 { ", " } (parts::changed(field)) }
+            @for (at, field) in edit.fields.iter().take(NAMED).enumerate() { @if at > 0 { ", " } (shown(field)) }
             @if edit.fields.len() > NAMED { " and " (edit.fields.len() - NAMED) " more fields" }
             @if !edit.fields.is_empty() { "; " } (reason)
             // The line of the pause has the advice.
