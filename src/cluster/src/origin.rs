@@ -93,6 +93,15 @@ impl Origin {
         extensions.into_iter().find(|extension| extension.name == name).map(|extension| extension.extension)
     }
 
+    /// Returns the name of the context; `None` without a readable kubeconfig. Runs no program and sends no request.
+    pub fn context_name(&self) -> Option<String> {
+        let Place::Files(paths) = place(self, &Environment::read(), Path::exists) else { return None };
+        if self.context.is_some() {
+            return self.context.clone();
+        }
+        read(&paths).ok()?.current_context
+    }
+
     pub(super) async fn config(&self) -> Result<Config, Error> {
         let mut config = match place(self, &Environment::read(), Path::exists) {
             Place::Pod => in_cluster(&ProxySettings::from_environment())?,

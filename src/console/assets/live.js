@@ -1,5 +1,6 @@
 // Reads the page again when the server says that something has changed, and swaps its content.
-// Keeps the focus, the scroll position, open details, and a form that the user has begun to fill in.
+// Keeps the focus, the scroll position, open details, and the fields of a search. Waits while the user fills in another
+// form, or has selected text.
 // Adds the lines of a log that the page follows. Says since when the content is old, if it is, and how long the session
 // lasts.
 "use strict";
@@ -17,6 +18,7 @@ const left = document.getElementById("left");
 let source = null;
 let isReading = false;
 let isDirty = false;
+// Whether the user has begun to fill in a form other than a search.
 let hasInput = false;
 // The lines of the page are replaced by the first ones of the stream.
 let isLogFresh = false;
@@ -35,8 +37,21 @@ function say(text) {
   if (badge && badge.textContent !== text) badge.textContent = text;
 }
 
+function isSelecting() {
+  const selection = getSelection();
+  return Boolean(selection) && !selection.isCollapsed && main.contains(selection.anchorNode);
+}
+
+// Why the content is not replaced now; empty if it may be.
+function pause() {
+  if (hasInput) return "Paused: the form has your input";
+  return isSelecting() ? "Paused: text is selected" : "";
+}
+
 function sayFreshness() {
-  say(old || "Live");
+  if (hasEnded) return;
+  if (badge) badge.classList.toggle("old", old !== "");
+  say(old || pause() || (source && source.readyState === EventSource.OPEN ? "Live" : ""));
 }
 
 function becomeOld(since, why) {
@@ -59,6 +74,61 @@ function at(steps) {
 
 function all(root, selector) {
   return Array.from(root.querySelectorAll(selector));
+}
+
+// The element that has the focus: its selector with the number among the elements of this selector, or its place.
+function identity(element) {
+  const quoted = (name) => `[${name}="${CSS.escape(element.getAttribute(name))}"]`;
+  let selector = "";
+  if (element.id) selector = `#${CSS.escape(element.id)}`;
+  else if (element.hasAttribute("href")) selector = `a${quoted("href")}`;
+  else if (element.hasAttribute("name")) selector = quoted("name");
+  return { selector, number: selector ? all(main, selector).indexOf(element) : 0, steps: place(element) };
+}
+
+// The successor of an element that had the focus. An object that is gone has none: the next one is another object.
+function successor({ selector, number, steps }) {
+  if (!selector) return at(steps);
+  const found = all(main, selector);
+  return found[number] || found[0] || main;
+}
+
+function fields(form) {
+  return all(form, "input, select, textarea").filter((field) => field.name && field.type !== "hidden");
+}
+
+// Whether the user has changed a field.
+function isChanged(field) {
+  if (field.tagName === "SELECT") {
+    const options = Array.from(field.options);
+    const initial = options.find((option) => option.defaultSelected) || options[0];
+    return Boolean(initial) && field.value !== initial.value;
+  }
+  if (field.type === "checkbox" || field.type === "radio") return field.checked !== field.defaultChecked;
+  return field.value !== field.defaultValue;
+}
+
+function isSearch(form) {
+  return form.getAttribute("role") === "search";
+}
+
+// Keeps in the new content the fields of a search that the user has changed.
+function keepSearch(next) {
+  for (const form of all(main, "form").filter(isSearch)) {
+    const action = form.getAttribute("action");
+    const same = all(next, "form").find((one) => isSearch(one) && one.getAttribute("action") === action);
+    for (const field of same ? fields(form).filter(isChanged) : []) {
+      const other = fields(same).find((one) => one.name === field.name);
+      const isKnown = other && (!other.options || Array.from(other.options).some((one) => one.value === field.value));
+      if (isKnown) other.value = field.value;
+    }
+  }
+}
+
+// Returns the selected part of a text field; null for other elements.
+function caret(element) {
+  const isText = element.tagName === "TEXTAREA" || ["text", "search"].includes(element.type);
+  return isText ? [element.selectionStart, element.selectionEnd] : null;
 }
 
 function nameOf(details) {
@@ -86,18 +156,22 @@ function keepLog(next) {
 function swap(next) {
   const open = new Map(all(main, "details").map((details) => [nameOf(details), details.open]));
   const scrolled = all(main, "pre").map((pre) => [place(pre), pre.scrollTop]);
-  const focused = main.contains(document.activeElement) ? place(document.activeElement) : null;
+  const active = document.activeElement;
+  const focused = active !== main && main.contains(active) ? identity(active) : null;
+  const selected = focused && caret(active);
   for (const details of all(next, "details")) {
     if (open.has(nameOf(details))) details.open = open.get(nameOf(details));
   }
   keepLog(next);
+  keepSearch(next);
   main.replaceChildren(...next.childNodes);
   for (const [steps, top] of scrolled) {
     const pre = at(steps);
     if (pre) pre.scrollTop = top;
   }
-  const element = focused && at(focused);
+  const element = focused && successor(focused);
   if (element && element.focus) element.focus({ preventScroll: true });
+  if (element && selected && caret(element)) element.setSelectionRange(...selected);
   if (next.dataset.seen) main.dataset.seen = next.dataset.seen;
   if (next.dataset.live && next.dataset.live !== main.dataset.live) {
     main.dataset.live = next.dataset.live;
@@ -130,7 +204,12 @@ async function read() {
     const nextLeft = page.getElementById("left");
     if (nextLeft) endsAt = Number(nextLeft.dataset.left) + performance.now() / 1000;
     const next = page.getElementById("main");
-    if (next && !hasInput) swap(next);
+    if (next && pause()) {
+      isDirty = true;
+      sayFreshness();
+      return;
+    }
+    if (next) swap(next);
     if (hasEnded) return;
     if (source && source.readyState === EventSource.OPEN && !isStale) old = "";
     sayFreshness();
@@ -138,7 +217,7 @@ async function read() {
     if (!old) becomeOld(new Date(), "there is no connection");
   } finally {
     isReading = false;
-    if (isDirty && !hasInput) setTimeout(read, 300);
+    if (isDirty && !pause()) setTimeout(read, 300);
   }
 }
 
@@ -210,10 +289,17 @@ function listen() {
   });
 }
 
+// Reads the page if something changed during a pause that is over.
+function resume() {
+  sayFreshness();
+  if (isDirty && !isReading && !pause()) read();
+}
+
 // An issuer may open a new session without a question, so the page is opened again.
 function end() {
   if (hasEnded) return;
   hasEnded = true;
+  if (badge) badge.classList.add("old");
   say("The session has ended");
   if (left && left.hasAttribute("data-renewable") && !hasInput) location.reload();
 }
@@ -238,6 +324,12 @@ function leave() {
 if (left) sayLeft();
 
 if (main && main.dataset.live) {
-  main.addEventListener("input", () => { hasInput = true; });
+  main.addEventListener("input", (event) => {
+    const form = event.target.form;
+    if (!form || isSearch(form)) return;
+    hasInput = all(main, "form").some((one) => !isSearch(one) && fields(one).some(isChanged));
+    resume();
+  });
+  document.addEventListener("selectionchange", resume);
   listen();
 }

@@ -34,7 +34,7 @@ static TABLE: [OfKind; 11] = [
     OfKind {
         kind: FleetKind::GitSync,
         actions: &[Action::Sync, Action::Suspend, Action::Resume, Action::AllowPrune],
-        suspended: "The agent applies, prunes and reverts nothing of this GitSync until it is resumed.",
+        suspended: "The agent applies, prunes and reverts nothing of this GitSync for the time below, or until it is resumed.",
         resumed: "The GitSync follows its repository again. Hand edits made meanwhile are reverted.",
     },
     OfKind { kind: FleetKind::GitRepository, actions: &[Action::LookUp], suspended: "", resumed: "" },
@@ -164,7 +164,9 @@ impl Action {
             Self::AllowPrune => {
                 "The objects below left the repository, and a guard keeps them. They are deleted now, with all objects in a namespace or of a kind that is among them."
             }
-            Self::Pause => "The object is neither applied nor reverted nor pruned until the pause ends.",
+            Self::Pause => {
+                "The object is neither applied nor reverted nor pruned for the time below, or until the pause is ended."
+            }
             Self::EndPause => "The object follows its repository again. Hand edits made meanwhile are reverted.",
         }
     }

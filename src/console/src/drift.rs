@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::address;
-use crate::edits::{Edit, Field};
+use crate::edits::{Edit, End, Field};
 use crate::filter::Query;
 use crate::row::Row;
 
@@ -61,6 +61,12 @@ pub(crate) fn contended<'r>(rows: impl IntoIterator<Item = &'r Row>, choice: &Ch
     all.retain(|fight| choice.includes(if fight.who.is_empty() { fight.text } else { fight.who }));
     all.sort_by(|a, b| (&a.row.namespace, &a.row.name, a.object).cmp(&(&b.row.namespace, &b.row.name, b.object)));
     all
+}
+
+/// Returns the changes with those that remain in front.
+pub(crate) fn remaining_first(mut edits: Vec<OwnedEdit<'_>>) -> Vec<OwnedEdit<'_>> {
+    edits.sort_by_key(|(_, edit)| !matches!(edit.end, End::Remains(_)));
+    edits
 }
 
 /// Returns the field managers of all changes.
@@ -133,6 +139,14 @@ mod tests {
         let who =
             |choice: &Choice| newest_first([&row], choice).iter().map(|(_, edit)| edit.who.clone()).collect::<Vec<_>>();
         assert_eq!(who(&choice("", "")), ["bob", "alice", "kubectl-scale"]);
+        let mut old = row.clone();
+        for edit in old.edits.iter_mut().filter(|edit| edit.who == "bob") {
+            edit.when = None;
+        }
+        let all = newest_first([&old], &choice("", ""));
+        assert_eq!(all.last().unwrap().1.who, "bob");
+        let all: Vec<&str> = remaining_first(all).iter().map(|(_, edit)| edit.who.as_str()).collect();
+        assert_eq!(all, ["bob", "alice", "kubectl-scale"]);
         assert_eq!(who(&choice("KUBECTL", "")), ["kubectl-scale"]);
         assert_eq!(who(&choice("", "alice")), ["alice"]);
         assert_eq!(who(&choice("", "ali")), Vec::<String>::new());

@@ -202,8 +202,8 @@ impl Fields {
             }
         }
         let numbers = [
-            (&self.least, &before.least, "/spec/minReplicas", "Least number of pods"),
-            (&self.most, &before.most, "/spec/maxReplicas", "Largest number of pods"),
+            (&self.least, &before.least, "/spec/minReplicas", "Minimum pods"),
+            (&self.most, &before.most, "/spec/maxReplicas", "Maximum pods"),
         ];
         for (text, before, pointer, label) in numbers {
             if text != before {
@@ -534,7 +534,7 @@ mod tests {
     #[test]
     fn an_invalid_field_is_named() {
         let problem = |change_fields: fn(&mut Fields)| change(change_fields).unwrap_err();
-        assert!(problem(|fields| fields.least = "-1".into()).starts_with("Least number of pods"));
+        assert!(problem(|fields| fields.least = "-1".into()).starts_with("Minimum pods"));
         assert!(problem(|fields| fields.variables.push(row("", "value", "1"))).contains("no name"));
         assert!(
             problem(|fields| fields.variables.push(row("X", "Secret", "s")))

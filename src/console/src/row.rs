@@ -220,7 +220,7 @@ pub(crate) fn row(kind: FleetKind, live: &Value) -> Row {
         served(kind, live, &conditions)
     } else {
         let (state, decisive) = state(kind, live, &conditions);
-        (state, decisive, decisive.map(|one| format!("{}: {}", one.reason, one.message)).unwrap_or_default())
+        (state, decisive, decisive.map(reason_and_message).unwrap_or_default())
     };
     let contended = conditions.iter().find(|one| one.kind == "Contended" && one.status == "True");
     let labels = live.pointer("/metadata/labels").and_then(Value::as_object).into_iter().flatten().take(100);
@@ -262,6 +262,11 @@ pub(crate) fn row(kind: FleetKind, live: &Value) -> Row {
         edits: if kind == FleetKind::GitSync { edits::of_status(live) } else { Vec::new() },
         resource_version: text_at(live, "/metadata/resourceVersion", SHORT),
     }
+}
+
+fn reason_and_message(condition: &ConditionRow) -> String {
+    let ConditionRow { reason, message, .. } = condition;
+    if message.is_empty() { reason.clone() } else { format!("{reason}: {message}") }
 }
 
 /// Returns the state of an APIRule or of a subscriber to events, the condition that determines the state, and why.

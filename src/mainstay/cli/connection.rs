@@ -127,6 +127,11 @@ impl Connection {
         DevRun::of(&self.cluster.origin())
     }
 
+    /// Returns the name of the kubeconfig's context, if there is one.
+    pub(super) fn context_name(&self) -> Option<String> {
+        self.cluster.origin().context_name()
+    }
+
     /// Returns the namespace in the flag, if given.
     pub(super) fn given_namespace(&self) -> Option<&str> {
         self.namespace.as_deref()

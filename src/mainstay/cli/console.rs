@@ -107,7 +107,8 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
         (SignIn::Form | SignIn::Oidc, _) => Users::Tokens(server, urls),
         (SignIn::Proxy, _) => Users::Proxy(server, urls),
     };
-    let settings = Settings { users, namespace: arguments.namespace.clone(), readers: ui::readers() };
+    let cluster_name = cluster_name(arguments);
+    let settings = Settings { users, cluster_name, namespace: arguments.namespace.clone(), readers: ui::readers() };
     let console = Console::new(settings, listener, stop).map_err(listen)?;
     tracing::info!(address = %bound, "the console accepts connections");
     if arguments.log_format == logs::Format::Text {
@@ -115,6 +116,15 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
     }
     console.serve(certificate).await;
     Ok(Exit::Fine)
+}
+
+/// Returns the host of the API server in the flag, or the context of the kubeconfig. The host that pods use has the same
+/// name in all clusters, so it is left out.
+fn cluster_name(arguments: &Arguments) -> String {
+    match &arguments.server {
+        Some(url) => url.host().filter(|host| !host.starts_with("kubernetes.default")).unwrap_or_default().to_owned(),
+        None => arguments.cluster.origin().context_name().unwrap_or_default(),
+    }
 }
 
 async fn server(arguments: &Arguments) -> Result<ApiServer, Error> {

@@ -48,7 +48,8 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, arguments.port));
     let listen = |cause| Error::Listen { address, cause };
     let listener = Listener::bind(address, Reach::SameUser).map_err(listen)?;
-    let settings = Settings { users: Users::Own(cluster), namespace, readers: readers() };
+    let cluster_name = arguments.connection.context_name().unwrap_or_default();
+    let settings = Settings { users: Users::Own(cluster), cluster_name, namespace, readers: readers() };
     let console = Console::new(settings, listener, stop).map_err(listen)?;
     let link = console.link().map_err(listen)?;
     let text = || {

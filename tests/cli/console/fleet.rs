@@ -44,10 +44,35 @@ async fn a_fleet_of_2000_git_syncs_is_paged_searched_and_follows_changes() {
     tab.open(&fleet).await;
     tab.until("document.getElementById('live').innerText === 'Live'").await;
     tab.value("window.isSame = true").await;
+    tab.value("document.querySelector('tbody th a').focus()").await;
     desk.status(SYNCS, "sync-1234", &ready("False"));
     tab.until(&format!("{first} === '{NAMESPACE}/sync-1234'")).await;
+    let message = "document.querySelector('td[data-label=Message]').innerText";
+    assert_eq!(tab.value(message).await, "Applied: 12 unchanged");
+    assert_eq!(tab.value("document.activeElement.innerText").await, format!("{NAMESPACE}/sync-0000"));
     assert_eq!(tab.value("window.isSame").await, true, "it was not loaded again");
 
+    // A search that was begun keeps its text and the focus, and the page follows changes.
+    tab.fill("q", "sync-1999").await;
+    desk.status(SYNCS, "sync-1111", &ready("False"));
+    tab.until(&format!("{first} === '{NAMESPACE}/sync-1111'")).await;
+    assert_eq!(tab.value("document.activeElement.value").await, "sync-1999");
+
+    // Selected text stays until the user has copied it.
+    tab.value("getSelection().selectAllChildren(document.querySelector('h1'))").await;
+    tab.until("document.getElementById('live').innerText === 'Paused: text is selected'").await;
+    desk.status(SYNCS, "sync-1000", &ready("False"));
+    tab.until("isDirty && !isReading").await;
+    assert_eq!(tab.value(first).await, format!("{NAMESPACE}/sync-1111"));
+    tab.value("getSelection().removeAllRanges()").await;
+    tab.until(&format!("{first} === '{NAMESPACE}/sync-1000'")).await;
+
+    // Another form keeps the page as it is.
+    tab.fill("in", "x").await;
+    tab.until("document.getElementById('live').innerText === 'Paused: the form has your input'").await;
+    assert_eq!(tab.value("window.isSame").await, true, "it was not loaded again");
+
+    tab.open(&fleet).await;
     tab.fill("q", "sync-1999").await;
     tab.enter().await;
     tab.shows("1 object").await;

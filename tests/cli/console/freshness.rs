@@ -33,6 +33,7 @@ async fn a_page_is_not_live_while_the_api_server_does_not_respond_and_comes_back
     faults.fail_next(Fault { code: 503, times: u32::MAX, ..Fault::default() });
     for tab in [&sync, &fleet] {
         tab.until(&old("the API server does not respond")).await;
+        assert_eq!(tab.value("document.getElementById('live').className").await, "live old");
     }
     // The content stays, and a page that is opened in the meantime says why it is not shown.
     sync.value("read().then(() => true)").await;

@@ -160,6 +160,13 @@ async fn each_view_fits_its_window_in_both_themes_and_for_screen_readers() {
     for (name, url) in views() {
         tab.open(&url).await;
         looks_right(&tab, name).await;
+        let broken =
+            "Array.from(document.querySelectorAll('.anchors a')).filter((a) => !document.querySelector(a.hash)).length";
+        assert_eq!(tab.value(broken).await, 0, "{name}");
+    }
+    for (path, label) in [("", "Fleet"), ("/sources", "Sources"), ("/served", "APIs and events"), ("/drift", "Drift")] {
+        tab.open(&format!("{URL}{path}")).await;
+        assert_eq!(tab.value("document.querySelector('header [aria-current=page]')?.innerText").await, label);
     }
     assert_eq!(desk.chromium.complaints(), Vec::<Value>::new());
 }
@@ -202,6 +209,9 @@ async fn two_users_act_side_by_side_and_see_changes_without_a_reload() {
     reader.value("window.isSame = true").await;
 
     writer.click("a.button", "Suspend").await;
+    writer.shows("In the cluster ").await;
+    let titled = "document.title.endsWith(` · ${document.querySelector('.cluster').lastChild.data} · Mainstay`)";
+    assert_eq!(writer.value(titled).await, true);
     writer.fill("for", "1h").await;
     writer.click("button", "Suspend").await;
     writer.shows("Suspended.").await;

@@ -65,7 +65,7 @@ async fn a_user_of_one_namespace_sees_its_health_and_pods_beside_a_user_of_all()
             assert!(line.contains("healthy") && !line.contains("forbidden"), "{line}");
         }
     }
-    let missing = "children of these kinds are missing, because you may not list them in";
+    let missing = "Children of these kinds are missing, because you may not list them in";
     assert!(
         narrow.contains(&format!("{missing} {NAMESPACE}: jobs.batch, endpointslices.discovery.k8s.io")),
         "{narrow}"

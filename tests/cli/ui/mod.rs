@@ -202,12 +202,16 @@ async fn each_page_shows_what_its_object_says() {
     );
     assert!(fleet.contains("The kind") || fleet.contains("Function"), "{fleet}");
     let sync = browser.get(&format!("/gitsync/{NAMESPACE}/demo")).await.text;
-    for text in [&commit[..12], "ConfigMap", "Deployment.apps", "Drifted", "kubectl-edit", "Suspend", "<b>drifted</b>"]
+    for text in
+        [&commit[..12], "ConfigMap", "Deployment.apps", "Drifted", "kubectl-edit", "Suspend", "</span> drifted</span>"]
     {
         assert!(sync.contains(text), "{text}: {sync}");
     }
+    let attention = sync.split("id=\"attention\"").nth(1).and_then(|rest| rest.split("</section>").next()).unwrap();
+    assert!(attention.contains("<code>data.key</code>") && attention.contains("by hand"), "{attention}");
     let other = browser.get(&format!("/gitsync/{NAMESPACE}/other")).await.text;
-    for text in ["Held from deletion", "Paused", "reverted after 7 ms", "Approve the held deletions"] {
+    let resume = "Run <code>mainstay resume Deployment.apps web -n shop</code> to end the pause.";
+    for text in ["Held from deletion", "Paused", "reverted after 7 ms", "Approve the held deletions", resume] {
         assert!(other.contains(text), "{text}: {other}");
     }
     let map = browser.get(&format!("/object?kind=ConfigMap&namespace={NAMESPACE}&name=a")).await.text;

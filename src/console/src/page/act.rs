@@ -19,6 +19,8 @@ pub(crate) struct Confirmation<'c> {
     pub(crate) asked: &'c Asked,
     pub(crate) right: &'c Right,
     pub(crate) csrf: &'c str,
+    /// The name of the cluster; empty without a name.
+    pub(crate) cluster: &'c str,
     /// Objects whose deletion is to be approved; `more` is the number of further objects.
     pub(crate) held: &'c [String],
     pub(crate) more: i64,
@@ -28,9 +30,10 @@ pub(crate) struct Confirmation<'c> {
 
 /// Returns the page.
 pub(crate) fn confirmation(page: &Confirmation<'_>) -> Markup {
-    let Confirmation { asked, right, csrf, held, more, problem } = page;
+    let Confirmation { asked, right, csrf, cluster, held, more, problem } = page;
     html! {
         h1 { (asked.action.label()) ": " (name(&asked.key)) }
+        @if !cluster.is_empty() { p { "In the cluster " strong { (cluster) } "." } }
         p { (asked.action.effect(&asked.key)) }
         @if !held.is_empty() {
             p { "Commit " code { (asked.commit) } " deletes:" }
@@ -42,7 +45,7 @@ pub(crate) fn confirmation(page: &Confirmation<'_>) -> Markup {
             input type="hidden" name="csrf" value=(csrf);
             input type="hidden" name="commit" value=(asked.commit);
             @if asked.action.has_length(&asked.key) {
-                label { "For how long, such as 30m or 2h; empty until it is resumed" input type="text" name="for" value=(asked.length) maxlength="20"; }
+                label { "For how long, such as 30m or 2h; empty for no limit" input type="text" name="for" value=(asked.length) maxlength="20"; }
             }
             @match right {
                 Ok(()) => button type="submit" { (asked.action.label()) },

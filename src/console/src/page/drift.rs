@@ -34,8 +34,8 @@ pub(crate) fn drift(page: &Drift<'_>) -> Markup {
     let Drift { edits, contended, notes, now, .. } = page;
     html! {
         h1 { "Drift" }
-        p { "Hand edits of managed objects, newest first: the last 10 reverts of each GitSync, and the edits that remain." }
-        @for note in *notes { p.note { (note) } }
+        p { "Hand edits of managed objects: those that remain, then the last 10 reverts of each GitSync, each newest first." }
+        @for note in *notes { (parts::note(note)) }
         (form(page))
         @if !contended.is_empty() {
             section.problems aria-labelledby="contended" {
@@ -43,7 +43,6 @@ pub(crate) fn drift(page: &Drift<'_>) -> Markup {
                 ul {
                     @for fight in contended.iter().take(MOST) { li { (fight_of(fight)) } }
                 }
-                (parts::advice("Contended"))
             }
         }
         (lanes::picture(edits.iter().map(|(_, edit)| *edit), *now))
@@ -65,7 +64,7 @@ fn form(page: &Drift<'_>) -> Markup {
     let is_other = !choice.manager.is_empty() && !managers.contains(choice.manager.as_str());
     html! {
         form.filter method="get" action="/drift" role="search" {
-            label { "Person or field manager" input type="search" name="who" value=(choice.who); }
+            label { "Name contains" input type="search" name="who" value=(choice.who); }
             label { "Field manager"
                 select name="manager" {
                     option value="" { "All" }
@@ -89,10 +88,11 @@ fn git_sync(row: &Row) -> Markup {
 /// Returns who keeps writing to an object.
 fn fight_of(fight: &Fight<'_>) -> Markup {
     html! {
-        @if fight.who.is_empty() { (git_sync(fight.row)) ": " span.text { (fight.text) } }
+        @if fight.who.is_empty() { (git_sync(fight.row)) ": " span.text { (fight.text) } (parts::advice("Contended")) }
         @else {
             (parts::named_object(fight.object)) " of " (git_sync(fight.row)) ": " strong { (fight.who) }
             " and Mainstay keep writing to " code { (fight.text) }
+            (parts::advice_about("Contended", fight.object))
         }
     }
 }

@@ -39,7 +39,7 @@ pub(crate) fn fleet(fleet: &Fleet<'_>) -> Markup {
     let Fleet { title, path, listing, filter, lookups, notes, within, now, .. } = fleet;
     html! {
         h1 { (title) }
-        @for note in *notes { p.note { (note) } }
+        @for note in *notes { (parts::note(note)) }
         @if let Some(csrf) = within {
             form.filter method="post" action="/namespace" {
                 input type="hidden" name="csrf" value=(csrf);
@@ -84,9 +84,28 @@ fn line(row: &Row, lookups: &Lookups<'_>, now: Timestamp) -> Markup {
             td data-label="Objects" { @if let Some((objects, healthy)) = row.objects { (healthy) " of " (objects) " healthy" } }
             td data-label="Version" { @if !row.version.is_empty() { code title=(row.version) { (with_short_ids(&row.version)) } } }
             td data-label="Next lookup" { @if let Some(lookup) = lookup { span title=(lookup.words()) { (lookup.short()) } } }
-            td data-label="Message" { span.text.clamp { (with_short_ids(&row.message)) } }
+            td data-label="Message" {
+                @let has_failed = row.state == State::Failed;
+                span.text.clamp.long[has_failed] title=[has_failed.then_some(&row.message)] { (with_short_ids(&without_revision(&row.message))) }
+            }
             td data-label="Since" { (parts::age(row.since, now)) }
         }
+    }
+}
+
+/// Removes from `REASON: REVISION: TEXT` the revision, which would hide the text in a row.
+fn without_revision(message: &str) -> String {
+    let parts =
+        message.split_once(": ").and_then(|(reason, rest)| Some((reason, rest.split_once(char::is_whitespace)?)));
+    match parts {
+        Some((reason, (revision, text)))
+            if revision.ends_with(':')
+                && ["@sha1:", "@sha256:"].iter().any(|format| revision.contains(format))
+                && !text.trim().is_empty() =>
+        {
+            format!("{reason}: {}", text.trim_start())
+        }
+        _ => message.to_owned(),
     }
 }
 
@@ -131,5 +150,21 @@ fn pages(path: &str, listing: &Listing, filter: &Filter) -> Markup {
                 @if listing.page < listing.pages { a rel="next" href=(link(path, filter, filter.state, listing.page + 1)) { "Next" } }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_of_a_row_has_its_cause_and_no_revision() {
+        let check = |message: &str, expected: &str| assert_eq!(without_revision(message), expected);
+        check("ApplyFailed: main@sha1:5f0c: Service shop/web: refused", "ApplyFailed: Service shop/web: refused");
+        check("ApplyFailed: main@sha1:5f0c:\n  Service shop/web", "ApplyFailed: Service shop/web");
+        check("ApplyFailed: main@sha1:5f0c:", "ApplyFailed: main@sha1:5f0c:");
+        check("ApplyFailed: main@sha1:5f0c: ", "ApplyFailed: main@sha1:5f0c: ");
+        check("FetchFailed: no such host", "FetchFailed: no such host");
+        check("Applied", "Applied");
     }
 }

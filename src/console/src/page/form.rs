@@ -101,8 +101,8 @@ fn fields(page: &FormPage<'_>) -> Markup {
             div.filter {
                 @if key.is_none() { (text_field("Name", "name", &fields.name)) }
                 (runtime(page))
-                (text_field("Least number of pods", "least", &fields.least))
-                (text_field("Largest number of pods", "most", &fields.most))
+                (text_field("Minimum pods", "least", &fields.least))
+                (text_field("Maximum pods", "most", &fields.most))
                 label { "Preset of CPU and memory" input type="text" name="preset" value=(fields.preset) list="presets" maxlength="63" autocomplete="off" spellcheck="false"; }
                 datalist #presets { @for preset in PRESETS { option value=(preset) {} } }
             }

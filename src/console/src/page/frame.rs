@@ -10,6 +10,8 @@ use crate::text::ago;
 pub(crate) struct Visitor<'p> {
     /// The user's name, as reported by the API server.
     pub(crate) user: &'p str,
+    /// The name of the cluster; empty without a name.
+    pub(crate) cluster: &'p str,
     /// The token of forms.
     pub(crate) csrf: &'p str,
     /// The end of the session; `None` if it has no page to sign in and out.
@@ -42,6 +44,14 @@ pub(crate) struct Page<'p> {
     pub(crate) body: Markup,
 }
 
+/// The pages of the navigation: their path, label and title.
+const PAGES: [(&str, &str, &str); 4] = [
+    ("/", "Fleet", "Fleet"),
+    ("/sources", "Sources", "Sources, images and alerts"),
+    ("/served", "APIs and events", "APIRules, Triggers and Subscriptions"),
+    ("/drift", "Drift", "Drift"),
+];
+
 /// Returns the head of a document.
 pub(super) fn head(title: &str, script: &str) -> Markup {
     html! {
@@ -57,23 +67,33 @@ pub(super) fn head(title: &str, script: &str) -> Markup {
     }
 }
 
+/// Returns the title of a page with the name of the cluster.
+fn full_title(title: &str, visitor: Option<Visitor<'_>>) -> String {
+    match visitor {
+        Some(visitor) if !visitor.cluster.is_empty() => format!("{title} · {}", visitor.cluster),
+        _ => title.to_owned(),
+    }
+}
+
 /// Returns the HTML of a page.
 pub(crate) fn render(page: Page<'_>) -> String {
     let Page { title, visitor, live, body } = page;
     let document = html! {
         (DOCTYPE)
         html lang="en" {
-            (head(title, "/live.js"))
+            (head(&full_title(title, visitor), "/live.js"))
             body {
                 a.skip href="#main" { "Skip to the content" }
                 header {
                     a.brand href="/" { "Mainstay" }
                     @if let Some(visitor) = visitor {
+                        @if !visitor.cluster.is_empty() {
+                            span.cluster title="The cluster of this page" { span.unseen { "Cluster " } (visitor.cluster) }
+                        }
                         nav aria-label="Pages" {
-                            a href="/" { "Fleet" }
-                            a href="/sources" { "Sources" }
-                            a href="/served" { "APIs and events" }
-                            a href="/drift" { "Drift" }
+                            @for (path, label, of) in PAGES {
+                                a href=(path) aria-current=[(title == of).then_some("page")] { (label) }
+                            }
                         }
                         span.who title="The user of this session, as the API server knows it" { (visitor.user) }
                         @if let Some(end) = visitor.end { (session(end, visitor)) }

@@ -10,7 +10,7 @@ use super::parts::{self, Right};
 use super::{history, lanes, windows};
 use crate::action::offered;
 use crate::address;
-use crate::edits::Edit;
+use crate::edits::{Edit, End, Field};
 use crate::field::{text_at, time_at};
 use crate::history::history as moments;
 use crate::lookup::Lookup;
@@ -23,6 +23,8 @@ use mainstay_object::Key;
 
 /// Maximum number of rows of a list.
 const MOST: usize = 200;
+/// Number of fields that the line of an object names.
+const NAMED: usize = 5;
 /// Maximum number of objects of the tree on the page.
 const OBJECTS: usize = 2000;
 
@@ -49,18 +51,42 @@ pub(crate) fn git_sync(page: &GitSyncPage<'_>) -> Markup {
         nav aria-label="Place" { a href="/" { "Fleet" } " / " (key.namespace.as_deref().unwrap_or_default()) }
         h1 { "GitSync " (key.name) " " (parts::state(*state)) }
         (parts::actions(&possible, key, right))
+        (anchors(page))
         (facts(page))
-        (problems(live))
+        (problems(page))
         (windows::windows(&windows_of(live, *now), time_at(live, "/status/frozen/until"), *now))
+        section aria-labelledby="conditions" { h2 #conditions { "Conditions" } (parts::conditions(&conditions_of(live), *now)) }
         section aria-labelledby="objects" { h2 #objects { "Objects" } (tree_of(tree, filter, &deviations(live), *now)) }
         @if !edits.is_empty() {
             section aria-labelledby="edits" { h2 #edits { "Hand edits" } (lanes::picture(*edits, *now)) }
         }
-        section aria-labelledby="conditions" { h2 #conditions { "Conditions" } (parts::conditions(&conditions_of(live), *now)) }
         (history::history(&moments(live, events.as_deref().unwrap_or_default(), edits), *remote, *now))
         section aria-labelledby="events" { h2 #events { "Events" } (parts::events(events, *now)) }
         p { a href=(address::of_any(key)) { "Origin, field managers and YAML of this GitSync" } }
     }
+}
+
+/// Returns links to the sections of the page.
+fn anchors(page: &GitSyncPage<'_>) -> Markup {
+    html! {
+        nav.anchors aria-label="Sections" {
+            @if needs_attention(page.live) { a href="#attention" { "Attention" } }
+            a href="#conditions" { "Conditions" }
+            a href="#objects" { "Objects" }
+            @if !page.edits.is_empty() { a href="#edits" { "Hand edits" } }
+            a href="#history" { "History" }
+            a href="#events" { "Events" }
+        }
+    }
+}
+
+/// Returns whether the status lists an object or a commit that needs attention.
+fn needs_attention(live: &Value) -> bool {
+    let lists = ["failures", "held", "paused", "drifted", "terminating", "unread"];
+    let has = |name: &str| {
+        live.pointer(&format!("/status/{name}")).and_then(Value::as_array).is_some_and(|all| !all.is_empty())
+    };
+    lists.into_iter().any(has) || live.pointer("/status/frozen").is_some()
 }
 
 /// Returns the applied commit, linked to its page at the host, with its subject, author and times.
@@ -110,37 +136,58 @@ fn facts(page: &GitSyncPage<'_>) -> Markup {
             div { dt { "Drift" } dd { (if text("/spec/drift").is_empty() { "Revert".to_owned() } else { text("/spec/drift") }) } }
             div { dt { "Objects" } dd { (counts("objects")) ", " (counts("healthy")) " healthy, " (counts("failed")) " failed" } }
             div { dt { "Reverts" } dd { (counts("reverted")) } }
-            @if !text("/spec/suspendUntil").is_empty() { div { dt { "Suspended until" } dd { (text("/spec/suspendUntil")) } } }
+            @if !text("/spec/suspendUntil").is_empty() { div { dt { "Suspended until" } dd { (parts::time(&text("/spec/suspendUntil"), *now)) } } }
+        }
+    }
+}
+
+/// Returns an object that differs from the repository, with its fields and both values.
+fn drifted(edit: &Edit) -> Markup {
+    let End::Remains(reason) = &edit.end else { return html! {} };
+    let is_secret = edit.object.starts_with("Secret ");
+    let shown = |field: &Field| {
+        let values = field.values.clone().filter(|_| !is_secret);
+        parts::changed(&Field { path: field.path.clone(), values })
+    };
+    // The advice for this reason is that of the condition.
+    let advice = if reason == "Backoff" { "Contended" } else { reason.as_str() };
+    html! {
+        li {
+            b { "Drifted: " } (parts::named_object(&edit.object)) " by " (edit.who) ": "
+            @for (at, field) in edit.fields.iter().take(NAMED).enumerate() { @if at > 0 { ", " } (shown(field)) }
+            @if edit.fields.len() > NAMED { " and " (edit.fields.len() - NAMED) " more fields" }
+            @if !edit.fields.is_empty() { "; " } (reason)
+            // The line of the pause has the advice.
+            @if reason != "Paused" { (parts::advice_about(advice, &edit.object)) }
         }
     }
 }
 
 /// Returns the lists of objects that need attention, with their reasons.
-fn problems(live: &Value) -> Markup {
+fn problems(page: &GitSyncPage<'_>) -> Markup {
+    let GitSyncPage { live, edits, now, .. } = page;
     let list = |name: &str| -> Vec<&Value> {
         live.pointer(&format!("/status/{name}")).and_then(Value::as_array).into_iter().flatten().take(MOST).collect()
     };
     let text = |one: &Value, field: &str| text_at(one, &format!("/{field}"), MESSAGE);
     let held: Vec<String> = list("held").into_iter().filter_map(Value::as_str).map(|one| plain(one, SHORT)).collect();
     let frozen = live.pointer("/status/frozen");
-    let rows = ["failures", "held", "paused", "drifted", "terminating", "unread"].map(|name| list(name).len());
     html! {
-        @if rows.iter().sum::<usize>() > 0 || frozen.is_some() {
+        @if needs_attention(live) {
             section.problems aria-labelledby="attention" {
                 h2 #attention { "Needs attention" }
                 ul {
                     @for one in list("failures") {
                         li { b { @if text(one, "reason") == "Progressing" { "Not healthy yet: " } @else { "Failed: " } } (parts::named_object(&text(one, "object"))) " " strong { (text(one, "reason")) } " " span.text { (text(one, "message")) }
-                            (parts::advice(&text(one, "reason"))) }
+                            (parts::advice_about(&text(one, "reason"), &text(one, "object"))) }
                     }
-                    @for one in list("drifted") {
-                        li { b { "Drifted: " } (parts::named_object(&text(one, "object"))) " by " (text(one, "who")) ": " (text(one, "reason")) }
-                    }
+                    @for edit in *edits { (drifted(edit)) }
                     @for one in &held { li { b { "Held from deletion: " } (parts::object_and_text(one)) } }
                     @for one in list("paused") {
                         li { b { "Paused: " } (parts::named_object(&text(one, "object")))
-                            @if !text(one, "until").is_empty() { " until " (text(one, "until")) }
-                            @if !text(one, "problem").is_empty() { ": " (text(one, "problem")) } }
+                            @if !text(one, "until").is_empty() { ", " (parts::end(&text(one, "until"), *now)) }
+                            @if !text(one, "problem").is_empty() { ": " (text(one, "problem")) }
+                            (parts::advice_about("Paused", &text(one, "object"))) }
                     }
                     @for one in list("terminating") {
                         @let finalizers: Vec<String> = one.pointer("/finalizers").and_then(Value::as_array).into_iter().flatten()
@@ -150,7 +197,7 @@ fn problems(live: &Value) -> Markup {
                     @for one in list("unread") { li { b { "Not reverted until the repository is read: " } (parts::named_object(&text(one, "object"))) } }
                     @if let Some(frozen) = frozen {
                         li { b { "A window holds commit " } code { (short_id(&text(frozen, "commit"))) } ": " (text(frozen, "by"))
-                            @if !text(frozen, "until").is_empty() { ", until " (text(frozen, "until")) } }
+                            @if !text(frozen, "until").is_empty() { ", " (parts::end(&text(frozen, "until"), *now)) } }
                     }
                 }
             }
@@ -180,10 +227,13 @@ fn tree_of(tree: &Result<Tree, String>, filter: &TreeFilter, deviations: &Deviat
         Ok(tree) => tree,
     };
     let (mut nodes, found) = filter.apply(&tree.objects);
-    nodes.sort_by_key(Node::worst);
     let branches = Branches { deviations, is_filtered: !filter.is_empty(), now };
+    nodes.sort_by_cached_key(|node| {
+        let worst = node.worst();
+        (worst != Mark::Failed && !branches.deviates(node), worst)
+    });
     html! {
-        @for note in &tree.notes { p.note { (note) } }
+        @for note in &tree.notes { (parts::note(note)) }
         @if tree.objects.is_empty() { p.quiet { "There are no objects yet." } }
         @else {
             (tree_form(tree, filter))
@@ -230,16 +280,32 @@ struct Branches<'t> {
     now: Timestamp,
 }
 
+/// Returns a deviation with its symbol.
+fn deviation(word: &str) -> Markup {
+    match word {
+        "paused" => parts::sign("off", "◼", word),
+        "held" => parts::sign("wait", "◆", word),
+        _ => parts::sign("warn", "▲", word),
+    }
+}
+
 impl Branches<'_> {
+    /// Returns whether the status lists the object or one of its children.
+    fn deviates(&self, node: &Node) -> bool {
+        self.deviations.contains_key(&plain(&node.key.to_string(), SHORT))
+            || node.children.iter().any(|child| self.deviates(child))
+    }
+
     /// Returns an object with its children. The link is beside the control that shows them: a control contains no other.
     fn branch(&self, node: &Node, depth: usize) -> Markup {
         let (address, name) = (address::of_object(&node.key), plain(&node.key.to_string(), SHORT));
         let children = node.children.len();
-        let is_open = self.is_filtered || (depth == 0 && node.worst() != Mark::Healthy);
+        let needs_look = || node.worst() != Mark::Healthy || node.children.iter().any(|child| self.deviates(child));
+        let is_open = self.is_filtered || (depth == 0 && needs_look());
         html! {
             li {
                 (parts::mark(node.mark)) " " a href=(address) { (name) }
-                @for word in self.deviations.get(&name).into_iter().flatten() { " " b { (word) } }
+                @for (at, word) in self.deviations.get(&name).into_iter().flatten().enumerate() { (if at > 0 { ", " } else { " " }) (deviation(word)) }
                 " " span.quiet.text { (plain(&node.state, SHORT)) }
                 @if node.created.is_some() { " " span.quiet { (parts::age(node.created, self.now)) " old" } }
                 @if children > 0 && depth <= 8 {

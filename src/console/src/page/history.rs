@@ -76,7 +76,7 @@ pub(super) fn edit(edit: &Edit, now: Timestamp, of: Option<Markup>) -> Markup {
     html! {
         @match (&edit.end, edit.when) {
             (End::Remains(_), Some(since)) => p {
-                (sign) " for " (parts::age(edit.when, now)) ", since " (since) ", by " strong { (edit.who) }
+                (sign) " for " (parts::age(Some(since), now)) ", by " strong { (edit.who) }
             },
             _ => p { (sign) ", " (parts::age(edit.when, now)) " ago by " strong { (edit.who) } },
         }

@@ -10,7 +10,7 @@ use super::parts::{self, Right};
 use super::pods::{Log, Pod, log as log_section, table};
 use crate::action::{Action, offered};
 use crate::address;
-use crate::field::text_at;
+use crate::field::{text_at, time_at};
 use crate::row::conditions_of;
 use crate::shown::{EventRow, yaml};
 use crate::text::{MESSAGE, SHORT, plain};
@@ -117,11 +117,17 @@ fn facts(page: &ObjectPage<'_>) -> Markup {
             @if !is_traced && !label.is_empty() { div { dt { "GitSync of the label" } dd { (owner_link(&label)) } } }
             @for one in owners.into_iter().flatten().take(10) { div { dt { "Owner" } dd { (owner(page.key, one)) } } }
             @if page.metadata("annotations", names::RECONCILE) == names::DISABLED {
-                div { dt { "Paused" } dd { (if until.is_empty() { "until it is resumed".to_owned() } else { format!("until {until}") }) } }
+                div { dt { "Paused" } dd { @if until.is_empty() { "until it is resumed" } @else { (parts::end(&until, page.now)) } } }
             }
-            @if let Some(live) = live { div { dt { "Created" } dd { (text_at(live, "/metadata/creationTimestamp", SHORT)) } } }
+            @if let Some(live) = live { div { dt { "Created" } dd { (created(live, page.now)) } } }
         }
     }
+}
+
+/// Returns the age of an object.
+fn created(live: &Value, now: Timestamp) -> Markup {
+    let time = time_at(live, "/metadata/creationTimestamp");
+    html! { @if time.is_some() { (parts::age(time, now)) " ago" } }
 }
 
 /// Returns the YAML in the repository, and the YAML of the live object.

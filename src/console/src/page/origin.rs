@@ -20,7 +20,7 @@ const NAMED: usize = 5;
 /// Returns the agent's next action.
 pub(super) fn next(trace: &Trace) -> Markup {
     let subject = if trace.next.starts_with("nothing") { "" } else { "the agent " };
-    html! { p.next { strong { "What happens next: " } (subject) (plain(&trace.next, MESSAGE)) } }
+    html! { p.next { strong { "What happens next: " } (subject) (parts::with_code(&plain(&trace.next, MESSAGE))) } }
 }
 
 /// Returns the origin as rows of facts.

@@ -88,24 +88,81 @@ pub(super) fn object_and_text(text: &str) -> Markup {
     html! { (named_object(object)) @if let Some(rest) = rest { ": " (rest) } }
 }
 
+/// Returns a note about missing objects. A note about namespaces that the user may not list is on each page of that user,
+/// so it is a quiet sentence.
+pub(super) fn note(text: &str) -> Markup {
+    if !text.contains("you may not list them in") {
+        return html! { p.note { (text) } };
+    }
+    let mut rest = text.chars();
+    let sentence: String = rest.next().into_iter().flat_map(char::to_uppercase).chain(rest).collect();
+    html! { p.quiet { (sentence.trim_end_matches('.')) "." } }
+}
+
+/// Returns a text whose parts between backticks are code.
+pub(super) fn with_code(text: &str) -> Markup {
+    html! {
+        @for (at, part) in text.split('`').enumerate() { @if at % 2 == 0 { (part) } @else { code { (part) } } }
+    }
+}
+
 /// Returns what a user can do about a reason. Text between backticks is code.
 pub(super) fn advice(reason: &str) -> Markup {
     html! {
         @let text = remedy(reason);
-        @if !text.is_empty() {
-            p.advice {
-                @for (at, part) in text.split('`').enumerate() { @if at % 2 == 0 { (part) } @else { code { (part) } } }
-            }
-        }
+        @if !text.is_empty() { p.advice { (with_code(text)) } }
     }
+}
+
+/// Returns what a user can do about a reason of this object, with the object in the command.
+pub(super) fn advice_about(reason: &str, object: &str) -> Markup {
+    html! {
+        @let text = remedy(reason);
+        @if !text.is_empty() { p.advice { (with_code(&text.replace("KIND NAME", &argument(object)))) } }
+    }
+}
+
+/// Returns an object of a status as the arguments of a command. A name that a shell could read in another way stays a
+/// placeholder, because others write a status, too.
+fn argument(object: &str) -> String {
+    let is_plain = |text: &str| {
+        let is_allowed = |c: char| c.is_ascii_alphanumeric() || ['-', '.', ':'].contains(&c);
+        !text.starts_with('-') && text.chars().all(is_allowed)
+    };
+    let key = address::key_of(object).filter(|key| {
+        let namespace = key.namespace.as_deref().unwrap_or_default();
+        [&*key.group, &*key.kind, &*key.name, namespace].into_iter().all(is_plain)
+    });
+    let Some(key) = key else { return "KIND NAME".to_owned() };
+    let group = if key.group.is_empty() { String::new() } else { format!(".{}", key.group) };
+    let namespace = key.namespace.as_ref().map(|namespace| format!(" -n {namespace}")).unwrap_or_default();
+    format!("{}{group} {}{namespace}", key.kind, key.name)
 }
 
 /// Returns a changed field with its two values.
 pub(super) fn change(field: &Field) -> Markup {
+    html! { p.change { (changed(field)) } }
+}
+
+/// Returns a changed field with its two values within a line.
+pub(super) fn changed(field: &Field) -> Markup {
     html! {
-        p.change {
-            @if field.path == WHOLE_OBJECT { "the object was deleted" } @else { code { (field.path) } }
-            @if let Some((repository, found)) = &field.values { ": " del { (repository) } " → " ins { (found) } }
+        @if field.path == WHOLE_OBJECT { "the object was deleted" } @else { code { (field.path) } }
+        @if let Some((repository, found)) = &field.values { ": " del { (repository) } " → " ins { (found) } }
+    }
+}
+
+/// Returns a time of an object as the time until then, or its text if it is no time.
+pub(super) fn time(text: &str, now: Timestamp) -> Markup {
+    html! { @match text.parse::<Timestamp>() { Ok(time) => (until(time, now)), Err(_) => (text), } }
+}
+
+/// Returns the end of a pause or a hold in a status, which is a time or another text.
+pub(super) fn end(text: &str, now: Timestamp) -> Markup {
+    html! {
+        @match text.parse::<Timestamp>() {
+            Ok(time) => { "ends " (until(time, now)) },
+            Err(_) => { "until " (text) },
         }
     }
 }
@@ -177,6 +234,31 @@ pub(super) fn actions(actions: &[Action], key: &Key, right: &Right) -> Markup {
                 }
             }
             @if let Err(why) = right { p.note { (why) } }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_note_about_a_permission_is_a_quiet_sentence() {
+        let check = |text: &str, expected: &str| assert_eq!(note(text).into_string(), expected);
+        check(
+            "children are missing, because you may not list them in shop: a",
+            "<p class=\"quiet\">Children are missing, because you may not list them in shop: a.</p>",
+        );
+        check("pods in shop: refused", "<p class=\"note\">pods in shop: refused</p>");
+    }
+
+    #[test]
+    fn a_command_names_an_object_that_no_shell_reads_in_another_way() {
+        let check = |object: &str, expected: &str| assert_eq!(argument(object), expected);
+        check("Deployment.apps shop/web", "Deployment.apps web -n shop");
+        check("ClusterRole.rbac.authorization.k8s.io system:view", "ClusterRole.rbac.authorization.k8s.io system:view");
+        for object in ["Service shop/$(id)", "Service shop/a;id", "Service shop/--all", "Service `id`/a", "text", ""] {
+            check(object, "KIND NAME");
         }
     }
 }

@@ -65,5 +65,5 @@ fn phase(phase: &Result<Phase, String>, now: Timestamp) -> Markup {
 
 /// Returns a time in the future with the time until then.
 fn time(at: Timestamp, now: Timestamp) -> Markup {
-    html! { (at) " (" (parts::until(at, now)) ")" }
+    html! { time datetime=(at) { (at) } " (" (parts::until(at, now)) ")" }
 }

@@ -43,6 +43,7 @@ async fn ask(session: &Session, mut asked: Asked, status: StatusCode, problem: &
         asked: &asked,
         right: &right,
         csrf: &session.csrf,
+        cluster: &session.cluster_name,
         held: &held,
         more,
         problem,

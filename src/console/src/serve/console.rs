@@ -25,6 +25,7 @@ use crate::guard::{self, Gate, Links, Permitted};
 use crate::page;
 use crate::readers::Readers;
 use crate::session::TokenDigest;
+use crate::text::{SHORT, plain};
 use crate::web_origin::{OWN_HOST, WebOrigin};
 use loopback::Listener;
 use mainstay_cluster::listener::{self, Limits};
@@ -62,6 +63,8 @@ pub enum Users {
 pub struct Settings {
     /// The users of the console.
     pub users: Users,
+    /// The name of the cluster on each page; empty without a name.
+    pub cluster_name: String,
     /// The namespace to show if a user may not list the objects of all namespaces.
     pub namespace: String,
     /// Functions of the program that read inventories.
@@ -83,7 +86,7 @@ impl Console {
     /// Fails if the listener has no address, or if the system has no random numbers.
     pub fn new(settings: Settings, listener: Listener, stop: CancellationToken) -> io::Result<Self> {
         let port = listener.local_addr()?.port();
-        let Settings { users, namespace, readers } = settings;
+        let Settings { users, cluster_name, namespace, readers } = settings;
         let names = [OWN_HOST, "127.0.0.1", "localhost", "[::1]"];
         let (entry, origins, links) = match users {
             Users::Own(cluster) => {
@@ -99,6 +102,7 @@ impl Console {
         let shared = Shared {
             entry,
             gate: Gate { origins, links },
+            cluster_name: plain(&cluster_name, SHORT),
             namespace,
             readers,
             port,

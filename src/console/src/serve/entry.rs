@@ -112,6 +112,7 @@ impl Shared {
 
     fn session_of(&self, cluster: &Cluster, user: &str, csrf: String) -> Session {
         Session::begin(cluster, user, &self.namespace, &self.readers, csrf, &self.memory, &self.stop)
+            .with_cluster_name(&self.cluster_name)
     }
 
     /// Turns a link into a session, and redirects to a URL without the token.

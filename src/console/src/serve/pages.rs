@@ -14,7 +14,7 @@ use super::read::{self, Found};
 use super::session::{Its, Session};
 use crate::address;
 use crate::csv::csv;
-use crate::drift::{Choice, contended, managers, newest_first, table};
+use crate::drift::{Choice, contended, managers, newest_first, remaining_first, table};
 use crate::filter::{Filter, Query, listing};
 use crate::lookup::lookups;
 use crate::page::{self, Drift, Fleet, GitRepositoryPage, GitSyncPage, Live, Log, ObjectPage, Page};
@@ -82,7 +82,7 @@ pub(super) async fn drift(Extension(session): Its, uri: Uri) -> Response {
     let all = || rows.iter().map(|row| &**row);
     let notes: Vec<String> = watched.notes().into_iter().filter(|note| note.contains("GitSync")).collect();
     let body = page::drift(&Drift {
-        edits: &newest_first(all(), &choice),
+        edits: &remaining_first(newest_first(all(), &choice)),
         contended: &contended(all(), &choice),
         managers: &managers(all()),
         choice: &choice,

@@ -33,6 +33,8 @@ pub(super) type Its = Extension<Arc<Session>>;
 pub(super) struct Session {
     pub(super) cluster: Cluster,
     user: String,
+    /// The name of the cluster on pages; empty without a name.
+    pub(super) cluster_name: String,
     /// The namespace to show first.
     namespace: Mutex<String>,
     /// The token of the session's forms.
@@ -66,6 +68,7 @@ impl Session {
         Self {
             cluster: cluster.clone(),
             user: plain(user, SHORT),
+            cluster_name: String::new(),
             namespace: Mutex::new(namespace.to_owned()),
             csrf,
             end: None,
@@ -78,6 +81,10 @@ impl Session {
             _end: stop.clone().drop_guard(),
             stop,
         }
+    }
+
+    pub(super) fn with_cluster_name(self, name: &str) -> Self {
+        Self { cluster_name: name.to_owned(), ..self }
     }
 
     pub(super) fn with_end(self, end: Option<SessionEnd>) -> Self {
@@ -112,7 +119,13 @@ impl Session {
 
     /// Returns the user, as pages show it.
     pub(super) fn visitor(&self) -> Visitor<'_> {
-        Visitor { user: &self.user, csrf: &self.csrf, end: self.end, now: Timestamp::now() }
+        Visitor {
+            user: &self.user,
+            cluster: &self.cluster_name,
+            csrf: &self.csrf,
+            end: self.end,
+            now: Timestamp::now(),
+        }
     }
 
     /// Returns whether the API server no longer accepts the token. The API server is asked at intervals, and again

@@ -74,6 +74,7 @@ impl Entry {
 pub(super) struct Shared {
     pub(super) entry: Entry,
     pub(super) gate: Gate,
+    pub(super) cluster_name: String,
     pub(super) namespace: String,
     pub(super) readers: Readers,
     pub(super) port: u16,
