@@ -57,8 +57,9 @@ pub(super) fn convert(document: &Document, namespace: &str, conversion: &mut Con
         made.set("oidcProviders", providers, document, "spec.oidcProviders");
     }
     convert_resources(document, namespace, &mut fields, &mut made);
-    if let Some(filter) = fields.text("spec.resourceFilter").filter(|filter| !filter.is_empty()) {
-        if let Err(error) = Expression::parse(&filter, Some(&["req", "res"])) {
+    if let Some(filter) = fields.take("spec.resourceFilter").filter(|filter| filter != "") {
+        // A filter that is not a string stays, so that the Receiver is not printed without it.
+        if let Some(Err(error)) = filter.as_str().map(|filter| Expression::parse(filter, Some(&["req", "res"]))) {
             fields.ask("spec.resourceFilter", format!("{error}: correct the expression, which is refused otherwise"));
         }
         made.set("resourceFilter", filter, document, "spec.resourceFilter");

@@ -54,7 +54,8 @@ spec: {interval: 1h, path: ./deploy, prune: true, wait: true, sourceRef: {kind: 
     assert_eq!(repository.problem().or(sync.problem()), None);
     let spec = &repository.object["spec"];
     assert_eq!((&spec["url"], &spec["ref"]["semver"]), (&"oci://ghcr.io/acme/web".into(), &">=1 <2".into()));
-    assert!(spec.get("verify").is_none() && spec.get("provider").is_none(), "{spec}");
+    assert_eq!(spec["verify"], serde_json::json!({"provider": "cosign"}));
+    assert!(spec.get("provider").is_none(), "{spec}");
     let spec = &sync.object["spec"];
     assert_eq!(spec["sourceRef"], serde_json::json!({"kind": "OCIRepository", "name": "web"}));
     assert!(spec.get("gitRepository").is_none() && spec["baseDir"] == "/deploy", "{spec}");
@@ -102,6 +103,67 @@ spec:
     assert_eq!(verify("keys"), serde_json::json!({"provider": "cosign", "secretRef": {"name": "keys"}}));
     let report = conversion.text();
     assert!(report.contains("`matchOIDCIdentity` is left out: Flux, too, ignores it"), "{report}");
+}
+
+#[test]
+fn a_required_signature_without_a_counterpart_is_kept_for_the_agent_to_refuse() {
+    let text = r"
+apiVersion: source.toolkit.fluxcd.io/v1
+kind: OCIRepository
+metadata: {name: any, namespace: shop}
+spec: {interval: 5m, url: 'oci://ghcr.io/acme/any', verify: {provider: cosign, matchOIDCIdentity: []}}
+---
+apiVersion: source.toolkit.fluxcd.io/v1
+kind: OCIRepository
+metadata: {name: notation, namespace: shop}
+spec: {interval: 5m, url: 'oci://ghcr.io/acme/web', verify: {provider: notation, secretRef: {name: certificates}}}
+---
+apiVersion: source.toolkit.fluxcd.io/v1
+kind: HelmRepository
+metadata: {name: charts, namespace: shop}
+spec: {type: oci, url: 'oci://ghcr.io/acme/charts'}
+---
+apiVersion: helm.toolkit.fluxcd.io/v2
+kind: HelmRelease
+metadata: {name: redis, namespace: shop}
+spec:
+  interval: 5m
+  chart: {spec: {chart: redis, sourceRef: {kind: HelmRepository, name: charts}, verify: {provider: cosign}}}
+";
+    let conversion = flux::convert(&documents(text, Tool::Flux), None);
+    let verify = |kind: &str, name: &str| {
+        let found = conversion.objects.iter().find(|made| {
+            made.object["kind"] == kind && made.object["metadata"]["name"] == name && made.problem().is_none()
+        });
+        found.unwrap_or_else(|| panic!("{kind} {name}: {}", printed(&conversion))).object["spec"]["verify"].clone()
+    };
+    let cosign = serde_json::json!({"provider": "cosign"});
+    assert_eq!(verify("OCIRepository", "any")["provider"], "cosign");
+    let notation = serde_json::json!({"provider": "notation", "secretRef": {"name": "certificates"}});
+    assert_eq!(verify("OCIRepository", "notation"), notation);
+    assert_eq!(verify("HelmChart", "redis"), cosign);
+    let report = conversion.text();
+    assert_eq!(conversion.count(Fate::Lost), 3, "{report}");
+    assert_eq!(report.matches("so the agent refuses the object").count(), 3, "{report}");
+}
+
+#[test]
+fn a_git_sync_for_another_cluster_is_not_printed_for_this_one() {
+    let text = r"
+apiVersion: kustomize.toolkit.fluxcd.io/v1
+kind: Kustomization
+metadata: {name: web, namespace: shop}
+spec:
+  interval: 1h
+  path: ./deploy
+  prune: true
+  sourceRef: {kind: OCIRepository, name: web}
+  kubeConfig: {configMapRef: {name: other-cluster}}
+";
+    let conversion = flux::convert(&documents(text, Tool::Flux), None);
+    let report = conversion.text();
+    assert!(conversion.objects.is_empty(), "{}", printed(&conversion));
+    assert!(report.contains("spec.kubeConfig.configMapRef: name a Secret with a kubeconfig"), "{report}");
 }
 
 #[test]
@@ -474,16 +536,18 @@ fn the_second_object_of_one_name_is_lost() {
 }
 
 #[test]
-fn a_proxy_with_a_login_is_lost() {
+fn a_proxy_loses_only_its_login() {
     let text = "apiVersion: notification.toolkit.fluxcd.io/v1beta3\nkind: Provider\nmetadata: {name: chat, namespace: a}\n\
                 spec: {type: slack, address: 'https://a.example.org', proxy: 'http://user:canary@proxy.example.org'}\n";
     let conversion = flux::convert(&documents(text, Tool::Flux), None);
     let report = conversion.text();
     assert!(
-        report.contains("spec.proxy") && report.contains("it has a login") && !report.contains("canary"),
+        report.contains("spec.proxy: its login is left out: put address") && !report.contains("canary"),
         "{report}"
     );
-    assert!(!conversion.objects[0].yaml().unwrap().contains("proxy"));
+    let [made] = &conversion.objects[..] else { panic!("{report}") };
+    assert_eq!(made.object["spec"]["proxy"], "http://proxy.example.org/", "the proxy is not bypassed");
+    assert!(!made.yaml().unwrap().contains("canary"));
 }
 
 #[test]
