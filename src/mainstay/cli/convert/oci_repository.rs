@@ -61,6 +61,9 @@ pub(super) fn identity(fields: &mut Fields, made: &mut Converted, document: &Doc
     };
     let account = fields.text(ACCOUNT);
     if !can_have_identity(fields, made, PROVIDER) {
+        if account.is_some() {
+            fields.differs(ACCOUNT, "it is left out, because the Secret in `secretRef` has the login");
+        }
         return;
     }
     made.set("provider", provider, document, PROVIDER);

@@ -36,6 +36,11 @@ impl Judged {
     }
 }
 
+/// Returns whether the notes say that a reference is left out. A note about a list need not be about all of its entries.
+fn is_left_out(notes: &[Note], field: &str) -> bool {
+    !field.ends_with("From") && notes.iter().any(|note| note.fate != Fate::ToDo && note.field == field)
+}
+
 impl Conversion {
     pub(super) fn count(&self, fate: Fate) -> usize {
         self.judged.iter().flat_map(|judged| &judged.notes).filter(|note| note.fate == fate).count()
@@ -49,7 +54,9 @@ impl Conversion {
             // References of a GitRepository are reported with the GitSyncs that use it.
             if document.kind() != "GitRepository" {
                 let namespace = converted.object["metadata"]["namespace"].as_str().unwrap_or_default();
-                notes.extend(copies(document, namespace));
+                let copies = copies(document, namespace).into_iter().filter(|copy| !is_left_out(&notes, &copy.field));
+                let copies: Vec<Note> = copies.collect();
+                notes.extend(copies);
             }
             self.objects.push(converted);
         }

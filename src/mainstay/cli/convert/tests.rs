@@ -237,6 +237,26 @@ spec: {type: generic, address: 'https://hooks.example.com', serviceAccountName: 
 }
 
 #[test]
+fn a_service_account_that_is_left_out_is_not_to_be_created() {
+    let text = r"
+apiVersion: notification.toolkit.fluxcd.io/v1beta3
+kind: Provider
+metadata: {name: tick, namespace: shop}
+spec: {type: github, address: 'https://github.com/shop/web', secretRef: {name: token}, serviceAccountName: sender}
+---
+apiVersion: source.toolkit.fluxcd.io/v1
+kind: OCIRepository
+metadata: {name: web, namespace: shop}
+spec: {interval: 5m, url: 'oci://ghcr.io/acme/web', provider: aws, secretRef: {name: login}, serviceAccountName: puller}
+";
+    let report = flux::convert(&documents(text, Tool::Flux), Some("one")).text();
+    assert!(report.contains("spec.serviceAccountName: this type has no identities of clouds"), "{report}");
+    assert!(report.contains("spec.serviceAccountName: it is left out, because the Secret"), "{report}");
+    assert!(!report.contains("create ServiceAccount"), "{report}");
+    assert_eq!(report.matches("spec.secretRef: copy Secret").count(), 2, "{report}");
+}
+
+#[test]
 fn a_helm_release_of_a_helm_repository_becomes_a_helm_chart_and_a_git_sync() {
     let text = r"
 apiVersion: source.toolkit.fluxcd.io/v1
