@@ -58,6 +58,7 @@ const ACTING: &[&str] = &[
     "src/gitsync/src/contest_watch.rs",
     "src/gitsync/src/decryption.rs",
     "src/gitsync/src/former_owners.rs",
+    "src/gitsync/src/handovers.rs",
     "src/gitsync/src/inventory.rs",
     "src/gitsync/src/listing.rs",
     "src/gitsync/src/receiver/turns.rs",
