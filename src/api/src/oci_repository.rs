@@ -81,8 +81,8 @@ pub struct OciRepositorySpec {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OciVerify {
-    /// The tool that made the signature: `cosign`, for artifacts and charts in image registries, or `helm`, for the
-    /// provenance files (`.prov`) of charts.
+    /// The tool that made the signature: `cosign`, for artifacts and charts in image registries, or, for HelmCharts only,
+    /// `helm`, for provenance files (`.prov`).
     #[serde(default = "cosign")]
     #[schemars(length(max = 63))]
     pub provider: String,

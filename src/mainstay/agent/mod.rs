@@ -48,8 +48,9 @@ mod ssh_keys;
 mod tasks;
 mod term;
 
+pub(crate) use artifacts::{chart_problems, oci_repository_problems};
 pub use error::Error;
-pub(crate) use images::refspec_problem;
+pub(crate) use images::{image_policy_problems, image_repository_problems, image_update_problems, refspec_problem};
 pub use listening::{Admit, Receive};
 pub use run::run;
 pub use settings::{AUDIT, Nudge, Profile, Settings};

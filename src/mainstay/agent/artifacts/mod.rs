@@ -25,3 +25,4 @@ mod task;
 mod wanted;
 
 pub(super) use context::Context;
+pub(crate) use wanted::{chart_problems, oci_repository_problems};

@@ -162,6 +162,16 @@ pub(super) fn of_repository(spec: &OciRepositorySpec, namespace: &str) -> Result
     }
 }
 
+/// Returns the invalid fields of an OCIRepository in a namespace.
+pub(crate) fn oci_repository_problems(spec: &OciRepositorySpec, namespace: &str) -> Vec<String> {
+    of_repository(spec, namespace).err().unwrap_or_default()
+}
+
+/// Returns the invalid fields of a HelmChart in a namespace.
+pub(crate) fn chart_problems(spec: &HelmChartSpec, namespace: &str) -> Vec<String> {
+    of_chart(spec, namespace).err().unwrap_or_default()
+}
+
 /// Returns the chart that a HelmChart in a namespace asks for.
 ///
 /// # Errors

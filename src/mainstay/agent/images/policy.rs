@@ -278,6 +278,13 @@ fn repository(own: &str, spec: &ImagePolicySpec) -> Name {
     (named.namespace.clone().unwrap_or_else(|| own.to_owned()), named.name.clone())
 }
 
+/// Returns the invalid fields of an ImagePolicy.
+pub(crate) fn image_policy_problems(spec: &ImagePolicySpec) -> Vec<String> {
+    let mut problems = Chooser::new(&spec.policy, spec.filter_tags.as_ref()).err().unwrap_or_default();
+    problems.extend(interval(spec).err());
+    problems
+}
+
 /// Returns the time between two lookups of the digest.
 fn interval(spec: &ImagePolicySpec) -> Result<Duration, String> {
     match (spec.interval, spec.digest_reflection_policy) {

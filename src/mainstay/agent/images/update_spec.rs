@@ -151,6 +151,11 @@ fn full(branch: &str, field: &str, problems: &mut Vec<String>) -> Option<String>
     parsed.ok().map(|_| full)
 }
 
+/// Returns the invalid fields of the ImageUpdateAutomation `namespace/name`.
+pub(crate) fn image_update_problems(namespace: &str, name: &str, spec: &ImageUpdateAutomationSpec) -> Vec<String> {
+    update(namespace, name, spec).err().unwrap_or_default()
+}
+
 /// Whether labels meet a selector.
 pub(super) fn selects(selector: Option<&PolicySelector>, labels: &BTreeMap<String, String>) -> bool {
     let Some(selector) = selector else { return true };

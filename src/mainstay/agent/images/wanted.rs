@@ -71,6 +71,11 @@ pub(super) fn wanted(spec: &ImageRepositorySpec, namespace: &str) -> Result<Want
         .ok_or(problems)
 }
 
+/// Returns the invalid fields of an ImageRepository in a namespace.
+pub(crate) fn image_repository_problems(spec: &ImageRepositorySpec, namespace: &str) -> Vec<String> {
+    wanted(spec, namespace).err().unwrap_or_default()
+}
+
 fn image(text: &str) -> Result<ImageRef, String> {
     if text.contains("://") {
         return Err("must not begin with a scheme such as oci:// or https://".to_owned());

@@ -137,6 +137,11 @@ impl Fields {
         self.note(Fate::Lost, field, text);
     }
 
+    /// Returns whether a note says that a field is lost.
+    pub(super) fn has_lost(&self, field: &str) -> bool {
+        self.notes.iter().any(|note| note.fate == Fate::Lost && note.field == field)
+    }
+
     pub(super) fn differs(&mut self, field: &str, text: impl Into<String>) {
         self.note(Fate::Differs, field, text);
     }

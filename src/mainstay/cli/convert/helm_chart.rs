@@ -8,7 +8,8 @@ use super::fields::Fields;
 use super::known::{Known, annotations, counterpart, labels};
 use super::oci_repository::{OWN_IDENTITY, can_have_identity, signatures};
 use super::references::copies;
-use super::report::{Conversion, Judged};
+use super::refused::problems;
+use super::report::{Conversion, Judged, refused};
 
 /// Converts a HelmChart of Flux.
 pub(super) fn convert<'a>(known: &mut Known<'a>, document: &'a Document, conversion: &mut Conversion) {
@@ -41,6 +42,11 @@ pub(super) fn of_release<'a>(
     chart(known, &mut made, fields, document, "spec.chart.spec")?;
     if let Some(problem) = made.problem() {
         return Err(problem);
+    }
+    let has_lost = fields.has_lost("spec.chart.spec.verify");
+    for problem in problems(&made.object).iter().filter(|problem| !(has_lost && problem.starts_with("spec.verify"))) {
+        let (field, why) = problem.split_once(": ").unwrap_or(("", problem.as_str()));
+        fields.ask("spec.chart", format!("HelmChart {name}: {field}: {}", refused(why)));
     }
     conversion.objects.push(made);
     sync.set("sourceRef", json!({"kind": "HelmChart", "name": name}), document, "spec.chart");

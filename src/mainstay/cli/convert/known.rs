@@ -241,7 +241,13 @@ pub(super) fn common(made: &mut Converted, fields: &mut Fields, document: &Docum
     if let Some(secret) = fields.take("spec.kubeConfig.secretRef") {
         made.set("kubeConfig", json!({"secretRef": secret}), document, "spec.kubeConfig");
     }
-    fields.drop_lost("spec.kubeConfig.configMapRef", "name a Secret with a kubeconfig in `kubeConfig.secretRef`");
+    if let Some(map) = fields.take("spec.kubeConfig.configMapRef") {
+        let text = "name a Secret with a kubeconfig in `kubeConfig.secretRef`: without it, the objects of another cluster \
+                    would be applied to this one";
+        fields.lost("spec.kubeConfig.configMapRef", text);
+        // A kubeConfig without a Secret is refused, so the GitSync is not printed.
+        made.put("kubeConfig.configMapRef", map);
+    }
     fields.drop_different(
         "spec.retryInterval",
         "failed objects are tried again after 1 s at first and at least every 2 minutes",

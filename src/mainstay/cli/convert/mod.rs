@@ -26,6 +26,7 @@ mod oci_repository;
 mod plain;
 mod receiver;
 mod references;
+mod refused;
 mod report;
 mod repositories;
 mod repository;

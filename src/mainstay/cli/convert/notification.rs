@@ -1,5 +1,6 @@
 //! A Provider and an Alert of Flux become a Provider and an Alert of Mainstay, with the same fields.
 
+use reqwest::Url;
 use serde_json::Value;
 
 use super::converted::{Converted, OURS};
@@ -56,13 +57,26 @@ pub(super) fn provider(document: &Document, namespace: &str, conversion: &mut Co
     let mut fields = Fields::new(&document.object);
     let mut made = begun(document, "Provider", namespace, &mut fields);
     take(&mut made, &mut fields, document, &PROVIDER);
-    if document.object["spec"]["proxy"].as_str().is_some_and(|proxy| proxy.contains('@')) {
-        let text = "it has a login: put address, username and password into a Secret, and name it in `proxySecretRef`";
+    let proxy = document.field("/spec/proxy");
+    if proxy.contains('@') {
+        let text =
+            "its login is left out: put address, username and password into a Secret, and name it in `proxySecretRef`";
         fields.drop_lost("spec.proxy", text);
+        made.set("proxy", without_login(proxy), document, "spec.proxy");
     }
     take(&mut made, &mut fields, document, &["proxy", "commitStatusExpr"]);
     identity(kind, &mut made, &mut fields, document);
     conversion.add(made, document, fields.finish());
+}
+
+/// Returns the address of a proxy without its login. Without a proxy, messages would be sent directly. The result for an
+/// address that is not a URL is refused by the agent.
+fn without_login(proxy: &str) -> String {
+    let Ok(mut url) = Url::parse(proxy) else { return "http://".to_owned() };
+    match url.set_username("").and_then(|()| url.set_password(None)) {
+        Ok(()) => url.to_string(),
+        Err(()) => "http://".to_owned(),
+    }
 }
 
 /// Takes the ServiceAccount of a Provider, and says what the user has to do if the Provider had Flux's own identity.

@@ -23,18 +23,22 @@ const SAME: [&str; 11] = [
     "suspend",
 ];
 
-/// Takes the field with the required signature. Returns it if it has a counterpart.
+/// Takes the field with the required signature.
+///
+/// Invariant: a requirement that has no counterpart is kept, so that the agent refuses the object instead of reading
+/// artifacts without a signature.
 pub(super) fn signatures(fields: &mut Fields, path: &str) -> Option<Value> {
     let mut verify = fields.take(path)?;
     if !matches!(verify["provider"].as_str(), None | Some("cosign")) {
-        fields.lost(path, "only signatures of cosign are verified: sign with `cosign sign --key`");
-        return None;
+        let remedy = "sign with `cosign sign --key`, and name the keys in `verify.secretRef`";
+        fields.lost(path, format!("only signatures of cosign are verified, so the agent refuses the object: {remedy}"));
+        return Some(verify);
     }
     if verify["secretRef"].is_null() {
         if verify["matchOIDCIdentity"].as_array().is_none_or(Vec::is_empty) {
             let remedy = "list the accepted ones in `verify.matchOIDCIdentity`";
-            fields.lost(path, format!("Flux accepts the signature of any identity here: {remedy}"));
-            return None;
+            let text = "Flux accepts the signature of any identity here, so the agent refuses the object";
+            fields.lost(path, format!("{text}: {remedy}"));
         }
         return Some(verify);
     }
@@ -57,6 +61,9 @@ pub(super) fn identity(fields: &mut Fields, made: &mut Converted, document: &Doc
     };
     let account = fields.text(ACCOUNT);
     if !can_have_identity(fields, made, PROVIDER) {
+        if account.is_some() {
+            fields.differs(ACCOUNT, "it is left out, because the Secret in `secretRef` has the login");
+        }
         return;
     }
     made.set("provider", provider, document, PROVIDER);

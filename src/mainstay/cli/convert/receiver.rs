@@ -25,6 +25,8 @@ const TYPES: [&str; 13] = [
     "nexus",
     "cdevents",
 ];
+/// Types of Git hosts, whose deliveries name a pushed repository.
+const PUSHES: [&str; 3] = ["github", "gitlab", "bitbucket"];
 /// Kinds that a delivery wakes in both.
 const KINDS: [&str; 4] = ["GitRepository", "OCIRepository", "HelmChart", "ImageRepository"];
 /// Kinds whose names `repositories` takes.
@@ -57,13 +59,14 @@ pub(super) fn convert(document: &Document, namespace: &str, conversion: &mut Con
         made.set("oidcProviders", providers, document, "spec.oidcProviders");
     }
     convert_resources(document, namespace, &mut fields, &mut made);
-    if let Some(filter) = fields.text("spec.resourceFilter").filter(|filter| !filter.is_empty()) {
-        if let Err(error) = Expression::parse(&filter, Some(&["req", "res"])) {
+    if let Some(filter) = fields.take("spec.resourceFilter").filter(|filter| filter != "") {
+        // A filter that is not a string stays, so that the Receiver is not printed without it.
+        if let Some(Err(error)) = filter.as_str().map(|filter| Expression::parse(filter, Some(&["req", "res"]))) {
             fields.ask("spec.resourceFilter", format!("{error}: correct the expression, which is refused otherwise"));
         }
         made.set("resourceFilter", filter, document, "spec.resourceFilter");
     }
-    fields.drop_unneeded(&["spec.interval"]);
+    fields.drop_different("spec.interval", "it has no effect: a Receiver is read again when it changes");
     fields.ask("", "the webhook URL changes: copy it from `status.url` to the webhook settings of the sender");
     conversion.add(made, document, fields.finish());
 }
@@ -77,7 +80,11 @@ fn convert_resources(document: &Document, namespace: &str, fields: &mut Fields, 
         let is_elsewhere =
             resource["namespace"].as_str().is_some_and(|other| other != namespace && other != document.namespace());
         if !KINDS.iter().any(|kind| resource["kind"] == *kind) {
-            let text = format!("a delivery triggers the objects that follow the pushed repository, not {shown}");
+            let text = if PUSHES.contains(&document.field("/spec/type")) {
+                format!("a delivery triggers the objects that follow the pushed repository, not {shown}")
+            } else {
+                format!("{shown} is not looked up: a delivery triggers sources, and the objects that follow them")
+            };
             fields.differs("spec.resources", text);
         } else if is_elsewhere || !resource["filter"].is_null() {
             let text = format!("{shown}: name each object of this namespace, and use resourceFilter instead of filter");
@@ -169,6 +176,13 @@ mod tests {
         assert_eq!((&spec["repositories"], spec.get("resources")), (&json!(["web", "web"]), None), "{text}");
         let (spec, _, text) = converted(&json!({"resources": named, "resourceFilter": "req.tag == '1'"}));
         assert_eq!((&spec["resources"], spec.get("repositories")), (&named, None), "{text}");
+    }
+
+    #[test]
+    fn other_kinds_are_reported_in_the_words_of_the_sender() {
+        let (_, _, text) = converted(&json!({"resources": [{"kind": "ImagePolicy", "name": "p"}], "interval": "10m"}));
+        assert!(text.contains("ImagePolicy p is not looked up") && !text.contains("pushed repository"), "{text}");
+        assert!(text.contains("spec.interval: it has no effect"), "{text}");
     }
 
     #[test]

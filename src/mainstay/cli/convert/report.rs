@@ -8,6 +8,7 @@ use super::converted::Converted;
 use super::document::Document;
 use super::fields::{Fate, Note};
 use super::references::copies;
+use super::refused::problems;
 
 /// The result of a conversion.
 #[derive(Debug, Default)]
@@ -36,6 +37,30 @@ impl Judged {
     }
 }
 
+/// Returns whether the notes say that a reference is left out. A note about a list need not be about all of its entries.
+fn is_left_out(notes: &[Note], field: &str) -> bool {
+    !field.ends_with("From") && notes.iter().any(|note| note.fate != Fate::ToDo && note.field == field)
+}
+
+/// Returns the text about a value that the agent refuses.
+pub(super) fn refused(why: &str) -> String {
+    format!("the agent refuses the object: {why}")
+}
+
+/// Returns whether the notes say already that a field is refused.
+fn is_reported(notes: &[Note], field: &str) -> bool {
+    let is_in = |whole: &str| {
+        let rest = field.strip_prefix(whole).filter(|_| !whole.is_empty());
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+    };
+    notes.iter().any(|note| match note.fate {
+        Fate::Lost => is_in(&note.field),
+        // The note about the identity of a cloud is not about the registry.
+        Fate::ToDo => note.field == field && field != "spec.provider",
+        Fate::Differs => false,
+    })
+}
+
 impl Conversion {
     pub(super) fn count(&self, fate: Fate) -> usize {
         self.judged.iter().flat_map(|judged| &judged.notes).filter(|note| note.fate == fate).count()
@@ -46,10 +71,18 @@ impl Conversion {
         if let Some(problem) = converted.problem().or_else(|| self.taken(&converted)) {
             notes.insert(0, Note { fate: Fate::Lost, field: String::new(), text: problem });
         } else {
+            for problem in problems(&converted.object) {
+                let (field, why) = problem.split_once(": ").unwrap_or(("", problem.as_str()));
+                if !is_reported(&notes, field) {
+                    notes.push(Note { fate: Fate::ToDo, field: field.to_owned(), text: refused(why) });
+                }
+            }
             // References of a GitRepository are reported with the GitSyncs that use it.
             if document.kind() != "GitRepository" {
                 let namespace = converted.object["metadata"]["namespace"].as_str().unwrap_or_default();
-                notes.extend(copies(document, namespace));
+                let copies = copies(document, namespace).into_iter().filter(|copy| !is_left_out(&notes, &copy.field));
+                let copies: Vec<Note> = copies.collect();
+                notes.extend(copies);
             }
             self.objects.push(converted);
         }

@@ -4,6 +4,8 @@ use super::*;
 use crate::cli::convert::report::Conversion;
 use crate::cli::private_directory;
 
+mod strict;
+
 const FLUX: &str = include_str!("tests/flux.yaml");
 const ARGO_CD: &str = include_str!("tests/argocd.yaml");
 
@@ -54,7 +56,8 @@ spec: {interval: 1h, path: ./deploy, prune: true, wait: true, sourceRef: {kind: 
     assert_eq!(repository.problem().or(sync.problem()), None);
     let spec = &repository.object["spec"];
     assert_eq!((&spec["url"], &spec["ref"]["semver"]), (&"oci://ghcr.io/acme/web".into(), &">=1 <2".into()));
-    assert!(spec.get("verify").is_none() && spec.get("provider").is_none(), "{spec}");
+    assert_eq!(spec["verify"], serde_json::json!({"provider": "cosign"}));
+    assert!(spec.get("provider").is_none(), "{spec}");
     let spec = &sync.object["spec"];
     assert_eq!(spec["sourceRef"], serde_json::json!({"kind": "OCIRepository", "name": "web"}));
     assert!(spec.get("gitRepository").is_none() && spec["baseDir"] == "/deploy", "{spec}");
@@ -471,19 +474,6 @@ fn the_second_object_of_one_name_is_lost() {
     let report = conversion.text();
     assert!(report.contains("Provider b/chat (all.yaml)\n  lost     another object gets the same kind"), "{report}");
     assert_eq!(flux::convert(&documents(&text, Tool::Flux), None).objects.len(), 2);
-}
-
-#[test]
-fn a_proxy_with_a_login_is_lost() {
-    let text = "apiVersion: notification.toolkit.fluxcd.io/v1beta3\nkind: Provider\nmetadata: {name: chat, namespace: a}\n\
-                spec: {type: slack, address: 'https://a.example.org', proxy: 'http://user:canary@proxy.example.org'}\n";
-    let conversion = flux::convert(&documents(text, Tool::Flux), None);
-    let report = conversion.text();
-    assert!(
-        report.contains("spec.proxy") && report.contains("it has a login") && !report.contains("canary"),
-        "{report}"
-    );
-    assert!(!conversion.objects[0].yaml().unwrap().contains("proxy"));
 }
 
 #[test]
