@@ -114,7 +114,8 @@ async fn a_source_without_a_result_is_not_looked_up_and_the_others_are() {
     let expected = "looking up the remote for GitSync demo; spec.resourceFilter cannot be evaluated for GitRepository other, which \
                     is not looked up: line 1, column ";
     assert!(status == 500 && text.starts_with(expected), "{status} {text}");
-    let why = "spec.resourceFilter cannot be evaluated for GitRepository other";
+    let why = "DeliveryIncomplete a delivery had no effect on some objects: spec.resourceFilter cannot be evaluated for \
+               GitRepository other";
     world.until("an Event has the reason", |w| events_of(w, "images").contains(why)).await;
     assert!(!events_of(&world, "images").contains("canary") && !text.contains("canary"), "{text}");
 }

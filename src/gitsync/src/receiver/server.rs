@@ -147,7 +147,7 @@ async fn receive(context: &Context, served: &Served, head: &Parts, body: &mut In
                 };
             let outcome = wake(context, &meant, &head.headers);
             let Some(why) = failed else { return outcome };
-            context.report_refused(served, why.clone(), Instant::now());
+            context.report_incomplete(served, why.clone(), Instant::now());
             let woken = if let Outcome::Woken(woken) = outcome { woken } else { Vec::new() };
             Outcome::Unevaluated { woken, why }
         }
