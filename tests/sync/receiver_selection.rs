@@ -9,7 +9,6 @@ use serde_json::{Value, json};
 use crate::receivers::followed_in;
 
 const REPOSITORIES: (&str, &str) = ("serverless.kyma-project.io/v1alpha1", "gitrepositories");
-const NOBODY: &str = "nothing to do: no GitSync";
 
 /// Creates a world whose GitSyncs `demo` and `second` follow the GitRepositories `shop` and `other`.
 async fn two() -> (World, GitServer) {
@@ -59,7 +58,8 @@ async fn a_delivery_wakes_the_sources_that_have_the_labels_at_that_time() {
     world.receiver_is("labelled", "True Receiving: receives for the GitRepositories that spec.resources selects").await;
     describe(&world, "other", json!({"labels": {"app": "web"}}));
     let (status, text) = deliver(&url, &json!({})).await;
-    assert!(status == 200 && text.starts_with(NOBODY), "{status} {text}");
+    let nobody = "nothing to do: no object of this namespace has the labels";
+    assert!(status == 200 && text.starts_with(nobody), "{status} {text}");
 
     describe(&world, "shop", json!({"labels": {"app": "web", "tier": "front"}}));
     world.remote.file("objects/a.yaml", config_map("a", "2")).commit("two");
@@ -96,7 +96,15 @@ async fn a_filter_selects_the_sources_that_the_body_concerns() {
         assert_eq!(deliver(&url, &json!({"tag": tag})).await, woken);
     }
     let (status, text) = deliver(&url, &json!({"tag": "registry.example/unknown:1"})).await;
-    assert!(status == 200 && text.starts_with(NOBODY), "{status} {text}");
+    assert_eq!(
+        (status, &*text),
+        (200, "nothing to do: spec.resourceFilter is false for all 2 objects of this Receiver")
+    );
+    let (status, text) = send(client().post(&url).body(r#"{"tag": "registry.example/shop:1"}"#)).await;
+    assert!(
+        status == 500 && text.contains("`req` is empty, because the Content-Type of the delivery is not JSON"),
+        "{text}"
+    );
     let (status, text) = deliver(&url, &json!({"image": "canary-of-a-body"})).await;
     assert_eq!(status, 500, "{text}");
     assert!(text.starts_with("spec.resourceFilter cannot be evaluated for GitRepository other and "), "{text}");
