@@ -139,6 +139,16 @@ async fn a_receiver_of_a_git_host_says_that_it_wakes_no_git_sync() {
     world.change_receiver("images", json!({"resources": more}));
     let ready = "True Receiving: receives for the GitRepositories, ImageRepositories that spec.resources selects";
     world.receiver_is("images", ready).await;
+    let absent = json!([{"kind": "ImageRepository", "name": "web"}, more[1], {"kind": "Kustomization", "name": "web"}]);
+    world.change_receiver("images", json!({"resources": absent}));
+    let ready = "True SourceNotFound: receives for 1 of the GitRepositories, ImageRepositories that spec.resources selects; entries \
+                 of spec.resources with the kind Kustomization have no effect: name their source; this namespace has no \
+                 ImageRepository web (spec.resources): create it, or correct the name";
+    world.receiver_is("images", ready).await;
+    world.change_receiver("images", json!({"resources": [more[1], {"kind": "GitRepositry", "name": "web"}]}));
+    world
+        .receiver_is("images", "False SpecInvalid: spec.resources[1].kind is GitRepositry, which does not exist")
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

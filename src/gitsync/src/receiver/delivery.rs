@@ -208,6 +208,7 @@ mod tests {
             events: events.iter().map(|&event| event.to_owned()).collect(),
             sources: Sources::All,
             filter: None,
+            without_effect: Vec::new(),
             is_suspended: false,
         }
     }
