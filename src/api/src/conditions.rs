@@ -102,7 +102,7 @@ reasons! {
         NotDrifted: "No object is known to differ from the repository.", "";
         DriftIgnored: "`spec.drift` is `Ignore`, so the agent does not look for drift.", "Set `spec.drift` to `Revert` or `Report`.";
         WindowClosed: "A window delays a new commit.", "Wait for the time in the message, or run `mainstay sync NAME --override-window`.";
-        WindowOpen: "No window delays a commit.", "";
+        WindowOpen: "No commit waits for a window. A window may be closed nevertheless.", "";
         Prevented: "The API server refuses hand edits.", "";
         NotSupported: "The API server cannot refuse hand edits.", "Upgrade to Kubernetes 1.30 or later, or remove `spec.prevent`.";
         NameConflict: "The name of an object that the agent creates is already in use.", "Rename or delete the object in the message.";
