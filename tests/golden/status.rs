@@ -186,6 +186,7 @@ fn decide(case: &Case) -> String {
         let outcome = outcome(attempt, &commit);
         let is_complete = matches!(&outcome, Outcome::Applied { failures, guard: None, .. } if failures.is_empty());
         let facts = Facts {
+            name: ("apps", "shop"),
             generation: Some(1),
             attempted: Some(&commit),
             reference: Some("refs/heads/main"),

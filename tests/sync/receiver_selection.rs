@@ -9,7 +9,6 @@ use serde_json::{Value, json};
 use crate::receivers::followed_in;
 
 const REPOSITORIES: (&str, &str) = ("serverless.kyma-project.io/v1alpha1", "gitrepositories");
-const NOBODY: &str = "nothing to do: no GitSync";
 
 /// Creates a world whose GitSyncs `demo` and `second` follow the GitRepositories `shop` and `other`.
 async fn two() -> (World, GitServer) {
@@ -59,7 +58,8 @@ async fn a_delivery_wakes_the_sources_that_have_the_labels_at_that_time() {
     world.receiver_is("labelled", "True Receiving: receives for the GitRepositories that spec.resources selects").await;
     describe(&world, "other", json!({"labels": {"app": "web"}}));
     let (status, text) = deliver(&url, &json!({})).await;
-    assert!(status == 200 && text.starts_with(NOBODY), "{status} {text}");
+    let nobody = "nothing to do: no object of this namespace has the labels";
+    assert!(status == 200 && text.starts_with(nobody), "{status} {text}");
 
     describe(&world, "shop", json!({"labels": {"app": "web", "tier": "front"}}));
     world.remote.file("objects/a.yaml", config_map("a", "2")).commit("two");
@@ -96,7 +96,15 @@ async fn a_filter_selects_the_sources_that_the_body_concerns() {
         assert_eq!(deliver(&url, &json!({"tag": tag})).await, woken);
     }
     let (status, text) = deliver(&url, &json!({"tag": "registry.example/unknown:1"})).await;
-    assert!(status == 200 && text.starts_with(NOBODY), "{status} {text}");
+    assert_eq!(
+        (status, &*text),
+        (200, "nothing to do: spec.resourceFilter is false for all 2 objects of this Receiver")
+    );
+    let (status, text) = send(client().post(&url).body(r#"{"tag": "registry.example/shop:1"}"#)).await;
+    assert!(
+        status == 500 && text.contains("`req` is empty, because the Content-Type of the delivery is not JSON"),
+        "{text}"
+    );
     let (status, text) = deliver(&url, &json!({"image": "canary-of-a-body"})).await;
     assert_eq!(status, 500, "{text}");
     assert!(text.starts_with("spec.resourceFilter cannot be evaluated for GitRepository other and "), "{text}");
@@ -114,7 +122,8 @@ async fn a_source_without_a_result_is_not_looked_up_and_the_others_are() {
     let expected = "looking up the remote for GitSync demo; spec.resourceFilter cannot be evaluated for GitRepository other, which \
                     is not looked up: line 1, column ";
     assert!(status == 500 && text.starts_with(expected), "{status} {text}");
-    let why = "spec.resourceFilter cannot be evaluated for GitRepository other";
+    let why = "DeliveryIncomplete a delivery had no effect on some objects: spec.resourceFilter cannot be evaluated for \
+               GitRepository other";
     world.until("an Event has the reason", |w| events_of(w, "images").contains(why)).await;
     assert!(!events_of(&world, "images").contains("canary") && !text.contains("canary"), "{text}");
 }
@@ -130,6 +139,16 @@ async fn a_receiver_of_a_git_host_says_that_it_wakes_no_git_sync() {
     world.change_receiver("images", json!({"resources": more}));
     let ready = "True Receiving: receives for the GitRepositories, ImageRepositories that spec.resources selects";
     world.receiver_is("images", ready).await;
+    let absent = json!([{"kind": "ImageRepository", "name": "web"}, more[1], {"kind": "Kustomization", "name": "web"}]);
+    world.change_receiver("images", json!({"resources": absent}));
+    let ready = "True SourceNotFound: receives for 1 of the GitRepositories, ImageRepositories that spec.resources selects; entries \
+                 of spec.resources with the kind Kustomization have no effect: name their source; this namespace has no \
+                 ImageRepository web (spec.resources): create it, or correct the name";
+    world.receiver_is("images", ready).await;
+    world.change_receiver("images", json!({"resources": [more[1], {"kind": "GitRepositry", "name": "web"}]}));
+    world
+        .receiver_is("images", "False SpecInvalid: spec.resources[1].kind is GitRepositry, which does not exist")
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -5,7 +5,7 @@ use mainstay_engine::notification::Message;
 use serde_json::{Value, json};
 
 use mainstay_testkit::drift::{revert_of, synced};
-use mainstay_testkit::world::{World, config_map};
+use mainstay_testkit::world::{NAMESPACE, World, config_map};
 
 const A: (&str, &str, &str) = ("v1", "configmaps", "a");
 
@@ -52,7 +52,7 @@ async fn a_commit_waits_for_a_window_while_hand_edits_go_back() {
     let frozen = world.condition("demo", "Frozen");
     let expected = format!(
         "True WindowClosed: commit {second} is held back: the window Deny \"* * * * *\" for 1h (UTC) is active, \
-         spec.windows never opens (correct it); `mainstay sync --override-window` applies it now"
+         spec.windows never opens (correct it); `mainstay sync demo -n {NAMESPACE} --override-window` applies it now"
     );
     assert_eq!(frozen, expected);
     let ready = world.condition("demo", "Ready");

@@ -77,7 +77,7 @@ reasons! {
         DependencyCycle: "GitSyncs depend on each other in a ring.", "Remove one entry of `spec.dependsOn` from the ring in the message.";
         SpecInvalid: "A field of the spec is invalid, or names a ConfigMap or a ServiceAccount that does not exist.", "Correct the field in the message, or create the object.";
         SecretNotFound: "A Secret that the GitSync or its GitRepository names does not exist.", "Create the Secret in the same namespace. The agent sees it immediately.";
-        SourceNotFound: "The GitRepository in `spec.gitRepository` does not exist, or a source in `spec.repositories` of a Receiver, which then stays Ready.", "Create the source in the same namespace, or correct the name.";
+        SourceNotFound: "The GitRepository in `spec.gitRepository` does not exist, or a source in `spec.repositories` or `spec.resources` of a Receiver, which then stays Ready.", "Create the source in the same namespace, or correct the name.";
         GitAuthorizationFailed: "The Git server refuses the credentials.", "Check the keys of the Secret and the permissions of the account: `mainstay check --repository NAME`.";
         Resolved: "The agent knows the commit of HEAD.", "";
         Authenticated: "The Git server accepts the credentials.", "";
@@ -102,7 +102,7 @@ reasons! {
         NotDrifted: "No object is known to differ from the repository.", "";
         DriftIgnored: "`spec.drift` is `Ignore`, so the agent does not look for drift.", "Set `spec.drift` to `Revert` or `Report`.";
         WindowClosed: "A window delays a new commit.", "Wait for the time in the message, or run `mainstay sync NAME --override-window`.";
-        WindowOpen: "No window delays a commit.", "";
+        WindowOpen: "No commit waits for a window. A window may be closed nevertheless.", "";
         Prevented: "The API server refuses hand edits.", "";
         NotSupported: "The API server cannot refuse hand edits.", "Upgrade to Kubernetes 1.30 or later, or remove `spec.prevent`.";
         NameConflict: "The name of an object that the agent creates is already in use.", "Rename or delete the object in the message.";

@@ -32,6 +32,7 @@ reasons! {
         LeftBehind: "Objects in a remote cluster stay there without an owner.", "Delete the objects by hand, or let a GitSync adopt them.";
         Failed: "An attempt failed, in whole or in part.", "Correct the problems in the message. `mainstay status NAME` shows them, too.";
         DeliveryRefused: "A delivery to a Receiver was refused.", "Compare the type and the token of the Receiver with those of the webhook at the Git host.";
+        DeliveryIncomplete: "A delivery to a Receiver had no effect on the objects for which `spec.resourceFilter` has no result.", "Correct the expression: test that a field exists before you use it.";
         Paused: "An object is paused: it is neither applied nor reverted.", "Run `mainstay resume KIND NAME` to end the pause.";
         Resumed: "The pause of an object ended.", "";
         SettingsApplied: "The ConfigMap `mainstay-settings` is valid and applies.", "";

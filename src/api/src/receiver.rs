@@ -57,7 +57,7 @@ pub struct ReceiverSpec {
     #[schemars(length(max = 1000))]
     pub repositories: Option<Vec<String>>,
     /// The same as `repositories`, in the words of Flux. `GitRepository`, `OCIRepository`, `HelmChart` and `ImageRepository` select
-    /// objects of this kind in the same namespace, by name or by labels. Other kinds have no effect: an object is reconciled when
+    /// objects of this kind in the same namespace, by name or by labels. Other kinds of Flux do nothing: an object is reconciled when
     /// its source is looked up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1000))]

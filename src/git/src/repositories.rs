@@ -1,12 +1,13 @@
 //! The GitRepositories of the cluster, from their watch.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::RemoteUrl;
+use super::consumers::ConsumerKind;
 use super::pinning::SupersededPins;
 use super::pins::without_stale_pins;
 use super::shared_host_keys::SharedHostKeys;
@@ -28,6 +29,8 @@ pub struct Repositories {
     /// The addresses of artifacts by the kind of their source, each with an owner string that makes it unique. A kind is
     /// missing before its first list.
     artifacts: Mutex<HashMap<SourceKind, Addresses>>,
+    /// Namespace and name of each ImageRepository; `None` before the first list.
+    images: Mutex<Option<HashSet<(String, String)>>>,
     changed: watch::Sender<u64>,
     /// Why the list is unknown; `None` once it is known.
     unknown: Mutex<Option<String>>,
@@ -39,6 +42,7 @@ impl Default for Repositories {
             all: Mutex::default(),
             unreadable: Mutex::default(),
             artifacts: Mutex::default(),
+            images: Mutex::default(),
             changed: watch::Sender::default(),
             unknown: Mutex::new(Some(NOT_LISTED.to_owned())),
         }
@@ -86,6 +90,37 @@ impl Repositories {
                 || kinds.iter().any(|addresses| addresses.contains_key(&key))
         };
         Some(names.iter().filter(|name| !exists(name)).cloned().collect())
+    }
+
+    /// Returns whether an object exists; `None` while the objects of its kind are unknown. Kinds that are no sources follow a
+    /// GitRepository. An unreadable GitRepository exists.
+    pub fn has(&self, kind: ConsumerKind, namespace: &str, name: &str) -> Option<bool> {
+        let key = (namespace.to_owned(), name.to_owned());
+        let has_artifact = |kind: SourceKind| Some(self.artifacts.lock().get(&kind)?.contains_key(&key));
+        match kind {
+            ConsumerKind::OciRepository => has_artifact(SourceKind::OciRepository),
+            ConsumerKind::HelmChart => has_artifact(SourceKind::HelmChart),
+            ConsumerKind::ImageRepository => Some(self.images.lock().as_ref()?.contains(&key)),
+            ConsumerKind::GitSync
+            | ConsumerKind::Function
+            | ConsumerKind::GitRepository
+            | ConsumerKind::ImageUpdateAutomation => {
+                if self.unknown().is_some() {
+                    return None;
+                }
+                let is_unreadable = self.unreadable.lock().contains_key(&key);
+                Some(is_unreadable || self.all.lock().contains_key(&key))
+            }
+        }
+    }
+
+    /// Replaces the names of all ImageRepositories.
+    pub fn set_images(&self, images: HashSet<(String, String)>) {
+        let mut known = self.images.lock();
+        if known.as_ref() != Some(&images) {
+            *known = Some(images);
+            self.changed.send_modify(|count| *count += 1);
+        }
     }
 
     /// Replaces the addresses of all artifacts of a kind.
@@ -192,5 +227,30 @@ impl Repositories {
     /// Subscribes to changes.
     pub fn listen(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn knows_whether_an_object_exists_once_its_kind_is_listed() {
+        let repositories = Repositories::default();
+        let kinds = [
+            ConsumerKind::GitRepository,
+            ConsumerKind::OciRepository,
+            ConsumerKind::HelmChart,
+            ConsumerKind::ImageRepository,
+        ];
+        let has = |name: &str| kinds.map(|kind| repositories.has(kind, "shop", name));
+        assert_eq!(has("web"), [None; 4]);
+        repositories.set_known();
+        assert_eq!(has("web"), [Some(false), None, None, None]);
+        repositories.set_unreadable("shop", "web", "spec.url".to_owned());
+        SourceKind::ALL.iter().for_each(|kind| repositories.set_artifacts(*kind, Addresses::new()));
+        repositories.set_images([("shop".to_owned(), "web".to_owned())].into());
+        assert_eq!(has("web"), [Some(true), Some(false), Some(false), Some(true)]);
+        assert_eq!(has("api"), [Some(false); 4]);
     }
 }

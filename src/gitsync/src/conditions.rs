@@ -163,7 +163,8 @@ impl Conditions<'_> {
 
     pub(super) fn freeze(&mut self, facts: &Facts<'_>) {
         if let Outcome::Frozen { commit, freeze, .. } = facts.outcome {
-            let message = format!("{}; `mainstay sync --override-window` applies it now", waits(commit, freeze));
+            let ((namespace, name), waits) = (facts.name, waits(commit, freeze));
+            let message = format!("{waits}; `mainstay sync {name} -n {namespace} --override-window` applies it now");
             self.set(Type::Frozen, "True", Reason::WindowClosed, &message);
         } else if facts.windows || conditions::status(self.all, Type::Frozen).is_some() {
             self.set(Type::Frozen, "False", Reason::WindowOpen, "");

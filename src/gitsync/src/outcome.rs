@@ -93,6 +93,8 @@ impl Outcome {
 /// The input of a status.
 #[derive(Clone, Debug)]
 pub struct Facts<'a> {
+    /// The namespace and the name of the GitSync.
+    pub name: (&'a str, &'a str),
     /// `metadata.generation` of the GitSync.
     pub generation: Option<i64>,
     /// The attempted commit.

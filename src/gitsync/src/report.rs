@@ -121,14 +121,14 @@ impl Task {
         let base = self.status.clone().or_else(|| sync.status.clone()).unwrap_or_default();
         // The written status may show the attempt as running.
         let old = self.state.progress.shown().unwrap_or_else(|| base.clone());
-        let (seen, applied) = (self.state.seen, self.state.applied);
-        let attempted = seen.map(|(commit, _)| commit.to_string());
-        let applied =
-            applied.map(|(commit, id)| (commit.to_string(), id.map_or_else(String::new, |id| id.to_string())));
+        let attempted = self.state.seen.map(|(commit, _)| commit.to_string());
+        let applied = self.state.applied;
+        let applied = applied.map(|(commit, id)| (commit.to_string(), id.map(|id| id.to_string()).unwrap_or_default()));
         let terminating = self.state.terminating.as_ref().map(TerminatingObjects::listed);
         let summary = self.context.writer.summary(&self.owner);
         let (prevention, shared) = (self.prevention_of(sync), self.shared_plan(sync, outcome, &base));
         let facts = status::Facts {
+            name: name(sync),
             generation: sync.metadata.generation,
             attempted: attempted.as_deref(),
             reference: self.state.found_at.as_deref(),
@@ -350,6 +350,11 @@ fn unhealthy(status: &GitSyncStatus) -> Option<(Reason, &str)> {
     let ready = mainstay_api::conditions::status(&status.conditions, Type::Ready)?;
     let reason = UNHEALTHY.into_iter().find(|one| one.as_str() == ready.reason)?;
     Some((reason, ready.message.split_once("; ").map_or(&*ready.message, |(_, why)| why)))
+}
+
+fn name(sync: &GitSync) -> (&str, &str) {
+    let metadata = &sync.metadata;
+    (metadata.namespace.as_deref().unwrap_or_default(), metadata.name.as_deref().unwrap_or_default())
 }
 
 fn is_ready(status: &GitSyncStatus) -> bool {

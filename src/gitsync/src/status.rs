@@ -183,6 +183,7 @@ mod tests {
 
     fn check(outcome: &Outcome, summary: &Summary, now: i64) -> (String, String) {
         let facts = Facts {
+            name: ("apps", "shop"),
             generation: Some(1),
             attempted: Some("c1"),
             reference: Some("refs/heads/main"),
@@ -270,6 +271,7 @@ mod tests {
         let ok = applied(vec![]);
         let summary = Summary::default();
         let facts = |outcome| Facts {
+            name: ("apps", "shop"),
             generation: Some(1),
             attempted: Some("c1"),
             reference: Some("refs/heads/main"),
@@ -316,6 +318,7 @@ mod tests {
     /// Returns status, reason and message of Ready after the repository stopped responding at second 2.
     fn silent(now: i64, summary: &Summary) -> (String, String) {
         let facts = |outcome| Facts {
+            name: ("apps", "shop"),
             generation: Some(1),
             attempted: Some("c1"),
             reference: Some("refs/heads/main"),

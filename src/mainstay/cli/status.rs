@@ -259,11 +259,20 @@ fn commits(status: &GitSyncStatus, output: OutputArgument) -> String {
     let short = |id: &str| if output.output == Format::Wide { id.to_owned() } else { ids::short(id) };
     match (&status.applied_commit, &status.attempted_commit) {
         (Some(applied), Some(attempted)) if applied != attempted => {
-            format!("{} applied; {} attempted and not applied in full", short(applied), short(attempted))
+            format!("{} applied; {} {}", short(applied), short(attempted), fate(status, attempted))
         }
         (Some(applied), _) => short(applied),
-        (None, Some(attempted)) => format!("{} attempted and not applied in full", short(attempted)),
+        (None, Some(attempted)) => format!("{} {}", short(attempted), fate(status, attempted)),
         (None, None) => "none yet".into(),
+    }
+}
+
+/// Returns what became of an attempted commit that is not the applied one.
+fn fate(status: &GitSyncStatus, attempted: &str) -> &'static str {
+    if syncs::waits_for_window(status, attempted) {
+        "held back by a window"
+    } else {
+        "attempted and not applied in full"
     }
 }
 
@@ -414,6 +423,19 @@ GitSync apps/shop
 ";
         assert_eq!(text, expected);
         assert!(!is_in_sync(&sync, now));
+    }
+
+    #[test]
+    fn a_commit_that_a_window_holds_back_is_not_called_a_failure() {
+        let (old, new) = ("1".repeat(40), "2".repeat(40));
+        let said = |applied: Option<&str>, held: &str| {
+            let frozen = json!({"commit": held, "by": "a window"});
+            let status = json!({"appliedCommit": applied, "attemptedCommit": new, "frozen": frozen});
+            commits(&serde_json::from_value(status).unwrap(), OutputArgument::default())
+        };
+        assert_eq!(said(Some(old.as_str()), &new), "111111111111 applied; 222222222222 held back by a window");
+        assert_eq!(said(None, &new), "222222222222 held back by a window");
+        assert_eq!(said(None, &old), "222222222222 attempted and not applied in full");
     }
 
     #[test]

@@ -302,11 +302,14 @@ fn texts(before: &GitSync, after: &GitSync, end: End) -> (String, String) {
     let old = before.status.as_ref().and_then(|status| status.applied_commit.as_deref());
     let new = status.applied_commit.as_deref();
     let failed = status.attempted_commit.as_deref().filter(|failed| end != End::Succeeded && Some(*failed) != new);
+    let fate = |commit: &str| {
+        if syncs::waits_for_window(&status, commit) { "is held back by a window" } else { "is not applied in full" }
+    };
     let mut result = match (failed, old, new) {
         (Some(failed), _, Some(kept)) => {
-            format!("{name}: commit {} is not applied in full; before it: {}", short(failed), short(kept))
+            format!("{name}: commit {} {}; before it: {}", short(failed), fate(failed), short(kept))
         }
-        (Some(failed), _, None) => format!("{name}: commit {} is not applied in full", short(failed)),
+        (Some(failed), _, None) => format!("{name}: commit {} {}", short(failed), fate(failed)),
         (None, Some(old), Some(new)) if old == new => format!("{name}: commit {}, as before", short(new)),
         (None, Some(old), Some(new)) => format!("{name}: commit {} (was {})", short(new), short(old)),
         (None, None, Some(new)) => format!("{name}: commit {}", short(new)),
@@ -373,6 +376,11 @@ mod tests {
             "GitSync apps/shop: commit 222222222222 is not applied in full; before it: 111111111111, 9 objects, 9 healthy, 3 failed\n"
         );
         assert_eq!(wrong, "  Service shop/api: Invalid: spec.ports: Required value\n  and 2 more\n");
+        let frozen = json!({ "commit": new, "by": "the window" });
+        let held = sync(json!({ "appliedCommit": old, "attemptedCommit": new, "frozen": frozen }));
+        let (result, _) = texts(&before, &held, End::Failed);
+        let expected = "GitSync apps/shop: commit 222222222222 is held back by a window; before it: 111111111111, ";
+        assert!(result.starts_with(expected), "{result}");
     }
 
     #[test]

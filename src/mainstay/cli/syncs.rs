@@ -45,6 +45,11 @@ pub(super) async fn read(cluster: &Cluster, kind: &Arc<Kind>, namespace: &str, n
     understand(found.ok_or_else(|| Error::Missing { what: format!("GitSync {namespace}/{name}") })?)
 }
 
+/// Whether a commit waits for a window.
+pub(super) fn waits_for_window(status: &GitSyncStatus, commit: &str) -> bool {
+    status.frozen.as_ref().is_some_and(|frozen| frozen.commit == commit)
+}
+
 /// Returns a condition's message without the commit and the failures, which are shown on their own lines, and with
 /// short IDs. Returns `None` if nothing else remains.
 pub(super) fn rest(message: &str, status: &GitSyncStatus) -> Option<String> {

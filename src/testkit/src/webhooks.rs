@@ -62,7 +62,7 @@ impl World {
 
     /// Waits until a Receiver is ready and returns its URL.
     pub async fn receiver_url(&self, name: &str) -> String {
-        self.receiver_is(name, "True Receiving").await;
+        self.receiver_is(name, "True ").await;
         self.receiver_status(name)["url"].as_str().unwrap().to_owned()
     }
 

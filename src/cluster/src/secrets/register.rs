@@ -46,6 +46,21 @@ impl Referrer {
         Self::Function,
     ];
 
+    /// The kind for messages.
+    const fn singular(self) -> &'static str {
+        match self {
+            Self::GitRepository => "GitRepository",
+            Self::GitSync => "GitSync",
+            Self::Receiver => "Receiver",
+            Self::Provider => "Provider",
+            Self::OciRepository => "OCIRepository",
+            Self::HelmChart => "HelmChart",
+            Self::ImageRepository => "ImageRepository",
+            Self::ImageUpdateAutomation => "ImageUpdateAutomation",
+            Self::Function => "Function",
+        }
+    }
+
     /// The plural of the kind for messages.
     pub const fn plural(self) -> &'static str {
         match self {
@@ -194,6 +209,15 @@ impl Register {
         Ok(named.into_iter().flat_map(BTreeMap::keys).chain(operators).copied().chain(by_name(secret)).collect())
     }
 
+    /// Returns kind and name of the first object of a namespace that uses a Secret for a purpose.
+    pub(super) fn user(&self, namespace: &str, secret: &str, purpose: Purpose) -> Option<String> {
+        let inner = self.0.lock();
+        let mut objects = inner.namespaces.get(namespace)?.objects.iter();
+        let uses = |named: &[(String, Purpose)]| named.iter().any(|(name, of)| name == secret && *of == purpose);
+        let ((referrer, name), _) = objects.find(|(_, named)| uses(named))?;
+        Some(format!("{} {name}", referrer.singular()))
+    }
+
     /// Returns the purposes of all Secrets that the operator configured or that objects of a namespace refer to.
     pub(super) fn all_of(&self, namespace: &str) -> BTreeMap<String, Purposes> {
         let inner = self.0.lock();
@@ -285,6 +309,16 @@ mod tests {
         assert_eq!(of(), []);
         register.set("shop", (Referrer::GitRepository, "b"), vec![]);
         assert!(register.0.lock().namespaces.is_empty());
+    }
+
+    #[test]
+    fn names_the_object_that_gives_a_secret_its_purpose() {
+        let register = listed();
+        register.set("shop", (Referrer::GitRepository, "a"), named("key", Purpose::Repository));
+        register.set("shop", (Referrer::ImageUpdateAutomation, "web"), named("key", Purpose::Signing));
+        let user = |namespace: &str, secret: &str| register.user(namespace, secret, Purpose::Signing);
+        assert_eq!(user("shop", "key").as_deref(), Some("ImageUpdateAutomation web"));
+        assert_eq!((user("shop", "other"), user("other", "key")), (None, None));
     }
 
     #[test]

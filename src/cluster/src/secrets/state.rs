@@ -59,6 +59,8 @@ pub enum Known {
         has: Purpose,
         /// The excluded use.
         used_for: Purpose,
+        /// Kind and name of an object of the namespace that gives the Secret its purpose, if there is one.
+        by: Option<String>,
     },
     /// The content.
     Data(Arc<Contents>),
@@ -102,12 +104,13 @@ impl Known {
                 Some((Class::Denied, format!("may not be read: {needed}")))
             }
             Self::Unreadable { class, why } => Some((*class, format!("cannot be read: {why}"))),
-            Self::Withheld { has, used_for } => Some((
+            Self::Withheld { has, used_for, by } => Some((
                 Class::Denied,
                 format!(
-                    "holds the credentials for {}, so it is not used for {}; name a separate Secret",
+                    "holds the credentials for {}, so it is not used for {}; name a separate Secret{}",
                     has.text(),
-                    used_for.text()
+                    used_for.text(),
+                    by.as_ref().map(|by| format!(" here or in {by}")).unwrap_or_default()
                 ),
             )),
         }
@@ -129,8 +132,16 @@ impl Known {
         };
         purposes.extend(contents.purpose);
         match excluding(&purposes, used_for) {
-            Some(has) => Self::Withheld { has, used_for },
+            Some(has) => Self::Withheld { has, used_for, by: None },
             None => self,
+        }
+    }
+
+    /// Names the object that gives a withheld Secret its purpose. `find` returns its kind and name.
+    pub(super) fn named_by(self, find: impl FnOnce(Purpose) -> Option<String>) -> Self {
+        match self {
+            Self::Withheld { has, used_for, .. } => Self::Withheld { has, used_for, by: find(has) },
+            known => known,
         }
     }
 
@@ -150,7 +161,7 @@ impl fmt::Debug for Known {
             Self::Nothing => f.write_str("Nothing"),
             Self::Unreadable { class, why } => write!(f, "Unreadable({class:?}: {why})"),
             Self::Absent => f.write_str("Absent"),
-            Self::Withheld { has, used_for } => write!(f, "Withheld({has:?} for {used_for:?})"),
+            Self::Withheld { has, used_for, .. } => write!(f, "Withheld({has:?} for {used_for:?})"),
             Self::Data(_) => f.write_str("Data"),
         }
     }
@@ -323,6 +334,12 @@ mod tests {
         assert_eq!(there.clone().for_use(Purpose::Repository, Ok(Purposes::new())), there);
         let withheld = there.for_use(Purpose::Repository, Ok(Purposes::from([Purpose::KubeConfig])));
         assert_eq!((withheld.data(), withheld.is_settled()), (None, true));
+        let said =
+            "holds the credentials for another cluster, so it is not used for a Git repository; name a separate Secret";
+        assert_eq!(withheld.problem(), Some((Class::Denied, said.to_owned())));
+        let named = withheld.named_by(|has| Some(format!("GitSync far ({has:?})")));
+        let said = format!("{said} here or in GitSync far (KubeConfig)");
+        assert_eq!(named.problem(), Some((Class::Denied, said)));
     }
 
     #[test]

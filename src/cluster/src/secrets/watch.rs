@@ -349,7 +349,8 @@ impl Followed {
     /// Withholds content whose use is excluded.
     fn judged(&self, known: Known) -> Known {
         let Some(used_for) = self.used_for else { return known };
-        known.for_use(used_for, self.register.purposes(&self.namespace, &self.name, used_for))
+        let purposes = self.register.purposes(&self.namespace, &self.name, used_for);
+        known.for_use(used_for, purposes).named_by(|has| self.register.user(&self.namespace, &self.name, has))
     }
 
     /// Returns the state of the last `take`.

@@ -74,6 +74,7 @@ impl Message {
             Self::Stage { reason, .. } => (Info, *reason, "Reconcile"),
             Self::Noticed { reason, .. } => (Warning, *reason, "Reconcile"),
             Self::DeliveryRefused { .. } => (Warning, Reason::DeliveryRefused.into(), "Receive"),
+            Self::DeliveryIncomplete { .. } => (Warning, Reason::DeliveryIncomplete.into(), "Receive"),
             Self::Paused { problem: Some(_), .. } => (Warning, Reason::Paused.into(), "Pause"),
             Self::Paused { paused: true, .. } => (Info, Reason::Paused.into(), "Pause"),
             Self::Paused { .. } => (Info, Reason::Resumed.into(), "Pause"),
@@ -89,9 +90,10 @@ impl Message {
             Self::BranchRewritten { new, .. } => new.clone(),
             // The application of the commit is another Event.
             Self::Recovered { commit, .. } => format!("healthy {commit}"),
-            Self::Unhealthy { why, .. } | Self::NoManifests { why, .. } | Self::DeliveryRefused { why, .. } => {
-                why.clone()
-            }
+            Self::Unhealthy { why, .. }
+            | Self::NoManifests { why, .. }
+            | Self::DeliveryRefused { why, .. }
+            | Self::DeliveryIncomplete { why, .. } => why.clone(),
             Self::Reverted { fields, who, .. }
             | Self::DriftSeen { fields, who, .. }
             | Self::DriftMissed { fields, who, .. }

@@ -325,6 +325,14 @@ pub enum Message {
         /// The problem, without content of the delivery.
         why: String,
     },
+    /// A delivery to a Receiver was authentic, but had no effect on some objects.
+    DeliveryIncomplete {
+        /// The Receiver.
+        #[serde(flatten)]
+        subject: Owner,
+        /// The objects and the problem, without content of the delivery.
+        why: String,
+    },
     /// Reverts of an object were paused or resumed.
     Paused {
         /// The owner of the object.
@@ -397,6 +405,7 @@ impl Message {
             | Self::Stage { subject, .. }
             | Self::Noticed { subject, .. }
             | Self::DeliveryRefused { subject, .. }
+            | Self::DeliveryIncomplete { subject, .. }
             | Self::Paused { subject, .. } => subject,
         }
     }

@@ -57,16 +57,19 @@ impl Message {
             Self::DeletionStuck { finalizers, since, .. } => {
                 format!("is still being deleted, since {since}: it {}", waits_for(finalizers))
             }
-            Self::LeftBehind { cluster, why, .. } => format!(
-                "the objects in cluster {cluster} are orphaned: labelled by Mainstay, owned by no GitSync: {why}"
-            ),
+            Self::LeftBehind { cluster, why, .. } => left_behind(cluster, why),
             Self::Failed { commit, problems, .. } => failed(commit.as_deref(), problems),
             Self::Stage { message, .. } | Self::Noticed { message, .. } => message.clone(),
             Self::DeliveryRefused { why, .. } => format!("a delivery was refused: {why}"),
+            Self::DeliveryIncomplete { why, .. } => format!("a delivery had no effect on some objects: {why}"),
             Self::Paused { problem: Some(problem), .. } => format!("paused; {problem}"),
             Self::Paused { paused, .. } => if *paused { "paused" } else { "resumed" }.to_owned(),
         }
     }
+}
+
+fn left_behind(cluster: &str, why: &str) -> String {
+    format!("the objects in cluster {cluster} are orphaned: labelled by Mainstay, owned by no GitSync: {why}")
 }
 
 fn overridden(commit: &str, window: &str, who: &str, claimed_user: Option<&str>) -> String {

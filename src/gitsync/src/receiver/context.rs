@@ -23,7 +23,7 @@ use mainstay_engine::notification::Message;
 use mainstay_git::{Pushes, Repositories, Source};
 use mainstay_object::Owner;
 
-/// Minimum time between two messages about refused deliveries of one Receiver.
+/// Minimum time between two messages about deliveries of one Receiver.
 const EMIT_EVERY: Duration = Duration::from_secs(5);
 /// The same for a Receiver whose path is not secret, to which everybody can send deliveries that are refused.
 const EMIT_EVERY_OF_OPEN: Duration = Duration::from_secs(300);
@@ -114,7 +114,7 @@ pub(super) struct Served {
     pub(super) listing: tokio::sync::Mutex<()>,
     /// The list that waiting deliveries share.
     pub(super) shared: SharedList,
-    /// Time of the last report of a refused delivery.
+    /// Time of the last report of a delivery.
     reported: Mutex<Option<Instant>>,
 }
 
@@ -203,8 +203,18 @@ impl Context {
         !starting.is_listed || !starting.waiting.is_empty()
     }
 
-    /// Emits a message about a refused delivery, unless one was emitted recently.
+    /// Emits a message about a refused delivery, unless a message about a delivery was emitted recently.
     pub(super) fn report_refused(&self, served: &Served, why: String, now: Instant) {
+        self.report(served, Message::DeliveryRefused { subject: served.owner.clone(), why }, now);
+    }
+
+    /// Emits a message about a delivery without an effect on some objects, unless a message about a delivery was emitted
+    /// recently.
+    pub(super) fn report_incomplete(&self, served: &Served, why: String, now: Instant) {
+        self.report(served, Message::DeliveryIncomplete { subject: served.owner.clone(), why }, now);
+    }
+
+    fn report(&self, served: &Served, message: Message, now: Instant) {
         let is_open = served.receiver.token.expose().is_empty();
         let every = if is_open { EMIT_EVERY_OF_OPEN } else { EMIT_EVERY };
         let mut reported = served.reported.lock();
@@ -212,7 +222,7 @@ impl Context {
             return;
         }
         *reported = Some(now);
-        (self.emit)(&served.owner, &Message::DeliveryRefused { subject: served.owner.clone(), why });
+        (self.emit)(&served.owner, &message);
     }
 }
 

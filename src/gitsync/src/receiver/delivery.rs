@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 
 use super::filter::{Object, Selected};
 use super::matching::Meant;
+use super::outcome::NoneSelected;
 use super::payload::{self, Malformed, Push};
 use super::resolve::Resolved;
 use super::signature::{self, Refusal};
@@ -71,6 +72,16 @@ fn judge_signed(receiver: &Resolved, headers: &HeaderMap, body: &[u8], is_form: 
     }
 }
 
+/// The objects that an authentic delivery looks up.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Chosen {
+    pub(super) sources: Sources,
+    /// Why there are none; `None` if there are some, or if the filter has no result for some.
+    pub(super) none: Option<NoneSelected>,
+    /// The error of the filter for some objects, without content of the delivery.
+    pub(super) failed: Option<String>,
+}
+
 /// Selects the objects that an authentic delivery looks up among those that the Receiver names.
 pub(super) fn select(
     receiver: &Resolved,
@@ -78,21 +89,31 @@ pub(super) fn select(
     headers: &HeaderMap,
     body: &[u8],
     budget: &mut Budget,
-) -> Result<Selected, Malformed> {
+) -> Result<Chosen, Malformed> {
+    let absent = if receiver.sources.have_labels() { NoneSelected::Labels } else { NoneSelected::Names };
+    let absent = objects.is_empty().then_some(absent);
     let Some(filter) = &receiver.filter else {
         let all = objects.iter().map(|object| (object.kind, object.name.clone()));
-        return Ok(Selected { sources: Sources::exactly(all), failed: None });
+        return Ok(Chosen { sources: Sources::exactly(all), none: absent, failed: None });
     };
-    Ok(filter.select(objects, &request(receiver.kind, headers, body)?, budget))
+    let request = request(receiver.kind, headers, body)?;
+    let is_unread = request.is_none() && !body.is_empty();
+    // As in Flux, a body that is not JSON is an empty map.
+    let request = request.unwrap_or_else(|| Value::Object(Map::new()));
+    let Selected { sources, failed } = filter.select(objects, &request, budget);
+    let is_false = failed.is_none() && sources == Sources::exactly([]);
+    let none = absent.or(is_false.then_some(NoneSelected::Filter { objects: objects.len(), is_unread }));
+    let unread = if is_unread { NoneSelected::UNREAD } else { "" };
+    Ok(Chosen { sources, none, failed: failed.map(|failed| format!("{failed}{unread}")) })
 }
 
-/// Returns the body for expressions. As in Flux, a body that is not JSON is an empty map.
-fn request(kind: ReceiverType, headers: &HeaderMap, body: &[u8]) -> Result<Value, Malformed> {
+/// Returns the body for expressions; `None` if its Content-Type is not JSON.
+fn request(kind: ReceiverType, headers: &HeaderMap, body: &[u8]) -> Result<Option<Value>, Malformed> {
     let has_forms = matches!(kind, ReceiverType::Github | ReceiverType::Gitea);
     if has_forms && signature::is_form(headers) {
-        return payload::map(&payload::of_form(body)?);
+        return payload::map(&payload::of_form(body)?).map(Some);
     }
-    if signature::is_json(headers) { payload::map(body) } else { Ok(Value::Object(Map::new())) }
+    if signature::is_json(headers) { payload::map(body).map(Some) } else { Ok(None) }
 }
 
 fn is_ping(kind: ReceiverType, event: &str) -> bool {
@@ -172,6 +193,8 @@ fn body_counts(receiver: &Resolved, push: &Push) -> bool {
 mod tests {
     use serde_json::json;
 
+    use super::super::filter::{Filter, STEPS_OF_DELIVERY};
+    use super::super::sources::SourceKind;
     use super::*;
     use mainstay_object::Secret;
 
@@ -185,6 +208,7 @@ mod tests {
             events: events.iter().map(|&event| event.to_owned()).collect(),
             sources: Sources::All,
             filter: None,
+            without_effect: Vec::new(),
             is_suspended: false,
         }
     }
@@ -251,18 +275,53 @@ mod tests {
             headers.insert(http::header::CONTENT_TYPE, content.parse().unwrap());
             request(kind, &headers, body.as_bytes())
         };
-        let check = |kind: ReceiverType, content: &str, body: &str, expected: Result<Value, Malformed>| {
+        let check = |kind: ReceiverType, content: &str, body: &str, expected: Result<Option<Value>, Malformed>| {
             assert_eq!(read(kind, content, body), expected, "{content} {body}");
         };
-        let tag = || Ok(json!({"tag": "1"}));
+        let tag = || Ok(Some(json!({"tag": "1"})));
         check(ReceiverType::Quay, "application/json; charset=utf-8", r#"{"tag": "1"}"#, tag());
         check(ReceiverType::Generic, "application/cloudevents+JSON", r#"{"tag": "1"}"#, tag());
-        check(ReceiverType::Generic, "text/plain", r#"{"tag": "1"}"#, Ok(json!({})));
+        check(ReceiverType::Generic, "text/plain", r#"{"tag": "1"}"#, Ok(None));
         check(ReceiverType::Github, "application/x-www-form-urlencoded", "payload=%7B%22tag%22%3A%221%22%7D", tag());
-        check(ReceiverType::Generic, "application/x-www-form-urlencoded", "payload=%7B%7D", Ok(json!({})));
+        check(ReceiverType::Generic, "application/x-www-form-urlencoded", "payload=%7B%7D", Ok(None));
         assert!(matches!(read(ReceiverType::Generic, "application/json", "[1]"), Err(Malformed::Json { .. })));
         let many = format!("{{\"l\": [{}0]}}", "0,".repeat(payload::MAX_VALUES));
         check(ReceiverType::Generic, "application/json", &many, Err(Malformed::TooMuch));
+    }
+
+    #[test]
+    fn a_delivery_without_an_effect_names_the_labels_the_filter_or_the_type_of_its_body() {
+        let chosen = |filter: Option<&str>, names: &[&str], content: &str, body: &str| {
+            let mut receiver = receiver(ReceiverType::Generic, &[]);
+            receiver.filter = Filter::of_spec(filter).unwrap();
+            let mut headers = HeaderMap::new();
+            headers.insert(http::header::CONTENT_TYPE, content.parse().unwrap());
+            let object = |name: &&str| Object {
+                kind: SourceKind::GitRepository,
+                name: (*name).to_owned(),
+                shown: json!({"kind": "GitRepository", "metadata": {"name": name}}),
+            };
+            let objects: Vec<_> = names.iter().map(object).collect();
+            let budget = &mut Budget::new(STEPS_OF_DELIVERY);
+            let chosen = select(&receiver, &objects, &headers, body.as_bytes(), budget).unwrap();
+            (chosen.none, chosen.failed.unwrap_or_default())
+        };
+        let (json, text) = ("application/json", "text/plain");
+        let by_name = Some("req.name == res.metadata.name");
+        let none = |none: NoneSelected| (Some(none), String::new());
+        assert_eq!(chosen(None, &["web"], text, "{}"), (None, String::new()));
+        assert_eq!(chosen(None, &[], text, "{}"), none(NoneSelected::Names));
+        assert_eq!(chosen(by_name, &[], text, "{}"), none(NoneSelected::Names));
+        assert_eq!(chosen(by_name, &["web", "api"], json, r#"{"name": "web"}"#), (None, String::new()));
+        let is_false = |objects, is_unread| none(NoneSelected::Filter { objects, is_unread });
+        assert_eq!(chosen(by_name, &["web", "api"], json, r#"{"name": "other"}"#), is_false(2, false));
+        assert_eq!(chosen(Some("has(req.name)"), &["web"], text, r#"{"name": "web"}"#), is_false(1, true));
+        assert_eq!(chosen(Some("has(req.name)"), &["web"], text, ""), is_false(1, false), "there is no body to read");
+        let unread = format!("there is no field `name`{}", NoneSelected::UNREAD);
+        let (none, failed) = chosen(by_name, &["web"], text, r#"{"name": "web"}"#);
+        assert!(none.is_none() && failed.ends_with(&unread), "{failed}");
+        let (none, failed) = chosen(by_name, &["web"], json, "{}");
+        assert!(none.is_none() && failed.ends_with("there is no field `name`"), "{failed}");
     }
 
     #[test]

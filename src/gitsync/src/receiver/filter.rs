@@ -111,16 +111,17 @@ mod tests {
         Object { kind: SourceKind::ImageRepository, name: name.to_owned(), shown }
     }
 
-    /// Returns the names of the selected ones of the objects `web`, `api` and `bare`, and the failure.
+    /// Returns the names of the selected ones of the objects `web`, `api`, `bare` and `other`, and the failure.
     fn selected(filter: &str, request: &Value) -> (String, String) {
         let filter = Filter::of_spec(Some(filter)).unwrap().unwrap();
         let objects = [
             object("web", json!({"annotations": {"update-image": "shop-web"}, "labels": {"tier": "front"}})),
             object("api", json!({"annotations": {"update-image": "shop-api"}})),
             object("bare", json!({})),
+            object("other", json!({"annotations": {"team": "shop"}})),
         ];
         let selected = filter.select(&objects, request, &mut Budget::new(STEPS_OF_DELIVERY));
-        let names = ["web", "api", "bare"]
+        let names = ["web", "api", "bare", "other"]
             .into_iter()
             .filter(|name| selected.sources.include(SourceKind::ImageRepository, name, None));
         let failed = selected.failed.map(|failed| failed.to_string()).unwrap_or_default();
@@ -129,14 +130,15 @@ mod tests {
 
     #[test]
     fn expressions_of_flux_select_the_objects_of_a_delivery() {
-        let by_image = "has(res.metadata.annotations) && req.tag.split('/').last().value().split(\":\").first().value() == \
+        let by_image = "has(res.metadata.annotations) && 'update-image' in res.metadata.annotations && \
+                        req.tag.split('/').last().value().split(\":\").first().value() == \
                         res.metadata.annotations['update-image']";
         for (filter, request, expected) in [
             ("req.tag.contains(res.metadata.name)", json!({"tag": "registry.example/shop/web:1"}), "web"),
             (by_image, json!({"tag": "registry.example/shop-api:1"}), "api"),
             ("res.metadata.?labels.?tier.orValue('') == req.tier", json!({"tier": "front"}), "web"),
             ("res.kind == 'ImageRepository' && res.metadata.name.matches('^[aw]')", json!({}), "web api"),
-            ("req.size() == 0", json!({}), "web api bare"),
+            ("req.size() == 0", json!({}), "web api bare other"),
             ("false", json!({}), ""),
         ] {
             assert_eq!(selected(filter, &request), (expected.to_owned(), String::new()), "{filter}");
@@ -148,12 +150,12 @@ mod tests {
         let (names, failed) =
             selected("res.metadata.annotations['update-image'] == req.image", &json!({"image": "shop-web"}));
         assert_eq!(names, "web");
-        let expected = "spec.resourceFilter cannot be evaluated for ImageRepository bare, which is not looked up: line 1, \
-                        column 14: there is no field `annotations`";
+        let expected = "spec.resourceFilter cannot be evaluated for ImageRepository bare and 1 other object, which are not \
+                        looked up: line 1, column 14: there is no field `annotations`";
         assert_eq!(failed, expected);
         let (names, failed) = selected("req.image", &json!({"image": "hunter2"}));
         assert_eq!(names, "");
-        let expected = "spec.resourceFilter cannot be evaluated for ImageRepository web and 2 other objects, which are not \
+        let expected = "spec.resourceFilter cannot be evaluated for ImageRepository web and 3 other objects, which are not \
                         looked up: line 1, column 5: the expression must be true or false, but is a string";
         assert_eq!(failed, expected);
     }

@@ -3,6 +3,7 @@
 //! Invariant: a response quotes no part of the request, and all unknown paths have the same response.
 
 use std::collections::BTreeSet;
+use std::fmt;
 
 use super::payload::Malformed;
 use super::signature::Refusal;
@@ -10,6 +11,45 @@ use mainstay_git::{Consumer, ConsumerKind};
 
 /// Maximum number of names in one response.
 const SHOWN: usize = 20;
+
+/// Why the labels and the filter of a Receiver select no object for a delivery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NoneSelected {
+    /// No object has the labels.
+    Labels,
+    /// No named object exists.
+    Names,
+    /// The filter is false for all objects.
+    Filter {
+        /// Their number.
+        objects: usize,
+        /// Whether `req` is empty although there is a body.
+        is_unread: bool,
+    },
+}
+
+impl NoneSelected {
+    /// Follows a message about a filter whose body was not read.
+    pub(super) const UNREAD: &'static str = "; `req` is empty, because the Content-Type of the delivery is not JSON: \
+                                             send the header `Content-Type: application/json`";
+}
+
+impl fmt::Display for NoneSelected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Labels => f.write_str(
+                "no object of this namespace has the labels (or a name) in spec.resources: label the object, or correct \
+                 spec.resources",
+            ),
+            Self::Names => f.write_str("none of the objects that the Receiver names exists in this namespace"),
+            Self::Filter { objects, is_unread } => {
+                let objects = if *objects == 1 { "the only object".to_owned() } else { format!("all {objects} objects") };
+                let unread = if *is_unread { Self::UNREAD } else { "" };
+                write!(f, "spec.resourceFilter is false for {objects} of this Receiver{unread}")
+            }
+        }
+    }
+}
 
 /// The result of a delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +61,8 @@ pub(super) enum Outcome {
         /// Number of consumers that follow the repository at a commit id.
         fixed: usize,
     },
+    /// The labels and the filter of the Receiver select no object.
+    NoneSelected(NoneSelected),
     /// The body names no repository.
     NoRepository,
     /// The host tests the connection.
@@ -65,7 +107,12 @@ impl Outcome {
     pub(super) fn status(&self) -> u16 {
         match self {
             // An ignored event is no error: hosts disable a webhook after several errors.
-            Self::Woken(_) | Self::NobodyWoken { .. } | Self::NoRepository | Self::Ping | Self::PassedOver => 200,
+            Self::Woken(_)
+            | Self::NobodyWoken { .. }
+            | Self::NoneSelected(_)
+            | Self::NoRepository
+            | Self::Ping
+            | Self::PassedOver => 200,
             Self::Refused(_) | Self::Malformed(_) | Self::Broken => 400,
             Self::NotFound => 404,
             Self::WrongMethod => 405,
@@ -81,7 +128,7 @@ impl Outcome {
     pub(super) fn label(&self) -> &'static str {
         match self {
             Self::Woken(_) => "woken",
-            Self::NobodyWoken { .. } | Self::NoRepository => "nobody",
+            Self::NobodyWoken { .. } | Self::NoneSelected(_) | Self::NoRepository => "nobody",
             Self::Ping => "ping",
             Self::PassedOver => "passed_over",
             Self::Refused(_) => "refused",
@@ -117,6 +164,7 @@ impl Outcome {
                      {number} a fixed commit of the repository, which a push does not change"
                 )
             }
+            Self::NoneSelected(none) => format!("nothing to do: {none}"),
             Self::NoRepository => {
                 "nothing to do: the delivery names no repository (Azure DevOps names it if `All` resource details are sent)"
                     .to_owned()
@@ -180,5 +228,31 @@ mod tests {
         let text = Outcome::Woken(woken.collect()).text();
         assert!(text.starts_with("looking up the remote for Function f00, Function f01"), "{text}");
         assert!(text.ends_with("Function f19, and 10 more"), "{text}");
+    }
+
+    #[test]
+    fn says_why_no_object_is_selected() {
+        let check = |none: NoneSelected, expected: &str| {
+            let outcome = Outcome::NoneSelected(none);
+            assert_eq!(
+                (outcome.status(), outcome.label(), outcome.text()),
+                (200, "nobody", format!("nothing to do: {expected}"))
+            );
+        };
+        check(
+            NoneSelected::Labels,
+            "no object of this namespace has the labels (or a name) in spec.resources: label the object, or correct \
+             spec.resources",
+        );
+        check(NoneSelected::Names, "none of the objects that the Receiver names exists in this namespace");
+        check(
+            NoneSelected::Filter { objects: 3, is_unread: false },
+            "spec.resourceFilter is false for all 3 objects of this Receiver",
+        );
+        check(
+            NoneSelected::Filter { objects: 1, is_unread: true },
+            "spec.resourceFilter is false for the only object of this Receiver; `req` is empty, because the Content-Type of \
+             the delivery is not JSON: send the header `Content-Type: application/json`",
+        );
     }
 }

@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::context::{BaseUrl, Context};
 use super::resolve::{Problem, Resolved, resolve};
+use super::sources::Sources;
 use super::status;
 use mainstay_api::Receiver;
 use mainstay_api::conditions::Reason;
@@ -90,9 +91,19 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
     context.resolved(&owner);
 }
 
-/// Returns the sources that the Receiver names and that do not exist; `None` while the sources are unknown.
+/// Returns the objects that the Receiver names and that do not exist, with their kind if the spec has it; `None` while the
+/// objects are unknown.
 fn missing(context: &Context, receiver: &Receiver) -> Option<Vec<String>> {
     let namespace = receiver.metadata.namespace.as_deref().unwrap_or_default();
+    if receiver.spec.resources.is_some() {
+        // Without a valid spec, the status has another message.
+        let Ok(sources) = Sources::of_spec(receiver) else { return Some(Vec::new()) };
+        let absent = sources.named().map(|(kind, name)| {
+            let exists = context.repositories.has(kind.registered(), namespace, name)?;
+            Some((!exists).then(|| format!("{} {name}", kind.as_str())))
+        });
+        return Some(absent.collect::<Option<Vec<_>>>()?.into_iter().flatten().collect());
+    }
     context.repositories.missing(namespace, receiver.spec.repositories.as_deref().unwrap_or_default())
 }
 

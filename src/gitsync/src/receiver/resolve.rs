@@ -40,6 +40,8 @@ pub(super) struct Resolved {
     pub(super) sources: Sources,
     /// The condition for each of them.
     pub(super) filter: Option<Filter>,
+    /// The kinds in `spec.resources` that have no effect.
+    pub(super) without_effect: Vec<&'static str>,
     /// Whether deliveries are refused.
     pub(super) is_suspended: bool,
 }
@@ -103,6 +105,7 @@ pub(super) fn resolve(receiver: &Receiver, secret: &Known) -> Result<Resolved, P
         tokens: tokens.map(Arc::from),
         events: spec.events.iter().map(|event| event.trim().to_lowercase()).collect(),
         sources,
+        without_effect: Sources::without_effect(receiver),
         filter,
         is_suspended: spec.suspend,
     })

@@ -23,7 +23,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::context::{Context, Served};
-use super::delivery::{self, Delivery, judge};
+use super::delivery::{self, Chosen, Delivery, judge};
 use super::filter::STEPS_OF_DELIVERY;
 use super::issuers::Denied;
 use super::listing;
@@ -140,30 +140,41 @@ async fn receive(context: &Context, served: &Served, head: &Parts, body: &mut In
         }
         Delivery::Push(meant) if meant.names_no_repository() => Outcome::NoRepository,
         Delivery::Push(meant) if served.receiver.needs_objects() => {
-            let (meant, failed) =
-                match select(context, served, meant, (&head.headers, body.as_slice()), &mut budget).await {
-                    Ok(selected) => selected,
-                    Err(outcome) => return outcome,
-                };
-            let outcome = wake(context, &meant, &head.headers);
-            let Some(why) = failed else { return outcome };
-            context.report_refused(served, why.clone(), Instant::now());
-            let woken = if let Outcome::Woken(woken) = outcome { woken } else { Vec::new() };
-            Outcome::Unevaluated { woken, why }
+            wake_selected(context, served, meant, (&head.headers, body.as_slice()), &mut budget).await
         }
         Delivery::Push(meant) => wake(context, &meant, &head.headers),
     }
 }
 
-/// Limits a delivery to objects with the labels and the metadata that the Receiver asks for. Also returns the error of the
-/// filter for some of them.
-async fn select(
+/// Wakes the consumers of the objects that the labels and the filter of the Receiver select.
+async fn wake_selected(
     context: &Context,
     served: &Served,
     meant: Meant,
     (headers, body): (&HeaderMap, &[u8]),
     budget: &mut Budget,
-) -> Result<(Meant, Option<String>), Outcome> {
+) -> Outcome {
+    let chosen = match select(context, served, (headers, body), budget).await {
+        Ok(chosen) => chosen,
+        Err(outcome) => return outcome,
+    };
+    if let Some(none) = chosen.none {
+        return Outcome::NoneSelected(none);
+    }
+    let outcome = wake(context, &meant.limited_to(chosen.sources), headers);
+    let Some(why) = chosen.failed else { return outcome };
+    context.report_incomplete(served, why.clone(), Instant::now());
+    let woken = if let Outcome::Woken(woken) = outcome { woken } else { Vec::new() };
+    Outcome::Unevaluated { woken, why }
+}
+
+/// Selects the objects of a delivery: those with the labels and the metadata that the Receiver asks for.
+async fn select(
+    context: &Context,
+    served: &Served,
+    (headers, body): (&HeaderMap, &[u8]),
+    budget: &mut Budget,
+) -> Result<Chosen, Outcome> {
     let listed = listing::list(context, served).await.map_err(|why| {
         context.report_refused(served, why, Instant::now());
         Outcome::ObjectsAway
@@ -172,9 +183,7 @@ async fn select(
         Some(_) => Some(context.whole_bodies.acquire(&served.receiver.namespace).await),
         None => None,
     };
-    let objects = &listed.objects;
-    let selected = delivery::select(&served.receiver, objects, headers, body, budget).map_err(Outcome::Malformed)?;
-    Ok((meant.limited_to(selected.sources), selected.failed.map(|failed| failed.to_string())))
+    delivery::select(&served.receiver, &listed.objects, headers, body, budget).map_err(Outcome::Malformed)
 }
 
 /// Wakes the consumers of a delivery, and those of other agents.

@@ -23,6 +23,19 @@ pub(super) enum SourceKind {
     ImageRepository,
 }
 
+/// Kinds of Flux, and of Mainstay, that a spec may name without an effect: their objects follow a source.
+const FOLLOWERS: [&str; 9] = [
+    "Bucket",
+    "ExternalArtifact",
+    "Function",
+    "GitSync",
+    "HelmRelease",
+    "HelmRepository",
+    "ImagePolicy",
+    "ImageUpdateAutomation",
+    "Kustomization",
+];
+
 /// The objects that deliveries may look up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Sources {
@@ -68,6 +81,16 @@ impl SourceKind {
 
     fn parse(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.as_str() == word)
+    }
+
+    /// Returns the kind for the register of objects.
+    pub(super) const fn registered(self) -> ConsumerKind {
+        match self {
+            Self::GitRepository => ConsumerKind::GitRepository,
+            Self::OciRepository => ConsumerKind::OciRepository,
+            Self::HelmChart => ConsumerKind::HelmChart,
+            Self::ImageRepository => ConsumerKind::ImageRepository,
+        }
     }
 
     /// Returns the kind of the object that a consumer follows.
@@ -126,6 +149,29 @@ impl Sources {
         Ok(Self::OfKinds(kinds))
     }
 
+    /// Returns the kinds in a spec that have no effect.
+    pub(super) fn without_effect(receiver: &Receiver) -> Vec<&'static str> {
+        let named = |kind: &&str| receiver.spec.resources.iter().flatten().any(|resource| resource.kind == **kind);
+        FOLLOWERS.into_iter().filter(named).collect()
+    }
+
+    /// Returns the objects that are named with their kind.
+    pub(super) fn named(&self) -> impl Iterator<Item = (SourceKind, &str)> {
+        let kinds = if let Self::OfKinds(kinds) = self { Some(kinds) } else { None };
+        let names = kinds.into_iter().flatten();
+        names.flat_map(|(kind, wanted)| wanted.names.iter().map(move |name| (*kind, name.as_str())))
+    }
+
+    /// Returns the number of the objects; `None` if they are not all named.
+    pub(super) fn number(&self) -> Option<usize> {
+        match self {
+            Self::All => None,
+            Self::Named(names) => Some(names.len()),
+            Self::OfKinds(kinds) if kinds.values().any(|wanted| wanted.is_all || !wanted.labels.is_empty()) => None,
+            Self::OfKinds(_) => Some(self.named().count()),
+        }
+    }
+
     /// Returns exactly these objects.
     pub(super) fn exactly(objects: impl IntoIterator<Item = (SourceKind, String)>) -> Self {
         let mut kinds = BTreeMap::<SourceKind, Wanted>::new();
@@ -175,9 +221,7 @@ impl Sources {
             }
             Self::OfKinds(kinds) => kinds,
         };
-        let mut named = kinds.iter().flat_map(|(kind, wanted)| wanted.names.iter().map(move |name| (kind, name)));
-        let has_names_only = !kinds.values().any(|wanted| wanted.is_all || !wanted.labels.is_empty());
-        if let (true, Some((kind, name)), None) = (has_names_only, named.next(), named.next()) {
+        if let (Some(1), Some((kind, name))) = (self.number(), self.named().next()) {
             return format!("{} {name}", kind.as_str());
         }
         let kinds: Vec<_> = kinds.keys().map(|kind| kind.plural()).collect();
@@ -195,6 +239,11 @@ impl Sources {
 
 /// Checks an entry of `spec.resources`.
 fn check(resource: &ReceiverResource, own: &str) -> Result<(), String> {
+    let kind = resource.kind.as_str();
+    if SourceKind::parse(kind).is_none() && !FOLLOWERS.contains(&kind) {
+        let known = SourceKind::ALL.map(SourceKind::as_str).join(", ");
+        return Err(format!("kind is {}, which does not exist: write one of {known}", printable(kind)));
+    }
     if resource.filter.is_some() {
         return Err("filter is not supported: use spec.resourceFilter".to_owned());
     }
@@ -246,6 +295,11 @@ mod tests {
             (
                 json!({"resources": [source("Kustomization", "a")]}),
                 "spec.resources must name a GitRepository, an OCIRepository, a HelmChart or an ImageRepository",
+            ),
+            (
+                json!({"resources": [source("GitRepository", "a"), source("GitRepositry", "b")]}),
+                "spec.resources[1].kind is GitRepositry, which does not exist: write one of GitRepository, OCIRepository, \
+                 HelmChart, ImageRepository",
             ),
             (
                 json!({"resources": [{"kind": "GitRepository", "name": "a", "namespace": "other"}]}),

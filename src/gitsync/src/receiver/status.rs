@@ -58,7 +58,10 @@ fn received(
     if is_git_host(receiver.kind) && !receiver.sources.have_repositories() {
         what.push_str("; a push wakes no GitSync, because spec.resources names no GitRepository: add it");
     }
-    let named = if let Sources::Named(names) = &receiver.sources { names.len() } else { 0 };
+    if !receiver.without_effect.is_empty() {
+        let kinds = receiver.without_effect.join(", ");
+        what.push_str(&format!("; entries of spec.resources with the kind {kinds} have no effect: name their source"));
+    }
     // A new agent does not know the sources yet. The status of the last agent stays until then.
     let before = conditions::status(&old.conditions, Type::Ready)
         .filter(|before| before.reason == Reason::SourceNotFound.as_str() && before.observed_generation == generation);
@@ -70,15 +73,19 @@ fn received(
             if missing.len() > SHOWN {
                 names.push_str(&format!(" or one of {} more names", missing.len() - SHOWN));
             }
-            let there = named.saturating_sub(missing.len());
-            let effect = match there {
-                0 => "no delivery has an effect".to_owned(),
-                _ => format!("receives for {there} of {what}"),
+            let effect = match receiver.sources.number().map(|all| all.saturating_sub(missing.len())) {
+                None => format!("receives for {what}"),
+                Some(0) => "no delivery has an effect".to_owned(),
+                Some(there) => format!("receives for {there} of {what}"),
             };
-            let message = format!(
-                "{effect}; no GitRepository, OCIRepository or HelmChart of this namespace is named {names} \
-                 (spec.repositories): create it, or correct the name"
-            );
+            let absent = if matches!(receiver.sources, Sources::OfKinds(_)) {
+                format!("this namespace has no {names} (spec.resources)")
+            } else {
+                format!(
+                    "no GitRepository, OCIRepository or HelmChart of this namespace is named {names} (spec.repositories)"
+                )
+            };
+            let message = format!("{effect}; {absent}: create it, or correct the name");
             (Reason::SourceNotFound, message)
         }
     }
@@ -127,6 +134,7 @@ mod tests {
             events: Vec::new(),
             sources: Sources::All,
             filter: None,
+            without_effect: Vec::new(),
             is_suspended: false,
         }
     }
@@ -159,6 +167,31 @@ mod tests {
         );
         check(7, Some(&named(7)), &new, &text);
         check(1, Some(&[]), &absent, "Receiving: receives for r1");
+    }
+
+    #[test]
+    fn missing_objects_of_a_kind_and_kinds_without_an_effect_are_named() {
+        let mut receiver = receiver();
+        let of =
+            |names: &[&str]| Sources::exactly(names.iter().map(|&name| (SourceKind::GitRepository, name.to_owned())));
+        let mut check = |sources: Sources, ignored: &[&'static str], missing: &[&str], expected: &str| {
+            receiver.sources = sources;
+            receiver.without_effect = ignored.to_vec();
+            let missing: Vec<_> = missing.iter().map(|name| format!("GitRepository {name}")).collect();
+            let status = after(&ReceiverStatus::default(), Ok(&receiver), Some(&missing), None, Some(1), at(1));
+            assert_eq!(shown(&status), format!("no url; Ready True {expected}"));
+        };
+        let absent = "this namespace has no GitRepository a (spec.resources): create it, or correct the name";
+        check(of(&["a"]), &[], &["a"], &format!("SourceNotFound: no delivery has an effect; {absent}"));
+        let one = "SourceNotFound: receives for 1 of the GitRepositories that spec.resources selects";
+        check(of(&["a", "b"]), &[], &["a"], &format!("{one}; {absent}"));
+        check(
+            of(&["a"]),
+            &["HelmRelease", "Kustomization"],
+            &[],
+            "Receiving: receives for GitRepository a; entries of spec.resources with the kind HelmRelease, Kustomization have \
+             no effect: name their source",
+        );
     }
 
     #[test]

@@ -50,8 +50,9 @@ impl Followed for ImageRepositorySpec {
         self.secret_references()
     }
 
-    fn set_all(context: &Context, _: &BTreeMap<Name, Running<Self>>) {
+    fn set_all(context: &Context, all: &BTreeMap<Name, Running<Self>>) {
         context.set_listed::<Self>();
+        context.repositories.set_images(all.keys().cloned().collect());
     }
 
     fn run(
