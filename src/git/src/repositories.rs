@@ -248,7 +248,9 @@ mod tests {
         repositories.set_known();
         assert_eq!(has("web"), [Some(false), None, None, None]);
         repositories.set_unreadable("shop", "web", "spec.url".to_owned());
-        SourceKind::ALL.iter().for_each(|kind| repositories.set_artifacts(*kind, Addresses::new()));
+        for kind in SourceKind::ALL {
+            repositories.set_artifacts(kind, Addresses::new());
+        }
         repositories.set_images([("shop".to_owned(), "web".to_owned())].into());
         assert_eq!(has("web"), [Some(true), Some(false), Some(false), Some(true)]);
         assert_eq!(has("api"), [Some(false); 4]);
