@@ -69,13 +69,16 @@ pub(super) fn provider(document: &Document, namespace: &str, conversion: &mut Co
     conversion.add(made, document, fields.finish());
 }
 
+/// The address of a proxy that the agent refuses.
+const UNUSABLE: &str = "http:";
+
 /// Returns the address of a proxy without its login. Without a proxy, messages would be sent directly. The result for an
 /// address that is not a URL is refused by the agent.
 fn without_login(proxy: &str) -> String {
-    let Ok(mut url) = Url::parse(proxy) else { return "http://".to_owned() };
+    let Ok(mut url) = Url::parse(proxy) else { return UNUSABLE.to_owned() };
     match url.set_username("").and_then(|()| url.set_password(None)) {
         Ok(()) => url.to_string(),
-        Err(()) => "http://".to_owned(),
+        Err(()) => UNUSABLE.to_owned(),
     }
 }
 
