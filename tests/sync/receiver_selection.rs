@@ -98,7 +98,7 @@ async fn a_filter_selects_the_sources_that_the_body_concerns() {
     let (status, text) = deliver(&url, &json!({"tag": "registry.example/unknown:1"})).await;
     assert_eq!(
         (status, &*text),
-        (200, "nothing to do: spec.resourceFilter is false for all 2 objects of this Receiver")
+        (200, "nothing to do: spec.resourceFilter is false for all 3 objects of this Receiver")
     );
     let (status, text) = send(client().post(&url).body(r#"{"tag": "registry.example/shop:1"}"#)).await;
     assert!(

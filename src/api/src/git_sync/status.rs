@@ -142,7 +142,6 @@ pub struct SharedPlan {
     pub carried_out: bool,
     /// Objects of that commit that are not applied yet, those of other GitSyncs first; at most 50, and fewer if their
     /// names are longer than 4096 bytes together.
-    #[serde(default)]
     #[schemars(length(max = 50))]
     pub wanted: Vec<String>,
     /// Number of objects of that commit that are not applied yet.
