@@ -47,7 +47,8 @@ async fn deliver(url: &str, body: &Value) -> (u16, String) {
 fn events_of(world: &World, name: &str) -> String {
     let events = world.server.objects("v1", "events", Some(NAMESPACE));
     let own = events.iter().filter(|event| event["involvedObject"]["name"] == name);
-    own.map(|event| format!("{} {}\n", event["reason"], event["message"])).collect::<Vec<_>>().concat()
+    let text = |event: &Value, field: &str| event[field].as_str().unwrap_or_default().to_owned();
+    own.map(|event| format!("{} {}\n", text(event, "reason"), text(event, "message"))).collect::<Vec<_>>().concat()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
