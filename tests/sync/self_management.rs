@@ -1,10 +1,13 @@
 //! A repository with its own GitSync, its own GitRepository and the installation of its agent, as printed by `mainstay
 //! install`. Such a repository works, and no commit stops its own reconciles unless asked to.
 
+use std::time::Instant;
+
 use devcluster::{Action, Call, verbs::patch::Form};
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
+use mainstay_testkit::PATIENCE;
 use mainstay_testkit::git_server::GitServer;
 use mainstay_testkit::ownership::{delete_sync, label_of, sync_is_gone};
 use mainstay_testkit::remote::NAME;
@@ -124,20 +127,25 @@ async fn login_is_there(world: &World) {
     world.until("there is a login", |w| w.get("v1", "secrets", LOGIN).is_some()).await;
 }
 
-/// Returns the agent's requests during a sync without changes.
+/// Returns the agent's requests during a sync without changes, once there are only reports of that sync.
 async fn asked_for_nothing(world: &World) -> Vec<String> {
     login_is_there(world).await;
-    // Earlier reports are written by now.
-    world.ask("demo").await;
-    world.gate.record();
-    world.ask("demo").await;
-    let asked = world.gate.heard().into_iter().map(|heard| heard.asked);
-    // Copies of the login go to namespaces, and earlier Events may still be queued.
-    let is_other = |asked: &str| {
-        let others = ["watch=", "/leases/", LOGIN, "fieldManager=mainstay-propagation", "/events?"];
-        others.iter().any(|other| asked.contains(other))
-    };
-    asked.filter(|asked| !is_other(asked)).collect()
+    let end = Instant::now() + PATIENCE;
+    loop {
+        world.gate.record();
+        world.ask("demo").await;
+        let asked = world.gate.heard().into_iter().map(|heard| heard.asked);
+        // Copies of the login go to namespaces.
+        let is_other = |asked: &str| {
+            let others = ["watch=", "/leases/", LOGIN, "fieldManager=mainstay-propagation"];
+            others.iter().any(|other| asked.contains(other))
+        };
+        let asked: Vec<String> = asked.filter(|asked| !is_other(asked)).collect();
+        // Events, statuses and a discovery of earlier changes may still be under way.
+        if asked.iter().all(|asked| asked.contains("/gitsyncs/demo/status")) || Instant::now() > end {
+            return asked;
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
