@@ -57,8 +57,10 @@ mod subscriber;
 mod subscription;
 mod table;
 mod trigger;
-#[expect(clippy::disallowed_methods, reason = "it writes statuses, and waits until that can be tried again")]
+#[expect(clippy::disallowed_methods, reason = "it reads the time of conditions")]
 mod watch;
+#[expect(clippy::disallowed_methods, reason = "it writes statuses, and waits until that can be tried again")]
+mod writer;
 
 pub use control::{ReplayError, replay};
 pub use dead_letters::{DeadLetter, dead_letters};

@@ -136,7 +136,7 @@ fn is_ping(kind: ReceiverType, event: &str) -> bool {
 }
 
 /// Returns the events that report a push, in lower case; `None` if all events count.
-const fn pushes(kind: ReceiverType) -> Option<&'static [&'static str]> {
+pub(super) const fn pushes(kind: ReceiverType) -> Option<&'static [&'static str]> {
     match kind {
         ReceiverType::Github | ReceiverType::Gitea => Some(&["push"]),
         ReceiverType::Gitlab => Some(&["push hook", "tag push hook", "system hook"]),

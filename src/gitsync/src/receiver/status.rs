@@ -2,9 +2,9 @@
 
 use jiff::Timestamp;
 
+use super::delivery::pushes;
 use super::resolve::{Problem, Resolved};
 use super::sources::Sources;
-use mainstay_api::ReceiverType;
 use mainstay_api::conditions::{self, Reason, Type};
 use mainstay_api::receiver::ReceiverStatus;
 
@@ -54,8 +54,8 @@ fn received(
     if receiver.filter.is_some() {
         what.push_str(", for which spec.resourceFilter is true");
     }
-    // A delivery of a Git host names a repository, which only a GitRepository has.
-    if is_git_host(receiver.kind) && !receiver.sources.have_repositories() {
+    // A push of a Git host names a repository, which only a GitRepository has.
+    if pushes(receiver.kind).is_some() && !receiver.sources.have_repositories() {
         what.push_str("; a push wakes no GitSync, because spec.resources names no GitRepository: add it");
     }
     if !receiver.without_effect.is_empty() {
@@ -91,30 +91,11 @@ fn received(
     }
 }
 
-const fn is_git_host(kind: ReceiverType) -> bool {
-    match kind {
-        ReceiverType::Github
-        | ReceiverType::Gitlab
-        | ReceiverType::Gitea
-        | ReceiverType::Bitbucket
-        | ReceiverType::AzureDevops => true,
-        ReceiverType::Generic
-        | ReceiverType::GenericHmac
-        | ReceiverType::GenericOidc
-        | ReceiverType::Dockerhub
-        | ReceiverType::Quay
-        | ReceiverType::Acr
-        | ReceiverType::Gcr
-        | ReceiverType::Harbor
-        | ReceiverType::Nexus
-        | ReceiverType::Cdevents => false,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::sources::SourceKind;
     use super::*;
+    use mainstay_api::ReceiverType;
     use mainstay_object::Secret;
 
     fn shown(status: &ReceiverStatus) -> String {
