@@ -215,6 +215,8 @@ async function read() {
     sayFreshness();
   } catch {
     if (!old) becomeOld(new Date(), "there is no connection");
+    // The stream may still be open, and then reports only the next change.
+    retryLater();
   } finally {
     isReading = false;
     if (isDirty && !pause()) setTimeout(read, 300);

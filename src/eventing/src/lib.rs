@@ -3,7 +3,7 @@
 //!
 //! [`run`] starts everything: `server` accepts events, `table` finds their subscribers, `store` stores them in
 //! `journal` or `jetstream`, `deliver` delivers them. `watch` watches Triggers, Subscriptions, Brokers and Services,
-//! and writes statuses. Eventing is a separate process beside the agent, or a task of `mainstay dev`.
+//! and `writer` writes statuses. Eventing is a separate process beside the agent, or a task of `mainstay dev`.
 //!
 //! Invariant: an accepted event is delivered at least once to each subscriber that existed at that time, or becomes a
 //! dead letter. Invariant: events are delivered only to Services in the subscriber's namespace. Invariant: a subscriber

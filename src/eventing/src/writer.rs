@@ -2,7 +2,6 @@
 //! publishers know the subscriber.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use futures::StreamExt as _;
 use futures::future::{BoxFuture, FutureExt as _};
@@ -17,10 +16,10 @@ use super::seen::{Name, Watched, Write};
 use super::subscriber::Version;
 use mainstay_api::names::{BROKER_LABEL, EVENTING_MANAGER};
 use mainstay_cluster::{Apply, Cluster, Error, Part, Persistence};
-use mainstay_object::failure::chain;
+use mainstay_object::failure::{Class, chain};
 
-/// The first and the longest delay before publishers are asked again whether they know a subscriber.
-const UNKNOWN: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(10)];
+/// Number of questions in vain after which a warning is logged. A publisher that starts or has ended takes fewer.
+const LATE: u32 = 6;
 /// Maximum number of concurrent questions to publishers.
 const QUESTIONS: usize = 32;
 
@@ -82,7 +81,7 @@ impl Writer {
                             let one = take_ready(&mut writes.lock(), &key, &version);
                             attempt(cluster, writes, &mut refused, key, one).await;
                         }
-                        Err(why) => refuse(&mut refused, key, (Refuser::Publisher, &why), unknown),
+                        Err(why) => put_off(&mut refused, key, &why),
                     }
                 }
                 () = notify.notified() => {}
@@ -138,35 +137,41 @@ async fn attempt(
     one: Option<Write>,
 ) {
     let Some(one) = one else { return };
-    match perform(cluster, key.0, &key.1, &one).await {
-        Ok(_) => drop(refused.remove(&key)),
-        // The object was deleted, created or changed, and the watch delivers its state.
-        Err(error) if error.is_not_found() || error.is_conflict() || error.is_already_exists() => {}
-        Err(error) => {
-            let wait = |failures| error.class().status_delay(failures, error.retry_after(), fastrand::f64());
-            refuse(refused, key.clone(), (Refuser::Server, &chain(&error)), wait);
-            // A newer write for the same object takes precedence.
-            writes.lock().entry(key).or_insert(one);
-        }
-    }
-}
-
-/// Returns the delay after a number of questions that found a publisher without the subscriber.
-fn unknown(failures: u32) -> Duration {
-    let [first, longest] = UNKNOWN;
-    first.saturating_mul(1 << failures.saturating_sub(1).min(4)).min(longest)
-}
-
-/// Records a failure, and logs the first one of its cause. `wait` returns the delay after a number of consecutive
-/// failures.
-fn refuse(refused: &mut BTreeMap<Key, Refused>, key: Key, (by, why): (Refuser, &str), wait: impl Fn(u32) -> Duration) {
-    let earlier = refused.get(&key).filter(|known| known.by == by);
-    let failures = earlier.map_or(1, |known| known.failures.saturating_add(1));
-    if failures == 1 {
-        let (namespace, name) = &key.1;
+    let Err(error) = perform(cluster, key.0, &key.1, &one).await else {
+        refused.remove(&key);
+        return;
+    };
+    let failures = failures(refused, &key, Refuser::Server);
+    // Usually, the object was deleted, created or changed, and the watch delivers its state.
+    let is_passing = error.is_not_found() || error.is_conflict() || error.is_already_exists();
+    if failures == 1 && !is_passing {
+        let (why, (namespace, name)) = (chain(&error), &key.1);
         tracing::warn!(namespace, name, why, "could not write the status of subscribers");
     }
-    refused.insert(key, Refused { by, failures, until: Instant::now() + wait(failures) });
+    let wait = error.class().status_delay(failures, error.retry_after(), fastrand::f64());
+    refused.insert(key.clone(), Refused { by: Refuser::Server, failures, until: Instant::now() + wait });
+    // A newer write for the same object takes precedence.
+    writes.lock().entry(key).or_insert(one);
+}
+
+/// Puts a status off, because a publisher does not know the subscriber yet.
+fn put_off(refused: &mut BTreeMap<Key, Refused>, key: Key, why: &str) {
+    let failures = failures(refused, &key, Refuser::Publisher);
+    let (namespace, name) = &key.1;
+    if failures == LATE {
+        tracing::warn!(namespace, name, why, "a subscriber is not ready yet");
+    } else {
+        tracing::debug!(namespace, name, why, "a subscriber is not ready yet");
+    }
+    let backoff = Class::NotReady.backoff().map(|backoff| backoff.jittered(failures, fastrand::f64()));
+    let until = Instant::now() + backoff.unwrap_or_default();
+    refused.insert(key, Refused { by: Refuser::Publisher, failures, until });
+}
+
+/// Returns the number of consecutive failures of this cause, with the present one.
+fn failures(refused: &BTreeMap<Key, Refused>, key: &Key, by: Refuser) -> u32 {
+    let earlier = refused.get(key).filter(|known| known.by == by);
+    earlier.map_or(1, |known| known.failures.saturating_add(1))
 }
 
 /// The cause of a failure.

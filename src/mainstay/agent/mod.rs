@@ -50,7 +50,7 @@ mod term;
 
 pub(crate) use artifacts::{chart_problems, oci_repository_problems};
 pub use error::Error;
-pub(crate) use images::{image_policy_problems, image_repository_problems, image_update_problems, refspec_problem};
+pub(crate) use images::{image_policy_problems, image_repository_problems, image_update_problems};
 pub use listening::{Admit, Receive};
 pub use run::run;
 pub use settings::{AUDIT, Nudge, Profile, Settings};

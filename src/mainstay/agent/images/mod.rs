@@ -29,6 +29,5 @@ mod wanted;
 
 pub(super) use context::Context;
 pub(crate) use policy::image_policy_problems;
-pub(crate) use update_refspec::refspec_problem;
 pub(crate) use update_spec::image_update_problems;
 pub(crate) use wanted::image_repository_problems;

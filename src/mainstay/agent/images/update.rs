@@ -26,9 +26,13 @@ use mainstay_api::{ImagePolicySpec, ImageUpdateAutomationSpec, ImageUpdateAutoma
 use mainstay_cluster::secrets::{Purpose, Referrer, SecretReferences as _};
 use mainstay_git::{Commit, CommitSigner, Consumer, ConsumerKind, Followed as FollowedRemote, Remote, Source, TreeId};
 use mainstay_object::Owner;
+use mainstay_object::failure::Backoff;
 
 /// Time for which changes of choices are collected into one commit.
 const COLLECTED: Duration = Duration::from_secs(2);
+
+/// Delays after failed updates. A push may be refused for ever, such as one for a review that is closed.
+const REFUSED: Backoff = Backoff::new(Duration::from_secs(10), Duration::from_secs(300));
 
 /// The choices by the names of their ImagePolicies.
 pub(super) type Chosen = BTreeMap<String, ChosenImage>;
@@ -74,6 +78,8 @@ pub(super) struct Task {
     generation: Option<i64>,
     /// The choices of the last turn.
     pub(super) used: Chosen,
+    /// Number of consecutive failed updates.
+    failures: u32,
 }
 
 /// The facts of one turn.
@@ -94,8 +100,8 @@ impl Task {
         let own = format!("{}/{}", begun.name.1, begun.number);
         let consumer = Consumer::new(ConsumerKind::ImageUpdateAutomation, &begun.name.0, &own);
         let (secrets, new) = (UpdateSecrets::default(), written.clone());
-        let (done, generation, used) = (None, None, Chosen::new());
-        Self { context, source, begun, reporter, consumer, secrets, written, new, done, generation, used }
+        let (done, generation, used, failures) = (None, None, Chosen::new(), 0);
+        Self { context, source, begun, reporter, consumer, secrets, written, new, done, generation, used, failures }
     }
 
     async fn run(mut self, mut input: watch::Receiver<Object<ImageUpdateAutomationSpec>>) {
@@ -155,7 +161,7 @@ impl Task {
         self.used = self.chosen(object);
         if self.generation != object.generation {
             // Another directory or destination makes another difference.
-            (self.done, self.generation) = (None, object.generation);
+            (self.done, self.generation, self.failures) = (None, object.generation, 0);
         }
         let (state, wait) = match self.attempt(&object.spec).await {
             Ok((message, wait)) => (State::ready(Reason::ImagesUpdated, message), wait),
@@ -203,9 +209,17 @@ impl Task {
         let values = spec_values(spec);
         let generation = self.generation;
         let turn = Turn { update: &update, remotes: &remotes, signer, values: &values, generation };
-        let advanced = self.advance(&turn).await;
-        let branch = advanced.map_err(|why| (State::not_ready(Reason::UpdateFailed, why), failed_wait))?;
-        Ok((self.message(&update, &branch), update.interval))
+        match self.advance(&turn).await {
+            Ok(branch) => {
+                self.failures = 0;
+                Ok((self.message(&update, &branch), update.interval))
+            }
+            Err(why) => {
+                self.failures = self.failures.saturating_add(1);
+                let wait = REFUSED.jittered(self.failures, fastrand::f64()).max(failed_wait);
+                Err((State::not_ready(Reason::UpdateFailed, why), wait))
+            }
+        }
     }
 
     /// Returns the message of a successful turn.

@@ -59,11 +59,6 @@ pub(super) fn full_name(branch: &str) -> String {
     format!("{BRANCHES}{}", branch.strip_prefix(BRANCHES).unwrap_or(branch))
 }
 
-/// Returns why an ImageUpdateAutomation with this refspec is refused. `pushed` and `read` are the names of its branches.
-pub(crate) fn refspec_problem(refspec: &str, pushed: Option<&str>, read: Option<&str>) -> Option<String> {
-    destination(refspec, pushed.or(read).map(full_name).as_deref()).err()
-}
-
 /// Returns the destination of a refspec. Its source must be HEAD or the branch of the commits, `committed`, which is
 /// unknown for the default branch of the repository.
 ///
@@ -144,16 +139,6 @@ mod tests {
         let both = |to: &str| Destination::new(Some("refs/heads/auto".to_owned()), to.to_owned());
         assert_eq!(both("refs/for/main%wip").review(), Some("refs/for/main%wip"));
         assert_eq!((both("refs/heads/main").review(), both("refs/heads/auto").review()), (None, None));
-    }
-
-    #[test]
-    fn a_refspec_is_compared_with_the_pushed_branch_or_else_with_the_one_that_is_read() {
-        let refspec = "refs/heads/main:refs/heads/auto";
-        assert_eq!(refspec_problem(refspec, None, Some("main")), None);
-        assert_eq!(refspec_problem(refspec, Some("refs/heads/main"), Some("dev")), None);
-        for (pushed, read) in [(Some("dev"), Some("main")), (None, Some("dev")), (None, None)] {
-            assert!(refspec_problem(refspec, pushed, read).is_some(), "{pushed:?} {read:?}");
-        }
     }
 
     proptest! {

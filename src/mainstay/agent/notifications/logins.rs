@@ -8,7 +8,7 @@
 use jiff::Timestamp;
 
 use mainstay_cluster::secrets::SecretData;
-use mainstay_git::{CloudIdentity, CloudService, Fault, GoogleKey, Outbound, Secret, Source};
+use mainstay_git::{CloudFault, CloudIdentity, CloudService, Fault, GoogleKey, Outbound, Secret, Source};
 use mainstay_notification::{Login, Service, Target};
 
 /// The logins of the Providers of a namespace.
@@ -51,7 +51,7 @@ impl Logins {
                     Ok(identity) => self.source.check_identity(&identity).await,
                     Err(fault) => Err(fault),
                 };
-                checked.map_err(|fault| match account {
+                checked.or_else(if_passing).map_err(|fault| match account {
                     Some(_) => fault.to_string(),
                     None => format!("{fault}; or put a login into a Secret, and name it in spec.secretRef"),
                 })
@@ -95,6 +95,14 @@ impl Logins {
 
     fn identity(&self, service: &CloudService, account: Option<&str>) -> Result<CloudIdentity, Fault> {
         Ok(CloudIdentity::for_service(service, account, &self.namespace)?)
+    }
+}
+
+/// Ignores a fault that says nothing about the settings: the API server did not respond. A message meets it again.
+fn if_passing(fault: Fault) -> Result<(), Fault> {
+    match fault {
+        Fault::Timeout { .. } | Fault::Cloud(CloudFault::NoToken { .. }) => Ok(()),
+        fault => Err(fault),
     }
 }
 

@@ -8,7 +8,6 @@ use super::fields::Fields;
 use super::known::{BRANCH, Known, annotations, labels};
 use super::oci_repository::identity;
 use super::report::Conversion;
-use crate::agent::refspec_problem;
 
 /// The kinds.
 pub(super) const KINDS: [&str; 3] = ["ImageRepository", "ImagePolicy", "ImageUpdateAutomation"];
@@ -96,7 +95,6 @@ fn automation<'a>(known: &mut Known<'a>, made: &mut Converted, document: &'a Doc
         };
         git["checkout"] = json!({"ref": {"branch": branch}});
     }
-    check_refspec(&git, fields);
     made.set("git", git, document, "spec.git");
     let secret = source.map_or("", |source| source.field("/spec/secretRef/name"));
     let with = if secret.is_empty() { String::new() } else { format!("; Flux pushes with {secret}") };
@@ -106,15 +104,6 @@ fn automation<'a>(known: &mut Known<'a>, made: &mut Converted, document: &'a Doc
     );
     if namespace != document.namespace() {
         fields.ask("spec.update", format!("write the namespace {namespace} into the markers of the files"));
-    }
-}
-
-/// Reports a refspec that the agent refuses.
-fn check_refspec(git: &Value, fields: &mut Fields) {
-    let text = |pointer: &str| git.pointer(pointer).and_then(Value::as_str);
-    let Some(refspec) = text("/push/refspec").filter(|refspec| !refspec.is_empty()) else { return };
-    if let Some(why) = refspec_problem(refspec, text("/push/branch"), text("/checkout/ref/branch")) {
-        fields.ask("spec.git.push.refspec", format!("nothing is pushed to {refspec}: {why}"));
     }
 }
 
