@@ -265,6 +265,8 @@ impl Attempt<'_> {
             left: &resolved.left(),
             takes_over_known: resolved.takes_over_known(),
         };
+        // The rows of other agents must show the present sources, otherwise a GitSync of the same branch is not awaited.
+        self.context.see_sources_of_other_agents();
         let mut plan = self.context.registry.with(self.owner, |view| plan::plan(view, &facts));
         if plan.outranks {
             self.context.registry.notify_outranked();

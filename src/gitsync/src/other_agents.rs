@@ -38,6 +38,7 @@ impl Context {
 
     /// Shows a GitSync of another agent to the GitSyncs of this agent.
     pub fn see_of_other_agent(&self, owner: &Owner, sync: &Arc<GitSync>) {
+        let _setting = self.setting_rows.lock();
         self.prevention.enter(owner);
         self.dependencies.enter(owner);
         self.dependencies.read_of_other_agent(owner, sync, depends_on(sync));
@@ -58,6 +59,42 @@ impl Context {
             return set(&self.registry, owner, row);
         }
         self.registry.forget(owner);
+    }
+
+    /// Updates the rows of GitSyncs of other agents, if GitRepositories or artifacts have changed since the last call.
+    pub fn see_sources_of_other_agents(&self) {
+        let version = *self.repositories.listen().borrow();
+        let _setting = self.setting_rows.lock();
+        if !self.is_shared() || self.seen_sources.load(Ordering::Relaxed) == version {
+            return;
+        }
+        for (owner, sync) in self.dependencies.of_other_agents() {
+            self.see_source_of_other_agent(&owner, &sync);
+        }
+        self.seen_sources.store(version, Ordering::Relaxed);
+    }
+
+    fn see_source_of_other_agent(&self, owner: &Owner, sync: &GitSync) {
+        let url = self.url_of_other_agent(owner, sync);
+        let branch = url.as_ref().map(|url| registry::branch(url, &sync.spec.followed_reference()));
+        let repository = self.repositories.get(owner.resource().namespace(), &sync.spec.git_repository);
+        let reads_by: Arc<[Key]> = unread::reads_by(owner, sync, repository.as_deref()).into();
+        let change = |registry: &Registry| {
+            registry.update_of_other_agent(owner, |row| {
+                row.branch.clone_from(&branch);
+                if row.reads_by != reads_by {
+                    row.reads_by = Arc::clone(&reads_by);
+                }
+            })
+        };
+        let mut is_there = change(&self.registry);
+        for (_, registry) in self.clusters.registries() {
+            is_there |= change(&registry);
+        }
+        // Otherwise the task of this agent sets the remote.
+        if is_there {
+            self.pushes.set(&consumer(owner), followed(sync, url.as_ref()));
+        }
     }
 
     /// Removes a deleted GitSync of another agent.
@@ -227,6 +264,9 @@ mod tests {
             }
         };
         set(&registry, &other, row(&status("c1", &[], 0)));
+        registry.update_of_other_agent(&other, |row| row.branch = None);
+        assert!(registry.with(&own, |view| view.sibling_pending("main", "c1")).is_some(), "its source is not known");
+        registry.update_of_other_agent(&other, |row| row.branch = Some("main".to_owned()));
         let pending = |branch: &str| registry.with(&own, |view| view.sibling_pending(branch, "c2")).is_some();
         assert!(pending("main") && !pending("release"));
         set(&registry, &other, row(&status("c2", &[key()], 2)));

@@ -108,6 +108,21 @@ impl Registry {
         }
     }
 
+    /// Changes the row of a GitSync of another agent. Returns whether there is one.
+    pub(super) fn update_of_other_agent(&self, other: &Owner, change: impl FnOnce(&mut Row)) -> bool {
+        let changed = self.with(other, |view| {
+            view.own_row().filter(|row| row.is_of_other_agent)?;
+            let row = view.own();
+            let before = row.clone();
+            change(row);
+            Some(*row != before)
+        });
+        if changed == Some(true) {
+            self.notify();
+        }
+        changed.is_some()
+    }
+
     /// Registers a GitSync with the label of its objects. It may be confined to one namespace.
     pub fn enter(&self, own: &Owner, label: Arc<str>, confined_to: Option<Arc<str>>) {
         self.update(own, |row| {
@@ -371,6 +386,8 @@ impl View<'_> {
             let is_behind = row.branch.as_deref() == Some(branch) && row.planned.as_deref() != Some(commit);
             if !row.tried {
                 Some("has not been read yet")
+            } else if row.is_of_other_agent && row.branch.is_none() {
+                Some("follows a source that is not known yet (suspend that GitSync to continue without it)")
             } else if row.wants_more {
                 Some("wants more objects than its status lists")
             } else if !is_behind {
