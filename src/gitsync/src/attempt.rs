@@ -82,6 +82,8 @@ pub(super) struct SyncState {
     pub(super) carried_out: Option<Commit>,
     /// Objects that this GitSync gives up for GitSyncs of other agents; `None` until they are restored from the status.
     pub(super) given: Option<HashSet<Key>>,
+    /// The handovers that the written status may show; `None` until this agent has written one.
+    pub(super) offered: Option<HashSet<Key>>,
     /// Whether the commit that an earlier agent applied was restored, or can never be.
     pub(super) looked_back: bool,
     /// The last applied commits, newest first; `None` until they are restored from the status.

@@ -3,13 +3,15 @@
 //! Not here: handovers between GitSyncs of one agent (`inventory`).
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use super::attempt::Attempt;
 use super::outcome::Refused;
 use super::plan::{DesiredState, Plan};
 use super::prune::HANDOVER;
 use super::shared_plan::given_up;
-use mainstay_engine::managed::SHOWN;
+use mainstay_engine::managed::inventory::Entry;
+use mainstay_engine::managed::{Desired, SHOWN};
 use mainstay_object::Key;
 
 impl Attempt<'_> {
@@ -27,7 +29,9 @@ impl Attempt<'_> {
             return Ok(());
         };
         let wanted: HashSet<&Key> = desired.objects.iter().map(|one| &one.key).collect();
-        given.retain(|key| inventory.0.contains_key(key) && self.reaches(key) && !wanted.contains(key));
+        // An object that was applied again since has a digest, which a handover removes.
+        let is_back = |key: &Key, entry: &Entry| wanted.contains(key) && entry.digest.is_some();
+        given.retain(|key| inventory.0.get(key).is_some_and(|entry| !is_back(key, entry)) && self.reaches(key));
         let given: Vec<Key> = given.into_iter().collect();
         let ours = self.acting()?.still_labelled(self.label, &inventory, &given).await;
         drop(inventory);
@@ -36,6 +40,18 @@ impl Attempt<'_> {
         }
         self.state.given = Some(ours);
         Ok(())
+    }
+
+    /// Returns the desired objects that this GitSync has given up for GitSyncs of other agents: those that the written
+    /// status may still show, and the others.
+    pub(super) fn wanted_again(&self, desired: &[Arc<Desired>]) -> (HashSet<Key>, HashSet<Key>) {
+        let Some(given) = self.state.given.as_ref().filter(|given| !given.is_empty()) else {
+            return (HashSet::new(), HashSet::new());
+        };
+        let of_status = || self.sync.status.as_ref().map(|status| given_up(&status.held)).unwrap_or_default();
+        let shown = self.state.offered.clone().unwrap_or_else(of_status);
+        let again = desired.iter().map(|one| &one.key).filter(|key| given.contains(*key)).cloned();
+        again.partition(|key| shown.contains(key))
     }
 
     /// Returns the pending handovers for `status.held`, to GitSyncs of other agents and to those that cannot read the

@@ -284,9 +284,16 @@ impl Task {
         let namespace = sync.metadata.namespace.as_deref();
         let name = sync.metadata.name.as_deref().unwrap_or_default();
         let patch = status::patch(old, &new);
+        let offers = self.context.is_shared().then(|| shared_plan::given_up(&new.held));
+        if let Some(offers) = &offers {
+            // A write whose response is lost may succeed.
+            let before = || shared_plan::given_up(&old.held);
+            self.state.offered.get_or_insert_with(before).extend(offers.iter().cloned());
+        }
         match self.home.home.patch_merge(&git_syncs(), namespace, name, Part::Status, &patch).await {
             Ok(_) => {
                 self.emit_health(sync, &new);
+                self.state.offered = offers;
                 // A history is kept once, in the state. A patch without it leaves it in the status.
                 self.state.owes_history &= std::mem::take(&mut new.history).is_empty();
                 self.status = Some(new);
