@@ -134,7 +134,8 @@ impl Context {
             confined_to: self.is_confined(namespace).then(|| namespace.into()),
             by_account: self.rights.account(sync).is_ok_and(|account| account.is_some()),
             suspended: sync.spec.suspended(Timestamp::now()).is_some(),
-            tried: status.observed_generation.is_some(),
+            // An agent without shards does not show what a GitSync wants.
+            tried: status.shared.is_some(),
             reads_by: unread::reads_by(owner, sync, repository.as_deref()).into(),
             takes_objects: deletes_objects(&sync.metadata),
             is_of_other_agent: true,
@@ -155,14 +156,17 @@ struct Wants {
 
 impl Wants {
     fn of(status: &GitSyncStatus, generation: Option<i64>) -> Self {
+        // The failures may be those of an agent without shards.
+        let pruned = Reason::PruneFailed.as_str();
+        let failures = status.failures.iter().filter(|failure| failure.reason != pruned);
+        let failed = failures.filter_map(|failure| key_of(&failure.object));
         let Some(plan) = &status.shared else {
-            // The status is that of an agent without shards.
-            let pruned = Reason::PruneFailed.as_str();
-            let failures = status.failures.iter().filter(|failure| failure.reason != pruned);
-            let objects = failures.filter_map(|failure| key_of(&failure.object)).collect();
-            return Self { objects, planned: None, more: false };
+            return Self { objects: failed.collect(), planned: None, more: false };
         };
-        let (objects, is_whole) = wanted(plan);
+        let (mut objects, is_whole) = wanted(plan);
+        if plan.commit.is_empty() {
+            objects.extend(failed);
+        }
         let is_current = status.observed_generation == generation && !plan.commit.is_empty();
         let planned = (is_whole && is_current).then(|| plan.commit.clone());
         Self { objects, planned, more: !is_whole }
@@ -227,6 +231,9 @@ mod tests {
             assert_eq!((wants.planned, wants.objects), (None, HashSet::from([key()])));
         }
         assert!(Wants::of(&failed(Reason::PruneFailed), None).objects.is_empty());
+        let begun = GitSyncStatus { shared: Some(SharedPlan::default()), ..failed(Reason::ApplyFailed) };
+        let wants = Wants::of(&begun, None);
+        assert_eq!((wants.planned, wants.objects), (None, HashSet::from([key()])), "no commit is planned yet");
     }
 
     #[test]
