@@ -18,7 +18,7 @@ use super::no_memory::{NoMemory, Room};
 use super::outcome::{Outcome, Refused};
 use super::plan::{self, DesiredState};
 use super::prune;
-use super::registry::{self, CannotRead};
+use super::registry::{self, CannotRead, Pending};
 use super::resolve::{ResolvedSync, SyncRequest};
 use super::step::Progress;
 use super::tally::Tally;
@@ -82,6 +82,8 @@ pub(super) struct SyncState {
     pub(super) carried_out: Option<Commit>,
     /// Objects that this GitSync gives up for GitSyncs of other agents; `None` until they are restored from the status.
     pub(super) given: Option<HashSet<Key>>,
+    /// The GitSync for which the deletion of this GitSync waits, with shards.
+    pub(super) awaited: Option<Pending>,
     /// The handovers that the written status may show; `None` until this agent has written one.
     pub(super) offered: Option<HashSet<Key>>,
     /// Whether the commit that an earlier agent applied was restored, or can never be.

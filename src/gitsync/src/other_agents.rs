@@ -124,7 +124,9 @@ impl Context {
         let (namespace, name) = (owner.resource().namespace(), owner.resource().name());
         let status = sync.status.clone().unwrap_or_default();
         let repository = self.repositories.get(namespace, &sync.spec.git_repository);
-        let wants = Wants::of(&status, sync.metadata.generation);
+        // A GitSync that is being deleted wants nothing. Two of them would wait for each other.
+        let is_deleted = sync.metadata.deletion_timestamp.is_some();
+        let wants = if is_deleted { Wants::default() } else { Wants::of(&status, sync.metadata.generation) };
         Row {
             label: label(namespace, name),
             branch: url.map(|url| registry::branch(url, &sync.spec.followed_reference())),
@@ -133,9 +135,9 @@ impl Context {
             wants_more: wants.more,
             confined_to: self.is_confined(namespace).then(|| namespace.into()),
             by_account: self.rights.account(sync).is_ok_and(|account| account.is_some()),
-            suspended: sync.spec.suspended(Timestamp::now()).is_some(),
+            suspended: is_deleted || sync.spec.suspended(Timestamp::now()).is_some(),
             // An agent without shards does not show what a GitSync wants.
-            tried: status.shared.is_some(),
+            tried: is_deleted || status.shared.is_some(),
             reads_by: unread::reads_by(owner, sync, repository.as_deref()).into(),
             takes_objects: deletes_objects(&sync.metadata),
             is_of_other_agent: true,
@@ -146,6 +148,7 @@ impl Context {
 }
 
 /// The objects that a GitSync of another agent wants and has not applied, as its status shows them.
+#[derive(Default)]
 struct Wants {
     objects: HashSet<Key>,
     /// The commit of these objects; `None` if it is not known for the present spec, or not all objects are.
