@@ -348,9 +348,9 @@ impl<W: Work> Tasks<W> {
         for name in &lost {
             self.leave(name, None);
         }
-        for leaving in &self.leaving {
+        for over in self.ending() {
             // At `stop`, all tasks end without their last step.
-            if self.stop.run_until_cancelled(leaving.over.cancelled()).await.is_none() {
+            if self.stop.run_until_cancelled(over.cancelled()).await.is_none() {
                 return false;
             }
         }
@@ -359,6 +359,14 @@ impl<W: Work> Tasks<W> {
         let Some(share) = &self.share else { return false };
         share.dropped();
         is_unshown || share.names().any(|name| !self.running.contains_key(name) && share.may_gain(name))
+    }
+
+    /// Returns the ends of the tasks that work for objects outside of the share, also for deleted ones.
+    fn ending(&self) -> Vec<CancellationToken> {
+        let keeps = |name: &Name| self.share.as_ref().is_none_or(|share| share.keeps(name));
+        let deleted = self.ended.iter().filter(|(name, over)| !over.is_cancelled() && !keeps(name));
+        let leaving = self.leaving.iter().map(|leaving| leaving.over.clone());
+        leaving.chain(deleted.map(|(_, over)| over.clone())).collect()
     }
 
     fn count_share(&self, counter: impl Fn(&share::Counts) -> &AtomicU64) {
