@@ -9,6 +9,7 @@ use super::attempt::Attempt;
 use super::outcome::Refused;
 use super::plan::{DesiredState, Plan};
 use super::prune::HANDOVER;
+use super::registry::View;
 use super::shared_plan::given_up;
 use mainstay_engine::managed::inventory::Entry;
 use mainstay_engine::managed::{Desired, SHOWN};
@@ -58,19 +59,81 @@ impl Attempt<'_> {
     /// commit.
     pub(super) fn pending_handovers(&mut self, plan: &Plan) -> Vec<String> {
         let (context, given) = (self.context, self.state.given.get_or_insert_default());
-        context.registry.with(self.owner, |view| {
-            let line = |key: &Key| {
-                if let Some(taker) = view.taker_that_cannot_read(key) {
-                    return Some(format!("{key}{HANDOVER}{taker} is pending: it cannot read the commit"));
-                }
-                let taker = view.taker_of_other_agent(key)?;
-                // The status shows no more, so no more are taken over in one step.
-                if given.len() < SHOWN {
-                    given.insert(key.clone());
-                }
-                Some(format!("{key}{HANDOVER}{taker} is pending: another agent applies it"))
-            };
-            plan.leaving.handed_over.iter().filter_map(line).collect()
-        })
+        let mut handovers: Vec<Handover<'_>> = context.registry.with(self.owner, |view| {
+            plan.leaving.handed_over.iter().filter_map(|key| Handover::of(view, key)).collect()
+        });
+        handovers.sort_by_key(|handover| handover.order);
+        // The status shows no more, so no more are taken over in one step.
+        let shown = handovers.iter().take(SHOWN).filter(|handover| handover.order != Order::CannotRead);
+        given.extend(shown.map(|handover| handover.key.clone()));
+        handovers.iter().map(Handover::text).collect()
+    }
+}
+
+/// The order of handovers in the status, which shows the first ones. Handovers that go on come first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Order {
+    /// To a peer of another agent.
+    Peer,
+    /// To a confined GitSync of another agent, which may not be allowed to apply the object.
+    Tenant,
+    /// To a GitSync that cannot read the commit.
+    CannotRead,
+}
+
+/// The pending handover of an object.
+#[derive(Debug)]
+struct Handover<'a> {
+    key: &'a Key,
+    taker: String,
+    order: Order,
+}
+
+impl<'a> Handover<'a> {
+    fn of(view: &View<'_>, key: &'a Key) -> Option<Self> {
+        if let Some(taker) = view.taker_that_cannot_read(key) {
+            return Some(Self { key, taker, order: Order::CannotRead });
+        }
+        let (is_tenant, taker) = view.taker_of_other_agent(key)?;
+        Some(Self { key, taker, order: if is_tenant { Order::Tenant } else { Order::Peer } })
+    }
+
+    fn text(&self) -> String {
+        let Self { key, taker, order } = self;
+        let why = if *order == Order::CannotRead { "it cannot read the commit" } else { "another agent applies it" };
+        format!("{key}{HANDOVER}{taker} is pending: {why}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::registry::{CannotRead, Registry, Row};
+    use mainstay_object::Owner;
+
+    #[test]
+    fn handovers_to_peers_of_other_agents_come_before_those_that_may_not_go_on() {
+        let registry = Registry::default();
+        let key = |name: &str| Key::new("", "ConfigMap", Some("a"), name);
+        let set = |name: &str| Some(Arc::new(HashSet::from([key(name)])));
+        let of_other_agent = |name: &str| Row { desired: set(name), is_of_other_agent: true, ..Row::default() };
+        let cannot_read = set("unread").map(|readable| CannotRead { commit: None, readable });
+        let rows = [
+            ("unread", Row { cannot_read, ..Row::default() }),
+            ("tenant", Row { confined_to: Some("a".into()), ..of_other_agent("tenant") }),
+            ("peer", of_other_agent("peer")),
+        ];
+        for (name, row) in rows {
+            registry.update(&Owner::git_sync("x", name), |own| *own = row);
+        }
+        let keys = ["unread", "tenant", "peer", "other"].map(key);
+        registry.with(&Owner::git_sync("x", "own"), |view| {
+            let mut all: Vec<_> = keys.iter().filter_map(|key| Handover::of(view, key)).collect();
+            all.sort_by_key(|handover| handover.order);
+            let takers: Vec<&str> = all.iter().map(|handover| &*handover.taker).collect();
+            assert_eq!(takers, ["x/peer", "x/tenant", "x/unread"]);
+            let text = format!("{}{HANDOVER}x/peer is pending: another agent applies it", key("peer"));
+            assert_eq!(all[0].text(), text);
+        });
     }
 }

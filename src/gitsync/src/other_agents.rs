@@ -284,7 +284,7 @@ mod tests {
         set(&registry, &other, row(&status("c2", &[key()], 1)));
         registry.with(&own, |view| {
             assert_eq!(view.sibling_pending("main", "c2"), None);
-            assert_eq!(view.taker_of_other_agent(&key()).as_deref(), Some("x/other"));
+            assert_eq!(view.taker_of_other_agent(&key()), Some((false, "x/other".to_owned())));
             assert_eq!(view.desired_elsewhere(&key()), crate::registry::Elsewhere::Peer);
         });
     }

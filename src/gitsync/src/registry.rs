@@ -343,10 +343,13 @@ impl View<'_> {
         holders.map(ToString::to_string).min()
     }
 
-    /// Returns the GitSync of another agent that should take an object over.
-    pub(super) fn taker_of_other_agent(&self, key: &Key) -> Option<String> {
+    /// Returns the GitSync of another agent that should take an object over, and whether it is a confined one that is
+    /// no peer. Peers come first.
+    pub(super) fn taker_of_other_agent(&self, key: &Key) -> Option<(bool, String)> {
+        let own = self.own_row();
         let wants = |row: &Row| row.is_of_other_agent && row.desired.as_ref().is_some_and(|keys| keys.contains(key));
-        self.others(key).filter(|(_, row)| wants(row)).map(|(owner, _)| owner.to_string()).min()
+        let takers = self.others(key).filter(|(_, row)| wants(row));
+        takers.map(|(owner, row)| (!row.is_peer_of(own), owner.to_string())).min()
     }
 
     /// Returns a peer that has not made an attempt yet.
