@@ -20,6 +20,7 @@ use super::plan::{self, DesiredState};
 use super::prune;
 use super::registry::{self, CannotRead, Pending};
 use super::resolve::{ResolvedSync, SyncRequest};
+use super::shared_plan::Handovers;
 use super::step::Progress;
 use super::tally::Tally;
 use super::terminating::TerminatingObjects;
@@ -80,12 +81,10 @@ pub(super) struct SyncState {
     pub(super) planned_for: Option<i64>,
     /// The last commit that was applied without failures, even if removed objects are still kept.
     pub(super) carried_out: Option<Commit>,
-    /// Objects that this GitSync gives up for GitSyncs of other agents; `None` until they are restored from the status.
-    pub(super) given: Option<HashSet<Key>>,
+    /// Objects that this GitSync gives up for GitSyncs of other agents.
+    pub(super) handovers: Box<Handovers>,
     /// The GitSync for which the deletion of this GitSync waits, with shards.
-    pub(super) awaited: Option<Pending>,
-    /// The handovers that the written status may show; `None` until this agent has written one.
-    pub(super) offered: Option<HashSet<Key>>,
+    pub(super) awaited: Option<Box<Pending>>,
     /// Whether the commit that an earlier agent applied was restored, or can never be.
     pub(super) looked_back: bool,
     /// The last applied commits, newest first; `None` until they are restored from the status.

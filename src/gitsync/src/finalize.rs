@@ -218,7 +218,7 @@ impl Attempt<'_> {
         }
         let awaited = untried.or(wants_more);
         let is_waiting = awaited.is_some();
-        self.state.awaited = awaited.filter(|_| self.context.is_shared());
+        self.state.awaited = awaited.filter(|_| self.context.is_shared()).map(Box::new);
         Ok(is_waiting)
     }
 

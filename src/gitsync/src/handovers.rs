@@ -22,11 +22,12 @@ impl Attempt<'_> {
         if !self.context.is_shared() {
             return Ok(());
         }
+        let acting = self.acting()?;
         let status = self.sync.status.as_ref();
         let before = || status.map(|status| given_up(&status.held)).unwrap_or_default();
-        let mut given = self.state.given.take().unwrap_or_else(before);
+        let mut given = self.state.handovers.given.take().unwrap_or_else(before);
         let Some(inventory) = self.inventory().filter(|_| !given.is_empty()) else {
-            self.state.given = Some(given);
+            self.state.handovers.given = Some(given);
             return Ok(());
         };
         let wanted: HashSet<&Key> = desired.objects.iter().map(|one| &one.key).collect();
@@ -34,23 +35,23 @@ impl Attempt<'_> {
         let is_back = |key: &Key, entry: &Entry| wanted.contains(key) && entry.digest.is_some();
         given.retain(|key| inventory.0.get(key).is_some_and(|entry| !is_back(key, entry)) && self.reaches(key));
         let given: Vec<Key> = given.into_iter().collect();
-        let ours = self.acting()?.still_labelled(self.label, &inventory, &given).await;
+        let ours = acting.still_labelled(self.label, &inventory, &given).await;
         drop(inventory);
         for key in given.iter().filter(|key| !ours.contains(*key)) {
             self.context.writer.remove(self.owner, key);
         }
-        self.state.given = Some(ours);
+        self.state.handovers.given = Some(ours);
         Ok(())
     }
 
     /// Returns the desired objects that this GitSync has given up for GitSyncs of other agents: those that the written
     /// status may still show, and the others.
     pub(super) fn wanted_again(&self, desired: &[Arc<Desired>]) -> (HashSet<Key>, HashSet<Key>) {
-        let Some(given) = self.state.given.as_ref().filter(|given| !given.is_empty()) else {
+        let Some(given) = self.state.handovers.given.as_ref().filter(|given| !given.is_empty()) else {
             return (HashSet::new(), HashSet::new());
         };
         let of_status = || self.sync.status.as_ref().map(|status| given_up(&status.held)).unwrap_or_default();
-        let shown = self.state.offered.clone().unwrap_or_else(of_status);
+        let shown = self.state.handovers.offered.clone().unwrap_or_else(of_status);
         let again = desired.iter().map(|one| &one.key).filter(|key| given.contains(*key)).cloned();
         again.partition(|key| shown.contains(key))
     }
@@ -58,7 +59,7 @@ impl Attempt<'_> {
     /// Returns the pending handovers for `status.held`, to GitSyncs of other agents and to those that cannot read the
     /// commit.
     pub(super) fn pending_handovers(&mut self, plan: &Plan) -> Vec<String> {
-        let (context, given) = (self.context, self.state.given.get_or_insert_default());
+        let (context, given) = (self.context, self.state.handovers.given.get_or_insert_default());
         let mut handovers: Vec<Handover<'_>> = context.registry.with(self.owner, |view| {
             plan.leaving.handed_over.iter().filter_map(|key| Handover::of(view, key)).collect()
         });

@@ -289,12 +289,12 @@ impl Task {
         if let Some(offers) = &offers {
             // A write whose response is lost may succeed.
             let before = || shared_plan::given_up(&old.held);
-            self.state.offered.get_or_insert_with(before).extend(offers.iter().cloned());
+            self.state.handovers.offered.get_or_insert_with(before).extend(offers.iter().cloned());
         }
         match self.home.home.patch_merge(&git_syncs(), namespace, name, Part::Status, &patch).await {
             Ok(_) => {
                 self.emit_health(sync, &new);
-                self.state.offered = offers;
+                self.state.handovers.offered = offers;
                 // A history is kept once, in the state. A patch without it leaves it in the status.
                 self.state.owes_history &= std::mem::take(&mut new.history).is_empty();
                 self.status = Some(new);
