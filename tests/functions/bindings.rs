@@ -283,8 +283,8 @@ async fn bindings_survive_another_agent_a_rebuild_and_a_sync() {
     let mut changed = function.clone();
     changed["spec"]["source"] = json!("2");
     world.remote.file("hello.yaml", serde_yaml::to_string(&changed).unwrap());
-    world.commit("demo", "another source").await;
     let image = world.function_status("hello")["image"].clone();
+    world.commit("demo", "another source").await;
     world.until_function("it is built", |w| w.function_status("hello")["image"] != image).await;
     world.runs("hello").await;
     assert_eq!((world.sources(), &world.template()["metadata"]["labels"]["use-5b0e"]), (redis(), &json!("7")));
@@ -293,8 +293,8 @@ async fn bindings_survive_another_agent_a_rebuild_and_a_sync() {
     world.kill().await;
     world.start();
     // The rebuild completes after all other work of the new agent.
-    world.edit_function("hello", json!({"metadata": {"annotations": {"mainstay.dev/rebuild": "1"}}}));
     let image = world.function_status("hello")["image"].clone();
+    world.edit_function("hello", json!({"metadata": {"annotations": {"mainstay.dev/rebuild": "1"}}}));
     world.until_function("it is built again", |w| w.function_status("hello")["image"] != image).await;
     world.runs("hello").await;
     world.quiet().await;

@@ -1,21 +1,15 @@
 //! The windows of a GitSync, for its page: what they do, when they begin, and whether they are active.
 //!
-//! The agent decides about windows (`windows` of gitsync). The page computes the times with the same cron expressions.
+//! The agent decides about windows (`windows` of gitsync). The page applies the same rules to the spec.
 
-use std::time::Duration;
-
-use jiff::tz::TimeZone;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::field::text_at;
 use crate::text::{SHORT, plain};
 use mainstay_api::Span;
-use mainstay_object::cron::Cron;
-
-/// Maximum number of windows on the page, and maximum duration of a window.
-const MOST: usize = 50;
-const LONGEST: Duration = Duration::from_secs(366 * 86_400);
+use mainstay_api::git_sync::WindowKind;
+use mainstay_object::window::{MOST_WINDOWS, TimeWindow, hold};
 
 /// A window.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,46 +32,40 @@ pub(crate) enum Phase {
     Inactive(Option<Timestamp>),
 }
 
-/// Returns the windows in the spec of a GitSync.
+/// Returns the windows in the spec of a GitSync. Beyond the maximum number, one more shows that there are too many.
 pub(crate) fn windows(live: &Value, now: Timestamp) -> Vec<Window> {
-    let all = live.pointer("/spec/windows").and_then(Value::as_array).into_iter().flatten().take(MOST);
-    let default = text_at(live, "/spec/timeZone", SHORT);
-    let window = |one: &Value| {
+    let all = live.pointer("/spec/windows").and_then(Value::as_array).into_iter().flatten().take(MOST_WINDOWS + 1);
+    let zone_in = |object: &Value| object.get("timeZone").and_then(Value::as_str).map(str::to_owned);
+    let default = live.get("spec").and_then(zone_in);
+    let window = |(at, one): (usize, &Value)| {
         let text = |pointer: &str| text_at(one, pointer, SHORT);
-        let (schedule, duration, own) = (text("/schedule"), text("/duration"), text("/timeZone"));
-        let zones = [own.as_str(), default.as_str(), "UTC"];
-        let zone = zones.into_iter().find(|zone| !zone.is_empty()).unwrap_or_default().to_owned();
-        let phase = phase(&schedule, &duration, &zone, now).map_err(|why| plain(&why, SHORT));
+        let (schedule, duration) = (text("/schedule"), text("/duration"));
+        let zone = zone_in(one).or_else(|| default.clone());
+        let phase = if at < MOST_WINDOWS {
+            phase(&schedule, &duration, zone.as_deref(), now).map_err(|why| plain(&why, SHORT))
+        } else {
+            Err(format!("there are more than {MOST_WINDOWS} windows"))
+        };
+        let zone = plain(zone.as_deref().unwrap_or("UTC"), SHORT);
         Window { kind: text("/kind"), schedule, duration, zone, phase }
     };
-    all.map(window).collect()
+    all.enumerate().map(window).collect()
 }
 
 /// Returns whether new commits are held now; `None` if a window is invalid. The agent then applies no commit.
 pub(crate) fn is_held(windows: &[Window]) -> Option<bool> {
     let mut all = Vec::with_capacity(windows.len());
     for window in windows {
-        all.push((window.kind.as_str(), matches!(window.phase.as_ref().ok()?, Phase::Active(_))));
+        let kind = if window.kind == "Deny" { WindowKind::Deny } else { WindowKind::Allow };
+        all.push((kind, matches!(window.phase.as_ref().ok()?, Phase::Active(_))));
     }
-    let allows = |is_active: Option<bool>| {
-        all.iter().any(|(kind, active)| *kind == "Allow" && is_active.is_none_or(|wanted| *active == wanted))
-    };
-    let is_denied = all.iter().any(|(kind, is_active)| *kind == "Deny" && *is_active);
-    Some(is_denied || (allows(None) && !allows(Some(true))))
+    Some(hold(&all).is_some())
 }
 
-fn phase(schedule: &str, duration: &str, zone: &str, now: Timestamp) -> Result<Phase, String> {
-    let is_name = zone.len() <= 64 && zone.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/_+-".contains(&byte));
-    let found = if is_name { TimeZone::get(zone).ok() } else { None };
-    let found = found.ok_or("its time zone is unknown")?;
-    let cron = Cron::parse(schedule, found).map_err(|why| format!("its schedule is invalid: {why}"))?;
+fn phase(schedule: &str, duration: &str, zone: Option<&str>, now: Timestamp) -> Result<Phase, String> {
     let length = duration.parse::<Span>().map_err(|error| format!("its duration is invalid: {error}"))?.0;
-    if length.is_zero() || length > LONGEST {
-        return Err("its duration must be more than 0 and at most 366 days".to_owned());
-    }
-    let length = SignedDuration::try_from(length).map_err(|error| error.to_string())?;
-    let end = cron.previous(now).and_then(|begin| begin.checked_add(length).ok()).filter(|end| *end > now);
-    Ok(end.map_or_else(|| Phase::Inactive(cron.next(now)), Phase::Active))
+    let times = TimeWindow::parse(schedule, length, zone).map_err(|(part, why)| format!("{part}{why}"))?;
+    Ok(times.end(now).map_or_else(|| Phase::Inactive(times.next(now)), Phase::Active))
 }
 
 #[cfg(test)]
@@ -117,6 +105,8 @@ mod tests {
         assert_eq!(is_held(&of(json!({"windows": [at("Deny", 15)]}))), Some(false));
         assert_eq!(is_held(&of(json!({"windows": [at("Allow", 10), at("Allow", 15)]}))), Some(false));
         assert_eq!(is_held(&[]), Some(false));
+        let many = of(json!({"windows": vec![at("Deny", 15); MOST_WINDOWS + 1]}));
+        assert_eq!(is_held(&many), None, "the agent refuses the spec");
     }
 
     #[test]
@@ -127,6 +117,7 @@ mod tests {
             json!({"schedule": "0 10 * * *", "duration": "soon"}),
             json!({"schedule": "0 10 * * *", "duration": "0s"}),
             json!({"schedule": "0 10 * * *", "duration": "1h", "timeZone": "../../etc/passwd"}),
+            json!({"schedule": "0 10 * * *", "duration": "1h", "timeZone": ""}),
         ] {
             let all = of(json!({"windows": [window]}));
             assert!(all[0].phase.is_err() && is_held(&all).is_none(), "{all:?}");

@@ -7,26 +7,19 @@
 //!
 //! Not here: the clock. The caller passes the time.
 
-use std::time::Duration;
-
-use jiff::tz::TimeZone;
-use jiff::{SignedDuration, Timestamp};
-
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 
 use mainstay_api::conditions::{self, Reason, Type};
 use mainstay_api::git_sync::{GitSyncSpec, GitSyncStatus, UNKNOWN, Window, WindowKind};
 use mainstay_api::names::{OVERRIDE_WINDOW, OVERRIDE_WINDOW_BY};
 use mainstay_object::cron::Cron;
+use mainstay_object::window::{Hold, MOST_WINDOWS, TimeWindow, hold, time_zone};
 
 /// Reasons of Ready while a commit is applied in part.
 const IN_PART: [Reason; 5] =
     [Reason::ApplyFailed, Reason::Immutable, Reason::OwnershipConflict, Reason::PruneFailed, Reason::PruneHeld];
 
-/// Maximum number of windows of a GitSync.
-const MOST: usize = 50;
-/// Maximum duration of a window.
-const LONGEST: Duration = Duration::from_secs(366 * 86_400);
 /// Maximum number of starts and ends, over all windows, that are checked to find the end of a hold. Beyond that the end
 /// is unknown. The limit protects the agent from expensive specs.
 const LOOKED_AT: usize = 400;
@@ -43,8 +36,7 @@ pub struct Windows {
 #[derive(Clone, Debug)]
 struct Active {
     kind: WindowKind,
-    cron: Cron,
-    duration: SignedDuration,
+    times: TimeWindow,
     /// The name in messages.
     name: String,
 }
@@ -65,12 +57,13 @@ impl Windows {
     ///
     /// The invalid field, its error, and the allowed values.
     pub fn parse(spec: &GitSyncSpec) -> Result<Self, String> {
-        if spec.windows.len() > MOST {
-            return Err(format!("spec.windows has {} windows; at most {MOST} are allowed", spec.windows.len()));
+        let count = spec.windows.len();
+        if count > MOST_WINDOWS {
+            return Err(format!("spec.windows has {count} windows; at most {MOST_WINDOWS} are allowed"));
         }
         let schedule = match &spec.schedule {
             Some(text) => {
-                let zone = zone("spec.timeZone", spec.time_zone.as_deref())?;
+                let zone = time_zone(spec.time_zone.as_deref()).map_err(|why| format!("spec.timeZone: {why}"))?;
                 Some(Cron::parse(text, zone).map_err(|why| format!("spec.schedule {text:?}: {why}"))?)
             }
             None => None,
@@ -111,24 +104,20 @@ impl Windows {
     }
 
     fn holder(&self, now: Timestamp) -> Option<String> {
-        let is_active = |window: &&Active| window.end(now).is_some();
-        if let Some(deny) = self.windows.iter().filter(|w| w.kind == WindowKind::Deny).find(is_active) {
-            return Some(format!("the window {} is active", deny.name));
+        let all: Vec<_> = self.windows.iter().map(|one| (one.kind, one.times.end(now).is_some())).collect();
+        if let Hold::Denied(at) = hold(&all)? {
+            return Some(format!("the window {} is active", self.windows.get(at)?.name));
         }
-        let allows = self.windows.iter().filter(|w| w.kind == WindowKind::Allow).collect::<Vec<_>>();
-        if allows.iter().any(is_active) {
-            return None;
-        }
-        match allows.as_slice() {
-            [] => None,
-            [only] => Some(format!("the window {} is not active", only.name)),
-            all => Some(format!("none of the {} Allow windows is active", all.len())),
-        }
+        let allows: Vec<_> = self.windows.iter().filter(|one| one.kind == WindowKind::Allow).collect();
+        Some(match allows.as_slice() {
+            [only] => format!("the window {} is not active", only.name),
+            all => format!("none of the {} Allow windows is active", all.len()),
+        })
     }
 
     /// Returns the next start or end of a window after `now`.
     fn boundary(&self, now: Timestamp) -> Option<Timestamp> {
-        self.windows.iter().flat_map(|window| [window.end(now), window.cron.next(now)]).flatten().min()
+        self.windows.iter().flat_map(|one| [one.times.end(now), one.times.next(now)]).flatten().min()
     }
 }
 
@@ -169,34 +158,12 @@ impl Active {
     fn parse(at: usize, window: &Window, default_zone: Option<&str>) -> Result<Self, String> {
         let field = format!("spec.windows[{at}]");
         let zone_name = window.time_zone.as_deref().or(default_zone);
-        let zone = zone(&format!("{field}.timeZone"), zone_name)?;
-        let cron = Cron::parse(&window.schedule, zone)
-            .map_err(|why| format!("{field}.schedule {:?}: {why}", window.schedule))?;
-        let duration = window.duration.0;
-        if duration.is_zero() || duration > LONGEST {
-            return Err(format!("{field}.duration: write more than 0 and at most {} days", LONGEST.as_secs() / 86_400));
-        }
-        let duration = SignedDuration::try_from(duration).map_err(|_| format!("{field}.duration is too long"))?;
+        let times = TimeWindow::parse(&window.schedule, window.duration.0, zone_name);
+        let times = times.map_err(|(part, why)| format!("{field}.{part}{why}"))?;
         let name =
             format!("{:?} {:?} for {} ({})", window.kind, window.schedule, window.duration, zone_name.unwrap_or("UTC"));
-        Ok(Self { kind: window.kind, cron, duration, name })
+        Ok(Self { kind: window.kind, times, name })
     }
-
-    /// Returns the end of the window if it is active at `now`.
-    fn end(&self, now: Timestamp) -> Option<Timestamp> {
-        let end = self.cron.previous(now)?.checked_add(self.duration).ok()?;
-        (end > now).then_some(end)
-    }
-}
-
-fn zone(field: &str, name: Option<&str>) -> Result<TimeZone, String> {
-    let Some(name) = name else { return Ok(TimeZone::UTC) };
-    let is_name = name.len() <= 64 && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"/_+-".contains(&b));
-    let found = if is_name { TimeZone::get(name).ok() } else { None };
-    found.ok_or_else(|| {
-        let shown = conditions::cut(name, 64);
-        format!("{field}: {shown:?} is not a time zone; write a name such as Europe/Berlin, or UTC")
-    })
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@
 //! - [`egress`]: the addresses to which connections are allowed if the target comes from an object
 //! - [`failure`]: the class of a failure, and the backoff of retries
 //! - [`cron`](mod@cron): cron expressions in a time zone
+//! - [`window`]: windows of time that recur
 //! - [`unserved`]: the remedy for a kind that the cluster does not serve
 //!
 //! Not here: data from the API server (plural names, scope, schemas), which is in `cluster`.
@@ -49,6 +50,7 @@ mod secret;
 mod selector;
 pub mod syntax;
 pub mod unserved;
+pub mod window;
 
 pub use counted::counted;
 pub use desired::{Flaw, Object, Step, path_text, strip_status};

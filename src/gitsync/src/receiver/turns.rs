@@ -4,20 +4,20 @@
 //! namespaces it gets a permit after at most N returned ones, however many deliveries the others have.
 //!
 //! Invariant: a namespace holds at most one permit, and takes memory here only while it holds one or waits.
-//! Not here: the maximum time of a wait, which the caller bounds.
+//! Not here: the maximum time of a wait. Callers bound it, or hold the permit for work that does not wait.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tokio::sync::{Mutex as Own, OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
 
 /// The permits.
 #[derive(Debug)]
 pub(super) struct Turns {
     permits: Arc<Semaphore>,
     /// The namespaces that hold a permit or wait for one.
-    namespaces: Mutex<HashMap<String, Arc<Own<()>>>>,
+    namespaces: Mutex<HashMap<String, Arc<AsyncMutex<()>>>>,
 }
 
 /// A permit, held until this value is dropped.
@@ -42,7 +42,7 @@ impl Turns {
     }
 
     /// Returns the lock of a namespace. Removes those that are not in use.
-    fn own(&self, namespace: &str) -> Arc<Own<()>> {
+    fn own(&self, namespace: &str) -> Arc<AsyncMutex<()>> {
         let mut all = self.namespaces.lock();
         all.retain(|_, own| Arc::strong_count(own) > 1);
         Arc::clone(all.entry(namespace.to_owned()).or_default())
