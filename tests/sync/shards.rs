@@ -9,6 +9,7 @@ use mainstay_cluster::Timing;
 use mainstay_cluster::shards::{Member, Members};
 use mainstay_testkit::{
     gate::Gate,
+    remote::Remote,
     webhooks::{deliver, listening, push},
     world::{Agent, NAMESPACE, World, config_map},
 };
@@ -80,16 +81,19 @@ async fn all_ready(world: &World, names: &[String]) {
     }
 }
 
-/// Returns the held shards, each with the identity of its agent and the members that its Lease shows.
-fn shards(world: &World) -> Vec<(Member, String, Vec<String>)> {
+/// Returns the held shards, each with the identity of its agent and the members that its Lease shows; `None` if it shows
+/// no view yet.
+fn shards(world: &World) -> Vec<(Member, String, Option<Vec<String>>)> {
     let leases = world.server.objects("coordination.k8s.io/v1", "leases", Some(NAMESPACE));
     let shard = |lease: &Value| {
         let member = Member::parse(lease["metadata"]["name"].as_str()?.strip_prefix("mainstay-")?)?;
         let holder = lease["spec"]["holderIdentity"].as_str().filter(|holder| !holder.is_empty())?;
         let view = lease["metadata"]["annotations"]["mainstay.dev/shard-view"].as_str();
-        let view: Value = view.map(|view| serde_json::from_str(view).unwrap()).unwrap_or_default();
-        let members = view["members"].as_array().cloned().unwrap_or_default();
-        let members = members.iter().filter_map(|name| name.as_str().map(str::to_owned)).collect();
+        let view = view.map(|view| serde_json::from_str::<Value>(view).unwrap());
+        let members = view.map(|view| {
+            let members = view["members"].as_array().cloned().unwrap_or_default();
+            members.iter().filter_map(|name| name.as_str().map(str::to_owned)).collect()
+        });
         Some((member, holder.to_owned(), members))
     };
     leases.iter().filter_map(|lease| shard(lease)).collect()
@@ -107,7 +111,7 @@ async fn agree(world: &World, count: usize) -> Vec<(Member, String)> {
         .until(&format!("{count} agents agree"), |w| {
             let shards = shards(w);
             let all: Vec<String> = shards.iter().map(|(member, ..)| member.to_string()).collect();
-            shards.len() == count && shards.iter().all(|(_, _, members)| *members == all)
+            shards.len() == count && shards.iter().all(|(_, _, members)| members.as_ref() == Some(&all))
         })
         .await;
     holders(world)
@@ -238,15 +242,22 @@ async fn a_pinned_git_sync_is_that_of_its_agent() {
     }
     // The pin is removed: the former agent stops, and the new one begins after the Lease duration.
     let moved = names.iter().find(|name| owner(&world, name) != pinned).unwrap();
+    let other = agents.iter().find(|agent| agent.identity != pinned).unwrap();
+    let reads = || {
+        let is_of_inventory = |asked: &str| asked.contains("/configmaps") && asked.contains(&**moved);
+        let heard = other.gate.heard();
+        heard.iter().filter(|heard| heard.asked.starts_with("GET") && is_of_inventory(&heard.asked)).count()
+    };
+    let (before, applied) = (reads(), other.applies(moved));
     let label = json!({"metadata": {"labels": {"mainstay.dev/shard": null}}});
     world.edit("mainstay.dev/v1alpha1", "gitsyncs", moved, label);
+    world.until("the new agent has read the inventory", |_| reads() > before).await;
     edit(&world, moved);
     reverted(&world, moved, "2").await;
     change(&mut world, std::slice::from_ref(moved), "3");
     world.look();
     world.ready(moved).await;
-    let other = agents.iter().find(|agent| agent.identity != pinned).unwrap();
-    assert!(other.applies(moved) > 0);
+    assert!(other.applies(moved) > applied);
     assert_eq!(holders(&world), agreed);
 }
 
@@ -296,6 +307,42 @@ async fn an_object_that_moves_stays_while_its_new_owner_cannot_apply_it() {
         })
         .await;
     assert_eq!((world.data("moves"), world.uid("v1", "configmaps", "moves")), ("1".to_owned(), uid.clone()));
+    taker.gate.levers().clear_faults();
+    all_ready(&world, &names).await;
+    assert_eq!((world.data("moves"), world.uid("v1", "configmaps", "moves")), ("2".to_owned(), uid));
+    assert!(agents.iter().all(|agent| agent.deletions().is_empty()));
+    assert_eq!(holders(&world), agreed);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_object_that_moves_with_a_change_of_the_repository_stays() {
+    let mut world = World::new().await;
+    let names = syncs(&mut world);
+    world.remote.file("app-00/moves.yaml", config_map("moves", "1")).commit("one more");
+    let agents = ["one", "two"].map(|identity| start_shard(&mut world, identity));
+    let agreed = agree(&world, 2).await;
+    all_ready(&world, &names).await;
+    let to = names.iter().find(|name| owner(&world, name) != owner(&world, "app-00")).unwrap();
+    let taker = agents.iter().find(|agent| agent.identity == owner(&world, to)).unwrap();
+    // The status of the new owner still shows its plan for the former repository.
+    let (verb, resource, name) = ("patch".to_owned(), "gitsyncs.mainstay.dev/status".to_owned(), to.clone());
+    taker.gate.levers().fail_next(Fault { verb, resource, name, code: 500, times: 1000, ..Fault::default() });
+    let uid = world.uid("v1", "configmaps", "moves");
+    let mut next = Remote::new();
+    for name in &names {
+        next.file(&format!("{name}/map.yaml"), config_map(name, "2"));
+    }
+    next.file(&format!("{to}/moves.yaml"), config_map("moves", "2")).commit("moved");
+    let _former = std::mem::replace(&mut world.remote, next);
+    let spec = json!({"spec": {"url": world.remote.path().display().to_string()}});
+    world.edit("serverless.kyma-project.io/v1alpha1", "gitrepositories", "repo", spec);
+    let waits = format!("ConfigMap {NAMESPACE}/moves: waits for GitSync {NAMESPACE}/{to}, ");
+    let is_waiting = |held: &Value| held.as_str().is_some_and(|held| held.starts_with(&waits));
+    world
+        .until("the old owner waits for the plan of the new one", |w| {
+            w.status("app-00")["held"].as_array().is_some_and(|held| held.iter().any(is_waiting))
+        })
+        .await;
     taker.gate.levers().clear_faults();
     all_ready(&world, &names).await;
     assert_eq!((world.data("moves"), world.uid("v1", "configmaps", "moves")), ("2".to_owned(), uid));
@@ -391,7 +438,13 @@ async fn agents_with_shards_wait_for_the_end_of_an_agent_without() {
     assert!(leases.iter().all(|lease| lease["metadata"]["labels"]["mainstay.dev/shard-lease"].is_null()));
     assert!(shards(&world).is_empty());
     let new = ["one", "two"].map(|identity| start_shard(&mut world, identity));
-    world.until("both hold a shard", |w| shards(w).len() == 2).await;
+    // Both act by a view without members.
+    world
+        .until("both have published an empty view", |w| {
+            let shards = shards(w);
+            shards.len() == 2 && shards.iter().all(|(_, _, members)| members.as_ref().is_some_and(Vec::is_empty))
+        })
+        .await;
     change(&mut world, &names, "2");
     all_ready(&world, &names).await;
     assert!(new.iter().all(|agent| names.iter().all(|name| agent.applies(name) == 0)));

@@ -30,6 +30,9 @@ use super::shards::{MOST, Member, is_of_members, released};
 use mainstay_api::names::{LEASE, SHARD_LEASE, SHARD_LEASE_LEADER, SHARD_LEASE_MEMBER, SHARD_VIEW, VERSION};
 use mainstay_object::failure::caught;
 
+/// Number of attempts of a candidate to find the Lease that it holds already, if reads fail.
+const LOOKS: u32 = 3;
+
 /// The durations of leader election.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
@@ -279,18 +282,19 @@ impl Elector {
     async fn acquire(&self) -> Held {
         let mut seen = Observed::default();
         let mut failing = false;
-        // A candidate for several Leases looks first for the one that it holds already.
-        let mut only_held = self.names.len() > 1;
+        // A candidate for several Leases looks first for the one that it holds already, as long as it can read them.
+        let mut looks = if self.names.len() > 1 { LOOKS } else { 0 };
         loop {
-            match self.attempt_all(&mut seen, only_held).await {
+            match self.attempt_all(&mut seen, looks > 0).await {
                 Ok(Some(held)) => return held,
                 Ok(None) => {
                     failing = false;
-                    if std::mem::take(&mut only_held) {
+                    if std::mem::take(&mut looks) > 0 {
                         continue;
                     }
                 }
                 Err(error) => {
+                    looks = looks.saturating_sub(1);
                     let error = mainstay_object::failure::chain(&error);
                     // Warns only once: an agent without the permission to lead must report that, but not flood the log.
                     if failing {
@@ -305,14 +309,17 @@ impl Elector {
         }
     }
 
-    /// Takes the first Lease that may be taken.
+    /// Takes the first Lease that may be taken. An error with one Lease does not stop the attempts with the others.
     async fn attempt_all(&self, seen: &mut Observed, only_held: bool) -> Result<Option<Held>, Error> {
+        let mut failed = None;
         for index in 0..self.names.len() {
-            if let Some(held) = self.attempt(index, seen, only_held).await? {
-                return Ok(Some(held));
+            match self.attempt(index, seen, only_held).await {
+                Ok(Some(held)) => return Ok(Some(held)),
+                Ok(None) => {}
+                Err(error) => failed = failed.or(Some(error)),
             }
         }
-        Ok(None)
+        failed.map_or(Ok(None), Err)
     }
 
     /// Takes a Lease if that is allowed. Returns `None` if it is not, or if another process was faster.
@@ -357,8 +364,8 @@ impl Elector {
     async fn members_act(&self, seen: &mut Observed) -> Result<bool, Error> {
         let mut act = false;
         for (index, name) in members().enumerate() {
-            // A shard is created only if those before it exist.
-            let Some(lease) = self.cluster.get(&self.kind, Some(&self.namespace), &name).await? else { break };
+            // A Lease before one that is held may be missing: it was deleted, or an error prevented its creation.
+            let Some(lease) = self.cluster.get(&self.kind, Some(&self.namespace), &name).await? else { continue };
             let answered = Instant::now();
             let now = observe(seen.members.remove(&index), &lease, answered);
             act |= decide(&now, &self.identity, self.timing.lease, answered) == LeaseAction::Wait;

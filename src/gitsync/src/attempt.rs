@@ -18,8 +18,9 @@ use super::no_memory::{NoMemory, Room};
 use super::outcome::{Outcome, Refused};
 use super::plan::{self, DesiredState};
 use super::prune;
-use super::registry::{self, CannotRead};
+use super::registry::{self, CannotRead, Pending};
 use super::resolve::{ResolvedSync, SyncRequest};
+use super::shared_plan::Handovers;
 use super::step::Progress;
 use super::tally::Tally;
 use super::terminating::TerminatingObjects;
@@ -80,8 +81,10 @@ pub(super) struct SyncState {
     pub(super) planned_for: Option<i64>,
     /// The last commit that was applied without failures, even if removed objects are still kept.
     pub(super) carried_out: Option<Commit>,
-    /// Objects that this GitSync gives up for GitSyncs of other agents; `None` until they are restored from the status.
-    pub(super) given: Option<HashSet<Key>>,
+    /// Objects that this GitSync gives up for GitSyncs of other agents.
+    pub(super) handovers: Box<Handovers>,
+    /// The GitSync for which the deletion of this GitSync waits, with shards.
+    pub(super) awaited: Option<Box<Pending>>,
     /// Whether the commit that an earlier agent applied was restored, or can never be.
     pub(super) looked_back: bool,
     /// The last applied commits, newest first; `None` until they are restored from the status.
@@ -265,6 +268,8 @@ impl Attempt<'_> {
             left: &resolved.left(),
             takes_over_known: resolved.takes_over_known(),
         };
+        // The rows of other agents must show the present sources, otherwise a GitSync of the same branch is not awaited.
+        self.context.see_sources_of_other_agents();
         let mut plan = self.context.registry.with(self.owner, |view| plan::plan(view, &facts));
         if plan.outranks {
             self.context.registry.notify_outranked();

@@ -76,6 +76,10 @@ pub struct Context {
     pub announce: Arc<Announce>,
     /// Whether other agents look after some GitSyncs.
     pub(super) shared: Arc<AtomicBool>,
+    /// Held while rows of GitSyncs of other agents are set, so that none keeps a former source.
+    pub(super) setting_rows: Arc<Mutex<()>>,
+    /// The version of the sources that the rows in the registry show.
+    pub(super) seen_sources: AtomicU64,
     /// Changes when every remote must be looked up immediately.
     pub look_now: watch::Sender<u64>,
     /// Progress of the reconciles of GitSyncs.
@@ -139,6 +143,8 @@ impl Context {
             helm,
             announce: Arc::new(announce),
             shared: Arc::default(),
+            setting_rows: Arc::default(),
+            seen_sources: AtomicU64::default(),
             look_now: watch::Sender::new(0),
             liveness,
             facts: Arc::default(),
@@ -170,6 +176,8 @@ impl Context {
             rights: self.rights.clone(),
             announce: Arc::clone(&self.announce),
             shared: Arc::clone(&self.shared),
+            setting_rows: Arc::clone(&self.setting_rows),
+            seen_sources: AtomicU64::default(),
             look_now: self.look_now.clone(),
             liveness: self.liveness.clone(),
             facts: Arc::clone(&self.facts),

@@ -88,6 +88,8 @@ struct Node {
     ready: Vec<Option<(String, Arc<Expression>)>>,
     /// The last seen object, shared with the watch.
     object: Option<Arc<GitSync>>,
+    /// Whether another agent looks after the GitSync.
+    is_of_other_agent: bool,
     /// Namespace, name of the GitRepository, and reference.
     follows: Option<(String, String, String)>,
     state: State,
@@ -270,6 +272,7 @@ impl Dependencies {
         let is_deleted = sync.metadata.deletion_timestamp.is_some();
         let said = || Said::new(&sync.status.clone().unwrap_or_default());
         self.change(owner, |node| {
+            node.is_of_other_agent = false;
             node.depends_on = depends_on;
             node.follows = Some(follows);
             node.state = match &node.state {
@@ -287,9 +290,17 @@ impl Dependencies {
     /// Updates a GitSync of another agent, which only the watch shows.
     pub(super) fn read_of_other_agent(&self, owner: &Owner, sync: &Arc<GitSync>, depends_on: Vec<Owner>) {
         self.read(owner, sync, depends_on);
+        self.change(owner, |node| node.is_of_other_agent = true);
         let status = sync.status.clone().unwrap_or_default();
         let plan = status.shared.as_ref().filter(|plan| plan.carried_out);
         self.report(owner, &status, plan.map(|plan| plan.commit.clone()));
+    }
+
+    /// Returns the GitSyncs of other agents.
+    pub(super) fn of_other_agents(&self) -> Vec<(Owner, Arc<GitSync>)> {
+        let nodes = self.nodes.lock();
+        let others = nodes.by_owner.iter().filter(|(_, node)| node.is_of_other_agent);
+        others.filter_map(|(owner, node)| Some((owner.clone(), Arc::clone(node.object.as_ref()?)))).collect()
     }
 
     /// Stores the object. Wakes dependants with expressions if the object changed.

@@ -84,6 +84,10 @@ impl Task {
 
     /// Returns the outcome while the objects of a deleted GitSync are being deleted.
     fn awaits_deletions(&self) -> Outcome {
+        if let Some(pending) = &self.state.awaited {
+            let message = format!("its objects are kept until it is known what others want: it waits for {pending}");
+            return Outcome::Refused { class: Class::NotReady, reason: Reason::Deleting, message };
+        }
         let objects = self.state.terminating.as_ref().map(TerminatingObjects::listed).unwrap_or_default();
         let message = terminating::named(&objects).unwrap_or_else(|| "its objects are being deleted".to_owned());
         Outcome::Refused { class: Class::NotReady, reason: Reason::Deleting, message }

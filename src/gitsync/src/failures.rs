@@ -90,6 +90,10 @@ impl Failures {
                 Why::AwaitsHandover(other) => {
                     (Class::NotReady, Reason::OwnershipConflict, format!("waiting for GitSync {other} to release it"))
                 }
+                Why::Offered => {
+                    let message = "it was offered to another GitSync; waiting until the status shows no handover of it";
+                    (Class::NotReady, Reason::OwnershipConflict, message.to_owned())
+                }
                 Why::Terminating => (Class::NotReady, Reason::ApplyFailed, "it is being deleted".to_owned()),
                 Why::Controlled => (
                     Class::Invalid,

@@ -155,6 +155,7 @@ impl Attempt<'_> {
 
     /// Deletes or releases the objects in the inventory, then deletes the inventory.
     async fn let_go_of(&mut self, objects: Objects, terminating: Terminating) -> Result<End, Refused> {
+        self.state.awaited = None;
         let inventory = self.inventory().unwrap_or_default();
         let annotations = self.sync.metadata.annotations.clone().unwrap_or_default();
         let wants_deletion = objects == Objects::Delete && !definition_is_going(&self.context.home).await?;
@@ -204,10 +205,10 @@ impl Attempt<'_> {
 
     /// Whether it is unknown which objects other GitSyncs want: one has no row yet, or one of another agent wants more
     /// objects than its status lists. The listed ones are released, so that its status lists the others after an apply.
-    async fn awaits_wants_of_others(&self, inventory: &Inventory) -> Result<bool, Refused> {
-        let (are_untried, want_more) =
+    async fn awaits_wants_of_others(&mut self, inventory: &Inventory) -> Result<bool, Refused> {
+        let (untried, wants_more) =
             self.context.registry.with(self.owner, |view| (view.others_untried(), view.others_want_more()));
-        if want_more && !are_untried {
+        if wants_more.is_some() && untried.is_none() {
             let own = self.owner.key();
             let is_wanted = |key: &Key| self.reaches(key) && self.context.is_wanted_elsewhere(self.owner, key);
             let wanted = inventory.0.iter().filter(|(key, _)| **key != own && is_wanted(key));
@@ -215,7 +216,10 @@ impl Attempt<'_> {
             self.context.writer.accept(self.owner, &[], inventory.0.keys());
             self.release_all(wanted).await?;
         }
-        Ok(are_untried || want_more)
+        let awaited = untried.or(wants_more);
+        let is_waiting = awaited.is_some();
+        self.state.awaited = awaited.filter(|_| self.context.is_shared()).map(Box::new);
+        Ok(is_waiting)
     }
 
     /// Whether a GitSync that is not in `going` needs an object to read its repository.

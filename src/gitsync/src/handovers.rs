@@ -3,13 +3,16 @@
 //! Not here: handovers between GitSyncs of one agent (`inventory`).
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use super::attempt::Attempt;
 use super::outcome::Refused;
 use super::plan::{DesiredState, Plan};
 use super::prune::HANDOVER;
+use super::registry::View;
 use super::shared_plan::given_up;
-use mainstay_engine::managed::SHOWN;
+use mainstay_engine::managed::inventory::Entry;
+use mainstay_engine::managed::{Desired, SHOWN};
 use mainstay_object::Key;
 
 impl Attempt<'_> {
@@ -19,42 +22,119 @@ impl Attempt<'_> {
         if !self.context.is_shared() {
             return Ok(());
         }
+        let acting = self.acting()?;
         let status = self.sync.status.as_ref();
         let before = || status.map(|status| given_up(&status.held)).unwrap_or_default();
-        let mut given = self.state.given.take().unwrap_or_else(before);
+        let mut given = self.state.handovers.given.take().unwrap_or_else(before);
         let Some(inventory) = self.inventory().filter(|_| !given.is_empty()) else {
-            self.state.given = Some(given);
+            self.state.handovers.given = Some(given);
             return Ok(());
         };
         let wanted: HashSet<&Key> = desired.objects.iter().map(|one| &one.key).collect();
-        given.retain(|key| inventory.0.contains_key(key) && self.reaches(key) && !wanted.contains(key));
+        // An object that was applied again since has a digest, which a handover removes.
+        let is_back = |key: &Key, entry: &Entry| wanted.contains(key) && entry.digest.is_some();
+        given.retain(|key| inventory.0.get(key).is_some_and(|entry| !is_back(key, entry)) && self.reaches(key));
         let given: Vec<Key> = given.into_iter().collect();
-        let ours = self.acting()?.still_labelled(self.label, &inventory, &given).await;
+        let ours = acting.still_labelled(self.label, &inventory, &given).await;
         drop(inventory);
         for key in given.iter().filter(|key| !ours.contains(*key)) {
             self.context.writer.remove(self.owner, key);
         }
-        self.state.given = Some(ours);
+        self.state.handovers.given = Some(ours);
         Ok(())
+    }
+
+    /// Returns the desired objects that this GitSync has given up for GitSyncs of other agents: those that the written
+    /// status may still show, and the others.
+    pub(super) fn wanted_again(&self, desired: &[Arc<Desired>]) -> (HashSet<Key>, HashSet<Key>) {
+        let Some(given) = self.state.handovers.given.as_ref().filter(|given| !given.is_empty()) else {
+            return (HashSet::new(), HashSet::new());
+        };
+        let of_status = || self.sync.status.as_ref().map(|status| given_up(&status.held)).unwrap_or_default();
+        let shown = self.state.handovers.offered.clone().unwrap_or_else(of_status);
+        let again = desired.iter().map(|one| &one.key).filter(|key| given.contains(*key)).cloned();
+        again.partition(|key| shown.contains(key))
     }
 
     /// Returns the pending handovers for `status.held`, to GitSyncs of other agents and to those that cannot read the
     /// commit.
     pub(super) fn pending_handovers(&mut self, plan: &Plan) -> Vec<String> {
-        let (context, given) = (self.context, self.state.given.get_or_insert_default());
-        context.registry.with(self.owner, |view| {
-            let line = |key: &Key| {
-                if let Some(taker) = view.taker_that_cannot_read(key) {
-                    return Some(format!("{key}{HANDOVER}{taker} is pending: it cannot read the commit"));
-                }
-                let taker = view.taker_of_other_agent(key)?;
-                // The status shows no more, so no more are taken over in one step.
-                if given.len() < SHOWN {
-                    given.insert(key.clone());
-                }
-                Some(format!("{key}{HANDOVER}{taker} is pending: another agent applies it"))
-            };
-            plan.leaving.handed_over.iter().filter_map(line).collect()
-        })
+        let (context, given) = (self.context, self.state.handovers.given.get_or_insert_default());
+        let mut handovers: Vec<Handover<'_>> = context.registry.with(self.owner, |view| {
+            plan.leaving.handed_over.iter().filter_map(|key| Handover::of(view, key)).collect()
+        });
+        handovers.sort_by_key(|handover| handover.order);
+        // The status shows no more, so no more are taken over in one step.
+        let shown = handovers.iter().take(SHOWN).filter(|handover| handover.order != Order::CannotRead);
+        given.extend(shown.map(|handover| handover.key.clone()));
+        handovers.iter().map(Handover::text).collect()
+    }
+}
+
+/// The order of handovers in the status, which shows the first ones. Handovers that go on come first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Order {
+    /// To a peer of another agent.
+    Peer,
+    /// To a confined GitSync of another agent, which may not be allowed to apply the object.
+    Tenant,
+    /// To a GitSync that cannot read the commit.
+    CannotRead,
+}
+
+/// The pending handover of an object.
+#[derive(Debug)]
+struct Handover<'a> {
+    key: &'a Key,
+    taker: String,
+    order: Order,
+}
+
+impl<'a> Handover<'a> {
+    fn of(view: &View<'_>, key: &'a Key) -> Option<Self> {
+        if let Some(taker) = view.taker_that_cannot_read(key) {
+            return Some(Self { key, taker, order: Order::CannotRead });
+        }
+        let (is_tenant, taker) = view.taker_of_other_agent(key)?;
+        Some(Self { key, taker, order: if is_tenant { Order::Tenant } else { Order::Peer } })
+    }
+
+    fn text(&self) -> String {
+        let Self { key, taker, order } = self;
+        let why = if *order == Order::CannotRead { "it cannot read the commit" } else { "another agent applies it" };
+        format!("{key}{HANDOVER}{taker} is pending: {why}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::registry::{CannotRead, Registry, Row};
+    use mainstay_object::Owner;
+
+    #[test]
+    fn handovers_to_peers_of_other_agents_come_before_those_that_may_not_go_on() {
+        let registry = Registry::default();
+        let key = |name: &str| Key::new("", "ConfigMap", Some("a"), name);
+        let set = |name: &str| Some(Arc::new(HashSet::from([key(name)])));
+        let of_other_agent = |name: &str| Row { desired: set(name), is_of_other_agent: true, ..Row::default() };
+        let cannot_read = set("unread").map(|readable| CannotRead { commit: None, readable });
+        let rows = [
+            ("unread", Row { cannot_read, ..Row::default() }),
+            ("tenant", Row { confined_to: Some("a".into()), ..of_other_agent("tenant") }),
+            ("peer", of_other_agent("peer")),
+        ];
+        for (name, row) in rows {
+            registry.update(&Owner::git_sync("x", name), |own| *own = row);
+        }
+        let keys = ["unread", "tenant", "peer", "other"].map(key);
+        registry.with(&Owner::git_sync("x", "own"), |view| {
+            let mut all: Vec<_> = keys.iter().filter_map(|key| Handover::of(view, key)).collect();
+            all.sort_by_key(|handover| handover.order);
+            let takers: Vec<&str> = all.iter().map(|handover| &*handover.taker).collect();
+            assert_eq!(takers, ["x/peer", "x/tenant", "x/unread"]);
+            let text = format!("{}{HANDOVER}x/peer is pending: another agent applies it", key("peer"));
+            assert_eq!(all[0].text(), text);
+        });
     }
 }

@@ -476,18 +476,19 @@ impl Attempt<'_> {
         let mut inventory = self.inventory().map_or_else(Inventory::default, |inventory| Inventory::clone(&inventory));
         inventory.0.retain(|key, _| self.reaches(key));
         let mut waiting = self.state.failed.waiting(Instant::now());
+        let (offered, withdrawn) = self.wanted_again(&desired.objects);
         let unknown = desired
             .objects
             .iter()
             .filter(|d| !plan::is_unchanged(d, inventory.0.get(&d.key)))
             .filter(|d| !kept.contains(&d.key) && !waiting.contains(&d.key))
-            .filter(|d| !self.may_be_new(&d.key, &inventory))
+            .filter(|d| withdrawn.contains(&d.key) || !self.may_be_new(&d.key, &inventory))
             .collect::<Vec<_>>();
         let (live, unseen) = self.live(&unknown).await?;
         waiting.extend(unseen);
         let terminating = self.state.terminating.as_ref().map(TerminatingObjects::keys).unwrap_or_default();
         let contested = self.contested(resolved, &live).await?;
-        Ok(Observed { inventory, kept, waiting, live, terminating, contested })
+        Ok(Observed { inventory, kept, waiting, live, terminating, contested, offered, withdrawn })
     }
 
     /// Whether an object is applied as new without a read, because it is not known to exist. If it exists, the server
@@ -510,7 +511,8 @@ impl Attempt<'_> {
         let mut inventory = Inventory::default();
         let known = found.iter().filter_map(|one| before.inventory.0.get_key_value(&one.key));
         inventory.0.extend(known.map(|(key, entry)| (key.clone(), entry.clone())));
-        Ok(Observed { inventory, waiting, live, contested, ..Observed::default() })
+        let (offered, withdrawn) = (before.offered.clone(), before.withdrawn.clone());
+        Ok(Observed { inventory, waiting, live, contested, offered, withdrawn, ..Observed::default() })
     }
 
     /// Reads live objects. An object that may not be read counts as failed and is not applied.

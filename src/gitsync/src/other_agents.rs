@@ -38,6 +38,7 @@ impl Context {
 
     /// Shows a GitSync of another agent to the GitSyncs of this agent.
     pub fn see_of_other_agent(&self, owner: &Owner, sync: &Arc<GitSync>) {
+        let _setting = self.setting_rows.lock();
         self.prevention.enter(owner);
         self.dependencies.enter(owner);
         self.dependencies.read_of_other_agent(owner, sync, depends_on(sync));
@@ -58,6 +59,42 @@ impl Context {
             return set(&self.registry, owner, row);
         }
         self.registry.forget(owner);
+    }
+
+    /// Updates the rows of GitSyncs of other agents, if GitRepositories or artifacts have changed since the last call.
+    pub fn see_sources_of_other_agents(&self) {
+        let version = *self.repositories.listen().borrow();
+        let _setting = self.setting_rows.lock();
+        if !self.is_shared() || self.seen_sources.load(Ordering::Relaxed) == version {
+            return;
+        }
+        for (owner, sync) in self.dependencies.of_other_agents() {
+            self.see_source_of_other_agent(&owner, &sync);
+        }
+        self.seen_sources.store(version, Ordering::Relaxed);
+    }
+
+    fn see_source_of_other_agent(&self, owner: &Owner, sync: &GitSync) {
+        let url = self.url_of_other_agent(owner, sync);
+        let branch = url.as_ref().map(|url| registry::branch(url, &sync.spec.followed_reference()));
+        let repository = self.repositories.get(owner.resource().namespace(), &sync.spec.git_repository);
+        let reads_by: Arc<[Key]> = unread::reads_by(owner, sync, repository.as_deref()).into();
+        let change = |registry: &Registry| {
+            registry.update_of_other_agent(owner, |row| {
+                row.branch.clone_from(&branch);
+                if row.reads_by != reads_by {
+                    row.reads_by = Arc::clone(&reads_by);
+                }
+            })
+        };
+        let mut is_there = change(&self.registry);
+        for (_, registry) in self.clusters.registries() {
+            is_there |= change(&registry);
+        }
+        // Otherwise the task of this agent sets the remote.
+        if is_there {
+            self.pushes.set(&consumer(owner), followed(sync, url.as_ref()));
+        }
     }
 
     /// Removes a deleted GitSync of another agent.
@@ -87,7 +124,9 @@ impl Context {
         let (namespace, name) = (owner.resource().namespace(), owner.resource().name());
         let status = sync.status.clone().unwrap_or_default();
         let repository = self.repositories.get(namespace, &sync.spec.git_repository);
-        let wants = Wants::of(&status, sync.metadata.generation);
+        // A GitSync that is being deleted wants nothing. Two of them would wait for each other.
+        let is_deleted = sync.metadata.deletion_timestamp.is_some();
+        let wants = if is_deleted { Wants::default() } else { Wants::of(&status, sync.metadata.generation) };
         Row {
             label: label(namespace, name),
             branch: url.map(|url| registry::branch(url, &sync.spec.followed_reference())),
@@ -96,8 +135,9 @@ impl Context {
             wants_more: wants.more,
             confined_to: self.is_confined(namespace).then(|| namespace.into()),
             by_account: self.rights.account(sync).is_ok_and(|account| account.is_some()),
-            suspended: sync.spec.suspended(Timestamp::now()).is_some(),
-            tried: status.observed_generation.is_some(),
+            suspended: is_deleted || sync.spec.suspended(Timestamp::now()).is_some(),
+            // An agent without shards does not show what a GitSync wants.
+            tried: is_deleted || status.shared.is_some(),
             reads_by: unread::reads_by(owner, sync, repository.as_deref()).into(),
             takes_objects: deletes_objects(&sync.metadata),
             is_of_other_agent: true,
@@ -108,6 +148,7 @@ impl Context {
 }
 
 /// The objects that a GitSync of another agent wants and has not applied, as its status shows them.
+#[derive(Default)]
 struct Wants {
     objects: HashSet<Key>,
     /// The commit of these objects; `None` if it is not known for the present spec, or not all objects are.
@@ -118,14 +159,17 @@ struct Wants {
 
 impl Wants {
     fn of(status: &GitSyncStatus, generation: Option<i64>) -> Self {
+        // The failures may be those of an agent without shards.
+        let pruned = Reason::PruneFailed.as_str();
+        let failures = status.failures.iter().filter(|failure| failure.reason != pruned);
+        let failed = failures.filter_map(|failure| key_of(&failure.object));
         let Some(plan) = &status.shared else {
-            // The status is that of an agent without shards.
-            let pruned = Reason::PruneFailed.as_str();
-            let failures = status.failures.iter().filter(|failure| failure.reason != pruned);
-            let objects = failures.filter_map(|failure| key_of(&failure.object)).collect();
-            return Self { objects, planned: None, more: false };
+            return Self { objects: failed.collect(), planned: None, more: false };
         };
-        let (objects, is_whole) = wanted(plan);
+        let (mut objects, is_whole) = wanted(plan);
+        if plan.commit.is_empty() {
+            objects.extend(failed);
+        }
         let is_current = status.observed_generation == generation && !plan.commit.is_empty();
         let planned = (is_whole && is_current).then(|| plan.commit.clone());
         Self { objects, planned, more: !is_whole }
@@ -190,6 +234,9 @@ mod tests {
             assert_eq!((wants.planned, wants.objects), (None, HashSet::from([key()])));
         }
         assert!(Wants::of(&failed(Reason::PruneFailed), None).objects.is_empty());
+        let begun = GitSyncStatus { shared: Some(SharedPlan::default()), ..failed(Reason::ApplyFailed) };
+        let wants = Wants::of(&begun, None);
+        assert_eq!((wants.planned, wants.objects), (None, HashSet::from([key()])), "no commit is planned yet");
     }
 
     #[test]
@@ -227,6 +274,9 @@ mod tests {
             }
         };
         set(&registry, &other, row(&status("c1", &[], 0)));
+        registry.update_of_other_agent(&other, |row| row.branch = None);
+        assert!(registry.with(&own, |view| view.sibling_pending("main", "c1")).is_some(), "its source is not known");
+        registry.update_of_other_agent(&other, |row| row.branch = Some("main".to_owned()));
         let pending = |branch: &str| registry.with(&own, |view| view.sibling_pending(branch, "c2")).is_some();
         assert!(pending("main") && !pending("release"));
         set(&registry, &other, row(&status("c2", &[key()], 2)));
@@ -234,7 +284,7 @@ mod tests {
         set(&registry, &other, row(&status("c2", &[key()], 1)));
         registry.with(&own, |view| {
             assert_eq!(view.sibling_pending("main", "c2"), None);
-            assert_eq!(view.taker_of_other_agent(&key()).as_deref(), Some("x/other"));
+            assert_eq!(view.taker_of_other_agent(&key()), Some((false, "x/other".to_owned())));
             assert_eq!(view.desired_elsewhere(&key()), crate::registry::Elsewhere::Peer);
         });
     }

@@ -101,6 +101,10 @@ pub struct Observed {
     pub terminating: HashSet<Key>,
     /// The objects that other GitOps tools manage, each with its keeper.
     pub contested: HashMap<Key, Keeper>,
+    /// Desired objects that the written status may still offer to GitSyncs of other agents.
+    pub offered: HashSet<Key>,
+    /// Desired objects that were offered until the last written status. A GitSync of another agent may just apply them.
+    pub withdrawn: HashSet<Key>,
 }
 
 /// The desired state of a commit.
@@ -164,6 +168,8 @@ pub enum Why {
     Claimed(String),
     /// Another GitSync of the same branch has yet to hand over the object.
     AwaitsHandover(String),
+    /// The status still offers the object to GitSyncs of other agents.
+    Offered,
     /// The object is being deleted.
     Terminating,
     /// A controller owns the object.
@@ -284,7 +290,7 @@ fn plan_applies(registry: &mut View<'_>, facts: &Facts<'_>, plan: &mut Plan) {
             }
             None if facts.observed.kept.contains(key) => Expect::Ours,
             None => Expect::Absent,
-            Some(live) if is_managed(facts, desired, live) => Expect::Ours,
+            Some(live) if is_managed(facts, desired, live) && !facts.observed.withdrawn.contains(key) => Expect::Ours,
             Some(live) => {
                 Expect::Version { version: live.resource_version.clone(), managed_fields: live.managed_fields.clone() }
             }
@@ -302,6 +308,9 @@ fn refused(registry: &View<'_>, facts: &Facts<'_>, desired: &Desired, live: Opti
     let proven = label.filter(|_| live.is_some_and(|live| live.applied && !live.controlled));
     if let Some(other) = proven.and_then(|label| registry.holder_of_other_agent(&desired.key, label)) {
         return Some(Why::Claimed(other));
+    }
+    if facts.observed.offered.contains(&desired.key) {
+        return Some(Why::Offered);
     }
     match registry.claim(&desired.key, label, facts.branch, facts.commit) {
         Claim::Held(other) => Some(Why::Claimed(other)),

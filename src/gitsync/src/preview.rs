@@ -533,6 +533,7 @@ fn refused_as(why: &Why) -> Fate {
     match why {
         Why::Claimed(other) => Fate::Failed(format!("GitSync {other} manages it")),
         Why::AwaitsHandover(other) => Fate::Waits(format!("GitSync {other} has not released it yet")),
+        Why::Offered => Fate::Waits("its handover to another GitSync is not withdrawn yet".to_owned()),
         Why::Terminating => Fate::Waits("it is being deleted; it is recreated when it is gone".to_owned()),
         Why::Controlled => Fate::Failed("a controller owns it".to_owned()),
         Why::Contested(keeper, removed) => Fate::Failed(format!("{}{}", keeper.text(), would_go(removed))),

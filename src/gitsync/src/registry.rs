@@ -27,6 +27,10 @@ mod rows;
 /// The kinds that a GitSync needs to read its repository.
 const READ_WITH: [(&str, &str); 2] = [("serverless.kyma-project.io", "GitRepository"), ("", "Secret")];
 
+/// Why a GitSync is pending.
+const UNTRIED: &str = "has not been read yet";
+const WANTS_MORE: &str = "wants more objects than its status lists";
+
 /// Whether a GitSync other than the managing one wants an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Elsewhere {
@@ -106,6 +110,21 @@ impl Registry {
         if changed {
             self.notify();
         }
+    }
+
+    /// Changes the row of a GitSync of another agent. Returns whether there is one.
+    pub(super) fn update_of_other_agent(&self, other: &Owner, change: impl FnOnce(&mut Row)) -> bool {
+        let changed = self.with(other, |view| {
+            view.own_row().filter(|row| row.is_of_other_agent)?;
+            let row = view.own();
+            let before = row.clone();
+            change(row);
+            Some(*row != before)
+        });
+        if changed == Some(true) {
+            self.notify();
+        }
+        changed.is_some()
     }
 
     /// Registers a GitSync with the label of its objects. It may be confined to one namespace.
@@ -324,20 +343,29 @@ impl View<'_> {
         holders.map(ToString::to_string).min()
     }
 
-    /// Returns the GitSync of another agent that should take an object over.
-    pub(super) fn taker_of_other_agent(&self, key: &Key) -> Option<String> {
+    /// Returns the GitSync of another agent that should take an object over, and whether it is a confined one that is
+    /// no peer. Peers come first.
+    pub(super) fn taker_of_other_agent(&self, key: &Key) -> Option<(bool, String)> {
+        let own = self.own_row();
         let wants = |row: &Row| row.is_of_other_agent && row.desired.as_ref().is_some_and(|keys| keys.contains(key));
-        self.others(key).filter(|(_, row)| wants(row)).map(|(owner, _)| owner.to_string()).min()
+        let takers = self.others(key).filter(|(_, row)| wants(row));
+        takers.map(|(owner, row)| (!row.is_peer_of(own), owner.to_string())).min()
     }
 
-    /// Whether a peer has not made an attempt yet.
-    pub(crate) fn others_untried(&self) -> bool {
-        self.all_peers().any(|(_, row)| !row.tried)
+    /// Returns a peer that has not made an attempt yet.
+    pub(crate) fn others_untried(&self) -> Option<Pending> {
+        self.first_pending(UNTRIED, |row| !row.tried)
     }
 
-    /// Whether a peer of another agent wants more objects than its status lists. A suspended one is not waited for.
-    pub(crate) fn others_want_more(&self) -> bool {
-        self.all_peers().any(|(_, row)| row.wants_more && !row.suspended)
+    /// Returns a peer of another agent that wants more objects than its status lists. A suspended one is not waited for.
+    pub(crate) fn others_want_more(&self) -> Option<Pending> {
+        self.first_pending(WANTS_MORE, |row| row.wants_more && !row.suspended)
+    }
+
+    /// Returns the first such peer by name, so that equal rows give equal messages.
+    fn first_pending(&self, why: &'static str, is_pending: impl Fn(&Row) -> bool) -> Option<Pending> {
+        let pending = self.all_peers().filter(|(_, row)| is_pending(row)).map(|(owner, _)| owner.to_string());
+        pending.min().map(|name| Pending { name, why })
     }
 
     /// Returns the GitSync, this view's or a peer, that needs an object to read its repository. GitSyncs in `going` are
@@ -370,9 +398,11 @@ impl View<'_> {
         let why = |row: &Row| {
             let is_behind = row.branch.as_deref() == Some(branch) && row.planned.as_deref() != Some(commit);
             if !row.tried {
-                Some("has not been read yet")
+                Some(UNTRIED)
+            } else if row.is_of_other_agent && row.branch.is_none() {
+                Some("follows a source that is not known yet (suspend that GitSync to continue without it)")
             } else if row.wants_more {
-                Some("wants more objects than its status lists")
+                Some(WANTS_MORE)
             } else if !is_behind {
                 None
             } else if !row.is_done_reading(commit) {

@@ -179,7 +179,8 @@ impl Task {
     }
 
     /// Returns the plan for GitSyncs of other agents; `None` without shards. Until a commit is planned for the present
-    /// spec, the wanted objects of the last plan stay, without its commit.
+    /// spec, the wanted objects of the last plan stay, without its commit. A plan without a commit shows that an agent
+    /// with shards has begun.
     fn shared_plan(&self, sync: &GitSync, outcome: &Outcome, base: &GitSyncStatus) -> Option<SharedPlan> {
         if !self.context.is_shared() {
             return None;
@@ -191,7 +192,7 @@ impl Task {
         let planned_for = if of_row.is_some() { self.state.planned_for } else { base.observed_generation };
         let is_known = planned_for == generation;
         let is_of_cluster = base.cluster.as_deref() == self.cluster_id(sync);
-        let plan = of_row.or_else(|| base.shared.clone().filter(|_| is_of_cluster))?;
+        let plan = of_row.or_else(|| base.shared.clone().filter(|_| is_of_cluster)).unwrap_or_default();
         Some(if is_known { plan } else { SharedPlan { commit: String::new(), carried_out: false, ..plan } })
     }
 
@@ -284,9 +285,16 @@ impl Task {
         let namespace = sync.metadata.namespace.as_deref();
         let name = sync.metadata.name.as_deref().unwrap_or_default();
         let patch = status::patch(old, &new);
+        let offers = self.context.is_shared().then(|| shared_plan::given_up(&new.held));
+        if let Some(offers) = &offers {
+            // A write whose response is lost may succeed.
+            let before = || shared_plan::given_up(&old.held);
+            self.state.handovers.offered.get_or_insert_with(before).extend(offers.iter().cloned());
+        }
         match self.home.home.patch_merge(&git_syncs(), namespace, name, Part::Status, &patch).await {
             Ok(_) => {
                 self.emit_health(sync, &new);
+                self.state.handovers.offered = offers;
                 // A history is kept once, in the state. A patch without it leaves it in the status.
                 self.state.owes_history &= std::mem::take(&mut new.history).is_empty();
                 self.status = Some(new);

@@ -11,6 +11,15 @@ use super::registry::Row;
 use mainstay_api::git_sync::{SharedPlan, WANTED_BYTES, WANTED_OBJECTS};
 use mainstay_object::Key;
 
+/// The objects that a GitSync gives up for GitSyncs of other agents.
+#[derive(Debug, Default)]
+pub(super) struct Handovers {
+    /// The objects; `None` until they are restored from the status.
+    pub(super) given: Option<HashSet<Key>>,
+    /// The objects that the written status may show; `None` until this agent has written one.
+    pub(super) offered: Option<HashSet<Key>>,
+}
+
 /// Returns the plan of a row; `None` until a commit is planned. `conflicts` are desired objects of other GitSyncs.
 pub(super) fn of(row: &Row, conflicts: &HashSet<&Key>, carried_out: Option<&str>) -> Option<SharedPlan> {
     let (commit, desired) = (row.planned.clone()?, row.desired.as_deref()?);

@@ -110,6 +110,14 @@ impl Work for Syncs {
         }
     }
 
+    fn sources(&self) -> Option<watch::Receiver<u64>> {
+        Some(self.context.repositories.listen())
+    }
+
+    fn see_sources_of_other_agents(&self) {
+        self.context.see_sources_of_other_agents();
+    }
+
     /// Called before any task starts.
     fn enter(&self, owner: &Owner, (namespace, name): &Name) {
         self.context.enter(owner, namespace, name);

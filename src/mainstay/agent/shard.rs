@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use jiff::Timestamp;
 use tokio::sync::watch;
 
 use super::settings::Settings;
@@ -38,7 +39,7 @@ impl Shard {
         let (ownership, owned) = watch::channel(Arc::default());
         let (acknowledged, dropped) = watch::channel(0);
         let ((push_note, reported), (hear, received)) =
-            (watch::channel(PushNote::default()), watch::channel(PushNote::default()));
+            (watch::channel(PushNote::begin(Timestamp::now())), watch::channel(PushNote::default()));
         let timing = settings.timing;
         let followed = Followed {
             cluster: cluster.clone(),
@@ -62,7 +63,7 @@ pub(super) async fn hear(mut received: watch::Receiver<PushNote>, context: Arc<C
     let mut last = 0;
     while received.changed().await.is_ok() {
         let push_note = received.borrow_and_update().clone();
-        // A new leader begins to count again.
+        // A new leader begins with a higher number, unless its clock is behind.
         let new = usize::try_from(push_note.count.checked_sub(last).unwrap_or(push_note.count)).unwrap_or(usize::MAX);
         last = push_note.count;
         for (namespace, source) in push_note.reported.iter().rev().take(new) {

@@ -106,6 +106,14 @@ pub(super) trait Work {
     /// Called for the state of an object that another agent looks after; `None` once the object is deleted.
     fn see_of_other_agent(&self, _owner: &Owner, _object: Option<Self::Object>) {}
 
+    /// Returns the version of the sources on which the rows of objects of other agents depend.
+    fn sources(&self) -> Option<watch::Receiver<u64>> {
+        None
+    }
+
+    /// Called after a change of the sources.
+    fn see_sources_of_other_agents(&self) {}
+
     /// Called when all existing objects have a task, or another agent.
     fn complete(&self) {}
 
@@ -186,6 +194,7 @@ impl<W: Work> Tasks<W> {
         let mut events = cluster.watch(&self.kind, Selection::default());
         let (mut shown, mut initial) = (Shown::default(), Initial::default());
         let room = Arc::clone(&self.room);
+        let mut sources = self.work.sources().filter(|_| self.share.is_some());
         loop {
             let event = tokio::select! {
                 () = self.stop.cancelled() => break,
@@ -204,6 +213,10 @@ impl<W: Work> Tasks<W> {
                         events = cluster.watch(&self.kind, Selection::default());
                         (shown, initial) = (Shown::default(), Initial::default());
                     }
+                    continue;
+                }
+                () = sources_changed(sources.as_mut()) => {
+                    self.work.see_sources_of_other_agents();
                     continue;
                 }
                 Some(ended) = self.all.join_next() => {
@@ -335,9 +348,9 @@ impl<W: Work> Tasks<W> {
         for name in &lost {
             self.leave(name, None);
         }
-        for leaving in &self.leaving {
+        for over in self.ending() {
             // At `stop`, all tasks end without their last step.
-            if self.stop.run_until_cancelled(leaving.over.cancelled()).await.is_none() {
+            if self.stop.run_until_cancelled(over.cancelled()).await.is_none() {
                 return false;
             }
         }
@@ -346,6 +359,14 @@ impl<W: Work> Tasks<W> {
         let Some(share) = &self.share else { return false };
         share.dropped();
         is_unshown || share.names().any(|name| !self.running.contains_key(name) && share.may_gain(name))
+    }
+
+    /// Returns the ends of the tasks that work for objects outside of the share, also for deleted ones.
+    fn ending(&self) -> Vec<CancellationToken> {
+        let keeps = |name: &Name| self.share.as_ref().is_none_or(|share| share.keeps(name));
+        let deleted = self.ended.iter().filter(|(name, over)| !over.is_cancelled() && !keeps(name));
+        let leaving = self.leaving.iter().map(|leaving| leaving.over.clone());
+        leaving.chain(deleted.map(|(_, over)| over.clone())).collect()
     }
 
     fn count_share(&self, counter: impl Fn(&share::Counts) -> &AtomicU64) {
@@ -526,6 +547,17 @@ async fn changed(share: Option<&mut Share>) {
     match share {
         Some(share) => share.changed().await,
         None => std::future::pending().await,
+    }
+}
+
+/// Waits until the sources change.
+async fn sources_changed(sources: Option<&mut watch::Receiver<u64>>) {
+    let is_over = match sources {
+        Some(sources) => sources.changed().await.is_err(),
+        None => true,
+    };
+    if is_over {
+        std::future::pending::<()>().await;
     }
 }
 

@@ -3,6 +3,7 @@
 //! Invariant: a Lease that another client changed cannot cost more than [`LONGEST`] bytes, and counts as one without a
 //! view if it is not valid.
 
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::member::{Member, Members};
@@ -21,16 +22,22 @@ pub(super) struct View {
     pub(super) members: Members,
 }
 
-/// The repositories whose pushes the leader has received last, and the number of all such pushes.
+/// The repositories whose pushes the leader has received last, and a number that increases with each push.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PushNote {
-    /// The number of pushes.
+    /// Increases with each push; higher than that of an earlier leader.
     pub count: u64,
     /// Namespace and name of the repositories, the last one at the end.
     pub reported: Vec<(String, String)>,
 }
 
 impl PushNote {
+    /// Returns the note of a leader that begins `now`, without pushes.
+    pub fn begin(now: Timestamp) -> Self {
+        let count = u64::try_from(now.as_microsecond()).unwrap_or_default();
+        Self { count, reported: Vec::new() }
+    }
+
     /// Adds a push.
     pub fn ring(&mut self, namespace: &str, name: &str) {
         self.count += 1;
@@ -48,7 +55,7 @@ impl View {
     pub(super) fn text(self, push_note: &PushNote) -> String {
         let members: Vec<String> = self.members.iter().map(|member| member.to_string()).collect();
         let mut text = json!({"generation": self.generation, "members": members});
-        if push_note.count > 0 {
+        if !push_note.reported.is_empty() {
             text["pushes"] = json!({"count": push_note.count, "repositories": push_note.reported});
         }
         text.to_string()
@@ -139,12 +146,14 @@ mod tests {
     fn a_view_is_read_as_it_was_written() {
         let members: Members = [0, 3, 63].into_iter().filter_map(Member::new).collect();
         let view = View { generation: 7, members };
-        let mut push_note = PushNote::default();
+        let (mut push_note, begun) = (PushNote::default(), PushNote::begin(Timestamp::MAX));
         assert_eq!(View::parse(&view.text(&push_note)), Some((view, push_note.clone())));
+        assert_eq!(View::parse(&view.text(&begun)), Some((view, PushNote::default())), "no push yet");
         for number in 0..40 {
             push_note.ring("shop", &format!("repository-{}", number % 36));
         }
         assert_eq!((push_note.count, push_note.reported.len(), &*push_note.reported[31].1), (40, 32, "repository-3"));
+        assert!(begun.count > push_note.count, "a new leader does not begin with the numbers of another");
         assert_eq!(View::parse(&view.text(&push_note)), Some((view, push_note)));
     }
 

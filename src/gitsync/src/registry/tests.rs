@@ -181,3 +181,14 @@ fn a_git_sync_is_not_found_by_objects_that_its_row_names_no_longer() {
     assert_eq!((found("a"), found("c"), labelled("x.another")), (0, 0, 0));
     assert!(registry.rows.lock().is_empty());
 }
+
+#[test]
+fn a_deletion_waits_by_name_for_a_git_sync_that_wants_more_than_its_status_lists() {
+    let (registry, other) = (Registry::default(), Owner::git_sync("x", "other"));
+    registry.update(&other, |r| *r = Row { wants_more: true, ..row(&[], &[], "c1") });
+    let pending = || registry.with(&Owner::git_sync("x", "own"), |view| view.others_want_more());
+    let text = pending().map(|pending| pending.to_string());
+    assert_eq!(text.as_deref(), Some("GitSync x/other, which wants more objects than its status lists"));
+    registry.update(&other, |r| r.suspended = true);
+    assert_eq!(pending(), None);
+}
