@@ -25,6 +25,7 @@ mod csv;
 mod difference;
 mod drift;
 mod edits;
+mod facts;
 mod field;
 mod filter;
 mod form;
@@ -51,6 +52,7 @@ mod tree;
 mod web_origin;
 mod window;
 
+pub use facts::Facts;
 pub use freshness::{Agent, AgentReader};
 pub use readers::{ChangedInputs, FunctionRules, Readers};
 pub use serve::{Certificate, CertificateError, Console, IssuerAddress, IssuerSettings, Settings, Users};

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 use serde_json::Value;
 
+use super::facts::in_line;
 use super::parts::{self, Right};
 use super::{history, lanes, windows};
 use crate::action::offered;
@@ -307,6 +308,7 @@ impl Branches<'_> {
                 (parts::mark(node.mark)) " " a href=(address) { (name) }
                 @for (at, word) in self.deviations.get(&name).into_iter().flatten().enumerate() { (if at > 0 { ", " } else { " " }) (deviation(word)) }
                 " " span.quiet.text { (plain(&node.state, SHORT)) }
+                (in_line(&node.facts))
                 @if node.created.is_some() { " " span.quiet { (parts::age(node.created, self.now)) " old" } }
                 @if children > 0 && depth <= 8 {
                     details data-name=(address) open[is_open] {

@@ -1,4 +1,4 @@
-//! Moments of a history as a time line: commits, manual changes, and replaced objects.
+//! Time lines: the commits and replaced objects of a history, and manual changes.
 
 use jiff::Timestamp;
 use maud::{Markup, html};
@@ -14,7 +14,7 @@ pub(super) fn history(moments: &[Moment<'_>], remote: Option<&str>, now: Timesta
     html! {
         section aria-labelledby="history" {
             h2 #history { "History" }
-            p.quiet { "From the status: the last commits, reverts and replacements, and remaining drift. From Events: failures of the last hour." }
+            p.quiet { "From the status: the last commits and replacements. From Events: failures of the last hour." }
             @if moments.is_empty() { p { "The history is empty." } }
             @else {
                 ol.timeline {
@@ -31,7 +31,6 @@ pub(super) fn history(moments: &[Moment<'_>], remote: Option<&str>, now: Timesta
                                 }
                             }
                             Moment::Commit(event) => (commit(event, now)),
-                            Moment::Edit(one) => (edit(one, now, None)),
                             Moment::Replaced { when, object, fields } => {
                                 p { (parts::sign("wait", "↻", "replaced")) " " (parts::age(*when, now)) " ago" }
                                 p { (parts::named_object(object)) " was replaced"

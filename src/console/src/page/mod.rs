@@ -4,6 +4,7 @@ mod act;
 mod belonging;
 mod call;
 mod drift;
+mod facts;
 mod fleet;
 mod form;
 mod frame;

@@ -5,11 +5,13 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 use serde_json::Value;
 
+use super::facts::addresses;
 use super::origin;
 use super::parts::{self, Right};
 use super::pods::{Log, Pod, log as log_section, table};
 use crate::action::{Action, offered};
 use crate::address;
+use crate::facts::Facts;
 use crate::field::{text_at, time_at};
 use crate::row::conditions_of;
 use crate::shown::{EventRow, yaml};
@@ -118,6 +120,9 @@ fn facts(page: &ObjectPage<'_>) -> Markup {
             @for one in owners.into_iter().flatten().take(10) { div { dt { "Owner" } dd { (owner(page.key, one)) } } }
             @if page.metadata("annotations", names::RECONCILE) == names::DISABLED {
                 div { dt { "Paused" } dd { @if until.is_empty() { "until it is resumed" } @else { (parts::end(&until, page.now)) } } }
+            }
+            @if let Some(facts) = page.live.map(|live| Facts::of(page.key, live)).filter(|facts| !facts.addresses.is_empty()) {
+                div { dt { "Address" } dd { (addresses(&facts)) } }
             }
             @if let Some(live) = live { div { dt { "Created" } dd { (created(live, page.now)) } } }
         }
