@@ -11,7 +11,7 @@ const NAMED: usize = 3;
 fn address(address: &Address) -> Markup {
     html! {
         @match address {
-            Address::InCluster(text) => code data-copy="address" { (text) },
+            Address::InCluster(text) => code data-copy="the address" { (text) },
             Address::Web { host, url } => a href=(url) rel="noopener noreferrer" { (host) },
             Address::Text(text) => (text),
         }
@@ -54,7 +54,7 @@ mod tests {
         let line = in_line(&facts).into_string();
         assert!(line.contains("&lt;b&gt;") && !line.contains("more"), "{line}");
         assert!(line.contains("<a href=\"https://a.example/\" rel=\"noopener noreferrer\">a.example</a>"), "{line}");
-        assert!(line.contains("<code data-copy=\"address\">web.shop:80</code>"), "{line}");
+        assert!(line.contains("<code data-copy=\"the address\">web.shop:80</code>"), "{line}");
         facts.addresses.push(Address::Text("last".to_owned()));
         let line = in_line(&facts).into_string();
         assert!(line.contains("and 1 more") && !line.contains("last"), "{line}");

@@ -59,9 +59,9 @@ pub(crate) fn git_sync(page: &GitSyncPage<'_>) -> Markup {
         section aria-labelledby="conditions" { h2 #conditions { "Conditions" } (parts::conditions(&conditions_of(live), *now)) }
         section aria-labelledby="objects" { h2 #objects { "Objects" } (tree_of(tree, filter, &deviations(live), *now)) }
         @if !edits.is_empty() {
-            section aria-labelledby="edits" { h2 #edits { "Hand edits" } (lanes::picture(*edits, *now)) }
+            section aria-labelledby="edits" { h2 #edits { "Hand edits" } (lanes::picture(*edits, *now)) (history::edits(edits, *now)) }
         }
-        (history::history(&moments(live, events.as_deref().unwrap_or_default(), edits), *remote, *now))
+        (history::history(&moments(live, events.as_deref().unwrap_or_default()), *remote, *now))
         section aria-labelledby="events" { h2 #events { "Events" } (parts::events(events, *now)) }
         p { a href=(address::of_any(key)) { "Origin, field managers and YAML of this GitSync" } }
     }

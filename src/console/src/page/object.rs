@@ -149,14 +149,14 @@ fn documents(page: &ObjectPage<'_>) -> Markup {
                     @if !part.unknown.is_empty() {
                         p.note { "The value in the repository is unknown for: " (plain(&part.unknown.join(", "), MESSAGE)) }
                     }
-                    pre tabindex="0" aria-label="YAML of the repository" { (yaml(key, &part.wanted)) }
+                    pre tabindex="0" aria-label="YAML of the repository" data-copy="the YAML of the repository" { (yaml(key, &part.wanted)) }
                 }
             }
             @if let Some(live) = live {
                 section aria-labelledby="yaml" {
                     h2 #yaml { "Live YAML" }
                     p.quiet { "The object in the cluster, without its field managers." }
-                    pre tabindex="0" aria-label="YAML of the object" { (yaml(key, live)) }
+                    pre tabindex="0" aria-label="YAML of the object" data-copy="the YAML of the object" { (yaml(key, live)) }
                 }
             }
         }

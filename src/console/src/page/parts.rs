@@ -99,11 +99,20 @@ pub(super) fn note(text: &str) -> Markup {
     html! { p.quiet { (sentence.trim_end_matches('.')) "." } }
 }
 
-/// Returns a text whose parts between backticks are code.
+/// Returns a text whose parts between backticks are code. Commands can be copied.
 pub(super) fn with_code(text: &str) -> Markup {
     html! {
-        @for (at, part) in text.split('`').enumerate() { @if at % 2 == 0 { (part) } @else { code { (part) } } }
+        @for (at, part) in text.split('`').enumerate() {
+            @if at % 2 == 0 { (part) } @else { code data-copy=[is_command(part).then_some("the command")] { (part) } }
+        }
     }
+}
+
+/// Returns whether a code is a command of the tools that the documentation names, and no shell reads a second command in
+/// it.
+fn is_command(code: &str) -> bool {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || " -_./:=,@%+".contains(c);
+    ["mainstay ", "kubectl ", "git "].iter().any(|tool| code.starts_with(tool)) && code.chars().all(is_plain)
 }
 
 /// Returns what a user can do about a reason. Text between backticks is code.
@@ -250,6 +259,16 @@ mod tests {
             "<p class=\"quiet\">Children are missing, because you may not list them in shop: a.</p>",
         );
         check("pods in shop: refused", "<p class=\"note\">pods in shop: refused</p>");
+    }
+
+    #[test]
+    fn a_plain_command_can_be_copied() {
+        let check = |text: &str, expected: &str| assert_eq!(with_code(text).into_string(), expected);
+        check("Run `mainstay sync shop -n a`.", "Run <code data-copy=\"the command\">mainstay sync shop -n a</code>.");
+        check("Set `spec.drift`.", "Set <code>spec.drift</code>.");
+        for code in ["kubectl get x; id", "git a | sh", "mainstay $(id)", "mainstay a\nid", "kubectl a > b", "mainstay"] {
+            assert!(!is_command(code), "{code}");
+        }
     }
 
     #[test]
