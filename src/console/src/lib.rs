@@ -22,6 +22,7 @@ mod bearer;
 mod belonging;
 mod call;
 mod csv;
+mod deviation;
 mod difference;
 mod drift;
 mod edits;
@@ -54,7 +55,7 @@ mod window;
 
 pub use facts::Facts;
 pub use freshness::{Agent, AgentReader};
-pub use readers::{ChangedInputs, FunctionRules, Readers};
+pub use readers::{ChangedInputs, FunctionRules, PartRule, Readers};
 pub use serve::{Certificate, CertificateError, Console, IssuerAddress, IssuerSettings, Settings, Users};
 pub use trace::{FieldManager, Manager, ManifestPart, Trace, TraceReader};
 pub use tree::{Mark, Node, Tree, TreeReader};

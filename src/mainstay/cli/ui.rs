@@ -83,6 +83,7 @@ pub(super) fn readers() -> Readers {
         trace: Arc::new(|cluster: Cluster, key: Key| -> futures::future::BoxFuture<'static, _> {
             Box::pin(async move { trace::page::of(&cluster, key).await.map_err(|error| chain(&error)) })
         }),
+        part: Arc::new(trace::page::manifest_part),
         functions: function::page_rules(),
         agent: Arc::new(|cluster: Cluster| -> futures::future::BoxFuture<'static, _> {
             Box::pin(async move { lease::agent(&cluster).await })

@@ -210,7 +210,8 @@ async fn each_page_shows_what_its_object_says() {
     let attention = sync.split("id=\"attention\"").nth(1).and_then(|rest| rest.split("</section>").next()).unwrap();
     assert!(attention.contains("<code>data.key</code>") && attention.contains("by hand"), "{attention}");
     let other = browser.get(&format!("/gitsync/{NAMESPACE}/other")).await.text;
-    let resume = "Run <code data-copy=\"the command\">mainstay resume Deployment.apps web -n shop</code> to end the pause.";
+    let resume =
+        "Run <code data-copy=\"the command\">mainstay resume Deployment.apps web -n shop</code> to end the pause.";
     for text in ["Held from deletion", "Paused", "reverted after 7 ms", "Approve the held deletions", resume] {
         assert!(other.contains(text), "{text}: {other}");
     }

@@ -53,6 +53,10 @@ pub(crate) fn git_sync(page: &GitSyncPage<'_>) -> Markup {
         h1 { "GitSync " (key.name) " " (parts::state(*state)) }
         (parts::actions(&possible, key, right))
         (anchors(page))
+        p {
+            a href=(address::of_differences(key.namespace.as_deref().unwrap_or_default(), &key.name)) { "Differences" }
+            ": all objects that deviate from the branch, on one page"
+        }
         (facts(page))
         (problems(page))
         (windows::windows(&windows_of(live, *now), time_at(live, "/status/frozen/until"), *now))

@@ -1,5 +1,7 @@
 //! The origin of an object on its page: the GitSync, the file, the difference, and the owners of its fields.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 use maud::{Markup, html};
 use serde_json::{Value, json};
@@ -14,6 +16,8 @@ use crate::text::{MESSAGE, SHORT, ago, plain, short_id};
 use crate::trace::{FieldManager, Manager, Trace};
 use mainstay_object::Key;
 
+/// Maximum time to search for the shortest difference.
+const WITHIN: Duration = Duration::from_millis(500);
 /// Number of fields that are listed without a click.
 const NAMED: usize = 5;
 
@@ -94,7 +98,7 @@ fn no_difference(name: &str, live: Option<&Value>, manager: &Manager) -> String 
 }
 
 /// Returns a change with the names of its fields, and with the values unless these are hidden or shown elsewhere.
-fn edit_of(edit: &Edit, now: Timestamp, is_short: bool) -> Markup {
+pub(super) fn edit_of(edit: &Edit, now: Timestamp, is_short: bool) -> Markup {
     html! {
         p { "By " strong { (edit.who) } ", " (parts::age(edit.when, now)) " ago; " (edit.end_text()) }
         @for field in &edit.fields {
@@ -106,11 +110,19 @@ fn edit_of(edit: &Edit, now: Timestamp, is_short: bool) -> Markup {
 /// Returns the lines that differ; `None` if there are none.
 fn changed_lines(key: &Key, manager: &Manager) -> Option<Markup> {
     let part = manager.part.as_ref()?;
-    let all = lines(&yaml(key, &part.found), &yaml(key, &part.wanted));
+    let all = lines(&yaml(key, &part.found), &yaml(key, &part.wanted), WITHIN);
     let shown = html! {
         p.quiet { span.bad { "− in the cluster" } ", " span.good { "+ in the repository" } }
-        pre.lines tabindex="0" aria-label="Difference as YAML" {
-            @for (side, line) in &all {
+        (lines_of(&all, "Difference as YAML"))
+    };
+    (!all.is_empty()).then_some(shown)
+}
+
+/// Returns the lines of a difference.
+pub(super) fn lines_of(all: &[(Side, String)], label: &str) -> Markup {
+    html! {
+        pre.lines tabindex="0" aria-label=(label) data-copy="the difference" {
+            @for (side, line) in all {
                 @match side {
                     Side::Both => span { "  " (line) },
                     Side::Cluster => del { "− " (line) },
@@ -120,8 +132,7 @@ fn changed_lines(key: &Key, manager: &Manager) -> Option<Markup> {
                 "\n"
             }
         }
-    };
-    (!all.is_empty()).then_some(shown)
+    }
 }
 
 /// Returns the steps of a Function's newest build and rollout.

@@ -266,7 +266,8 @@ mod tests {
         let check = |text: &str, expected: &str| assert_eq!(with_code(text).into_string(), expected);
         check("Run `mainstay sync shop -n a`.", "Run <code data-copy=\"the command\">mainstay sync shop -n a</code>.");
         check("Set `spec.drift`.", "Set <code>spec.drift</code>.");
-        for code in ["kubectl get x; id", "git a | sh", "mainstay $(id)", "mainstay a\nid", "kubectl a > b", "mainstay"] {
+        for code in ["kubectl get x; id", "git a | sh", "mainstay $(id)", "mainstay a\nid", "kubectl a > b", "mainstay"]
+        {
             assert!(!is_command(code), "{code}");
         }
     }
