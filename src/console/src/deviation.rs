@@ -11,7 +11,7 @@ use serde::Deserialize as _;
 use serde_json::Value;
 
 use crate::address::key_of;
-use crate::difference::{Side, difference};
+use crate::difference::{Side, difference_within};
 use crate::field::text_at;
 use crate::shown::yaml;
 use crate::text::{MESSAGE, SHORT, plain};
@@ -169,7 +169,7 @@ pub(crate) fn shown(
     if cluster.len() + repository.len() > DOCUMENTS {
         return text(TOO_LONG);
     }
-    let lines = difference(&cluster, &repository, WITHIN);
+    let lines = difference_within(&cluster, &repository, WITHIN);
     let size: usize = lines.iter().map(|(_, line)| line.len() + 1).sum();
     if lines.is_empty() {
         return text("No field with another value is known.");

@@ -6,6 +6,9 @@ use similar::{ChangeTag, TextDiff};
 
 /// Number of equal lines around differences.
 const AROUND: usize = 3;
+/// Maximum time to search for the shortest difference. Afterwards, any difference is used.
+const WITHIN: Duration = Duration::from_millis(500);
+
 /// The side of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
@@ -18,9 +21,13 @@ pub(crate) enum Side {
     Gap,
 }
 
-/// Returns the lines around each difference; an empty list if the documents are equal. After the time `within`, any
-/// difference is used instead of the shortest one.
-pub(crate) fn difference(cluster: &str, repository: &str, within: Duration) -> Vec<(Side, String)> {
+/// Returns the lines around each difference; an empty list if the documents are equal.
+pub(crate) fn difference(cluster: &str, repository: &str) -> Vec<(Side, String)> {
+    difference_within(cluster, repository, WITHIN)
+}
+
+/// Returns the lines around each difference. After the time `within`, any difference is used instead of the shortest one.
+pub(crate) fn difference_within(cluster: &str, repository: &str, within: Duration) -> Vec<(Side, String)> {
     let difference = TextDiff::configure().timeout(within).diff_lines(cluster, repository);
     let mut lines = Vec::new();
     for group in difference.grouped_ops(AROUND) {
@@ -43,13 +50,11 @@ pub(crate) fn difference(cluster: &str, repository: &str, within: Duration) -> V
 mod tests {
     use super::*;
 
-    const WITHIN: Duration = Duration::from_secs(60);
-
     #[test]
     fn equal_documents_have_no_lines_and_a_gap_is_between_parts() {
-        assert_eq!(difference("a\nb\n", "a\nb\n", WITHIN), []);
+        assert_eq!(difference("a\nb\n", "a\nb\n"), []);
         let text = |first: &str, last: &str| format!("{first}\n{}{last}\n", "same\n".repeat(20));
-        let lines = difference(&text("a", "b"), &text("c", "d"), WITHIN);
+        let lines = difference(&text("a", "b"), &text("c", "d"));
         let of =
             |side: Side| lines.iter().filter(|(of, _)| *of == side).map(|(_, text)| text.as_str()).collect::<Vec<_>>();
         assert_eq!(

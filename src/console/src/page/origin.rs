@@ -1,7 +1,5 @@
 //! The origin of an object on its page: the GitSync, the file, the difference, and the owners of its fields.
 
-use std::time::Duration;
-
 use jiff::Timestamp;
 use maud::{Markup, html};
 use serde_json::{Value, json};
@@ -16,8 +14,6 @@ use crate::text::{MESSAGE, SHORT, ago, plain, short_id};
 use crate::trace::{FieldManager, Manager, Trace};
 use mainstay_object::Key;
 
-/// Maximum time to search for the shortest difference.
-const WITHIN: Duration = Duration::from_millis(500);
 /// Number of fields that are listed without a click.
 const NAMED: usize = 5;
 
@@ -110,7 +106,7 @@ pub(super) fn edit_of(edit: &Edit, now: Timestamp, is_short: bool) -> Markup {
 /// Returns the lines that differ; `None` if there are none.
 fn changed_lines(key: &Key, manager: &Manager) -> Option<Markup> {
     let part = manager.part.as_ref()?;
-    let all = lines(&yaml(key, &part.found), &yaml(key, &part.wanted), WITHIN);
+    let all = lines(&yaml(key, &part.found), &yaml(key, &part.wanted));
     let shown = html! {
         p.quiet { span.bad { "− in the cluster" } ", " span.good { "+ in the repository" } }
         (lines_of(&all, "Difference as YAML"))
