@@ -215,6 +215,11 @@ async fn each_page_shows_what_its_object_says() {
     for text in ["Held from deletion", "Paused", "reverted after 7 ms", "Approve the held deletions", resume] {
         assert!(other.contains(text), "{text}: {other}");
     }
+    // Hand edits have a list apart from the commits.
+    let of_section =
+        |id: &str| other.split(&format!("id=\"{id}\"")).nth(1).and_then(|rest| rest.split("</section>").next());
+    assert!(of_section("edits").unwrap().contains("reverted after 7 ms"), "{other}");
+    assert!(!of_section("history").unwrap().contains("reverted after 7 ms"), "{other}");
     let map = browser.get(&format!("/object?kind=ConfigMap&namespace={NAMESPACE}&name=a")).await.text;
     assert!(map.contains("by hand") && map.contains("/gitsync/") && map.contains("Pause"), "{map}");
     let secret = browser.get(&format!("/object?kind=Secret&namespace={NAMESPACE}&name=key")).await.text;
