@@ -82,7 +82,7 @@ fn object(page: &DifferencesPage<'_>, number: usize, deviation: &Deviation, show
                 (parts::named_object(name))
                 @for one in &deviation.why { " " (why(*one)) }
             }
-            @for text in &deviation.texts { p.text { (text) } }
+            @for text in &deviation.texts { p.text { (parts::with_command(text)) } }
             @for edit in remaining { (edit_of(edit, page.now, has_values)) }
             @match shown {
                 Shown::Text(text) => p.quiet { (text) },
