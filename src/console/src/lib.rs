@@ -8,8 +8,8 @@
 //!
 //! Invariant: no session reads data that was fetched with the permissions of another session. Invariant: each string
 //! from the cluster goes through [`text::plain`] and the escaping of the templates. Invariant: no page contains a value
-//! of a Secret, a script, a style or a URL of another host. Invariant: a request that changes something contains the
-//! token of its session and comes from a page of this server.
+//! of a Secret, or loads anything from another host. A link to another host is built from checked names. Invariant: a
+//! request that changes something contains the token of its session and comes from a page of this server.
 //!
 //! Not here: reading inventories. The program passes functions that do so ([`Readers`]).
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods))]
