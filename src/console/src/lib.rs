@@ -8,8 +8,8 @@
 //!
 //! Invariant: no session reads data that was fetched with the permissions of another session. Invariant: each string
 //! from the cluster goes through [`text::plain`] and the escaping of the templates. Invariant: no page contains a value
-//! of a Secret, a script, a style or a URL of another host. Invariant: a request that changes something contains the
-//! token of its session and comes from a page of this server.
+//! of a Secret, or loads anything from another host. A link to another host is built from checked names. Invariant: a
+//! request that changes something contains the token of its session and comes from a page of this server.
 //!
 //! Not here: reading inventories. The program passes functions that do so ([`Readers`]).
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods))]
@@ -22,9 +22,11 @@ mod bearer;
 mod belonging;
 mod call;
 mod csv;
+mod deviation;
 mod difference;
 mod drift;
 mod edits;
+mod facts;
 mod field;
 mod filter;
 mod form;
@@ -51,8 +53,9 @@ mod tree;
 mod web_origin;
 mod window;
 
+pub use facts::Facts;
 pub use freshness::{Agent, AgentReader};
-pub use readers::{ChangedInputs, FunctionRules, Readers};
+pub use readers::{ChangedInputs, FunctionRules, PartRule, Readers};
 pub use serve::{Certificate, CertificateError, Console, IssuerAddress, IssuerSettings, Settings, Users};
 pub use trace::{FieldManager, Manager, ManifestPart, Trace, TraceReader};
 pub use tree::{Mark, Node, Tree, TreeReader};

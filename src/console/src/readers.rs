@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use crate::freshness::AgentReader;
-use crate::trace::TraceReader;
+use crate::trace::{ManifestPart, TraceReader};
 use crate::tree::TreeReader;
+use mainstay_api::git_sync::Change;
 use serde_json::Value;
 
 /// The functions of the program that read inventories and the Lease. Each function receives the connection of the session.
@@ -14,11 +15,17 @@ pub struct Readers {
     pub tree: TreeReader,
     /// Reads the origin of an object.
     pub trace: TraceReader,
+    /// Returns the part of a live object that its manifest sets.
+    pub part: PartRule,
     /// The rules of Functions.
     pub functions: FunctionRules,
     /// Reads whether an agent leads.
     pub agent: AgentReader,
 }
+
+/// Returns the part of a live object that its manifest sets, with these changes undone; `None` if Mainstay never applied
+/// the object.
+pub type PartRule = Arc<dyn Fn(&Value, &[Change]) -> Option<ManifestPart> + Send + Sync>;
 
 /// Returns which inputs of its image a change of a Function changes, each as a noun. The first state is `None` for a new
 /// Function. Fails with the problems of the second state.

@@ -83,6 +83,7 @@ pub(super) fn readers() -> Readers {
         trace: Arc::new(|cluster: Cluster, key: Key| -> futures::future::BoxFuture<'static, _> {
             Box::pin(async move { trace::page::of(&cluster, key).await.map_err(|error| chain(&error)) })
         }),
+        part: Arc::new(trace::page::manifest_part),
         functions: function::page_rules(),
         agent: Arc::new(|cluster: Cluster| -> futures::future::BoxFuture<'static, _> {
             Box::pin(async move { lease::agent(&cluster).await })
@@ -97,6 +98,7 @@ async fn read_tree(cluster: &Cluster, sync: &GitSync) -> Result<Tree, String> {
 }
 
 fn node(node: Node) -> mainstay_console::Node {
+    let is_missing = node.state == State::Absent;
     let (mark, state) = match node.state {
         State::There(Health::Healthy) => (Mark::Healthy, String::new()),
         State::There(Health::Progressing(why)) | State::Unknown(why) => (Mark::Waiting, why),
@@ -105,12 +107,13 @@ fn node(node: Node) -> mainstay_console::Node {
         State::Absent => (Mark::Failed, "does not exist".to_owned()),
         State::Ended => (Mark::Healthy, "ended, and is gone".to_owned()),
     };
-    let created = node.created;
     mainstay_console::Node {
         key: node.key,
         mark,
         state,
-        created,
+        created: node.created,
+        is_missing,
+        facts: node.facts,
         children: node.children.into_iter().map(self::node).collect(),
     }
 }

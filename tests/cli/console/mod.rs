@@ -1,9 +1,12 @@
 //! `mainstay console`: users of a cluster sign in with their tokens, and each has the permissions of that token.
 
+mod addresses;
 mod calls;
 mod chromium;
+mod differences;
 mod fleet;
 mod forms;
+mod frame;
 mod freshness;
 mod functions;
 mod issuer;

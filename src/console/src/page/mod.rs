@@ -3,7 +3,9 @@
 mod act;
 mod belonging;
 mod call;
+mod differences;
 mod drift;
+mod facts;
 mod fleet;
 mod form;
 mod frame;
@@ -22,6 +24,7 @@ mod windows;
 
 pub(crate) use act::{Confirmation, confirmation, outcome};
 pub(crate) use call::{CallPage, Methods, call};
+pub(crate) use differences::{DifferencesPage, differences};
 pub(crate) use drift::{Drift, drift};
 pub(crate) use fleet::{Fleet, fleet};
 pub(crate) use form::{FormPage, Review, create_link, form, written};

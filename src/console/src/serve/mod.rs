@@ -7,6 +7,7 @@ mod attempt;
 mod call;
 mod certificate;
 mod console;
+mod differences;
 mod entry;
 mod follow;
 mod form;
