@@ -113,6 +113,12 @@ async fn served(desk: &Desk, tab: &Tab) {
     );
     tab.shows("APIRuleStatus is ERROR").await;
     looks_right(tab, "served").await;
+    // A change appears without a reload.
+    tab.until("document.getElementById('live').innerText === 'Live'").await;
+    tab.value("window.isSame = true").await;
+    desk.status(RULES, "own-rule", &json!({"APIRuleStatus": {"code": "OK", "desc": ""}}));
+    tab.until("!document.body.innerText.includes('APIRuleStatus is ERROR')").await;
+    assert_eq!(tab.value("window.isSame").await, true, "it was not loaded again");
     tab.click("tbody a", &format!("{NAMESPACE}/own-rule")).await;
     tab.until("document.querySelector('h1')?.innerText.startsWith('APIRule own-rule')").await;
 }

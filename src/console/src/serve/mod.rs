@@ -12,6 +12,7 @@ mod follow;
 mod form;
 mod function;
 mod issuer;
+mod lists;
 mod live;
 mod log;
 mod own;
