@@ -18,6 +18,7 @@ mod action;
 mod address;
 mod asked;
 mod attempt;
+mod axis;
 mod bearer;
 mod belonging;
 mod call;
