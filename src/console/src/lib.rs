@@ -30,6 +30,7 @@ mod field;
 mod filter;
 mod form;
 mod freshness;
+mod git_place;
 mod guard;
 mod highlight;
 mod history;
