@@ -11,7 +11,7 @@
 //! of a Secret, a script, a style or a URL of another host. Invariant: a request that changes something contains the
 //! token of its session and comes from a page of this server.
 //!
-//! Not here: reading inventories. The program passes functions that do so ([`Readers`]).
+//! Not here: reading inventories and Git repositories. The program passes functions that do so ([`Readers`]).
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods))]
 
 mod action;
@@ -27,6 +27,7 @@ mod difference;
 mod drift;
 mod edits;
 mod field;
+mod files;
 mod filter;
 mod form;
 mod freshness;
@@ -53,6 +54,7 @@ mod tree;
 mod web_origin;
 mod window;
 
+pub use files::{Files, FilesReader};
 pub use freshness::{Agent, AgentReader};
 pub use readers::{ChangedInputs, FunctionRules, Readers};
 pub use serve::{Certificate, CertificateError, Console, IssuerAddress, IssuerSettings, Settings, Users};

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::files::FilesReader;
 use crate::freshness::AgentReader;
 use crate::trace::TraceReader;
 use crate::tree::TreeReader;
@@ -18,6 +19,8 @@ pub struct Readers {
     pub functions: FunctionRules,
     /// Reads whether an agent leads.
     pub agent: AgentReader,
+    /// Reads the files of Functions with code in Git; `None` if this program does not connect to Git hosts.
+    pub files: Option<FilesReader>,
 }
 
 /// Returns which inputs of its image a change of a Function changes, each as a noun. The first state is `None` for a new

@@ -8,6 +8,7 @@ mod call;
 mod certificate;
 mod console;
 mod entry;
+mod files;
 mod follow;
 mod form;
 mod function;
