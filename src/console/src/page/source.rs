@@ -23,21 +23,22 @@ pub(super) fn source(namespace: &str, source: &Source, remote: Option<&str>, fil
                         }
                     }
                 }
-                Source::Git { repository, url, reference, directory, commit } => { dl.facts {
-                    @if url.is_empty() {
-                        div { dt { "GitRepository" } dd { a href=(address::of_object(&FleetKind::GitRepository.key(namespace, repository))) { (repository) } } }
-                    } @else {
-                        div { dt { "Repository" } dd { (url) } }
+                Source::Git { repository, url, reference, directory, commit } => {
+                    dl.facts {
+                        @if url.is_empty() {
+                            div { dt { "GitRepository" } dd { a href=(address::of_object(&FleetKind::GitRepository.key(namespace, repository))) { (repository) } } }
+                        } @else {
+                            div { dt { "Repository" } dd { (url) } }
+                        }
+                        div { dt { "Follows" } dd { (if reference.is_empty() { "no reference is set" } else { reference }) } }
+                        div { dt { "Directory" } dd { (if directory.is_empty() { "/" } else { directory }) } }
+                        @if !commit.is_empty() { div { dt { "Commit" } dd { (parts::commit(commit, remote)) } } }
                     }
-                    div { dt { "Follows" } dd { (if reference.is_empty() { "no reference is set" } else { reference }) } }
-                    div { dt { "Directory" } dd { (if directory.is_empty() { "/" } else { directory }) } }
-                    @if !commit.is_empty() { div { dt { "Commit" } dd { (parts::commit(commit, remote)) } } }
+                    @match files {
+                        Some(files) => p { a href=(files) { "Files of this commit" } },
+                        None => p.quiet { (parts::with_code("The page of `mainstay ui` shows the files of the commit, too.")) },
+                    }
                 }
-                @match files {
-                    Some(files) => p { a href=(files) { "Files of this commit" } },
-                    None => p.quiet { (parts::with_code("The page of `mainstay ui` shows the files of the commit, too.")) },
-                }
-                },
             }
         }
     }
@@ -51,9 +52,11 @@ pub(super) fn code(code: &CodeText, label: &str) -> Markup {
             pre tabindex="0" aria-label=(label) {
                 @match code.language {
                     None => (code.text),
-                    Some(language) => @for (colour, text) in coloured(&code.text, language) {
-                        @if colour == Colour::Plain { (text) } @else { span.(colour.class()) { (text) } }
-                    },
+                    Some(language) => {
+                        @for (colour, text) in coloured(&code.text, language) {
+                            @if colour == Colour::Plain { (text) } @else { span.(colour.class()) { (text) } }
+                        }
+                    }
                 }
             }
         }

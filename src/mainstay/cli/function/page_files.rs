@@ -66,7 +66,7 @@ pub(in crate::cli) fn files_reader(run: DevRun) -> Result<FilesReader, Error> {
     let mirrors = Arc::new(Mirrors { source: Source::new(settings), local: run.repository, _room: room });
     Ok(Arc::new(move |cluster: Cluster, function: Value, path: String| -> BoxFuture<'static, _> {
         let mirrors = Arc::clone(&mirrors);
-        Box::pin(async move { mirrors.files(&cluster, function, path).await })
+        Box::pin(async move { Box::pin(mirrors.files(&cluster, function, path)).await })
     }))
 }
 
