@@ -148,7 +148,7 @@ async fn lived_in() -> Desk {
 }
 
 /// Asserts that a view fits and has no fault that axe-core finds. Writes its pictures for the book if they are wanted.
-async fn shows_well(tab: &Tab, name: &str) {
+pub(super) async fn shows_well(tab: &Tab, name: &str) {
     let directory = std::env::var_os("MAINSTAY_PICTURES").map(PathBuf::from);
     for (size, width, height) in [("wide", 1280, 1500), ("narrow", 390, 1400)] {
         for theme in ["light", "dark"] {

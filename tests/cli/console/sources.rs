@@ -33,7 +33,7 @@ fn fails_again(desk: &Desk) {
 }
 
 /// Creates an OCIRepository that fails with this message, and an Alert that is suspended.
-fn fill(desk: &Desk, message: &str) {
+pub(super) fn fill(desk: &Desk, message: &str) {
     let url = json!({"url": "oci://registry.example.com/team/shop"});
     create(desk, ("OCIRepository", "ocirepositories"), "shop", url, ("ArtifactFailed", message));
     let artifact = json!({
