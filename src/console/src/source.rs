@@ -14,7 +14,7 @@ pub(crate) const LONGEST: usize = 128 << 10;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CodeText {
     pub(crate) text: String,
-    /// `None` for a text without colours.
+    /// `None` without colours.
     pub(crate) language: Option<Language>,
     pub(crate) is_cut: bool,
 }

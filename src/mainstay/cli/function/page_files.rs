@@ -157,7 +157,7 @@ fn files_of(snapshot: &Snapshot, directory: &BaseDir, path: &str) -> Result<File
         Some(entry) if entry.size > FILE => Some(Err(format!("The file has more than {} MiB.", FILE >> 20))),
         Some(entry) => {
             let text = String::from_utf8(snapshot.read(entry)?);
-            Some(text.map_err(|_| "The file is no text in UTF-8.".to_owned()))
+            Some(text.map_err(|_| "The file is not encoded as UTF-8.".to_owned()))
         }
         None => None,
     };
