@@ -11,13 +11,14 @@
 //! of a Secret, or loads anything from another host. A link to another host is built from checked names. Invariant: a
 //! request that changes something contains the token of its session and comes from a page of this server.
 //!
-//! Not here: reading inventories. The program passes functions that do so ([`Readers`]).
+//! Not here: reading inventories and Git repositories. The program passes functions that do so ([`Readers`]).
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods))]
 
 mod action;
 mod address;
 mod asked;
 mod attempt;
+mod axis;
 mod bearer;
 mod belonging;
 mod call;
@@ -28,9 +29,11 @@ mod drift;
 mod edits;
 mod facts;
 mod field;
+mod files;
 mod filter;
 mod form;
 mod freshness;
+mod git_place;
 mod guard;
 mod highlight;
 mod history;
@@ -54,6 +57,7 @@ mod web_origin;
 mod window;
 
 pub use facts::Facts;
+pub use files::{Files, FilesReader};
 pub use freshness::{Agent, AgentReader};
 pub use readers::{ChangedInputs, FunctionRules, PartRule, Readers};
 pub use serve::{Certificate, CertificateError, Console, IssuerAddress, IssuerSettings, Settings, Users};

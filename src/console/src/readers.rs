@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::files::FilesReader;
 use crate::freshness::AgentReader;
 use crate::trace::{ManifestPart, TraceReader};
 use crate::tree::TreeReader;
@@ -21,6 +22,8 @@ pub struct Readers {
     pub functions: FunctionRules,
     /// Reads whether an agent leads.
     pub agent: AgentReader,
+    /// Reads the files of Functions with code in Git; `None` if this program does not connect to Git hosts.
+    pub files: Option<FilesReader>,
 }
 
 /// Returns the part of a live object that its manifest sets, with these changes undone; `None` if Mainstay never applied

@@ -111,7 +111,7 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
         (SignIn::Proxy, _) => Users::Proxy(server, urls),
     };
     let cluster_name = cluster_name(arguments);
-    let settings = Settings { users, cluster_name, namespace: arguments.namespace.clone(), readers: ui::readers() };
+    let settings = Settings { users, cluster_name, namespace: arguments.namespace.clone(), readers: ui::readers(None) };
     let console = Console::new(settings, listener, stop).map_err(listen)?;
     tracing::info!(address = %bound, "the console accepts connections");
     if arguments.log_format == logs::Format::Text {

@@ -23,7 +23,7 @@ use super::{
 use loopback::{Listener, Reach};
 use mainstay_api::GitSync;
 use mainstay_cluster::Cluster;
-use mainstay_console::{Console, Mark, Readers, Settings, Tree, Users};
+use mainstay_console::{Console, FilesReader, Mark, Readers, Settings, Tree, Users};
 use mainstay_object::{Health, Key, failure::chain};
 
 /// Arguments of `ui`.
@@ -49,7 +49,8 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
     let listen = |cause| Error::Listen { address, cause };
     let listener = Listener::bind(address, Reach::SameUser).map_err(listen)?;
     let cluster_name = arguments.connection.context_name().unwrap_or_default();
-    let settings = Settings { users: Users::Own(cluster), cluster_name, namespace, readers: readers() };
+    let files = function::files_reader(arguments.connection.dev_run())?;
+    let settings = Settings { users: Users::Own(cluster), cluster_name, namespace, readers: readers(Some(files)) };
     let console = Console::new(settings, listener, stop).map_err(listen)?;
     let link = console.link().map_err(listen)?;
     let text = || {
@@ -74,8 +75,8 @@ fn open(link: &str) -> bool {
     command.spawn().is_ok()
 }
 
-/// Returns the readers for a console.
-pub(super) fn readers() -> Readers {
+/// Returns the readers for a console. `files` reads the files of Functions in Git.
+pub(super) fn readers(files: Option<FilesReader>) -> Readers {
     Readers {
         tree: Arc::new(|cluster: Cluster, sync: GitSync| -> futures::future::BoxFuture<'static, _> {
             Box::pin(async move { read_tree(&cluster, &sync).await })
@@ -88,6 +89,7 @@ pub(super) fn readers() -> Readers {
         agent: Arc::new(|cluster: Cluster| -> futures::future::BoxFuture<'static, _> {
             Box::pin(async move { lease::agent(&cluster).await })
         }),
+        files,
     }
 }
 

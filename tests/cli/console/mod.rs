@@ -20,6 +20,7 @@ mod sign_in;
 mod sources;
 mod trees;
 mod users;
+mod views;
 
 use devcluster::fault_injection::Fault;
 use mainstay_testkit::world::NAMESPACE;

@@ -1,6 +1,7 @@
 //! `mainstay ui`: sessions, refusals, each page, and the actions, as a browser sees them.
 
 mod browser;
+mod files;
 
 use devcluster::{Action, Call, Cluster, Options, verbs::patch::Form};
 use futures::StreamExt as _;

@@ -34,6 +34,8 @@ const FORM: usize = 2 << 20;
 const SMALL: usize = 256 << 10;
 const PATIENCE: Duration = Duration::from_secs(30);
 static TURN: Semaphore = Semaphore::const_new(1);
+/// Maximum number of GitRepositories to select.
+const REPOSITORIES: usize = 500;
 /// The field manager of changes by this form.
 const MANAGER: &str = "mainstay-console";
 
@@ -239,6 +241,19 @@ async fn write(session: &Session, subject: &Subject, wanted: &Value, how: Persis
     }
 }
 
+/// Returns the names of the GitRepositories of the namespace of a new Function.
+fn repositories(session: &Session, subject: &Subject) -> Vec<String> {
+    if subject.live.is_some() {
+        return Vec::new();
+    }
+    let rows = session.watched().rows();
+    let own = rows.iter().filter(|row| row.kind == FleetKind::GitRepository && row.namespace == subject.namespace);
+    let mut names: Vec<String> = own.map(|row| row.name.clone()).collect();
+    names.sort_unstable();
+    names.truncate(REPOSITORIES);
+    names
+}
+
 fn show(
     session: &Session,
     subject: &Subject,
@@ -257,6 +272,7 @@ fn show(
         is_git: subject.live.as_ref().is_some_and(is_git),
         generation: &subject.generation(),
         runtimes: &session.readers.functions.runtimes,
+        repositories: &repositories(session, subject),
         problem,
         review,
     });
