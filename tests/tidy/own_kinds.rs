@@ -1,14 +1,14 @@
 //! The kinds of Mainstay's CRDs are defined in one place, and so are the writes of their statuses.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use super::{PRODUCT, production, sources};
 
-/// The root package, which is no crate folder.
-const ROOT: &str = "src/mainstay";
+/// The agent, in the root package.
+const AGENT: &str = "src/mainstay/agent";
 
 fn product_files() -> impl Iterator<Item = PathBuf> {
-    PRODUCT.into_iter().chain([ROOT]).flat_map(sources).filter(|path| !path.ends_with("tests.rs"))
+    PRODUCT.into_iter().flat_map(sources).filter(|path| !path.ends_with("tests.rs"))
 }
 
 /// Returns the groups and plurals of CRDs from which the code makes a kind.
@@ -56,7 +56,7 @@ fn kinds_are_found_in_code() {
 #[test]
 fn statuses_of_the_agent_are_written_with_a_backoff() {
     let writes = |path: &PathBuf| production(path).contains("Part::Status");
-    let found: Vec<_> = sources(Path::new(ROOT).join("agent")).into_iter().filter(writes).collect();
-    let expected = ["pins", "status_write", "tasks"].map(|name| PathBuf::from(format!("{ROOT}/agent/{name}.rs")));
+    let found: Vec<_> = sources(AGENT).into_iter().filter(writes).collect();
+    let expected = ["pins", "status_write", "tasks"].map(|name| PathBuf::from(format!("{AGENT}/{name}.rs")));
     assert_eq!(found, expected);
 }

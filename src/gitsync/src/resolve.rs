@@ -156,6 +156,11 @@ impl ResolvedSync {
     }
 }
 
+/// Returns the invalid field of a GitSync, with its allowed values, if the agent refuses it.
+pub fn git_sync_problems(sync: &GitSync) -> Vec<String> {
+    ResolvedSync::of(sync).err().map(|refused| refused.message).into_iter().collect()
+}
+
 /// Checks the field managers in the spec.
 fn take_over(named: Option<&[String]>) -> Result<Option<Arc<[String]>>, String> {
     let is_name =
