@@ -78,7 +78,7 @@ pub(super) struct Task {
     /// pushed for a review.
     pub(super) done: Option<(Commit, Option<TreeId>, Chosen)>,
     /// The generation of `done`.
-    generation: Option<i64>,
+    pub(super) generation: Option<i64>,
     /// The choices of the last turn.
     pub(super) used: Chosen,
     /// Number of consecutive failed updates.
