@@ -156,9 +156,10 @@ impl ResolvedSync {
     }
 }
 
-/// Returns the invalid field of a GitSync, with its allowed values, if the agent refuses it.
+/// Returns the invalid fields of a GitSync, with their allowed values, if the agent refuses it.
 pub fn git_sync_problems(sync: &GitSync) -> Vec<String> {
-    ResolvedSync::of(sync).err().map(|refused| refused.message).into_iter().collect()
+    let refused = ResolvedSync::of(sync).err();
+    refused.iter().flat_map(|refused| refused.message.lines()).map(str::to_owned).collect()
 }
 
 /// Checks the field managers in the spec.
