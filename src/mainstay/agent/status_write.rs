@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn delays_grow_with_each_refusal_and_begin_anew_after_a_write() {
+    fn delays_grow_with_each_refusal_and_begin_again_after_a_write() {
         let mut refusals = Refusals::default();
         let mut delays = |class: Class| [(); 6].map(|()| refusals.refuse(class, None, 0.5).as_secs());
         assert_eq!(delays(Class::Unavailable), [5, 5, 5, 8, 16, 30]);
