@@ -109,7 +109,7 @@ async fn a_refused_status_is_written_again_without_another_listing() {
     repository(&world, &pushed, json!({"interval": "1h"}));
     world.fail_next("patch", STATUS, "web", 500, 2);
     world.start();
-    let is_refused = |world: &World| world.requests().iter().any(|(what, _)| what == &format!("patch {STATUS}"));
+    let is_refused = |world: &World| world.requests().iter().any(|(what, _)| *what == format!("patch {STATUS}"));
     world.until("the first write is refused", is_refused).await;
     push(&pushed, &["1.1.0"], "two").await;
     let is_written = |world: &World| !status(world, "imagerepositories", "web")["lastScanResult"].is_null();
