@@ -39,6 +39,27 @@ pub(crate) enum Moment<'h> {
     Replaced { when: Option<Timestamp>, object: String, fields: String },
 }
 
+/// The outcome of a commit that an Event reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Success,
+    Failure,
+    /// A decision about the commit, such as a window that delays it or that a user overrode.
+    Neutral,
+}
+
+impl Outcome {
+    /// Returns the outcome that an Event reports. The Event of an override is a warning for those who watch Events, but no
+    /// failure of the commit.
+    pub(crate) fn of(event: &EventRow) -> Self {
+        use events::Reason::{BranchRewritten, CommitHeld, WindowOverridden};
+        if [BranchRewritten, CommitHeld, WindowOverridden].iter().any(|one| one.name() == event.reason) {
+            return Self::Neutral;
+        }
+        if event.severity == "Warning" { Self::Failure } else { Self::Success }
+    }
+}
+
 impl Moment<'_> {
     /// Returns the time of the moment.
     pub(crate) fn when(&self) -> Option<Timestamp> {
@@ -154,6 +175,26 @@ mod tests {
             })
             .collect();
         assert_eq!(names, ["Failed", "Job.batch a/j: spec.template, spec.y", "Applied"]);
+    }
+
+    #[test]
+    fn an_overridden_window_is_no_failure_of_the_commit() {
+        let event = |reason: &str, kind: &str| json!({"reason": reason, "message": "x", "type": kind});
+        let all = [
+            event("WindowOverridden", "Warning"),
+            event("CommitHeld", "Normal"),
+            event("Failed", "Warning"),
+            event("Applied", "Normal"),
+        ];
+        let outcomes: Vec<_> = events(&all).iter().map(|one| (one.reason.clone(), Outcome::of(one))).collect();
+        for (reason, outcome) in [
+            ("WindowOverridden", Outcome::Neutral),
+            ("CommitHeld", Outcome::Neutral),
+            ("Failed", Outcome::Failure),
+            ("Applied", Outcome::Success),
+        ] {
+            assert!(outcomes.contains(&(reason.to_owned(), outcome)), "{reason}: {outcomes:?}");
+        }
     }
 
     #[test]

@@ -45,6 +45,7 @@ mod shard_metrics;
 mod share;
 mod shown;
 mod ssh_keys;
+mod status_write;
 mod tasks;
 mod term;
 

@@ -5,7 +5,7 @@ use maud::{Markup, html};
 
 use super::parts;
 use crate::edits::{Edit, End};
-use crate::history::Moment;
+use crate::history::{Moment, Outcome};
 use crate::shown::EventRow;
 use crate::text::with_short_ids;
 
@@ -58,7 +58,11 @@ fn changed_objects(objects: &[(&str, String)], more: i64, of: &str) -> Markup {
 }
 
 fn commit(event: &EventRow, now: Timestamp) -> Markup {
-    let (class, symbol) = if event.severity == "Warning" { ("bad", "✖") } else { ("good", "✔") };
+    let (class, symbol) = match Outcome::of(event) {
+        Outcome::Success => ("good", "✔"),
+        Outcome::Failure => ("bad", "✖"),
+        Outcome::Neutral => ("off", "●"),
+    };
     html! {
         p {
             (parts::sign(class, symbol, &event.reason)) " " (parts::age(event.last, now)) " ago"

@@ -24,8 +24,9 @@ use crate::row::FleetKind;
 use crate::source::is_git;
 use crate::text::{SHORT, plain};
 use crate::trace::Trace;
+use mainstay_api::Function;
 use mainstay_cluster::body::{self, BodyFault};
-use mainstay_cluster::{Error, Kind, Persistence, Scope};
+use mainstay_cluster::{Error, Kind, Persistence};
 use mainstay_object::Key;
 
 /// Maximum size of a form, in bytes, and of one that may be read at any time. Larger ones take turns, because their copies
@@ -224,11 +225,9 @@ async fn review(session: &Session, subject: &Subject, wanted: &Value) -> Review 
 
 /// Writes the difference between the live Function and the wanted one, or creates it.
 async fn write(session: &Session, subject: &Subject, wanted: &Value, how: Persistence) -> Result<Value, Error> {
-    let kind = FleetKind::Function;
-    let cluster = &session.cluster;
+    let (cluster, kind) = (&session.cluster, Kind::of::<Function>());
     let name = wanted.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
     let namespace = Some(subject.namespace.as_str());
-    let kind = Kind::fixed(kind.api_version(), kind.name(), "functions", Scope::Namespaced);
     match &subject.live {
         Some(live) => {
             let mut change = patch(live, wanted).unwrap_or_else(|| json!({}));

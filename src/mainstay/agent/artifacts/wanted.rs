@@ -12,6 +12,7 @@ use mainstay_api::oci_repository::{OciReference, OciVerify};
 use mainstay_api::{HelmChartSpec, OciRepositorySpec, Span};
 use mainstay_function::registry::{Digest, ImageRef, Scheme};
 use mainstay_git::{CloudIdentity, Root, highest_version};
+use mainstay_object::pattern_problem;
 
 use crate::agent::cloud;
 
@@ -322,9 +323,11 @@ fn version(reference: &OciReference) -> Result<Version, String> {
     }
     if let Some(range) = &reference.semver {
         let _: Option<&str> = highest_version(range, std::iter::empty()).map_err(|why| format!("semver: {why}"))?;
-        let compiled = |text: &String| RegexBuilder::new(text).size_limit(REGEX_BYTES).build();
-        let filter = reference.semver_filter.as_ref().map(compiled).transpose();
-        let filter = filter.map_err(|_| "semverFilter: is not a regular expression, or is too large".to_owned())?;
+        let compiled = |text: &String| {
+            let built = RegexBuilder::new(text).size_limit(REGEX_BYTES).build();
+            built.map_err(|_| format!("semverFilter: {}", pattern_problem(text)))
+        };
+        let filter = reference.semver_filter.as_ref().map(compiled).transpose()?;
         return Ok(Version::Range(range.clone(), filter));
     }
     if reference.semver_filter.is_some() {

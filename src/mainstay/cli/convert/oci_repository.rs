@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::converted::{Converted, OURS};
+use super::converted::{Converted, Printed};
 use super::document::Document;
 use super::fields::Fields;
 use super::known::annotations;
@@ -95,7 +95,7 @@ pub(super) const OWN_IDENTITY: &str = "let the ServiceAccount of the agent have 
 
 pub(super) fn convert(document: &Document, namespace: &str, conversion: &mut Conversion) {
     let mut fields = Fields::new(&document.object);
-    let mut made = Converted::in_place_of(document, OURS, "OCIRepository", namespace, document.name());
+    let mut made = Converted::in_place_of(document, Printed::OciRepository, namespace, document.name());
     made.put_metadata("labels", fields.map("metadata.labels"));
     made.put_metadata("annotations", annotations(&mut fields));
     for name in SAME {
