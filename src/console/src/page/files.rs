@@ -92,14 +92,14 @@ mod tests {
         super::files(&FilesPage { key: &key, wanted, files: &files, remote: None }).into_string()
     }
 
-    fn read(file: Option<Result<String, String>>) -> Result<Files, String> {
+    fn read(file: Option<Result<String, String>>) -> Files {
         let paths = vec![("f/handler.js".to_owned(), 12), ("f/\"><b>.js".to_owned(), 2048)];
-        Ok(Files { commit: "a".repeat(40), paths, more: 3, file })
+        Files { commit: "a".repeat(40), paths, more: 3, file }
     }
 
     #[test]
     fn a_file_is_shown_with_colours_and_each_name_is_a_text() {
-        let html = shown("f/handler.js", read(Some(Ok("const a = '<b>'".to_owned()))));
+        let html = shown("f/handler.js", Ok(read(Some(Ok("const a = '<b>'".to_owned())))));
         for text in [
             "<span class=\"kw\">const</span> a = <span class=\"st\">'&lt;b&gt;'</span>",
             "<a href=\"/function/shop/web/files?file=f%2Fhandler.js\" aria-current=\"page\">f/handler.js</a>",
@@ -110,9 +110,9 @@ mod tests {
             assert!(html.contains(text), "{text}: {html}");
         }
         assert!(!html.contains("<b>"), "{html}");
-        assert!(shown("none", read(None)).contains("no such file"));
-        assert!(shown("a", read(Some(Err("It is large.".to_owned())))).contains("It is large."));
-        assert!(!shown("", read(None)).contains("no such file"));
+        assert!(shown("none", Ok(read(None))).contains("no such file"));
+        assert!(shown("a", Ok(read(Some(Err("It is large.".to_owned()))))).contains("It is large."));
+        assert!(!shown("", Ok(read(None))).contains("no such file"));
         let failed = shown("", Err("Run `mainstay ui` <b>".to_owned()));
         assert!(failed.contains("Run <code>mainstay ui</code> &lt;b&gt;"), "{failed}");
     }
