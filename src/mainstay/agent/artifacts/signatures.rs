@@ -87,7 +87,9 @@ pub(super) async fn verify(
     }
     let listed = referrers::find(client, digest).await?;
     search.left = MOST;
-    for referrer in listed.iter().filter(|one| HOLDERS.iter().any(|kind| one.artifact_type.starts_with(kind))).take(MOST) {
+    for referrer in
+        listed.iter().filter(|one| HOLDERS.iter().any(|kind| one.artifact_type.starts_with(kind))).take(MOST)
+    {
         if let Some(signer) = search.held(&referrer.digest).await? {
             return Ok(signer);
         }

@@ -193,8 +193,7 @@ impl Scheme {
             return SCHEMES.into_iter().find(|(oid, _)| *oid == named.oid).map(|(_, scheme)| scheme);
         }
         let hash = named.parameters.as_ref()?.sequence(|inside| {
-            let hash: Option<AlgorithmIdentifierRef<'_>> =
-                inside.context_specific(TagNumber::N0, TagMode::Explicit)?;
+            let hash: Option<AlgorithmIdentifierRef<'_>> = inside.context_specific(TagNumber::N0, TagMode::Explicit)?;
             // The other parameters follow from the hash, or the signature does not count.
             let rest = inside.remaining_len();
             inside.read_slice(rest)?;

@@ -58,7 +58,8 @@ pub(super) struct Written {
 impl Written {
     /// Checks that the attributes fit each other. An error is the end of a sentence about the signature.
     pub(super) fn check(self) -> Result<Attributes, String> {
-        let algorithm = self.algorithm.ok_or("has an algorithm that is not PS256, PS384, PS512, ES256, ES384 or ES512")?;
+        let algorithm =
+            self.algorithm.ok_or("has an algorithm that is not PS256, PS384, PS512, ES256, ES384 or ES512")?;
         let content_type = self.content_type.ok_or("has no content type")?;
         if self.has_plugin {
             return Err("needs a plugin of notation, which is not supported".to_owned());
@@ -122,8 +123,7 @@ mod tests {
         let critical = [SCHEME, AUTHENTIC_TIME, EXPIRY].map(str::to_owned).to_vec();
         let scheme = Some("notary.x509.signingAuthority".to_owned());
         let authentic_time = Some(1000);
-        let other =
-            Written { scheme, critical, signing_time: None, authentic_time, expiry: Some(1001), ..written() };
+        let other = Written { scheme, critical, signing_time: None, authentic_time, expiry: Some(1001), ..written() };
         let found = other.check().unwrap();
         assert_eq!((found.scheme, found.signing_time, found.expiry), (Scheme::SigningAuthority, 1000, Some(1001)));
     }

@@ -54,7 +54,9 @@ fn written(protected: &Map<String, Value>) -> Result<Written, String> {
     };
     let critical = match protected.get("crit") {
         None => Vec::new(),
-        Some(listed) => Vec::deserialize(listed).map_err(|_| "has a wrong attribute crit: it must be a list of texts")?,
+        Some(listed) => {
+            Vec::deserialize(listed).map_err(|_| "has a wrong attribute crit: it must be a list of texts")?
+        }
     };
     Ok(Written {
         algorithm: text("alg")?.and_then(Algorithm::of_jws),

@@ -50,7 +50,8 @@ impl Subject {
         let mut subject = Self::default();
         for attribute in name.0.iter().flat_map(|part| part.0.iter()) {
             let known = NAMES.into_iter().find(|(oid, _)| *oid == attribute.oid);
-            let (_, name) = known.ok_or_else(|| format!("has the attribute {}, which is not supported", attribute.oid))?;
+            let (_, name) =
+                known.ok_or_else(|| format!("has the attribute {}, which is not supported", attribute.oid))?;
             let value = text(&attribute.value).ok_or_else(|| format!("has a value of {name} that cannot be read"))?;
             subject.add(name, value)?;
         }
