@@ -41,13 +41,13 @@ fn policy(change: &Value) -> Vec<u8> {
     json!({"version": "1.0", "trustPolicies": [statement]}).to_string().into_bytes()
 }
 
-fn read(values: &[(&str, &[u8])]) -> Result<Notation, String> {
-    let data = values.iter().map(|(name, value)| ((*name).to_owned(), ByteString(value.to_vec())));
+fn read(values: &[(&str, Vec<u8>)]) -> Result<Notation, String> {
+    let data = values.iter().map(|(name, value)| ((*name).to_owned(), ByteString(value.clone())));
     Notation::read("signers", &data.collect())
 }
 
 fn notation(trusted: &[u8], change: Value) -> Notation {
-    read(&[("root.crt", trusted), (POLICY, &policy(&change))]).unwrap()
+    read(&[("root.crt", trusted.to_vec()), (POLICY, policy(&change))]).unwrap()
 }
 
 fn judge(notation: &Notation, envelope: (Format, &[u8]), target: &Target, now: Timestamp) -> Result<Verdict, String> {
@@ -119,13 +119,13 @@ fn refuses_signatures_of_the_real_notation_by_others_and_of_others() {
     // Each byte matters: those of the payload, of the attributes, of the signature and of the certificates.
     let (_, envelope, target) = made_by_notation("cose");
     let trusted = notation(&file("root.crt"), json!({}));
-    for at in (0..envelope.len()).step_by(7) {
+    let find = |text: &[u8]| envelope.windows(text.len()).position(|part| part == text).unwrap();
+    // The name of the program that signed is not signed.
+    let unsigned = find(b"io.cncf.notary.signingAgent") - 2..find(b"{\"targetArtifact\"") - 2;
+    for at in (0..envelope.len()).step_by(7).filter(|at| !unsigned.contains(at)) {
         let mut changed = envelope.clone();
         changed[at] ^= 1;
-        let found = judge(&trusted, (Format::Cose, &changed), &target, now());
-        // The name of the program that signed is not signed.
-        let is_agent = envelope[..at].windows(12).any(|part| part == b"signingAgent") && found.is_ok();
-        assert!(found.is_err() || is_agent, "byte {at}");
+        assert!(judge(&trusted, (Format::Cose, &changed), &target, now()).is_err(), "byte {at}");
     }
 }
 
@@ -437,30 +437,30 @@ fn refuses_certificates_that_take_long_to_read() {
     let mut long = parameters("web");
     long.custom_extensions.push(CustomExtension::from_oid_content(&[1, 2, 3, 4], vec![0; 9 << 10]));
     refused(&root.signer(&long, &[]), "has a certificate (number 1) that is longer than 8 KiB");
-    let found = read(&[("a.crt", &[0; 9 << 10]), (POLICY, &policy(&json!({})))]).err().unwrap();
+    let found = read(&[("a.crt", vec![0; 9 << 10]), (POLICY, policy(&json!({})))]).err().unwrap();
     assert_eq!(found, "value a.crt of the Secret signers holds a certificate that is longer than 8 KiB");
 }
 
 #[test]
 fn names_each_value_of_the_secret_that_is_missing_or_cannot_be_read() {
-    let (root, policy) = (file("root.crt"), policy(&json!({})));
-    let refused = |values: &[(&str, &[u8])], why: &str| {
+    let (root, policy) = (|| file("root.crt"), || policy(&json!({})));
+    let refused = |values: &[(&str, Vec<u8>)], why: &str| {
         let found = read(values).err().unwrap();
         assert!(found.contains(why), "{why}: {found}");
     };
-    refused(&[("root.crt", &root)], "the Secret signers has no key trustpolicy.json");
-    refused(&[("root", &root), (POLICY, &policy)], "no value with certificates whose name ends in .crt or .pem");
+    refused(&[("root.crt", root())], "the Secret signers has no key trustpolicy.json");
+    refused(&[("root", root()), (POLICY, policy())], "no value with certificates whose name ends in .crt or .pem");
+    refused(&[("root.crt", root()), (POLICY, b"{}".to_vec())], "value trustpolicy.json of the Secret signers is not a");
     refused(
-        &[("root.crt", &root), (POLICY, b"{}")],
-        "value trustpolicy.json of the Secret signers is not a trust policy",
+        &[("a.pem", b"x".to_vec()), (POLICY, policy())],
+        "value a.pem of the Secret signers holds a certificate that",
     );
-    refused(&[("a.pem", b"x"), (POLICY, &policy)], "value a.pem of the Secret signers holds a certificate that cannot");
-    let key = b"-----BEGIN PRIVATE KEY-----\nMA==\n-----END PRIVATE KEY-----\n";
-    refused(&[("a.pem", key), (POLICY, &policy)], "holds no certificate in PEM");
-    let cut = b"-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n";
-    refused(&[("a.pem", cut), (POLICY, &policy)], "value a.pem of the Secret signers is not valid PEM");
-    refused(&[("a.pem", &root.repeat(65)), (POLICY, &policy)], "the Secret signers holds more than 64 certificates");
-    let both = read(&[("a.pem", &root.repeat(2)), ("rsa.crt", &file("rsa.crt")), (POLICY, &policy)]).unwrap();
+    let key = b"-----BEGIN PRIVATE KEY-----\nMA==\n-----END PRIVATE KEY-----\n".to_vec();
+    refused(&[("a.pem", key), (POLICY, policy())], "holds no certificate in PEM");
+    let cut = b"-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n".to_vec();
+    refused(&[("a.pem", cut), (POLICY, policy())], "value a.pem of the Secret signers is not valid PEM");
+    refused(&[("a.pem", root().repeat(65)), (POLICY, policy())], "the Secret signers holds more than 64 certificates");
+    let both = read(&[("a.pem", root().repeat(2)), ("rsa.crt", file("rsa.crt")), (POLICY, policy())]).unwrap();
     assert_eq!((both.trusted.len(), both.secret()), (3, "signers"));
     assert!(both.demand("registry.example.org/other").is_none());
 }
