@@ -46,7 +46,7 @@ fn written(protected: &Map<String, Value>) -> Result<Written, String> {
     let text = |name: &str| match protected.get(name) {
         None => Ok(None),
         Some(Value::String(text)) => Ok(Some(text.as_str())),
-        Some(_) => Err(format!("has a wrong attribute {name}: it must be a text")),
+        Some(_) => Err(format!("has a wrong attribute {name}: it must be a string")),
     };
     let time = |name: &str| match text(name)?.map(str::parse::<Timestamp>).transpose() {
         Ok(time) => Ok(time.map(Timestamp::as_second)),
@@ -55,7 +55,7 @@ fn written(protected: &Map<String, Value>) -> Result<Written, String> {
     let critical = match protected.get("crit") {
         None => Vec::new(),
         Some(listed) => {
-            Vec::deserialize(listed).map_err(|_| "has a wrong attribute crit: it must be a list of texts")?
+            Vec::deserialize(listed).map_err(|_| "has a wrong attribute crit: it must be a list of strings")?
         }
     };
     Ok(Written {
@@ -121,11 +121,11 @@ mod tests {
         }
         for (name, value, why) in [
             ("alg", json!("none"), "an algorithm that is not PS256"),
-            ("alg", json!(1), "a wrong attribute alg: it must be a text"),
+            ("alg", json!(1), "a wrong attribute alg: it must be a string"),
             ("crit", json!([1]), "a wrong attribute crit"),
             ("crit", Value::Null, "a wrong attribute crit"),
             (SIGNING_TIME, json!("yesterday"), "it must be a time"),
-            (EXPIRY, json!(1), "it must be a text"),
+            (EXPIRY, json!(1), "it must be a string"),
             (PLUGIN, json!("com.example"), "needs a plugin of notation"),
         ] {
             let mut changed = protected();
