@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use super::failure::Failure;
 use super::notation::{Demand, Flaw, Format, Notation, Rules, Target, Verdict};
-use super::referrers;
+use super::referrers::{self, Referrer};
 use mainstay_function::registry::{Client, Digest, Error};
 use mainstay_git::Source;
 use mainstay_object::failure::{Class, chain};
@@ -75,8 +75,10 @@ pub(super) async fn verify(
     let target = Target { media_type, digest: digest.clone(), size };
     let mut search = Search { client, source, notation, rules, target, flawed: 0, flaw: None, failed: None };
     let mut tolerated = None;
-    let referrers = referrers::find(client, digest).await?;
-    for referrer in referrers.iter().filter(|referrer| referrer.artifact_type == HOLDER).take(MOST) {
+    let is_holder = |referrer: &Referrer| referrer.artifact_type == HOLDER;
+    let holders: Vec<Referrer> =
+        referrers::find(client, digest).await?.into_iter().filter(is_holder).take(MOST).collect();
+    for referrer in &holders {
         match search.held(&referrer.digest).await? {
             Some(Verdict::Trusted(signer)) => return Ok(Some(signer)),
             Some(Verdict::Tolerated(why)) => tolerated = tolerated.or(Some(why)),

@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 use super::cosign::{Flaw, Proof, Signature};
 use super::failure::Failure;
-use super::referrers;
+use super::referrers::{self, Referrer};
 use super::signers::CosignSigners;
 use mainstay_function::registry::{Client, Digest, Error};
 use mainstay_git::Source;
@@ -85,11 +85,11 @@ pub(super) async fn verify(
     {
         return Ok(signer);
     }
-    let listed = referrers::find(client, digest).await?;
+    let is_holder = |one: &Referrer| HOLDERS.iter().any(|kind| one.artifact_type.starts_with(kind));
+    let holders: Vec<Referrer> =
+        referrers::find(client, digest).await?.into_iter().filter(is_holder).take(MOST).collect();
     search.left = MOST;
-    for referrer in
-        listed.iter().filter(|one| HOLDERS.iter().any(|kind| one.artifact_type.starts_with(kind))).take(MOST)
-    {
+    for referrer in &holders {
         if let Some(signer) = search.held(&referrer.digest).await? {
             return Ok(signer);
         }

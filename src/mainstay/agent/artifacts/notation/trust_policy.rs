@@ -267,13 +267,13 @@ mod tests {
 
     #[test]
     fn the_level_determines_the_consequences_and_an_override_changes_them() {
+        use Action::{Enforce, Log, Skip};
         let of = |verification: Value| {
             rules(json!({"signatureVerification": verification})).unwrap().map(|rules| {
                 let Actions { authenticity, timestamp, expiry, revocation } = rules.actions;
                 [authenticity, timestamp, expiry, revocation]
             })
         };
-        use Action::{Enforce, Log, Skip};
         assert_eq!(of(json!({"level": "strict"})), Some([Enforce; 4]));
         assert_eq!(of(json!({"level": "permissive"})), Some([Enforce, Log, Log, Log]));
         assert_eq!(of(json!({"level": "audit"})), Some([Log; 4]));
