@@ -24,7 +24,7 @@ struct Statement {
     demand: Demand,
 }
 
-/// What a repository needs.
+/// The signature that a repository needs.
 #[derive(Clone)]
 pub(in crate::agent::artifacts) enum Demand {
     /// No signature: the level is `skip`.
