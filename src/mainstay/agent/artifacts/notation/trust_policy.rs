@@ -137,7 +137,10 @@ impl TrustPolicy {
     /// Returns what a repository, given with its host, needs; `None` if no statement applies.
     pub(super) fn demand(&self, repository: &str) -> Option<&Demand> {
         let find = |wanted: &str| self.0.iter().find(|statement| statement.scopes.iter().any(|scope| scope == wanted));
-        find(repository).or_else(|| find(ANY)).map(|statement| &statement.demand)
+        // The name that Flux has for repositories of Docker Hub.
+        let other = repository.strip_prefix("docker.io/").map(|rest| ["index.docker.io/", rest].concat());
+        let exact = find(repository).or_else(|| other.as_deref().and_then(&find));
+        exact.or_else(|| find(ANY)).map(|statement| &statement.demand)
     }
 }
 
@@ -263,6 +266,9 @@ mod tests {
         assert!(matches!(policy.demand("registry.example.org/shop"), Some(Demand::Nothing)));
         let policy = read(&[statement()]).unwrap();
         assert!(policy.demand("registry.example.org/shop").is_none());
+        let mut hub = statement();
+        hub["registryScopes"] = json!(["index.docker.io/library/web"]);
+        assert!(read(&[hub]).unwrap().demand("docker.io/library/web").is_some());
     }
 
     #[test]
