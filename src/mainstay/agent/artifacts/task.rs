@@ -16,9 +16,9 @@ use tokio::time::{Instant, sleep_until};
 
 use super::charts::Chosen;
 use super::context::Context;
+use super::failure::Failure;
 use super::named::Named;
 use super::reader::{Found, Reader};
-use super::signatures::Failure;
 use super::signers::Signers;
 use super::status::{self, Verification};
 use super::wanted::{Place, Wanted};
@@ -292,6 +292,9 @@ impl<S: Named> Task<S> {
         }
         if let Some(signer) = downloaded.signer {
             self.verification = Verification::Passed(format!("{revision} is signed by {signer}"));
+        } else if signers.is_some() {
+            // The trust policy of notation takes it without a trusted signer.
+            self.verification = Verification::NotRequired;
         }
         self.made = Some(key);
         self.wake(remote);
