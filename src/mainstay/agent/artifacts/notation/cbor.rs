@@ -97,10 +97,10 @@ fn append(to: &mut Vec<u8>, kind: u8, bytes: &[u8]) {
     let be = length.to_be_bytes();
     match length {
         0..24 => to.push((kind << 5) | be[7]),
-        24..0x100 => to.extend([(kind << 5) | 24, be[7]]),
-        0x100..0x1_0000 => to.extend([(kind << 5) | 25, be[6], be[7]]),
-        0x1_0000..0x1_0000_0000 => to.extend([&[(kind << 5) | 26][..], &be[4..]].concat()),
-        _ => to.extend([&[(kind << 5) | 27][..], &be[..]].concat()),
+        24..0x100 => to.extend([(kind << 5) | 0x18, be[7]]),
+        0x100..0x1_0000 => to.extend([(kind << 5) | 0x19, be[6], be[7]]),
+        0x1_0000..0x1_0000_0000 => to.extend([&[(kind << 5) | 0x1a][..], &be[4..]].concat()),
+        _ => to.extend([&[(kind << 5) | 0x1b][..], &be[..]].concat()),
     }
     to.extend_from_slice(bytes);
 }
