@@ -27,7 +27,7 @@
 // DIR/pki/kube-proxy.kubeconfig. They reach the API server at --address, and volumes are directories in --volumes.
 //
 // With --audit-log, the API server writes the requests that --audit-policy selects to this file, which is never rotated.
-// A request is in the file before its response is sent.
+// Each record is written immediately.
 //
 // Not here: containers, images, contents of volumes, pod networking, cloud providers, high availability.
 package main
