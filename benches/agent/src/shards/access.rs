@@ -78,7 +78,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("kubeconfig");
         let clusters = "clusters:\n- {name: a, cluster: {server: https://a.test}}\n- {name: b, cluster: {server: https://b.test}}\n";
-        let contexts = "contexts:\n- {name: one, context: {cluster: a, user: u}}\n- {name: two, context: {cluster: b, user: u}}\n";
+        let contexts =
+            "contexts:\n- {name: one, context: {cluster: a, user: u}}\n- {name: two, context: {cluster: b, user: u}}\n";
         let head = "apiVersion: v1\nkind: Config\n";
         std::fs::write(&path, format!("{head}current-context: two\n{clusters}{contexts}users: []\n")).unwrap();
         let cluster = cluster_of(&path).unwrap();

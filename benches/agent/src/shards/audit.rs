@@ -166,8 +166,8 @@ impl Log {
         let mut evaluation =
             Evaluation { total: self.total, deletions: self.deletions.clone(), ..Evaluation::default() };
         for name in names {
-            let begun = changes.get(name).map_or(&[][..], Vec::as_slice);
-            let writes = self.objects.get(name).map_or(&[][..], Vec::as_slice);
+            let begun = changes.get(name).map_or(&[] as &[_], Vec::as_slice);
+            let writes = self.objects.get(name).map_or(&[] as &[_], Vec::as_slice);
             evaluation.object(name, begun, writes);
         }
         evaluation
