@@ -107,7 +107,7 @@ pub struct Arguments {
     #[arg(long, value_name = "MINUTES", requires = "shards", value_parser = clap::value_parser!(u64).range(1..=600))]
     minutes: Option<u64>,
     /// Audit log of the API server of --kubeconfig, for --shards: a file with the writes of the ServiceAccounts of the namespace `mainstay-bench`, those of ConfigMaps with responses, as the policy `tests/real/audit-shards.yaml` selects them
-    #[arg(long, value_name = "FILE", requires_all = ["shards", "kubeconfig"])]
+    #[arg(long, value_name = "FILE", requires = "shards", requires = "kubeconfig")]
     audit: Option<PathBuf>,
     /// Also fetch a repository of 1 GiB; requires 4 GiB of space for temporary files
     #[arg(long, requires = "remotes")]

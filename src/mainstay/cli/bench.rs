@@ -47,7 +47,7 @@ fn registry_secret(address: &str, token: &str) -> Value {
 /// Returns the holder of the Lease of a GitSync's shard.
 fn shard_holder(leases: &[Value], namespace: &str, name: &str) -> Option<String> {
     let now = Timestamp::now();
-    let held = || leases.iter().filter(|one| lease::is_held(&one["spec"], now));
+    let held = || leases.iter().filter(move |one| lease::is_held(&one["spec"], now));
     let shard = format!("{LEASE}-{}", members_of(held()).owner(namespace, name, None)?);
     let lease = held().find(|one| one["metadata"]["name"].as_str() == Some(&*shard))?;
     lease["spec"]["holderIdentity"].as_str().map(str::to_owned)

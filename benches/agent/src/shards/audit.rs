@@ -56,10 +56,11 @@ struct Status {
 
 #[derive(Deserialize)]
 struct Response {
+    #[serde(default)]
     metadata: Metadata,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Metadata {
     resource_version: Option<String>,

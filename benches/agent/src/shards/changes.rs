@@ -79,7 +79,7 @@ impl Changes {
         }
         change.writes += 1;
         if *revision == change.wanted {
-            change.end.get_or_insert(event.at);
+            change.end = change.end.or(Some(event.at));
         }
     }
 

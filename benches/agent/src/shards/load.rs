@@ -12,7 +12,7 @@ use super::Error;
 use crate::commit;
 
 /// Objects per GitSync.
-pub(super) const OBJECTS: usize = 10;
+pub(crate) const OBJECTS: usize = 10;
 /// Prefix of the names of GitSyncs and objects.
 pub(super) const PREFIX: &str = "shared-";
 

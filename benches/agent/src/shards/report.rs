@@ -148,7 +148,7 @@ impl Outcome {
             changes.repeated()
         );
         let targets = vec![
-            Target::new(format!("≤ {}", duration(SETTLED)), self.settled.is_some()),
+            Target::new(format!("≤ {} min", SETTLED.as_secs() / 60), self.settled.is_some()),
             Target::new("no agent ends by itself", self.failed == 0),
         ];
         Finding { what, measured, targets }

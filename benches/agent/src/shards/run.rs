@@ -14,7 +14,7 @@ use super::{
 /// Duration of a Lease: others leave the share of a dead agent alone for this time.
 pub(super) const LEASE: Duration = Duration::from_secs(15);
 /// Intervals of kills, commits and edits.
-pub(super) const KILLS: Duration = Duration::from_secs(20);
+const KILLS: Duration = Duration::from_secs(20);
 const COMMITS: Duration = Duration::from_secs(15);
 const EDITS: Duration = Duration::from_secs(1);
 /// Interval at which agents that have ended are replaced.
