@@ -13,14 +13,16 @@ use super::{
 
 /// Duration of a Lease: others leave the share of a dead agent alone for this time.
 pub(super) const LEASE: Duration = Duration::from_secs(15);
-/// Intervals of kills, commits and edits.
+/// Interval of kills.
 const KILLS: Duration = Duration::from_secs(20);
-const COMMITS: Duration = Duration::from_secs(15);
+/// Interval of commits. Each costs a status write for each GitSync.
+const COMMITS: Duration = Duration::from_secs(30);
+/// Interval of edits.
 const EDITS: Duration = Duration::from_secs(1);
 /// Interval at which agents that have ended are replaced.
 const CHECKS: Duration = Duration::from_secs(2);
 /// Number of objects that a commit changes.
-const CHANGED: usize = 5;
+const CHANGED: usize = 10;
 /// Number of edits of the share of an agent that has just been killed.
 const PROBES: usize = 3;
 /// Number of attempts to find an object with a property.

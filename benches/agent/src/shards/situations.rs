@@ -15,7 +15,7 @@ use super::{
 /// Deadline of the first sync of all GitSyncs.
 const CREATED: Duration = Duration::from_mins(30);
 /// Interval of reads of all GitSyncs.
-const PAUSE: Duration = Duration::from_secs(1);
+const PAUSE: Duration = Duration::from_secs(2);
 /// Maximum number of printed findings of a kind.
 const PRINTED: usize = 20;
 
