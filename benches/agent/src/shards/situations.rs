@@ -36,7 +36,7 @@ pub(super) async fn all(world: &mut World, plan: &Plan, from: Option<u64>) -> Re
     let log = match (&plan.audit, from) {
         (Some(path), Some(from)) => {
             progress("audit log");
-            let names: Vec<String> = world.load.places().map(|place| place.name()).collect();
+            let names: Vec<String> = world.load.places().map(super::load::Place::name).collect();
             let beginnings = finished.changes.beginnings();
             Some(Log::read(path, from)?.evaluate(names.iter().map(String::as_str), &beginnings))
         }
