@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use mainstay_cluster::Timing;
 use mainstay_cluster::shards::{Member, Members};
 use mainstay_testkit::{
-    gate::Gate,
+    gate::{Gate, Heard},
     remote::Remote,
     webhooks::{deliver, listening, push},
     world::{Agent, NAMESPACE, World, config_map},
@@ -123,6 +123,15 @@ fn owner(world: &World, name: &str) -> String {
     let members: Members = shards.iter().map(|(member, ..)| *member).collect();
     let owner = members.owner(NAMESPACE, name, None).unwrap();
     shards.into_iter().find(|(member, ..)| *member == owner).unwrap().1
+}
+
+/// Whether a request applies a ConfigMap at the version that was read before.
+fn is_at_version(heard: &Heard, name: &str) -> bool {
+    let is_apply = heard.asked.starts_with("PATCH") && heard.asked.contains(&format!("/configmaps/{name}?"));
+    let sent: Value = serde_json::from_slice(&heard.sent).unwrap_or_default();
+    let version = sent["metadata"]["resourceVersion"].as_str().and_then(|version| version.parse::<i64>().ok());
+    // An apply of a new object has the largest version.
+    is_apply && version.is_some_and(|version| version != i64::MAX)
 }
 
 fn edit(world: &World, name: &str) {
@@ -310,6 +319,41 @@ async fn an_object_that_moves_stays_while_its_new_owner_cannot_apply_it() {
     taker.gate.levers().clear_faults();
     all_ready(&world, &names).await;
     assert_eq!((world.data("moves"), world.uid("v1", "configmaps", "moves")), ("2".to_owned(), uid));
+    assert!(agents.iter().all(|agent| agent.deletions().is_empty()));
+    assert_eq!(holders(&world), agreed);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_object_that_returns_while_its_new_owner_applies_it_stays() {
+    let mut world = World::new().await;
+    let names = syncs(&mut world);
+    world.remote.file("app-00/moves.yaml", config_map("moves", "1")).commit("one more");
+    let agents = ["one", "two"].map(|identity| start_shard(&mut world, identity));
+    let agreed = agree(&world, 2).await;
+    all_ready(&world, &names).await;
+    let to = names.iter().find(|name| owner(&world, name) != owner(&world, "app-00")).unwrap();
+    let taker = agents.iter().find(|agent| agent.identity == owner(&world, to)).unwrap();
+    let label = |world: &World| {
+        let map = world.get("v1", "configmaps", "moves").unwrap();
+        map["metadata"]["labels"]["mainstay.dev/sync"].clone()
+    };
+    let before = (world.uid("v1", "configmaps", "moves"), label(&world));
+    // Twice, so that an object that is offered again stays, too.
+    for round in 0..2 {
+        let held = taker.gate.hold(|heard| is_at_version(heard, "moves"));
+        world.remote.remove("app-00/moves.yaml");
+        world.remote.file(&format!("{to}/moves.yaml"), config_map("moves", "1")).commit(&format!("moved, {round}"));
+        world.look();
+        held.reached().await;
+        world.remote.remove(&format!("{to}/moves.yaml"));
+        world.remote.file("app-00/moves.yaml", config_map("moves", "1")).commit(&format!("returned, {round}"));
+        world.look();
+        world.ready("app-00").await;
+        // The new owner applies it only now, with the version from before the return.
+        drop(held);
+        all_ready(&world, &names).await;
+        assert_eq!((world.uid("v1", "configmaps", "moves"), label(&world)), before);
+    }
     assert!(agents.iter().all(|agent| agent.deletions().is_empty()));
     assert_eq!(holders(&world), agreed);
 }

@@ -343,6 +343,15 @@ impl View<'_> {
         holders.map(ToString::to_string).min()
     }
 
+    /// Returns the GitSync of another agent that manages an object with this label and gives it up, as far as the watch
+    /// shows.
+    pub(super) fn offers_of_other_agent(&self, key: &Key, label: &str) -> Option<Owner> {
+        let mut others = self.rows.labelled(label).filter(|owner| *owner != self.own);
+        let is_offered =
+            |owner: &&Owner| self.rows.owners.get(*owner).is_some_and(|row| row.offers_elsewhere(key, label));
+        others.find(is_offered).cloned()
+    }
+
     /// Returns the GitSync of another agent that should take an object over, and whether it is a confined one that is
     /// no peer. Peers come first.
     pub(super) fn taker_of_other_agent(&self, key: &Key) -> Option<(bool, String)> {

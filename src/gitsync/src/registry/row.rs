@@ -71,6 +71,11 @@ impl Row {
         self.is_of_other_agent && *label == *self.label && !self.given_up.contains(key)
     }
 
+    /// Whether the GitSync of another agent manages an object with this label, and has given it up.
+    pub(super) fn offers_elsewhere(&self, key: &Key, label: &str) -> bool {
+        self.is_of_other_agent && *label == *self.label && self.given_up.contains(key)
+    }
+
     /// Whether the GitSync may touch an object.
     pub(super) fn covers(&self, key: &Key) -> bool {
         self.by_account || self.is_at_home(key)
