@@ -227,6 +227,33 @@ async fn an_agent_that_joins_takes_its_share_without_a_write() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_that_takes_long_does_not_stop_a_handover() {
+    let mut world = World::new().await;
+    world.timing = SHORT;
+    let names = syncs(&mut world);
+    let one = start_shard(&mut world, "one");
+    all_ready(&world, &names).await;
+    // The GitSyncs that the second agent takes over.
+    let members: Members = (0..2).filter_map(Member::new).collect();
+    let is_second = |name: &&String| members.owner(NAMESPACE, name, None) == Member::new(1);
+    let moving: Vec<String> = names.iter().filter(is_second).cloned().collect();
+    let [deleted, moved, ..] = &moving[..] else { panic!("{moving:?}") };
+    let path = format!("/configmaps/{deleted}?");
+    let held = one.gate.hold(move |heard| heard.asked.starts_with("PATCH") && heard.asked.contains(&path));
+    world.delete("mainstay.dev/v1alpha1", "gitsyncs", deleted);
+    held.reached().await;
+    let two = start_shard(&mut world, "two");
+    let agreed = agree(&world, 2).await;
+    let applied = two.applies(moved);
+    edit(&world, moved);
+    reverted(&world, moved, "1").await;
+    assert!(two.applies(moved) > applied);
+    assert_eq!(world.data(deleted), "1");
+    assert!(one.deletions().is_empty() && two.deletions().is_empty());
+    assert_eq!(holders(&world), agreed);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pinned_git_sync_is_that_of_its_agent() {
     let mut world = World::new().await;
     world.timing = SHORT;

@@ -103,6 +103,10 @@ impl Work for Syncs {
         self.context.secrets.set_references(namespace, (Referrer::GitSync, name), references);
     }
 
+    fn is_remote(&self, sync: &GitSync) -> bool {
+        sync.spec.kube_config.is_some() || sync.status.as_ref().is_some_and(|status| status.cluster.is_some())
+    }
+
     fn see_of_other_agent(&self, owner: &Owner, sync: Option<GitSync>) {
         match sync {
             Some(sync) => self.context.see_of_other_agent(owner, &Arc::new(sync)),

@@ -10,6 +10,7 @@ mod artifacts;
 mod bootstrap;
 mod cloud;
 mod copies;
+mod dropping;
 mod error;
 mod functions;
 pub mod health;

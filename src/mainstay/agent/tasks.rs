@@ -21,6 +21,7 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::dropping::{Dropping, Ending};
 use super::initial::Initial;
 use super::kept::{self, Labels, Name, memory, since_of};
 use super::notify::{Notifier, event_metadata};
@@ -103,6 +104,11 @@ pub(super) trait Work {
         None
     }
 
+    /// Whether the task of an object waits for a remote cluster, which may never respond.
+    fn is_remote(&self, _object: &Self::Object) -> bool {
+        false
+    }
+
     /// Called for the state of an object that another agent looks after; `None` once the object is deleted.
     fn see_of_other_agent(&self, _owner: &Owner, _object: Option<Self::Object>) {}
 
@@ -145,9 +151,11 @@ pub(super) struct Tasks<W: Work> {
     notifier: Notifier,
     running: HashMap<Name, Running<W::Object>>,
     /// Tasks that are ending. A new object with the same name waits for the task's end.
-    ended: HashMap<Name, CancellationToken>,
+    ended: HashMap<Name, Ending>,
     /// Inputs of tasks that end because another agent takes their objects over.
     leaving: Vec<Running<W::Object>>,
+    /// The tasks that end before this agent publishes its share.
+    dropping: Option<Dropping>,
     /// Objects that were left to other agents and whose task has not ended, each with its newest state; `None` if it is
     /// deleted.
     left: HashMap<Name, Option<W::Object>>,
@@ -174,6 +182,7 @@ impl<W: Work> Tasks<W> {
             running: HashMap::new(),
             ended: HashMap::new(),
             leaving: Vec::new(),
+            dropping: None,
             left: HashMap::new(),
             share: None,
             rereads: Rereads::default(),
@@ -208,11 +217,15 @@ impl<W: Work> Tasks<W> {
                     continue;
                 }
                 () = changed(self.share.as_mut()) => {
-                    if self.follow_share().await {
+                    if self.follow_share() {
                         // A list shows the objects that this agent takes over.
                         events = cluster.watch(&self.kind, Selection::default());
                         (shown, initial) = (Shown::default(), Initial::default());
                     }
+                    continue;
+                }
+                () = Dropping::ended(self.dropping.as_ref()) => {
+                    self.drop_lost();
                     continue;
                 }
                 () = sources_changed(sources.as_mut()) => {
@@ -304,7 +317,7 @@ impl<W: Work> Tasks<W> {
         self.rereads.remove(name);
         if let Some(running) = self.running.remove(name) {
             running.lost.cancel();
-            self.ended.insert(name.clone(), running.over.clone());
+            self.ended.insert(name.clone(), self.ending_of(&running));
             self.leaving.retain(|leaving| !leaving.over.is_cancelled());
             self.leaving.push(running);
             self.notifier.set_subject(&owner, None);
@@ -322,7 +335,7 @@ impl<W: Work> Tasks<W> {
     /// Shows the state of an object of another agent; `None` if it is deleted. A task that has not ended shows an older
     /// state when it ends, so the new one is shown after it.
     fn show_left(&mut self, name: &Name, object: Option<W::Object>) {
-        if self.ended.get(name).is_none_or(CancellationToken::is_cancelled) {
+        if self.ended.get(name).is_none_or(|ending| ending.over.is_cancelled()) {
             self.left.remove(name);
             self.work.see_of_other_agent(&self.work.owner(name), object);
         } else {
@@ -337,8 +350,9 @@ impl<W: Work> Tasks<W> {
         }
     }
 
-    /// Takes a changed share: ends the tasks of lost objects. Returns whether objects may be gained.
-    async fn follow_share(&mut self) -> bool {
+    /// Takes a changed share: ends the tasks of lost objects. Returns whether objects may be gained. Does not wait for the
+    /// ends, so that the other objects get their changes.
+    fn follow_share(&mut self) -> bool {
         let Some(share) = &mut self.share else { return false };
         share.take();
         let mine = self.running.keys().cloned().chain(self.rereads.names());
@@ -348,25 +362,33 @@ impl<W: Work> Tasks<W> {
         for name in &lost {
             self.leave(name, None);
         }
-        for over in self.ending() {
-            // At `stop`, all tasks end without their last step.
-            if self.stop.run_until_cancelled(over.cancelled()).await.is_none() {
-                return false;
-            }
-        }
-        self.leaving.clear();
-        self.show_all_left();
         let Some(share) = &self.share else { return false };
-        share.dropped();
+        let ending = self.ending().into_iter();
+        self.dropping = Some(Dropping::new(ending, self.dropping.take(), share.lease(), Instant::now()));
         is_unshown || share.names().any(|name| !self.running.contains_key(name) && share.may_gain(name))
     }
 
-    /// Returns the ends of the tasks that work for objects outside of the share, also for deleted ones.
-    fn ending(&self) -> Vec<CancellationToken> {
+    /// Records that the tasks of lost objects have ended, or have had their time.
+    fn drop_lost(&mut self) {
+        self.dropping = None;
+        self.leaving.retain(|leaving| !leaving.over.is_cancelled());
+        self.show_all_left();
+        if let Some(share) = &self.share {
+            share.dropped();
+        }
+    }
+
+    /// Returns the tasks that work for objects outside of the share, also for deleted ones.
+    fn ending(&self) -> Vec<Ending> {
         let keeps = |name: &Name| self.share.as_ref().is_none_or(|share| share.keeps(name));
-        let deleted = self.ended.iter().filter(|(name, over)| !over.is_cancelled() && !keeps(name));
-        let leaving = self.leaving.iter().map(|leaving| leaving.over.clone());
-        leaving.chain(deleted.map(|(_, over)| over.clone())).collect()
+        let deleted = self.ended.iter().filter(|(name, ending)| !ending.over.is_cancelled() && !keeps(name));
+        let leaving = self.leaving.iter().filter(|leaving| !leaving.over.is_cancelled());
+        leaving.map(|leaving| self.ending_of(leaving)).chain(deleted.map(|(_, ending)| ending.clone())).collect()
+    }
+
+    fn ending_of(&self, running: &Running<W::Object>) -> Ending {
+        let is_remote = running.feed.borrow().as_deref().is_some_and(|object| self.work.is_remote(object));
+        Ending { lost: running.lost.clone(), over: running.over.clone(), is_remote }
     }
 
     fn count_share(&self, counter: impl Fn(&share::Counts) -> &AtomicU64) {
@@ -474,7 +496,7 @@ impl<W: Work> Tasks<W> {
         self.work.enter(&owner, &name);
         let (feed, input) = watch::channel(Some(Arc::new(object)));
         let (lost, over) = (CancellationToken::new(), CancellationToken::new());
-        let (old, ending) = (self.ended.remove(&name), over.clone().drop_guard());
+        let (old, ending) = (self.ended.remove(&name).map(|old| old.over), over.clone().drop_guard());
         let task = self.work.run(name.clone(), input, (self.stop.clone(), lost.clone()));
         self.all.spawn(after(old, task).map(move |()| drop(ending)));
         self.running.insert(name, Running { feed, uid, lost, over });
@@ -534,9 +556,9 @@ impl<W: Work> Tasks<W> {
 
     fn end_task(&mut self, name: &Name, last: Option<W::Object>) {
         if let Some(running) = self.running.remove(name) {
+            self.ended.retain(|_, ending| !ending.over.is_cancelled());
+            self.ended.insert(name.clone(), self.ending_of(&running));
             running.feed.send_replace(last.map(Arc::new));
-            self.ended.retain(|_, over| !over.is_cancelled());
-            self.ended.insert(name.clone(), running.over);
             self.notifier.set_subject(&self.work.owner(name), None);
         }
     }
