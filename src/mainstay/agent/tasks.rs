@@ -104,6 +104,14 @@ pub(super) trait Work {
         None
     }
 
+    /// Returns the memory of an object of this size that another agent looks after.
+    fn counted_of_other_agent(&self, bytes: usize) -> usize {
+        self.counted(bytes)
+    }
+
+    /// Called instead of [`see_of_other_agent`](Self::see_of_other_agent) if there is no memory for the object.
+    fn refuse_of_other_agent(&self, _owner: &Owner) {}
+
     /// Whether the task of an object waits for a remote cluster, which may never respond.
     fn is_remote(&self, _object: &Self::Object) -> bool {
         false
@@ -137,6 +145,8 @@ pub(super) trait Work {
 struct Running<T> {
     feed: watch::Sender<Option<Arc<T>>>,
     uid: Option<String>,
+    /// The size of the object.
+    bytes: usize,
     /// Ends the task, because another agent takes the object over. Each task has its own token: the task of a recreated
     /// object may end while the next one works.
     lost: CancellationToken,
@@ -163,6 +173,8 @@ pub(super) struct Tasks<W: Work> {
     share: Option<Share>,
     /// Objects that are not kept, or only in part, for lack of memory.
     rereads: Rereads,
+    /// Objects of other agents that are not kept for lack of memory. Their agents report them.
+    unseen: Rereads,
     /// When objects that lack memory are read again.
     look: Instant,
     /// Notified when there may be memory for an object.
@@ -186,6 +198,7 @@ impl<W: Work> Tasks<W> {
             left: HashMap::new(),
             share: None,
             rereads: Rereads::default(),
+            unseen: Rereads::default(),
             look: Instant::now() + AGAIN,
             room: Arc::default(),
             all: others,
@@ -297,7 +310,7 @@ impl<W: Work> Tasks<W> {
         kept::trim(&mut value, W::LABELS);
         let (identity, bytes) = (identity_of(&value), memory(&value));
         match read::<W::Object>(value) {
-            Ok(object) if self.is_of_other_agent(&name, &object) => self.leave(&name, Some(object)),
+            Ok(object) if self.is_of_other_agent(&name, &object) => self.leave(&name, Some((object, bytes))),
             Ok(object) => self.feed(name, object, bytes),
             Err(why) => self.announce_unreadable(&name, &identity, why),
         }
@@ -311,11 +324,15 @@ impl<W: Work> Tasks<W> {
         if is_running { !share.keeps(name) } else { !share.may_gain(name) }
     }
 
-    /// Leaves an object to another agent. Its task ends without a change of the object.
-    fn leave(&mut self, name: &Name, object: Option<W::Object>) {
+    /// Leaves an object to another agent. Its task ends without a change of the object. `seen` is the new state of the
+    /// object and its size, if it has one.
+    fn leave(&mut self, name: &Name, seen: Option<(W::Object, usize)>) {
         let owner = self.work.owner(name);
         self.rereads.remove(name);
+        let mut counted = 0;
         if let Some(running) = self.running.remove(name) {
+            // The task shows its last state when it ends.
+            counted = self.work.counted_of_other_agent(running.bytes);
             running.lost.cancel();
             self.ended.insert(name.clone(), self.ending_of(&running));
             self.leaving.retain(|leaving| !leaving.over.is_cancelled());
@@ -326,10 +343,32 @@ impl<W: Work> Tasks<W> {
         self.work.see(name, None);
         self.notifier.set_labels(&owner, None);
         self.notifier.set_event_metadata(&owner, BTreeMap::new());
-        self.forget_memory(&owner);
-        if object.is_some() {
-            self.show_left(name, object);
+        self.work.writer().end_memory_wait(&owner);
+        for part in [Part::Source, Part::Expected] {
+            self.work.writer().keep_in_memory(&owner, part, 0);
         }
+        match seen {
+            Some((object, bytes)) => self.show_within_memory(name, object, bytes),
+            None => {
+                self.work.writer().keep_in_memory(&owner, Part::Resource, counted);
+            }
+        }
+    }
+
+    /// Shows the state of an object of another agent if there is memory for it. Otherwise it is read again later.
+    fn show_within_memory(&mut self, name: &Name, object: W::Object, bytes: usize) {
+        let (owner, counted) = (self.work.owner(name), self.work.counted_of_other_agent(bytes));
+        if self.work.writer().keep_in_memory(&owner, Part::Resource, counted) {
+            self.unseen.remove(name);
+            return self.show_left(name, Some(object));
+        }
+        let since = object.meta().creation_timestamp.as_ref().map_or(Timestamp::MIN, |time| time.0);
+        self.unseen.insert(name, Need { since, bytes, expected: 0 }, true);
+        self.left.remove(name);
+        self.work.refuse_of_other_agent(&owner);
+        self.work.writer().keep_in_memory(&owner, Part::Resource, 0);
+        let (part, room) = (Part::Resource, Arc::clone(&self.room));
+        self.work.writer().wait_for_memory(&owner, Waiting { since, part, bytes: counted, room });
     }
 
     /// Shows the state of an object of another agent; `None` if it is deleted. A task that has not ended shows an older
@@ -347,6 +386,10 @@ impl<W: Work> Tasks<W> {
     fn show_all_left(&mut self) {
         for (name, object) in std::mem::take(&mut self.left) {
             self.show_left(&name, object);
+        }
+        // A task that has ended has shown its last state.
+        for name in self.unseen.names().filter(|name| self.ended.contains_key(name)) {
+            self.work.refuse_of_other_agent(&self.work.owner(&name));
         }
     }
 
@@ -436,7 +479,21 @@ impl<W: Work> Tasks<W> {
             self.feed(name.clone(), object, bytes);
             self.say_refused(cluster, name, &live, need).await;
         }
-        names.len() == AT_ONCE
+        let may_show = |name: &Name, need: Need| {
+            let (owner, counted) = (self.work.owner(name), self.work.counted_of_other_agent(need.bytes));
+            self.work.writer().may_keep_in_memory(&owner, Part::Resource, counted)
+        };
+        let unseen = self.unseen.next(AT_ONCE, may_show);
+        for name in &unseen {
+            let live = cluster.get(&self.kind, Some(&name.0), &name.1).await;
+            match live {
+                Ok(Some(live)) => self.see(name.clone(), live),
+                // The watch shows the deletion.
+                Ok(None) => {}
+                Err(error) => tracing::debug!(why = chain(&error), "not read again"),
+            }
+        }
+        names.len() == AT_ONCE || unseen.len() == AT_ONCE
     }
 
     /// Reports in the status of an object without a task that there is no memory for it.
@@ -462,6 +519,7 @@ impl<W: Work> Tasks<W> {
 
     fn feed(&mut self, name: Name, mut object: W::Object, bytes: usize) {
         self.left.remove(&name);
+        self.unseen.remove(&name);
         self.work.see(&name, Some(&object));
         let owner = self.work.owner(&name);
         let uid = object.meta().uid.clone();
@@ -482,8 +540,9 @@ impl<W: Work> Tasks<W> {
         let annotations = object.meta().annotations.iter().flatten();
         let metadata = event_metadata(annotations.map(|(name, value)| (name.as_str(), value.as_str())));
         self.notifier.set_event_metadata(&owner, metadata);
-        if let Some(running) = self.running.get(&name) {
+        if let Some(running) = self.running.get_mut(&name) {
             if running.uid == uid && !running.over.is_cancelled() {
+                running.bytes = bytes;
                 running.feed.send_replace(Some(Arc::new(object)));
                 return;
             }
@@ -499,7 +558,7 @@ impl<W: Work> Tasks<W> {
         let (old, ending) = (self.ended.remove(&name).map(|old| old.over), over.clone().drop_guard());
         let task = self.work.run(name.clone(), input, (self.stop.clone(), lost.clone()));
         self.all.spawn(after(old, task).map(move |()| drop(ending)));
-        self.running.insert(name, Running { feed, uid, lost, over });
+        self.running.insert(name, Running { feed, uid, bytes, lost, over });
         self.count_share(|counts| &counts.gained);
     }
 
@@ -531,6 +590,7 @@ impl<W: Work> Tasks<W> {
     fn end(&mut self, name: &Name, last: Option<W::Object>) {
         self.work.see(name, None);
         let owner = self.work.owner(name);
+        self.unseen.remove(name);
         if let Some(share) = &mut self.share {
             share.forget(name);
             if !self.running.contains_key(name) {
