@@ -346,8 +346,9 @@ fn appliers(facts: &Facts<'_>, desired: &Desired, live: Option<&Live>, expect: &
     let is_left = facts.takes_over_known && live.is_some() && !facts.observed.contested.contains_key(&desired.key);
     let some = match expect {
         Expect::Absent => return Appliers::default(),
-        Expect::Ours => facts.left,
-        Expect::Version { .. } | Expect::Withdrawn { .. } => facts.former,
+        // An object that returns to its owner is not adopted again: fields that users have set since then stay.
+        Expect::Ours | Expect::Withdrawn { .. } => facts.left,
+        Expect::Version { .. } => facts.former,
     };
     if is_left { some.and_known() } else { some.clone() }
 }

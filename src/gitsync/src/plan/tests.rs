@@ -265,6 +265,27 @@ fn objects_that_an_account_labelled_elsewhere_are_its_own_for_tenants_and_not_fo
 }
 
 #[test]
+fn an_object_that_returns_to_its_owner_is_not_adopted_again() {
+    let (one, observed) = (Arc::clone(&objects()[5]), Observed::default());
+    let (former, left) = (Appliers::former(Arc::default()), Appliers::left(Arc::default(), None));
+    let facts = Facts {
+        commit: "c2",
+        branch: "main",
+        desired: std::slice::from_ref(&one),
+        observed: &observed,
+        prune: true,
+        allows_prune: false,
+        former: &former,
+        left: &left,
+        takes_over_known: false,
+    };
+    let appliers = |expect: Expect| appliers(&facts, &one, Some(&Live::default()), &expect);
+    let version = || "7".to_owned();
+    assert_eq!(appliers(Expect::Withdrawn { version: version() }), left);
+    assert_eq!(appliers(Expect::Version { version: version(), managed_fields: Value::Null }), former);
+}
+
+#[test]
 fn an_object_that_was_offered_is_applied_at_the_version_that_was_read_once_the_status_does_not_offer_it() {
     let one = Arc::clone(&objects()[5]);
     let applied = |offered: bool, withdrawn: bool, unoffered: bool| {
