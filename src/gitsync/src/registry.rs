@@ -361,9 +361,9 @@ impl View<'_> {
         takers.map(|(owner, row)| (!row.is_peer_of(own), owner.to_string())).min()
     }
 
-    /// Returns a peer that has not made an attempt yet.
+    /// Returns a peer that has not made an attempt yet. A suspended one of another agent is not waited for.
     pub(crate) fn others_untried(&self) -> Option<Pending> {
-        self.first_pending(UNTRIED, |row| !row.tried)
+        self.first_pending(UNTRIED, |row| !(row.tried || row.is_of_other_agent && row.suspended))
     }
 
     /// Returns a peer of another agent that wants more objects than its status lists. A suspended one is not waited for.
