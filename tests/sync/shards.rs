@@ -449,6 +449,40 @@ async fn more_objects_than_a_status_lists_move_between_git_syncs_of_two_agents()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn objects_that_the_new_owner_cannot_apply_do_not_stop_the_handover_of_others() {
+    let mut world = World::new().await;
+    let names = syncs(&mut world);
+    let moving: Vec<String> = (0..25).map(|number| format!("moves-{number:02}")).collect();
+    for name in &moving {
+        world.remote.file(&format!("app-00/{name}.yaml"), config_map(name, "1"));
+    }
+    world.remote.commit("more");
+    let agents = ["one", "two"].map(|identity| start_shard(&mut world, identity));
+    let agreed = agree(&world, 2).await;
+    all_ready(&world, &names).await;
+    let to = names.iter().find(|name| owner(&world, name) != owner(&world, "app-00")).unwrap();
+    let taker = agents.iter().find(|agent| agent.identity == owner(&world, to)).unwrap();
+    // As many as a status lists. The old owner offers those with the last names first.
+    let (movable, failing) = moving.split_at(5);
+    for name in failing {
+        let (verb, resource, name) = ("apply".to_owned(), "configmaps".to_owned(), name.clone());
+        taker.gate.levers().fail_next(Fault { verb, resource, name, code: 500, times: 1000, ..Fault::default() });
+    }
+    let uids: Vec<String> = moving.iter().map(|name| world.uid("v1", "configmaps", name)).collect();
+    for name in &moving {
+        world.remote.remove(&format!("app-00/{name}.yaml"));
+        world.remote.file(&format!("{to}/{name}.yaml"), config_map(name, "2"));
+    }
+    world.remote.commit("moved");
+    world.look();
+    world.until("the others have moved", |w| movable.iter().all(|name| w.data(name) == "2")).await;
+    assert!(failing.iter().all(|name| world.data(name) == "1"));
+    assert_eq!(moving.iter().map(|name| world.uid("v1", "configmaps", name)).collect::<Vec<_>>(), uids);
+    assert!(agents.iter().all(|agent| agent.deletions().is_empty()));
+    assert_eq!(holders(&world), agreed);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_removed_object_does_not_stall_a_dependant_of_another_agent() {
     let mut world = World::new().await;
     let names = syncs(&mut world);

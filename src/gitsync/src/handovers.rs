@@ -18,7 +18,7 @@ use super::context::git_syncs;
 use super::outcome::Refused;
 use super::plan::{DesiredState, Live, Plan};
 use super::prune::HANDOVER;
-use super::registry::View;
+use super::registry::{Taker, View};
 use super::shared_plan::given_up;
 use mainstay_cluster::Error;
 use mainstay_engine::managed::inventory::{Entry, Inventory};
@@ -128,6 +128,8 @@ enum Order {
     Tenant,
     /// To a GitSync that cannot read the commit.
     CannotRead,
+    /// To a GitSync of another agent that could not apply the object. Otherwise such objects would keep all others back.
+    Failing,
 }
 
 /// The pending handover of an object.
@@ -143,8 +145,13 @@ impl<'a> Handover<'a> {
         if let Some(taker) = view.taker_that_cannot_read(key) {
             return Some(Self { key, taker, order: Order::CannotRead });
         }
-        let (is_tenant, taker) = view.taker_of_other_agent(key)?;
-        Some(Self { key, taker, order: if is_tenant { Order::Tenant } else { Order::Peer } })
+        let Taker { is_failing, is_tenant, name: taker } = view.taker_of_other_agent(key)?;
+        let order = match (is_failing, is_tenant) {
+            (true, _) => Order::Failing,
+            (false, true) => Order::Tenant,
+            (false, false) => Order::Peer,
+        };
+        Some(Self { key, taker, order })
     }
 
     fn text(&self) -> String {
@@ -166,7 +173,9 @@ mod tests {
         let set = |name: &str| Some(Arc::new(HashSet::from([key(name)])));
         let of_other_agent = |name: &str| Row { desired: set(name), is_of_other_agent: true, ..Row::default() };
         let cannot_read = set("unread").map(|readable| CannotRead { commit: None, readable });
+        let failing = HashSet::from([key("failing")]);
         let rows = [
+            ("failing", Row { failing, ..of_other_agent("failing") }),
             ("unread", Row { cannot_read, ..Row::default() }),
             ("tenant", Row { confined_to: Some("a".into()), ..of_other_agent("tenant") }),
             ("peer", of_other_agent("peer")),
@@ -174,12 +183,14 @@ mod tests {
         for (name, row) in rows {
             registry.update(&Owner::git_sync("x", name), |own| *own = row);
         }
-        let keys = ["unread", "tenant", "peer", "other"].map(key);
+        let keys = ["failing", "unread", "tenant", "peer", "other"].map(key);
         registry.with(&Owner::git_sync("x", "own"), |view| {
             let mut all: Vec<_> = keys.iter().filter_map(|key| Handover::of(view, key)).collect();
             all.sort_by_key(|handover| handover.order);
             let takers: Vec<&str> = all.iter().map(|handover| &*handover.taker).collect();
-            assert_eq!(takers, ["x/peer", "x/tenant", "x/unread"]);
+            assert_eq!(takers, ["x/peer", "x/tenant", "x/unread", "x/failing"]);
+            assert!(view.goes_to_other_agents(&keys[0]) && view.goes_to_other_agents(&keys[3]));
+            assert!(!view.goes_to_other_agents(&keys[1]) && !view.goes_to_other_agents(&keys[4]));
             let text = format!("{}{HANDOVER}x/peer is pending: another agent applies it", key("peer"));
             assert_eq!(all[0].text(), text);
         });

@@ -160,9 +160,17 @@ impl Context {
             takes_objects: deletes_objects(&sync.metadata),
             is_of_other_agent: true,
             given_up: given_up(&status.held),
+            failing: failing(&status),
             ..Row::default()
         }
     }
+}
+
+/// Returns the objects that a GitSync of another agent cannot apply, without those of other GitSyncs.
+fn failing(status: &GitSyncStatus) -> HashSet<Key> {
+    let others = [Reason::PruneFailed.as_str(), Reason::OwnershipConflict.as_str()];
+    let failures = status.failures.iter().take(SHOWN).filter(|failure| !others.contains(&failure.reason));
+    failures.filter_map(|failure| key_of(&failure.object)).collect()
 }
 
 /// The objects that a GitSync of another agent wants and has not applied, as its status shows them.
@@ -257,6 +265,8 @@ mod tests {
             assert_eq!((wants.planned, wants.objects), (None, HashSet::from([key()])));
         }
         assert!(Wants::of(&failed(Reason::PruneFailed), None).objects.is_empty());
+        assert!(super::failing(&failed(Reason::ApplyFailed)).contains(&key()));
+        assert!(super::failing(&failed(Reason::OwnershipConflict)).is_empty());
         let begun = GitSyncStatus { shared: Some(SharedPlan::default()), ..failed(Reason::ApplyFailed) };
         let wants = Wants::of(&begun, None);
         assert_eq!((wants.planned, wants.objects), (None, HashSet::from([key()])), "no commit is planned yet");
@@ -318,7 +328,7 @@ mod tests {
         set(&registry, &other, row(&status("c2", &[key()], 1)));
         registry.with(&own, |view| {
             assert_eq!(view.sibling_pending("main", "c2"), None);
-            assert_eq!(view.taker_of_other_agent(&key()), Some((false, "x/other".to_owned())));
+            assert_eq!(view.taker_of_other_agent(&key()).map(|taker| taker.name).as_deref(), Some("x/other"));
             assert_eq!(view.desired_elsewhere(&key()), crate::registry::Elsewhere::Peer);
         });
     }

@@ -99,6 +99,7 @@ impl Chance {
             is_of_other_agent: confined_to.is_none() && self.one_in(4),
             wants_more: self.one_in(9),
             given_up: self.keys().iter().cloned().collect(),
+            failing: HashSet::new(),
         }
     }
 

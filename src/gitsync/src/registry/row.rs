@@ -43,6 +43,8 @@ pub struct Row {
     pub is_of_other_agent: bool,
     /// The objects that the GitSync of another agent gives up.
     pub given_up: HashSet<Key>,
+    /// The objects that the GitSync of another agent cannot apply, as far as its status lists them.
+    pub failing: HashSet<Key>,
     /// Whether the GitSync of another agent wants more objects than its status lists.
     pub wants_more: bool,
     /// Whether the objects of the GitSync are deleted with it. Such a GitSync is kept if only its manifest was removed
