@@ -19,7 +19,7 @@ use super::outcome::Refused;
 use super::plan::{DesiredState, Live, Plan};
 use super::prune::HANDOVER;
 use super::registry::{Taker, View};
-use super::shared_plan::given_up;
+use super::shared_plan::{OFFERED, given_up};
 use mainstay_cluster::Error;
 use mainstay_engine::managed::inventory::{Entry, Inventory};
 use mainstay_engine::managed::{Desired, SHOWN};
@@ -156,8 +156,9 @@ impl<'a> Handover<'a> {
 
     fn text(&self) -> String {
         let Self { key, taker, order } = self;
-        let why = if *order == Order::CannotRead { "it cannot read the commit" } else { "another agent applies it" };
-        format!("{key}{HANDOVER}{taker} is pending: {why}")
+        // Other agents do not act on a handover within this agent.
+        let state = if *order == Order::CannotRead { " is pending: it cannot read the commit" } else { OFFERED };
+        format!("{key}{HANDOVER}{taker}{state}")
     }
 }
 
@@ -193,6 +194,10 @@ mod tests {
             assert!(!view.goes_to_other_agents(&keys[1]) && !view.goes_to_other_agents(&keys[4]));
             let text = format!("{}{HANDOVER}x/peer is pending: another agent applies it", key("peer"));
             assert_eq!(all[0].text(), text);
+            for handover in &all {
+                let offered = given_up(&[handover.text()]).contains(handover.key);
+                assert_eq!(offered, handover.order != Order::CannotRead, "{}", handover.text());
+            }
         });
     }
 }

@@ -12,6 +12,9 @@ use mainstay_api::git_sync::{SharedPlan, WANTED_BYTES, WANTED_OBJECTS};
 use mainstay_engine::managed::SHOWN;
 use mainstay_object::Key;
 
+/// The end of a text about a handover that other agents act on.
+pub(super) const OFFERED: &str = " is pending: another agent applies it";
+
 /// The objects that a GitSync gives up for GitSyncs of other agents.
 #[derive(Debug, Default)]
 pub(super) struct Handovers {
@@ -49,9 +52,10 @@ pub(super) fn wanted(plan: &SharedPlan) -> (HashSet<Key>, bool) {
     (listed, is_whole)
 }
 
-/// Returns the objects that a GitSync hands over, from `status.held`.
+/// Returns the objects that a GitSync hands over to GitSyncs of other agents, from `status.held`.
 pub(super) fn given_up(held: &[String]) -> HashSet<Key> {
-    held.iter().take(SHOWN).filter_map(|held| key_of(held.split_once(HANDOVER)?.0)).collect()
+    let offered = held.iter().take(SHOWN).filter_map(|held| held.strip_suffix(OFFERED));
+    offered.filter_map(|offered| key_of(offered.split_once(HANDOVER)?.0)).collect()
 }
 
 /// Parses an object as statuses show it: `Deployment.apps shop/web`, `Namespace shop`.
@@ -121,7 +125,7 @@ mod tests {
         let plan = SharedPlan { wanted: listed.clone(), wanted_objects: 1000, ..SharedPlan::default() };
         let (objects, is_whole) = wanted(&plan);
         assert_eq!((objects.len(), is_whole), (WANTED_OBJECTS, false));
-        let held: Vec<String> = listed.iter().map(|object| format!("{object}{HANDOVER}x/other is pending")).collect();
+        let held: Vec<String> = listed.iter().map(|object| format!("{object}{HANDOVER}x/other{OFFERED}")).collect();
         assert_eq!(given_up(&held).len(), SHOWN);
     }
 
