@@ -45,6 +45,7 @@ mod shard;
 mod shard_metrics;
 mod share;
 mod shown;
+mod source_changes;
 mod ssh_keys;
 mod tasks;
 mod term;

@@ -27,6 +27,7 @@ use super::kept::{self, Labels, Name, memory, since_of};
 use super::notify::{Notifier, event_metadata};
 use super::rereads::{Need, Rereads};
 use super::share::{self, Share};
+use super::source_changes::SourceChanges;
 use mainstay_cluster::reflector::{Delta, Shown, name_of};
 use mainstay_cluster::{Cluster, Kind, Regarding, Selection};
 use mainstay_engine::apply::{Announcement, Writer};
@@ -216,7 +217,7 @@ impl<W: Work> Tasks<W> {
         let mut events = cluster.watch(&self.kind, Selection::default());
         let (mut shown, mut initial) = (Shown::default(), Initial::default());
         let room = Arc::clone(&self.room);
-        let mut sources = self.work.sources().filter(|_| self.share.is_some());
+        let mut sources = self.work.sources().filter(|_| self.share.is_some()).map(SourceChanges::new);
         loop {
             let event = tokio::select! {
                 () = self.stop.cancelled() => break,
@@ -241,7 +242,7 @@ impl<W: Work> Tasks<W> {
                     self.drop_lost();
                     continue;
                 }
-                () = sources_changed(sources.as_mut()) => {
+                () = SourceChanges::due(sources.as_mut()) => {
                     self.work.see_sources_of_other_agents();
                     continue;
                 }
@@ -629,17 +630,6 @@ async fn changed(share: Option<&mut Share>) {
     match share {
         Some(share) => share.changed().await,
         None => std::future::pending().await,
-    }
-}
-
-/// Waits until the sources change.
-async fn sources_changed(sources: Option<&mut watch::Receiver<u64>>) {
-    let is_over = match sources {
-        Some(sources) => sources.changed().await.is_err(),
-        None => true,
-    };
-    if is_over {
-        std::future::pending::<()>().await;
     }
 }
 
