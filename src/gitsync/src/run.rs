@@ -50,12 +50,13 @@ pub async fn run(
         let Some(sync) = input.borrow_and_update().clone() else {
             // The GitSync was deleted while no watch showed it.
             if let (Some(sync), false) = (last, matches!(task.place, Place::Nowhere)) {
+                let mut attempt = task.attempt(&sync);
                 tokio::select! {
                     biased;
                     () = stop.cancelled() => return,
                     // The other agents have waited long enough. Its objects stay, with Mainstay's label.
                     () = lost.cancelled() => {}
-                    _ = Box::pin(task.attempt(&sync).farewell(false)) => {}
+                    _ = Box::pin(attempt.farewell(false)) => {}
                 }
             }
             break;
