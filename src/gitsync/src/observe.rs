@@ -472,11 +472,13 @@ impl Attempt<'_> {
         desired: &DesiredState,
     ) -> Result<Observed, Refused> {
         self.state.failed.forget_old(&desired.objects);
-        let kept = self.context.writer.store().applied(self.owner);
+        let mut kept = self.context.writer.store().applied(self.owner);
         let mut inventory = self.inventory().map_or_else(Inventory::default, |inventory| Inventory::clone(&inventory));
         inventory.0.retain(|key, _| self.reaches(key));
         let mut waiting = self.state.failed.waiting(Instant::now());
         let (offered, withdrawn) = self.wanted_again(&desired.objects);
+        // An apply of such an object may have failed before it changed the version.
+        kept.retain(|key| !withdrawn.contains(key));
         let unknown = desired
             .objects
             .iter()
