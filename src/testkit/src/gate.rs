@@ -56,7 +56,7 @@ struct Hold {
 
 impl fmt::Debug for Hold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.state.fmt(f)
+        write!(f, "{:?}", self.state)
     }
 }
 
