@@ -104,10 +104,12 @@ const CHOICES: &[Choice] = &[
         &[
             "--components=sync,console",
             "--console-url=https://console.example.com,https://a:8443",
+            "--console-cluster-name=production: eu-west/1",
             "--console-sign-in=proxy",
             "--resources=console.limits.memory=200Mi",
         ],
-        "{components: [sync, console], console: {urls: ['https://console.example.com', 'https://a:8443'], signIn: proxy}, \
+        "{components: [sync, console], console: {urls: ['https://console.example.com', 'https://a:8443'], clusterName: \
+         'production: eu-west/1', signIn: proxy}, \
          resources: {console: {limits: {memory: 200Mi}}}}",
     ),
     (
@@ -817,7 +819,8 @@ const TEMPLATES: [Template; 20] = [
             METADATA_OF_CONSOLE,
             (
                 "            - --log-format=json\n          env:\n",
-                "            - --log-format=json\n{{- range .Values.console.urls }}\n            - --url={{ . }}\n{{- end }}\n{{- if ne \
+                "            - --log-format=json\n{{- range .Values.console.urls }}\n            - --url={{ . }}\n{{- end }}\n{{- with \
+                 .Values.console.clusterName }}\n            - {{ printf \"--cluster-name=%s\" . | quote }}\n{{- end }}\n{{- if ne \
                  .Values.console.signIn \"form\" }}\n            - --sign-in={{ .Values.console.signIn }}\n{{- end }}\n{{- if eq \
                  .Values.console.signIn \"oidc\" }}\n            - {{ printf \"--oidc-issuer=%s\" .Values.console.oidc.issuer | quote }}\n            - \
                  {{ printf \"--oidc-client-id=%s\" .Values.console.oidc.clientID | quote }}\n{{- range .Values.console.oidc.scopes }}\n            - {{ \

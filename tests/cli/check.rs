@@ -5,7 +5,7 @@ use std::fs;
 
 use devcluster::verbs::patch::Form;
 use devcluster::{Action, Call};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use mainstay_testkit::{
     git_daemon::GitDaemon,
@@ -15,7 +15,7 @@ use mainstay_testkit::{
     signers::SshKey,
     ssh_server::{SshServer, generate},
     webhooks::listening,
-    world::{NAMESPACE, World, config_map},
+    world::{NAMESPACE, World, condition_of, config_map},
 };
 
 const API: &str = "serverless.kyma-project.io/v1alpha1";
@@ -171,9 +171,77 @@ async fn a_receiver_without_its_source_is_named() {
     world.receiver_url("fine").await;
     let (_, said) = check(&world, &[]).await;
     let broken = format!(
-        "wrong  Receiver {NAMESPACE}/broken: no delivery has an effect; no GitRepository, OCIRepository or HelmChart of \
+        "wrong  Receiver {NAMESPACE}/broken: SourceNotFound: no delivery has an effect; no GitRepository, OCIRepository or HelmChart of \
          this namespace is named none"
     );
     assert!(said.contains(&broken), "{said}");
     assert!(said.contains(&format!("ok     Receiver {NAMESPACE}/fine: receives for all sources")), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn objects_of_every_kind_that_do_not_work_are_named_with_a_remedy() {
+    const OURS: &str = "mainstay.dev/v1alpha1";
+    let mut world = World::with_functions().await;
+    world.remote.file("a.yaml", "kind: [").commit("one");
+    world.sync("demo", json!({}));
+    let create = |world: &World, kind: &str, resource: &str, spec: Value| {
+        let metadata = json!({"name": "broken", "namespace": NAMESPACE});
+        let object = json!({"apiVersion": OURS, "kind": kind, "metadata": metadata, "spec": spec});
+        world.create(OURS, resource, NAMESPACE, object);
+    };
+    let missing = json!({"name": "none"});
+    let all = [
+        (
+            "OCIRepository",
+            "ocirepositories",
+            json!({"url": "oci://ghcr.io/a/b", "interval": "5m", "secretRef": missing}),
+        ),
+        (
+            "HelmChart",
+            "helmcharts",
+            json!({"repository": "https://charts.example.com", "name": "a", "interval": "5m", "secretRef": missing}),
+        ),
+        ("ImageRepository", "imagerepositories", json!({"image": "ghcr.io/a/b", "secretRef": missing})),
+        (
+            "ImagePolicy",
+            "imagepolicies",
+            json!({"imageRepositoryRef": missing, "policy": {"semver": {"range": ">=1"}}}),
+        ),
+        (
+            "ImageUpdateAutomation",
+            "imageupdateautomations",
+            json!({
+                "interval": "5m", "sourceRef": {"kind": "GitRepository", "name": "none"},
+                "git": {"commit": {"author": {"email": "a@example.com"}}}, "update": {"strategy": "Setters"},
+            }),
+        ),
+        (
+            "Provider",
+            "providers",
+            json!({"type": "slack", "address": "https://hooks.example.com", "secretRef": missing}),
+        ),
+        ("Alert", "alerts", json!({"providerRef": missing, "eventSources": [{"kind": "Kustomization", "name": "*"}]})),
+    ];
+    for (kind, resource, spec) in &all {
+        create(&world, kind, resource, spec.clone());
+    }
+    world.start();
+    world.condition_is("demo", "Ready", "False ManifestInvalid").await;
+    for (_, resource, _) in &all {
+        let what = format!("{resource} broken is not ready");
+        let is_failed = |w: &World| {
+            let status = w.get(OURS, resource, "broken").map(|object| object["status"].clone()).unwrap_or_default();
+            condition_of(&status, "Ready").starts_with("False ")
+        };
+        world.until(&what, is_failed).await;
+    }
+    let (code, said) = check(&world, &[]).await;
+    assert_eq!(code, 2, "{said}");
+    for kind in
+        all.iter().map(|(kind, ..)| format!("{kind} {NAMESPACE}/broken")).chain([format!("GitSync {NAMESPACE}/demo")])
+    {
+        let line = said.lines().position(|line| line.starts_with(&format!("wrong  {kind}: ")));
+        let line = line.unwrap_or_else(|| panic!("{kind}: {said}"));
+        assert!(said.lines().nth(line + 1).is_some_and(|remedy| remedy.starts_with("       ")), "{kind}: {said}");
+    }
 }

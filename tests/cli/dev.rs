@@ -11,6 +11,7 @@ fn serves_a_cluster_alone_and_ends_cleanly() {
     assert!(dev.kubectl(&["get", "namespaces", "-o", "name"]).contains("namespace/kube-system"));
     let mode = fs::metadata(&dev.kubeconfig).unwrap().permissions().mode() & 0o777;
     assert_eq!((Path::new(&dev.kubeconfig), mode), (home.path().join(".mainstay/kubeconfig").as_path(), 0o600));
+    assert_eq!(dev.page, format!("mainstay ui --kubeconfig {}", dev.kubeconfig));
     assert_eq!(dev.interrupt().code(), Some(0));
 }
 

@@ -1,4 +1,4 @@
-//! An image registry with the API of referrers: artifacts of ORAS, charts of Helm, and signatures of cosign.
+//! An image registry with the API of referrers: artifacts of ORAS, charts of Helm, and signatures of cosign and notation.
 
 use std::path::{Path, PathBuf};
 
@@ -30,10 +30,10 @@ impl Registry {
         Self { host: address.to_string(), _directory: directory, _server: server }
     }
 
-    /// Pushes a directory of `tests/cosign` with ORAS, except the index that stands for referrers. Then ORAS copies each tag
+    /// Pushes a directory of `tests/cosign` or `tests/notation` with ORAS, except the index that stands for referrers. Then ORAS copies each tag
     /// with everything that refers to it, so that ORAS has found the signatures, too.
-    fn push_signed(&self, format: &str) {
-        let files = directory().join(format);
+    fn push_signed(&self, tool: &str, format: &str) {
+        let files = directory(tool).join(format);
         let staged = format!("{}/staged/{format}", self.host);
         for file in names(&files.join("blobs")) {
             let blob = format!("{staged}@sha256:{file}");
@@ -49,7 +49,7 @@ impl Registry {
             if document["manifests"].is_array() {
                 continue;
             }
-            // A signature of cosign 3 has no tag.
+            // A signature of cosign 3 or notation has no tag.
             let tagged = format!("{staged}:{file}");
             let to = if document["subject"].is_null() { &tagged } else { &staged };
             oras(&files.join("manifests"), &["manifest", "push", "--plain-http", to, &file]);
@@ -62,8 +62,8 @@ impl Registry {
     }
 }
 
-fn directory() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cosign")
+fn directory(tool: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(tool)
 }
 
 /// Returns the names of the files of a directory.
@@ -113,14 +113,14 @@ async fn signatures_of_both_formats_of_cosign_are_found_and_an_unsigned_artifact
     let registry = Registry::start().await;
     let image = format!("{}/shop/web", registry.host);
     push_artifact(&format!("{image}:unsigned"), "unsigned", PLAIN);
-    registry.push_signed("bundle");
-    registry.push_signed("simple");
+    registry.push_signed("cosign", "bundle");
+    registry.push_signed("cosign", "simple");
     let verify = json!({"provider": "cosign", "secretRef": {"name": "signers"}});
     let spec = json!({
         "url": format!("oci://{image}"), "insecure": true, "interval": "10s", "ref": {"tag": "bundle"}, "verify": verify,
     });
     let world = world("OCIRepository", spec).await;
-    let public = std::fs::read_to_string(directory().join("cosign.pub")).unwrap();
+    let public = std::fs::read_to_string(directory("cosign").join("cosign.pub")).unwrap();
     world.set_secret("signers", json!({"cosign.pub": public}));
     for format in ["bundle", "simple"] {
         change(&world, "OCIRepository", json!({"ref": {"tag": format}}));
@@ -130,4 +130,34 @@ async fn signatures_of_both_formats_of_cosign_are_found_and_an_unsigned_artifact
     change(&world, "OCIRepository", json!({"ref": {"tag": "unsigned"}}));
     says(&world, WEB, "SourceVerified", "False", "it is not signed; sign it with `cosign sign --key`").await;
     assert_eq!(world.data("web"), "simple");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn signatures_of_both_formats_of_notation_are_found_by_their_referrers() {
+    const WEB: (&str, &str) = ("OCIRepository", "web");
+    let registry = Registry::start().await;
+    let image = format!("{}/shop/web", registry.host);
+    push_artifact(&format!("{image}:unsigned"), "unsigned", PLAIN);
+    registry.push_signed("notation", "jws");
+    registry.push_signed("notation", "cose");
+    let verify = json!({"provider": "notation", "secretRef": {"name": "signers"}});
+    let spec = json!({
+        "url": format!("oci://{image}"), "insecure": true, "interval": "10s", "ref": {"tag": "jws"}, "verify": verify,
+    });
+    let world = world("OCIRepository", spec).await;
+    let root = std::fs::read_to_string(directory("notation").join("root.crt")).unwrap();
+    let statement = json!({
+        "name": "shop", "registryScopes": [image], "signatureVerification": {"level": "strict"},
+        "trustStores": ["ca:shop"], "trustedIdentities": ["x509.subject: C=US, ST=WA, O=Example"],
+    });
+    let policy = json!({"version": "1.0", "trustPolicies": [statement]}).to_string();
+    world.set_secret("signers", json!({"root.crt": root, "trustpolicy.json": policy}));
+    for format in ["jws", "cose"] {
+        change(&world, "OCIRepository", json!({"ref": {"tag": format}}));
+        applied(&world, format).await;
+        says(&world, WEB, "SourceVerified", "True", &format!("is signed by the certificate CN={format},")).await;
+    }
+    change(&world, "OCIRepository", json!({"ref": {"tag": "unsigned"}}));
+    says(&world, WEB, "SourceVerified", "False", "it is not signed with notation; sign it with `notation sign`").await;
+    assert_eq!(world.data("web"), "cose");
 }

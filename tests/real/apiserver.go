@@ -41,6 +41,7 @@ func startAPIServer(tasks *tasks, listener net.Listener, site site, files files,
 		"--kubelet-client-key=" + files.kubeletClientKey,
 		"--kubelet-preferred-address-types=InternalIP",
 	}
+	arguments = append(arguments, site.audit.arguments()...)
 	if err := parse(opts.Flags(), arguments); err != nil {
 		return err
 	}

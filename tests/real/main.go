@@ -1,6 +1,6 @@
 // Command mainstay-real-cluster starts a real Kubernetes control plane on loopback for tests.
 //
-//	mainstay-real-cluster start --dir DIR [--until-stdin-closes] [--address HOST:PORT --volumes DIR --nodes NAME=ADDRESS,…]
+//	mainstay-real-cluster start --dir DIR [--until-stdin-closes] [--audit-policy FILE --audit-log FILE] [--address HOST:PORT --volumes DIR --nodes NAME=ADDRESS,…]
 //
 // etcd, kube-apiserver, kube-controller-manager and kube-scheduler run as libraries in this process, with the usual
 // options: RBAC and Node authorization, the default admission plugins, ServiceAccount tokens, aggregation. DIR
@@ -26,6 +26,9 @@
 // With --nodes there is no simulated node. Real kubelets join with DIR/pki/NAME.{crt,key,kubeconfig} and
 // DIR/pki/kube-proxy.kubeconfig. They reach the API server at --address, and volumes are directories in --volumes.
 //
+// With --audit-log, the API server writes the requests that --audit-policy selects to this file, which is never rotated.
+// Each record is written immediately.
+//
 // Not here: containers, images, contents of volumes, pod networking, cloud providers, high availability.
 package main
 
@@ -46,7 +49,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-const usage = "usage: mainstay-real-cluster start --dir DIR [--until-stdin-closes] [--address HOST:PORT --volumes DIR --nodes NAME=ADDRESS,…]"
+const usage = "usage: mainstay-real-cluster start --dir DIR [--until-stdin-closes] [--audit-policy FILE --audit-log FILE] [--address HOST:PORT --volumes DIR --nodes NAME=ADDRESS,…]"
 
 // patience is the deadline of the cluster's start.
 const patience = 2 * time.Minute
@@ -71,6 +74,8 @@ func run(arguments []string) error {
 	address := flags.String("address", net.JoinHostPort(loopback.String(), "0"), "address of the API server")
 	volumes := flags.String("volumes", "/simulated", "directory of volumes on the nodes")
 	nodes := flags.String("nodes", "", "names and addresses of the nodes whose kubelets join, instead of a simulated one")
+	auditPolicy := flags.String("audit-policy", "", "policy of the audit log")
+	auditLog := flags.String("audit-log", "", "file of the API server's audit log; by default none")
 	if err := flags.Parse(arguments[1:]); err != nil {
 		return err
 	}
@@ -79,6 +84,9 @@ func run(arguments []string) error {
 	}
 	site, err := parseSite(*address, *volumes, *nodes)
 	if err != nil {
+		return err
+	}
+	if site.audit, err = parseAudit(*auditPolicy, *auditLog); err != nil {
 		return err
 	}
 	absolute, err := filepath.Abs(*dir)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"path/filepath"
@@ -15,6 +16,14 @@ type site struct {
 	volumes string
 	// nodes have real kubelets. Without any, there is a simulated node.
 	nodes []node
+	// audit is the audit log. Without a policy, there is none.
+	audit audit
+}
+
+// audit names the files of an audit log.
+type audit struct {
+	policy string
+	log    string
 }
 
 type node struct {
@@ -41,6 +50,31 @@ func parseSite(address, volumes, nodes string) (site, error) {
 		s.nodes = append(s.nodes, node{name: name, address: ip})
 	}
 	return s, nil
+}
+
+// parseAudit parses the options of the audit log.
+func parseAudit(policy, log string) (audit, error) {
+	if policy == "" && log == "" {
+		return audit{}, nil
+	}
+	if policy == "" || log == "" {
+		return audit{}, errors.New("--audit-policy and --audit-log need each other")
+	}
+	absolute, err := filepath.Abs(log)
+	return audit{policy: policy, log: absolute}, err
+}
+
+// arguments returns the options of the API server. The log has one file, because its reader follows no rotation.
+func (a audit) arguments() []string {
+	if a.policy == "" {
+		return nil
+	}
+	return []string{
+		"--audit-policy-file=" + a.policy,
+		"--audit-log-path=" + a.log,
+		"--audit-log-mode=blocking",
+		"--audit-log-maxsize=0",
+	}
 }
 
 // addresses returns the addresses of the API server.

@@ -91,6 +91,13 @@ impl Pushed {
         digest(manifest.as_bytes())
     }
 
+    /// Returns the size of a manifest.
+    pub(super) async fn size(&self, digest: &str) -> usize {
+        let get = self.client.get(self.address(&format!("manifests/{digest}"))).basic_auth(USER, Some(PASSWORD));
+        let sent = get.header("accept", MANIFEST).send().await.unwrap().error_for_status().unwrap();
+        sent.bytes().await.unwrap().len()
+    }
+
     /// Pushes an artifact with a ConfigMap `web` of this value.
     pub(super) async fn push_value(&self, tag: &str, value: &str) -> String {
         self.push(tag, &[(CONTENT, &packed(&[("web.yaml", config_map("web", value).as_bytes())]))]).await

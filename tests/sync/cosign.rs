@@ -19,10 +19,10 @@ fn directory() -> PathBuf {
 
 /// A registry with the artifact of a directory.
 #[derive(Clone)]
-struct Registry {
-    directory: Arc<PathBuf>,
+pub(super) struct Registry {
+    pub(super) directory: Arc<PathBuf>,
     /// The type of each referrer, if it serves the index of referrers at its own address, and not only under a tag.
-    referrers: Option<&'static str>,
+    pub(super) referrers: Option<&'static str>,
 }
 
 async fn answer(State(registry): State<Registry>, request: Request) -> Response {
@@ -63,7 +63,7 @@ async fn answer(State(registry): State<Registry>, request: Request) -> Response 
 }
 
 /// Serves the artifact of a directory, and returns its URL.
-async fn serve(registry: Registry) -> String {
+pub(super) async fn serve(registry: Registry) -> String {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("oci://{}/shop/web", listener.local_addr().unwrap());
     let router = axum::Router::new().fallback(answer).with_state(registry);
@@ -72,7 +72,7 @@ async fn serve(registry: Registry) -> String {
 }
 
 /// Waits until the signature of a tag is verified, and the message contains a part.
-async fn verified(world: &World, tag: &str, part: &str) {
+pub(super) async fn verified(world: &World, tag: &str, part: &str) {
     let condition = |world: &World| condition_of(&status(world), "SourceVerified");
     let said = |world: &World| {
         let found = condition(world);

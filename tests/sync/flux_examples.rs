@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 
 use crate::artifacts::{CONTENT, Pushed, packed};
 use crate::cloud_identities::ecr;
+use crate::notation;
 use crate::signatures::{Key, sign};
 
 const OURS: &str = "mainstay.dev/v1alpha1";
@@ -118,8 +119,8 @@ struct Example {
 }
 
 /// Returns the examples, in the namespace of the test. `registry` takes the place of the registry in Secrets, `key` that
-/// of the public key, and `private` that of the private key.
-fn examples(registry: &str, key: &str, private: &str) -> Vec<Example> {
+/// of the public key, `private` that of the private key, and `root` that of the certificate of an authority.
+fn examples(registry: &str, key: &str, private: &str, root: &str) -> Vec<Example> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/flux-examples");
     let mut examples: Vec<Example> = files_below(&directory)
         .into_iter()
@@ -127,6 +128,7 @@ fn examples(registry: &str, key: &str, private: &str) -> Vec<Example> {
             let text =
                 String::from_utf8(content).unwrap().replace("flux-system", NAMESPACE).replace("ghcr.io", registry);
             let text = text.replace("PUBLIC-KEY", &serde_json::to_string(key).unwrap());
+            let text = text.replace("TRUSTED-ROOT", &serde_json::to_string(root).unwrap());
             let text = text.replace("PRIVATE-KEY", &serde_json::to_string(private).unwrap());
             let text = if text.contains(GOOGLE_KEY) { text.replace(GOOGLE_KEY, &google_key()) } else { text };
             let outcome = text.lines().next().unwrap().strip_prefix("# ").unwrap();
@@ -220,10 +222,12 @@ async fn podinfo(world: &mut World) -> GitServer {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn manifests_of_flux_work_or_are_refused_with_a_message() {
     let (pushed, key) = (Pushed::start(Served::Plainly).await, Key::new("P-256"));
+    let signer = notation::Signer::new("flux");
     for tag in ["latest", "6.1.8", "5.1.4", "main-2c36fb2f5-1611906956", "RELEASE.2021-01-30T00-20-58Z"] {
         let layer = packed(&[("web.yaml", config_map("web", "1").as_bytes())]);
         let signed = pushed.push(tag, &[(CONTENT, &layer)]).await;
         sign(&pushed, &signed, &[&key]).await;
+        signer.sign(&pushed, &signed).await;
     }
     let mut world = World::new().await;
     world.receive = Some(listening());
@@ -231,7 +235,7 @@ async fn manifests_of_flux_work_or_are_refused_with_a_message() {
     let (mut expected, mut wrong) = (Vec::new(), Vec::new());
     let url = pushed.url();
     let registry = url.trim_start_matches("oci://").split('/').next().unwrap();
-    let examples = examples(registry, &key.public(), &gpg.private(""));
+    let examples = examples(registry, &key.public(), &gpg.private(""), signer.root());
     for Example { file, refused, objects } in &examples {
         for object in objects {
             match (create(&world, object, &pushed), refused) {
@@ -297,7 +301,7 @@ fn the_page_lists_each_field_of_flux_as_the_schema_has_it() {
         assert_eq!(word == "refused", found.is_null() || is_refused, "{kind} {field}: {word}");
     }
     // The examples use no other fields.
-    for Example { file, objects, .. } in examples("ghcr.io", "", "") {
+    for Example { file, objects, .. } in examples("ghcr.io", "", "", "") {
         for object in objects.iter().filter(|object| object["kind"] != "Secret") {
             for (field, _) in object["spec"].as_object().unwrap() {
                 let row = (object["kind"].as_str().unwrap().to_owned(), field.clone());

@@ -139,6 +139,24 @@ async fn an_update_is_pushed_for_a_review_once() {
     says(&world, "True ImagesUpdated: the branch images agrees with 1 ImagePolicy").await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restart_during_a_failure_does_not_repeat_a_push_for_a_review() {
+    let git = json!({"push": {"refspec": "HEAD:refs/for/main"}});
+    let Setting { mut world, registry: _registry, server: _server, .. } = setting(git).await;
+    world.start();
+    let says_review = "True ImagesUpdated: the branch main agrees with 1 ImagePolicy, or refs/for/main got a commit";
+    says(&world, says_review).await;
+    let pushed = commit_of(&world, "refs/for/main");
+    world.delete("v1", "secrets", "write");
+    says(&world, "False SecretNotFound: spec.git.push.secretRef").await;
+    world.kill().await;
+    world.set_secret("write", json!({"username": "bot", "password": "s3cret"}));
+    world.start();
+    // A second push would fail, because the server of the test shows the reference.
+    says(&world, says_review).await;
+    assert_eq!(commit_of(&world, "refs/for/main"), pushed);
+}
+
 /// Returns the signature of a commit and the signed text.
 fn signature(world: &World, commit: &str) -> (String, String) {
     let repository = repository(world);

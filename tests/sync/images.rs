@@ -101,6 +101,23 @@ async fn policies_choose_from_one_listing_and_follow_new_tags() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refused_status_is_written_again_without_another_listing() {
+    const STATUS: &str = "imagerepositories.mainstay.dev/status";
+    let pushed = Pushed::start(Served::Plainly).await;
+    push(&pushed, &["1.0.0"], "one").await;
+    let mut world = World::new().await;
+    repository(&world, &pushed, json!({"interval": "1h"}));
+    world.fail_next("patch", STATUS, "web", 500, 2);
+    world.start();
+    let is_refused = |world: &World| world.requests().iter().any(|(what, _)| *what == format!("patch {STATUS}"));
+    world.until("the first write is refused", is_refused).await;
+    push(&pushed, &["1.1.0"], "two").await;
+    let is_written = |world: &World| !status(world, "imagerepositories", "web")["lastScanResult"].is_null();
+    world.until("the status is written", is_written).await;
+    assert_eq!(status(&world, "imagerepositories", "web")["lastScanResult"]["tagCount"], 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_delivery_of_a_registry_lists_the_tags_at_once() {
     const TOKEN: &str = "token-of-enough-bytes-for-a-hook";
     let pushed = Pushed::start(Served::Plainly).await;

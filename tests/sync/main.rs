@@ -44,6 +44,7 @@ mod metrics;
 mod monitoring;
 mod monorepo;
 mod moving;
+mod notation;
 mod notifications;
 mod overlays;
 mod overload;

@@ -164,6 +164,28 @@ async fn hand_edits_and_failures_reach_a_provider_and_no_secret_is_shown() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn refused_statuses_of_providers_and_alerts_are_written_again() {
+    let (mut world, service) = (world().await, Service::start().await);
+    for (resource, name) in [("providers", "chat"), ("alerts", "all")] {
+        world.fail_next("patch", &format!("{resource}.mainstay.dev/status"), name, 500, 2);
+    }
+    world.set_secret("chat", json!({"address": service.url()}));
+    create(&world, "Provider", "providers", "chat", json!({"type": "generic", "secretRef": {"name": "chat"}}));
+    create(&world, "Alert", "alerts", "all", alert("chat"));
+    create(&world, "Alert", "alerts", "other", alert("chat"));
+    world.start();
+    // A refusal delays no status of another object.
+    is(&mut world, "alerts", "other", "True Sending: sends to Provider chat").await;
+    is(&mut world, "providers", "chat", "True Sending: sends to 127.0.0.1").await;
+    is(&mut world, "alerts", "all", "True Sending: sends to Provider chat").await;
+    let count = |resource: &str| {
+        let what = format!("patch {resource}.mainstay.dev/status");
+        world.requests().into_iter().filter(|(request, _)| *request == what).map(|(_, count)| count).sum::<u64>()
+    };
+    assert_eq!((count("providers"), count("alerts")), (3, 4));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn objects_that_fail_after_their_commit_was_applied_are_one_message_and_so_is_their_recovery() {
     let (mut world, service) = (world().await, Service::start().await);
     world.set_secret("chat", json!({"address": service.url()}));

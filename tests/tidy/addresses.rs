@@ -81,6 +81,7 @@ const PERMITTED: &[(&str, &str, &str)] = &[
     ("src/console/src/remote.rs", "{scheme}://{name}:{port}", "parts of a known URL, to be shown as a link"),
     ("src/console/src/remote.rs", "{scheme}://{name}", "parts of a known URL, to be shown as a link"),
     ("src/console/src/remote.rs", "https://{name}", "parts of a known URL, to be shown as a link"),
+    ("src/console/src/facts.rs", "{}://{name}/", "a checked HostName, to be shown as a link"),
     ("src/console/src/web_origin.rs", "{}://{}", "the origin that the operator names"),
     ("src/mainstay/cli/dev/eventing.rs", "http://{}/publish", "a loopback address of this process"),
     ("src/mainstay/cli/dev/eventing.rs", "{applications}.{NAMESPACE}.svc.cluster.local", "two constants"),

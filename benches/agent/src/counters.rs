@@ -75,8 +75,15 @@ impl Requests {
     /// Returns the difference to `earlier`, without watches and the Lease.
     pub(super) fn since(&self, earlier: &Self) -> Self {
         let rows = self.0.iter().filter(|((verb, resource), _)| verb != "watch" && !resource.starts_with("leases"));
-        let rows = rows.map(|(what, count)| (what.clone(), count - earlier.0.get(what).unwrap_or(&0)));
+        let rows = rows.map(|(what, count)| (what.clone(), count.saturating_sub(*earlier.0.get(what).unwrap_or(&0))));
         Self(rows.filter(|(_, count)| *count > 0).collect())
+    }
+
+    /// Adds the requests of another agent.
+    pub(super) fn add(&mut self, other: &Self) {
+        for (what, count) in &other.0 {
+            *self.0.entry(what.clone()).or_default() += count;
+        }
     }
 
     /// Splits off the Events. Returns the other requests and the number of Event writes.
@@ -139,6 +146,9 @@ mod tests {
         assert_eq!((since.to_string(), since.total()), ("3 apply".into(), 3));
         assert_eq!((since.of("apply", "configmaps"), since.of("apply", "")), (2, 3));
         assert_eq!(before.since(&before).to_string(), "none");
+        let mut both = since.clone();
+        both.add(&since);
+        assert_eq!((both.of("apply", "configmaps"), both.total()), (4, 6));
     }
 
     #[test]

@@ -28,6 +28,14 @@ pub enum Error {
     Commit(#[source] git2::Error),
     #[error("could not read the kubeconfig")]
     Kubeconfig(#[source] kube::config::KubeconfigError),
+    #[error("the kubeconfig has no current context with a cluster")]
+    NoCluster,
+    #[error("--shards measures one number of GitSyncs: name one number after --syncs")]
+    OneNumber,
+    #[error("could not read the audit log")]
+    Audit(#[source] io::Error),
+    #[error("could not understand a record of the audit log")]
+    AuditRecord(#[source] serde_json::Error),
     #[error("could not ask the cluster")]
     Ask(#[source] kube::Error),
     #[error("could not read a page of the console")]

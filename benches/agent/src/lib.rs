@@ -1,8 +1,8 @@
 //! `mainstay bench`: measures the agent's cost from outside and prints a Markdown table.
 //!
 //! The embedded cluster and the agent are separate processes. The load is a Git repository. Changes are made and
-//! observed by an independent client. There are seven benchmarks: one GitSync, many GitSyncs, Functions, remotes,
-//! Functions on real nodes, the console, and events.
+//! observed by an independent client. There are eight benchmarks: one GitSync, many GitSyncs, Functions, remotes,
+//! Functions on real nodes, the console, events, and agents with shards.
 //!
 //! Invariant: no printed value comes from the agent's own clock.
 //!
@@ -29,15 +29,19 @@ mod product;
 mod progress;
 mod ready_syncs;
 mod remotes;
+mod shards;
 mod stand;
 mod syncs;
 mod table;
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 pub use self::error::Error;
 pub use self::product::Product;
 use self::progress::progress;
+
+/// Number of GitSyncs of agents with shards, if none is given.
+const SHARED: u32 = 60;
 
 /// Arguments of `mainstay bench`.
 #[derive(clap::Args, Debug)]
@@ -92,6 +96,19 @@ pub struct Arguments {
         value_parser = clap::value_parser!(u32).range(100..=20_000),
     )]
     events: Option<u32>,
+    /// Measure this many agents with shards that are killed while objects change, 2 to 16 (3 when no number is given), with 60 GitSyncs or the number of --syncs, of 10 ConfigMaps each; fails if a target is missed, on any cluster
+    #[arg(
+        long, value_name = "N", num_args = 0..=1, default_missing_value = "3",
+        conflicts_with_all = ["objects", "functions", "remotes", "memory", "charts", "node", "console", "events", "only"],
+        value_parser = clap::value_parser!(u8).range(2..=16),
+    )]
+    shards: Option<u8>,
+    /// Time for which agents of --shards are killed, one every 20 s, 1 to 600; 1 when not given
+    #[arg(long, value_name = "MINUTES", requires = "shards", value_parser = clap::value_parser!(u64).range(1..=600))]
+    minutes: Option<u64>,
+    /// Audit log of the API server of --kubeconfig, for --shards: a file with the writes of the ServiceAccounts of the namespace `mainstay-bench`, those of ConfigMaps with responses, as the policy `tests/real/audit-shards.yaml` selects them
+    #[arg(long, value_name = "FILE", requires = "shards", requires = "kubeconfig")]
+    audit: Option<PathBuf>,
     /// Also fetch a repository of 1 GiB; requires 4 GiB of space for temporary files
     #[arg(long, requires = "remotes")]
     large: bool,
@@ -118,6 +135,9 @@ pub async fn run(product: &Product, arguments: &Arguments) -> Result<Report, Err
     if let (true, Some(kubeconfig)) = (arguments.node, &arguments.kubeconfig) {
         let nodes::Measured { table, held } = nodes::measure(kubeconfig, arguments.git_repository.as_deref()).await?;
         return Ok(Report { table, held });
+    }
+    if let Some(shards) = arguments.shards {
+        return with_shards(product, arguments, shards).await;
     }
     let (rows, load) = if let Some(count) = arguments.functions {
         let load = format!("{count} Functions of one repository");
@@ -146,4 +166,26 @@ pub async fn run(product: &Product, arguments: &Arguments) -> Result<Report, Err
     let held = rows.iter().all(table::Row::held);
     // The targets apply to the embedded cluster only.
     Ok(Report { table: table::markdown(&rows, &load), held: held || arguments.kubeconfig.is_some() })
+}
+
+/// Runs the benchmark of agents with shards. Its targets apply to any cluster.
+async fn with_shards(product: &Product, arguments: &Arguments, shards: u8) -> Result<Report, Error> {
+    let syncs = match arguments.syncs[..] {
+        [] => SHARED,
+        [count] => count,
+        _ => return Err(Error::OneNumber),
+    };
+    let minutes = arguments.minutes.unwrap_or(1);
+    let plan = shards::Plan {
+        kubeconfig: arguments.kubeconfig.clone(),
+        audit: arguments.audit.clone(),
+        shards,
+        syncs: syncs as usize,
+        length: Duration::from_secs(60 * minutes),
+    };
+    let shards::Measured { table, held } = shards::measure(product, &plan).await?;
+    let of = shards::OBJECTS;
+    let load =
+        format!("{syncs} GitSyncs of {of} ConfigMaps, {} agents with shards, {minutes} min of kills", plan.shards);
+    Ok(Report { table: format!("\n{load}; requests without watches and Leases.\n{table}"), held })
 }

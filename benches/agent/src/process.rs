@@ -81,6 +81,11 @@ impl Process {
         self.child.kill().await.map_err(Error::Start)
     }
 
+    /// Whether the process has ended.
+    pub(super) fn has_ended(&mut self) -> Result<bool, Error> {
+        Ok(self.child.try_wait().map_err(Error::Start)?.is_some())
+    }
+
     /// Returns the process ID.
     pub(super) fn id(&self) -> u32 {
         self.id

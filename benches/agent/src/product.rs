@@ -18,6 +18,9 @@ pub struct Product {
     pub registry_secret: fn(&str, &str) -> Value,
     /// Builds the webhook configurations for an agent at an address.
     pub webhooks: fn(SocketAddr) -> Vec<Value>,
+    /// Returns the identity of the agent that owns a GitSync, from the Leases of shards and its namespace and name. Leases
+    /// that have expired do not count.
+    pub shard_holder: fn(&[Value], &str, &str) -> Option<String>,
     /// Returns the package directories of Node.js and Python, with Express and Bottle. Downloads them if they are
     /// missing. The error tells how to fix it.
     pub libraries: fn() -> Result<[PathBuf; 2], String>,

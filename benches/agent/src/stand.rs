@@ -123,6 +123,11 @@ impl Stand {
         format!("http://127.0.0.1:{}{path}", self.receive)
     }
 
+    /// Returns the environment variables of agents.
+    pub(super) fn environment(&self) -> &[(OsString, OsString)] {
+        &self.environment
+    }
+
     /// Sets an environment variable for agents that are started later.
     pub(super) fn set(&mut self, name: &str, value: impl Into<OsString>) {
         self.environment.push((name.into(), value.into()));

@@ -56,13 +56,7 @@ pub(super) fn markdown(rows: &[Row], load: &str) -> String {
          |---|---|---|---|---|---|---|\n"
     );
     for row in rows {
-        let promised: Vec<_> = row.targets.iter().map(|target| target.text.as_str()).collect();
-        let missed: Vec<_> = row.targets.iter().filter(|t| !t.held).map(|t| t.text.as_str()).collect();
-        let verdict = match (row.targets.is_empty(), missed.is_empty()) {
-            (true, _) => String::new(),
-            (false, true) => "held".into(),
-            (false, false) => format!("**missed: {}**", missed.join("; ")),
-        };
+        let (promised, verdict) = judged(&row.targets);
         let events = match row.events {
             0 => String::new(),
             1 => "; 1 Event".to_owned(),
@@ -71,16 +65,23 @@ pub(super) fn markdown(rows: &[Row], load: &str) -> String {
         // Writing to a String cannot fail.
         let _ = writeln!(
             text,
-            "| {} | {} | {}{events} | {:.0} MiB | {:.2} s | {} | {verdict} |",
-            row.situation,
-            row.wall,
-            row.requests,
-            row.peak_mib,
-            row.processor_seconds,
-            promised.join("; "),
+            "| {} | {} | {}{events} | {:.0} MiB | {:.2} s | {promised} | {verdict} |",
+            row.situation, row.wall, row.requests, row.peak_mib, row.processor_seconds,
         );
     }
     text
+}
+
+/// Returns the cells of the promised targets and of the verdict.
+pub(super) fn judged(targets: &[Target]) -> (String, String) {
+    let promised: Vec<_> = targets.iter().map(|target| target.text.as_str()).collect();
+    let missed: Vec<_> = targets.iter().filter(|target| !target.held).map(|target| target.text.as_str()).collect();
+    let verdict = match (targets.is_empty(), missed.is_empty()) {
+        (true, _) => String::new(),
+        (false, true) => "held".into(),
+        (false, false) => format!("**missed: {}**", missed.join("; ")),
+    };
+    (promised.join("; "), verdict)
 }
 
 /// Formats a duration with three significant digits.

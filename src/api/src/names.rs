@@ -144,8 +144,6 @@ pub const FUNCTION_IMAGE: &str = "function";
 /// ConfigMap in the agent's namespace with the images that the next sweep of the in-cluster registry must keep.
 pub const IMAGE_RETENTION: &str = "mainstay-image-retention";
 
-/// Name of the CRD of APIRule.
-pub const API_RULE_DEFINITION: &str = "apirules.gateway.kyma-project.io";
 /// Name of the CRD of ServiceBindingUsage.
 pub const USAGE_DEFINITION: &str = "servicebindingusages.servicecatalog.kyma-project.io";
 /// Name of the CRD of ServiceBinding.

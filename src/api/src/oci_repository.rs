@@ -81,13 +81,14 @@ pub struct OciRepositorySpec {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OciVerify {
-    /// The tool that made the signature: `cosign`, for artifacts and charts in image registries, or, for HelmCharts only,
-    /// `helm`, for provenance files (`.prov`).
+    /// The tool that made the signature: `cosign` or `notation`, for artifacts and charts in image registries, or, for
+    /// HelmCharts only, `helm`, for provenance files (`.prov`).
     #[serde(default = "cosign")]
     #[schemars(length(max = 63))]
     pub provider: String,
     /// Secret in the same namespace with the public keys. For `cosign`, the values whose names end in `.pub`, in PEM. For
-    /// `helm`, all values: OpenPGP keys.
+    /// `notation`, the trust policy under the key `trustpolicy.json`, and the trusted certificates under names that end in
+    /// `.crt` or `.pem`. For `helm`, all values: OpenPGP keys.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_ref: Option<OciSecretRef>,
     /// Without `secretRef`: the identities whose keyless signatures by `cosign` are accepted. A certificate has to match both

@@ -6,6 +6,8 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use kube::Resource;
+use kube::core::NamespaceResourceScope;
 use serde_json::Value;
 
 use mainstay_object::{Identity, Key};
@@ -76,6 +78,11 @@ impl Kind {
             deletable: true,
             preferred: true,
         }
+    }
+
+    /// Returns the kind of a type with a CRD of Mainstay. All of them are namespaced and have a status subresource.
+    pub fn of<T: Resource<DynamicType = (), Scope = NamespaceResourceScope>>() -> Self {
+        Self::fixed(&T::api_version(&()), &T::kind(&()), &T::plural(&()), Scope::Namespaced)
     }
 
     /// A namespaced kind that is defined by a CustomResourceDefinition. The cluster may not serve it yet.
@@ -151,12 +158,49 @@ pub(super) fn encode(into: &mut String, text: &str) {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use mainstay_api::{
+        Alert, Function, GitRepository, GitSync, HelmChart, ImagePolicy, ImageRepository, ImageUpdateAutomation,
+        OciRepository, Provider, Receiver,
+    };
+
     use super::*;
 
     /// A kind with all verbs.
     pub(crate) fn kind(api_version: &str, kind: &str, plural: &str, namespaced: bool) -> Kind {
         let scope = if namespaced { Scope::Namespaced } else { Scope::Cluster };
         Kind::fixed(api_version, kind, plural, scope)
+    }
+
+    #[test]
+    fn kinds_of_types_are_those_of_their_definitions() {
+        let kinds = [
+            Kind::of::<GitRepository>(),
+            Kind::of::<OciRepository>(),
+            Kind::of::<HelmChart>(),
+            Kind::of::<GitSync>(),
+            Kind::of::<Receiver>(),
+            Kind::of::<Provider>(),
+            Kind::of::<Alert>(),
+            Kind::of::<ImageRepository>(),
+            Kind::of::<ImagePolicy>(),
+            Kind::of::<ImageUpdateAutomation>(),
+            Kind::of::<Function>(),
+        ];
+        let definitions = mainstay_api::definitions();
+        assert_eq!(kinds.len(), definitions.len());
+        for (kind, definition) in kinds.iter().zip(definitions) {
+            let (spec, name) = (definition.spec, definition.metadata.name);
+            let version = spec.versions.iter().find(|version| version.storage).expect("a version is stored");
+            let expected = Kind::fixed(
+                &format!("{}/{}", spec.group, version.name),
+                &spec.names.kind,
+                &spec.names.plural,
+                Scope::Namespaced,
+            );
+            assert_eq!((kind, Some(kind.resource.to_string())), (&expected, name));
+            let status = version.subresources.as_ref().and_then(|subresources| subresources.status.as_ref());
+            assert_eq!((&*spec.scope, status.is_some()), ("Namespaced", true), "{}", kind.kind);
+        }
     }
 
     #[test]

@@ -164,6 +164,8 @@ function swap(next) {
   }
   keepLog(next);
   keepSearch(next);
+  // The buttons have a place among the elements, by which the focus and the scroll position are kept.
+  addCopyButtons(next);
   main.replaceChildren(...next.childNodes);
   for (const [steps, top] of scrolled) {
     const pre = at(steps);

@@ -52,6 +52,11 @@ pub(crate) fn of_git_sync(namespace: &str, name: &str) -> String {
     path(&["gitsync", namespace, name])
 }
 
+/// Returns the path of the differences of a GitSync.
+pub(crate) fn of_differences(namespace: &str, name: &str) -> String {
+    path(&["gitsync", namespace, name, "differences"])
+}
+
 /// Returns the URL in a form if it is a path of this server, and `/` otherwise.
 pub(crate) fn within(address: &str) -> &str {
     let is_path = address.starts_with('/') && !address.starts_with("//") && address.len() <= 4 << 10;

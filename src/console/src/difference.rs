@@ -23,7 +23,12 @@ pub(crate) enum Side {
 
 /// Returns the lines around each difference; an empty list if the documents are equal.
 pub(crate) fn difference(cluster: &str, repository: &str) -> Vec<(Side, String)> {
-    let difference = TextDiff::configure().timeout(WITHIN).diff_lines(cluster, repository);
+    difference_within(cluster, repository, WITHIN)
+}
+
+/// Returns the lines around each difference. After the time `within`, any difference is used instead of the shortest one.
+pub(crate) fn difference_within(cluster: &str, repository: &str, within: Duration) -> Vec<(Side, String)> {
+    let difference = TextDiff::configure().timeout(within).diff_lines(cluster, repository);
     let mut lines = Vec::new();
     for group in difference.grouped_ops(AROUND) {
         if !lines.is_empty() {

@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
 use crate::filter::Query;
+use crate::git_place::GitPlace;
 use crate::row::FleetKind;
 use crate::shown::{LAST_APPLIED, VariableValue, variable};
 use crate::source::is_git;
@@ -73,6 +74,8 @@ pub(crate) struct Fields {
     pub(crate) mounts: Vec<MountRow>,
     /// Labels of the pods, one `KEY=VALUE` in each line.
     pub(crate) labels: String,
+    /// The place of the code in Git of a new Function.
+    pub(crate) git: GitPlace,
 }
 
 /// Returns the text as a browser sends it.
@@ -119,6 +122,7 @@ impl Fields {
             }),
             mounts: entries(function, "secretMounts", MOUNTS).iter().map(mount).collect(),
             labels: labels_text(function),
+            git: GitPlace::default(),
         }
     }
 
@@ -156,6 +160,7 @@ impl Fields {
                 .filter(|row| *row != MountRow::default())
                 .collect(),
             labels: many("labels"),
+            git: GitPlace::read(one),
         }
     }
 
@@ -182,7 +187,7 @@ impl Fields {
     pub(crate) fn wanted(&self, live: Option<&Value>, namespace: &str) -> Result<Value, String> {
         let (mut wanted, before) = match live {
             Some(live) => (live.clone(), Self::of(live)),
-            None => (new(&self.name, namespace)?, Self::default()),
+            None => (self.new_function(namespace)?, Self::default()),
         };
         let pointer = preset_pointer(&wanted);
         // The form has only the fields of the type of the source.
@@ -218,10 +223,19 @@ impl Fields {
             set(&mut wanted, "/spec/env", (!all.is_empty()).then(|| json!(all)));
         }
         self.set_pod_fields(&before, &mut wanted)?;
-        if live.is_none() && self.source.trim().is_empty() {
+        if live.is_none() && !self.git.is_chosen && self.source.trim().is_empty() {
             return Err("Code: it is empty.".to_owned());
         }
         Ok(wanted)
+    }
+
+    /// Returns a new Function, without the fields that a live one may have, too.
+    fn new_function(&self, namespace: &str) -> Result<Value, String> {
+        let mut function = new(&self.name, namespace)?;
+        if self.git.is_chosen {
+            set(&mut function, "/spec", Some(self.git.spec()?));
+        }
+        Ok(function)
     }
 
     /// Sets the changed fields of the pods: CPU and memory, Secrets as files, and labels.
@@ -553,6 +567,20 @@ mod tests {
             (&made["metadata"], &made["spec"]),
             (&json!({"name": "web", "namespace": "shop"}), &json!({"source": "x"}))
         );
+    }
+
+    #[test]
+    fn a_new_function_of_git_has_its_place_and_no_code() {
+        let form = b"name=web&place=git&repository=repo&reference=main&directory=f&source=x&deps=y&runtime=nodejs22";
+        let wanted = Fields::read(&Query::parse(form)).wanted(None, "shop").unwrap();
+        let expected =
+            json!({"type": "git", "source": "repo", "reference": "main", "baseDir": "f", "runtime": "nodejs22"});
+        assert_eq!(wanted["spec"], expected);
+        let without = Fields::read(&Query::parse(b"name=web&place=git")).wanted(None, "shop");
+        assert!(without.unwrap_err().starts_with("GitRepository: "));
+        // The fields of the other choice are ignored.
+        let inline = Fields::read(&Query::parse(b"name=web&place=inline&source=x&repository=repo&reference=main"));
+        assert_eq!(inline.wanted(None, "shop").unwrap()["spec"], json!({"source": "x"}));
     }
 
     #[test]

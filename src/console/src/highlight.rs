@@ -86,6 +86,18 @@ impl Language {
         if runtime.starts_with("python") { [Self::Python, Self::Requirements] } else { [Self::JavaScript, Self::Json] }
     }
 
+    /// Returns the language of a file, by its name.
+    pub(crate) fn of_file(path: &str) -> Option<Self> {
+        let name = path.rsplit('/').next().unwrap_or_default().to_ascii_lowercase();
+        match name.rsplit_once('.')?.1 {
+            "js" | "mjs" | "cjs" | "ts" => Some(Self::JavaScript),
+            "py" => Some(Self::Python),
+            "json" => Some(Self::Json),
+            "txt" if name.starts_with("requirements") => Some(Self::Requirements),
+            _ => None,
+        }
+    }
+
     fn expression(self) -> &'static Regex {
         static ALL: LazyLock<[Regex; 4]> = LazyLock::new(|| {
             [JAVASCRIPT, PYTHON, JSON, REQUIREMENTS].map(|text| Regex::new(text).expect("a test compiles it"))
@@ -194,6 +206,18 @@ mod tests {
             &["co # all", "st >=2.1", "co # new", "nu --no-deps"],
         );
         check(Language::JavaScript, "/* never ends", &["co /* never ends"]);
+    }
+
+    #[test]
+    fn the_name_of_a_file_decides_about_its_language() {
+        let check = |path: &str, expected: Option<Language>| assert_eq!(Language::of_file(path), expected, "{path}");
+        check("functions/a/handler.js", Some(Language::JavaScript));
+        check("handler.PY", Some(Language::Python));
+        check("a/package.json", Some(Language::Json));
+        check("a/requirements-dev.txt", Some(Language::Requirements));
+        for path in ["", "README.md", "a.py/LICENSE", "notes.txt", "js"] {
+            check(path, None);
+        }
     }
 
     #[test]

@@ -1,10 +1,11 @@
-//! The history of a GitSync, from its status and its Events: commits, manual changes, and replaced objects.
+//! The history of a GitSync, from its status and its Events: commits, their failures, and replaced objects.
+//!
+//! Not here: manual changes, which have a list of their own (`edits`).
 
 use jiff::Timestamp;
 use serde::Deserialize as _;
 use serde_json::Value;
 
-use crate::edits::Edit;
 use crate::field::{text_at, time_at};
 use crate::shown::EventRow;
 use crate::text::{SHORT, lasted, plain};
@@ -34,13 +35,29 @@ pub(crate) enum Moment<'h> {
     },
     /// Another outcome of a commit. If the status has no history, this may also be a complete application.
     Commit(&'h EventRow),
-    Edit(&'h Edit),
     /// An object that was deleted in order to be recreated.
-    Replaced {
-        when: Option<Timestamp>,
-        object: String,
-        fields: String,
-    },
+    Replaced { when: Option<Timestamp>, object: String, fields: String },
+}
+
+/// The outcome of a commit that an Event reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Success,
+    Failure,
+    /// A decision about the commit, such as a window that delays it or that a user overrode.
+    Neutral,
+}
+
+impl Outcome {
+    /// Returns the outcome that an Event reports. The Event of an override is a warning for those who watch Events, but no
+    /// failure of the commit.
+    pub(crate) fn of(event: &EventRow) -> Self {
+        use events::Reason::{BranchRewritten, CommitHeld, WindowOverridden};
+        if [BranchRewritten, CommitHeld, WindowOverridden].iter().any(|one| one.name() == event.reason) {
+            return Self::Neutral;
+        }
+        if event.severity == "Warning" { Self::Failure } else { Self::Success }
+    }
 }
 
 impl Moment<'_> {
@@ -48,14 +65,13 @@ impl Moment<'_> {
     pub(crate) fn when(&self) -> Option<Timestamp> {
         match self {
             Self::Commit(event) => event.last,
-            Self::Edit(edit) => edit.when,
             Self::Applied { when, .. } | Self::Replaced { when, .. } => *when,
         }
     }
 }
 
 /// Returns the history, newest first.
-pub(crate) fn history<'h>(live: &Value, all: &'h [EventRow], edits: &'h [Edit]) -> Vec<Moment<'h>> {
+pub(crate) fn history<'h>(live: &Value, all: &'h [EventRow]) -> Vec<Moment<'h>> {
     let list = live.pointer("/status/history").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let is_git = live.pointer("/spec/gitRepository").is_some();
     let applied: Vec<Moment<'h>> = list
@@ -72,7 +88,7 @@ pub(crate) fn history<'h>(live: &Value, all: &'h [EventRow], edits: &'h [Edit]) 
         object: text_at(one, "/object", SHORT),
         fields: names(one),
     });
-    let mut moments: Vec<Moment<'h>> = commits.chain(edits.iter().map(Moment::Edit)).chain(replaced).collect();
+    let mut moments: Vec<Moment<'h>> = commits.chain(replaced).collect();
     moments.extend(applied);
     moments.sort_by_key(|moment| std::cmp::Reverse(moment.when()));
     moments.truncate(MOST);
@@ -138,11 +154,10 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::edits::of_status;
     use crate::shown::events;
 
     #[test]
-    fn commits_edits_and_replacements_are_in_one_order() {
+    fn commits_and_replacements_are_in_one_order_without_edits() {
         let at = |minute: u8| format!("2030-01-01T00:{minute:02}:00Z");
         let live = json!({"status": {
             "lastReverts": [{"object": "Service a/b", "fields": ["spec.x"], "who": "me", "when": at(2), "latencyMs": 1}],
@@ -151,17 +166,35 @@ mod tests {
         let event =
             |reason: &str, minute: u8| json!({"reason": reason, "message": reason, "lastTimestamp": at(minute)});
         let all = events(&[event("Applied", 1), event("Failed", 4), event("Suspended", 5)]);
-        let edits = of_status(&live);
-        let names: Vec<String> = history(&live, &all, &edits)
+        let names: Vec<String> = history(&live, &all)
             .iter()
             .map(|moment| match moment {
                 Moment::Applied { commit, subject, effect, .. } => format!("{commit} {subject}: {effect}"),
                 Moment::Commit(event) => event.reason.clone(),
-                Moment::Edit(edit) => edit.object.clone(),
                 Moment::Replaced { object, fields, .. } => format!("{object}: {fields}"),
             })
             .collect();
-        assert_eq!(names, ["Failed", "Job.batch a/j: spec.template, spec.y", "Service a/b", "Applied"]);
+        assert_eq!(names, ["Failed", "Job.batch a/j: spec.template, spec.y", "Applied"]);
+    }
+
+    #[test]
+    fn an_overridden_window_is_no_failure_of_the_commit() {
+        let event = |reason: &str, kind: &str| json!({"reason": reason, "message": "x", "type": kind});
+        let all = [
+            event("WindowOverridden", "Warning"),
+            event("CommitHeld", "Normal"),
+            event("Failed", "Warning"),
+            event("Applied", "Normal"),
+        ];
+        let outcomes: Vec<_> = events(&all).iter().map(|one| (one.reason.clone(), Outcome::of(one))).collect();
+        for (reason, outcome) in [
+            ("WindowOverridden", Outcome::Neutral),
+            ("CommitHeld", Outcome::Neutral),
+            ("Failed", Outcome::Failure),
+            ("Applied", Outcome::Success),
+        ] {
+            assert!(outcomes.contains(&(reason.to_owned(), outcome)), "{reason}: {outcomes:?}");
+        }
     }
 
     #[test]
@@ -170,7 +203,7 @@ mod tests {
             "commit": "abc", "subject": "more", "when": "2030-01-01T00:01:00Z", "durationMs": 1500, "created": 1, "changed": 2,
         }]}});
         let all = events(&[json!({"reason": "Applied", "message": "x"}), json!({"reason": "Failed", "message": "y"})]);
-        let moments = history(&live, &all, &[]);
+        let moments = history(&live, &all);
         let [Moment::Applied { effect, subject, .. }, Moment::Commit(failed)] = &moments[..] else {
             panic!("{moments:?}")
         };
@@ -188,7 +221,7 @@ mod tests {
                 Moment::Applied { revert, .. } => revert.clone(),
                 other => panic!("{other:?}"),
             };
-            history(&live, &[], &[]).iter().map(revert).collect::<Vec<_>>()
+            history(&live, &[]).iter().map(revert).collect::<Vec<_>>()
         };
         let git = json!({"gitRepository": "shop"});
         let range = format!("git revert --no-edit {old}..{new}");
@@ -201,7 +234,7 @@ mod tests {
 
     #[test]
     fn a_commit_names_its_first_objects_and_counts_the_others() {
-        let of = |entry: Value| match &history(&json!({"status": {"history": [entry]}}), &[], &[])[..] {
+        let of = |entry: Value| match &history(&json!({"status": {"history": [entry]}}), &[])[..] {
             [Moment::Applied { objects, more, .. }] => (objects.clone(), *more),
             other => panic!("{other:?}"),
         };
@@ -231,7 +264,7 @@ mod tests {
             json!({"status": {"history": [null, 1, {"commit": []}, {"objects": 1}, {"objects": [null]}]}}),
             json!({"status": {"lastReplacements": [null, 1, {"fields": [1], "when": "x"}]}}),
         ] {
-            history(&live, &[], &[]);
+            history(&live, &[]);
         }
     }
 }

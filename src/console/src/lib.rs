@@ -8,27 +8,32 @@
 //!
 //! Invariant: no session reads data that was fetched with the permissions of another session. Invariant: each string
 //! from the cluster goes through [`text::plain`] and the escaping of the templates. Invariant: no page contains a value
-//! of a Secret, a script, a style or a URL of another host. Invariant: a request that changes something contains the
-//! token of its session and comes from a page of this server.
+//! of a Secret, or loads anything from another host. A link to another host is built from checked names. Invariant: a
+//! request that changes something contains the token of its session and comes from a page of this server.
 //!
-//! Not here: reading inventories. The program passes functions that do so ([`Readers`]).
+//! Not here: reading inventories and Git repositories. The program passes functions that do so ([`Readers`]).
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods))]
 
 mod action;
 mod address;
 mod asked;
 mod attempt;
+mod axis;
 mod bearer;
 mod belonging;
 mod call;
 mod csv;
+mod deviation;
 mod difference;
 mod drift;
 mod edits;
+mod facts;
 mod field;
+mod files;
 mod filter;
 mod form;
 mod freshness;
+mod git_place;
 mod guard;
 mod highlight;
 mod history;
@@ -51,8 +56,10 @@ mod tree;
 mod web_origin;
 mod window;
 
+pub use facts::Facts;
+pub use files::{Files, FilesReader};
 pub use freshness::{Agent, AgentReader};
-pub use readers::{ChangedInputs, FunctionRules, Readers};
+pub use readers::{ChangedInputs, FunctionRules, PartRule, Readers};
 pub use serve::{Certificate, CertificateError, Console, IssuerAddress, IssuerSettings, Settings, Users};
 pub use trace::{FieldManager, Manager, ManifestPart, Trace, TraceReader};
 pub use tree::{Mark, Node, Tree, TreeReader};

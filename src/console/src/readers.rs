@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use crate::files::FilesReader;
 use crate::freshness::AgentReader;
-use crate::trace::TraceReader;
+use crate::trace::{ManifestPart, TraceReader};
 use crate::tree::TreeReader;
+use mainstay_api::git_sync::Change;
 use serde_json::Value;
 
 /// The functions of the program that read inventories and the Lease. Each function receives the connection of the session.
@@ -14,11 +16,19 @@ pub struct Readers {
     pub tree: TreeReader,
     /// Reads the origin of an object.
     pub trace: TraceReader,
+    /// Returns the part of a live object that its manifest sets.
+    pub part: PartRule,
     /// The rules of Functions.
     pub functions: FunctionRules,
     /// Reads whether an agent leads.
     pub agent: AgentReader,
+    /// Reads the files of Functions with code in Git; `None` if this program does not connect to Git hosts.
+    pub files: Option<FilesReader>,
 }
+
+/// Returns the part of a live object that its manifest sets, with these changes undone; `None` if Mainstay never applied
+/// the object.
+pub type PartRule = Arc<dyn Fn(&Value, &[Change]) -> Option<ManifestPart> + Send + Sync>;
 
 /// Returns which inputs of its image a change of a Function changes, each as a noun. The first state is `None` for a new
 /// Function. Fails with the problems of the second state.

@@ -38,7 +38,7 @@ impl FleetKind {
     /// The kinds of the fleet, which each session watches, in the order of the page.
     pub(crate) const ALL: [Self; 4] = [Self::GitSync, Self::GitRepository, Self::Function, Self::Receiver];
 
-    /// The kinds that are listed when their page is opened, in the order of that page.
+    /// The kinds of sources, images and messages, which are watched while their page is open, in the order of that page.
     pub(crate) const LISTED: [Self; 7] = [
         Self::OciRepository,
         Self::HelmChart,
@@ -49,7 +49,8 @@ impl FleetKind {
         Self::Alert,
     ];
 
-    /// The kinds of the list of APIRules and of subscribers to events, in the order of that page.
+    /// The kinds of APIRules and of subscribers to events, which are watched while their page is open, in the order of that
+    /// page.
     pub(crate) const SERVED: [Self; 3] = [Self::ApiRule, Self::Trigger, Self::Subscription];
 
     /// Returns all kinds.

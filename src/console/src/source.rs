@@ -14,8 +14,16 @@ pub(crate) const LONGEST: usize = 128 << 10;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CodeText {
     pub(crate) text: String,
-    pub(crate) language: Language,
+    /// `None` without colours.
+    pub(crate) language: Option<Language>,
     pub(crate) is_cut: bool,
+}
+
+impl CodeText {
+    /// Returns code cut to the size of a page.
+    pub(crate) fn of(text: &str, language: Option<Language>) -> Self {
+        Self { text: plain(text, LONGEST), language, is_cut: text.len() > LONGEST }
+    }
 }
 
 /// The source of a Function.
@@ -64,8 +72,7 @@ pub(crate) fn source(function: &Value) -> Source {
     }
     let [of_source, of_dependencies] = Language::of_runtime(&runtime(function));
     let code = |pointer: &str, language: Language| {
-        let text = function.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
-        CodeText { text: plain(text, LONGEST), language, is_cut: text.len() > LONGEST }
+        CodeText::of(function.pointer(pointer).and_then(Value::as_str).unwrap_or_default(), Some(language))
     };
     let dependencies = code("/spec/deps", of_dependencies);
     Source::Inline {
@@ -84,7 +91,7 @@ mod tests {
     fn long_code_is_cut_and_says_so() {
         let function = json!({"spec": {"runtime": "python312", "source": "x".repeat(LONGEST + 1), "deps": " \n"}});
         let Source::Inline { source, dependencies } = source(&function) else { panic!("it is inline") };
-        assert!(source.is_cut && source.text.len() < LONGEST + 10 && source.language == Language::Python);
+        assert!(source.is_cut && source.text.len() < LONGEST + 10 && source.language == Some(Language::Python));
         assert_eq!(dependencies, None);
     }
 

@@ -9,6 +9,7 @@ use mainstay_api::GitSync;
 use mainstay_cluster::Cluster;
 use mainstay_object::Key;
 
+use crate::facts::Facts;
 use crate::filter::Query;
 
 /// The health of an object, as a page shows it.
@@ -33,6 +34,10 @@ pub struct Node {
     pub state: String,
     /// The time at which the object was created; `None` if the object does not exist or was not read.
     pub created: Option<Timestamp>,
+    /// Whether the object should exist and does not.
+    pub is_missing: bool,
+    /// Further facts of the live object.
+    pub facts: Facts,
     /// The objects that this object owns.
     pub children: Vec<Node>,
 }
@@ -53,8 +58,9 @@ impl Mark {
 
 impl Node {
     fn without_children(&self) -> Self {
-        let Self { key, mark, state, created, children: _ } = self;
-        Self { key: key.clone(), mark: *mark, state: state.clone(), created: *created, children: Vec::new() }
+        let Self { key, mark, state, created, is_missing, facts, children: _ } = self;
+        let (key, state, facts) = (key.clone(), state.clone(), facts.clone());
+        Self { key, mark: *mark, state, created: *created, is_missing: *is_missing, facts, children: Vec::new() }
     }
 
     /// Returns the worst health of the object and its children.
@@ -152,7 +158,8 @@ mod tests {
 
     fn node(kind: &str, name: &str, mark: Mark, children: Vec<Node>) -> Node {
         let key = Key::new("", kind, Some("shop"), name);
-        Node { key, mark, state: format!("{name} is {}", mark.word()), created: None, children }
+        let state = format!("{name} is {}", mark.word());
+        Node { key, mark, state, created: None, is_missing: false, facts: Facts::default(), children }
     }
 
     /// Returns the objects that remain, children in brackets.

@@ -10,7 +10,7 @@
 
 use regex_syntax::ast::{
     AssertionKind, Ast, ClassSetBinaryOp, ClassSetItem, GroupKind, Literal, LiteralKind, RepetitionKind,
-    RepetitionRange, Visitor, parse::ParserBuilder, visit,
+    RepetitionRange, Span, Visitor, parse::ParserBuilder, visit,
 };
 
 /// Maximum length of an expression in bytes.
@@ -26,7 +26,26 @@ pub(super) fn why_not(path: &str) -> Option<String> {
         Err(why) => return Some(why),
         Ok(ast) => ast,
     };
-    visit(&ast, Portable { repeats: vec![1] }).err().map(str::to_owned)
+    let refused = visit(&ast, Portable { repeats: vec![1] }).err()?;
+    Some(refused.text(path))
+}
+
+/// A construct at a byte offset of an expression whose braces are escaped.
+struct Refused {
+    at: usize,
+    what: String,
+}
+
+impl Refused {
+    /// Returns the problem with its column in the expression of the user.
+    fn text(&self, path: &str) -> String {
+        let escaped = with_literal_braces(path);
+        let mut own = path.chars().peekable();
+        let before = escaped.get(..self.at).unwrap_or(&escaped).chars();
+        // Backslashes that escape braces are not in the expression of the user.
+        let column = before.filter(|c| own.next_if_eq(c).is_some()).count() + 1;
+        format!("column {column}: {}", self.what)
+    }
 }
 
 /// Parses an expression. The error says why it is refused.
@@ -35,7 +54,10 @@ pub(super) fn parse(path: &str) -> Result<Ast, String> {
         return Err(format!("it has more than {LONGEST} bytes"));
     }
     let parsed = ParserBuilder::new().nest_limit(DEEPEST).build().parse(&with_literal_braces(path));
-    parsed.map_err(|error| format!("it is not an expression that Istio and Oathkeeper understand: {}", error.kind()))
+    parsed.map_err(|error| {
+        let what = format!("it is not an expression that Istio and Oathkeeper understand: {}", error.kind());
+        Refused { at: error.span().start.offset, what }.text(path)
+    })
 }
 
 /// Escapes braces that do not enclose a count, such as those of `/{id}`. Istio, Envoy and Oathkeeper read such braces
@@ -73,13 +95,45 @@ struct Portable {
 
 impl Visitor for Portable {
     type Output = ();
-    type Err = &'static str;
+    type Err = Refused;
 
     fn finish(self) -> Result<(), Self::Err> {
         Ok(())
     }
 
     fn visit_pre(&mut self, ast: &Ast) -> Result<(), Self::Err> {
+        self.check(ast).map_err(|what| refused(ast.span(), what))
+    }
+
+    fn visit_post(&mut self, ast: &Ast) -> Result<(), Self::Err> {
+        if matches!(ast, Ast::Repetition(_)) {
+            self.repeats.pop();
+        }
+        Ok(())
+    }
+
+    fn visit_class_set_item_pre(&mut self, item: &ClassSetItem) -> Result<(), Self::Err> {
+        let checked = match item {
+            ClassSetItem::Literal(of) => literal(of),
+            ClassSetItem::Range(range) => literal(&range.start).and_then(|()| literal(&range.end)),
+            ClassSetItem::Unicode(_) => Err("it has a Unicode class, such as \\pL"),
+            ClassSetItem::Bracketed(_) => Err("it has a class of characters in another one"),
+            _ => Ok(()),
+        };
+        checked.map_err(|what| refused(item.span(), what))
+    }
+
+    fn visit_class_set_binary_op_pre(&mut self, op: &ClassSetBinaryOp) -> Result<(), Self::Err> {
+        Err(refused(&op.span, "it has --, && or ~~ in a class of characters; escape these characters"))
+    }
+}
+
+fn refused(span: &Span, what: &str) -> Refused {
+    Refused { at: span.start.offset, what: what.to_owned() }
+}
+
+impl Portable {
+    fn check(&mut self, ast: &Ast) -> Result<(), &'static str> {
         match ast {
             Ast::Literal(of) => literal(of),
             Ast::Flags(_) => Err("it has flags, such as (?i)"),
@@ -102,27 +156,6 @@ impl Visitor for Portable {
             }
             _ => Ok(()),
         }
-    }
-
-    fn visit_post(&mut self, ast: &Ast) -> Result<(), Self::Err> {
-        if matches!(ast, Ast::Repetition(_)) {
-            self.repeats.pop();
-        }
-        Ok(())
-    }
-
-    fn visit_class_set_item_pre(&mut self, item: &ClassSetItem) -> Result<(), Self::Err> {
-        match item {
-            ClassSetItem::Literal(of) => literal(of),
-            ClassSetItem::Range(range) => literal(&range.start).and_then(|()| literal(&range.end)),
-            ClassSetItem::Unicode(_) => Err("it has a Unicode class, such as \\pL"),
-            ClassSetItem::Bracketed(_) => Err("it has a class of characters in another one"),
-            _ => Ok(()),
-        }
-    }
-
-    fn visit_class_set_binary_op_pre(&mut self, _: &ClassSetBinaryOp) -> Result<(), Self::Err> {
-        Err("it has --, && or ~~ in a class of characters; escape these characters")
     }
 }
 
@@ -207,6 +240,18 @@ mod tests {
             long.as_str(),
         ] {
             assert!(why_not(path).is_some(), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_refused_construct_has_a_column() {
+        for (path, expected) in [
+            ("/{id}/(?i:a)", "column 7: it has a group with a name or flags"),
+            ("/{id}/a**", "column 7: it repeats a repetition or an assertion"),
+            ("/é[a&&b]", "column 4: it has --, && or ~~ in a class of characters; escape these characters"),
+            ("/{id}/(", "column 7: it is not an expression that Istio and Oathkeeper understand: unclosed group"),
+        ] {
+            assert_eq!(why_not(path).unwrap(), expected, "{path}");
         }
     }
 

@@ -19,7 +19,7 @@ use mainstay_object::failure::chain;
 
 /// Returns the kind of APIRules.
 pub fn api_rules() -> Kind {
-    Kind::custom("gateway.kyma-project.io", "v1alpha1", "APIRule", "apirules", true)
+    Kind::of::<ApiRule>()
 }
 
 /// Reports the outcome of one APIRule.

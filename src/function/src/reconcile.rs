@@ -644,5 +644,5 @@ fn not_ready(reason: Reason, message: impl Into<String>) -> ConditionUpdate {
 
 /// Returns the kind Function.
 pub fn functions() -> Kind {
-    Kind::custom("serverless.kyma-project.io", "v1alpha1", "Function", "functions", true)
+    Kind::of::<Function>()
 }

@@ -182,6 +182,21 @@ pub fn supported(url: &RemoteUrl, spec: &GitRepositorySpec) -> Result<(), Error>
     Err(Error::Authenticate { cause: Arc::new(fault.into()) })
 }
 
+/// Returns the invalid fields of a GitRepository in this namespace, except those that only the values of its Secrets
+/// decide.
+pub fn repository_problems(spec: &GitRepositorySpec, namespace: &str) -> Vec<String> {
+    let url = match RemoteUrl::parse(&spec.url) {
+        Ok(url) => url,
+        Err(error) => return vec![format!("spec.url: {}", error.fault())],
+    };
+    let supported = supported(&url, spec).err().map(|error| {
+        let field = if matches!(error.fault(), Fault::Malformed { .. }) { "spec.url" } else { "spec.auth" };
+        format!("{field}: {}", error.fault())
+    });
+    let refused = needs_identity(spec).then(|| identity(spec, namespace, &url, &Credentials::Anonymous).err());
+    supported.into_iter().chain(refused.flatten()).collect()
+}
+
 impl Credentials {
     /// Returns the strings that a server's message must not repeat, in plain and in encoded form.
     pub(super) fn secrets(&self) -> Vec<String> {

@@ -124,7 +124,7 @@ pub use address::RemoteUrl;
 pub use ancestry::Ancestry;
 pub use archive::Root;
 pub use artifact::{ARTIFACT_BYTES, Downloading, Packed};
-pub use auth::{Access, Credentials, access, fields, needs_identity, proxy_fields, supported};
+pub use auth::{Access, Credentials, access, fields, needs_identity, proxy_fields, repository_problems, supported};
 pub use cloud::{
     Account, CLOUD_VARIABLES, CloudFault, CloudIdentity, CloudService, CloudSettings, GoogleKey, ServiceAccounts,
 };

@@ -322,5 +322,5 @@ impl SyncFacts {
 
 /// The kind of GitSyncs.
 pub(super) fn git_syncs() -> Kind {
-    Kind::custom("mainstay.dev", "v1alpha1", "GitSync", "gitsyncs", true)
+    Kind::of::<GitSync>()
 }

@@ -137,5 +137,6 @@ pub use listing::{Listed, Listing, listing, listing_in};
 pub use placement::label;
 pub use preview::{Changes, NoPreview, Preview, Revision};
 pub use previewed::{Fate, Previewed};
+pub use resolve::git_sync_problems;
 pub use rights::Rights;
 pub use run::run;

@@ -156,6 +156,12 @@ impl ResolvedSync {
     }
 }
 
+/// Returns the invalid fields of a GitSync, with their allowed values, if the agent refuses it.
+pub fn git_sync_problems(sync: &GitSync) -> Vec<String> {
+    let refused = ResolvedSync::of(sync).err();
+    refused.iter().flat_map(|refused| refused.message.lines()).map(str::to_owned).collect()
+}
+
 /// Checks the field managers in the spec.
 fn take_over(named: Option<&[String]>) -> Result<Option<Arc<[String]>>, String> {
     let is_name =

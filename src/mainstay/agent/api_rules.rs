@@ -10,7 +10,6 @@ use super::kept::Name;
 use super::notify::Notifier;
 use super::tasks::{Input, Tasks, Work};
 use mainstay_api::ApiRule;
-use mainstay_api::names::API_RULE_DEFINITION;
 use mainstay_cluster::{Cluster, Kind};
 use mainstay_engine::apply::Writer;
 use mainstay_exposure::Context;
@@ -23,7 +22,7 @@ pub(super) async fn follow(
     cluster: Cluster,
     stop: CancellationToken,
 ) -> Result<(), JoinError> {
-    if !is_defined(API_RULE_DEFINITION, &cluster, || {}, &stop).await {
+    if !is_defined(&mainstay_exposure::api_rules(), &cluster, || {}, &stop).await {
         return Ok(());
     }
     let mut others = JoinSet::new();

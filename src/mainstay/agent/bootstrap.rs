@@ -19,6 +19,7 @@ use sha2::{Digest as _, Sha256};
 use tokio_util::sync::CancellationToken;
 
 use mainstay_api::names::{BOOTSTRAP, BOOTSTRAP_KEY, BOOTSTRAPPED, BOOTSTRAPPING, INSTALL_MANAGER};
+use mainstay_api::{GitRepository, GitSync};
 use mainstay_cluster::reflector::Change;
 use mainstay_cluster::{Apply, Cluster, Error, Kind, Part, Scope, Selection};
 use mainstay_object::failure::{Backoff, Class, chain};
@@ -153,15 +154,9 @@ fn objects(text: &str, namespace: &str) -> Result<Vec<(Kind, String, Value)>, St
         if object.is_null() {
             continue;
         }
-        let kind = match (object["apiVersion"].as_str(), object["kind"].as_str()) {
-            (Some("serverless.kyma-project.io/v1alpha1"), Some("GitRepository")) => {
-                Kind::custom("serverless.kyma-project.io", "v1alpha1", "GitRepository", "gitrepositories", false)
-            }
-            (Some("mainstay.dev/v1alpha1"), Some("GitSync")) => {
-                Kind::custom("mainstay.dev", "v1alpha1", "GitSync", "gitsyncs", true)
-            }
-            _ => return Err("it must contain only GitRepositories and GitSyncs".to_owned()),
-        };
+        let is_of = |kind: &Kind| object["kind"] == *kind.kind && object["apiVersion"] == *kind.api_version();
+        let kind = [Kind::of::<GitRepository>(), Kind::of::<GitSync>()].into_iter().find(is_of);
+        let kind = kind.ok_or("it must contain only GitRepositories and GitSyncs")?;
         let name = object["metadata"]["name"].as_str().ok_or("an object has no name")?.to_owned();
         match object["metadata"]["namespace"].as_str() {
             Some(other) if other != namespace => {

@@ -20,9 +20,6 @@ use mainstay_function::Context;
 use mainstay_git::{Consumer, ConsumerKind};
 use mainstay_object::{Owner, is_established};
 
-/// Name of the CRD of Functions.
-const DEFINITION: &str = "functions.serverless.kyma-project.io";
-
 /// Memory of a Function with its task and the state of its children, in bytes.
 const EACH: usize = 16 << 10;
 
@@ -43,7 +40,7 @@ pub(super) async fn follow(
     stop: CancellationToken,
 ) -> Result<(), JoinError> {
     // Without the CRD, there are no Functions.
-    if !is_defined(DEFINITION, &cluster, || are_absent(&context), &stop).await {
+    if !is_defined(&mainstay_function::functions(), &cluster, || are_absent(&context), &stop).await {
         return Ok(());
     }
     // Every Function depends on the operator's settings, which are known once `excluded` is set.
@@ -115,9 +112,10 @@ impl Work for Functions {
     }
 }
 
-/// Waits until the cluster serves the kind of a CRD, and calls `absent` if the CRD does not exist. Returns false if
-/// `stop` came first.
-pub(super) async fn is_defined(name: &str, cluster: &Cluster, absent: impl Fn(), stop: &CancellationToken) -> bool {
+/// Waits until the cluster serves a kind of a CRD, and calls `absent` if the CRD does not exist. Returns false if `stop`
+/// came first.
+pub(super) async fn is_defined(kind: &Kind, cluster: &Cluster, absent: impl Fn(), stop: &CancellationToken) -> bool {
+    let name = &*kind.resource;
     let (version, kind) = ("apiextensions.k8s.io/v1", "CustomResourceDefinition");
     let definitions = Arc::new(Kind::fixed(version, kind, "customresourcedefinitions", Scope::Cluster));
     let mut reflector = cluster.states(&definitions, Selection::named(None, name));

@@ -60,7 +60,7 @@ impl Work for Syncs {
     type Object = GitSync;
 
     fn kind(&self) -> Kind {
-        Kind::custom("mainstay.dev", "v1alpha1", "GitSync", "gitsyncs", true)
+        Kind::of::<GitSync>()
     }
 
     fn owner(&self, (namespace, name): &Name) -> Owner {

@@ -47,6 +47,7 @@ mod share;
 mod shown;
 mod source_changes;
 mod ssh_keys;
+mod status_write;
 mod tasks;
 mod term;
 

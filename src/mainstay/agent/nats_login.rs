@@ -22,7 +22,7 @@ use mainstay_api::names::{EVENTING_NAMESPACE, GENERATE, NATS, NATS_LOGIN};
 use mainstay_cluster::certificate::{Certificates, KEYS, Lifetimes, Usage};
 use mainstay_cluster::reflector::Change;
 use mainstay_cluster::{Cluster, Error, Kind, Part, Scope, Selection};
-use mainstay_object::failure::chain;
+use mainstay_object::failure::{Class, chain};
 
 /// Delay after a write, because another client may undo it.
 const AGAIN: Duration = Duration::from_secs(5);
@@ -51,7 +51,7 @@ const USER: &str = "mainstay";
 pub(super) async fn make(cluster: Cluster, stop: CancellationToken) {
     let kind = Arc::new(Kind::fixed("v1", "Secret", "secrets", Scope::Namespaced));
     let mut states = cluster.states(&kind, Selection::named(Some(EVENTING_NAMESPACE), NATS));
-    let (mut secret, mut due) = (None, None);
+    let (mut secret, mut due, mut failures) = (None, None, 0);
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
@@ -70,16 +70,20 @@ pub(super) async fn make(cluster: Cluster, stop: CancellationToken) {
             due = None;
             continue;
         };
-        match complete(&cluster, &kind, asking).await {
-            Ok(next) => due = Some(next),
+        let delay = match complete(&cluster, &kind, asking).await {
+            Ok(next) => {
+                (due, failures) = (Some(next), 0);
+                AGAIN
+            }
             // Another client has written; the watch shows the change.
-            Err(Failure::Write(error)) if error.is_conflict() || error.is_not_found() => {}
+            Err(Failure::Write(error)) if error.is_conflict() || error.is_not_found() => AGAIN,
             Err(error) => {
                 tracing::warn!(why = chain(&error), "the login or the certificate of NATS could not be made");
-                due = Some(Timestamp::now());
+                (due, failures) = (Some(Timestamp::now()), failures + 1);
+                error.delay(failures)
             }
-        }
-        if stop.run_until_cancelled(tokio::time::sleep(AGAIN)).await.is_none() {
+        };
+        if stop.run_until_cancelled(tokio::time::sleep(delay)).await.is_none() {
             return;
         }
     }
@@ -92,6 +96,17 @@ enum Failure {
     Write(#[source] Error),
     #[error("Secret {EVENTING_NAMESPACE}/{NATS}: {0}")]
     Make(String),
+}
+
+impl Failure {
+    /// Returns the delay after this many consecutive failures.
+    fn delay(&self, failures: u32) -> Duration {
+        let (class, retry_after) = match self {
+            Self::Write(error) => (error.class(), error.retry_after()),
+            Self::Make(_) => (Class::NotReady, None),
+        };
+        class.status_delay(failures, retry_after, fastrand::f64())
+    }
 }
 
 /// Waits until a certificate is due.

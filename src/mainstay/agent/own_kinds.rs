@@ -5,7 +5,6 @@
 //! (`notifications`, `artifacts`).
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -18,7 +17,6 @@ use super::kept::{Name, memory};
 use super::notify::event_metadata;
 use mainstay_api::conditions::{self, Reason, Type};
 use mainstay_api::names::{FLUX_REQUESTED_AT, REQUESTED_AT};
-use mainstay_cluster::Kind;
 use mainstay_cluster::secrets::{Followed, Known, Purpose, Secrets};
 use mainstay_notification::Identity;
 
@@ -73,11 +71,6 @@ pub(super) fn without_room<S: Clone>(
 ) -> Option<(Name, Object<S>)> {
     let waiting = running.iter().find(|(name, running)| name.0 == namespace && !running.fits);
     waiting.map(|(name, running)| (name.clone(), running.feed.borrow().clone()))
-}
-
-/// Returns Mainstay's kind with this name and plural.
-pub(super) fn kind(kind: &str, plural: &str) -> Arc<Kind> {
-    Arc::new(Kind::custom("mainstay.dev", "v1alpha1", kind, plural, true))
 }
 
 /// Reads an object of a watch.

@@ -18,10 +18,10 @@ use tokio_util::sync::CancellationToken;
 use super::functions::is_defined;
 use super::kept::Name;
 use super::notify::Notifier;
-use super::own_kinds::{Object, Running, fits, kind, read, without_room};
+use super::own_kinds::{Object, Running, fits, read, without_room};
 use mainstay_cluster::reflector::{Change, Reflector};
 use mainstay_cluster::secrets::{Purpose, Referrer, Secrets};
-use mainstay_cluster::{Cluster, Regarding, Selection};
+use mainstay_cluster::{Cluster, Kind, Regarding, Selection};
 use mainstay_object::Owner;
 use mainstay_object::failure::chain;
 
@@ -39,11 +39,11 @@ pub(super) trait Parts: Send + Sync + 'static {
 pub(super) trait Followed: DeserializeOwned + Clone + PartialEq + Send + Sync + 'static {
     /// The parts of the agent that a task needs.
     type Context: Parts;
-    const KIND: &'static str;
-    /// Its plural in the API.
-    const PLURAL: &'static str;
     /// The kind in the register of Secrets; `None` if it names no Secret.
     const REFERRER: Option<Referrer>;
+
+    /// Returns the kind.
+    fn kind() -> Kind;
 
     /// Returns the object as the subject of messages.
     fn owner(namespace: &str, name: &str) -> Owner;
@@ -81,10 +81,11 @@ pub(super) async fn follow<S: Followed>(context: Arc<S::Context>, stop: Cancella
         set_listed::<S>(&context);
         S::set_all(&context, &BTreeMap::new());
     };
-    if !is_defined(&format!("{}.mainstay.dev", S::PLURAL), context.cluster(), absent, &stop).await {
+    let kind = Arc::new(S::kind());
+    if !is_defined(&kind, context.cluster(), absent, &stop).await {
         return Ok(());
     }
-    let watched = context.cluster().reflect(&kind(S::KIND, S::PLURAL), Selection::default(), read::<S>);
+    let watched = context.cluster().reflect(&kind, Selection::default(), read::<S>);
     Following::<S> { context, watched, running: BTreeMap::new(), begun: 0, tasks: JoinSet::new() }.run(stop).await
 }
 
@@ -136,7 +137,8 @@ impl<S: Followed> Following<S> {
             }
             Change::Complete { .. } => set_listed::<S>(&self.context),
             Change::Failed(error) => {
-                tracing::warn!(kind = S::KIND, why = chain(&error), "objects of this kind cannot be watched");
+                let kind = S::kind().kind;
+                tracing::warn!(kind = &*kind, why = chain(&error), "objects of this kind cannot be watched");
                 return;
             }
             Change::Unreadable { .. } | Change::Resumed => return,
@@ -155,7 +157,7 @@ impl<S: Followed> Following<S> {
         let owner = S::owner(&name.0, &name.1);
         let subject = object.map(|object| Regarding {
             key: owner.key(),
-            api_version: "mainstay.dev/v1alpha1".to_owned(),
+            api_version: S::kind().api_version(),
             uid: Some(object.uid.clone()),
         });
         self.context.notifier().set_subject(&owner, subject);

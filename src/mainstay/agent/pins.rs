@@ -9,10 +9,11 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::repositories::git_repositories;
+use super::status_write::Refusals;
 use super::tasks::read;
 use mainstay_api::{GitRepository, GitRepositoryStatus};
 use mainstay_cluster::{Cluster, Error, Kind, Part};
@@ -23,8 +24,6 @@ use mainstay_object::failure::chain;
 const ATTEMPTS: usize = 5;
 /// Maximum time to write a pin.
 const WITHIN: Duration = Duration::from_secs(10);
-/// Delay after a pin could not be removed.
-const AGAIN: Duration = Duration::from_secs(30);
 
 /// Adds and removes pins until `stop`.
 pub(super) async fn keep(
@@ -37,12 +36,8 @@ pub(super) async fn keep(
     let kind = git_repositories();
     let mut changes = repositories.listen();
     let (mut for_all, mut superseded) = (source.host_keys(), source.superseded_pins());
-    let mut failed = false;
+    let mut refusals = Refusals::default();
     loop {
-        let forget = async || {
-            let stale = repositories.with_stale_pins(&source.host_keys().borrow(), &source.superseded_pins().borrow());
-            forget(&cluster, &kind, stale).await
-        };
         tokio::select! {
             () = stop.cancelled() => return,
             Some(request) = requests.recv() => {
@@ -59,11 +54,17 @@ pub(super) async fn keep(
                 }
                 // The requester may be gone.
                 let _ = request.answer.send(answer);
+                continue;
             }
-            Ok(()) = changes.changed() => failed = forget().await,
-            Ok(()) = for_all.changed() => failed = forget().await,
-            Ok(()) = superseded.changed() => failed = forget().await,
-            () = sleep(AGAIN), if failed => failed = forget().await,
+            Ok(()) = changes.changed() => {}
+            Ok(()) = for_all.changed() => {}
+            Ok(()) = superseded.changed() => {}
+            () = refusals.passed() => {}
+        }
+        // After a refused write, the next one waits, regardless of the number of changes.
+        if !refusals.waits() {
+            let stale = repositories.with_stale_pins(&source.host_keys().borrow(), &source.superseded_pins().borrow());
+            forget(&cluster, &kind, stale, &mut refusals).await;
         }
     }
 }
@@ -89,9 +90,14 @@ async fn write(cluster: &Cluster, kind: &Kind, request: &PinRequest) -> Result<(
     Err(last)
 }
 
-/// Removes stale pins. Returns whether a retry is needed.
-async fn forget(cluster: &Cluster, kind: &Kind, stale: Vec<(Arc<GitRepository>, GitRepositoryStatus)>) -> bool {
-    let mut failed = false;
+/// Removes stale pins, and records a refused write.
+async fn forget(
+    cluster: &Cluster,
+    kind: &Kind,
+    stale: Vec<(Arc<GitRepository>, GitRepositoryStatus)>,
+    refusals: &mut Refusals,
+) {
+    let mut refused = None;
     for (repository, status) in stale {
         match patch(cluster, kind, &repository, &status).await {
             Ok(()) => {}
@@ -100,11 +106,14 @@ async fn forget(cluster: &Cluster, kind: &Kind, stale: Vec<(Arc<GitRepository>, 
             Err(error) => {
                 let name = repository.metadata.name.as_deref().unwrap_or_default();
                 tracing::warn!(repository = name, why = chain(&error), "a pinned host key was not removed");
-                failed = true;
+                refused = Some(error);
             }
         }
     }
-    failed
+    match refused {
+        Some(error) => refusals.record(&error),
+        None => refusals.end(),
+    }
 }
 
 async fn patch(

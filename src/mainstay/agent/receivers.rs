@@ -16,9 +16,6 @@ use mainstay_engine::apply::Writer;
 use mainstay_gitsync::receiver::{self, Context};
 use mainstay_object::Owner;
 
-/// Name of the CRD of Receivers.
-const DEFINITION: &str = "receivers.mainstay.dev";
-
 /// Watches Receivers until `stop`, or until a task panics, and runs a task for each.
 pub(super) async fn follow(
     context: Arc<Context>,
@@ -31,7 +28,7 @@ pub(super) async fn follow(
         context.all_registered();
         context.secrets().set_listed(Referrer::Receiver);
     };
-    if !is_defined(DEFINITION, &cluster, absent, &stop).await {
+    if !is_defined(&receiver::receivers(), &cluster, absent, &stop).await {
         return Ok(());
     }
     Tasks::new(Receivers { context, writer }, notifier, JoinSet::new(), stop).run(&cluster).await

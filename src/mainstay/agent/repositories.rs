@@ -51,7 +51,7 @@ const SOON: Duration = Duration::from_secs(1);
 
 /// Returns the kind of GitRepositories.
 pub(super) fn git_repositories() -> Kind {
-    Kind::custom("serverless.kyma-project.io", "v1alpha1", "GitRepository", "gitrepositories", true)
+    Kind::of::<GitRepository>()
 }
 
 /// Watches GitRepositories until `stop`; `known` is set once they are listed.

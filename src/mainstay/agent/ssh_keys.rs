@@ -9,7 +9,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use k8s_openapi::ByteString;
@@ -22,33 +21,36 @@ use mainstay_cluster::reflector::{Change, name_of};
 use mainstay_cluster::{Cluster, Error, Kind, Part, Scope, Selection};
 use mainstay_git::{PRIVATE_FIELD, PUBLIC_FIELD};
 use mainstay_object::Secret;
-use mainstay_object::failure::chain;
-
-/// Delay after a key could not be stored.
-const AGAIN: Duration = Duration::from_secs(5);
+use mainstay_object::failure::{Class, chain};
 
 /// Watches the Secrets that request a key until `stop`, and creates these keys.
 pub(super) async fn make(cluster: Cluster, namespace: String, stop: CancellationToken) {
     let kind = Arc::new(Kind::fixed("v1", "Secret", "secrets", Scope::Namespaced));
     let selection = Selection::labelled(GENERATE, SSH_KEY).within(&namespace);
+    let mut failures = 0;
     loop {
+        let (mut class, mut retry_after) = (Class::NotReady, None);
         let mut reflector = cluster.states(&kind, selection.clone());
         while let Some(change) = stop.run_until_cancelled(reflector.next()).await {
             let Change::Changed { live: secret, .. } = change else { continue };
             match store(&cluster, &kind, &secret).await {
                 Ok(None) => {}
                 Ok(Some(public)) => {
+                    failures = 0;
                     tracing::info!(key = public.shown, "made an SSH key: `mainstay identity` prints its public half");
                 }
                 // Another client has written; the watch shows the change.
                 Err(error) if error.is_conflict() || error.is_not_found() => {}
                 Err(error) => {
                     tracing::warn!(why = chain(&error), "a new SSH key could not be stored");
+                    (class, retry_after) = (error.class(), error.retry_after());
                     break;
                 }
             }
         }
-        if stop.run_until_cancelled(tokio::time::sleep(AGAIN)).await.is_none() {
+        failures += 1;
+        let delay = class.status_delay(failures, retry_after, fastrand::f64());
+        if stop.run_until_cancelled(tokio::time::sleep(delay)).await.is_none() {
             return;
         }
     }

@@ -4,11 +4,14 @@
 
 use std::path::PathBuf;
 
+use jiff::Timestamp;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde::Deserialize as _;
 use serde_json::Value;
 
-use super::{Error, Exit, dev, logs, output};
+use super::{Error, Exit, dev, lease, logs, output};
+use mainstay_api::names::LEASE;
+use mainstay_cluster::shards::members_of;
 use mainstay_function::runtimes::{Language, libraries};
 
 pub(super) use mainstay_bench::Arguments;
@@ -24,6 +27,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
         builder_image: dev::BUILDER,
         registry_secret,
         webhooks: |address| dev::webhooks_at(address).unwrap_or_default(),
+        shard_holder,
         libraries: packages,
     };
     let report = mainstay_bench::run(&product, &arguments).await?;
@@ -38,6 +42,15 @@ fn event_definitions() -> Result<Vec<CustomResourceDefinition>, serde_yaml::Erro
 
 fn registry_secret(address: &str, token: &str) -> Value {
     dev::registry_secret(address, token)
+}
+
+/// Returns the holder of the Lease of a GitSync's shard.
+fn shard_holder(leases: &[Value], namespace: &str, name: &str) -> Option<String> {
+    let now = Timestamp::now();
+    let held = || leases.iter().filter(move |one| lease::is_held(&one["spec"], now));
+    let shard = format!("{LEASE}-{}", members_of(held()).owner(namespace, name, None)?);
+    let lease = held().find(|one| one["metadata"]["name"].as_str() == Some(&*shard))?;
+    lease["spec"]["holderIdentity"].as_str().map(str::to_owned)
 }
 
 fn packages() -> Result<[PathBuf; 2], String> {

@@ -1,5 +1,5 @@
 //! `mainstay check`: tests the cluster, the agent's permissions and the repositories as the agent would, and reports
-//! problems, also those in the statuses of Receivers.
+//! problems, also those in the statuses of Mainstay's objects.
 //!
 //! Repositories are accessed from the machine of the command, so network policies and proxies of the cluster are not
 //! tested.
@@ -8,8 +8,8 @@
 
 mod containerd;
 mod nats;
-mod receiver;
 mod repository;
+mod states;
 
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use serde::Deserialize as _;
@@ -187,7 +187,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
         for finding in repository::all(&cluster, &asked).await? {
             report.add(finding)?;
         }
-        for finding in receiver::findings(&cluster, &asked.home).await? {
+        for finding in states::findings(&cluster, &asked.home).await? {
             report.add(finding)?;
         }
     }

@@ -34,6 +34,9 @@ pub(super) struct Arguments {
     /// CA bundle of the API server; by default that of the machine
     #[arg(long, value_name = "FILE", requires = "server")]
     certificate_authority: Option<PathBuf>,
+    /// Name of the cluster on each page; by default the host of --server, or the context of the kubeconfig
+    #[arg(long, value_name = "NAME")]
+    cluster_name: Option<String>,
     /// Namespace to show to users who may not list objects in all namespaces, until they select another one
     #[arg(short, long, value_name = "NS", default_value = "default")]
     namespace: String,
@@ -108,7 +111,7 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
         (SignIn::Proxy, _) => Users::Proxy(server, urls),
     };
     let cluster_name = cluster_name(arguments);
-    let settings = Settings { users, cluster_name, namespace: arguments.namespace.clone(), readers: ui::readers() };
+    let settings = Settings { users, cluster_name, namespace: arguments.namespace.clone(), readers: ui::readers(None) };
     let console = Console::new(settings, listener, stop).map_err(listen)?;
     tracing::info!(address = %bound, "the console accepts connections");
     if arguments.log_format == logs::Format::Text {
@@ -118,12 +121,15 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
     Ok(Exit::Fine)
 }
 
-/// Returns the host of the API server in the flag, or the context of the kubeconfig. The host that pods use has the same
-/// name in all clusters, so it is left out.
+/// Returns the name in the flag, the host of the API server, or the context of the kubeconfig. The host that pods use has
+/// the same name in all clusters, so it is left out.
 fn cluster_name(arguments: &Arguments) -> String {
-    match &arguments.server {
-        Some(url) => url.host().filter(|host| !host.starts_with("kubernetes.default")).unwrap_or_default().to_owned(),
-        None => arguments.cluster.origin().context_name().unwrap_or_default(),
+    match (&arguments.cluster_name, &arguments.server) {
+        (Some(name), _) => name.clone(),
+        (None, Some(url)) => {
+            url.host().filter(|host| !host.starts_with("kubernetes.default")).unwrap_or_default().to_owned()
+        }
+        (None, None) => arguments.cluster.origin().context_name().unwrap_or_default(),
     }
 }
 

@@ -23,7 +23,7 @@ use super::{
 use loopback::{Listener, Reach};
 use mainstay_api::GitSync;
 use mainstay_cluster::Cluster;
-use mainstay_console::{Console, Mark, Readers, Settings, Tree, Users};
+use mainstay_console::{Console, FilesReader, Mark, Readers, Settings, Tree, Users};
 use mainstay_object::{Health, Key, failure::chain};
 
 /// Arguments of `ui`.
@@ -49,7 +49,8 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
     let listen = |cause| Error::Listen { address, cause };
     let listener = Listener::bind(address, Reach::SameUser).map_err(listen)?;
     let cluster_name = arguments.connection.context_name().unwrap_or_default();
-    let settings = Settings { users: Users::Own(cluster), cluster_name, namespace, readers: readers() };
+    let files = function::files_reader(arguments.connection.dev_run())?;
+    let settings = Settings { users: Users::Own(cluster), cluster_name, namespace, readers: readers(Some(files)) };
     let console = Console::new(settings, listener, stop).map_err(listen)?;
     let link = console.link().map_err(listen)?;
     let text = || {
@@ -74,8 +75,8 @@ fn open(link: &str) -> bool {
     command.spawn().is_ok()
 }
 
-/// Returns the readers for a console.
-pub(super) fn readers() -> Readers {
+/// Returns the readers for a console. `files` reads the files of Functions in Git.
+pub(super) fn readers(files: Option<FilesReader>) -> Readers {
     Readers {
         tree: Arc::new(|cluster: Cluster, sync: GitSync| -> futures::future::BoxFuture<'static, _> {
             Box::pin(async move { read_tree(&cluster, &sync).await })
@@ -83,10 +84,12 @@ pub(super) fn readers() -> Readers {
         trace: Arc::new(|cluster: Cluster, key: Key| -> futures::future::BoxFuture<'static, _> {
             Box::pin(async move { trace::page::of(&cluster, key).await.map_err(|error| chain(&error)) })
         }),
+        part: Arc::new(trace::page::manifest_part),
         functions: function::page_rules(),
         agent: Arc::new(|cluster: Cluster| -> futures::future::BoxFuture<'static, _> {
             Box::pin(async move { lease::agent(&cluster).await })
         }),
+        files,
     }
 }
 
@@ -97,6 +100,7 @@ async fn read_tree(cluster: &Cluster, sync: &GitSync) -> Result<Tree, String> {
 }
 
 fn node(node: Node) -> mainstay_console::Node {
+    let is_missing = node.state == State::Absent;
     let (mark, state) = match node.state {
         State::There(Health::Healthy) => (Mark::Healthy, String::new()),
         State::There(Health::Progressing(why)) | State::Unknown(why) => (Mark::Waiting, why),
@@ -105,12 +109,13 @@ fn node(node: Node) -> mainstay_console::Node {
         State::Absent => (Mark::Failed, "does not exist".to_owned()),
         State::Ended => (Mark::Healthy, "ended, and is gone".to_owned()),
     };
-    let created = node.created;
     mainstay_console::Node {
         key: node.key,
         mark,
         state,
-        created,
+        created: node.created,
+        is_missing,
+        facts: node.facts,
         children: node.children.into_iter().map(self::node).collect(),
     }
 }

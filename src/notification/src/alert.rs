@@ -10,6 +10,7 @@ use crate::notice::{Notice, Severity};
 use crate::provider_type::ProviderType;
 use mainstay_api::AlertSpec;
 use mainstay_api::alert::EventSeverity;
+use mainstay_object::pattern_fault;
 
 /// Maximum memory of the compiled expressions of a list, in bytes.
 const COMPILED: usize = 128 << 10;
@@ -156,8 +157,9 @@ fn object(spec: &AlertSpec, alert: &Identity<'_>) -> Arc<str> {
 /// Returns the problem of an invalid list: the invalid expression, or that the list as a whole is too large.
 fn invalid(list: &[String], field: &str) -> String {
     let wrong = list.iter().position(|one| RegexSetBuilder::new([one]).size_limit(COMPILED).build().is_err());
-    match wrong {
-        Some(at) => format!("spec.{field}[{at}]: is not a regular expression (RE2 syntax), or needs more than 128 KiB"),
+    match wrong.map(|at| (at, pattern_fault(&list[at]))) {
+        Some((at, Some(fault))) => format!("spec.{field}[{at}]: is not a regular expression (RE2 syntax): {fault}"),
+        Some((at, None)) => format!("spec.{field}[{at}]: needs more than 128 KiB; shorten the expression"),
         None => format!("spec.{field}: needs more than 128 KiB; shorten the expressions"),
     }
 }
@@ -248,7 +250,8 @@ mod tests {
         assert!(read(spec("a"), true).unwrap().has("GitSync", "other", "x", &BTreeMap::new()));
         let problems = read(spec("("), false).unwrap_err();
         assert!(problems[0].starts_with("spec.eventSources[0].namespace: an Alert of this namespace"), "{problems:?}");
-        assert!(problems[1].starts_with("spec.inclusionList[0]: is not a regular expression"), "{problems:?}");
+        let why = "spec.inclusionList[0]: is not a regular expression (RE2 syntax): line 1, column 1: unclosed group";
+        assert_eq!(problems[1], why);
         let problems = read(spec(&"(a{1000}){1000}".repeat(2)), true).unwrap_err();
         assert!(problems[0].contains("128 KiB"), "{problems:?}");
     }

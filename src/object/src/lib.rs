@@ -12,6 +12,7 @@
 //! - [`names`]: names that may become part of a URL or a host
 //! - [`syntax`]: the syntax of names and labels; [`Selector`]: a label selector
 //! - [`Pointer`]: a JSON pointer, the path of a field
+//! - [`pattern_problem`]: why a regular expression is refused, with its position
 //! - [`Mask`]: hides secret values in two states of an object
 //! - [`redact_server_text`]: removes values from a server's message
 //! - [`expression`]: expressions (CEL) that users write for health and dependencies, at a bounded cost
@@ -41,6 +42,7 @@ mod mask;
 pub mod names;
 mod order;
 mod owner;
+mod pattern;
 mod place;
 pub mod pointer;
 mod printable;
@@ -61,6 +63,7 @@ pub use key::{Identity, Key, Names, split_api_version};
 pub use mask::Mask;
 pub use order::{Stage, prune_order, stage};
 pub use owner::{NamespacedName, Owner};
+pub use pattern::{pattern_fault, pattern_problem};
 pub use place::Place;
 pub use pointer::Pointer;
 pub use printable::{is_unprintable, printable, printable_lines};

@@ -23,6 +23,8 @@ pub struct Dev {
     pub kubeconfig: String,
     /// Address of the embedded cluster's gateway.
     pub gateway: String,
+    /// The command that opens the web page.
+    pub page: String,
     /// Directory of the files of `mainstay dev`, if it is not the default directory.
     pub directory: Option<String>,
 }
@@ -57,11 +59,13 @@ impl Dev {
             home: home.to_owned(),
             kubeconfig: String::new(),
             gateway: String::new(),
+            page: String::new(),
             directory: None,
         };
         let started = dev.event("started");
         started["kubeconfig"].as_str().unwrap().clone_into(&mut dev.kubeconfig);
         started["gateway"].as_str().unwrap().clone_into(&mut dev.gateway);
+        started["page"].as_str().unwrap().clone_into(&mut dev.page);
         dev.directory = started["directory"].as_str().map(str::to_owned);
         dev
     }

@@ -13,7 +13,7 @@ use super::{
 
 const FUNCTIONS: (&str, &str) = ("serverless.kyma-project.io/v1alpha1", "functions");
 /// The verbs of a user who calls Functions.
-const CALLS: &[&str] = &["get", "list", "watch", "create"];
+pub(super) const CALLS: &[&str] = &["get", "list", "watch", "create"];
 /// The image whose programs are those of this machine.
 const HOST: &str = "host";
 
@@ -61,8 +61,13 @@ fn service(desk: &Desk, name: &str, owners: Value) {
     desk.users.world.create("v1", "services", NAMESPACE, service);
 }
 
-/// A desk with the served Function `greeter`. Its files end with the directory.
+/// A desk with the served Function `greeter`, which prints a hostile string.
 async fn serving() -> (Desk, tempfile::TempDir) {
+    serving_with(HOSTILE).await
+}
+
+/// A desk with the served Function `greeter`, which prints this text. Its files end with the directory.
+pub(super) async fn serving_with(text: &str) -> (Desk, tempfile::TempDir) {
     let directory = tempfile::tempdir().unwrap();
     let mut node = NodeOptions::new(directory.path().join("node")).host_image(HOST, []);
     node.env.push(("POD_ADDRESS".into(), "{podIP}".into()));
@@ -70,7 +75,7 @@ async fn serving() -> (Desk, tempfile::TempDir) {
     let uid = function(&desk, "greeter")["metadata"]["uid"].clone();
     service(&desk, "greeter", json!([{"apiVersion": FUNCTIONS.0, "kind": "Function", "name": "greeter", "uid": uid}]));
     let container = json!({
-        "name": "function", "image": HOST, "command": ["python3", "-c", SERVER], "env": [{"name": "HOSTILE", "value": HOSTILE}],
+        "name": "function", "image": HOST, "command": ["python3", "-c", SERVER], "env": [{"name": "HOSTILE", "value": text}],
         "readinessProbe": {"tcpSocket": {"port": 8080}},
     });
     let labels = json!({"serverless.kyma-project.io/function-name": "greeter"});
@@ -91,7 +96,7 @@ async fn serving() -> (Desk, tempfile::TempDir) {
 }
 
 /// Fills in the form of the call page, and sends it.
-async fn call(tab: &Tab, method: &str, path: &str, body: &str) {
+pub(super) async fn call(tab: &Tab, method: &str, path: &str, body: &str) {
     let field = |name: &str, value: &str| format!("document.querySelector('[name={name}]').value = {};", json!(value));
     tab.until("Boolean(document.querySelector('[name=path]'))").await;
     tab.value(&[field("method", method), field("path", path), field("body", body)].concat()).await;

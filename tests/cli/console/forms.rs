@@ -141,6 +141,56 @@ async fn a_function_is_created_where_the_user_may_create() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_function_of_git_is_created_with_its_repository_and_no_login_in_a_url() {
+    let desk = Desk::new().await;
+    let tab = desk.user(&desk.users.account(NAMESPACE, "maker", CREATES)).await;
+    tab.open(&format!("{URL}/create?namespace={NAMESPACE}")).await;
+    let is_hidden = |name: &str| format!("document.querySelector('[name={name}]').offsetParent === null");
+    assert_eq!(
+        (tab.value(&is_hidden("source")).await, tab.value(&is_hidden("url")).await),
+        (json!(false), json!(true))
+    );
+    tab.click("label.choice", "In a Git repository").await;
+    tab.until(&is_hidden("source")).await;
+    looks_right(&tab, "create-git").await;
+    let set = |name: &str, value: &str| {
+        format!("document.querySelector('form.function [name={name}]').value = {};", json!(value))
+    };
+    let press = async |text: &str| {
+        tab.value("window.isOld = true").await;
+        tab.click("main button", text).await;
+        tab.until("!window.isOld && document.readyState === 'complete'").await;
+    };
+    let fields = [
+        set("name", "of-git"),
+        set("url", "https://me:hunter2@git.example.com/team/shop.git"),
+        set("reference", "main"),
+        set("directory", "functions/a"),
+        set("secret", "login"),
+    ];
+    tab.value(&fields.concat()).await;
+    press("Review").await;
+    tab.shows("URL of a repository: it contains a login.").await;
+    // The choice and the fields stay.
+    assert_eq!(tab.value(&is_hidden("source")).await, true);
+    tab.value(&set("url", "https://git.example.com/team/shop.git")).await;
+    press("Review").await;
+    tab.shows("The API server accepts the change (dry run).").await;
+    tab.shows("secretName: login").await;
+    assert_eq!(live(&desk.users, "of-git"), Value::Null);
+    press("Create").await;
+    tab.shows("Created: Function of-git").await;
+    let own = json!({
+        "url": "https://git.example.com/team/shop.git", "auth": {"type": "basic", "secretName": "login"},
+    });
+    assert_eq!(
+        live(&desk.users, "of-git")["spec"],
+        json!({"type": "git", "source": "", "reference": "main", "baseDir": "functions/a", "gitRepository": own})
+    );
+    assert_eq!(desk.chromium.complaints(), Vec::<Value>::new());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_function_of_a_git_sync_gets_a_manifest_and_its_file() {
     let mut desk = Desk::new().await;
     let world = &mut desk.users.world;

@@ -14,7 +14,7 @@ use super::{
 
 const TRIGGERS: (&str, &str) = ("eventing.knative.dev/v1alpha1", "triggers");
 const SUBSCRIPTIONS: (&str, &str) = ("eventing.kyma-project.io/v1alpha2", "subscriptions");
-const RULES: (&str, &str) = ("gateway.kyma-project.io/v1alpha1", "apirules");
+pub(super) const RULES: (&str, &str) = ("gateway.kyma-project.io/v1alpha1", "apirules");
 const USAGES: (&str, &str) = ("servicecatalog.kyma-project.io/v1alpha1", "servicebindingusages");
 const BINDINGS: (&str, &str) = ("servicecatalog.k8s.io/v1beta1", "servicebindings");
 const EVENTING: &str = include_str!("../../../manifests/eventing/crd.yaml");
@@ -48,7 +48,7 @@ fn define(desk: &Desk) {
 }
 
 /// Creates the objects that belong to the Function `greeter`, and some that belong to another one.
-fn belongings(desk: &Desk, uid: &Value) {
+pub(super) fn belongings(desk: &Desk, uid: &Value) {
     define(desk);
     let labels = json!({"serverless.kyma-project.io/function-name": "greeter"});
     let owner = json!([{"apiVersion": FUNCTIONS.0, "kind": "Function", "name": "greeter", "uid": uid}]);
@@ -113,6 +113,12 @@ async fn served(desk: &Desk, tab: &Tab) {
     );
     tab.shows("APIRuleStatus is ERROR").await;
     looks_right(tab, "served").await;
+    // A change appears without a reload.
+    tab.until("document.getElementById('live').innerText === 'Live'").await;
+    tab.value("window.isSame = true").await;
+    desk.status(RULES, "own-rule", &json!({"APIRuleStatus": {"code": "OK", "desc": ""}}));
+    tab.until("!document.body.innerText.includes('APIRuleStatus is ERROR')").await;
+    assert_eq!(tab.value("window.isSame").await, true, "it was not loaded again");
     tab.click("tbody a", &format!("{NAMESPACE}/own-rule")).await;
     tab.until("document.querySelector('h1')?.innerText.startsWith('APIRule own-rule')").await;
 }

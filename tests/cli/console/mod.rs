@@ -1,9 +1,12 @@
 //! `mainstay console`: users of a cluster sign in with their tokens, and each has the permissions of that token.
 
+mod addresses;
 mod calls;
 mod chromium;
+mod differences;
 mod fleet;
 mod forms;
+mod frame;
 mod freshness;
 mod functions;
 mod issuer;
@@ -17,6 +20,7 @@ mod sign_in;
 mod sources;
 mod trees;
 mod users;
+mod views;
 
 use devcluster::fault_injection::Fault;
 use mainstay_testkit::world::NAMESPACE;

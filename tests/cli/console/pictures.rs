@@ -148,7 +148,7 @@ async fn lived_in() -> Desk {
 }
 
 /// Asserts that a view fits and has no fault that axe-core finds. Writes its pictures for the book if they are wanted.
-async fn shows_well(tab: &Tab, name: &str) {
+pub(super) async fn shows_well(tab: &Tab, name: &str) {
     let directory = std::env::var_os("MAINSTAY_PICTURES").map(PathBuf::from);
     for (size, width, height) in [("wide", 1280, 1500), ("narrow", 390, 1400)] {
         for theme in ["light", "dark"] {
@@ -179,6 +179,19 @@ async fn one_field_manager(tab: &Tab) {
     assert_eq!(file, "?manager=alice");
     tab.click("form.filter a", "Clear").await;
     tab.shows("7 edits").await;
+}
+
+/// Asserts that the bars of the picture have texts and are links, also for the keyboard, and that its axis has times.
+async fn bars_are_links(tab: &Tab) {
+    let named = "Array.from(document.querySelectorAll('.marks a[aria-label]')).filter((one) => one.querySelector('rect title')).length";
+    assert_eq!(tab.value(named).await, 7);
+    assert_eq!(tab.value("document.querySelectorAll('.axis text').length > 0").await, true);
+    let times = "document.querySelector('.axis').getAttribute('aria-label').startsWith('Times in UTC: ')";
+    assert_eq!(tab.value(times).await, true);
+    tab.value("document.querySelector('.marks a').focus()").await;
+    assert_eq!(tab.value("document.activeElement === document.querySelector('.marks a')").await, true);
+    tab.enter().await;
+    tab.until("location.pathname === '/object'").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -234,6 +247,7 @@ async fn views_of_a_cluster_with_a_history_show_who_edited_what_and_how_long() {
     // The mark of an edit is as long as it lasted.
     let widths = "Array.from(document.querySelectorAll('.mark.warn, .mark.good')).filter((one) => one.getAttribute('width') > 10).length";
     assert_eq!(tab.value(widths).await, 2);
+    bars_are_links(&tab).await;
     tab.open(&sync).await;
     assert_eq!(tab.value(lanes).await, all);
     tab.open(&object).await;

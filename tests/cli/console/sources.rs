@@ -1,4 +1,4 @@
-//! The page of sources, images, Providers and Alerts, which no session watches, in a browser.
+//! The page of sources, images, Providers and Alerts, whose kinds are watched while it is open, in a browser.
 
 use mainstay_testkit::world::NAMESPACE;
 use serde_json::{Value, json};
@@ -23,8 +23,17 @@ fn create(desk: &Desk, (kind, resource): (&str, &str), name: &str, spec: Value, 
     desk.status((GROUP, resource), name, &json!({"conditions": [ready]}));
 }
 
+/// Makes the OCIRepository fail again, after it was ready.
+fn fails_again(desk: &Desk) {
+    let ready = json!({
+        "type": "Ready", "status": "False", "reason": "ArtifactFailed", "message": "the registry refuses the login",
+        "lastTransitionTime": WHEN,
+    });
+    desk.status((GROUP, "ocirepositories"), "shop", &json!({"conditions": [ready]}));
+}
+
 /// Creates an OCIRepository that fails with this message, and an Alert that is suspended.
-fn fill(desk: &Desk, message: &str) {
+pub(super) fn fill(desk: &Desk, message: &str) {
     let url = json!({"url": "oci://registry.example.com/team/shop"});
     create(desk, ("OCIRepository", "ocirepositories"), "shop", url, ("ArtifactFailed", message));
     let artifact = json!({
@@ -35,6 +44,23 @@ fn fill(desk: &Desk, message: &str) {
         "providerRef": {"name": "chat"}, "eventSources": [{"kind": "GitSync", "name": "demo"}], "suspend": true,
     });
     create(desk, ("Alert", "alerts"), "quiet", alert, ("Suspended", "suspended: nothing is sent"));
+}
+
+/// Asserts that an open list follows a new object, a change and a deletion without a reload.
+async fn follows_changes(desk: &Desk, tab: &Tab) {
+    tab.open(&format!("{URL}{PAGE}")).await;
+    tab.until("document.getElementById('live').innerText === 'Live'").await;
+    tab.value("window.isSame = true").await;
+    let policy = json!({"imageRepositoryRef": {"name": "web"}, "policy": {"semver": {"range": "1.x"}}});
+    create(desk, ("ImagePolicy", "imagepolicies"), "newest", policy, ("ImageFailed", "no tag is in the range"));
+    tab.shows("no tag is in the range").await;
+    tab.shows("3 objects").await;
+    let ready = json!({"type": "Ready", "status": "True", "reason": "Fetched", "message": "stored", "lastTransitionTime": WHEN});
+    desk.status((GROUP, "ocirepositories"), "shop", &json!({"conditions": [ready]}));
+    tab.until("document.body.innerText.includes('Fetched: stored')").await;
+    desk.users.world.delete(GROUP, "imagepolicies", "newest");
+    tab.shows("2 objects").await;
+    assert_eq!(tab.value("window.isSame").await, true, "it was not loaded again");
 }
 
 /// Performs an action of an object's page, whose question has this text.
@@ -88,6 +114,8 @@ async fn sources_and_alerts_show_their_state_and_lead_to_their_conditions() {
         tab.shows(text).await;
     }
     looks_right(&tab, "sources").await;
+    follows_changes(&desk, &tab).await;
+    fails_again(&desk);
 
     tab.open(&format!("{URL}{PAGE}?kind=Alert")).await;
     tab.shows("1 object").await;

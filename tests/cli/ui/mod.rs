@@ -1,6 +1,7 @@
 //! `mainstay ui`: sessions, refusals, each page, and the actions, as a browser sees them.
 
 mod browser;
+mod files;
 
 use devcluster::{Action, Call, Cluster, Options, verbs::patch::Form};
 use futures::StreamExt as _;
@@ -101,7 +102,7 @@ async fn a_link_opens_one_session_and_other_requests_are_refused() {
     assert_eq!(page.headers["x-content-type-options"], "nosniff");
     // With `no-referrer`, a browser would send its own forms with `Origin: null`, which is refused.
     assert_eq!(page.headers["referrer-policy"], "same-origin");
-    for asset in ["/style.css", "/live.js", "/icon.svg"] {
+    for asset in ["/style.css", "/live.js", "/copy.js", "/icon.svg"] {
         assert_eq!(browser.get(asset).await.code, 200, "{asset}");
     }
     assert!(!page.text.contains("style=\"") && !page.text.contains("<style") && !page.text.contains("://"));
@@ -210,10 +211,16 @@ async fn each_page_shows_what_its_object_says() {
     let attention = sync.split("id=\"attention\"").nth(1).and_then(|rest| rest.split("</section>").next()).unwrap();
     assert!(attention.contains("<code>data.key</code>") && attention.contains("by hand"), "{attention}");
     let other = browser.get(&format!("/gitsync/{NAMESPACE}/other")).await.text;
-    let resume = "Run <code>mainstay resume Deployment.apps web -n shop</code> to end the pause.";
+    let resume =
+        "Run <code data-copy=\"the command\">mainstay resume Deployment.apps web -n shop</code> to end the pause.";
     for text in ["Held from deletion", "Paused", "reverted after 7 ms", "Approve the held deletions", resume] {
         assert!(other.contains(text), "{text}: {other}");
     }
+    // Hand edits have a list apart from the commits.
+    let of_section =
+        |id: &str| other.split(&format!("id=\"{id}\"")).nth(1).and_then(|rest| rest.split("</section>").next());
+    assert!(of_section("edits").unwrap().contains("reverted after 7 ms"), "{other}");
+    assert!(!of_section("history").unwrap().contains("reverted after 7 ms"), "{other}");
     let map = browser.get(&format!("/object?kind=ConfigMap&namespace={NAMESPACE}&name=a")).await.text;
     assert!(map.contains("by hand") && map.contains("/gitsync/") && map.contains("Pause"), "{map}");
     let secret = browser.get(&format!("/object?kind=Secret&namespace={NAMESPACE}&name=key")).await.text;

@@ -45,9 +45,10 @@ pub(crate) fn drift(page: &Drift<'_>) -> Markup {
                 }
             }
         }
-        (lanes::picture(edits.iter().map(|(_, edit)| *edit), *now))
+        @if !edits.is_empty() { p { a href="#edits" { "Skip to the list of edits" } } }
+        (lanes::picture_of(edits.iter().map(|(row, edit)| (Some(*row), *edit)), *now))
         p.quiet role="status" { (edits.len()) @if edits.len() == 1 { " edit" } @else { " edits" } }
-        ol.timeline {
+        ol.timeline #edits {
             @for (row, edit) in edits.iter().take(MOST) {
                 li {
                     (history::edit(edit, *now, Some(git_sync(row))))

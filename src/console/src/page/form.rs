@@ -6,6 +6,7 @@ use super::parts::Right;
 use crate::address;
 use crate::difference::Side;
 use crate::form::{AMOUNTS, FIELD, Fields, Keeper, MountRow, ORIGINS, VariableRow};
+use crate::git_place::{GIT, GitPlace, LOGINS, PLACES};
 use crate::text::{MESSAGE, SHORT, plain};
 use mainstay_object::Key;
 
@@ -41,6 +42,8 @@ pub(crate) struct FormPage<'p> {
     /// The generation of the live object that the form is about.
     pub(crate) generation: &'p str,
     pub(crate) runtimes: &'p [&'static str],
+    /// The names of the GitRepositories of the namespace, for a new Function.
+    pub(crate) repositories: &'p [String],
     pub(crate) problem: &'p str,
     pub(crate) review: Option<&'p Review>,
 }
@@ -106,14 +109,21 @@ fn fields(page: &FormPage<'_>) -> Markup {
                 label { "Preset of CPU and memory" input type="text" name="preset" value=(fields.preset) list="presets" maxlength="63" autocomplete="off" spellcheck="false"; }
                 datalist #presets { @for preset in PRESETS { option value=(preset) {} } }
             }
-            @if *is_git {
-                div.filter {
-                    (text_field("Branch, tag or commit", "reference", &fields.reference))
-                    (text_field("Directory", "directory", &fields.directory))
+            @if key.is_none() { (places(&fields.git)) }
+            @if !is_git {
+                div.function.of-inline {
+                    (code_field("Code", "source", &fields.source, 16))
+                    (code_field("Dependencies: package.json or requirements.txt", "deps", &fields.dependencies, 6))
                 }
-            } @else {
-                (code_field("Code", "source", &fields.source, 16))
-                (code_field("Dependencies: package.json or requirements.txt", "deps", &fields.dependencies, 6))
+            }
+            @if *is_git || key.is_none() {
+                div.function.of-git {
+                    @if key.is_none() { (repository(page)) }
+                    div.filter {
+                        (text_field("Branch, tag or commit", "reference", &fields.reference))
+                        (text_field("Directory", "directory", &fields.directory))
+                    }
+                }
             }
             fieldset {
                 legend { "Variables. A variable without name and value is removed. A key of an object is written as NAME/KEY." }
@@ -121,6 +131,39 @@ fn fields(page: &FormPage<'_>) -> Markup {
             }
             (pod_fields(fields))
             p { button type="submit" name="step" value="review" { "Review" } }
+        }
+    }
+}
+
+/// Returns the choice between code in the form and code in Git. The style sheet hides the fields of the other one.
+fn places(git: &GitPlace) -> Markup {
+    html! {
+        fieldset {
+            legend { "Place of the code" }
+            div.filter {
+                @for (word, label) in PLACES {
+                    label.choice { input type="radio" name="place" value=(word) checked[git.is_chosen == (word == GIT)]; span { (label) } }
+                }
+            }
+        }
+    }
+}
+
+/// Returns the fields of the repository of a new Function.
+fn repository(page: &FormPage<'_>) -> Markup {
+    let FormPage { fields, repositories, .. } = page;
+    let git = &fields.git;
+    html! {
+        div.filter {
+            label { "GitRepository" input type="text" name="repository" value=(git.repository) list="repositories" maxlength="253" autocomplete="off" spellcheck="false"; }
+            datalist #repositories { @for name in *repositories { option value=(name) {} } }
+            (text_field("or the URL of a repository", "url", &git.url))
+        }
+        div.filter {
+            (text_field("Secret with the login for the URL", "secret", &git.secret))
+            label { "Type of the login"
+                select name="login" { @for (word, label) in LOGINS { option value=(word) selected[word == git.login] { (label) } } }
+            }
         }
     }
 }

@@ -52,8 +52,8 @@ const PAGES: [(&str, &str, &str); 4] = [
     ("/drift", "Drift", "Drift"),
 ];
 
-/// Returns the head of a document.
-pub(super) fn head(title: &str, script: &str) -> Markup {
+/// Returns the head of a document, with these scripts in their order.
+pub(super) fn head(title: &str, scripts: &[&str]) -> Markup {
     html! {
         head {
             meta charset="utf-8";
@@ -62,7 +62,7 @@ pub(super) fn head(title: &str, script: &str) -> Markup {
             title { (title) " · Mainstay" }
             link rel="icon" href="/icon.svg" type="image/svg+xml";
             link rel="stylesheet" href="/style.css";
-            script src=(script) defer {}
+            @for script in scripts { script src=(script) defer {} }
         }
     }
 }
@@ -81,14 +81,14 @@ pub(crate) fn render(page: Page<'_>) -> String {
     let document = html! {
         (DOCTYPE)
         html lang="en" {
-            (head(&full_title(title, visitor), "/live.js"))
+            (head(&full_title(title, visitor), &["/copy.js", "/live.js"]))
             body {
                 a.skip href="#main" { "Skip to the content" }
                 header {
                     a.brand href="/" { "Mainstay" }
                     @if let Some(visitor) = visitor {
                         @if !visitor.cluster.is_empty() {
-                            span.cluster title="The cluster of this page" { span.unseen { "Cluster " } (visitor.cluster) }
+                            span.cluster title={ "The cluster of this page: " (visitor.cluster) } { span.unseen { "Cluster " } (visitor.cluster) }
                         }
                         nav aria-label="Pages" {
                             @for (path, label, of) in PAGES {

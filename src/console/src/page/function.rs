@@ -27,6 +27,8 @@ pub(crate) struct FunctionPage<'p> {
     pub(crate) belonging: &'p Belonging,
     /// The address of the repository with its code, if the user may read it.
     pub(crate) remote: Option<&'p str>,
+    /// Whether the page of its files in Git can be read.
+    pub(crate) has_files: bool,
     pub(crate) right: &'p Right,
     pub(crate) events: &'p Result<Vec<EventRow>, String>,
     pub(crate) now: Timestamp,
@@ -34,7 +36,7 @@ pub(crate) struct FunctionPage<'p> {
 
 /// Returns the page.
 pub(crate) fn function(page: &FunctionPage<'_>) -> Markup {
-    let FunctionPage { key, live, state, pods, log, belonging: all, remote, right, events, now } = page;
+    let FunctionPage { key, live, state, pods, log, belonging: all, remote, has_files, right, events, now } = page;
     let namespace = key.namespace.as_deref().unwrap_or_default();
     let warnings =
         live.pointer("/status/warnings").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
@@ -43,6 +45,7 @@ pub(crate) fn function(page: &FunctionPage<'_>) -> Markup {
             @if let Some(known) = all.pod(pod) { (parts::mark(known.mark)) " " span.text { (known.why) } }
         }
     };
+    let files = has_files.then(|| address::path(&["function", namespace, &key.name, "files"]));
     html! {
         nav aria-label="Place" { a href="/" { "Fleet" } " / " (namespace) }
         h1 { "Function " (key.name) " " (parts::state(*state)) }
@@ -56,7 +59,7 @@ pub(crate) fn function(page: &FunctionPage<'_>) -> Markup {
         section aria-labelledby="conditions" { h2 #conditions { "Conditions" } (parts::conditions(&conditions_of(live), *now)) }
         section aria-labelledby="pods" { h2 #pods { "Pods" } (table(&address::of_object(key), Some(namespace), pods, Some(&health))) }
         @if let Some(log) = log { (log_section(log)) }
-        (source::source(namespace, &crate::source::source(live), *remote))
+        (source::source(namespace, &crate::source::source(live), *remote, files.as_deref()))
         section aria-labelledby="variables" {
             h2 #variables { "Variables" }
             @let own = variables(live);

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 use serde_json::Value;
 
+use super::facts::in_line;
 use super::parts::{self, Right};
 use super::{history, lanes, windows};
 use crate::action::offered;
@@ -52,15 +53,19 @@ pub(crate) fn git_sync(page: &GitSyncPage<'_>) -> Markup {
         h1 { "GitSync " (key.name) " " (parts::state(*state)) }
         (parts::actions(&possible, key, right))
         (anchors(page))
+        p {
+            a href=(address::of_differences(key.namespace.as_deref().unwrap_or_default(), &key.name)) { "Differences" }
+            ": all objects that deviate from the branch, on one page"
+        }
         (facts(page))
         (problems(page))
         (windows::windows(&windows_of(live, *now), time_at(live, "/status/frozen/until"), *now))
         section aria-labelledby="conditions" { h2 #conditions { "Conditions" } (parts::conditions(&conditions_of(live), *now)) }
         section aria-labelledby="objects" { h2 #objects { "Objects" } (tree_of(tree, filter, &deviations(live), *now)) }
         @if !edits.is_empty() {
-            section aria-labelledby="edits" { h2 #edits { "Hand edits" } (lanes::picture(*edits, *now)) }
+            section aria-labelledby="edits" { h2 #edits { "Hand edits" } (lanes::picture(*edits, *now)) (history::edits(edits, *now)) }
         }
-        (history::history(&moments(live, events.as_deref().unwrap_or_default(), edits), *remote, *now))
+        (history::history(&moments(live, events.as_deref().unwrap_or_default()), *remote, *now))
         section aria-labelledby="events" { h2 #events { "Events" } (parts::events(events, *now)) }
         p { a href=(address::of_any(key)) { "Origin, field managers and YAML of this GitSync" } }
     }
@@ -307,6 +312,7 @@ impl Branches<'_> {
                 (parts::mark(node.mark)) " " a href=(address) { (name) }
                 @for (at, word) in self.deviations.get(&name).into_iter().flatten().enumerate() { (if at > 0 { ", " } else { " " }) (deviation(word)) }
                 " " span.quiet.text { (plain(&node.state, SHORT)) }
+                (in_line(&node.facts))
                 @if node.created.is_some() { " " span.quiet { (parts::age(node.created, self.now)) " old" } }
                 @if children > 0 && depth <= 8 {
                     details data-name=(address) open[is_open] {

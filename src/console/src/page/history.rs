@@ -1,11 +1,11 @@
-//! Moments of a history as a time line: commits, manual changes, and replaced objects.
+//! Time lines: the commits and replaced objects of a history, and manual changes.
 
 use jiff::Timestamp;
 use maud::{Markup, html};
 
 use super::parts;
 use crate::edits::{Edit, End};
-use crate::history::Moment;
+use crate::history::{Moment, Outcome};
 use crate::shown::EventRow;
 use crate::text::with_short_ids;
 
@@ -14,7 +14,7 @@ pub(super) fn history(moments: &[Moment<'_>], remote: Option<&str>, now: Timesta
     html! {
         section aria-labelledby="history" {
             h2 #history { "History" }
-            p.quiet { "From the status: the last commits, reverts and replacements, and remaining drift. From Events: failures of the last hour." }
+            p.quiet { "From the status: the last commits and replacements. From Events: failures of the last hour." }
             @if moments.is_empty() { p { "The history is empty." } }
             @else {
                 ol.timeline {
@@ -27,11 +27,10 @@ pub(super) fn history(moments: &[Moment<'_>], remote: Option<&str>, now: Timesta
                                 p.quiet { (effect) }
                                 @if !objects.is_empty() { (changed_objects(objects, *more, &format!("{commit} {at}"))) }
                                 @if !revert.is_empty() {
-                                    details data-name=(format!("take back {commit} {at}")) { summary { "Take back" } p { "In a clone of the repository, then push:" } p { code { (revert) } } }
+                                    details data-name=(format!("take back {commit} {at}")) { summary { "Take back" } p { "In a clone of the repository, then push:" } p { code data-copy="the command" { (revert) } } }
                                 }
                             }
                             Moment::Commit(event) => (commit(event, now)),
-                            Moment::Edit(one) => (edit(one, now, None)),
                             Moment::Replaced { when, object, fields } => {
                                 p { (parts::sign("wait", "↻", "replaced")) " " (parts::age(*when, now)) " ago" }
                                 p { (parts::named_object(object)) " was replaced"
@@ -59,13 +58,29 @@ fn changed_objects(objects: &[(&str, String)], more: i64, of: &str) -> Markup {
 }
 
 fn commit(event: &EventRow, now: Timestamp) -> Markup {
-    let (class, symbol) = if event.severity == "Warning" { ("bad", "✖") } else { ("good", "✔") };
+    let (class, symbol) = match Outcome::of(event) {
+        Outcome::Success => ("good", "✔"),
+        Outcome::Failure => ("bad", "✖"),
+        Outcome::Neutral => ("off", "●"),
+    };
     html! {
         p {
             (parts::sign(class, symbol, &event.reason)) " " (parts::age(event.last, now)) " ago"
             @if event.count > 1 { ", " (event.count) " times" }
         }
         p { span.text { (with_short_ids(&event.message)) } }
+    }
+}
+
+/// Returns the manual changes of a GitSync, newest first, as a list that the user opens.
+pub(super) fn edits(all: &[Edit], now: Timestamp) -> Markup {
+    let mut all: Vec<&Edit> = all.iter().collect();
+    all.sort_by_key(|one| std::cmp::Reverse(one.when));
+    html! {
+        details data-name="edits" {
+            summary { (all.len()) @if all.len() == 1 { " hand edit" } @else { " hand edits, newest first" } }
+            ol.timeline { @for one in all { li { (edit(one, now, None)) } } }
+        }
     }
 }
 

@@ -3,7 +3,10 @@
 mod act;
 mod belonging;
 mod call;
+mod differences;
 mod drift;
+mod facts;
+mod files;
 mod fleet;
 mod form;
 mod frame;
@@ -22,7 +25,9 @@ mod windows;
 
 pub(crate) use act::{Confirmation, confirmation, outcome};
 pub(crate) use call::{CallPage, Methods, call};
+pub(crate) use differences::{DifferencesPage, differences};
 pub(crate) use drift::{Drift, drift};
+pub(crate) use files::{FilesPage, files};
 pub(crate) use fleet::{Fleet, fleet};
 pub(crate) use form::{FormPage, Review, create_link, form, written};
 pub(crate) use frame::{Live, Page, SessionEnd, Visitor, message, render};

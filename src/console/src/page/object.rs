@@ -5,11 +5,13 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 use serde_json::Value;
 
+use super::facts::addresses;
 use super::origin;
 use super::parts::{self, Right};
 use super::pods::{Log, Pod, log as log_section, table};
 use crate::action::{Action, offered};
 use crate::address;
+use crate::facts::Facts;
 use crate::field::{text_at, time_at};
 use crate::row::conditions_of;
 use crate::shown::{EventRow, yaml};
@@ -119,6 +121,9 @@ fn facts(page: &ObjectPage<'_>) -> Markup {
             @if page.metadata("annotations", names::RECONCILE) == names::DISABLED {
                 div { dt { "Paused" } dd { @if until.is_empty() { "until it is resumed" } @else { (parts::end(&until, page.now)) } } }
             }
+            @if let Some(facts) = page.live.map(|live| Facts::of(page.key, live)).filter(|facts| !facts.addresses.is_empty()) {
+                div { dt { "Address" } dd { (addresses(&facts)) } }
+            }
             @if let Some(live) = live { div { dt { "Created" } dd { (created(live, page.now)) } } }
         }
     }
@@ -144,14 +149,14 @@ fn documents(page: &ObjectPage<'_>) -> Markup {
                     @if !part.unknown.is_empty() {
                         p.note { "The value in the repository is unknown for: " (plain(&part.unknown.join(", "), MESSAGE)) }
                     }
-                    pre tabindex="0" aria-label="YAML of the repository" { (yaml(key, &part.wanted)) }
+                    pre tabindex="0" aria-label="YAML of the repository" data-copy="the YAML of the repository" { (yaml(key, &part.wanted)) }
                 }
             }
             @if let Some(live) = live {
                 section aria-labelledby="yaml" {
                     h2 #yaml { "Live YAML" }
                     p.quiet { "The object in the cluster, without its field managers." }
-                    pre tabindex="0" aria-label="YAML of the object" { (yaml(key, live)) }
+                    pre tabindex="0" aria-label="YAML of the object" data-copy="the YAML of the object" { (yaml(key, live)) }
                 }
             }
         }

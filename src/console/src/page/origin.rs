@@ -94,7 +94,7 @@ fn no_difference(name: &str, live: Option<&Value>, manager: &Manager) -> String 
 }
 
 /// Returns a change with the names of its fields, and with the values unless these are hidden or shown elsewhere.
-fn edit_of(edit: &Edit, now: Timestamp, is_short: bool) -> Markup {
+pub(super) fn edit_of(edit: &Edit, now: Timestamp, is_short: bool) -> Markup {
     html! {
         p { "By " strong { (edit.who) } ", " (parts::age(edit.when, now)) " ago; " (edit.end_text()) }
         @for field in &edit.fields {
@@ -109,8 +109,16 @@ fn changed_lines(key: &Key, manager: &Manager) -> Option<Markup> {
     let all = lines(&yaml(key, &part.found), &yaml(key, &part.wanted));
     let shown = html! {
         p.quiet { span.bad { "− in the cluster" } ", " span.good { "+ in the repository" } }
-        pre.lines tabindex="0" aria-label="Difference as YAML" {
-            @for (side, line) in &all {
+        (lines_of(&all, "Difference as YAML"))
+    };
+    (!all.is_empty()).then_some(shown)
+}
+
+/// Returns the lines of a difference.
+pub(super) fn lines_of(all: &[(Side, String)], label: &str) -> Markup {
+    html! {
+        pre.lines tabindex="0" aria-label=(label) data-copy="the difference" {
+            @for (side, line) in all {
                 @match side {
                     Side::Both => span { "  " (line) },
                     Side::Cluster => del { "− " (line) },
@@ -120,8 +128,7 @@ fn changed_lines(key: &Key, manager: &Manager) -> Option<Markup> {
                 "\n"
             }
         }
-    };
-    (!all.is_empty()).then_some(shown)
+    }
 }
 
 /// Returns the steps of a Function's newest build and rollout.

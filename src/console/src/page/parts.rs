@@ -85,7 +85,7 @@ pub(super) fn named_object(text: &str) -> Markup {
 /// Returns an object as a link, and the text after it, from `OBJECT: TEXT`.
 pub(super) fn object_and_text(text: &str) -> Markup {
     let (object, rest) = text.split_once(": ").map_or((text, None), |(object, rest)| (object, Some(rest)));
-    html! { (named_object(object)) @if let Some(rest) = rest { ": " (rest) } }
+    html! { (named_object(object)) @if let Some(rest) = rest { ": " (with_command(rest)) } }
 }
 
 /// Returns a note about missing objects. A note about namespaces that the user may not list is on each page of that user,
@@ -99,10 +99,31 @@ pub(super) fn note(text: &str) -> Markup {
     html! { p.quiet { (sentence.trim_end_matches('.')) "." } }
 }
 
-/// Returns a text whose parts between backticks are code.
+/// Returns a text whose parts between backticks are code. Commands can be copied.
 pub(super) fn with_code(text: &str) -> Markup {
     html! {
-        @for (at, part) in text.split('`').enumerate() { @if at % 2 == 0 { (part) } @else { code { (part) } } }
+        @for (at, part) in text.split('`').enumerate() {
+            @if at % 2 == 0 { (part) } @else { code data-copy=[is_command(part).then_some("the command")] { (part) } }
+        }
+    }
+}
+
+/// Returns whether a code is a command of the tools that the documentation names, and no shell reads a second command in
+/// it.
+fn is_command(code: &str) -> bool {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || " -_./:=,@%+".contains(c);
+    ["mainstay ", "kubectl ", "git "].iter().any(|tool| code.starts_with(tool)) && code.chars().all(is_plain)
+}
+
+/// Returns a text whose end may be a command after a colon. The command can be copied.
+pub(super) fn with_command(text: &str) -> Markup {
+    let begins = ["kubectl ", "mainstay "].iter().filter_map(|tool| Some(text.find(&format!(": {tool}"))? + 2));
+    let parts = begins.min().and_then(|at| text.split_at_checked(at)).filter(|(_, code)| is_command(code));
+    html! {
+        @match parts {
+            Some((before, code)) => { (before) code data-copy="the command" { (code) } },
+            None => (text),
+        }
     }
 }
 
@@ -250,6 +271,28 @@ mod tests {
             "<p class=\"quiet\">Children are missing, because you may not list them in shop: a.</p>",
         );
         check("pods in shop: refused", "<p class=\"note\">pods in shop: refused</p>");
+    }
+
+    #[test]
+    fn a_plain_command_can_be_copied() {
+        let check = |text: &str, expected: &str| assert_eq!(with_code(text).into_string(), expected);
+        check("Run `mainstay sync shop -n a`.", "Run <code data-copy=\"the command\">mainstay sync shop -n a</code>.");
+        check("Set `spec.drift`.", "Set <code>spec.drift</code>.");
+        for code in ["kubectl get x; id", "git a | sh", "mainstay $(id)", "mainstay a\nid", "kubectl a > b", "mainstay"]
+        {
+            assert!(!is_command(code), "{code}");
+        }
+    }
+
+    #[test]
+    fn a_command_at_the_end_of_a_text_can_be_copied() {
+        let check = |text: &str, expected: &str| assert_eq!(with_command(text).into_string(), expected);
+        check(
+            "a guard keeps it; to delete it: kubectl annotate gitsync/shop -n a b=c",
+            "a guard keeps it; to delete it: <code data-copy=\"the command\">kubectl annotate gitsync/shop -n a b=c</code>",
+        );
+        check("kept", "kept");
+        check("run: kubectl get x; id", "run: kubectl get x; id");
     }
 
     #[test]

@@ -1,14 +1,22 @@
 //! The pods of an object, and the log of a container.
 
+use jiff::Timestamp;
 use maud::{Markup, html};
 
+use super::parts;
 use crate::address;
+use crate::facts::Containers;
 use mainstay_object::Key;
 
 /// A pod of a Function, of its build, or of another object.
 pub(crate) struct Pod {
     pub(crate) name: String,
     pub(crate) phase: String,
+    /// The number of its containers, of those that are ready, and of their restarts.
+    pub(crate) counts: Containers,
+    pub(crate) created: Option<Timestamp>,
+    /// The time at which the pod was read.
+    pub(crate) read: Timestamp,
     pub(crate) containers: Vec<Container>,
     /// The container whose log is shown by default.
     pub(crate) default: String,
@@ -48,13 +56,16 @@ pub(super) fn table(
             Ok(pods) => {
                 @let has_builds = pods.iter().any(|pod| pod.is_build);
                 table.cards {
-                    thead { tr { th scope="col" { "Pod" } @if has_builds { th scope="col" { "For" } } th scope="col" { "Phase" } @if health.is_some() { th scope="col" { "Health" } } th scope="col" { "Logs" } } }
+                    thead { tr { th scope="col" { "Pod" } @if has_builds { th scope="col" { "For" } } th scope="col" { "Phase" } @if health.is_some() { th scope="col" { "Health" } } th scope="col" { "Ready" } th scope="col" { "Restarts" } th scope="col" { "Age" } th scope="col" { "Logs" } } }
                     tbody { @for pod in pods {
                         tr {
                             th scope="row" data-label="Pod" { a href=(of(&pod.name)) { (pod.name) } }
                             @if has_builds { td data-label="For" { (if pod.is_build { "build" } else { "function" }) } }
                             td data-label="Phase" { (pod.phase) }
                             @if let Some(health) = health { td data-label="Health" { (health(&pod.name)) } }
+                            td data-label="Ready" { (pod.counts.ready) "/" (pod.counts.all) }
+                            td data-label="Restarts" { (pod.counts.restarts) }
+                            td data-label="Age" { (parts::age(pod.created, pod.read)) }
                             td data-label="Logs" { @for container in &pod.containers { (links(here, &pod.name, container)) " " } }
                         }
                     } }

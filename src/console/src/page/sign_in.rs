@@ -14,7 +14,7 @@ pub(crate) fn sign_in(issuer: Option<&str>, next: &str, problem: &str, better: O
         } @else {
             p { "Sign in with a token of this cluster. You see and change what its permissions allow. The token stays in \
                  the memory of this server until you sign out, or until it expires." }
-            p { "A ServiceAccount gets one by " code { "kubectl create token NAME --namespace NAMESPACE --duration 8h" } }
+            p { "A ServiceAccount gets one by " code data-copy="the command" { "kubectl create token NAME --namespace NAMESPACE --duration 8h" } }
         }
         @if let Some(better) = better {
             p.note { "Browsers send the cookie of this address to all ports of the machine. Use " a href=(better) { (better) } }
@@ -48,7 +48,7 @@ pub(crate) fn opened_again() -> String {
     let document = html! {
         (DOCTYPE)
         html lang="en" {
-            (head("Open again", "/open.js"))
+            (head("Open again", &["/open.js"]))
             body { main { p { a #again href="" { "Open this page of Mainstay" } } } }
         }
     };

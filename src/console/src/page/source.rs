@@ -8,8 +8,9 @@ use crate::highlight::{Colour, parts as coloured};
 use crate::row::FleetKind;
 use crate::source::{CodeText, LONGEST, Source};
 
-/// Returns the section about the source. `remote` is the address of the repository, if the user may read it.
-pub(super) fn source(namespace: &str, source: &Source, remote: Option<&str>) -> Markup {
+/// Returns the section about the source. `remote` is the address of the repository, if the user may read it. `files` is the
+/// page of the files in Git, if there is one.
+pub(super) fn source(namespace: &str, source: &Source, remote: Option<&str>, files: Option<&str>) -> Markup {
     html! {
         section aria-labelledby="source" {
             h2 #source { "Source" }
@@ -22,29 +23,40 @@ pub(super) fn source(namespace: &str, source: &Source, remote: Option<&str>) -> 
                         }
                     }
                 }
-                Source::Git { repository, url, reference, directory, commit } => dl.facts {
-                    @if url.is_empty() {
-                        div { dt { "GitRepository" } dd { a href=(address::of_object(&FleetKind::GitRepository.key(namespace, repository))) { (repository) } } }
-                    } @else {
-                        div { dt { "Repository" } dd { (url) } }
+                Source::Git { repository, url, reference, directory, commit } => {
+                    dl.facts {
+                        @if url.is_empty() {
+                            div { dt { "GitRepository" } dd { a href=(address::of_object(&FleetKind::GitRepository.key(namespace, repository))) { (repository) } } }
+                        } @else {
+                            div { dt { "Repository" } dd { (url) } }
+                        }
+                        div { dt { "Follows" } dd { (if reference.is_empty() { "no reference is set" } else { reference }) } }
+                        div { dt { "Directory" } dd { (if directory.is_empty() { "/" } else { directory }) } }
+                        @if !commit.is_empty() { div { dt { "Commit" } dd { (parts::commit(commit, remote)) } } }
                     }
-                    div { dt { "Follows" } dd { (if reference.is_empty() { "no reference is set" } else { reference }) } }
-                    div { dt { "Directory" } dd { (if directory.is_empty() { "/" } else { directory }) } }
-                    @if !commit.is_empty() { div { dt { "Commit" } dd { (parts::commit(commit, remote)) } } }
-                },
+                    @match files {
+                        Some(files) => p { a href=(files) { "Files of this commit" } },
+                        None => p.quiet { (parts::with_code("The page of `mainstay ui` shows the files of the commit, too.")) },
+                    }
+                }
             }
         }
     }
 }
 
 /// Returns code with its colours.
-fn code(code: &CodeText, label: &str) -> Markup {
+pub(super) fn code(code: &CodeText, label: &str) -> Markup {
     html! {
         @if code.text.is_empty() { p.quiet { "It is empty." } }
         @else {
             pre tabindex="0" aria-label=(label) {
-                @for (colour, text) in coloured(&code.text, code.language) {
-                    @if colour == Colour::Plain { (text) } @else { span.(colour.class()) { (text) } }
+                @match code.language {
+                    None => (code.text),
+                    Some(language) => {
+                        @for (colour, text) in coloured(&code.text, language) {
+                            @if colour == Colour::Plain { (text) } @else { span.(colour.class()) { (text) } }
+                        }
+                    }
                 }
             }
         }

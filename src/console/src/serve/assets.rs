@@ -10,6 +10,7 @@ pub(super) fn asset(path: &str) -> Option<Response> {
     let (content_type, text) = match path {
         "/style.css" => ("text/css; charset=utf-8", include_str!("../../assets/style.css")),
         "/live.js" => ("text/javascript; charset=utf-8", include_str!("../../assets/live.js")),
+        "/copy.js" => ("text/javascript; charset=utf-8", include_str!("../../assets/copy.js")),
         "/open.js" => ("text/javascript; charset=utf-8", include_str!("../../assets/open.js")),
         "/icon.svg" => ("image/svg+xml", include_str!("../../assets/icon.svg")),
         _ => return None,

@@ -24,8 +24,9 @@ use crate::row::FleetKind;
 use crate::source::is_git;
 use crate::text::{SHORT, plain};
 use crate::trace::Trace;
+use mainstay_api::Function;
 use mainstay_cluster::body::{self, BodyFault};
-use mainstay_cluster::{Error, Kind, Persistence, Scope};
+use mainstay_cluster::{Error, Kind, Persistence};
 use mainstay_object::Key;
 
 /// Maximum size of a form, in bytes, and of one that may be read at any time. Larger ones take turns, because their copies
@@ -34,6 +35,8 @@ const FORM: usize = 2 << 20;
 const SMALL: usize = 256 << 10;
 const PATIENCE: Duration = Duration::from_secs(30);
 static TURN: Semaphore = Semaphore::const_new(1);
+/// Maximum number of GitRepositories to select.
+const REPOSITORIES: usize = 500;
 /// The field manager of changes by this form.
 const MANAGER: &str = "mainstay-console";
 
@@ -222,11 +225,9 @@ async fn review(session: &Session, subject: &Subject, wanted: &Value) -> Review 
 
 /// Writes the difference between the live Function and the wanted one, or creates it.
 async fn write(session: &Session, subject: &Subject, wanted: &Value, how: Persistence) -> Result<Value, Error> {
-    let kind = FleetKind::Function;
-    let cluster = &session.cluster;
+    let (cluster, kind) = (&session.cluster, Kind::of::<Function>());
     let name = wanted.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
     let namespace = Some(subject.namespace.as_str());
-    let kind = Kind::fixed(kind.api_version(), kind.name(), "functions", Scope::Namespaced);
     match &subject.live {
         Some(live) => {
             let mut change = patch(live, wanted).unwrap_or_else(|| json!({}));
@@ -237,6 +238,19 @@ async fn write(session: &Session, subject: &Subject, wanted: &Value, how: Persis
         None if how == Persistence::DryRun => cluster.create(&kind, namespace, name, wanted, how).await,
         None => cluster.create_as(MANAGER, &kind, namespace, name, wanted).await,
     }
+}
+
+/// Returns the names of the GitRepositories of the namespace of a new Function.
+fn repositories(session: &Session, subject: &Subject) -> Vec<String> {
+    if subject.live.is_some() {
+        return Vec::new();
+    }
+    let rows = session.watched().rows();
+    let own = rows.iter().filter(|row| row.kind == FleetKind::GitRepository && row.namespace == subject.namespace);
+    let mut names: Vec<String> = own.map(|row| row.name.clone()).collect();
+    names.sort_unstable();
+    names.truncate(REPOSITORIES);
+    names
 }
 
 fn show(
@@ -257,6 +271,7 @@ fn show(
         is_git: subject.live.as_ref().is_some_and(is_git),
         generation: &subject.generation(),
         runtimes: &session.readers.functions.runtimes,
+        repositories: &repositories(session, subject),
         problem,
         review,
     });

@@ -124,7 +124,7 @@ async fn belonging(cluster: &Cluster, key: &Key, function: &Value) -> Belonging 
 }
 
 /// Returns the address of the repository with the code of a Function, as far as the user may read it.
-async fn remote_of(cluster: &Cluster, namespace: &str, live: &Value) -> Option<String> {
+pub(super) async fn remote_of(cluster: &Cluster, namespace: &str, live: &Value) -> Option<String> {
     if !is_git(live) {
         return None;
     }
@@ -168,6 +168,7 @@ pub(super) async fn function(
         log: &log,
         belonging: &belonging,
         remote: remote.as_deref(),
+        has_files: session.readers.files.is_some(),
         right: &right,
         events: &events,
         now: Timestamp::now(),

@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::answer;
 use super::follow::{Followed, event, follow};
+use super::lists::{List, ListName};
 use super::log::Wanted;
 use super::pages::query;
 use super::session::Its;
@@ -33,6 +34,7 @@ const HEARTBEAT: Duration = Duration::from_secs(10);
 
 /// The subject of a page.
 enum About {
+    /// The fleet, or another list.
     Fleet,
     Object(FleetKind, String, String),
     /// An object that is not in the fleet. Its page is read again on request only.
@@ -41,7 +43,7 @@ enum About {
 
 struct Stream {
     watched: Arc<Watched>,
-    /// Cancelled at the end of the session.
+    /// Cancelled at the end of the session, or of its list.
     stop: CancellationToken,
     about: About,
     changes: watch::Receiver<u64>,
@@ -51,6 +53,8 @@ struct Stream {
     reported: Option<Option<Stale>>,
     cluster: Cluster,
     agent: AgentReader,
+    /// The list that the stream keeps; `None` for the fleet.
+    _list: Option<Arc<List>>,
     /// The share of this stream in those of the session.
     _open: OwnedSemaphorePermit,
 }
@@ -121,9 +125,17 @@ pub(super) async fn events(Extension(session): Its, uri: Uri) -> Response {
         let text = "This session has too many open pages. Close one, and open this page again.";
         return answer::message(StatusCode::TOO_MANY_REQUESTS, "Too many pages", text);
     };
-    let watched = session.watched();
-    watched.settled().await;
     let query = query(&uri);
+    let list = ListName::of_word(query.get("list")).map(|name| session.list(name));
+    if list.as_ref().is_some_and(|list| !list.is_followed()) {
+        let text = "Too many pages of this kind are open. Reload this page later.";
+        return answer::message(StatusCode::TOO_MANY_REQUESTS, "Too many pages", text);
+    }
+    let (watched, stop) = match &list {
+        Some(list) => (Arc::clone(&list.watched), list.stop.clone()),
+        None => (session.watched(), session.stop.clone()),
+    };
+    watched.settled().await;
     let kind = FleetKind::ALL.into_iter().find(|kind| kind.name() == query.get("kind"));
     let (namespace, name) = (query.get("namespace").to_owned(), query.get("name").to_owned());
     let about = match kind {
@@ -142,9 +154,10 @@ pub(super) async fn events(Extension(session): Its, uri: Uri) -> Response {
         follow(&session, Followed { object, wanted: Wanted::of(&query) }).boxed()
     };
     // The session is dropped, so that the stream does not keep it alive.
-    let (stop, cluster, agent) = (session.stop.clone(), session.cluster.clone(), session.readers.agent.clone());
+    let (cluster, agent) = (session.cluster.clone(), session.readers.agent.clone());
     drop(session);
-    let stream = Stream { watched, stop, about, changes, known, reported: None, cluster, agent, _open: open };
+    let stream =
+        Stream { watched, stop, about, changes, known, reported: None, cluster, agent, _list: list, _open: open };
     let messages = stream::unfold(stream, |mut stream| async move {
         let message = stream.next().await?;
         Some((message, stream))

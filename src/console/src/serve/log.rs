@@ -5,11 +5,13 @@
 use std::sync::Arc;
 
 use futures::{StreamExt as _, TryStreamExt as _};
+use jiff::Timestamp;
 use serde_json::Value;
 
 use super::read::{self, Found};
 use super::watched::said;
-use crate::field::text_at;
+use crate::facts::Containers;
+use crate::field::{text_at, time_at};
 use crate::filter::Query;
 use crate::page::{Container, Log, Pod};
 use crate::row::FleetKind;
@@ -58,7 +60,7 @@ pub(super) async fn pods(cluster: &Cluster, key: &Key) -> Result<Vec<Pod>, Strin
 /// have no pods.
 pub(super) async fn pods_of(cluster: &Cluster, key: &Key, live: &Value) -> Option<Result<Vec<Pod>, String>> {
     if key.is("", "Pod") {
-        return Some(Ok(vec![pod(live)]));
+        return Some(Ok(vec![pod(live, Timestamp::now())]));
     }
     let is_cron_job = key.is("batch", "CronJob");
     let selector = if is_cron_job {
@@ -116,10 +118,11 @@ async fn selected(cluster: &Cluster, key: &Key, labels: LabelSelector) -> Result
     let selection = Selection::by_labels(labels).within(namespace);
     let all: Vec<Value> =
         cluster.list(&kind, selection).take(PODS).try_collect().await.map_err(|error| said(&error))?;
-    Ok(all.iter().map(pod).collect())
+    let now = Timestamp::now();
+    Ok(all.iter().map(|live| pod(live, now)).collect())
 }
 
-fn pod(live: &Value) -> Pod {
+fn pod(live: &Value, read: Timestamp) -> Pod {
     let list = |pointer: &str| live.pointer(pointer).and_then(Value::as_array).into_iter().flatten().take(CONTAINERS);
     let of_all = |pointers: [&str; 3]| pointers.into_iter().flat_map(list).collect::<Vec<&Value>>();
     let statuses =
@@ -137,6 +140,9 @@ fn pod(live: &Value) -> Pod {
     Pod {
         name: text_at(live, "/metadata/name", SHORT),
         phase: text_at(live, "/status/phase", SHORT),
+        counts: Containers::of(live),
+        created: time_at(live, "/metadata/creationTimestamp"),
+        read,
         containers: containers.into_iter().map(container).collect(),
         default,
         is_build: list("/metadata/ownerReferences").any(|owner| text_at(owner, "/kind", SHORT) == "Job"),

@@ -118,6 +118,14 @@ pub(super) async fn address_of(cluster: &Cluster, namespace: &str, name: Option<
     Some(repository.pointer("/spec/url")?.as_str()?.to_owned())
 }
 
+/// Reads the tree of a GitSync.
+pub(super) async fn tree_of(session: &Session, sync: &Value) -> Result<Tree, String> {
+    match serde_json::from_value(sync.clone()) {
+        Ok(sync) => (session.readers.tree)(session.cluster.clone(), sync).await.map_err(|why| plain(&why, SHORT)),
+        Err(error) => Err(plain(&format!("The GitSync cannot be read: {error}"), SHORT)),
+    }
+}
+
 pub(super) async fn git_sync(
     Extension(session): Its,
     Path((namespace, name)): Path<(String, String)>,
@@ -130,14 +138,8 @@ pub(super) async fn git_sync(
         Ok(live) => live,
         Err(response) => return response,
     };
-    let tree = async {
-        match serde_json::from_value(live.clone()) {
-            Ok(sync) => (session.readers.tree)(session.cluster.clone(), sync).await.map_err(|why| plain(&why, SHORT)),
-            Err(error) => Err(plain(&format!("The GitSync cannot be read: {error}"), SHORT)),
-        }
-    };
-    let (tree, events, right, remote): (Result<Tree, String>, _, _, _) = futures::join!(
-        tree,
+    let (tree, events, right, remote) = futures::join!(
+        tree_of(&session, &live),
         read::events_of(&session.cluster, &key),
         read::may_patch(&session.cluster, &key),
         address_of(&session.cluster, &namespace, live.pointer("/spec/gitRepository")),

@@ -10,9 +10,12 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use super::shared_rows::{SharedRow, SharedRows};
 use crate::row::Row;
 
-/// Maximum size of the rows of all sessions and of one session, in KiB.
+/// Maximum size of the rows of all sessions, of the fleet of one session, and of a further list of a session, in KiB.
 const ALL: usize = 40 << 10;
 const OF_SESSION: usize = 8 << 10;
+const OF_LIST: usize = 2 << 10;
+/// Maximum number of watches beside those of the fleets.
+const WATCHES: usize = 140;
 /// Time for which a row waits for memory before a further session is closed.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -22,6 +25,7 @@ pub(super) struct RowMemory {
     free: Arc<Semaphore>,
     is_wanted: Arc<Notify>,
     rows: SharedRows,
+    watches: Arc<Semaphore>,
 }
 
 impl Default for RowMemory {
@@ -32,12 +36,31 @@ impl Default for RowMemory {
 
 impl RowMemory {
     fn of(kibibytes: usize) -> Self {
-        Self { free: Arc::new(Semaphore::new(kibibytes)), is_wanted: Arc::default(), rows: SharedRows::default() }
+        Self {
+            free: Arc::new(Semaphore::new(kibibytes)),
+            is_wanted: Arc::default(),
+            rows: SharedRows::default(),
+            watches: Arc::new(Semaphore::new(WATCHES)),
+        }
     }
 
-    /// Returns the memory of a new session.
+    /// Returns the memory of the fleet of a new session.
     pub(super) fn share(&self) -> SessionMemory {
-        SessionMemory { all: self.clone(), free: Arc::new(Semaphore::new(OF_SESSION)) }
+        self.share_of(OF_SESSION)
+    }
+
+    /// Returns the memory of a further list of a session.
+    pub(super) fn share_of_list(&self) -> SessionMemory {
+        self.share_of(OF_LIST)
+    }
+
+    fn share_of(&self, most: usize) -> SessionMemory {
+        SessionMemory { all: self.clone(), free: Arc::new(Semaphore::new(most)), most }
+    }
+
+    /// Takes so many watches beside those of the fleets, if the server has them.
+    pub(super) fn try_watch(&self, count: usize) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.watches).try_acquire_many_owned(u32::try_from(count).ok()?).ok()
     }
 
     /// Waits until there is no memory for a row.
@@ -46,10 +69,12 @@ impl RowMemory {
     }
 }
 
-/// The memory of a session.
+/// The memory of the fleet, or of a further list, of a session.
 pub(super) struct SessionMemory {
     all: RowMemory,
     free: Arc<Semaphore>,
+    /// Its maximum in KiB.
+    most: usize,
 }
 
 /// A row with its memory.
@@ -81,10 +106,15 @@ impl SessionMemory {
         self.all.rows.share(row)
     }
 
+    /// Returns the maximum size of its rows, in MiB.
+    pub(super) fn mebibytes(&self) -> usize {
+        self.most >> 10
+    }
+
     /// Returns the size of the session's rows, in KiB.
     #[cfg(test)]
     fn used(&self) -> usize {
-        OF_SESSION - self.free.available_permits()
+        self.most - self.free.available_permits()
     }
 
     /// Takes memory for a row, if the session and the server have some.
@@ -186,8 +216,26 @@ mod tests {
         assert_eq!((memory.rows.len(), memory.free.available_permits()), (0, 64));
     }
 
-    /// The memory of a session without its rows, in KiB. The buffers of its watches are as large as their largest objects.
+    #[test]
+    fn a_list_has_a_smaller_share_and_the_number_of_its_watches_is_limited() {
+        let memory = RowMemory::default();
+        let list = memory.share_of_list();
+        assert_eq!((list.mebibytes(), memory.share().mebibytes()), (2, 8));
+        let mut kept = Vec::new();
+        while let Some(row) = list.try_keep(&list.shared(row_of(&kept.len().to_string(), 40 << 10))) {
+            kept.push(row);
+        }
+        assert!(kept.len() < 2 << 10 >> 5 && kept.len() > 20, "{}", kept.len());
+        let held: Vec<_> = std::iter::from_fn(|| memory.try_watch(7)).collect();
+        assert_eq!(held.len(), WATCHES / 7);
+        drop(held);
+        assert!(memory.try_watch(WATCHES).is_some());
+    }
+
+    /// The memory of a session without its rows, and of a further watch, in KiB. The buffers of watches are as large as
+    /// their largest objects.
     const WITHOUT_ROWS: usize = 576;
+    const OF_WATCH: usize = WITHOUT_ROWS / 4;
     /// The memory of the process without sessions, in KiB.
     const WITHOUT_SESSIONS: usize = 10 << 10;
 
@@ -197,7 +245,7 @@ mod tests {
         let (_, limits) = pod.split_once("limits:").unwrap();
         let (_, limit) = limits.split_once("memory: ").unwrap();
         let (limit, _) = limit.split_once("Mi").unwrap();
-        let all = WITHOUT_SESSIONS + ALL + session::ALL * WITHOUT_ROWS;
+        let all = WITHOUT_SESSIONS + ALL + session::ALL * WITHOUT_ROWS + WATCHES * OF_WATCH;
         assert!(all <= limit.parse::<usize>().unwrap() << 10, "{all} KiB of {limit} MiB");
     }
 }

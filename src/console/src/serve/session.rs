@@ -10,10 +10,12 @@ use ring::rand::{SecureRandom as _, SystemRandom};
 use tokio::sync::Semaphore;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use super::lists::{List, ListName, Lists};
 use super::row_memory::RowMemory;
 use super::watched::Watched;
 use crate::page::{SessionEnd, Visitor};
 use crate::readers::Readers;
+use crate::row::FleetKind;
 use crate::text::{SHORT, plain};
 use mainstay_cluster::Cluster;
 
@@ -43,6 +45,7 @@ pub(super) struct Session {
     end: Option<SessionEnd>,
     /// The fleet, whose watches stop when the fleet is replaced.
     watched: Mutex<(Arc<Watched>, DropGuard)>,
+    lists: Lists,
     memory: RowMemory,
     checked: Mutex<Timestamp>,
     pub(super) readers: Readers,
@@ -73,6 +76,7 @@ impl Session {
             csrf,
             end: None,
             watched: Mutex::new(watch(cluster, namespace, memory, &stop)),
+            lists: Lists::default(),
             memory: memory.clone(),
             checked: Mutex::new(Timestamp::now()),
             readers: readers.clone(),
@@ -105,6 +109,12 @@ impl Session {
     pub(super) fn watch_within(&self, namespace: &str) {
         namespace.clone_into(&mut self.namespace.lock());
         *self.watched.lock() = watch(&self.cluster, namespace, &self.memory, &self.stop);
+        self.lists.end();
+    }
+
+    /// Returns a list beside the fleet, whose kinds are watched while it is used.
+    pub(super) fn list(&self, name: ListName) -> Arc<List> {
+        self.lists.open(name, &self.cluster, &self.namespace(), &self.memory, &self.stop)
     }
 
     /// Returns the namespace to show first.
@@ -114,7 +124,7 @@ impl Session {
 
     /// Returns the part of its rows in the memory of the server, in KiB.
     pub(super) fn memory(&self) -> usize {
-        self.watched().memory()
+        self.watched().memory() + self.lists.memory()
     }
 
     /// Returns the user, as pages show it.
@@ -150,7 +160,7 @@ fn watch(
     stop: &CancellationToken,
 ) -> (Arc<Watched>, DropGuard) {
     let stop = stop.child_token();
-    (Watched::begin(cluster, namespace, memory.share(), &stop), stop.drop_guard())
+    (Watched::begin(&FleetKind::ALL, cluster, namespace, memory.share(), &stop), stop.drop_guard())
 }
 
 /// Returns a new random token.

@@ -1,4 +1,5 @@
-//! Watches the fleet of a session with the permissions of its user, so that a page needs no request to the API server.
+//! Watches kinds of objects for a session with the permissions of its user, so that a page needs no request to the API
+//! server. Each session watches its fleet; the kinds of other lists are watched while their page is open (`lists`).
 //!
 //! Invariant: the rows of a session are read by its connection only. Equal rows of several sessions share their memory.
 //! Invariant: each row has taken memory of the session and of the server.
@@ -18,7 +19,7 @@ use crate::freshness::{Agent, AgentReader, Probed, Stale};
 use crate::row::{FleetKind, Row, row};
 use crate::text::{MESSAGE, plain};
 use mainstay_cluster::reflector::{Change, Name};
-use mainstay_cluster::{Cluster, Error, Selection};
+use mainstay_cluster::{Cluster, Error, Kind, Selection};
 
 /// Delay before the next check whether a missing kind is installed.
 const AGAIN: Duration = Duration::from_secs(10);
@@ -52,7 +53,7 @@ struct OfKind {
     is_cut: bool,
 }
 
-/// The fleet of a session.
+/// The objects of some kinds that a session watches.
 pub(super) struct Watched {
     kinds: Mutex<BTreeMap<FleetKind, OfKind>>,
     /// The number of changes so far.
@@ -64,23 +65,23 @@ pub(super) struct Watched {
 }
 
 impl Watched {
-    /// Begins to watch the fleet, until `stop`.
+    /// Begins to watch these kinds, until `stop`.
     pub(super) fn begin(
+        kinds: &[FleetKind],
         cluster: &Cluster,
         namespace: &str,
         memory: SessionMemory,
         stop: &CancellationToken,
     ) -> Arc<Self> {
         let empty = || OfKind { phase: Phase::Loading, rows: HashMap::new(), failing: None, is_cut: false };
-        let kinds = FleetKind::ALL.into_iter().map(|kind| (kind, empty())).collect();
         let watched = Arc::new(Self {
-            kinds: Mutex::new(kinds),
+            kinds: Mutex::new(kinds.iter().map(|kind| (*kind, empty())).collect()),
             changes: watch::Sender::new(0),
             memory,
             probed: Mutex::new(Probed::new(Timestamp::now())),
             due: Mutex::new((Instant::now(), Instant::now())),
         });
-        for kind in FleetKind::ALL {
+        for kind in kinds.iter().copied() {
             let (cluster, namespace, watched) = (cluster.clone(), namespace.to_owned(), Arc::clone(&watched));
             let followed = async move { watched.follow(kind, &cluster, &namespace).await };
             tokio::spawn(stop.clone().run_until_cancelled_owned(followed));
@@ -90,7 +91,7 @@ impl Watched {
 
     async fn follow(&self, kind: FleetKind, cluster: &Cluster, namespace: &str) {
         let served = loop {
-            match cluster.kind(kind.api_version(), kind.name()).await {
+            match served(cluster, kind).await {
                 Ok(Some(served)) => break served,
                 Ok(None) => self.enter(kind, Phase::NotInstalled),
                 Err(error) => self.fail(kind, &error),
@@ -246,7 +247,16 @@ impl Watched {
                 kinds.join(", ")
             )
         });
-        within.chain(kinds.iter().filter_map(|(kind, of_kind)| note(*kind, of_kind))).collect()
+        let absent = kinds.iter().filter(|(_, of_kind)| of_kind.phase == Phase::NotInstalled);
+        let absent: Vec<&str> = absent.map(|(kind, _)| kind.name()).collect();
+        let absent = match absent.as_slice() {
+            [] => None,
+            [kind] => Some(format!("The kind {kind} is not installed in this cluster.")),
+            all => Some(format!("These kinds are not installed in this cluster: {}.", all.join(", "))),
+        };
+        let most = self.memory.mebibytes();
+        let others = kinds.iter().filter_map(|(kind, of_kind)| note(*kind, of_kind, most));
+        within.chain(absent).chain(others).collect()
     }
 
     /// Returns whether a kind is shown only for one namespace, or not at all.
@@ -266,20 +276,29 @@ impl Watched {
     }
 }
 
-/// Returns why rows of a kind are missing. Rows of other namespaces have a note together.
-fn note(kind: FleetKind, of_kind: &OfKind) -> Option<String> {
+/// Returns the version in which a kind is watched. Pages of the fleet understand one version; the rows of other lists
+/// understand all.
+async fn served(cluster: &Cluster, kind: FleetKind) -> Result<Option<Arc<Kind>>, Error> {
+    if FleetKind::ALL.contains(&kind) {
+        return cluster.kind(kind.api_version(), kind.name()).await;
+    }
+    cluster.preferred_kind(kind.group(), kind.name()).await
+}
+
+/// Returns why rows of a kind are missing. Rows of other namespaces, and kinds that are not installed, have a note
+/// together.
+fn note(kind: FleetKind, of_kind: &OfKind, mebibytes: usize) -> Option<String> {
     let kind = kind.name();
     let is_known = matches!(of_kind.phase, Phase::Complete | Phase::Within(_));
     if let Some((since, why)) = of_kind.failing.as_ref().filter(|_| is_known) {
         return Some(format!("{kind} objects are shown as of {since:.0}: {why}"));
     }
     match &of_kind.phase {
-        Phase::Complete | Phase::Within(_) if of_kind.is_cut => {
-            Some(format!("Some {kind} objects are not shown: a session keeps 8 MiB of them. Use `mainstay get`."))
-        }
-        Phase::Complete | Phase::Within(_) => None,
+        Phase::Complete | Phase::Within(_) if of_kind.is_cut => Some(format!(
+            "Some {kind} objects are not shown: a session keeps {mebibytes} MiB of them. Use `mainstay get`."
+        )),
+        Phase::Complete | Phase::Within(_) | Phase::NotInstalled => None,
         Phase::Loading => Some(format!("The list of {kind} objects is still being read.")),
-        Phase::NotInstalled => Some(format!("The kind {kind} is not installed in this cluster.")),
         Phase::Refused(why) => Some(format!("{kind} objects cannot be read: {why}")),
     }
 }

@@ -202,7 +202,7 @@ impl GitSync {
         });
         let status = json!({"status": {"conditions": conditions, "appliedCommit": format!("{image:040}"),
             "objects": summary.objects, "healthy": summary.healthy}});
-        let kind = Kind::custom("mainstay.dev", "v1alpha1", "GitSync", "gitsyncs", true);
+        let kind = Kind::of::<mainstay_api::GitSync>();
         let written = home.patch_merge(&kind, Some(&namespace(self.number)), "app", Part::Status, &status).await;
         written.expect("the status is written");
     }

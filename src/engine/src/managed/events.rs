@@ -263,7 +263,7 @@ mod tests {
     use crate::managed::fixtures::{POLICY, applied, applying, desired_of, live, verify};
     use crate::managed::pending::SMALL;
     use crate::managed::{Desired, History};
-    use mainstay_cluster::Scope;
+    use mainstay_api::GitSync;
 
     #[test]
     fn a_git_sync_neither_ends_its_own_suspension_nor_undoes_its_own_deletion() {
@@ -271,7 +271,7 @@ mod tests {
         let document = json!({
             "apiVersion": "mainstay.dev/v1alpha1", "kind": "GitSync", "metadata": {"name": "demo"}, "spec": {"suspend": false},
         });
-        let kind = Kind::fixed("mainstay.dev/v1alpha1", "GitSync", "gitsyncs", Scope::Namespaced);
+        let kind = Kind::of::<GitSync>();
         let desired = desired_of(kind, &document);
         let live = |version: u64, spec: Value| {
             let ours = json!({"f:spec": {"f:suspend": {}, "f:interval": {}}});

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use mainstay_api::ignore::IgnoreRule;
 use mainstay_api::names::ANNOTATION_PREFIX;
 use mainstay_api::overlay::PatchTarget;
-use mainstay_object::{Key, Object, Pointer, Selector, printable};
+use mainstay_object::{Key, Object, Pointer, Selector, pattern_fault, printable};
 
 /// Maximum memory of a compiled regular expression, in bytes.
 const PATTERN: usize = 1 << 17;
@@ -114,7 +114,8 @@ impl Target {
     fn read(target: &PatchTarget, place: &str, wrong: &mut Vec<String>) -> Self {
         let mut regex = |field: &str, text: &Option<String>| {
             let text = text.as_deref().filter(|text| !text.is_empty())?;
-            let built = if text.len() > LONGEST { Err("it is longer than 1024 bytes") } else { whole(text) };
+            let is_long = text.len() > LONGEST;
+            let built = if is_long { Err("it is longer than 1024 bytes".to_owned()) } else { whole(text) };
             built.map_err(|why| wrong.push(format!("{place}.target.{field} ({}): {why}", printable(text)))).ok()
         };
         let (group, version) = (regex("group", &target.group), regex("version", &target.version));
@@ -150,11 +151,14 @@ impl Target {
 }
 
 /// Compiles a regular expression that matches a whole name.
-fn whole(text: &str) -> Result<Regex, &'static str> {
+fn whole(text: &str) -> Result<Regex, String> {
     let built = RegexBuilder::new(&format!("^(?:{text})$")).size_limit(PATTERN).dfa_size_limit(PATTERN).build();
     built.map_err(|error| match error {
-        regex::Error::CompiledTooBig(_) => "the compiled regular expression is too large",
-        _ => "it is not a regular expression (the syntax is RE2's)",
+        regex::Error::CompiledTooBig(_) => "the compiled regular expression is too large".to_owned(),
+        _ => match pattern_fault(text) {
+            Some(fault) => format!("it is not a regular expression (the syntax is RE2's): {fault}"),
+            None => "it is not a regular expression (the syntax is RE2's)".to_owned(),
+        },
     })
 }
 
@@ -207,7 +211,7 @@ mod tests {
             "spec.ignore[0].paths[8] (): it names the whole object",
             "spec.ignore[1].paths names 0 fields",
             "spec.ignore[1].target.kind (a{1000}{1000}{1000}): the compiled regular expression is too large",
-            "spec.ignore[1].target.name ((): it is not a regular expression",
+            "spec.ignore[1].target.name ((): it is not a regular expression (the syntax is RE2's): line 1, column 1: unclosed group",
             "spec.ignore[1].target.namespace (xxx",
             "spec.ignore[1].target.labelSelector: write `a=b`",
         ]) {

@@ -17,6 +17,7 @@ use super::decide::Failure;
 use super::status;
 use super::task::Task;
 use super::usage::Usage;
+use mainstay_api::Function;
 use mainstay_api::names::BINDINGS_MANAGER;
 use mainstay_cluster::{Apply, Cluster, Error, Kind, Part};
 use mainstay_object::failure::{Backoff, caught, chain};
@@ -120,7 +121,7 @@ impl Running {
             Task::Fail(usage, failure) => self.report(name, &usage, Err(&failure)).await?,
             Task::Find(usage, function) => {
                 // The Function may exist although its task has not started yet.
-                let functions = Kind::custom("serverless.kyma-project.io", "v1alpha1", "Function", "functions", true);
+                let functions = Kind::of::<Function>();
                 if self.cluster.get_metadata(&functions, Some(&name.0), &function).await?.is_none() {
                     self.report(name, &usage, Err(&Failure::no_function(&function))).await?;
                 }

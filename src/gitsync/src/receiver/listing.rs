@@ -18,6 +18,7 @@ use super::filter::Object;
 use super::resolve::Resolved;
 use super::shared_list::{Listed, Shared, Waiting};
 use super::sources::{Labels, SourceKind};
+use mainstay_api::{GitRepository, HelmChart, ImageRepository, OciRepository};
 use mainstay_cluster::{Cluster, Kind, LabelSelector, Selection};
 use mainstay_object::failure::chain;
 
@@ -209,13 +210,12 @@ fn selector(labels: &Labels) -> Option<LabelSelector> {
 }
 
 fn served_kind(kind: SourceKind) -> Arc<Kind> {
-    let (group, plural) = match kind {
-        SourceKind::GitRepository => ("serverless.kyma-project.io", "gitrepositories"),
-        SourceKind::OciRepository => ("mainstay.dev", "ocirepositories"),
-        SourceKind::HelmChart => ("mainstay.dev", "helmcharts"),
-        SourceKind::ImageRepository => ("mainstay.dev", "imagerepositories"),
-    };
-    Arc::new(Kind::custom(group, "v1alpha1", kind.as_str(), plural, true))
+    Arc::new(match kind {
+        SourceKind::GitRepository => Kind::of::<GitRepository>(),
+        SourceKind::OciRepository => Kind::of::<OciRepository>(),
+        SourceKind::HelmChart => Kind::of::<HelmChart>(),
+        SourceKind::ImageRepository => Kind::of::<ImageRepository>(),
+    })
 }
 
 #[cfg(test)]

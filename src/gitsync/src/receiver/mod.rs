@@ -41,4 +41,5 @@ mod turns;
 pub use context::{BaseUrl, Context};
 pub use payload::MAX_BODY;
 pub use reconcile::{Input, receivers, run};
+pub use resolve::problems;
 pub use server::{Count, Deliveries};

@@ -32,7 +32,7 @@ pub type Input = watch::Receiver<Option<Arc<Receiver>>>;
 
 /// The kind of Receivers.
 pub fn receivers() -> Kind {
-    Kind::custom("mainstay.dev", "v1alpha1", "Receiver", "receivers", true)
+    Kind::of::<Receiver>()
 }
 
 /// Serves one Receiver until it is gone or `stop` is cancelled.

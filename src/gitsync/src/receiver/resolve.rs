@@ -69,6 +69,12 @@ impl Resolved {
     }
 }
 
+/// Returns the invalid field of a Receiver, if the agent refuses it whatever its Secret contains.
+pub fn problems(receiver: &Receiver) -> Vec<String> {
+    let problem = resolve(receiver, &Known::Absent).err().filter(|problem| problem.is_stalled);
+    problem.map(|problem| problem.message).into_iter().collect()
+}
+
 /// Resolves the spec and the Secret.
 pub(super) fn resolve(receiver: &Receiver, secret: &Known) -> Result<Resolved, Problem> {
     let spec = &receiver.spec;

@@ -5,6 +5,7 @@
 use regex::{Regex, RegexBuilder};
 
 use mainstay_api::oci_repository::OidcIdentity;
+use mainstay_object::pattern_problem;
 
 /// The field with the patterns.
 const FIELD: &str = "spec.verify.matchOIDCIdentity";
@@ -36,9 +37,9 @@ impl Identities {
         let mut compiled = |at: usize, name: &str, text: &str| {
             let pattern = RegexBuilder::new(text).size_limit(PATTERN_BYTES).build();
             let why = match pattern {
-                Ok(_) if text.is_empty() => "is empty, and matches any text",
+                Ok(_) if text.is_empty() => "is empty, and matches any text".to_owned(),
                 Ok(pattern) => return Some(pattern),
-                Err(_) => "is not a regular expression, or is too large",
+                Err(_) => pattern_problem(text),
             };
             problems.push(format!("{FIELD}[{at}].{name}: {why}"));
             None
@@ -109,9 +110,10 @@ mod tests {
         assert_eq!(
             found,
             [
-                "spec.verify.matchOIDCIdentity[1].issuer: is not a regular expression, or is too large",
+                "spec.verify.matchOIDCIdentity[1].issuer: is not a regular expression (RE2 syntax): line 1, column 1: \
+                 unclosed group",
                 "spec.verify.matchOIDCIdentity[1].subject: is empty, and matches any text",
-                "spec.verify.matchOIDCIdentity[2].issuer: is not a regular expression, or is too large",
+                "spec.verify.matchOIDCIdentity[2].issuer: is too large as a compiled regular expression; shorten it",
             ]
         );
         assert_eq!(read(&[("a", "b"); 17]).unwrap_err(), ["spec.verify.matchOIDCIdentity: has more than 16 entries"]);

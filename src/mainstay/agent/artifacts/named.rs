@@ -4,7 +4,8 @@ use serde::de::DeserializeOwned;
 
 use super::wanted::{Wanted, of_chart, of_repository};
 use mainstay_api::git_sync::SourceKind;
-use mainstay_api::{HelmChartSpec, OciRepositorySpec};
+use mainstay_api::{HelmChart, HelmChartSpec, OciRepository, OciRepositorySpec};
+use mainstay_cluster::Kind;
 use mainstay_cluster::secrets::{Referrer, SecretReferences};
 use mainstay_git::ConsumerKind;
 use mainstay_object::Owner;
@@ -15,10 +16,11 @@ pub(in crate::agent) trait Named:
 {
     /// The kind as a source of GitSyncs.
     const SOURCE: SourceKind;
-    /// Its plural in the API.
-    const PLURAL: &'static str;
     const REFERRER: Referrer;
     const CONSUMER: ConsumerKind;
+
+    /// Returns the kind.
+    fn kind() -> Kind;
 
     /// Returns the object as the subject of messages.
     fn owner(namespace: &str, name: &str) -> Owner;
@@ -40,9 +42,12 @@ pub(in crate::agent) trait Named:
 
 impl Named for OciRepositorySpec {
     const SOURCE: SourceKind = SourceKind::OciRepository;
-    const PLURAL: &'static str = "ocirepositories";
     const REFERRER: Referrer = Referrer::OciRepository;
     const CONSUMER: ConsumerKind = ConsumerKind::OciRepository;
+
+    fn kind() -> Kind {
+        Kind::of::<OciRepository>()
+    }
 
     fn owner(namespace: &str, name: &str) -> Owner {
         Owner::oci_repository(namespace, name)
@@ -70,9 +75,12 @@ impl Named for OciRepositorySpec {
 
 impl Named for HelmChartSpec {
     const SOURCE: SourceKind = SourceKind::HelmChart;
-    const PLURAL: &'static str = "helmcharts";
     const REFERRER: Referrer = Referrer::HelmChart;
     const CONSUMER: ConsumerKind = ConsumerKind::HelmChart;
+
+    fn kind() -> Kind {
+        Kind::of::<HelmChart>()
+    }
 
     fn owner(namespace: &str, name: &str) -> Owner {
         Owner::helm_chart(namespace, name)

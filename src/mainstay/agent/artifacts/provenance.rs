@@ -16,7 +16,7 @@ use serde::Deserialize;
 
 use super::charts::Published;
 use super::download::{Found, provenance};
-use super::signatures::Failure;
+use super::failure::Failure;
 use super::wanted::{Chart, Image};
 use mainstay_function::registry::{Client, Digest, Fault};
 use mainstay_git::{DOCUMENT_BYTES, DocumentSigners, Source};

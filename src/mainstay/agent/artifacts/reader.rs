@@ -4,8 +4,10 @@ use std::fs::File;
 
 use super::charts::{self, Chosen, Published};
 use super::download;
+use super::failure::Failure;
+use super::notation_signatures;
 use super::provenance;
-use super::signatures::{self, Failure};
+use super::signatures;
 use super::signers::{Signers, Trusted};
 use super::wanted::{Chart, Image};
 use mainstay_function::registry::{Client, Digest};
@@ -33,7 +35,7 @@ pub(super) struct Downloaded {
     pub(super) revision: String,
     /// Tag or version; empty if the spec names a digest.
     pub(super) tag: String,
-    /// The signer, if a signature is required: the end of a sentence.
+    /// The signer, if a trusted one is required: the end of a sentence.
     pub(super) signer: Option<String>,
 }
 
@@ -61,6 +63,10 @@ impl Reader<'_> {
                     Some(Trusted::Cosign(signers)) => {
                         Some(signatures::verify(client, &found.digest, signers, source).await?)
                     }
+                    Some(Trusted::Notation(notation)) => {
+                        let repository = format!("{}/{}", image.repository.registry, image.repository.repository);
+                        notation_signatures::verify(client, &found.digest, &repository, notation, source).await?
+                    }
                     Some(Trusted::Helm(keys, secret)) => {
                         let signed = provenance::of_registry(client, found, image, keys, source).await?;
                         same(&signed, &layer.digest)?;
@@ -78,7 +84,9 @@ impl Reader<'_> {
                     Some(Trusted::Helm(keys, secret)) => {
                         Some((provenance::of_charts(client, chart, found, keys, source).await?, a_key(secret)))
                     }
-                    Some(Trusted::Cosign(_)) => return Err("cosign signs charts of registries only".into()),
+                    Some(Trusted::Cosign(_) | Trusted::Notation(_)) => {
+                        return Err("cosign and notation sign charts of registries only".into());
+                    }
                     None => None,
                 };
                 let _downloading = source.downloading().await.map_err(|fault| fault.to_string())?;

@@ -1,7 +1,6 @@
-//! Reads the signatures of a manifest from its registry, and has them judged.
+//! Reads the signatures of cosign of a manifest from its registry, and has them judged.
 //!
-//! cosign stores signatures under the tag `sha256-HEX.sig`, or as manifests that refer to the signed one. A registry
-//! without the API of referrers has their index under the tag `sha256-HEX`.
+//! cosign stores signatures under the tag `sha256-HEX.sig`, or as manifests that refer to the signed one.
 //!
 //! Invariant: at most [`MOST`] signatures of each place are read, however they are spread over manifests, and each has at
 //! most [`LONGEST`] bytes.
@@ -12,6 +11,8 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use super::cosign::{Flaw, Proof, Signature};
+use super::failure::Failure;
+use super::referrers::{self, Referrer};
 use super::signers::CosignSigners;
 use mainstay_function::registry::{Client, Digest, Error};
 use mainstay_git::Source;
@@ -27,27 +28,6 @@ const BUNDLE: &str = "application/vnd.dev.sigstore.bundle";
 /// The types of manifests that hold signatures. Some registries list a bundle by the type of its empty configuration.
 const HOLDERS: [&str; 3] =
     [BUNDLE, "application/vnd.dev.cosign.artifact.sig.v1+json", "application/vnd.oci.empty.v1+json"];
-
-/// Why an artifact is not taken.
-#[derive(Debug)]
-pub(super) enum Failure {
-    /// It cannot be found or read.
-    Read(String),
-    /// It is not signed by a trusted signer.
-    Unsigned(String),
-}
-
-impl From<String> for Failure {
-    fn from(why: String) -> Self {
-        Self::Read(why)
-    }
-}
-
-impl From<&str> for Failure {
-    fn from(why: &str) -> Self {
-        Self::Read(why.to_owned())
-    }
-}
 
 /// An image whose layers are signatures.
 #[derive(Deserialize)]
@@ -77,21 +57,6 @@ struct Annotations {
     entry: Option<String>,
 }
 
-/// The index of the manifests that refer to a manifest.
-#[derive(Deserialize)]
-struct Index {
-    #[serde(default)]
-    manifests: Vec<Referrer>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Referrer {
-    digest: Digest,
-    #[serde(default)]
-    artifact_type: String,
-}
-
 /// The search for a signature that counts.
 struct Search<'s> {
     client: &'s Client,
@@ -115,26 +80,16 @@ pub(super) async fn verify(
     source: &Source,
 ) -> Result<String, Failure> {
     let mut search = Search { client, digest, signers, source, left: MOST, flawed: 0, flaw: None, failed: None };
-    let tag = format!("sha256-{}", digest.hex());
-    if let Some(named) = search.tagged(&format!("{tag}.sig")).await?
+    if let Some(named) = referrers::tagged(client, &format!("sha256-{}.sig", digest.hex())).await?
         && let Some(signer) = search.held(&named).await?
     {
         return Ok(signer);
     }
-    let index = match client.again(|| client.referrers(digest)).await.map_err(|error| chain(&error))? {
-        Some(index) => index,
-        None => match search.tagged(&tag).await? {
-            Some(named) => {
-                client.again(|| client.manifest(&named)).await.map_err(|error| chain(&error))?.bytes.to_vec()
-            }
-            None => Vec::new(),
-        },
-    };
-    // An index that cannot be read lists no signature.
-    let index: Index = serde_json::from_slice(&index).unwrap_or(Index { manifests: Vec::new() });
-    let is_holder = |referrer: &&Referrer| HOLDERS.iter().any(|kind| referrer.artifact_type.starts_with(kind));
+    let is_holder = |one: &Referrer| HOLDERS.iter().any(|kind| one.artifact_type.starts_with(kind));
+    let holders: Vec<Referrer> =
+        referrers::find(client, digest).await?.into_iter().filter(is_holder).take(MOST).collect();
     search.left = MOST;
-    for referrer in index.manifests.iter().filter(is_holder).take(MOST) {
+    for referrer in &holders {
         if let Some(signer) = search.held(&referrer.digest).await? {
             return Ok(signer);
         }
@@ -143,11 +98,6 @@ pub(super) async fn verify(
 }
 
 impl Search<'_> {
-    /// Returns the digest of a tag; `None` if there is no such tag.
-    async fn tagged(&self, tag: &str) -> Result<Option<Digest>, String> {
-        self.client.again(|| self.client.points_to(tag)).await.map_err(|error| chain(&error))
-    }
-
     /// Returns the signer of the first signature of an image that counts.
     async fn held(&mut self, image: &Digest) -> Result<Option<String>, String> {
         if self.left == 0 {

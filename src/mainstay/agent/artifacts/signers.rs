@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use super::cosign::{Flaw, Keys, Signature};
 use super::keyless::{Keyless, Root};
-use super::wanted::{Signed, Tool};
+use super::notation::Notation;
+use super::signed::{Signed, Tool};
 use mainstay_cluster::secrets::SecretData;
 use mainstay_function::registry::Digest;
 use mainstay_git::{DocumentSigners, SignatureFault};
@@ -25,6 +26,7 @@ pub(super) struct Signers {
 #[derive(Clone)]
 pub(super) enum Trusted {
     Cosign(Arc<CosignSigners>),
+    Notation(Arc<Notation>),
     /// With the name of the Secret.
     Helm(Arc<DocumentSigners>, String),
 }
@@ -36,7 +38,7 @@ pub(super) enum CosignSigners {
 }
 
 impl Signers {
-    /// Reads the keys or the trusted root of a Secret, given with its name. Without one, the root is that of the public
+    /// Reads the keys, the trust policy or the trusted root of a Secret, given with its name. Without one, the root is that of the public
     /// instance of Sigstore.
     ///
     /// # Errors
@@ -61,6 +63,7 @@ impl Signers {
 fn keys(tool: Tool, secret: &str, data: &SecretData) -> Result<Trusted, String> {
     match tool {
         Tool::Cosign => Ok(Trusted::Cosign(Arc::new(CosignSigners::Keys(Keys::read(secret, data)?)))),
+        Tool::Notation => Ok(Trusted::Notation(Arc::new(Notation::read(secret, data)?))),
         Tool::Helm => {
             let keys = DocumentSigners::read(secret, data).map_err(unusable)?;
             Ok(Trusted::Helm(Arc::new(keys), secret.to_owned()))
@@ -181,6 +184,7 @@ mod tests {
         let all = [
             digest(&Signed::ByKey(Tool::Cosign), Some(("keys", &one))),
             digest(&Signed::ByKey(Tool::Helm), Some(("keys", &one))),
+            digest(&Signed::ByKey(Tool::Notation), Some(("keys", &one))),
             digest(&Signed::ByKey(Tool::Cosign), Some(("keys", &two))),
             digest(&Signed::ByKey(Tool::Cosign), Some(("others", &one))),
             digest(&by_identity("a"), None),

@@ -15,7 +15,7 @@ const MESSAGE: usize = 1 << 10;
 /// The result of the last verification of a signature.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum Verification {
-    /// No signature is required.
+    /// No signature by a trusted signer is required.
     NotRequired,
     /// No artifact was verified since the start. The condition of an earlier agent stays.
     #[default]

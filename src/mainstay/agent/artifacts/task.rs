@@ -16,22 +16,23 @@ use tokio::time::{Instant, sleep_until};
 
 use super::charts::Chosen;
 use super::context::Context;
+use super::failure::Failure;
 use super::named::Named;
 use super::reader::{Found, Reader};
-use super::signatures::Failure;
 use super::signers::Signers;
 use super::status::{self, Verification};
 use super::wanted::{Place, Wanted};
 use crate::agent::cloud;
 use crate::agent::kept::Name;
-use crate::agent::own_kinds::{NamedSecrets, Object, Running, State, kind};
+use crate::agent::own_kinds::{NamedSecrets, Object, Running, State};
 use crate::agent::own_tasks::{Begun, Followed as HasTasks, MOST};
+use crate::agent::status_write::Refusals;
 use mainstay_api::OciRepositoryStatus;
 use mainstay_api::conditions::{Reason, Type};
 use mainstay_api::git_sync::SourceKind;
 use mainstay_api::oci_repository::OciArtifact;
+use mainstay_cluster::Kind;
 use mainstay_cluster::secrets::{Known, Purpose, Referrer, SecretData};
-use mainstay_cluster::{Kind, Part};
 use mainstay_engine::apply::Announcement;
 use mainstay_engine::notification::Message;
 use mainstay_function::registry::{Access, Client, Deadlines, Digest, Login, Network, Rights, login};
@@ -54,9 +55,11 @@ pub(super) fn address<S: Named>((namespace, name): &Name, object: &Object<S>) ->
 
 impl<S: Named> HasTasks for S {
     type Context = Context;
-    const KIND: &'static str = S::SOURCE.name();
-    const PLURAL: &'static str = <S as Named>::PLURAL;
     const REFERRER: Option<Referrer> = Some(<S as Named>::REFERRER);
+
+    fn kind() -> Kind {
+        <S as Named>::kind()
+    }
 
     fn owner(namespace: &str, name: &str) -> Owner {
         <S as Named>::owner(namespace, name)
@@ -81,7 +84,7 @@ impl<S: Named> HasTasks for S {
 pub(super) struct Task<S> {
     context: Arc<Context>,
     source: Source,
-    kind: Arc<Kind>,
+    kind: Kind,
     name: Name,
     consumer: Consumer,
     /// The status as last written.
@@ -96,6 +99,10 @@ pub(super) struct Task<S> {
     /// The version that was chosen from the last index of a chart repository.
     chosen: Option<Chosen>,
     verification: Verification,
+    /// The state after the last turn.
+    state: Option<State>,
+    /// The refused writes of the status.
+    refusals: Refusals,
     spec: PhantomData<fn() -> S>,
 }
 
@@ -114,7 +121,7 @@ impl<S: Named> Task<S> {
         let status: OciRepositoryStatus = serde_json::from_value(status).unwrap_or_default();
         // A task of an older object with this name may not have ended yet.
         let consumer = Consumer::new(S::CONSUMER, &name.0, &format!("{}/{number}", name.1));
-        let (source, kind) = (context.source.for_namespace(&name.0), kind(S::SOURCE.name(), S::PLURAL));
+        let (source, kind) = (context.source.for_namespace(&name.0), <S as Named>::kind());
         let (written, artifact, secrets) = (status.clone(), status.artifact, NamedSecrets::default());
         Self {
             context,
@@ -129,6 +136,8 @@ impl<S: Named> Task<S> {
             made: None,
             chosen: None,
             verification: Verification::default(),
+            state: None,
+            refusals: Refusals::default(),
             spec: PhantomData,
         }
     }
@@ -153,6 +162,7 @@ impl<S: Named> Task<S> {
                 tokio::select! {
                     changed = input.changed() => if changed.is_err() { return self.leave() } else { break },
                     () = self.secrets.changed() => break,
+                    () = self.refusals.passed() => self.settle(remote, object.generation).await,
                     // A Receiver got a delivery.
                     _ = pushed.changed() => due = pushed.take().map_or(due, |pushed| due.min(pushed.at.into())),
                     () = sleep_until(due) => break,
@@ -187,37 +197,36 @@ impl<S: Named> Task<S> {
 
     /// Looks up the artifact, and writes the status. Returns the time until the next turn.
     async fn turn(&mut self, object: &Object<S>, remote: &Remote) -> Duration {
+        let (state, wait) = self.attempt(object, remote).await;
+        self.state = Some(state);
+        self.settle(remote, object.generation).await;
+        wait
+    }
+
+    async fn attempt(&mut self, object: &Object<S>, remote: &Remote) -> (State, Duration) {
         if object.spec.is_suspended() {
-            let state = State::not_ready(Reason::Suspended, "suspended: nothing is looked up");
-            return self.settle(remote, &state, object.generation, FAR).await;
+            return (State::not_ready(Reason::Suspended, "suspended: nothing is looked up"), FAR);
         }
         if !self.fits {
             let kinds = S::REFERRER.plural();
             let message = format!("this namespace has {MOST} {kinds}, and the agent keeps no more; delete one");
-            return self
-                .settle(remote, &State::not_ready(Reason::MemoryExhausted, message), object.generation, FAR)
-                .await;
+            return (State::not_ready(Reason::MemoryExhausted, message), FAR);
         }
         let wanted = match object.spec.wanted(&self.name.0) {
             Ok(wanted) => wanted,
-            Err(problems) => {
-                return self
-                    .settle(remote, &State::invalid(Reason::SpecInvalid, &problems), object.generation, FAR)
-                    .await;
-            }
+            Err(problems) => return (State::invalid(Reason::SpecInvalid, &problems), FAR),
         };
         match (&self.verification, &wanted.signed) {
             (_, None) => self.verification = Verification::NotRequired,
             (Verification::NotRequired, Some(_)) => self.verification = Verification::Pending,
             _ => {}
         }
-        let (state, wait) = match self.read(&object.spec, &wanted, remote).await {
+        match self.read(&object.spec, &wanted, remote).await {
             Ok(revision) => {
                 (State::ready(Reason::ArtifactStored, format!("stored artifact {revision}")), wanted.interval)
             }
             Err(state) => (state, wanted.interval.min(AGAIN)),
-        };
-        self.settle(remote, &state, object.generation, wait).await
+        }
     }
 
     /// Reads the artifact, unless it is unchanged. Returns its revision.
@@ -283,6 +292,9 @@ impl<S: Named> Task<S> {
         }
         if let Some(signer) = downloaded.signer {
             self.verification = Verification::Passed(format!("{revision} is signed by {signer}"));
+        } else if signers.is_some() {
+            // The trust policy of notation takes it without a trusted signer.
+            self.verification = Verification::NotRequired;
         }
         self.made = Some(key);
         self.wake(remote);
@@ -372,37 +384,29 @@ impl<S: Named> Task<S> {
         self.context.notifier.notify(&Announcement { owner: &owner, object: None, message: &message });
     }
 
-    /// Writes the status if it changed. Returns the time until the next turn: `wait`, or less after a refused write.
-    async fn settle(&mut self, remote: &Remote, state: &State, generation: Option<i64>, wait: Duration) -> Duration {
+    /// Writes the status of the last turn if it changed.
+    async fn settle(&mut self, remote: &Remote, generation: Option<i64>) {
+        let Some(state) = &self.state else { return };
         if self.artifact.is_none() {
             self.source.set_artifact(remote, Err(state.message.clone()));
         }
         let artifact = self.artifact.clone();
         let new = status::after(&self.written, state, &self.verification, artifact, generation, Timestamp::now());
         if new == self.written {
-            return wait;
+            return self.refusals.end();
         }
         if !self.context.reports {
             self.written = new;
-            return wait;
+            return;
         }
         let mut patch = json!({"status": new});
         if new.artifact.is_none() {
             patch["status"]["artifact"] = serde_json::Value::Null;
         }
-        let (namespace, name) = (&*self.name.0, &*self.name.1);
-        match self.context.cluster.patch_merge(&self.kind, Some(namespace), name, Part::Status, &patch).await {
-            Ok(_) => {
-                self.announce(state);
-                self.written = new;
-            }
-            Err(error) if error.is_not_found() => {}
-            Err(error) => {
-                tracing::warn!(namespace, name, why = chain(&error), "cannot write the status of this object");
-                return wait.min(AGAIN);
-            }
+        if self.refusals.write((&self.context.cluster, &self.kind), &self.name, &patch).await {
+            self.announce(state);
+            self.written = new;
         }
-        wait
     }
 }
 

@@ -7,11 +7,12 @@ use std::time::Duration;
 use regex::{Regex, RegexBuilder};
 use reqwest::Url;
 
-use super::identities::Identities;
-use mainstay_api::oci_repository::{OciReference, OciVerify};
+use super::signed::{Signed, Tool, signed};
+use mainstay_api::oci_repository::OciReference;
 use mainstay_api::{HelmChartSpec, OciRepositorySpec, Span};
 use mainstay_function::registry::{Digest, ImageRef, Scheme};
 use mainstay_git::{CloudIdentity, Root, highest_version};
+use mainstay_object::pattern_problem;
 
 use crate::agent::cloud;
 
@@ -41,32 +42,6 @@ pub(in crate::agent) struct Wanted {
     pub(super) signed: Option<Signed>,
     /// The identity of a cloud that reads the artifact.
     pub(super) identity: Option<CloudIdentity>,
-}
-
-/// A required signature.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::agent) enum Signed {
-    /// A signature by a key of the Secret in `spec.verify.secretRef`.
-    ByKey(Tool),
-    /// A signature of cosign without a key: a certificate names the signer.
-    ByIdentity(Identities),
-}
-
-/// A tool that signs artifacts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::agent) enum Tool {
-    Cosign,
-    Helm,
-}
-
-impl Tool {
-    /// Returns the tool's name in `spec.verify.provider`.
-    fn name(self) -> &'static str {
-        match self {
-            Self::Cosign => "cosign",
-            Self::Helm => "helm",
-        }
-    }
 }
 
 /// The place of an artifact.
@@ -131,7 +106,7 @@ pub(super) fn of_repository(spec: &OciRepositorySpec, namespace: &str) -> Result
     let version = version(&spec.reference.clone().unwrap_or_default());
     let version = version.map_err(|why| problems.push(format!("spec.ref.{why}"))).ok();
     let timeout = timeout(spec.timeout, spec.interval, &mut problems);
-    let signed = signed(spec.verify.as_ref(), &[Tool::Cosign], &mut problems);
+    let signed = signed(spec.verify.as_ref(), &[Tool::Cosign, Tool::Notation], &mut problems);
     let identity = cloud::Login {
         provider: spec.provider.as_deref(),
         account: spec.service_account_name.as_deref(),
@@ -190,7 +165,7 @@ pub(super) fn of_chart(spec: &HelmChartSpec, namespace: &str) -> Result<Wanted, 
     }
     let timeout = timeout(spec.timeout, spec.interval, &mut problems);
     let is_registry = spec.repository.starts_with("oci://");
-    let tools: &[Tool] = if is_registry { &[Tool::Cosign, Tool::Helm] } else { &[Tool::Helm] };
+    let tools: &[Tool] = if is_registry { &[Tool::Cosign, Tool::Notation, Tool::Helm] } else { &[Tool::Helm] };
     let signed = signed(spec.verify.as_ref(), tools, &mut problems);
     let place = chart_place(spec, range).map_err(|why| problems.push(format!("spec.repository: {why}"))).ok();
     let identity = cloud::Login {
@@ -247,46 +222,6 @@ fn scheme(insecure: bool) -> Scheme {
     if insecure { Scheme::Http } else { Scheme::Https }
 }
 
-/// Returns the required signature, and adds the problems of the field. `tools` are those that sign at this place.
-fn signed(verify: Option<&OciVerify>, tools: &[Tool], problems: &mut Vec<String>) -> Option<Signed> {
-    let verify = verify?;
-    let tool = tools.iter().copied().find(|tool| tool.name() == verify.provider);
-    if tool.is_none() {
-        let names: Vec<&str> = tools.iter().map(|tool| tool.name()).collect();
-        let why = if names == ["helm"] { ": cosign signs only charts whose repository begins with oci://" } else { "" };
-        problems.push(format!("spec.verify.provider: must be {}{why}", names.join(" or ")));
-    }
-    let listed = verify.match_oidc_identity.as_deref().unwrap_or_default();
-    if verify.secret_ref.is_some() {
-        for (field, is_set) in [
-            ("matchOIDCIdentity", !listed.is_empty()),
-            ("trustedRootSecretRef", verify.trusted_root_secret_ref.is_some()),
-        ] {
-            if is_set {
-                problems.push(format!(
-                    "spec.verify.{field}: has an effect only without spec.verify.secretRef; remove one of them"
-                ));
-            }
-        }
-        return tool.map(Signed::ByKey);
-    }
-    if tool == Some(Tool::Helm) {
-        problems.push("spec.verify.secretRef: is missing; name a Secret with OpenPGP keys".to_owned());
-        return None;
-    }
-    if listed.is_empty() {
-        let keyless = "for signatures without a key, list at least one identity in spec.verify.matchOIDCIdentity";
-        problems.push(format!("spec.verify.secretRef: is missing; name a Secret with public keys, or, {keyless}"));
-    }
-    match Identities::read(listed) {
-        Ok(identities) => tool.map(|_| Signed::ByIdentity(identities)),
-        Err(wrong) => {
-            problems.extend(wrong);
-            None
-        }
-    }
-}
-
 /// Returns the timeout of a lookup, and adds the problems of both fields.
 fn timeout(timeout: Option<Span>, interval: Span, problems: &mut Vec<String>) -> Duration {
     let timeout = timeout.map_or(TIMEOUT, |timeout| timeout.0);
@@ -322,9 +257,11 @@ fn version(reference: &OciReference) -> Result<Version, String> {
     }
     if let Some(range) = &reference.semver {
         let _: Option<&str> = highest_version(range, std::iter::empty()).map_err(|why| format!("semver: {why}"))?;
-        let compiled = |text: &String| RegexBuilder::new(text).size_limit(REGEX_BYTES).build();
-        let filter = reference.semver_filter.as_ref().map(compiled).transpose();
-        let filter = filter.map_err(|_| "semverFilter: is not a regular expression, or is too large".to_owned())?;
+        let compiled = |text: &String| {
+            let built = RegexBuilder::new(text).size_limit(REGEX_BYTES).build();
+            built.map_err(|_| format!("semverFilter: {}", pattern_problem(text)))
+        };
+        let filter = reference.semver_filter.as_ref().map(compiled).transpose()?;
         return Ok(Version::Range(range.clone(), filter));
     }
     if reference.semver_filter.is_some() {
@@ -409,28 +346,8 @@ mod tests {
         let found = read(json!({"provider": "aws", "verify": {}})).unwrap_err().join(" ");
         assert!(found.contains("spec.provider: registry.example.org is not a registry of aws"), "{found}");
         assert!(found.contains("spec.verify.secretRef: is missing"), "{found}");
-        let notation = json!({"verify": {"provider": "notation", "secretRef": {"name": "keys"}}});
-        check(notation, "spec.verify.provider: must be cosign");
-    }
-
-    #[test]
-    fn a_signature_is_by_a_key_or_by_an_identity() {
-        let by_key = read(json!({"verify": {"secretRef": {"name": "keys"}}})).unwrap().signed;
-        assert_eq!(by_key, Some(Signed::ByKey(Tool::Cosign)));
-        let identities = json!([{"issuer": "^https://ci$", "subject": "web"}]);
-        let by_identity = read(json!({"verify": {"matchOIDCIdentity": identities}})).unwrap().signed;
-        let Some(Signed::ByIdentity(found)) = by_identity else { panic!("{by_identity:?}") };
-        assert_eq!(found.patterns().collect::<Vec<_>>(), [("^https://ci$", "web")]);
-        let both = json!({"secretRef": {"name": "keys"}, "matchOIDCIdentity": identities});
-        let remedy = "has an effect only without spec.verify.secretRef; remove one of them";
-        check(json!({"verify": both}), &format!("spec.verify.matchOIDCIdentity: {remedy}"));
-        let both = json!({"secretRef": {"name": "keys"}, "trustedRootSecretRef": {"name": "root"}});
-        check(json!({"verify": both}), &format!("spec.verify.trustedRootSecretRef: {remedy}"));
-        let found = read(json!({"verify": {"matchOIDCIdentity": []}})).unwrap_err().join(" ");
-        assert!(found.contains("list at least one identity in spec.verify.matchOIDCIdentity"), "{found}");
-        let wrong = json!({"verify": {"matchOIDCIdentity": [{"issuer": "(", "subject": "web"}]}});
-        let found = read(wrong).unwrap_err().join(" ");
-        assert!(found.starts_with("spec.verify.matchOIDCIdentity[0].issuer: is not a regular expression"), "{found}");
+        let helm = json!({"verify": {"provider": "helm", "secretRef": {"name": "keys"}}});
+        check(helm, "spec.verify.provider: must be cosign or notation");
     }
 
     #[test]
@@ -483,7 +400,7 @@ mod tests {
             (json!({"interval": "1s"}), "spec.interval: must be at least 10s"),
             (
                 json!({"verify": {"secretRef": {"name": "keys"}}}),
-                "must be helm: cosign signs only charts whose repository",
+                "must be helm: cosign and notation sign only charts whose repository",
             ),
             (json!({"verify": {"provider": "helm"}}), "spec.verify.secretRef: is missing"),
         ] {

@@ -8,6 +8,7 @@ use regex::{Regex, RegexBuilder};
 
 use mainstay_api::image_policy::{ImageChoice, TagFilter, TagOrder};
 use mainstay_git::highest_version;
+use mainstay_object::pattern_problem;
 
 /// Maximum size of a compiled regular expression, in bytes.
 const REGEX_BYTES: usize = 1 << 20;
@@ -35,7 +36,7 @@ enum Order {
 /// Fails with the end of a sentence about the field.
 pub(super) fn compiled(text: &str) -> Result<Regex, String> {
     let built = RegexBuilder::new(text).size_limit(REGEX_BYTES).dfa_size_limit(REGEX_BYTES).build();
-    built.map_err(|_| "is not a regular expression, or is too large".to_owned())
+    built.map_err(|_| pattern_problem(text))
 }
 
 impl Chooser {

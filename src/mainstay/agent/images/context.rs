@@ -31,7 +31,7 @@ pub(in crate::agent) struct Context {
     /// The choices of ImagePolicies.
     pub(super) choices: Choices,
     /// The kinds whose objects were all seen.
-    listed: watch::Sender<BTreeSet<&'static str>>,
+    listed: watch::Sender<BTreeSet<Arc<str>>>,
 }
 
 impl Context {
@@ -55,15 +55,15 @@ impl Context {
 
     /// Records that all objects of a kind were seen.
     pub(super) fn set_listed<S: Followed>(&self) {
-        self.listed.send_if_modified(|listed| listed.insert(S::KIND));
+        self.listed.send_if_modified(|listed| listed.insert(S::kind().kind));
     }
 
     /// Waits until all objects of a kind were seen. Returns false if the feed of the waiting task was closed.
     pub(super) async fn are_listed<S: Followed, I>(&self, input: &mut watch::Receiver<I>) -> bool {
-        let mut listed = self.listed.subscribe();
+        let (mut listed, kind) = (self.listed.subscribe(), S::kind().kind);
         loop {
             tokio::select! {
-                known = listed.wait_for(|listed| listed.contains(S::KIND)) => return known.is_ok(),
+                known = listed.wait_for(|listed| listed.contains(&kind)) => return known.is_ok(),
                 changed = input.changed() => if changed.is_err() { return false },
             }
         }

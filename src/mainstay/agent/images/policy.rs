@@ -23,7 +23,7 @@ use crate::agent::own_tasks::{Begun, Followed, MOST};
 use mainstay_api::conditions::Reason;
 use mainstay_api::image_policy::{ChosenImage, DigestReflection};
 use mainstay_api::image_repository::AccessFrom;
-use mainstay_api::{ImagePolicySpec, ImagePolicyStatus, ImageRepositorySpec};
+use mainstay_api::{ImagePolicy, ImagePolicySpec, ImagePolicyStatus, ImageRepositorySpec};
 use mainstay_cluster::secrets::{Purpose, Referrer};
 use mainstay_cluster::{Kind, Scope};
 use mainstay_object::Owner;
@@ -35,9 +35,11 @@ const USUAL: Duration = Duration::from_secs(600);
 
 impl Followed for ImagePolicySpec {
     type Context = Context;
-    const KIND: &'static str = "ImagePolicy";
-    const PLURAL: &'static str = "imagepolicies";
     const REFERRER: Option<Referrer> = None;
+
+    fn kind() -> Kind {
+        Kind::of::<ImagePolicy>()
+    }
 
     fn owner(namespace: &str, name: &str) -> Owner {
         Owner::image_policy(namespace, name)
@@ -73,6 +75,8 @@ struct Task {
     chosen: Option<ChosenImage>,
     /// When the digest of the last choice was looked up.
     looked_up: Option<Instant>,
+    /// The state after the last turn.
+    state: Option<State>,
 }
 
 impl Task {
@@ -80,7 +84,7 @@ impl Task {
         let written: ImagePolicyStatus = serde_json::from_value(begun.status.clone()).unwrap_or_default();
         let reporter = Reporter::new::<ImagePolicySpec>(&context, &begun.name);
         let chosen = written.latest_ref.clone();
-        Self { context, begun, reporter, written, chosen, looked_up: None }
+        Self { context, begun, reporter, written, chosen, looked_up: None, state: None }
     }
 
     async fn run(mut self, mut input: watch::Receiver<Object<ImagePolicySpec>>) {
@@ -103,11 +107,18 @@ impl Task {
                 };
                 // Tags are not held during the wait.
                 drop(known);
-                tokio::select! {
-                    changed = input.changed() => if changed.is_err() { break true },
-                    // The sender lives as long as the row, which has this receiver.
-                    _ = scans.changed() => {}
-                    () = sleep_until(Instant::now() + wait) => {}
+                let due = Instant::now() + wait;
+                let is_gone = loop {
+                    tokio::select! {
+                        changed = input.changed() => break changed.is_err(),
+                        // The sender lives as long as the row, which has this receiver.
+                        _ = scans.changed() => break false,
+                        () = self.reporter.refusals().passed() => self.settle(&object).await,
+                        () = sleep_until(due) => break false,
+                    }
+                };
+                if is_gone {
+                    break true;
                 }
             };
             self.context.scans.leave(&of, scans);
@@ -138,9 +149,10 @@ impl Task {
             Ok((message, wait)) => (State::ready(Reason::TagChosen, message), wait),
             Err((state, wait)) => (state, wait),
         };
-        let is_written = self.settle(object, &state).await;
+        self.state = Some(state);
+        self.settle(object).await;
         self.publish(object);
-        if is_written { wait } else { wait.min(AGAIN) }
+        wait
     }
 
     async fn attempt(
@@ -243,8 +255,9 @@ impl Task {
         Ok(selectors.iter().any(|selector| selector.match_labels.iter().all(has)))
     }
 
-    /// Writes the status if it changed. Returns false if the write was refused.
-    async fn settle(&mut self, object: &Object<ImagePolicySpec>, state: &State) -> bool {
+    /// Writes the status of the last turn if it changed.
+    async fn settle(&mut self, object: &Object<ImagePolicySpec>) {
+        let Some(state) = &self.state else { return };
         let mut new = self.written.clone();
         new.observed_generation = object.generation;
         new.conditions = state.conditions(&self.written.conditions, object.generation, Timestamp::now());
@@ -253,7 +266,7 @@ impl Task {
             new.latest_ref.clone_from(&self.chosen);
         }
         if new == self.written {
-            return true;
+            return self.reporter.unchanged();
         }
         let mut status = json!(new);
         for field in ["latestRef", "observedPreviousRef"] {
@@ -263,12 +276,10 @@ impl Task {
                 status[field]["digest"] = Value::Null;
             }
         }
-        let is_written = self.reporter.write(&status).await;
-        if is_written {
+        if self.reporter.write(&status).await {
             self.reporter.announce(&self.written.conditions, state);
             self.written = new;
         }
-        is_written
     }
 }
 

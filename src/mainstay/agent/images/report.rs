@@ -7,40 +7,45 @@ use serde_json::{Value, json};
 
 use super::context::Context;
 use crate::agent::kept::Name;
-use crate::agent::own_kinds::{State, kind};
+use crate::agent::own_kinds::State;
 use crate::agent::own_tasks::Followed;
+use crate::agent::status_write::Refusals;
 use mainstay_api::conditions::{Reason, Type};
-use mainstay_cluster::{Kind, Part};
+use mainstay_cluster::Kind;
 use mainstay_engine::apply::Announcement;
 use mainstay_engine::notification::Message;
 use mainstay_object::Owner;
-use mainstay_object::failure::chain;
 
 /// Reports about one object.
 pub(super) struct Reporter {
     context: Arc<Context>,
-    kind: Arc<Kind>,
+    kind: Kind,
     name: Name,
     owner: Owner,
+    /// The refused writes of the status.
+    refusals: Refusals,
 }
 
 impl Reporter {
     pub(super) fn new<S: Followed>(context: &Arc<Context>, name: &Name) -> Self {
-        let (kind, owner) = (kind(S::KIND, S::PLURAL), S::owner(&name.0, &name.1));
-        Self { context: Arc::clone(context), kind, name: name.clone(), owner }
+        let (kind, owner, refusals) = (S::kind(), S::owner(&name.0, &name.1), Refusals::default());
+        Self { context: Arc::clone(context), kind, name: name.clone(), owner, refusals }
     }
 
-    /// Writes a status. `null` removes a field. Returns false if the write was refused.
-    pub(super) async fn write(&self, status: &Value) -> bool {
-        let (namespace, name) = (&*self.name.0, &*self.name.1);
+    /// Writes a status. `null` removes a field. Returns false if the write was refused, or waits after a refusal.
+    pub(super) async fn write(&mut self, status: &Value) -> bool {
         let patch = json!({ "status": status });
-        match self.context.cluster.patch_merge(&self.kind, Some(namespace), name, Part::Status, &patch).await {
-            Err(error) if !error.is_not_found() => {
-                tracing::warn!(namespace, name, why = chain(&error), "cannot write the status of this object");
-                false
-            }
-            Ok(_) | Err(_) => true,
-        }
+        self.refusals.write((&self.context.cluster, &self.kind), &self.name, &patch).await
+    }
+
+    /// Records that there is no status to write.
+    pub(super) fn unchanged(&mut self) {
+        self.refusals.end();
+    }
+
+    /// Returns the refused writes of the status.
+    pub(super) const fn refusals(&self) -> Refusals {
+        self.refusals
     }
 
     /// Sends a message about a new state to Events, to the log and to Alerts.

@@ -24,7 +24,8 @@ use crate::agent::own_kinds::{NamedSecrets, Object, Running, State};
 use crate::agent::own_tasks::{Begun, Followed, MOST};
 use mainstay_api::conditions::Reason;
 use mainstay_api::image_repository::ScanResult;
-use mainstay_api::{ImageRepositorySpec, ImageRepositoryStatus};
+use mainstay_api::{ImageRepository, ImageRepositorySpec, ImageRepositoryStatus};
+use mainstay_cluster::Kind;
 use mainstay_cluster::secrets::{Known as Secret, Purpose, Referrer, SecretReferences as _};
 use mainstay_function::registry::{Access, Client, Deadlines, Digest, Network, Rights, login};
 use mainstay_git::{Consumer, ConsumerKind, Followed as Row, Outbound, Reference, RemoteUrl, Source};
@@ -38,9 +39,11 @@ const SHOWN: usize = 10;
 
 impl Followed for ImageRepositorySpec {
     type Context = Context;
-    const KIND: &'static str = "ImageRepository";
-    const PLURAL: &'static str = "imagerepositories";
     const REFERRER: Option<Referrer> = Some(Referrer::ImageRepository);
+
+    fn kind() -> Kind {
+        Kind::of::<ImageRepository>()
+    }
 
     fn owner(namespace: &str, name: &str) -> Owner {
         Owner::image_repository(namespace, name)
@@ -77,6 +80,8 @@ struct Task {
     written: ImageRepositoryStatus,
     /// The last tags, with the image that has them.
     tags: Option<(String, Arc<Tags>)>,
+    /// The state after the last turn.
+    state: Option<State>,
     secrets: NamedSecrets,
 }
 
@@ -87,7 +92,8 @@ impl Task {
         let source = context.source.for_namespace(&begun.name.0);
         let own = format!("{}/{}", begun.name.1, begun.number);
         let consumer = Consumer::new(ConsumerKind::ImageRepository, &begun.name.0, &own);
-        Self { context, source, consumer, begun, reporter, written, tags: None, secrets: NamedSecrets::default() }
+        let (tags, state, secrets) = (None, None, NamedSecrets::default());
+        Self { context, source, consumer, begun, reporter, written, tags, state, secrets }
     }
 
     async fn run(mut self, mut input: watch::Receiver<Object<ImageRepositorySpec>>, mut asked: mpsc::Receiver<Ask>) {
@@ -106,6 +112,7 @@ impl Task {
                         // The policy may have changed in the meantime.
                         let _ = ask.reply.send(digest);
                     }
+                    () = self.reporter.refusals().passed() => self.settle(&object).await,
                     // A Receiver got a delivery.
                     _ = pushed.changed() => due = pushed.take().map_or(due, |pushed| due.min(pushed.at.into())),
                     () = sleep_until(due) => break,
@@ -142,7 +149,9 @@ impl Task {
             }
         };
         self.context.scans.publish(&self.begun.name, self.begun.number, known);
-        if self.settle(object, &state).await { wait } else { wait.min(AGAIN) }
+        self.state = Some(state);
+        self.settle(object).await;
+        wait
     }
 
     async fn attempt(&mut self, spec: &ImageRepositorySpec) -> (State, Duration) {
@@ -260,8 +269,9 @@ impl Task {
         Ok((client.map_err(|error| invalid(chain(&error)))?, outbound))
     }
 
-    /// Writes the status if it changed. Returns false if the write was refused.
-    async fn settle(&mut self, object: &Object<ImageRepositorySpec>, state: &State) -> bool {
+    /// Writes the status of the last turn if it changed.
+    async fn settle(&mut self, object: &Object<ImageRepositorySpec>) {
+        let Some(state) = &self.state else { return };
         let now = Timestamp::now();
         let mut new = self.written.clone();
         new.observed_generation = object.generation;
@@ -277,7 +287,7 @@ impl Task {
             (None, old) => old.filter(|_| new.canonical_image_name == self.written.canonical_image_name),
         };
         if new == self.written {
-            return true;
+            return self.reporter.unchanged();
         }
         let mut status = json!(new);
         for field in ["canonicalImageName", "lastScanResult"] {
@@ -285,12 +295,10 @@ impl Task {
                 status[field] = Value::Null;
             }
         }
-        let is_written = self.reporter.write(&status).await;
-        if is_written {
+        if self.reporter.write(&status).await {
             self.reporter.announce(&self.written.conditions, state);
             self.written = new;
         }
-        is_written
     }
 }
 

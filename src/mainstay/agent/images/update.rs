@@ -22,7 +22,8 @@ use crate::agent::own_kinds::{Object, Running, State};
 use crate::agent::own_tasks::{Begun, Followed, MOST};
 use mainstay_api::conditions::Reason;
 use mainstay_api::image_policy::ChosenImage;
-use mainstay_api::{ImagePolicySpec, ImageUpdateAutomationSpec, ImageUpdateAutomationStatus};
+use mainstay_api::{ImagePolicySpec, ImageUpdateAutomation, ImageUpdateAutomationSpec, ImageUpdateAutomationStatus};
+use mainstay_cluster::Kind;
 use mainstay_cluster::secrets::{Purpose, Referrer, SecretReferences as _};
 use mainstay_git::{Commit, CommitSigner, Consumer, ConsumerKind, Followed as FollowedRemote, Remote, Source, TreeId};
 use mainstay_object::Owner;
@@ -39,9 +40,11 @@ pub(super) type Chosen = BTreeMap<String, ChosenImage>;
 
 impl Followed for ImageUpdateAutomationSpec {
     type Context = Context;
-    const KIND: &'static str = "ImageUpdateAutomation";
-    const PLURAL: &'static str = "imageupdateautomations";
     const REFERRER: Option<Referrer> = Some(Referrer::ImageUpdateAutomation);
+
+    fn kind() -> Kind {
+        Kind::of::<ImageUpdateAutomation>()
+    }
 
     fn owner(namespace: &str, name: &str) -> Owner {
         Owner::image_update_automation(namespace, name)
@@ -75,11 +78,13 @@ pub(super) struct Task {
     /// pushed for a review.
     pub(super) done: Option<(Commit, Option<TreeId>, Chosen)>,
     /// The generation of `done`.
-    generation: Option<i64>,
+    pub(super) generation: Option<i64>,
     /// The choices of the last turn.
     pub(super) used: Chosen,
     /// Number of consecutive failed updates.
     failures: u32,
+    /// The state after the last turn.
+    state: Option<State>,
 }
 
 /// The facts of one turn.
@@ -100,8 +105,22 @@ impl Task {
         let own = format!("{}/{}", begun.name.1, begun.number);
         let consumer = Consumer::new(ConsumerKind::ImageUpdateAutomation, &begun.name.0, &own);
         let (secrets, new) = (UpdateSecrets::default(), written.clone());
-        let (done, generation, used, failures) = (None, None, Chosen::new(), 0);
-        Self { context, source, begun, reporter, consumer, secrets, written, new, done, generation, used, failures }
+        let (done, generation, used, state) = (None, None, Chosen::new(), None);
+        Self {
+            context,
+            source,
+            begun,
+            reporter,
+            consumer,
+            secrets,
+            written,
+            new,
+            done,
+            generation,
+            used,
+            failures: 0,
+            state,
+        }
     }
 
     async fn run(mut self, mut input: watch::Receiver<Object<ImageUpdateAutomationSpec>>) {
@@ -132,6 +151,7 @@ impl Task {
                     }
                     _ = repositories.changed() => if self.repository(&object) != repository { break },
                     () = self.secrets.changed() => break,
+                    () = self.reporter.refusals().passed() => self.settle(&object).await,
                     // A Receiver got a delivery.
                     _ = pushed.changed() => due = pushed.take().map_or(due, |pushed| due.min(pushed.at.into())),
                     () = sleep_until(due) => break,
@@ -167,7 +187,9 @@ impl Task {
             Ok((message, wait)) => (State::ready(Reason::ImagesUpdated, message), wait),
             Err((state, wait)) => (state, wait),
         };
-        if self.settle(object, &state).await { wait } else { wait.min(AGAIN) }
+        self.state = Some(state);
+        self.settle(object).await;
+        wait
     }
 
     async fn attempt(&mut self, spec: &ImageUpdateAutomationSpec) -> Result<(String, Duration), (State, Duration)> {
@@ -244,12 +266,13 @@ impl Task {
         self.source.pushes().wake(is_meant, Instant::now().into_std());
     }
 
-    /// Writes the status if it changed. Returns false if the write was refused.
-    async fn settle(&mut self, object: &Object<ImageUpdateAutomationSpec>, state: &State) -> bool {
+    /// Writes the status of the last turn if it changed.
+    async fn settle(&mut self, object: &Object<ImageUpdateAutomationSpec>) {
+        let Some(state) = &self.state else { return };
         self.new.observed_generation = object.generation;
         self.new.conditions = state.conditions(&self.written.conditions, object.generation, Timestamp::now());
         if self.new == self.written {
-            return true;
+            return self.reporter.unchanged();
         }
         let mut status = json!(self.new);
         // A merge patch keeps what it does not name.
@@ -262,12 +285,10 @@ impl Task {
                 status["observedPolicies"][name]["digest"] = Value::Null;
             }
         }
-        let is_written = self.reporter.write(&status).await;
-        if is_written {
+        if self.reporter.write(&status).await {
             self.reporter.announce(&self.written.conditions, state);
             self.written = self.new.clone();
         }
-        is_written
     }
 }
 

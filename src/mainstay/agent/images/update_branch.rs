@@ -87,6 +87,7 @@ impl Task {
     fn record(&mut self, revision: String) {
         self.new.observed_source_revision = Some(revision);
         self.new.observed_policies = self.used.clone();
+        self.new.compared_generation = self.generation;
     }
 
     /// Records a push.
@@ -103,13 +104,21 @@ impl Task {
         }
     }
 
-    /// Whether the status says that an earlier process pushed the same update for a review, or that there is none.
+    /// Whether the status says that an earlier process pushed the same update for a review, or that there is none. A
+    /// later failure changes nothing about that.
     fn is_in_review(&self, turn: &Turn<'_>, branch: &Branch) -> bool {
-        let mut ready = self.written.conditions.iter().filter(|condition| condition.type_ == "Ready");
         matches!(turn.update.destination, Destination::Review(_))
-            && ready.any(|ready| ready.status == "True" && ready.observed_generation == turn.generation)
+            && self.compared_generation() == turn.generation
             && self.written.observed_source_revision == Some(branch.revision(branch.found.commit))
             && self.written.observed_policies == self.used
+    }
+
+    /// Returns the generation of the last comparison. An earlier version of the agent shows it only while the object is
+    /// ready.
+    fn compared_generation(&self) -> Option<i64> {
+        let ready = self.written.conditions.iter().find(|condition| condition.type_ == "Ready");
+        let while_ready = || ready.filter(|ready| ready.status == "True")?.observed_generation;
+        self.written.compared_generation.or_else(while_ready)
     }
 
     /// Makes the commit.

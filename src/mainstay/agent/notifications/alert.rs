@@ -5,11 +5,13 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use tokio::time::Instant;
 
 use super::context::{Context, MOST};
 use super::status;
 use crate::agent::kept::Name;
-use crate::agent::own_kinds::{Object, State, kind};
+use crate::agent::own_kinds::{Object, State};
+use crate::agent::status_write::Refusals;
 use mainstay_api::AlertSpec;
 use mainstay_api::conditions::Reason;
 use mainstay_cluster::Kind;
@@ -24,6 +26,8 @@ struct Entry {
     /// The state, under the assumption that the Alert's Provider exists.
     state: State,
     conditions: Vec<Condition>,
+    /// The refused writes of the status.
+    refusals: Refusals,
 }
 
 impl Entry {
@@ -35,7 +39,7 @@ impl Entry {
 /// All Alerts.
 pub(super) struct Alerts {
     context: Arc<Context>,
-    kind: Arc<Kind>,
+    kind: Kind,
     entries: BTreeMap<Name, Entry>,
     /// The Alerts whose status may have to be written.
     due: BTreeSet<Name>,
@@ -43,7 +47,7 @@ pub(super) struct Alerts {
 
 impl Alerts {
     pub(super) fn new(context: Arc<Context>) -> Self {
-        Self { context, kind: kind("Alert", "alerts"), entries: BTreeMap::new(), due: BTreeSet::new() }
+        Self { context, kind: Kind::of::<mainstay_api::Alert>(), entries: BTreeMap::new(), due: BTreeSet::new() }
     }
 
     /// Sets an Alert. `conditions` are the conditions of the live object.
@@ -51,7 +55,9 @@ impl Alerts {
         let (selection, state) = self.selected(name, alert);
         let provider = alert.spec.provider_ref.name.clone();
         self.context.notifier.outbox().set_alert(name, selection.map(|selection| (provider.clone(), selection)));
-        self.entries.insert(name.clone(), Entry { provider, generation: alert.generation, state, conditions });
+        let refusals = self.entries.get(name).map(|entry| entry.refusals).unwrap_or_default();
+        let entry = Entry { provider, generation: alert.generation, state, conditions, refusals };
+        self.entries.insert(name.clone(), entry);
         self.due.insert(name.clone());
     }
 
@@ -95,9 +101,9 @@ impl Alerts {
         self.due.extend(due);
     }
 
-    /// Writes the statuses that changed. Returns whether all are written.
-    pub(super) async fn report<T>(&mut self, providers: &BTreeMap<Name, T>, now: Timestamp) -> bool {
-        let mut failed = BTreeSet::new();
+    /// Writes the statuses that changed. Returns when the first refused write may be repeated.
+    pub(super) async fn report<T>(&mut self, providers: &BTreeMap<Name, T>, now: Timestamp) -> Option<Instant> {
+        let (mut failed, mut again) = (BTreeSet::new(), None::<Instant>);
         for name in std::mem::take(&mut self.due) {
             let Some(entry) = self.entries.get_mut(&name) else { continue };
             let is_orphan = entry.state.reason == Reason::Sending
@@ -109,18 +115,18 @@ impl Alerts {
             let state = if is_orphan { missing() } else { entry.state.clone() };
             let new = state.conditions(&entry.conditions, entry.generation, now);
             if new == entry.conditions {
+                entry.refusals.end();
                 continue;
             }
-            let place = (&*name.0, &*name.1);
-            let is_written = !self.context.reports
-                || status::write(&self.context.cluster, &self.kind, place, &new, entry.generation).await;
-            if is_written {
+            let (at, patch) = ((&self.context.cluster, &self.kind), status::patch(&new, entry.generation));
+            if !self.context.reports || entry.refusals.write(at, &name, &patch).await {
                 entry.conditions = new;
             } else {
+                again = again.into_iter().chain(entry.refusals.until()).min();
                 failed.insert(name);
             }
         }
         self.due.extend(failed);
-        self.due.is_empty()
+        again
     }
 }

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::agent::notify::Notifier;
 use mainstay_cluster::Cluster;
@@ -11,8 +10,6 @@ use mainstay_git::Source;
 
 /// Maximum number of Providers, and of Alerts, in a namespace.
 pub(super) const MOST: usize = 50;
-/// Delay before a failed write of statuses is retried.
-pub(super) const AGAIN: Duration = Duration::from_secs(15);
 
 /// The parts of the agent that notifications need.
 pub(in crate::agent) struct Context {

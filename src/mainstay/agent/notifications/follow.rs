@@ -11,19 +11,17 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::alert::{Alerts, Known};
-use super::context::{AGAIN, Context, MOST};
+use super::context::{Context, MOST};
 use super::provider::{self, Provider};
 use super::status;
 use crate::agent::functions::is_defined;
 use crate::agent::kept::Name;
-use crate::agent::own_kinds::{Object, Running, fits, kind, read, without_room};
-use mainstay_api::ProviderSpec;
-use mainstay_cluster::Selection;
+use crate::agent::own_kinds::{Object, Running, fits, read, without_room};
+use mainstay_api::{Alert, ProviderSpec};
 use mainstay_cluster::reflector::{Change, Reflector};
 use mainstay_cluster::secrets::{Referrer, SecretReferences as _};
+use mainstay_cluster::{Kind, Selection};
 use mainstay_object::failure::chain;
-
-const DEFINITION: &str = "providers.mainstay.dev";
 
 /// Watches Providers and Alerts until `stop`, or until a task panics.
 pub(in crate::agent) async fn follow(context: Arc<Context>, stop: CancellationToken) -> Result<(), JoinError> {
@@ -31,11 +29,12 @@ pub(in crate::agent) async fn follow(context: Arc<Context>, stop: CancellationTo
         context.secrets.set_listed(Referrer::Provider);
         context.notifier.outbox().complete();
     };
-    if !is_defined(DEFINITION, &context.cluster, absent, &stop).await {
+    let (providers, alerts) = (Arc::new(Kind::of::<mainstay_api::Provider>()), Arc::new(Kind::of::<Alert>()));
+    if !is_defined(&providers, &context.cluster, absent, &stop).await {
         return Ok(());
     }
-    let providers = context.cluster.reflect(&kind("Provider", "providers"), Selection::default(), read::<ProviderSpec>);
-    let alerts = context.cluster.reflect(&kind("Alert", "alerts"), Selection::default(), read);
+    let providers = context.cluster.reflect(&providers, Selection::default(), read::<ProviderSpec>);
+    let alerts = context.cluster.reflect(&alerts, Selection::default(), read);
     let known = Alerts::new(Arc::clone(&context));
     Following { context, providers, running: BTreeMap::new(), alerts, known, tasks: JoinSet::new() }.run(stop).await
 }
@@ -51,7 +50,7 @@ struct Following {
 
 impl Following {
     async fn run(mut self, stop: CancellationToken) -> Result<(), JoinError> {
-        let mut again = None;
+        let mut again: Option<Instant> = None;
         loop {
             let written_again = async {
                 match again {
@@ -68,11 +67,7 @@ impl Following {
             }
             if self.providers.cache().is_complete() && self.alerts.cache().is_complete() {
                 self.context.notifier.outbox().complete();
-                // After a refused write, further writes wait, regardless of the number of changes.
-                if again.is_none_or(|again| again <= Instant::now()) {
-                    let is_written = self.known.report(&self.running, Timestamp::now()).await;
-                    again = (!is_written).then(|| Instant::now() + AGAIN);
-                }
+                again = self.known.report(&self.running, Timestamp::now()).await;
             }
         }
     }

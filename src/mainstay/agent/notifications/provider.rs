@@ -12,13 +12,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::context::{AGAIN, Context, MOST};
+use super::context::{Context, MOST};
 use super::deliver::deliver;
 use super::logins::Logins;
 use super::status;
 use crate::agent::kept::Name;
 use crate::agent::notify::Line;
-use crate::agent::own_kinds::{NamedSecrets, Object, State, kind};
+use crate::agent::own_kinds::{NamedSecrets, Object, State};
+use crate::agent::status_write::Refusals;
 use mainstay_api::ProviderSpec;
 use mainstay_api::conditions::Reason;
 use mainstay_cluster::Kind;
@@ -33,14 +34,14 @@ const CHECKED_AGAIN: Duration = Duration::from_secs(60);
 /// The task of one Provider.
 pub(super) struct Provider {
     context: Arc<Context>,
-    kind: Arc<Kind>,
+    kind: Kind,
     name: Name,
     conditions: Vec<Condition>,
     /// Whether the object is within the maximum number of objects of its namespace.
     fits: bool,
     secrets: NamedSecrets,
-    /// When a failed write of the status is retried.
-    again: Option<Instant>,
+    /// The refused writes of the status.
+    refusals: Refusals,
 }
 
 /// A Provider that can send.
@@ -53,8 +54,8 @@ struct Ready {
 
 impl Provider {
     pub(super) fn new(context: Arc<Context>, name: Name, conditions: Vec<Condition>, fits: bool) -> Self {
-        let kind = kind("Provider", "providers");
-        Self { context, kind, name, conditions, fits, secrets: NamedSecrets::default(), again: None }
+        let (secrets, refusals) = (NamedSecrets::default(), Refusals::default());
+        Self { context, kind: Kind::of::<mainstay_api::Provider>(), name, conditions, fits, secrets, refusals }
     }
 
     /// Runs until the task's feed is closed.
@@ -159,37 +160,29 @@ impl Provider {
             }
         };
         let until = Instant::now() + delay;
-        let until = self.again.map_or(until, |again| again.min(until));
+        let until = self.refusals.until().map_or(until, |again| again.min(until));
         tokio::select! {
             changed = input.changed() => return Some(changed.is_ok()),
             () = self.secrets.changed() => return Some(true),
             () = offered => {}
             () = tokio::time::sleep_until(until) => {}
         }
-        if self.again.is_some() {
+        if self.refusals.until().is_some() {
             self.report(state, object.generation).await;
         }
         None
     }
 
-    /// Writes the status if it changed. After a refused write, the next write waits, regardless of the number of
-    /// messages.
+    /// Writes the status if it changed.
     async fn report(&mut self, state: &State, generation: Option<i64>) {
         let new = state.conditions(&self.conditions, generation, Timestamp::now());
         if new == self.conditions {
-            self.again = None;
+            self.refusals.end();
             return;
         }
-        if self.again.is_some_and(|again| again > Instant::now()) {
-            return;
-        }
-        let place = (&*self.name.0, &*self.name.1);
-        let is_written =
-            !self.context.reports || status::write(&self.context.cluster, &self.kind, place, &new, generation).await;
-        if is_written {
-            (self.conditions, self.again) = (new, None);
-        } else {
-            self.again = Some(Instant::now() + AGAIN);
+        let (at, patch) = ((&self.context.cluster, &self.kind), status::patch(&new, generation));
+        if !self.context.reports || self.refusals.write(at, &self.name, &patch).await {
+            self.conditions = new;
         }
     }
 }

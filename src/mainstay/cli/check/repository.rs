@@ -17,7 +17,7 @@ use mainstay_git::{Access, Fault, Reference, Remote, RemoteUrl, SharedHostKeys, 
 use mainstay_object::failure::chain;
 
 const SERVERLESS: &str = "serverless.kyma-project.io/v1alpha1";
-pub(super) const MAINSTAY: &str = "mainstay.dev/v1alpha1";
+const MAINSTAY: &str = "mainstay.dev/v1alpha1";
 
 /// The result of a check: success, or the problem with its remedy.
 pub(super) type Finding = Result<String, (String, Option<String>)>;
@@ -119,7 +119,7 @@ async fn followed(cluster: &Cluster, namespace: &str, name: &str) -> Result<Vec<
     Ok(if all.is_empty() { vec![Reference::head()] } else { all.into_iter().collect() })
 }
 
-pub(super) async fn list<T: serde::de::DeserializeOwned>(
+async fn list<T: serde::de::DeserializeOwned>(
     cluster: &Cluster,
     api_version: &str,
     kind: &str,

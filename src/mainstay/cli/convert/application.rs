@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use globset::Glob;
 use serde_json::{Map, Value, json};
 
-use super::converted::{Converted, OURS};
+use super::converted::{Converted, Printed};
 use super::document::Document;
 use super::fields::Fields;
 use super::helm_values;
 use super::kustomization::base_dir;
-use super::report::{Conversion, Judged};
+use super::report::{Conversion, Judged, refused};
 use super::repositories::{Repositories, is_ssh};
 
 /// The finalizer that makes Argo CD delete the objects together with their Application.
@@ -59,11 +59,14 @@ pub(super) fn convert(
         }
     }
     let namespace = target.unwrap_or(document.namespace());
-    let mut made = Converted::in_place_of(document, OURS, "GitSync", namespace, document.name());
+    let mut made = Converted::in_place_of(document, Printed::GitSync, namespace, document.name());
     made.put_metadata("labels", fields.map("metadata.labels"));
     metadata(&mut made, &mut fields);
     let url = fields.text("spec.source.repoURL").unwrap_or_default();
     made.set("gitRepository", repositories.name_of(namespace, &url), document, "spec.source.repoURL");
+    for problem in repositories.problems(namespace, &url) {
+        fields.ask("spec.source.repoURL", refused(&problem));
+    }
     let login = if is_ssh(&url) { "the Secret that its GitRepository names" } else { "`auth` of its GitRepository" };
     fields.ask("spec.source.repoURL", format!("a private repository needs {login}: mainstay identity shows how"));
     reference(&mut made, &mut fields, document);

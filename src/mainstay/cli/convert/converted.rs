@@ -1,5 +1,7 @@
 //! The objects that a conversion creates.
 
+use kube::Resource;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
 use mainstay_api::names::{DELETE_OBJECTS, ON_DELETE};
@@ -11,31 +13,64 @@ use mainstay_api::{
 use super::comments::Comments;
 use super::document::Document;
 
-/// API version of GitSyncs, Receivers, Providers and Alerts.
-pub(super) const OURS: &str = "mainstay.dev/v1alpha1";
-/// API version of GitRepositories.
-pub(super) const SERVERLESS: &str = "serverless.kyma-project.io/v1alpha1";
+/// The kinds that are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Printed {
+    GitRepository,
+    OciRepository,
+    HelmChart,
+    GitSync,
+    Receiver,
+    Provider,
+    Alert,
+    ImageRepository,
+    ImagePolicy,
+    ImageUpdateAutomation,
+}
+
+impl Printed {
+    /// Returns the API version and the name of the kind.
+    fn names(self) -> (String, String) {
+        fn of<T: Resource<DynamicType = ()>>() -> (String, String) {
+            (T::api_version(&()).into_owned(), T::kind(&()).into_owned())
+        }
+        match self {
+            Self::GitRepository => of::<GitRepository>(),
+            Self::OciRepository => of::<OciRepository>(),
+            Self::HelmChart => of::<HelmChart>(),
+            Self::GitSync => of::<GitSync>(),
+            Self::Receiver => of::<Receiver>(),
+            Self::Provider => of::<Provider>(),
+            Self::Alert => of::<Alert>(),
+            Self::ImageRepository => of::<ImageRepository>(),
+            Self::ImagePolicy => of::<ImagePolicy>(),
+            Self::ImageUpdateAutomation => of::<ImageUpdateAutomation>(),
+        }
+    }
+}
 
 /// An object, with the comments of the fields that it replaces.
 #[derive(Clone, Debug)]
 pub(super) struct Converted {
+    pub(super) kind: Printed,
     pub(super) object: Value,
     comments: Comments,
 }
 
 impl Converted {
-    pub(super) fn new(api_version: &str, kind: &str, namespace: &str, name: &str) -> Self {
+    pub(super) fn new(kind: Printed, namespace: &str, name: &str) -> Self {
         let mut metadata = json!({"name": name});
         if !namespace.is_empty() {
             metadata["namespace"] = namespace.into();
         }
-        let object = json!({"apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": {}});
-        Self { object, comments: Comments::default() }
+        let (api_version, kind_name) = kind.names();
+        let object = json!({"apiVersion": api_version, "kind": kind_name, "metadata": metadata, "spec": {}});
+        Self { kind, object, comments: Comments::default() }
     }
 
     /// Returns an object that replaces another one. It gets the comments at the head of the replaced object.
-    pub(super) fn in_place_of(document: &Document, api_version: &str, kind: &str, namespace: &str, name: &str) -> Self {
-        let mut converted = Self::new(api_version, kind, namespace, name);
+    pub(super) fn in_place_of(document: &Document, kind: Printed, namespace: &str, name: &str) -> Self {
+        let mut converted = Self::new(kind, namespace, name);
         for field in ["apiVersion", "kind", "metadata"] {
             converted.comments.carry(field, &document.comments, field);
         }
@@ -71,20 +106,22 @@ impl Converted {
 
     /// Returns the reason why the API server would refuse the object, if any.
     pub(super) fn problem(&self) -> Option<String> {
-        let object = self.object.clone();
-        let read = match self.object["kind"].as_str() {
-            Some("GitSync") => serde_json::from_value::<GitSync>(object).map(drop),
-            Some("GitRepository") => serde_json::from_value::<GitRepository>(object).map(drop),
-            Some("OCIRepository") => serde_json::from_value::<OciRepository>(object).map(drop),
-            Some("HelmChart") => serde_json::from_value::<HelmChart>(object).map(drop),
-            Some("ImageRepository") => serde_json::from_value::<ImageRepository>(object).map(drop),
-            Some("ImagePolicy") => serde_json::from_value::<ImagePolicy>(object).map(drop),
-            Some("ImageUpdateAutomation") => serde_json::from_value::<ImageUpdateAutomation>(object).map(drop),
-            Some("Provider") => serde_json::from_value::<Provider>(object).map(drop),
-            Some("Alert") => serde_json::from_value::<Alert>(object).map(drop),
-            _ => serde_json::from_value::<Receiver>(object).map(drop),
-        };
-        read.err().map(|error| error.to_string())
+        fn of<T: DeserializeOwned>(object: &Value) -> Option<String> {
+            serde_json::from_value::<T>(object.clone()).err().map(|error| error.to_string())
+        }
+        let object = &self.object;
+        match self.kind {
+            Printed::GitRepository => of::<GitRepository>(object),
+            Printed::OciRepository => of::<OciRepository>(object),
+            Printed::HelmChart => of::<HelmChart>(object),
+            Printed::GitSync => of::<GitSync>(object),
+            Printed::Receiver => of::<Receiver>(object),
+            Printed::Provider => of::<Provider>(object),
+            Printed::Alert => of::<Alert>(object),
+            Printed::ImageRepository => of::<ImageRepository>(object),
+            Printed::ImagePolicy => of::<ImagePolicy>(object),
+            Printed::ImageUpdateAutomation => of::<ImageUpdateAutomation>(object),
+        }
     }
 
     /// Returns the object as YAML, with comments.

@@ -2,19 +2,19 @@
 
 use serde_json::json;
 
-use super::converted::{Converted, OURS};
+use super::converted::{Converted, Printed};
 use super::document::Document;
 use super::fields::Fields;
 use super::known::{Known, annotations, counterpart, labels};
 use super::oci_repository::{OWN_IDENTITY, can_have_identity, signatures};
 use super::references::copies;
-use super::refused::problems;
+use super::refused::{field_of, problems};
 use super::report::{Conversion, Judged, refused};
 
 /// Converts a HelmChart of Flux.
 pub(super) fn convert<'a>(known: &mut Known<'a>, document: &'a Document, conversion: &mut Conversion) {
     let namespace = known.namespace(document.namespace()).to_owned();
-    let mut made = Converted::in_place_of(document, OURS, "HelmChart", &namespace, document.name());
+    let mut made = Converted::in_place_of(document, Printed::HelmChart, &namespace, document.name());
     let mut fields = Fields::new(&document.object);
     made.put_metadata("labels", labels(&mut fields));
     made.put_metadata("annotations", annotations(&mut fields));
@@ -38,14 +38,14 @@ pub(super) fn of_release<'a>(
 ) -> Result<(), String> {
     let at = |field: &str| sync.object["metadata"][field].as_str().unwrap_or_default().to_owned();
     let (namespace, name) = (at("namespace"), at("name"));
-    let mut made = Converted::new(OURS, "HelmChart", &namespace, &name);
+    let mut made = Converted::new(Printed::HelmChart, &namespace, &name);
     chart(known, &mut made, fields, document, "spec.chart.spec")?;
     if let Some(problem) = made.problem() {
         return Err(problem);
     }
     let has_lost = fields.has_lost("spec.chart.spec.verify");
-    for problem in problems(&made.object).iter().filter(|problem| !(has_lost && problem.starts_with("spec.verify"))) {
-        let (field, why) = problem.split_once(": ").unwrap_or(("", problem.as_str()));
+    for problem in problems(&made).iter().filter(|problem| !(has_lost && problem.starts_with("spec.verify"))) {
+        let (field, why) = field_of(problem);
         fields.ask("spec.chart", format!("HelmChart {name}: {field}: {}", refused(why)));
     }
     conversion.objects.push(made);

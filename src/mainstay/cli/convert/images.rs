@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::converted::{Converted, OURS};
+use super::converted::{Converted, Printed};
 use super::document::Document;
 use super::fields::Fields;
 use super::known::{BRANCH, Known, annotations, labels};
@@ -38,23 +38,28 @@ const REFUSED: [(&str, &str); 4] = [
 pub(super) fn convert<'a>(known: &mut Known<'a>, document: &'a Document, conversion: &mut Conversion) {
     let mut fields = Fields::new(&document.object);
     let namespace = known.namespace(document.namespace()).to_owned();
-    let mut made = Converted::in_place_of(document, OURS, document.kind(), &namespace, document.name());
-    made.put_metadata("labels", labels(&mut fields));
-    made.put_metadata("annotations", annotations(&mut fields));
-    let taken: &[&str] = match document.kind() {
-        "ImageRepository" => &REPOSITORY,
-        "ImagePolicy" => &POLICY,
+    let kind = match document.kind() {
+        "ImageRepository" => Printed::ImageRepository,
+        "ImagePolicy" => Printed::ImagePolicy,
+        _ => Printed::ImageUpdateAutomation,
+    };
+    let taken: &[&str] = match kind {
+        Printed::ImageRepository => &REPOSITORY,
+        Printed::ImagePolicy => &POLICY,
         _ => &AUTOMATION,
     };
+    let mut made = Converted::in_place_of(document, kind, &namespace, document.name());
+    made.put_metadata("labels", labels(&mut fields));
+    made.put_metadata("annotations", annotations(&mut fields));
     for name in taken {
         let path = format!("spec.{name}");
         if let Some(value) = fields.take(&path) {
             made.set(name, value, document, &path);
         }
     }
-    match document.kind() {
-        "ImageRepository" => identity(&mut fields, &mut made, document),
-        "ImagePolicy" => policy(known, &mut made, document),
+    match kind {
+        Printed::ImageRepository => identity(&mut fields, &mut made, document),
+        Printed::ImagePolicy => policy(known, &mut made, document),
         _ => automation(known, &mut made, document, &mut fields),
     }
     conversion.add(made, document, fields.finish());

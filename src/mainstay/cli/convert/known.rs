@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 
-use super::converted::{Converted, OURS};
+use super::converted::{Converted, Printed};
 use super::document::Document;
 use super::fields::Fields;
 use super::references::copies;
@@ -62,7 +62,7 @@ impl<'a> Known<'a> {
     pub(super) fn git_sync(&self, document: &'a Document) -> Converted {
         let (namespace, name) = (document.namespace(), document.name());
         let known = self.names.get(&(document.kind(), namespace, name)).map_or(name, String::as_str);
-        Converted::in_place_of(document, OURS, "GitSync", self.namespace(namespace), known)
+        Converted::in_place_of(document, Printed::GitSync, self.namespace(namespace), known)
     }
 
     /// Sets the repository, the reference and the interval of a GitSync.

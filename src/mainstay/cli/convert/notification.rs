@@ -3,7 +3,7 @@
 use reqwest::Url;
 use serde_json::Value;
 
-use super::converted::{Converted, OURS};
+use super::converted::{Converted, Printed};
 use super::document::Document;
 use super::fields::Fields;
 use super::images::KINDS as IMAGES;
@@ -33,8 +33,8 @@ const ALERT: [&str; 7] =
 /// Kinds of sources that become GitSyncs.
 const SYNCS: [&str; 2] = ["Kustomization", "HelmRelease"];
 
-fn begun(document: &Document, kind: &str, namespace: &str, fields: &mut Fields) -> Converted {
-    let mut made = Converted::in_place_of(document, OURS, kind, namespace, document.name());
+fn begun(document: &Document, kind: Printed, namespace: &str, fields: &mut Fields) -> Converted {
+    let mut made = Converted::in_place_of(document, kind, namespace, document.name());
     made.put_metadata("labels", labels(fields));
     made.put_metadata("annotations", annotations(fields));
     made
@@ -55,7 +55,7 @@ pub(super) fn provider(document: &Document, namespace: &str, conversion: &mut Co
         return conversion.judged.push(Judged::lost(document, format!("Providers of type {kind} are not supported")));
     }
     let mut fields = Fields::new(&document.object);
-    let mut made = begun(document, "Provider", namespace, &mut fields);
+    let mut made = begun(document, Printed::Provider, namespace, &mut fields);
     take(&mut made, &mut fields, document, &PROVIDER);
     let proxy = document.field("/spec/proxy");
     if proxy.contains('@') {
@@ -104,7 +104,7 @@ fn identity(kind: &str, made: &mut Converted, fields: &mut Fields, document: &Do
 pub(super) fn alert(known: &Known<'_>, document: &Document, conversion: &mut Conversion) {
     let namespace = known.namespace(document.namespace());
     let mut fields = Fields::new(&document.object);
-    let mut made = begun(document, "Alert", namespace, &mut fields);
+    let mut made = begun(document, Printed::Alert, namespace, &mut fields);
     take(&mut made, &mut fields, document, &ALERT);
     let mut sources = Vec::new();
     for mut source in fields.list("spec.eventSources") {

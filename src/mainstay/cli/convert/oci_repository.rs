@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::converted::{Converted, OURS};
+use super::converted::{Converted, Printed};
 use super::document::Document;
 use super::fields::Fields;
 use super::known::annotations;
@@ -29,9 +29,16 @@ const SAME: [&str; 11] = [
 /// artifacts without a signature.
 pub(super) fn signatures(fields: &mut Fields, path: &str) -> Option<Value> {
     let mut verify = fields.take(path)?;
-    if !matches!(verify["provider"].as_str(), None | Some("cosign")) {
+    let is_notation = verify["provider"] == "notation";
+    if !is_notation && !matches!(verify["provider"].as_str(), None | Some("cosign")) {
         let remedy = "sign with `cosign sign --key`, and name the keys in `verify.secretRef`";
-        fields.lost(path, format!("only signatures of cosign are verified, so the agent refuses the object: {remedy}"));
+        let text = "only signatures of cosign and notation are verified, so the agent refuses the object";
+        fields.lost(path, format!("{text}: {remedy}"));
+        return Some(verify);
+    }
+    if is_notation && verify["secretRef"].is_null() {
+        let remedy = "name a Secret with `trustpolicy.json` and the certificates in `verify.secretRef`";
+        fields.lost(path, format!("it has no trust policy, so the agent refuses the object: {remedy}"));
         return Some(verify);
     }
     if verify["secretRef"].is_null() {
@@ -95,7 +102,7 @@ pub(super) const OWN_IDENTITY: &str = "let the ServiceAccount of the agent have 
 
 pub(super) fn convert(document: &Document, namespace: &str, conversion: &mut Conversion) {
     let mut fields = Fields::new(&document.object);
-    let mut made = Converted::in_place_of(document, OURS, "OCIRepository", namespace, document.name());
+    let mut made = Converted::in_place_of(document, Printed::OciRepository, namespace, document.name());
     made.put_metadata("labels", fields.map("metadata.labels"));
     made.put_metadata("annotations", annotations(&mut fields));
     for name in SAME {

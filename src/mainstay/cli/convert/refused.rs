@@ -3,32 +3,50 @@
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::converted::{Converted, Printed};
 use crate::agent::{
     chart_problems, image_policy_problems, image_repository_problems, image_update_problems, oci_repository_problems,
 };
-use mainstay_api::{AlertSpec, ProviderSpec};
+use mainstay_api::{AlertSpec, GitRepositorySpec, ProviderSpec};
+use mainstay_git::repository_problems;
+use mainstay_gitsync::{git_sync_problems, receiver};
 use mainstay_notification::{Identity, Selection, Target};
 
-/// Returns the problems of an object: each begins with the field. Kinds without a parser for the whole spec have none.
-pub(super) fn problems(object: &Value) -> Vec<String> {
+/// Returns the problems of an object: each begins with the field. Those that only the values of a Secret decide are
+/// left out.
+pub(super) fn problems(made: &Converted) -> Vec<String> {
+    let object = &made.object;
     let at = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
     let (namespace, name) = (at("namespace"), at("name"));
     let spec = &object["spec"];
-    let problems = match object["kind"].as_str() {
-        Some("OCIRepository") => read(spec).map(|spec| oci_repository_problems(&spec, namespace)),
-        Some("HelmChart") => read(spec).map(|spec| chart_problems(&spec, namespace)),
-        Some("ImageRepository") => read(spec).map(|spec| image_repository_problems(&spec, namespace)),
-        Some("ImagePolicy") => read(spec).map(|spec| image_policy_problems(&spec)),
-        Some("ImageUpdateAutomation") => read(spec).map(|spec| image_update_problems(namespace, name, &spec)),
-        Some("Provider") => read(spec).map(|spec| of_provider(&spec, namespace, name)),
-        Some("Alert") => read(spec).map(|spec| of_alert(&spec, namespace, name)),
-        _ => None,
+    let problems = match made.kind {
+        Printed::GitRepository => read(spec).map(|spec: GitRepositorySpec| repository_problems(&spec, namespace)),
+        Printed::OciRepository => read(spec).map(|spec| oci_repository_problems(&spec, namespace)),
+        Printed::HelmChart => read(spec).map(|spec| chart_problems(&spec, namespace)),
+        Printed::GitSync => read(object).map(|sync| git_sync_problems(&sync)),
+        Printed::Receiver => read(object).map(|one| receiver::problems(&one)),
+        Printed::Provider => read(spec).map(|spec| of_provider(&spec, namespace, name)),
+        Printed::Alert => read(spec).map(|spec| of_alert(&spec, namespace, name)),
+        Printed::ImageRepository => read(spec).map(|spec| image_repository_problems(&spec, namespace)),
+        Printed::ImagePolicy => read(spec).map(|spec| image_policy_problems(&spec)),
+        Printed::ImageUpdateAutomation => read(spec).map(|spec| image_update_problems(namespace, name, &spec)),
     };
     problems.unwrap_or_default()
 }
 
-fn read<S: DeserializeOwned>(spec: &Value) -> Option<S> {
-    serde_json::from_value(spec.clone()).ok()
+/// Splits a problem into its field and its text. The field is empty if the problem does not begin with one.
+pub(super) fn field_of(problem: &str) -> (&str, &str) {
+    let end = problem.find([':', ' ']).unwrap_or(problem.len());
+    let (field, rest) = problem.split_at(end);
+    match rest.strip_prefix(": ") {
+        _ if !field.starts_with("spec.") => ("", problem),
+        Some(text) => (field, text),
+        None => (field, problem),
+    }
+}
+
+fn read<S: DeserializeOwned>(value: &Value) -> Option<S> {
+    serde_json::from_value(value.clone()).ok()
 }
 
 /// Returns the problems of a Provider, except those that only the values of its Secret decide.
@@ -120,6 +138,61 @@ mod tests {
         let open = json!({"type": "slack", "channel": "ops"});
         let (_, to_do, text) = converted("notification", "Provider", &open);
         assert!(to_do == 1 && text.contains("spec.address: the agent refuses the object: is missing"), "{text}");
+    }
+
+    #[test]
+    fn receivers_git_syncs_and_git_repositories_are_checked_by_the_agent() {
+        let sync = |field: &str, value: Value| {
+            let source = json!({"kind": "OCIRepository", "name": "web"});
+            let mut spec = json!({"interval": "1h", "path": "./deploy", "prune": true, "sourceRef": source});
+            spec[field] = value;
+            ("kustomize", "Kustomization", spec)
+        };
+        let receiver = |field: &str, value: Value| {
+            let resources = json!([{"kind": "GitRepository", "name": "web"}]);
+            let mut spec = json!({"type": "github", "secretRef": {"name": "hook"}, "resources": resources});
+            spec[field] = value;
+            ("notification", "Receiver", spec)
+        };
+        let repository = |url: &str| {
+            ("source", "GitRepository", json!({"interval": "5m", "url": url, "secretRef": {"name": "web"}}))
+        };
+        let issuers =
+            json!([{"issuerURL": "http://ci.example.com", "validations": [{"expression": "true", "message": "no"}]}]);
+        for ((group, kind, spec), line) in [
+            (
+                sync("dependsOn", json!([{"name": "db", "readyExpr": "dep."}])),
+                "to do    spec.dependsOn[0].readyExpr: the agent refuses the object: ",
+            ),
+            (
+                receiver("secretRef", Value::Null),
+                "to do    spec.secretRef: the agent refuses the object: spec.secretRef must name a Secret",
+            ),
+            (
+                receiver("resourceFilter", json!("req.")),
+                "to do    spec.resourceFilter: the agent refuses the object: line 1, column ",
+            ),
+            (
+                receiver("oidcProviders", issuers.clone()),
+                "to do    spec.oidcProviders: the agent refuses the object: spec.oidcProviders is only for the type",
+            ),
+            (repository("ssh://"), "to do    spec.url: the agent refuses the object: "),
+            (repository("https://me:secret@git.example.com/web"), "to do    spec.url: the agent refuses the object: "),
+        ] {
+            let (made, to_do, text) = converted(group, kind, &spec);
+            assert!(made == 1 && to_do > 0 && text.contains(line), "{line}: {text}");
+        }
+        let (_, _, text) =
+            converted("notification", "Receiver", &json!({"type": "generic-oidc", "oidcProviders": issuers}));
+        assert!(text.contains("to do    spec.oidcProviders[0].issuerURL: the agent refuses the object: "), "{text}");
+    }
+
+    #[test]
+    fn fields_of_problems_are_found() {
+        let of = |problem: &'static str| field_of(problem);
+        assert_eq!(of("spec.url: is missing"), ("spec.url", "is missing"));
+        assert_eq!(of("spec.type must be one"), ("spec.type", "spec.type must be one"));
+        assert_eq!(of("the address: is none"), ("", "the address: is none"));
     }
 
     #[test]

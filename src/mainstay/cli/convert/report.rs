@@ -8,7 +8,7 @@ use super::converted::Converted;
 use super::document::Document;
 use super::fields::{Fate, Note};
 use super::references::copies;
-use super::refused::problems;
+use super::refused::{field_of, problems};
 
 /// The result of a conversion.
 #[derive(Debug, Default)]
@@ -71,8 +71,8 @@ impl Conversion {
         if let Some(problem) = converted.problem().or_else(|| self.taken(&converted)) {
             notes.insert(0, Note { fate: Fate::Lost, field: String::new(), text: problem });
         } else {
-            for problem in problems(&converted.object) {
-                let (field, why) = problem.split_once(": ").unwrap_or(("", problem.as_str()));
+            for problem in problems(&converted) {
+                let (field, why) = field_of(&problem);
                 if !is_reported(&notes, field) {
                     notes.push(Note { fate: Fate::ToDo, field: field.to_owned(), text: refused(why) });
                 }

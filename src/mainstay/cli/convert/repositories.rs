@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 
-use super::converted::{Converted, SERVERLESS};
+use super::converted::{Converted, Printed};
+use super::refused::problems;
 use super::report::Conversion;
 
 /// One GitRepository for each namespace and URL.
@@ -31,13 +32,18 @@ impl Repositories {
             number += 1;
             free = format!("{plain}-{number}");
         }
-        let mut made = Converted::new(SERVERLESS, "GitRepository", namespace, &free);
+        let mut made = Converted::new(Printed::GitRepository, namespace, &free);
         made.put("url", url);
         if is_ssh(url) {
             made.put("auth", json!({"type": "key", "secretName": free}));
         }
         self.made.insert(key, made);
         free
+    }
+
+    /// Returns the problems of the GitRepository for a URL.
+    pub(super) fn problems(&self, namespace: &str, url: &str) -> Vec<String> {
+        self.made.get(&(namespace.to_owned(), url.to_owned())).map(problems).unwrap_or_default()
     }
 
     /// Returns the GitRepositories, without notes.

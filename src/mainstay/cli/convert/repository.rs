@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::converted::{Converted, SERVERLESS};
+use super::converted::{Converted, Printed};
 use super::document::Document;
 use super::fields::Fields;
 use super::known::{annotations, labels};
@@ -13,7 +13,7 @@ use super::report::Conversion;
 /// first.
 pub(super) fn convert(document: &Document, namespace: &str, is_first: bool, conversion: &mut Conversion) {
     let mut fields = Fields::new(&document.object);
-    let mut made = Converted::in_place_of(document, SERVERLESS, "GitRepository", namespace, document.name());
+    let mut made = Converted::in_place_of(document, Printed::GitRepository, namespace, document.name());
     made.put_metadata("labels", labels(&mut fields));
     made.put_metadata("annotations", annotations(&mut fields));
     let url = fields.text("spec.url").unwrap_or_default();

@@ -52,6 +52,7 @@ pub(super) fn started(output: OutputArgument, started: &Started) -> Result<(), C
         "repository": followed.map(|followed| &followed.shown),
         "sync": followed.map(|followed| format!("{NAMESPACE}/{}", followed.name)),
         "receivers": started.receivers,
+        "page": page(&kubeconfig),
         "directory": started.other_room,
     });
     output.print_next(&facts, || text(started, &kubeconfig)).map(drop)
@@ -87,6 +88,7 @@ fn now() -> String {
 
 fn text(started: &Started, kubeconfig: &Path) -> String {
     let mut text = format!("An embedded cluster is at {}.\n", started.server);
+    text.push_str(&format!("Its web page: {}\n", page(kubeconfig)));
     if let Some(room) = &started.other_room {
         let room = room.display();
         text.push_str(&format!(
@@ -129,12 +131,16 @@ fn text(started: &Started, kubeconfig: &Path) -> String {
         None => {}
     }
     tries.push("mainstay status                                   # reverted edits and their authors".into());
-    tries.push("mainstay ui                                       # the same in a browser".into());
     text + &next(&tries)
 }
 
 fn next(tries: &[String]) -> String {
     format!("Try in another terminal:\n  {}\nCtrl-C ends it.\n\n", tries.join("\n  "))
+}
+
+/// Returns the command that opens the web page of the cluster, in any directory and without a variable.
+fn page(kubeconfig: &Path) -> String {
+    format!("mainstay ui --kubeconfig {}", quoted(kubeconfig))
 }
 
 /// Returns a path quoted for the shell.
@@ -198,6 +204,11 @@ fn ready(message: &Message) -> Option<(&str, &str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_command_of_the_page_names_the_kubeconfig() {
+        assert_eq!(page(Path::new("/a b/kubeconfig")), "mainstay ui --kubeconfig '/a b/kubeconfig'");
+    }
 
     #[test]
     fn quotes_paths_for_the_shell() {

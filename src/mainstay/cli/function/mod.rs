@@ -19,6 +19,7 @@ mod live;
 mod machine;
 mod manifest;
 mod objects;
+mod page_files;
 mod process;
 mod project;
 mod rules;
@@ -31,6 +32,7 @@ mod watch;
 pub(super) mod words;
 mod workspace;
 
+pub(super) use page_files::files_reader;
 pub(super) use rules::page_rules;
 
 use super::{Error, Exit};

@@ -21,7 +21,7 @@ const GIT_REPOSITORIES: Resource =
     Resource { group: SERVERLESS, kind: "GitRepository", names: &["gitrepositories", "gitrepository", "gitrepos"] };
 
 /// All resources, in the order of printing.
-const ALL: [Resource; 12] = [
+pub(in crate::cli) const ALL: [Resource; 12] = [
     GIT_REPOSITORIES,
     Resource { group: "mainstay.dev", kind: "OCIRepository", names: &["ocirepositories", "ocirepository", "ocirepo"] },
     Resource { group: "mainstay.dev", kind: "HelmChart", names: &["helmcharts", "helmchart"] },
@@ -132,7 +132,29 @@ pub(in crate::cli) fn words() -> impl Iterator<Item = &'static str> {
 
 #[cfg(test)]
 mod tests {
+    use kube::CustomResourceExt as _;
+
     use super::*;
+
+    #[test]
+    fn each_definition_has_a_resource_with_its_names() {
+        let mut missing: Vec<Resource> = ALL.to_vec();
+        for definition in mainstay_api::definitions().into_iter().chain([mainstay_api::ApiRule::crd()]) {
+            let (spec, names) = (&definition.spec, &definition.spec.names);
+            let found = ALL.into_iter().find(|one| one.group == spec.group && one.kind == names.kind);
+            let found = found.unwrap_or_else(|| panic!("{} is not in the table", names.kind));
+            assert_eq!(Some(&*names.plural), found.names.first().copied());
+            assert!(
+                names
+                    .singular
+                    .iter()
+                    .chain(names.short_names.iter().flatten())
+                    .all(|name| found.names.contains(&&**name))
+            );
+            missing.retain(|one| *one != found);
+        }
+        assert!(missing.is_empty(), "without a definition: {missing:?}");
+    }
 
     #[test]
     fn takes_the_names_that_kubectl_takes() {

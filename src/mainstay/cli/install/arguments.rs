@@ -52,6 +52,9 @@ pub(in crate::cli) struct Arguments {
     /// http://mainstay-console.localhost:8080, for `kubectl port-forward`]
     #[arg(long, value_name = "URL", value_delimiter = ',')]
     pub(super) console_url: Vec<String>,
+    /// Name of the cluster on each page of the console, such as production
+    #[arg(long, value_name = "NAME")]
+    pub(super) console_cluster_name: Option<String>,
     /// Origin of the tokens of the console's users: `form`, `proxy` for one that sends them, or `oidc` for an issuer of
     /// OpenID Connect that the API server trusts [default: form]
     #[arg(long, value_name = "form|proxy|oidc")]

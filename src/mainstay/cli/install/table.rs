@@ -79,6 +79,9 @@ pub(super) const ROWS: &[Row] = &[
         Ok(a.receiver_url.as_ref().and_then(|url| url.known().map(|url| json!(url))))
     }),
     row("console.urls", "--console-url", BySchema, "console, argument `--url`", |a| list(&a.console_url)),
+    row("console.clusterName", "--console-cluster-name", BySchema, "console, argument `--cluster-name`", |a| {
+        text(a.console_cluster_name.as_deref())
+    }),
     row("console.signIn", "--console-sign-in", BySchema, "console, argument `--sign-in`", |a| {
         text(a.console_sign_in.as_deref())
     }),

@@ -76,6 +76,7 @@ pub(super) struct Expect {
 #[serde(rename_all = "camelCase")]
 pub(super) struct Console {
     urls: Vec<String>,
+    cluster_name: String,
     sign_in: String,
     oidc: Oidc,
 }
@@ -94,6 +95,9 @@ impl Console {
     /// Returns the arguments of `mainstay console`. A default is omitted.
     fn arguments(&self) -> Vec<String> {
         let mut arguments: Vec<String> = self.urls.iter().map(|url| format!("--url={url}")).collect();
+        if !self.cluster_name.is_empty() {
+            arguments.push(format!("--cluster-name={}", self.cluster_name));
+        }
         if self.sign_in != "form" {
             arguments.push(format!("--sign-in={}", self.sign_in));
         }

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::{next, origin, text, timeline};
 use crate::cli::{Error, syncs};
+use mainstay_api::git_sync::Change;
 use mainstay_cluster::Cluster;
 use mainstay_console::{FieldManager, Manager, Trace};
 use mainstay_engine::managed::{
@@ -56,7 +57,12 @@ fn part(trace: &origin::Trace, live: &Value) -> Option<mainstay_console::Manifes
     let status = trace.manager.as_ref()?.sync.status.as_ref();
     let name = trace.asked.to_string();
     let drifted = status.and_then(|status| status.drifted.iter().find(|one| one.object == name));
-    let part = ManifestPart::of(live, drifted.map(|one| one.changes.as_slice()).unwrap_or_default())?;
+    manifest_part(live, drifted.map(|one| one.changes.as_slice()).unwrap_or_default())
+}
+
+/// Returns the part of a live object that its manifest sets, with these changes undone.
+pub(in crate::cli) fn manifest_part(live: &Value, changes: &[Change]) -> Option<mainstay_console::ManifestPart> {
+    let part = ManifestPart::of(live, changes)?;
     Some(mainstay_console::ManifestPart { wanted: part.wanted, found: part.found, unknown: part.unknown })
 }
 

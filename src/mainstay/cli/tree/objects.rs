@@ -9,6 +9,7 @@ use super::live::{Lists, NAMESPACES, Read};
 use crate::cli::{Error, syncs};
 use mainstay_api::{GitSync, conditions};
 use mainstay_cluster::Cluster;
+use mainstay_console::Facts;
 use mainstay_engine::managed::health_rules::HealthRules;
 use mainstay_gitsync::Listing;
 use mainstay_object::failure::chain;
@@ -38,6 +39,8 @@ pub(in crate::cli) struct Node {
     pub(in crate::cli) state: State,
     /// The time at which the object was created; `None` if it was not read.
     pub(in crate::cli) created: Option<Timestamp>,
+    /// Addresses and containers for the web page; empty if the object was not read.
+    pub(in crate::cli) facts: Facts,
     /// The objects that this object owns.
     pub(in crate::cli) children: Vec<Node>,
 }
@@ -105,7 +108,13 @@ impl<'a> Forest<'a> {
             Some(ready) => Health::Progressing(ready.message.clone()),
             None => Health::Progressing("no agent has reconciled it yet".into()),
         };
-        let mut root = Node { key: key.clone(), state: State::There(health), created: None, children: Vec::new() };
+        let mut root = Node {
+            key: key.clone(),
+            state: State::There(health),
+            created: None,
+            facts: Facts::default(),
+            children: Vec::new(),
+        };
         match mainstay_gitsync::listing(self.cluster, sync).await? {
             Listing::Whole(listed) => root.children = self.objects(sync, &listed).await?,
             Listing::Missing => {}
@@ -168,11 +177,11 @@ impl<'a> Forest<'a> {
                 Some(Read::There(value)) => self.below(value, 0),
                 _ => Vec::new(),
             };
-            let created = match found {
-                Some(Read::There(value)) => created(value),
-                _ => None,
+            let (created, facts) = match found {
+                Some(Read::There(value)) => (created(value), Facts::of(key, value)),
+                _ => (None, Facts::default()),
             };
-            nodes.push(Node { key: key.clone(), state, created, children });
+            nodes.push(Node { key: key.clone(), state, created, facts, children });
         }
         Ok(nodes)
     }
@@ -215,6 +224,7 @@ impl<'a> Forest<'a> {
                 key: key.clone(),
                 state: state_of(key, value, &HealthRules::default()),
                 created: created(value),
+                facts: Facts::of(key, value),
                 children: self.below(value, depth + 1),
             })
             .collect();

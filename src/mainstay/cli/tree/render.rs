@@ -104,6 +104,7 @@ mod tests {
             key: Key::new("", kind, Some("shop"), name),
             state: State::There(Health::Healthy),
             created: None,
+            facts: mainstay_console::Facts::default(),
             children,
         }
     }

@@ -3,6 +3,7 @@
 use regex::{Regex, RegexBuilder};
 
 use super::tree::Node;
+use mainstay_object::pattern_fault;
 
 /// Suffix of keys whose values are not encrypted in a file without a rule.
 const DEFAULT: &str = "_unencrypted";
@@ -49,7 +50,10 @@ impl Rule {
         }
         let regex = || {
             let built = RegexBuilder::new(text).size_limit(PATTERN).dfa_size_limit(PATTERN).build();
-            built.map_err(|_| format!("its rule {field} is not a valid pattern"))
+            built.map_err(|_| match pattern_fault(text) {
+                Some(fault) => format!("its rule {field} is not a valid pattern: {fault}"),
+                None => format!("its rule {field} is not a valid pattern"),
+            })
         };
         let matcher = match field {
             "unencrypted_suffix" | "encrypted_suffix" => Matcher::Suffix(text.to_owned()),

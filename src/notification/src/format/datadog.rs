@@ -31,7 +31,8 @@ pub(super) fn event(target: &Target, notice: &Marked<'_, Datadog>) -> Request {
         "title": notice.subject(TITLE), "text": text(notice), "tags": tags(&notice.with::<Data>()),
         "alert_type": notice.severity(), "source_type_name": REPORTER, "date_happened": notice.time().as_second(),
     });
-    Request::post(target.below("api/v1/events"), &body).header("dd-api-key", target.secret_token())
+    // As in Flux, only scheme, host and port of the address have an effect.
+    Request::post(format!("{}/api/v1/events", target.origin()), &body).header("dd-api-key", target.secret_token())
 }
 
 /// Returns the message and a list of the fields as Markdown.

@@ -8,6 +8,7 @@ use super::limits::PATTERN_BYTES;
 use super::parser::{Parser, node};
 use super::token::Token;
 use super::tree::{Fold, How, Kind, Node};
+use crate::pattern::pattern_fault;
 
 /// Macros over elements.
 const MACROS: [&str; 6] = ["all", "exists", "exists_one", "existsOne", "map", "filter"];
@@ -243,7 +244,10 @@ fn compile(pattern: &str) -> Result<Regex, String> {
         RegexBuilder::new(&with_ascii_classes(pattern)).size_limit(PATTERN_BYTES).dfa_size_limit(PATTERN_BYTES).build();
     compiled.map_err(|error| match error {
         regex::Error::CompiledTooBig(_) => "the pattern is too large".to_owned(),
-        _ => "this is not a regular expression".to_owned(),
+        _ => match pattern_fault(pattern) {
+            Some(fault) => format!("this is not a regular expression: in it, {fault}"),
+            None => "this is not a regular expression".to_owned(),
+        },
     })
 }
 

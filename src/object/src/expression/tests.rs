@@ -247,7 +247,10 @@ fn an_invalid_expression_is_refused_with_its_position() {
         ("a.all(1, true)", "line 1, column 7: the first argument of `all` must be a name for the element"),
         ("a.all(x, true, false, true)", "line 1, column 3: `all` does not take so many arguments"),
         ("a.matches(b)", "line 1, column 11: the pattern of `matches` must be a string literal"),
-        ("a.matches('(')", "line 1, column 11: this is not a regular expression"),
+        (
+            "a.matches('b(')",
+            "line 1, column 11: this is not a regular expression: in it, line 1, column 2: unclosed group",
+        ),
         ("a.matches('((a{100}){100}){100}')", "line 1, column 11: the pattern is too large"),
         ("9223372036854775808 == 1", "line 1, column 1: the number is out of range"),
         ("b'x' == b'x'", "line 1, column 1: bytes are not supported here; write a string"),

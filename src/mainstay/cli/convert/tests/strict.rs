@@ -13,7 +13,7 @@ spec: {interval: 5m, url: 'oci://ghcr.io/acme/any', verify: {provider: cosign, m
 apiVersion: source.toolkit.fluxcd.io/v1
 kind: OCIRepository
 metadata: {name: notation, namespace: shop}
-spec: {interval: 5m, url: 'oci://ghcr.io/acme/web', verify: {provider: notation, secretRef: {name: certificates}}}
+spec: {interval: 5m, url: 'oci://ghcr.io/acme/web', verify: {provider: notation}}
 ---
 apiVersion: source.toolkit.fluxcd.io/v1
 kind: HelmRepository
@@ -36,12 +36,28 @@ spec:
     };
     let cosign = serde_json::json!({"provider": "cosign"});
     assert_eq!(verify("OCIRepository", "any")["provider"], "cosign");
-    let notation = serde_json::json!({"provider": "notation", "secretRef": {"name": "certificates"}});
-    assert_eq!(verify("OCIRepository", "notation"), notation);
+    assert_eq!(verify("OCIRepository", "notation"), serde_json::json!({"provider": "notation"}));
     assert_eq!(verify("HelmChart", "redis"), cosign);
     let report = conversion.text();
     assert_eq!(conversion.count(Fate::Lost), 3, "{report}");
     assert_eq!(report.matches("so the agent refuses the object").count(), 3, "{report}");
+}
+
+#[test]
+fn a_signature_of_notation_is_required_by_the_same_secret() {
+    let text = r"
+apiVersion: source.toolkit.fluxcd.io/v1
+kind: OCIRepository
+metadata: {name: web, namespace: shop}
+spec: {interval: 5m, url: 'oci://ghcr.io/acme/web', verify: {provider: notation, secretRef: {name: certificates}}}
+";
+    let conversion = flux::convert(&documents(text, Tool::Flux), None);
+    let report = conversion.text();
+    let [made] = &conversion.objects[..] else { panic!("{report}") };
+    assert_eq!(made.problem(), None);
+    let verify = serde_json::json!({"provider": "notation", "secretRef": {"name": "certificates"}});
+    assert_eq!(made.object["spec"]["verify"], verify);
+    assert_eq!(conversion.count(Fate::Lost) + conversion.count(Fate::ToDo), 0, "{report}");
 }
 
 #[test]

@@ -33,6 +33,16 @@ fn datadog_gets_an_event_with_tags_of_the_resource_and_the_fields() {
 }
 
 #[test]
+fn a_path_in_the_address_of_datadog_has_no_effect() {
+    for address in
+        ["https://h.example:8443/api/v1/events", "https://h.example:8443/intake/?site=eu#top", "https://h.example:8443"]
+    {
+        let target = target(json!({"type": "datadog", "address": address}), json!({"token": "key"}));
+        assert_eq!(sent(&target, &applied()).1, "https://h.example:8443/api/v1/events", "{address}");
+    }
+}
+
+#[test]
 fn an_event_of_datadog_stays_within_its_limits() {
     let target = target(json!({"type": "datadog", "address": "https://h.example"}), json!({"token": "key"}));
     let details = (0..200).map(|number| (format!("field-{number}"), "\u{e4}@\n".repeat(900))).collect();

@@ -1,0 +1,153 @@
+//! The lists of kinds beside the fleet: sources, images, Providers and Alerts; APIRules, Triggers and Subscriptions.
+//!
+//! Their kinds are watched while one of their pages is open, and shortly afterwards.
+//!
+//! Invariant: a list is read by the connection of its session only. Invariant: the number of watches of all lists that
+//! pages follow is limited. Beyond it, a list lives as long as one request.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Instant;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::row_memory::RowMemory;
+use super::watched::Watched;
+use crate::row::FleetKind;
+use mainstay_cluster::Cluster;
+
+/// Time for which a list is watched without an open page.
+const KEPT: Duration = Duration::from_secs(20);
+
+/// A list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum ListName {
+    Sources,
+    Served,
+}
+
+impl ListName {
+    const ALL: [Self; 2] = [Self::Sources, Self::Served];
+
+    /// Returns the word for the list in the URL of its stream.
+    pub(super) const fn word(self) -> &'static str {
+        match self {
+            Self::Sources => "sources",
+            Self::Served => "served",
+        }
+    }
+
+    /// Returns the list of a word.
+    pub(super) fn of_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|list| list.word() == word)
+    }
+
+    /// Returns its kinds, in the order of the page.
+    pub(super) const fn kinds(self) -> &'static [FleetKind] {
+        match self {
+            Self::Sources => &FleetKind::LISTED,
+            Self::Served => &FleetKind::SERVED,
+        }
+    }
+}
+
+/// A list that is watched. The watches end when it is dropped.
+pub(super) struct List {
+    pub(super) watched: Arc<Watched>,
+    /// Cancelled at the end of the session, or when the session watches another namespace.
+    pub(super) stop: CancellationToken,
+    /// When a page of it was read.
+    used: Mutex<Instant>,
+    /// Its part of the watches of the server; `None` if the server has its maximum.
+    watches: Option<OwnedSemaphorePermit>,
+    _end: DropGuard,
+}
+
+impl List {
+    /// Returns whether a page can follow its changes.
+    pub(super) fn is_followed(&self) -> bool {
+        self.watches.is_some()
+    }
+}
+
+/// The lists of a session that are watched.
+#[derive(Default)]
+pub(super) struct Lists(Mutex<BTreeMap<ListName, Weak<List>>>);
+
+impl Lists {
+    /// Returns a list. Begins to watch it if no page has used it shortly before.
+    pub(super) fn open(
+        &self,
+        name: ListName,
+        cluster: &Cluster,
+        namespace: &str,
+        memory: &RowMemory,
+        stop: &CancellationToken,
+    ) -> Arc<List> {
+        let mut lists = self.0.lock();
+        if let Some(list) = lists.get(&name).and_then(Weak::upgrade) {
+            *list.used.lock() = Instant::now();
+            return list;
+        }
+        let stop = stop.child_token();
+        let list = Arc::new(List {
+            watched: Watched::begin(name.kinds(), cluster, namespace, memory.share_of_list(), &stop),
+            used: Mutex::new(Instant::now()),
+            watches: memory.try_watch(name.kinds().len()),
+            _end: stop.clone().drop_guard(),
+            stop,
+        });
+        // Without watches of the server, the list lives as long as the request for it.
+        if list.is_followed() {
+            lists.insert(name, Arc::downgrade(&list));
+            tokio::spawn(list.stop.clone().run_until_cancelled_owned(keep(Arc::clone(&list))));
+        }
+        list
+    }
+
+    /// Ends all lists, so that the next page of each one begins again.
+    pub(super) fn end(&self) {
+        let lists = std::mem::take(&mut *self.0.lock());
+        for list in lists.values().filter_map(Weak::upgrade) {
+            list.stop.cancel();
+        }
+    }
+
+    /// Returns their part of the memory of the server, in KiB.
+    pub(super) fn memory(&self) -> usize {
+        let lists: Vec<Arc<List>> = self.0.lock().values().filter_map(Weak::upgrade).collect();
+        lists.iter().map(|list| list.watched.memory()).sum()
+    }
+}
+
+/// Keeps a list while its pages are read. An open page keeps it, too.
+async fn keep(list: Arc<List>) {
+    loop {
+        let unused_at = *list.used.lock() + KEPT;
+        if Instant::now() >= unused_at && Arc::strong_count(&list) == 1 {
+            return;
+        }
+        tokio::time::sleep_until(unused_at.max(Instant::now() + KEPT / 4)).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_list_has_a_word_and_kinds_of_its_own() {
+        for list in ListName::ALL {
+            assert_eq!(ListName::of_word(list.word()), Some(list));
+            assert!(list.kinds().iter().all(|kind| !FleetKind::ALL.contains(kind)));
+        }
+        let all: usize = ListName::ALL.into_iter().map(|list| list.kinds().len()).sum();
+        assert_eq!(FleetKind::ALL.len() + all, FleetKind::all().count());
+        for word in ["", "fleet", "Sources"] {
+            assert_eq!(ListName::of_word(word), None);
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Reports the objects of Mainstay's kinds that do not work, from their conditions.
+//!
+//! Not here: the lookups of GitRepositories from this machine (`repository`).
+
+use futures::TryStreamExt as _;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use serde_json::Value;
+
+use super::repository::{Finding, wrong};
+use crate::cli::Error;
+use crate::cli::get::resource::{ALL, Resource};
+use mainstay_api::conditions::{Reason, Type};
+use mainstay_api::function_conditions;
+use mainstay_cluster::{Cluster, Selection};
+use mainstay_object::printable;
+
+/// Returns a finding for each object of the namespace whose condition is False, and for each Receiver with a status. For
+/// kinds that the cluster does not serve, or that must not be read, there is no finding.
+pub(super) async fn findings(cluster: &Cluster, namespace: &str) -> Result<Vec<Finding>, Error> {
+    let mut findings = Vec::new();
+    for resource in ALL {
+        let Some(kind) = cluster.preferred_kind(resource.group, resource.kind).await? else { continue };
+        let mut objects = cluster.list(&kind, Selection::default().within(namespace));
+        loop {
+            match objects.try_next().await {
+                Ok(Some(object)) => findings.extend(finding(resource, namespace, &object)),
+                Ok(None) => break,
+                Err(error) if error.is_forbidden() => break,
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+    Ok(findings)
+}
+
+/// Returns the conditions that say whether an object of a kind works.
+fn deciding(kind: &str) -> Vec<&'static str> {
+    match kind {
+        "Function" => function_conditions::Type::ALL.map(function_conditions::Type::as_str).to_vec(),
+        "APIRule" => vec![Type::Exposed.as_str()],
+        _ => vec![Type::Ready.as_str()],
+    }
+}
+
+fn finding(resource: Resource, namespace: &str, object: &Value) -> Option<Finding> {
+    let name = printable(object["metadata"]["name"].as_str().unwrap_or_default());
+    let conditions: Vec<Condition> = serde_json::from_value(object["status"]["conditions"].clone()).ok()?;
+    let of = |name: &&str| conditions.iter().find(|condition| condition.type_ == **name);
+    let deciding = deciding(resource.kind);
+    let known: Vec<&Condition> = deciding.iter().filter_map(of).collect();
+    let subject = format!("{} {namespace}/{name}", resource.kind);
+    if let Some(failed) = known.iter().find(|condition| is_failure(condition)) {
+        let text = format!("{subject}: {}: {}", printable(&failed.reason), printable(&failed.message));
+        let remedy = remedy(resource.kind, &failed.reason);
+        return Some(if remedy.is_empty() { Err((text, None)) } else { wrong(text, remedy) });
+    }
+    let ready = known.first().filter(|_| resource.kind == "Receiver")?;
+    Some(Ok(format!("{subject}: {}", printable(&ready.message))))
+}
+
+/// Whether a condition says that an object does not work. A Receiver without its source stays ready.
+fn is_failure(condition: &Condition) -> bool {
+    let is = |reason: Reason| condition.reason == reason.name();
+    is(Reason::SourceNotFound) || condition.status == "False" && !is(Reason::Suspended)
+}
+
+/// Returns the remedy for a reason of a kind; empty if there is none.
+fn remedy(kind: &str, reason: &str) -> &'static str {
+    let of_function = || function_conditions::Reason::ALL.iter().find(|known| known.name() == reason);
+    let of_others = || Reason::ALL.iter().find(|known| known.name() == reason);
+    match kind {
+        "Function" => of_function().map(|reason| reason.remedy()).unwrap_or_default(),
+        _ => of_others().map(|reason| reason.remedy()).unwrap_or_default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn said(kind: &str, condition: &str, status: &str, reason: &str) -> Option<Finding> {
+        let resource = Resource::named(kind).unwrap();
+        let conditions = json!([{
+            "type": condition, "status": status, "reason": reason, "message": "why",
+            "lastTransitionTime": "2026-03-02T08:00:00Z",
+        }]);
+        let object = json!({"metadata": {"name": "web"}, "status": {"conditions": conditions}});
+        finding(resource, "shop", &object)
+    }
+
+    #[test]
+    fn each_kind_that_does_not_work_has_a_finding_with_a_remedy() {
+        for resource in ALL {
+            let condition = deciding(resource.kind)[0];
+            let reason = match resource.kind {
+                "Function" => function_conditions::Reason::ALL[0].name(),
+                _ => Reason::SpecInvalid.name(),
+            };
+            let expected = format!("{} shop/web: {reason}: why", resource.kind);
+            let found = said(resource.kind, condition, "False", reason).unwrap().unwrap_err();
+            assert_eq!(found.0, expected);
+            if resource.kind != "Function" {
+                assert_eq!(found.1.as_deref(), Some(Reason::SpecInvalid.remedy()));
+            }
+        }
+    }
+
+    #[test]
+    fn objects_that_work_wait_or_are_suspended_are_left_out() {
+        assert_eq!(said("Provider", "Ready", "True", "Sending"), None);
+        assert_eq!(said("GitSync", "Ready", "Unknown", "Progressing"), None);
+        assert_eq!(said("ImagePolicy", "Ready", "False", "Suspended"), None);
+        assert_eq!(said("GitSync", "Drifted", "False", "NotDrifted"), None);
+        assert_eq!(said("Receiver", "Ready", "True", "Receiving"), Some(Ok("Receiver shop/web: why".to_owned())));
+        let without_source = said("Receiver", "Ready", "True", "SourceNotFound").unwrap().unwrap_err();
+        assert_eq!(without_source.0, "Receiver shop/web: SourceNotFound: why");
+    }
+}

@@ -1,0 +1,82 @@
+//! The views beside those of the history: sources, repositories, windows, the queue of builds, logs and calls. `.ci/pictures`
+//! makes their pictures.
+
+use mainstay_testkit::world::NAMESPACE;
+use serde_json::{Value, json};
+
+use super::{
+    calls::{CALLS, call, serving_with},
+    functions::{RULES, belongings, function},
+    pages::{Desk, FUNCTIONS},
+    pictures::shows_well,
+    repositories::{REPOSITORIES, repository, sync},
+    sources::fill,
+    trees::overseer,
+    users::URL,
+};
+
+const WHEN: &str = "2026-01-01T00:00:00Z";
+
+/// A desk with sources, a GitSync with a window, a Function that waits for its build, and what belongs to another one.
+async fn busy() -> Desk {
+    let desk = Desk::new().await;
+    fill(&desk, "the registry refuses the login");
+    repository(&desk, "shop", json!({"url": "https://git.example.com/team/shop.git"}));
+    let ready = json!({
+        "type": "Ready", "status": "True", "reason": "Found", "message": "main is at 0123", "lastTransitionTime": WHEN,
+    });
+    let status = json!({"lastLookup": WHEN, "revision": "main@sha1:0123", "conditions": [ready]});
+    desk.status(REPOSITORIES, "shop", &status);
+    sync(&desk, "linked", "shop", "Ada Lovelace");
+    function(&desk, "queued", json!({"runtime": "nodejs22", "source": "module.exports = { main: () => 'one' }"}));
+    let waits = json!({
+        "type": "BuildReady", "status": "Unknown", "reason": "JobQueued", "message": "2 builds wait before it",
+        "lastTransitionTime": WHEN,
+    });
+    desk.status(FUNCTIONS, "queued", &json!({"queue": 3, "conditions": [waits]}));
+    let uid = function(&desk, "greeter", json!({"runtime": "nodejs22", "source": "x"}))["metadata"]["uid"].clone();
+    belongings(&desk, &uid);
+    desk.status(RULES, "own-rule", &json!({"APIRuleStatus": {"code": "ERROR", "desc": "no such gateway"}}));
+    desk
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn views_of_sources_repositories_windows_and_forms_look_right() {
+    let desk = busy().await;
+    let tab = desk.user(&overseer(&desk.users)).await;
+    let oci = format!("{URL}/object?group=mainstay.dev&kind=OCIRepository&namespace={NAMESPACE}&name=shop");
+    for (name, url, text) in [
+        ("sources", format!("{URL}/sources"), "the registry refuses the login"),
+        ("served", format!("{URL}/served"), "APIRuleStatus is ERROR"),
+        ("gitrepository", format!("{URL}/gitrepository/{NAMESPACE}/shop"), "https://git.example.com/team/shop.git"),
+        ("ocirepository", oci, "oci://registry.example.com/team/shop"),
+        ("windows", format!("{URL}/gitsync/{NAMESPACE}/linked#windows"), "Windows"),
+        ("queue", format!("{URL}/function/{NAMESPACE}/queued"), "position 3, 2 builds wait before it"),
+    ] {
+        tab.open(&url).await;
+        tab.shows(text).await;
+        shows_well(&tab, name).await;
+    }
+    tab.open(&format!("{URL}/create?namespace={NAMESPACE}")).await;
+    shows_well(&tab, "create").await;
+    tab.click("label.choice", "In a Git repository").await;
+    tab.until("document.querySelector('[name=source]').offsetParent === null").await;
+    shows_well(&tab, "create-git").await;
+    assert_eq!(desk.chromium.complaints(), Vec::<Value>::new());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn views_of_a_log_and_of_a_call_with_its_result_look_right() {
+    let (desk, _directory) = serving_with("ready to greet").await;
+    let tab = desk.user(&desk.users.account(NAMESPACE, "caller", CALLS)).await;
+    tab.open(&format!("{URL}/function/{NAMESPACE}/greeter")).await;
+    tab.shows("ready to greet").await;
+    shows_well(&tab, "log").await;
+    tab.click("a.button", "Call").await;
+    tab.until("Boolean(document.querySelector('[name=path]'))").await;
+    shows_well(&tab, "call").await;
+    call(&tab, "POST", "/hello?a=1", "a body").await;
+    tab.shows("Response: 200").await;
+    shows_well(&tab, "called").await;
+    assert_eq!(desk.chromium.complaints(), Vec::<Value>::new());
+}
