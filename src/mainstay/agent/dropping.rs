@@ -41,7 +41,9 @@ impl Dropping {
         now: Instant,
     ) -> Self {
         let (remote, tasks): (Vec<_>, Vec<_>) = tasks.partition(|task| task.is_remote);
-        remote.iter().for_each(|task| task.lost.cancel());
+        for task in &remote {
+            task.lost.cancel();
+        }
         let times = before.map(|before| (before.last_step, before.until));
         let (last_step, until) = times.unwrap_or((now + lease / LAST_STEP, now + lease));
         Self { tasks, last_step, until }
@@ -51,7 +53,9 @@ impl Dropping {
     pub(super) async fn ended(dropping: Option<&Self>) {
         let Some(Self { tasks, last_step, until }) = dropping else { return std::future::pending().await };
         if timeout_at(*last_step, all_over(tasks)).await.is_err() {
-            tasks.iter().for_each(|task| task.lost.cancel());
+            for task in &tasks {
+                task.lost.cancel();
+            }
             let _ = timeout_at(*until, all_over(tasks)).await;
         }
     }
