@@ -53,7 +53,7 @@ impl Dropping {
     pub(super) async fn ended(dropping: Option<&Self>) {
         let Some(Self { tasks, last_step, until }) = dropping else { return std::future::pending().await };
         if timeout_at(*last_step, all_over(tasks)).await.is_err() {
-            for task in &tasks {
+            for task in tasks {
                 task.lost.cancel();
             }
             let _ = timeout_at(*until, all_over(tasks)).await;
