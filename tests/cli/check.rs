@@ -245,3 +245,20 @@ async fn objects_of_every_kind_that_do_not_work_are_named_with_a_remedy() {
         assert!(said.lines().nth(line + 1).is_some_and(|remedy| remedy.starts_with("       ")), "{kind}: {said}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_suspended_git_sync_is_no_problem() {
+    let mut world = World::with_functions().await;
+    world.remote.file("a.yaml", "kind: [").commit("one");
+    world.sync("demo", json!({}));
+    world.start();
+    world.condition_is("demo", "Ready", "False ManifestInvalid").await;
+    let wrong = format!("wrong  GitSync {NAMESPACE}/demo: ");
+    let (_, said) = check(&world, &[]).await;
+    assert!(said.contains(&wrong), "{said}");
+    world.edit("mainstay.dev/v1alpha1", "gitsyncs", "demo", json!({"spec": {"suspend": true}}));
+    world.condition_is("demo", "Suspended", "True Suspended").await;
+    assert!(world.condition("demo", "Ready").starts_with("False ManifestInvalid"));
+    let (_, said) = check(&world, &[]).await;
+    assert!(!said.contains(&wrong), "{said}");
+}

@@ -46,6 +46,10 @@ fn finding(resource: Resource, namespace: &str, object: &Value) -> Option<Findin
     let name = printable(object["metadata"]["name"].as_str().unwrap_or_default());
     let conditions: Vec<Condition> = serde_json::from_value(object["status"]["conditions"].clone()).ok()?;
     let of = |name: &&str| conditions.iter().find(|condition| condition.type_ == **name);
+    // The other conditions of a suspended GitSync describe the time before.
+    if of(&Type::Suspended.as_str()).is_some_and(|suspended| suspended.status == "True") {
+        return None;
+    }
     let deciding = deciding(resource.kind);
     let known: Vec<&Condition> = deciding.iter().filter_map(of).collect();
     let subject = format!("{} {namespace}/{name}", resource.kind);
@@ -81,11 +85,18 @@ mod tests {
     use super::*;
 
     fn said(kind: &str, condition: &str, status: &str, reason: &str) -> Option<Finding> {
+        said_of(kind, &[(condition, status, reason)])
+    }
+
+    fn said_of(kind: &str, conditions: &[(&str, &str, &str)]) -> Option<Finding> {
         let resource = Resource::named(kind).unwrap();
-        let conditions = json!([{
-            "type": condition, "status": status, "reason": reason, "message": "why",
-            "lastTransitionTime": "2026-03-02T08:00:00Z",
-        }]);
+        let written = |(condition, status, reason): &(&str, &str, &str)| {
+            json!({
+                "type": condition, "status": status, "reason": reason, "message": "why",
+                "lastTransitionTime": "2026-03-02T08:00:00Z",
+            })
+        };
+        let conditions: Vec<Value> = conditions.iter().map(written).collect();
         let object = json!({"metadata": {"name": "web"}, "status": {"conditions": conditions}});
         finding(resource, "shop", &object)
     }
@@ -113,6 +124,9 @@ mod tests {
         assert_eq!(said("GitSync", "Ready", "Unknown", "Progressing"), None);
         assert_eq!(said("ImagePolicy", "Ready", "False", "Suspended"), None);
         assert_eq!(said("GitSync", "Drifted", "False", "NotDrifted"), None);
+        let failed = ("Ready", "False", "ApplyFailed");
+        assert_eq!(said_of("GitSync", &[failed, ("Suspended", "True", "Suspended")]), None);
+        assert!(said_of("GitSync", &[failed, ("Suspended", "False", "NotSuspended")]).is_some());
         assert_eq!(said("Receiver", "Ready", "True", "Receiving"), Some(Ok("Receiver shop/web: why".to_owned())));
         let without_source = said("Receiver", "Ready", "True", "SourceNotFound").unwrap().unwrap_err();
         assert_eq!(without_source.0, "Receiver shop/web: SourceNotFound: why");
