@@ -262,3 +262,17 @@ async fn a_suspended_git_sync_is_no_problem() {
     let (_, said) = check(&world, &[]).await;
     assert!(!said.contains(&wrong), "{said}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_git_sync_that_waits_for_a_window_or_another_one_is_no_problem() {
+    let mut world = World::with_functions().await;
+    world.remote.file("a.yaml", config_map("a", "1")).commit("one");
+    let windows = json!([{"kind": "Deny", "schedule": "* * * * *", "duration": "1h"}]);
+    world.sync("first", json!({"windows": windows}));
+    world.sync("second", json!({"dependsOn": [{"name": "first"}]}));
+    world.start();
+    world.condition_is("first", "Ready", "False WindowClosed").await;
+    world.condition_is("second", "Ready", "False DependencyNotReady").await;
+    let (_, said) = check(&world, &[]).await;
+    assert!(!said.contains("wrong  GitSync"), "{said}");
+}

@@ -62,10 +62,13 @@ fn finding(resource: Resource, namespace: &str, object: &Value) -> Option<Findin
     Some(Ok(format!("{subject}: {}", printable(&ready.message))))
 }
 
+/// The reasons of conditions that are False while an object waits for a user, a time or another object.
+const WAITING: [Reason; 3] = [Reason::Suspended, Reason::WindowClosed, Reason::DependencyNotReady];
+
 /// Whether a condition says that an object does not work. A Receiver without its source stays ready.
 fn is_failure(condition: &Condition) -> bool {
     let is = |reason: Reason| condition.reason == reason.name();
-    is(Reason::SourceNotFound) || condition.status == "False" && !is(Reason::Suspended)
+    is(Reason::SourceNotFound) || condition.status == "False" && !WAITING.into_iter().any(is)
 }
 
 /// Returns the remedy for a reason of a kind; empty if there is none.
@@ -124,6 +127,8 @@ mod tests {
         assert_eq!(said("GitSync", "Ready", "Unknown", "Progressing"), None);
         assert_eq!(said("ImagePolicy", "Ready", "False", "Suspended"), None);
         assert_eq!(said("GitSync", "Drifted", "False", "NotDrifted"), None);
+        assert_eq!(said("GitSync", "Ready", "False", "WindowClosed"), None);
+        assert_eq!(said("GitSync", "Ready", "False", "DependencyNotReady"), None);
         let failed = ("Ready", "False", "ApplyFailed");
         assert_eq!(said_of("GitSync", &[failed, ("Suspended", "True", "Suspended")]), None);
         assert!(said_of("GitSync", &[failed, ("Suspended", "False", "NotSuspended")]).is_some());
