@@ -15,7 +15,8 @@ use mainstay_cluster::{Cluster, Selection};
 use mainstay_object::printable;
 
 /// Returns a finding for each object of the namespace whose condition is False, and for each Receiver with a status. For
-/// kinds that the cluster does not serve, or that must not be read, there is no finding.
+/// kinds that the cluster does not serve, or that must not be read, there is no finding. For a kind that cannot be listed
+/// for another reason, there is one.
 pub(super) async fn findings(cluster: &Cluster, namespace: &str) -> Result<Vec<Finding>, Error> {
     let mut findings = Vec::new();
     for resource in ALL {
@@ -26,7 +27,12 @@ pub(super) async fn findings(cluster: &Cluster, namespace: &str) -> Result<Vec<F
                 Ok(Some(object)) => findings.extend(finding(resource, namespace, &object)),
                 Ok(None) => break,
                 Err(error) if error.is_forbidden() => break,
-                Err(error) => return Err(error.into()),
+                Err(error) => {
+                    let text = format!("{} of {namespace} cannot be listed: {}", kind.resource, error.cause_text());
+                    let remedy = format!("kubectl -n {namespace} get {}", kind.resource);
+                    findings.push(wrong(printable(&text), remedy));
+                    break;
+                }
             }
         }
     }
