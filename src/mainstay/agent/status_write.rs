@@ -15,6 +15,16 @@ use super::kept::Name;
 use mainstay_cluster::{Cluster, Error, Kind, Part};
 use mainstay_object::failure::{Class, chain};
 
+/// The outcome of a write of a status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StatusWrite {
+    Written,
+    /// The object does not exist any more.
+    Gone,
+    /// The write was refused, or waits after a refusal.
+    Refused,
+}
+
 /// The consecutive refused writes of one object or its status.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Refusals {
@@ -24,16 +34,15 @@ pub(super) struct Refusals {
 }
 
 impl Refusals {
-    /// Writes a status, unless an earlier refusal delays it. Returns true if the status was written or its object is
-    /// gone.
+    /// Writes a status, unless an earlier refusal delays it.
     pub(super) async fn write(
         &mut self,
         (cluster, kind): (&Cluster, &Kind),
         (namespace, name): &Name,
         patch: &Value,
-    ) -> bool {
+    ) -> StatusWrite {
         if self.waits() {
-            return false;
+            return StatusWrite::Refused;
         }
         match cluster.patch_merge(kind, Some(namespace), name, Part::Status, patch).await {
             Err(error) if !error.is_not_found() => {
@@ -43,11 +52,11 @@ impl Refusals {
                 } else {
                     tracing::debug!(namespace, name, why = chain(&error), "status of this {} not written", kind.kind);
                 }
-                false
+                StatusWrite::Refused
             }
-            Ok(_) | Err(_) => {
+            outcome => {
                 self.end();
-                true
+                if outcome.is_ok() { StatusWrite::Written } else { StatusWrite::Gone }
             }
         }
     }

@@ -276,8 +276,7 @@ impl Task {
                 status[field]["digest"] = Value::Null;
             }
         }
-        if self.reporter.write(&status).await {
-            self.reporter.announce(&self.written.conditions, state);
+        if self.reporter.write(&status, &self.written.conditions, state).await {
             self.written = new;
         }
     }
