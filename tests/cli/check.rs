@@ -3,6 +3,7 @@
 
 use std::fs;
 
+use devcluster::fault_injection::Fault;
 use devcluster::verbs::patch::Form;
 use devcluster::{Action, Call};
 use serde_json::{Value, json};
@@ -244,4 +245,52 @@ async fn objects_of_every_kind_that_do_not_work_are_named_with_a_remedy() {
         let line = line.unwrap_or_else(|| panic!("{kind}: {said}"));
         assert!(said.lines().nth(line + 1).is_some_and(|remedy| remedy.starts_with("       ")), "{kind}: {said}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_suspended_git_sync_is_no_problem() {
+    let mut world = World::with_functions().await;
+    world.remote.file("a.yaml", "kind: [").commit("one");
+    world.sync("demo", json!({}));
+    world.start();
+    world.condition_is("demo", "Ready", "False ManifestInvalid").await;
+    let wrong = format!("wrong  GitSync {NAMESPACE}/demo: ");
+    let (_, said) = check(&world, &[]).await;
+    assert!(said.contains(&wrong), "{said}");
+    world.edit("mainstay.dev/v1alpha1", "gitsyncs", "demo", json!({"spec": {"suspend": true}}));
+    world.condition_is("demo", "Suspended", "True Suspended").await;
+    assert!(world.condition("demo", "Ready").starts_with("False ManifestInvalid"));
+    let (_, said) = check(&world, &[]).await;
+    assert!(!said.contains(&wrong), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_git_sync_that_waits_for_a_window_or_another_one_is_no_problem() {
+    let mut world = World::with_functions().await;
+    world.remote.file("a.yaml", config_map("a", "1")).commit("one");
+    let windows = json!([{"kind": "Deny", "schedule": "* * * * *", "duration": "1h"}]);
+    world.sync("first", json!({"windows": windows}));
+    world.sync("second", json!({"dependsOn": [{"name": "first"}]}));
+    world.start();
+    world.condition_is("first", "Ready", "False WindowClosed").await;
+    world.condition_is("second", "Ready", "False DependencyNotReady").await;
+    let (_, said) = check(&world, &[]).await;
+    assert!(!said.contains("wrong  GitSync"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_kind_that_cannot_be_listed_hides_no_other_finding() {
+    let mut world = World::with_functions().await;
+    world.remote.file("a.yaml", "kind: [").commit("one");
+    world.sync("demo", json!({}));
+    world.start();
+    world.condition_is("demo", "Ready", "False ManifestInvalid").await;
+    let (verb, resource) = ("list".to_owned(), "imagepolicies".to_owned());
+    let fault = Fault { verb, resource, code: 500, message: "no storage".to_owned(), times: 100, ..Fault::default() };
+    world.server.embedded().faults().fail_next(fault);
+    let (code, said) = check(&world, &[]).await;
+    let unlisted = format!("wrong  imagepolicies.mainstay.dev of {NAMESPACE} cannot be listed: ");
+    let remedy = format!("       kubectl -n {NAMESPACE} get imagepolicies.mainstay.dev\n");
+    assert!(code == 2 && said.contains(&unlisted) && said.contains(&remedy), "{said}");
+    assert!(said.contains(&format!("wrong  GitSync {NAMESPACE}/demo: ManifestInvalid: ")), "{said}");
 }

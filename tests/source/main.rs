@@ -4,6 +4,7 @@
 mod abbreviations;
 mod found_commits;
 mod hosting;
+mod made_keys;
 mod pinning;
 mod private_example;
 mod private_https;

@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use devcluster::fault_injection::Fault;
 use serde_json::{Value, json};
 
 use mainstay_testkit::{
@@ -263,4 +264,31 @@ async fn the_build_of_a_function_gets_the_pinned_key() {
         job.contains(&format!("--known-hosts={}", server.known_hosts(&["ed25519"]).trim().trim_end_matches(" test"))),
         "{job}"
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refused_removal_of_a_pin_delays_no_other_repository() {
+    let mut world = World::new().await;
+    world.remote.file("apps/a.yaml", config_map("a", "1")).commit("one");
+    let server = private(&world).await;
+    repository(&world, "web", &server.url(NAME), Some("PinAtFirstUse"));
+    world.sync("web", json!({"gitRepository": "web", "baseDir": "/none", "interval": "1h"}));
+    world.start();
+    let pinned = [(server.name(), server.fingerprint("ed25519"))];
+    world.until("both are pinned", |w| pins(w, "private") == pinned && pins(w, "web") == pinned).await;
+    world.ready("demo").await;
+    world.levers().fail_next(Fault {
+        verb: "patch".to_owned(),
+        resource: "gitrepositories/status".to_owned(),
+        name: "private".to_owned(),
+        code: 503,
+        retry_after: Some(3600),
+        times: 1000,
+        ..Fault::default()
+    });
+    change(&world, "private", json!({"hostKeys": null}));
+    world.until("it is refused", |w| w.condition("demo", "Ready").contains("is not known: it presented")).await;
+    change(&world, "web", json!({"hostKeys": null}));
+    world.until("the other pin is removed", |w| pins(w, "web").is_empty()).await;
+    assert_eq!(pins(&world, "private"), pinned);
 }

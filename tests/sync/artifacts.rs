@@ -4,6 +4,8 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use flate2::{Compression, write::GzEncoder};
+use mainstay_engine::notification::Message;
+use mainstay_testkit::PATIENCE;
 use mainstay_testkit::docker_registry::{DockerRegistry, PASSWORD, Served, USER};
 use mainstay_testkit::listener::metrics;
 use mainstay_testkit::webhooks::{client, listening, send};
@@ -204,6 +206,30 @@ async fn an_annotation_requests_a_lookup() {
         world.edit(OURS, "ocirepositories", "web", annotations);
         applied(&world, value).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_state_of_an_object_that_is_gone_is_not_announced() {
+    const STATUS: &str = "ocirepositories.mainstay.dev/status";
+    let pushed = Pushed::start(Served::Plainly).await;
+    pushed.push_value("latest", "one").await;
+    let mut world = World::new().await;
+    create(&world, json!({"url": pushed.url(), "insecure": true, "interval": "1h"}));
+    // The server responds as if the object was deleted during the lookup.
+    world.fail_next("patch", STATUS, "web", 404, 1);
+    world.start();
+    let is_written = |world: &World| world.requests().iter().any(|(what, _)| *what == format!("patch {STATUS}"));
+    world.until("the status of the artifact is written", is_written).await;
+    world.edit(OURS, "ocirepositories", "web", json!({"spec": {"ref": {"tag": "none"}}}));
+    let first = async {
+        loop {
+            if let Message::Stage { status, message, .. } = world.messages.recv().await.unwrap() {
+                return (status, message);
+            }
+        }
+    };
+    let (status, message) = tokio::time::timeout(PATIENCE, first).await.expect("a message comes");
+    assert_eq!(status, "False", "{message}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -5,6 +5,8 @@ use std::fs;
 use std::sync::mpsc;
 use std::time::Duration;
 
+use devcluster::verbs::patch::Form;
+use devcluster::{Action, Call, Cluster as EmbeddedCluster, Options};
 use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use mainstay_api::image_update_automation::SigningKeyType;
@@ -32,10 +34,14 @@ struct Setting {
 
 /// Returns the setting with an automation that pushes as `git` says.
 async fn setting(git: Value) -> Setting {
+    setting_in(World::new().await, git).await
+}
+
+/// Returns the setting in a world.
+async fn setting_in(mut world: World, git: Value) -> Setting {
     let registry = Registry::start(Served::Plainly).await;
     let image = registry.url().trim_start_matches("oci://").to_owned();
     push(&registry, "1.0.0").await;
-    let mut world = World::new().await;
     world.remote.configure("http.receivepack", "true").configure("receive.advertisePushOptions", "true");
     world
         .remote
@@ -155,6 +161,23 @@ async fn a_restart_during_a_failure_does_not_repeat_a_push_for_a_review() {
     // A second push would fail, because the server of the test shows the reference.
     says(&world, says_review).await;
     assert_eq!(commit_of(&world, "refs/for/main"), pushed);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_older_definition_takes_the_status_of_a_push_to_a_branch() {
+    // The test changes the definition, so it needs a cluster of its own.
+    let world = World::of(EmbeddedCluster::new(Options::default()));
+    let field = "/spec/versions/0/schema/openAPIV3Schema/properties/status/properties/comparedGeneration";
+    let older = Action::Patch(Form::Json, json!([{"op": "remove", "path": field}]));
+    let (version, definitions) = ("apiextensions.k8s.io/v1", "customresourcedefinitions");
+    let definition = Call::new(version, definitions, "", "imageupdateautomations.mainstay.dev", older);
+    world.try_as("test", definition).unwrap();
+    let Setting { mut world, registry, server: _server, .. } = setting_in(world, json!({})).await;
+    world.start();
+    says(&world, "True ImagesUpdated: the branch main agrees with 1 ImagePolicy; last push: ").await;
+    let first = status(&world)["lastPushCommit"].clone();
+    push(&registry, "1.1.0").await;
+    world.until("the next push is shown", |world| status(world)["lastPushCommit"] != first).await;
 }
 
 /// Returns the signature of a commit and the signed text.

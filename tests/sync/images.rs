@@ -5,6 +5,7 @@ use mainstay_testkit::docker_registry::{PASSWORD, Served, USER};
 use mainstay_testkit::webhooks::{client, listening, push as git_push, send};
 use mainstay_testkit::world::{NAMESPACE, World, condition_of};
 use serde_json::{Value, json};
+use tokio::net::TcpListener;
 
 use crate::artifacts::{CONTENT, Pushed, packed};
 
@@ -115,6 +116,32 @@ async fn a_refused_status_is_written_again_without_another_listing() {
     let is_written = |world: &World| !status(world, "imagerepositories", "web")["lastScanResult"].is_null();
     world.until("the status is written", is_written).await;
     assert_eq!(status(&world, "imagerepositories", "web")["lastScanResult"]["tagCount"], 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_choice_whose_status_was_refused_is_not_that_of_a_later_generation() {
+    const STATUS: &str = "imagepolicies.mainstay.dev/status";
+    let pushed = Pushed::start(Served::Plainly).await;
+    push(&pushed, &["1.0.0"], "one").await;
+    // A registry that does not respond, so that the first listing does not end.
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut world = World::new().await;
+    repository(&world, &pushed, json!({"interval": "1h"}));
+    let image = format!("{}/shop/web", silent.local_addr().unwrap());
+    let spec = json!({"image": image, "insecure": true, "interval": "1h", "timeout": "5m"});
+    create(&world, ("ImageRepository", "imagerepositories"), NAMESPACE, "silent", spec);
+    policy(&world, "stable", json!({"policy": {"semver": {"range": "1.x"}}}));
+    world.fail_next("patch", STATUS, "stable", 500, 1);
+    world.start();
+    let is_refused = |world: &World| world.requests().iter().any(|(what, _)| *what == format!("patch {STATUS}"));
+    world.until("the first write is refused", is_refused).await;
+    world.edit(OURS, "imagepolicies", "stable", json!({"spec": {"imageRepositoryRef": {"name": "silent"}}}));
+    chooses(&world, "stable", "1.0.0").await;
+    let written = status(&world, "imagepolicies", "stable");
+    assert_eq!(
+        (&written["observedGeneration"], &written["conditions"][0]["observedGeneration"]),
+        (&json!(1), &json!(1))
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

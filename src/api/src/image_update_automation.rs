@@ -271,8 +271,8 @@ pub struct ImageUpdateAutomationStatus {
     /// The commit that was last compared with the choices, such as `main@sha1:…`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_source_revision: Option<String>,
-    /// `metadata.generation` of the spec with which the commit was compared, and with which an update was pushed for a
-    /// review.
+    /// `metadata.generation` of the spec with which the commit was compared for a review, and with which an update was
+    /// pushed for one. A destination without reviews does not change it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compared_generation: Option<i64>,
     /// The choices that the branch has, by the names of their ImagePolicies.

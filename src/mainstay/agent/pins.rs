@@ -1,8 +1,10 @@
 //! Writes host keys pinned at first use to the status of their GitRepositories, and removes stale ones.
 //!
 //! Invariant: a pin is written only if the GitRepository is unchanged since it was read. So if two connections find
-//! different keys, only one key is pinned.
+//! different keys, only one key is pinned. Invariant: after a refused removal, the next one of the same GitRepository
+//! waits, regardless of the number of changes. It delays no other GitRepository.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,8 +14,9 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
+use super::kept::Name;
 use super::repositories::git_repositories;
-use super::status_write::Refusals;
+use super::status_write::{Refusals, first};
 use super::tasks::read;
 use mainstay_api::{GitRepository, GitRepositoryStatus};
 use mainstay_cluster::{Cluster, Error, Kind, Part};
@@ -36,7 +39,7 @@ pub(super) async fn keep(
     let kind = git_repositories();
     let mut changes = repositories.listen();
     let (mut for_all, mut superseded) = (source.host_keys(), source.superseded_pins());
-    let mut refusals = Refusals::default();
+    let mut refusals: BTreeMap<Name, Refusals> = BTreeMap::new();
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
@@ -59,13 +62,10 @@ pub(super) async fn keep(
             Ok(()) = changes.changed() => {}
             Ok(()) = for_all.changed() => {}
             Ok(()) = superseded.changed() => {}
-            () = refusals.passed() => {}
+            () = first(&refusals).passed() => {}
         }
-        // After a refused write, the next one waits, regardless of the number of changes.
-        if !refusals.waits() {
-            let stale = repositories.with_stale_pins(&source.host_keys().borrow(), &source.superseded_pins().borrow());
-            forget(&cluster, &kind, stale, &mut refusals).await;
-        }
+        let stale = repositories.with_stale_pins(&source.host_keys().borrow(), &source.superseded_pins().borrow());
+        forget(&cluster, &kind, stale, &mut refusals).await;
     }
 }
 
@@ -90,29 +90,31 @@ async fn write(cluster: &Cluster, kind: &Kind, request: &PinRequest) -> Result<(
     Err(last)
 }
 
-/// Removes stale pins, and records a refused write.
+/// Removes stale pins, and records the refused removals of each GitRepository.
 async fn forget(
     cluster: &Cluster,
     kind: &Kind,
     stale: Vec<(Arc<GitRepository>, GitRepositoryStatus)>,
-    refusals: &mut Refusals,
+    refusals: &mut BTreeMap<Name, Refusals>,
 ) {
-    let mut refused = None;
+    let mut before = std::mem::take(refusals);
     for (repository, status) in stale {
-        match patch(cluster, kind, &repository, &status).await {
-            Ok(()) => {}
-            // After a conflict or a deletion, the watch delivers the new state.
-            Err(error) if error.is_conflict() || error.is_not_found() => {}
-            Err(error) => {
-                let name = repository.metadata.name.as_deref().unwrap_or_default();
-                tracing::warn!(repository = name, why = chain(&error), "a pinned host key was not removed");
-                refused = Some(error);
+        let metadata = &repository.metadata;
+        let name = (metadata.namespace.clone().unwrap_or_default(), metadata.name.clone().unwrap_or_default());
+        let mut refused = before.remove(&name).unwrap_or_default();
+        if !refused.waits() {
+            match patch(cluster, kind, &repository, &status).await {
+                Ok(()) => continue,
+                // After a conflict or a deletion, the watch delivers the new state.
+                Err(error) if error.is_conflict() || error.is_not_found() => continue,
+                Err(error) => {
+                    let (namespace, name) = &name;
+                    tracing::warn!(namespace, name, why = chain(&error), "a pinned host key was not removed");
+                    refused.record(&error);
+                }
             }
         }
-    }
-    match refused {
-        Some(error) => refusals.record(&error),
-        None => refusals.end(),
+        refusals.insert(name, refused);
     }
 }
 

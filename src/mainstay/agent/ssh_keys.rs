@@ -2,7 +2,8 @@
 //!
 //! Invariant: a key is added only to a Secret without a key, and only if the Secret is unchanged since it was read. So
 //! only one of two agents creates the key, and a user's key is never replaced. Invariant: only the public fingerprint
-//! of a key is logged.
+//! of a key is logged. Invariant: after a refused write, the next one of the same Secret waits, regardless of the number
+//! of changes. It delays no other Secret.
 //!
 //! Not here: Secrets of other namespaces. A user with access to a tenant's Secrets must not be able to read a key of
 //! the agent.
@@ -16,42 +17,68 @@ use ring::rand::{SecureRandom as _, SystemRandom};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
+use super::kept::Name;
+use super::status_write::{Refusals, first};
 use mainstay_api::names::{GENERATE, SSH_KEY};
 use mainstay_cluster::reflector::{Change, name_of};
 use mainstay_cluster::{Cluster, Error, Kind, Part, Scope, Selection};
 use mainstay_git::{PRIVATE_FIELD, PUBLIC_FIELD};
 use mainstay_object::Secret;
-use mainstay_object::failure::{Class, chain};
+use mainstay_object::failure::chain;
 
 /// Watches the Secrets that request a key until `stop`, and creates these keys.
 pub(super) async fn make(cluster: Cluster, namespace: String, stop: CancellationToken) {
     let kind = Arc::new(Kind::fixed("v1", "Secret", "secrets", Scope::Namespaced));
     let selection = Selection::labelled(GENERATE, SSH_KEY).within(&namespace);
-    let mut failures = 0;
+    // The refused Secrets of the last lists.
+    let mut before: BTreeMap<Name, Refusals> = BTreeMap::new();
     loop {
-        let (mut class, mut retry_after) = (Class::NotReady, None);
+        // Those of the current list. A new list shows the states to write after a delay.
+        let mut waiting: BTreeMap<Name, Refusals> = BTreeMap::new();
         let mut reflector = cluster.states(&kind, selection.clone());
-        while let Some(change) = stop.run_until_cancelled(reflector.next()).await {
-            let Change::Changed { live: secret, .. } = change else { continue };
-            match store(&cluster, &kind, &secret).await {
-                Ok(None) => {}
-                Ok(Some(public)) => {
-                    failures = 0;
-                    tracing::info!(key = public.shown, "made an SSH key: `mainstay identity` prints its public half");
+        loop {
+            let change = tokio::select! {
+                () = stop.cancelled() => return,
+                () = first(&waiting).passed() => break,
+                change = reflector.next() => change,
+            };
+            match change {
+                Change::Changed { name, live: secret, .. } => {
+                    let refusals = before.remove(&name).or_else(|| waiting.remove(&name)).unwrap_or_default();
+                    if let Some(refusals) = complete(&cluster, &kind, &secret, refusals).await {
+                        waiting.insert(name, refusals);
+                    }
                 }
-                // Another client has written; the watch shows the change.
-                Err(error) if error.is_conflict() || error.is_not_found() => {}
-                Err(error) => {
-                    tracing::warn!(why = chain(&error), "a new SSH key could not be stored");
-                    (class, retry_after) = (error.class(), error.retry_after());
-                    break;
+                Change::Gone { name, .. } => {
+                    waiting.remove(&name);
                 }
+                // The Secrets that the list lacks do not exist any more.
+                Change::Complete { .. } => before.clear(),
+                _ => {}
             }
         }
-        failures += 1;
-        let delay = class.status_delay(failures, retry_after, fastrand::f64());
-        if stop.run_until_cancelled(tokio::time::sleep(delay)).await.is_none() {
-            return;
+        before.append(&mut waiting);
+    }
+}
+
+/// Creates the key of a Secret, unless an earlier refusal delays it. Returns the refusals if the next attempt has to
+/// wait.
+async fn complete(cluster: &Cluster, kind: &Kind, secret: &Value, mut refusals: Refusals) -> Option<Refusals> {
+    if refusals.waits() {
+        return Some(refusals);
+    }
+    match store(cluster, kind, secret).await {
+        Ok(None) => None,
+        Ok(Some(public)) => {
+            tracing::info!(key = public.shown, "made an SSH key: `mainstay identity` prints its public half");
+            None
+        }
+        // Another client has written; the watch shows the change.
+        Err(error) if error.is_conflict() || error.is_not_found() => None,
+        Err(error) => {
+            tracing::warn!(why = chain(&error), "a new SSH key could not be stored");
+            refusals.record(&error);
+            Some(refusals)
         }
     }
 }

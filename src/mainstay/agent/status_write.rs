@@ -5,6 +5,7 @@
 //!
 //! Not here: GitSyncs, Functions, Receivers and APIRules, which write their statuses in their crates.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -14,7 +15,17 @@ use super::kept::Name;
 use mainstay_cluster::{Cluster, Error, Kind, Part};
 use mainstay_object::failure::{Class, chain};
 
-/// The consecutive refused writes of one status.
+/// The outcome of a write of a status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StatusWrite {
+    Written,
+    /// The object does not exist any more.
+    Gone,
+    /// The write was refused, or waits after a refusal.
+    Refused,
+}
+
+/// The consecutive refused writes of one object or its status.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Refusals {
     count: u32,
@@ -23,16 +34,15 @@ pub(super) struct Refusals {
 }
 
 impl Refusals {
-    /// Writes a status, unless an earlier refusal delays it. Returns true if the status was written or its object is
-    /// gone.
+    /// Writes a status, unless an earlier refusal delays it.
     pub(super) async fn write(
         &mut self,
         (cluster, kind): (&Cluster, &Kind),
         (namespace, name): &Name,
         patch: &Value,
-    ) -> bool {
+    ) -> StatusWrite {
         if self.waits() {
-            return false;
+            return StatusWrite::Refused;
         }
         match cluster.patch_merge(kind, Some(namespace), name, Part::Status, patch).await {
             Err(error) if !error.is_not_found() => {
@@ -42,11 +52,11 @@ impl Refusals {
                 } else {
                     tracing::debug!(namespace, name, why = chain(&error), "status of this {} not written", kind.kind);
                 }
-                false
+                StatusWrite::Refused
             }
-            Ok(_) | Err(_) => {
+            outcome => {
                 self.end();
-                true
+                if outcome.is_ok() { StatusWrite::Written } else { StatusWrite::Gone }
             }
         }
     }
@@ -87,6 +97,11 @@ impl Refusals {
     }
 }
 
+/// Returns the refusals whose delay ends first.
+pub(super) fn first(refusals: &BTreeMap<Name, Refusals>) -> Refusals {
+    refusals.values().copied().min_by_key(|refused| refused.until()).unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -102,5 +117,17 @@ mod tests {
         assert_eq!(delays(Class::Denied), [10, 20, 40, 60]);
         let asked = refusals.refuse(Class::Unavailable, Some(Duration::from_secs(300)), 0.5);
         assert_eq!(asked.as_secs(), 300, "the server asks for more");
+    }
+
+    #[test]
+    fn the_first_delay_of_many_objects_is_found() {
+        let name = |name: &str| ("shop".to_owned(), name.to_owned());
+        let now = Instant::now();
+        let until = |seconds| Refusals { count: 1, until: Some(now + Duration::from_secs(seconds)) };
+        let mut refusals = BTreeMap::from([(name("a"), until(60)), (name("b"), until(5))]);
+        assert_eq!(first(&refusals).until(), Some(now + Duration::from_secs(5)));
+        refusals.remove(&name("b"));
+        assert_eq!(first(&refusals).until(), Some(now + Duration::from_secs(60)));
+        assert_eq!(first(&BTreeMap::new()).until(), None);
     }
 }

@@ -26,7 +26,7 @@ use crate::agent::cloud;
 use crate::agent::kept::Name;
 use crate::agent::own_kinds::{NamedSecrets, Object, Running, State};
 use crate::agent::own_tasks::{Begun, Followed as HasTasks, MOST};
-use crate::agent::status_write::Refusals;
+use crate::agent::status_write::{Refusals, StatusWrite};
 use mainstay_api::OciRepositoryStatus;
 use mainstay_api::conditions::{Reason, Type};
 use mainstay_api::git_sync::SourceKind;
@@ -403,8 +403,11 @@ impl<S: Named> Task<S> {
         if new.artifact.is_none() {
             patch["status"]["artifact"] = serde_json::Value::Null;
         }
-        if self.refusals.write((&self.context.cluster, &self.kind), &self.name, &patch).await {
+        let outcome = self.refusals.write((&self.context.cluster, &self.kind), &self.name, &patch).await;
+        if outcome == StatusWrite::Written {
             self.announce(state);
+        }
+        if outcome != StatusWrite::Refused {
             self.written = new;
         }
     }

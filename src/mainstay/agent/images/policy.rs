@@ -75,8 +75,8 @@ struct Task {
     chosen: Option<ChosenImage>,
     /// When the digest of the last choice was looked up.
     looked_up: Option<Instant>,
-    /// The state after the last turn.
-    state: Option<State>,
+    /// The state after the last turn, and the generation of this turn. A later generation may wait for its first turn.
+    state: Option<(State, Option<i64>)>,
 }
 
 impl Task {
@@ -113,7 +113,7 @@ impl Task {
                         changed = input.changed() => break changed.is_err(),
                         // The sender lives as long as the row, which has this receiver.
                         _ = scans.changed() => break false,
-                        () = self.reporter.refusals().passed() => self.settle(&object).await,
+                        () = self.reporter.refusals().passed() => self.settle().await,
                         () = sleep_until(due) => break false,
                     }
                 };
@@ -149,8 +149,8 @@ impl Task {
             Ok((message, wait)) => (State::ready(Reason::TagChosen, message), wait),
             Err((state, wait)) => (state, wait),
         };
-        self.state = Some(state);
-        self.settle(object).await;
+        self.state = Some((state, object.generation));
+        self.settle().await;
         self.publish(object);
         wait
     }
@@ -256,11 +256,11 @@ impl Task {
     }
 
     /// Writes the status of the last turn if it changed.
-    async fn settle(&mut self, object: &Object<ImagePolicySpec>) {
-        let Some(state) = &self.state else { return };
+    async fn settle(&mut self) {
+        let Some((state, generation)) = &self.state else { return };
         let mut new = self.written.clone();
-        new.observed_generation = object.generation;
-        new.conditions = state.conditions(&self.written.conditions, object.generation, Timestamp::now());
+        new.observed_generation = *generation;
+        new.conditions = state.conditions(&self.written.conditions, *generation, Timestamp::now());
         if self.chosen != new.latest_ref {
             new.observed_previous_ref = new.latest_ref.take();
             new.latest_ref.clone_from(&self.chosen);
@@ -276,8 +276,7 @@ impl Task {
                 status[field]["digest"] = Value::Null;
             }
         }
-        if self.reporter.write(&status).await {
-            self.reporter.announce(&self.written.conditions, state);
+        if self.reporter.write(&status, &self.written.conditions, state).await {
             self.written = new;
         }
     }

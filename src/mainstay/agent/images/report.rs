@@ -9,7 +9,7 @@ use super::context::Context;
 use crate::agent::kept::Name;
 use crate::agent::own_kinds::State;
 use crate::agent::own_tasks::Followed;
-use crate::agent::status_write::Refusals;
+use crate::agent::status_write::{Refusals, StatusWrite};
 use mainstay_api::conditions::{Reason, Type};
 use mainstay_cluster::Kind;
 use mainstay_engine::apply::Announcement;
@@ -32,10 +32,15 @@ impl Reporter {
         Self { context: Arc::clone(context), kind, name: name.clone(), owner, refusals }
     }
 
-    /// Writes a status. `null` removes a field. Returns false if the write was refused, or waits after a refusal.
-    pub(super) async fn write(&mut self, status: &Value) -> bool {
+    /// Writes the status of a state, and announces the state unless the object is gone. `null` removes a field. Returns
+    /// false if the write was refused, or waits after a refusal.
+    pub(super) async fn write(&mut self, status: &Value, old: &[Condition], state: &State) -> bool {
         let patch = json!({ "status": status });
-        self.refusals.write((&self.context.cluster, &self.kind), &self.name, &patch).await
+        let outcome = self.refusals.write((&self.context.cluster, &self.kind), &self.name, &patch).await;
+        if outcome == StatusWrite::Written {
+            self.announce(old, state);
+        }
+        outcome != StatusWrite::Refused
     }
 
     /// Records that there is no status to write.
@@ -49,7 +54,7 @@ impl Reporter {
     }
 
     /// Sends a message about a new state to Events, to the log and to Alerts.
-    pub(super) fn announce(&self, old: &[Condition], state: &State) {
+    fn announce(&self, old: &[Condition], state: &State) {
         let old = old.iter().find(|condition| condition.type_ == Type::Ready.as_str());
         let is_same = old.is_some_and(|old| old.reason == state.reason.as_str() && old.message == state.message);
         if is_same || state.reason == Reason::Suspended {

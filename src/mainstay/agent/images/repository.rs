@@ -295,8 +295,7 @@ impl Task {
                 status[field] = Value::Null;
             }
         }
-        if self.reporter.write(&status).await {
-            self.reporter.announce(&self.written.conditions, state);
+        if self.reporter.write(&status, &self.written.conditions, state).await {
             self.written = new;
         }
     }

@@ -285,8 +285,7 @@ impl Task {
                 status["observedPolicies"][name]["digest"] = Value::Null;
             }
         }
-        if self.reporter.write(&status).await {
-            self.reporter.announce(&self.written.conditions, state);
+        if self.reporter.write(&status, &self.written.conditions, state).await {
             self.written = self.new.clone();
         }
     }

@@ -61,7 +61,7 @@ impl Task {
             let difference =
                 if self.is_in_review(turn, &branch) { None } else { self.differing(turn, &branch).await? };
             let Some(difference) = difference else {
-                self.record(branch.revision(branch.found.commit));
+                self.record(turn, branch.revision(branch.found.commit));
                 return Ok(branch.short().to_owned());
             };
             let tree = difference.tree;
@@ -84,10 +84,13 @@ impl Task {
     }
 
     /// Records that the branch was compared with the choices, or has them.
-    fn record(&mut self, revision: String) {
+    fn record(&mut self, turn: &Turn<'_>, revision: String) {
         self.new.observed_source_revision = Some(revision);
         self.new.observed_policies = self.used.clone();
-        self.new.compared_generation = self.generation;
+        // An older CRD has neither reviews nor this field, and the server refuses a status with an unknown field.
+        if let Destination::Review(_) = turn.update.destination {
+            self.new.compared_generation = self.generation;
+        }
     }
 
     /// Records a push.
@@ -96,11 +99,11 @@ impl Task {
         self.new.last_push_time = Some(Time(Timestamp::now()));
         if let Destination::Review(_) = turn.update.destination {
             self.done = Some((branch.found.commit, tree, self.used.clone()));
-            self.record(branch.revision(branch.found.commit));
+            self.record(turn, branch.revision(branch.found.commit));
         } else {
             self.wake(&turn.remotes.read);
             self.done = Some((commit, None, self.used.clone()));
-            self.record(branch.revision(commit));
+            self.record(turn, branch.revision(commit));
         }
     }
 

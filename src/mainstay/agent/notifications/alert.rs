@@ -11,7 +11,7 @@ use super::context::{Context, MOST};
 use super::status;
 use crate::agent::kept::Name;
 use crate::agent::own_kinds::{Object, State};
-use crate::agent::status_write::Refusals;
+use crate::agent::status_write::{Refusals, StatusWrite};
 use mainstay_api::AlertSpec;
 use mainstay_api::conditions::Reason;
 use mainstay_cluster::Kind;
@@ -119,7 +119,7 @@ impl Alerts {
                 continue;
             }
             let (at, patch) = ((&self.context.cluster, &self.kind), status::patch(&new, entry.generation));
-            if !self.context.reports || entry.refusals.write(at, &name, &patch).await {
+            if !self.context.reports || entry.refusals.write(at, &name, &patch).await != StatusWrite::Refused {
                 entry.conditions = new;
             } else {
                 again = again.into_iter().chain(entry.refusals.until()).min();

@@ -19,7 +19,7 @@ use super::status;
 use crate::agent::kept::Name;
 use crate::agent::notify::Line;
 use crate::agent::own_kinds::{NamedSecrets, Object, State};
-use crate::agent::status_write::Refusals;
+use crate::agent::status_write::{Refusals, StatusWrite};
 use mainstay_api::ProviderSpec;
 use mainstay_api::conditions::Reason;
 use mainstay_cluster::Kind;
@@ -181,7 +181,7 @@ impl Provider {
             return;
         }
         let (at, patch) = ((&self.context.cluster, &self.kind), status::patch(&new, generation));
-        if !self.context.reports || self.refusals.write(at, &self.name, &patch).await {
+        if !self.context.reports || self.refusals.write(at, &self.name, &patch).await != StatusWrite::Refused {
             self.conditions = new;
         }
     }

@@ -15,7 +15,8 @@ use mainstay_cluster::{Cluster, Selection};
 use mainstay_object::printable;
 
 /// Returns a finding for each object of the namespace whose condition is False, and for each Receiver with a status. For
-/// kinds that the cluster does not serve, or that must not be read, there is no finding.
+/// kinds that the cluster does not serve, or that must not be read, there is no finding. For a kind that cannot be listed
+/// for another reason, there is one.
 pub(super) async fn findings(cluster: &Cluster, namespace: &str) -> Result<Vec<Finding>, Error> {
     let mut findings = Vec::new();
     for resource in ALL {
@@ -26,7 +27,12 @@ pub(super) async fn findings(cluster: &Cluster, namespace: &str) -> Result<Vec<F
                 Ok(Some(object)) => findings.extend(finding(resource, namespace, &object)),
                 Ok(None) => break,
                 Err(error) if error.is_forbidden() => break,
-                Err(error) => return Err(error.into()),
+                Err(error) => {
+                    let text = format!("{} of {namespace} cannot be listed: {}", kind.resource, error.cause_text());
+                    let remedy = format!("kubectl -n {namespace} get {}", kind.resource);
+                    findings.push(wrong(printable(&text), remedy));
+                    break;
+                }
             }
         }
     }
@@ -46,6 +52,10 @@ fn finding(resource: Resource, namespace: &str, object: &Value) -> Option<Findin
     let name = printable(object["metadata"]["name"].as_str().unwrap_or_default());
     let conditions: Vec<Condition> = serde_json::from_value(object["status"]["conditions"].clone()).ok()?;
     let of = |name: &&str| conditions.iter().find(|condition| condition.type_ == **name);
+    // The other conditions of a suspended GitSync describe the time before.
+    if of(&Type::Suspended.as_str()).is_some_and(|suspended| suspended.status == "True") {
+        return None;
+    }
     let deciding = deciding(resource.kind);
     let known: Vec<&Condition> = deciding.iter().filter_map(of).collect();
     let subject = format!("{} {namespace}/{name}", resource.kind);
@@ -58,10 +68,13 @@ fn finding(resource: Resource, namespace: &str, object: &Value) -> Option<Findin
     Some(Ok(format!("{subject}: {}", printable(&ready.message))))
 }
 
+/// The reasons of conditions that are False while an object waits for a user, a time or another object.
+const WAITING: [Reason; 3] = [Reason::Suspended, Reason::WindowClosed, Reason::DependencyNotReady];
+
 /// Whether a condition says that an object does not work. A Receiver without its source stays ready.
 fn is_failure(condition: &Condition) -> bool {
     let is = |reason: Reason| condition.reason == reason.name();
-    is(Reason::SourceNotFound) || condition.status == "False" && !is(Reason::Suspended)
+    is(Reason::SourceNotFound) || condition.status == "False" && !WAITING.into_iter().any(is)
 }
 
 /// Returns the remedy for a reason of a kind; empty if there is none.
@@ -81,11 +94,18 @@ mod tests {
     use super::*;
 
     fn said(kind: &str, condition: &str, status: &str, reason: &str) -> Option<Finding> {
+        said_of(kind, &[(condition, status, reason)])
+    }
+
+    fn said_of(kind: &str, conditions: &[(&str, &str, &str)]) -> Option<Finding> {
         let resource = Resource::named(kind).unwrap();
-        let conditions = json!([{
-            "type": condition, "status": status, "reason": reason, "message": "why",
-            "lastTransitionTime": "2026-03-02T08:00:00Z",
-        }]);
+        let written = |(condition, status, reason): &(&str, &str, &str)| {
+            json!({
+                "type": condition, "status": status, "reason": reason, "message": "why",
+                "lastTransitionTime": "2026-03-02T08:00:00Z",
+            })
+        };
+        let conditions: Vec<Value> = conditions.iter().map(written).collect();
         let object = json!({"metadata": {"name": "web"}, "status": {"conditions": conditions}});
         finding(resource, "shop", &object)
     }
@@ -113,6 +133,11 @@ mod tests {
         assert_eq!(said("GitSync", "Ready", "Unknown", "Progressing"), None);
         assert_eq!(said("ImagePolicy", "Ready", "False", "Suspended"), None);
         assert_eq!(said("GitSync", "Drifted", "False", "NotDrifted"), None);
+        assert_eq!(said("GitSync", "Ready", "False", "WindowClosed"), None);
+        assert_eq!(said("GitSync", "Ready", "False", "DependencyNotReady"), None);
+        let failed = ("Ready", "False", "ApplyFailed");
+        assert_eq!(said_of("GitSync", &[failed, ("Suspended", "True", "Suspended")]), None);
+        assert!(said_of("GitSync", &[failed, ("Suspended", "False", "NotSuspended")]).is_some());
         assert_eq!(said("Receiver", "Ready", "True", "Receiving"), Some(Ok("Receiver shop/web: why".to_owned())));
         let without_source = said("Receiver", "Ready", "True", "SourceNotFound").unwrap().unwrap_err();
         assert_eq!(without_source.0, "Receiver shop/web: SourceNotFound: why");

@@ -31,6 +31,7 @@ pub(super) fn convert(document: &Document, namespace: &str, conversion: &mut Con
             made.set(field, value, document, &format!("spec.{field}"));
         }
     }
+    report_issuers(document, &mut fields);
     convert_resources(document, namespace, &mut fields, &mut made);
     if let Some(filter) = fields.take("spec.resourceFilter").filter(|filter| filter != "") {
         made.set("resourceFilter", filter, document, "spec.resourceFilter");
@@ -38,6 +39,18 @@ pub(super) fn convert(document: &Document, namespace: &str, conversion: &mut Con
     fields.drop_different("spec.interval", "it has no effect: a Receiver is read again when it changes");
     fields.ask("", "the webhook URL changes: copy it from `status.url` to the webhook settings of the sender");
     conversion.add(made, document, fields.finish());
+}
+
+/// Reports issuers without encryption, which have no counterpart. They are kept, so that the agent refuses the object.
+fn report_issuers(document: &Document, fields: &mut Fields) {
+    let providers = document.object["spec"]["oidcProviders"].as_array();
+    for (number, provider) in providers.into_iter().flatten().enumerate() {
+        let issuer = provider["issuerURL"].as_str().unwrap_or_default();
+        if issuer.starts_with("http://") {
+            let text = "the agent reads keys over HTTPS only, so it refuses the object: serve the issuer with TLS";
+            fields.lost(&format!("spec.oidcProviders[{number}].issuerURL"), text);
+        }
+    }
 }
 
 /// Converts `spec.resources`. A Receiver none of whose resources is converted looks up nothing, not everything.

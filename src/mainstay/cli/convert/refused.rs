@@ -173,7 +173,7 @@ mod tests {
                 "to do    spec.resourceFilter: the agent refuses the object: line 1, column ",
             ),
             (
-                receiver("oidcProviders", issuers.clone()),
+                receiver("oidcProviders", issuers),
                 "to do    spec.oidcProviders: the agent refuses the object: spec.oidcProviders is only for the type",
             ),
             (repository("ssh://"), "to do    spec.url: the agent refuses the object: "),
@@ -182,9 +182,25 @@ mod tests {
             let (made, to_do, text) = converted(group, kind, &spec);
             assert!(made == 1 && to_do > 0 && text.contains(line), "{line}: {text}");
         }
-        let (_, _, text) =
-            converted("notification", "Receiver", &json!({"type": "generic-oidc", "oidcProviders": issuers}));
+    }
+
+    #[test]
+    fn an_issuer_without_encryption_is_lost_and_an_invalid_one_is_to_do() {
+        let of_issuer = |issuer: &str| {
+            let resources = json!([{"kind": "GitRepository", "name": "web"}]);
+            let rules = json!([{"expression": "true", "message": "no"}]);
+            let providers = json!([{"issuerURL": issuer, "validations": rules}]);
+            let spec = json!({"type": "generic-oidc", "oidcProviders": providers, "resources": resources});
+            let (made, _, text) = converted("notification", "Receiver", &spec);
+            assert_eq!((made, text.matches("spec.oidcProviders[0].issuerURL: ").count()), (1, 1), "{text}");
+            text
+        };
+        let text = of_issuer("http://ci.example.com");
+        assert!(text.contains("lost     spec.oidcProviders[0].issuerURL: the agent reads keys over HTTPS"), "{text}");
+        assert!(text.contains("1 lost"), "{text}");
+        let text = of_issuer("https://me@ci.example.com");
         assert!(text.contains("to do    spec.oidcProviders[0].issuerURL: the agent refuses the object: "), "{text}");
+        assert!(text.contains("0 lost"), "{text}");
     }
 
     #[test]

@@ -1,0 +1,37 @@
+//! SSH keys that the agent creates in Secrets with the label `mainstay.dev/generate`.
+
+use devcluster::fault_injection::Fault;
+use serde_json::json;
+
+use mainstay_testkit::world::{NAMESPACE, World};
+
+/// Creates a Secret that requests a key.
+fn request(world: &World, name: &str) {
+    let metadata = json!({"name": name, "namespace": NAMESPACE, "labels": {"mainstay.dev/generate": "ssh-key"}});
+    world.create("v1", "secrets", NAMESPACE, json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata}));
+}
+
+fn has_key(world: &World, name: &str) -> bool {
+    let data = world.get("v1", "secrets", name).map(|secret| secret["data"].clone());
+    data.is_some_and(|data| data.as_object().is_some_and(|data| !data.is_empty()))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refused_secret_delays_no_other_one() {
+    let mut world = World::new().await;
+    let refuse = |world: &World, name: &str, retry_after: Option<u32>, times: u32| {
+        let (verb, resource, name) = ("patch".to_owned(), "secrets".to_owned(), name.to_owned());
+        world.levers().fail_next(Fault { verb, resource, name, code: 503, retry_after, times, ..Fault::default() });
+    };
+    refuse(&world, "a", Some(3600), 1000);
+    refuse(&world, "b", None, 1);
+    for name in ["a", "b", "c"] {
+        request(&world, name);
+    }
+    world.start();
+    world.until("a later Secret of the list has a key", |world| has_key(world, "c")).await;
+    request(&world, "d");
+    world.until("a new Secret has a key", |world| has_key(world, "d")).await;
+    world.until("a Secret that was refused once has a key", |world| has_key(world, "b")).await;
+    assert!(!has_key(&world, "a"));
+}
