@@ -204,6 +204,42 @@ async fn applies_only_artifacts_whose_signature_the_trust_policy_accepts() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_result_does_not_outlive_the_signers_and_the_address() {
+    let mut pushed = Pushed::start(Served::Plainly).await;
+    let first = pushed.push_value("latest", "one").await;
+    let signer = Signer::new("web");
+    signer.sign(&pushed, &first).await;
+    let world = world(&pushed, json!({"verify": {"provider": "notation", "secretRef": {"name": "signers"}}})).await;
+    let trust = |policy: &str| json!({"root.crt": signer.root(), "trustpolicy.json": policy});
+    let strict = trust(&policy("*", "strict"));
+    world.set_secret("signers", strict.clone());
+    applied(&world, "one").await;
+    verified(&world, "latest", "is signed by").await;
+    let shown = || status(&world).to_string();
+    let is_unknown = |world: &World| condition_of(&status(world), "SourceVerified").starts_with("Unknown NotVerified");
+    // The policy cannot be read.
+    world.set_secret("signers", trust("hunter2"));
+    refused(&world, "is not a trust policy").await;
+    world.until_or("unknown: no policy", is_unknown, shown).await;
+    world.set_secret("signers", strict.clone());
+    verified(&world, "latest", "is signed by").await;
+    // The Secret does not exist, and a spec is invalid.
+    change(&world, json!({"verify": {"secretRef": {"name": "missing"}}}));
+    world.until_or("unknown: no Secret", is_unknown, shown).await;
+    change(&world, json!({"verify": {"secretRef": {"name": "signers"}}}));
+    verified(&world, "latest", "is signed by").await;
+    change(&world, json!({"verify": {"provider": "other"}}));
+    world.until_or("unknown: invalid", is_unknown, shown).await;
+    change(&world, json!({"verify": {"provider": "notation"}}));
+    verified(&world, "latest", "is signed by").await;
+    // The registry is away when the policy changes.
+    pushed.kill().await;
+    world.set_secret("signers", trust(&policy("*", "permissive")));
+    world.until_or("unknown: no registry", is_unknown, shown).await;
+    assert_eq!(world.data("web"), "one");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_chart_of_a_registry_is_verified_by_its_signature_of_notation() {
     let (helm, signer) = (chart_sources::Helm::new(), Signer::new("shop"));
     let pushed = Pushed::start(Served::Plainly).await;

@@ -15,6 +15,7 @@ mod download;
 mod failure;
 mod identities;
 mod keyless;
+mod logins;
 mod named;
 mod notation;
 mod notation_signatures;
