@@ -197,10 +197,17 @@ async fn applies_only_artifacts_whose_signature_the_trust_policy_accepts() {
     assert_eq!(world.data("web"), "one");
     assert!(!status(&world).to_string().contains("hunter2"), "{}", status(&world));
     // The trust policy accepts any artifact, and none of them counts as signed.
+    world.fail_next("patch", "ocirepositories.mainstay.dev/status", "web", 500, 1);
     world.set_secret("signers", trust(&policy(&repository, "skip")));
     applied(&world, "two").await;
+    // A refused status and further lookups do not bring back the condition of the last signed artifact.
+    look_again(&world, "ocirepositories");
     let shown = || status(&world).to_string();
     world.until_or("no condition", |world| !status(world).to_string().contains("SourceVerified"), shown).await;
+    let generation = || world.get(OURS, "ocirepositories", "web").unwrap()["metadata"]["generation"].clone();
+    let is_current = |world: &World| status(world)["observedGeneration"] == generation();
+    world.until_or("looked up again", is_current, shown).await;
+    assert!(!shown().contains("SourceVerified"), "{}", shown());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
