@@ -459,10 +459,24 @@ fn names_each_value_of_the_secret_that_is_missing_or_cannot_be_read() {
     refused(&[("a.pem", key), (POLICY, policy())], "holds no certificate in PEM");
     let cut = b"-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n".to_vec();
     refused(&[("a.pem", cut), (POLICY, policy())], "value a.pem of the Secret signers is not valid PEM");
-    refused(&[("a.pem", root().repeat(65)), (POLICY, policy())], "the Secret signers holds more than 64 certificates");
-    let both = read(&[("a.pem", root().repeat(2)), ("rsa.crt", file("rsa.crt")), (POLICY, policy())]).unwrap();
-    assert_eq!((both.trusted.len(), both.secret()), (3, "signers"));
+    let names: Vec<String> = (0..65).map(|number| format!("{number}.crt")).collect();
+    let mut many: Vec<(&str, Vec<u8>)> = names.iter().map(|name| (&**name, root())).collect();
+    many.push((POLICY, policy()));
+    refused(&many, "the Secret signers holds more than 64 certificates");
+    let both = read(&[("a.pem", root()), ("rsa.crt", file("rsa.crt")), (POLICY, policy())]).unwrap();
+    assert_eq!((both.trusted.len(), both.secret()), (2, "signers"));
     assert!(both.demand("registry.example.org/other").is_none());
+}
+
+#[test]
+fn trusts_one_certificate_of_each_value() {
+    let bundle = [file("root.crt"), file("stranger.crt")].concat();
+    let found = read(&[("bundle.pem", bundle), (POLICY, policy(&json!({})))]).err().unwrap();
+    let why =
+        "value bundle.pem of the Secret signers holds more than one certificate; store each certificate under a name";
+    assert!(found.starts_with(why), "{found}");
+    let der = Authority::root(authority("root")).certificate;
+    assert_eq!(read(&[("a.crt", der.clone()), (POLICY, policy(&json!({})))]).unwrap().trusted, [der]);
 }
 
 proptest! {

@@ -294,7 +294,7 @@ mod tests {
             "a.example/",
             "a.example/b/",
             "a.example/b:1.0.0",
-            &digest,
+            digest.as_str(),
             "https://a.example/b",
             "oci://a.example/b",
             "shop/web",
