@@ -189,6 +189,12 @@ async fn applies_only_artifacts_whose_signature_the_trust_policy_accepts() {
     look_again(&world, "ocirepositories");
     applied(&world, "one").await;
     verified(&world, "latest", "is signed by the certificate CN=web,O=Example,ST=WA,C=US").await;
+    // A signature behind more of them than are read is not found, and the message says so.
+    let junk = vec!["hunter2".to_owned(); 32];
+    let third = pushed.push_value("latest", "three").await;
+    push(&pushed, &third, &[junk, vec![signer.envelope(&third, pushed.size(&third).await)]].concat()).await;
+    look_again(&world, "ocirepositories");
+    refused(&world, "the registry lists more signatures than are read (at most 32 of each kind)").await;
     // The signature of another artifact does not count, and the last artifact stays.
     let second = pushed.push_value("latest", "two").await;
     push(&pushed, &second, &[own]).await;
