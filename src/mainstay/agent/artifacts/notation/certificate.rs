@@ -100,8 +100,14 @@ impl Certificate {
     }
 
     /// Whether the key of a certificate has signed this one, which names it as the issuer.
-    pub(super) fn is_issued_by(&self, issuer: &Self) -> bool {
-        self.issuer == issuer.subject && issuer.key.has_issued(self.scheme, &self.signed, &self.signature)
+    ///
+    /// # Errors
+    /// The algorithm is not supported. The error is the end of a sentence about this certificate.
+    pub(super) fn is_issued_by(&self, issuer: &Self) -> Result<bool, String> {
+        if self.issuer != issuer.subject {
+            return Ok(false);
+        }
+        issuer.key.has_issued(self.scheme, &self.signed, &self.signature)
     }
 
     /// Whether it is valid at a time, given in seconds since 1970.
