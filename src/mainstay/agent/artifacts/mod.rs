@@ -17,6 +17,7 @@ mod identities;
 mod keyless;
 mod logins;
 mod named;
+mod narrow;
 mod notation;
 mod notation_signatures;
 mod provenance;

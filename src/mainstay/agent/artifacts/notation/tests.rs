@@ -437,6 +437,11 @@ fn refuses_certificates_that_take_long_to_read() {
     let mut long = parameters("web");
     long.custom_extensions.push(CustomExtension::from_oid_content(&[1, 2, 3, 4], vec![0; 9 << 10]));
     refused(&root.signer(&long, &[]), "has a certificate (number 1) that is longer than 8 KiB");
+    // The attributes of one part of a name are a set.
+    let name = [&[0x31_u8, 18][..], &[5_u8, 0].repeat(9)].concat();
+    let wide = [&[0x30_u8, 22, 0x30, 20][..], &name].concat();
+    let signer = Signer { chain: vec![wide, root.certificate.clone()], key: KeyPair::generate().unwrap() };
+    refused(&signer, "has a certificate (number 1) that has a set with more than 8 elements");
     let found = read(&[("a.crt", vec![0; 9 << 10]), (POLICY, policy(&json!({})))]).err().unwrap();
     assert_eq!(found, "value a.crt of the Secret signers holds a certificate that is longer than 8 KiB");
 }
