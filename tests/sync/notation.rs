@@ -154,7 +154,7 @@ async fn signatures_of_the_real_notation_are_verified() {
         refused(&world, "and none of its certificates is in the Secret strangers").await;
         change(&world, spec("signers"));
         applied(&world, format).await;
-        verified(&world, format, &format!("is signed by the certificate CN={format},")).await;
+        verified(&world, format, &format!("is signed by the certificate \"CN={format},")).await;
         world.delete(OURS, "ocirepositories", "web");
     }
 }
@@ -188,7 +188,7 @@ async fn applies_only_artifacts_whose_signature_the_trust_policy_accepts() {
     push(&pushed, &first, &["hunter2".to_owned(), "x".repeat(300 << 10), other, own.clone()]).await;
     look_again(&world, "ocirepositories");
     applied(&world, "one").await;
-    verified(&world, "latest", "is signed by the certificate CN=web,O=Example,ST=WA,C=US").await;
+    verified(&world, "latest", "is signed by the certificate \"CN=web,O=Example,ST=WA,C=US\"").await;
     // A signature behind more of them than are read is not found, and the message says so.
     let junk = vec!["hunter2".to_owned(); 32];
     let third = pushed.push_value("latest", "three").await;

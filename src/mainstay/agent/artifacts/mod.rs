@@ -13,6 +13,7 @@ mod context;
 mod cosign;
 mod download;
 mod failure;
+mod foreign_text;
 mod identities;
 mod keyless;
 mod logins;

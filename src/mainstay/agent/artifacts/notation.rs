@@ -30,6 +30,7 @@ use flaw::Step;
 use subject::Subject;
 use trust_policy::{Action, Identities, TrustPolicy};
 
+use super::foreign_text::quoted;
 use mainstay_cluster::secrets::SecretData;
 use mainstay_function::registry::Digest;
 
@@ -44,8 +45,6 @@ const ENDINGS: [&str; 2] = [".crt", ".pem"];
 const MOST: usize = 64;
 /// The type of the signed document.
 const PAYLOAD: &str = "application/vnd.cncf.notary.payload.v1+json";
-/// Maximum length of a subject in a message, in characters.
-const LONGEST_SUBJECT: usize = 200;
 
 /// A trust policy with its certificates.
 pub(super) struct Notation {
@@ -285,8 +284,7 @@ fn shown(second: i64) -> String {
 /// Returns the subject of a certificate for messages.
 fn subject_of(certificate: Option<&Certificate>) -> String {
     let text = certificate.map(|one| one.subject.to_string()).unwrap_or_default();
-    let plain = text.chars().take(LONGEST_SUBJECT).map(|c| if c.is_control() { '?' } else { c });
-    format!("the certificate {}", plain.collect::<String>())
+    format!("the certificate {}", quoted(&text))
 }
 
 #[cfg(test)]

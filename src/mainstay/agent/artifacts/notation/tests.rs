@@ -376,6 +376,19 @@ fn refuses_envelopes_that_the_signer_did_not_make_so() {
 }
 
 #[test]
+fn a_subject_in_a_message_is_quoted_and_printable() {
+    let root = Authority::root(authority("root"));
+    let signer = root.signer(&parameters("web\u{202e}gnp\u{2028}\"; it is trusted"), &[]);
+    let Ok(Verdict::Trusted(accepted)) = outcome(&signer, json!({})) else { panic!() };
+    let refused = outcome(&signer, json!({"trustedIdentities": ["x509.subject:C=US,ST=WA,O=Other"]})).unwrap_err();
+    for message in [accepted, refused] {
+        assert!(!message.contains(mainstay_object::is_unprintable), "{message:?}");
+        assert!(message.contains("the certificate \"CN=web?gnp?"), "{message:?}");
+        assert_eq!(message.matches('"').count(), 2, "{message:?}");
+    }
+}
+
+#[test]
 fn an_authority_of_signatures_vouches_for_their_time() {
     let root = Authority::root(authority("root"));
     let mut short = parameters("web");
