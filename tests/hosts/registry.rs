@@ -155,7 +155,7 @@ async fn signatures_of_both_formats_of_notation_are_found_by_their_referrers() {
     for format in ["jws", "cose"] {
         change(&world, "OCIRepository", json!({"ref": {"tag": format}}));
         applied(&world, format).await;
-        says(&world, WEB, "SourceVerified", "True", &format!("is signed by the certificate CN={format},")).await;
+        says(&world, WEB, "SourceVerified", "True", &format!("is signed by the certificate \"CN={format},")).await;
     }
     change(&world, "OCIRepository", json!({"ref": {"tag": "unsigned"}}));
     says(&world, WEB, "SourceVerified", "False", "it is not signed with notation; sign it with `notation sign`").await;

@@ -154,7 +154,7 @@ async fn signatures_of_the_real_notation_are_verified() {
         refused(&world, "and none of its certificates is in the Secret strangers").await;
         change(&world, spec("signers"));
         applied(&world, format).await;
-        verified(&world, format, &format!("is signed by the certificate CN={format},")).await;
+        verified(&world, format, &format!("is signed by the certificate \"CN={format},")).await;
         world.delete(OURS, "ocirepositories", "web");
     }
 }
@@ -188,7 +188,13 @@ async fn applies_only_artifacts_whose_signature_the_trust_policy_accepts() {
     push(&pushed, &first, &["hunter2".to_owned(), "x".repeat(300 << 10), other, own.clone()]).await;
     look_again(&world, "ocirepositories");
     applied(&world, "one").await;
-    verified(&world, "latest", "is signed by the certificate CN=web,O=Example,ST=WA,C=US").await;
+    verified(&world, "latest", "is signed by the certificate \"CN=web,O=Example,ST=WA,C=US\"").await;
+    // A signature behind more of them than are read is not found, and the message says so.
+    let junk = vec!["hunter2".to_owned(); 32];
+    let third = pushed.push_value("latest", "three").await;
+    push(&pushed, &third, &[junk, vec![signer.envelope(&third, pushed.size(&third).await)]].concat()).await;
+    look_again(&world, "ocirepositories");
+    refused(&world, "the registry lists more signatures than are read (at most 32 of each kind)").await;
     // The signature of another artifact does not count, and the last artifact stays.
     let second = pushed.push_value("latest", "two").await;
     push(&pushed, &second, &[own]).await;
@@ -197,10 +203,53 @@ async fn applies_only_artifacts_whose_signature_the_trust_policy_accepts() {
     assert_eq!(world.data("web"), "one");
     assert!(!status(&world).to_string().contains("hunter2"), "{}", status(&world));
     // The trust policy accepts any artifact, and none of them counts as signed.
+    world.fail_next("patch", "ocirepositories.mainstay.dev/status", "web", 500, 1);
     world.set_secret("signers", trust(&policy(&repository, "skip")));
     applied(&world, "two").await;
+    // A refused status and further lookups do not bring back the condition of the last signed artifact.
+    look_again(&world, "ocirepositories");
     let shown = || status(&world).to_string();
     world.until_or("no condition", |world| !status(world).to_string().contains("SourceVerified"), shown).await;
+    let generation = || world.get(OURS, "ocirepositories", "web").unwrap()["metadata"]["generation"].clone();
+    let is_current = |world: &World| status(world)["observedGeneration"] == generation();
+    world.until_or("looked up again", is_current, shown).await;
+    assert!(!shown().contains("SourceVerified"), "{}", shown());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_result_does_not_outlive_the_signers_and_the_address() {
+    let mut pushed = Pushed::start(Served::Plainly).await;
+    let first = pushed.push_value("latest", "one").await;
+    let signer = Signer::new("web");
+    signer.sign(&pushed, &first).await;
+    let world = world(&pushed, json!({"verify": {"provider": "notation", "secretRef": {"name": "signers"}}})).await;
+    let trust = |policy: &str| json!({"root.crt": signer.root(), "trustpolicy.json": policy});
+    let strict = trust(&policy("*", "strict"));
+    world.set_secret("signers", strict.clone());
+    applied(&world, "one").await;
+    verified(&world, "latest", "is signed by").await;
+    let shown = || status(&world).to_string();
+    let is_unknown = |world: &World| condition_of(&status(world), "SourceVerified").starts_with("Unknown NotVerified");
+    // The policy cannot be read.
+    world.set_secret("signers", trust("hunter2"));
+    refused(&world, "is not a trust policy").await;
+    world.until_or("unknown: no policy", is_unknown, shown).await;
+    world.set_secret("signers", strict.clone());
+    verified(&world, "latest", "is signed by").await;
+    // The Secret does not exist, and a spec is invalid.
+    change(&world, json!({"verify": {"secretRef": {"name": "missing"}}}));
+    world.until_or("unknown: no Secret", is_unknown, shown).await;
+    change(&world, json!({"verify": {"secretRef": {"name": "signers"}}}));
+    verified(&world, "latest", "is signed by").await;
+    change(&world, json!({"verify": {"provider": "other"}}));
+    world.until_or("unknown: invalid", is_unknown, shown).await;
+    change(&world, json!({"verify": {"provider": "notation"}}));
+    verified(&world, "latest", "is signed by").await;
+    // The registry is away when the policy changes.
+    pushed.kill().await;
+    world.set_secret("signers", trust(&policy("*", "permissive")));
+    world.until_or("unknown: no registry", is_unknown, shown).await;
+    assert_eq!(world.data("web"), "one");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

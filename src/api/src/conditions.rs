@@ -85,6 +85,7 @@ reasons! {
         SourceInvalid: "The reference or `baseDir` does not exist in the repository.", "Correct `spec.reference` or `spec.baseDir`, or push the missing branch, tag or directory.";
         VerificationFailed: "The commit, the artifact or the chart is not signed by a trusted key or identity. The last one stays in use.", "Sign it, or add the signer to `spec.verify`: the key to its Secret, or the identity to `matchOIDCIdentity`.";
         Verified: "A trusted key or identity has signed the artifact or the chart.", "";
+        NotVerified: "No artifact or chart was verified yet by the spec and the Secret of its signers. The last one stays in use.", "Wait for the next lookup. The condition Ready shows why one fails.";
         ManifestInvalid: "The commit holds a document that cannot be applied. The previous commit stays enforced.", "Correct the file and the line in the message, and commit.";
         MemoryExhausted: "The agent has no memory left for this namespace.", "Raise the memory limit of the agent (`mainstay install --resources mainstay.limits.memory=320Mi`), or split the directory.";
         ApplyFailed: "The API server refuses some objects. The others are applied.", "Correct the field in the message. `kubectl apply --dry-run=server -f FILE` shows the full response of the server.";

@@ -36,7 +36,7 @@ use address::owner;
 pub(crate) use address::{SHARED_LAYERS, image_name};
 pub(crate) use choice::is_of_namespace;
 pub use choice::{Problem, Registry, SecretData, choose};
-pub use client::{Client, Content, Deadlines, Error, Fault, Manifest, Mounted, Network, Rights, SentFile};
+pub use client::{Client, Content, Deadlines, Error, Fault, Manifest, Mounted, Network, Referrers, Rights, SentFile};
 pub use docker_config::{Login, docker_config, login};
 pub use image_ref::{Digest, ImageRef, ParseImageRefError};
 pub use internal::{InternalRegistry, SEED_BYTES};

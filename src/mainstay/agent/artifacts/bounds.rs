@@ -1,12 +1,13 @@
 //! Limits of a Sigstore bundle, before the library reads its certificates and timestamps.
 //!
-//! Invariant: a part that the library reads is short. It sorts the elements of each set in a certificate or a timestamp,
-//! and its time grows with the square of their number. Anyone may write such a part.
+//! Invariant: a part that the library reads is short, and the sets of a certificate are small. The library sorts the elements
+//! of each set in a certificate or a timestamp, and its time grows with the square of their number. Anyone may write such a part.
 //! Invariant: the certificates above that of the signer are those of the trusted root. The registry sends none.
 
 use sigstore_verify::types::{Bundle, DerCertificate, VerificationMaterialContent};
 
 use super::cosign::Flaw;
+use super::narrow;
 
 /// Maximum length of a certificate, in bytes of DER.
 const LONGEST_CERTIFICATE: usize = 8 << 10;
@@ -49,6 +50,10 @@ fn excess(bundle: &Bundle) -> Option<&'static str> {
     let limits = [
         (certificates.len() > MOST_CERTIFICATES, "it has more than 5 certificates"),
         (certificates.iter().any(|one| one.len() > LONGEST_CERTIFICATE), "its certificate is longer than 8 KiB"),
+        (
+            certificates.iter().any(|one| narrow::check(one.as_bytes()).is_err()),
+            "its certificate cannot be read, or has a set with more than 8 elements",
+        ),
         (entries.len() > MOST_ENTRIES, "it has more than 4 entries of transparency logs"),
         (checkpoints.any(|one| one.envelope().len() > LONGEST_CHECKPOINT), "its checkpoint is longer than 16 KiB"),
         (timestamps.len() > MOST_TIMESTAMPS, "it has more than 4 timestamps"),

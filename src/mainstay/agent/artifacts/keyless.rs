@@ -21,12 +21,11 @@ use sigstore_verify::{VerificationPolicy, Verifier};
 
 use super::bounds::bounded;
 use super::cosign::{Flaw, NO_ENVELOPE, Proof, Signature, of_payload, of_statement};
+use super::foreign_text::plain;
 use super::identities::Identities;
 use super::ring_provider;
 use mainstay_function::registry::Digest;
 
-/// Maximum length of a part of a message that others wrote, in characters.
-const LONGEST_PART: usize = 200;
 /// Maximum length of an annotation, in bytes.
 const LONGEST_ANNOTATION: usize = 64 << 10;
 const NO_CERTIFICATE: Flaw = Flaw::Unreadable("it has no certificate");
@@ -124,11 +123,6 @@ impl Keyless {
         let signer = format!("{} of the issuer {}", plain(subject.as_str()), plain(issuer));
         if self.identities.include(subject.as_str(), issuer) { Ok(signer) } else { Err(Flaw::Stranger(signer)) }
     }
-}
-
-/// Cuts a text that others wrote, and replaces its control characters.
-fn plain(text: &str) -> String {
-    text.chars().take(LONGEST_PART).map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
 /// The entry of the log in an annotation of cosign 2, with the promise of the log to include it.

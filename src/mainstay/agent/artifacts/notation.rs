@@ -30,6 +30,7 @@ use flaw::Step;
 use subject::Subject;
 use trust_policy::{Action, Identities, TrustPolicy};
 
+use super::foreign_text::quoted;
 use mainstay_cluster::secrets::SecretData;
 use mainstay_function::registry::Digest;
 
@@ -44,8 +45,6 @@ const ENDINGS: [&str; 2] = [".crt", ".pem"];
 const MOST: usize = 64;
 /// The type of the signed document.
 const PAYLOAD: &str = "application/vnd.cncf.notary.payload.v1+json";
-/// Maximum length of a subject in a message, in characters.
-const LONGEST_SUBJECT: usize = 200;
 
 /// A trust policy with its certificates.
 pub(super) struct Notation {
@@ -119,8 +118,8 @@ impl Notation {
             if !ENDINGS.iter().any(|ending| name.ends_with(ending)) {
                 continue;
             }
-            let read = certificates(&value.0).map_err(|why| format!("value {name} of the Secret {secret} {why}"))?;
-            trusted.extend(read);
+            let read = certificate(&value.0).map_err(|why| format!("value {name} of the Secret {secret} {why}"))?;
+            trusted.push(read);
             if trusted.len() > MOST {
                 return Err(format!("the Secret {secret} holds more than {MOST} certificates"));
             }
@@ -204,23 +203,22 @@ impl Notation {
     }
 }
 
-/// Returns the certificates of a value: PEM, or one in DER. An error is the end of a sentence about the value.
-fn certificates(value: &[u8]) -> Result<Vec<Vec<u8>>, String> {
+/// Returns the certificate of a value, in PEM or DER. An error is the end of a sentence about the value.
+///
+/// Invariant: a value with several certificates is refused. Flux trusts only the first one of them.
+fn certificate(value: &[u8]) -> Result<Vec<u8>, String> {
     const BEGIN: &[u8] = b"-----BEGIN";
-    let mut found = Vec::new();
+    let mut found = value.to_vec();
     if value.windows(BEGIN.len()).any(|part| part == BEGIN) {
-        for certificate in CertificateDer::pem_slice_iter(value).take(MOST + 1) {
-            found.push(certificate.map_err(|_| "is not valid PEM")?.to_vec());
+        let mut sections = CertificateDer::pem_slice_iter(value);
+        let first = sections.next().ok_or("holds no certificate in PEM (-----BEGIN CERTIFICATE-----)")?;
+        found = first.map_err(|_| "is not valid PEM")?.to_vec();
+        if sections.next().is_some() {
+            let remedy = "store each certificate under a name of its own, and only those of authorities that you trust";
+            return Err(format!("holds more than one certificate; {remedy}"));
         }
-    } else {
-        found.push(value.to_vec());
     }
-    if found.is_empty() {
-        return Err("holds no certificate in PEM (-----BEGIN CERTIFICATE-----)".to_owned());
-    }
-    for certificate in &found {
-        Certificate::read(certificate).map_err(|why| format!("holds a certificate that {why}"))?;
-    }
+    Certificate::read(&found).map_err(|why| format!("holds a certificate that {why}"))?;
     Ok(found)
 }
 
@@ -286,8 +284,7 @@ fn shown(second: i64) -> String {
 /// Returns the subject of a certificate for messages.
 fn subject_of(certificate: Option<&Certificate>) -> String {
     let text = certificate.map(|one| one.subject.to_string()).unwrap_or_default();
-    let plain = text.chars().take(LONGEST_SUBJECT).map(|c| if c.is_control() { '?' } else { c });
-    format!("the certificate {}", plain.collect::<String>())
+    format!("the certificate {}", quoted(&text))
 }
 
 #[cfg(test)]

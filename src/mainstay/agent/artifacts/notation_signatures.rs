@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use super::failure::Failure;
 use super::notation::{Demand, Flaw, Format, Notation, Rules, Target, Verdict};
-use super::referrers::{self, Referrer};
+use super::referrers::{self, Found, Referrer};
 use mainstay_function::registry::{Client, Digest, Error};
 use mainstay_git::Source;
 use mainstay_object::failure::{Class, chain};
@@ -45,6 +45,8 @@ struct Search<'s> {
     notation: &'s Arc<Notation>,
     rules: Arc<Rules>,
     target: Target,
+    /// Whether the registry lists more signatures than are read.
+    is_cut: bool,
     /// The number of signatures that do not count.
     flawed: usize,
     flaw: Option<Flaw>,
@@ -73,12 +75,11 @@ pub(super) async fn verify(
     let manifest = client.again(|| client.manifest(digest)).await.map_err(|error| chain(&error))?;
     let (media_type, size) = (manifest.media_type, manifest.bytes.len() as u64);
     let target = Target { media_type, digest: digest.clone(), size };
-    let mut search = Search { client, source, notation, rules, target, flawed: 0, flaw: None, failed: None };
-    let mut tolerated = None;
     let is_holder = |referrer: &Referrer| referrer.artifact_type == HOLDER;
-    let holders: Vec<Referrer> =
-        referrers::find(client, digest).await?.into_iter().filter(is_holder).take(MOST).collect();
-    for referrer in &holders {
+    let Found { referrers, is_cut } = referrers::find(client, digest, Some(HOLDER), is_holder, MOST).await?;
+    let mut search = Search { client, source, notation, rules, target, is_cut, flawed: 0, flaw: None, failed: None };
+    let mut tolerated = None;
+    for referrer in &referrers {
         match search.held(&referrer.digest).await? {
             Some(Verdict::Trusted(signer)) => return Ok(Some(signer)),
             Some(Verdict::Tolerated(why)) => tolerated = tolerated.or(Some(why)),
@@ -137,10 +138,15 @@ impl Search<'_> {
         let secret = self.notation.secret();
         let help = format!("sign it with `notation sign`, as a signer that the Secret {secret} trusts");
         let count = self.flawed;
-        Failure::Unsigned(match self.flaw {
+        let mut why = match self.flaw {
+            None if self.is_cut => format!("no signature of notation was found; {help}"),
             None => format!("it is not signed with notation; {help}"),
             Some(flaw) if count == 1 => format!("its signature {}; {help}", flaw.into_text()),
             Some(flaw) => format!("none of its {count} signatures counts: one {}; {help}", flaw.into_text()),
-        })
+        };
+        if self.is_cut {
+            why.push_str(&referrers::rest(MOST));
+        }
+        Failure::Unsigned(why)
     }
 }

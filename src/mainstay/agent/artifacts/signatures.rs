@@ -65,6 +65,8 @@ struct Search<'s> {
     source: &'s Source,
     /// The number of signatures of this place that may still be read.
     left: usize,
+    /// Whether there are more signatures than are read.
+    is_cut: bool,
     /// The number of signatures that do not count.
     flawed: usize,
     flaw: Option<Flaw>,
@@ -79,17 +81,19 @@ pub(super) async fn verify(
     signers: &Arc<CosignSigners>,
     source: &Source,
 ) -> Result<String, Failure> {
-    let mut search = Search { client, digest, signers, source, left: MOST, flawed: 0, flaw: None, failed: None };
+    let mut search =
+        Search { client, digest, signers, source, left: MOST, is_cut: false, flawed: 0, flaw: None, failed: None };
     if let Some(named) = referrers::tagged(client, &format!("sha256-{}.sig", digest.hex())).await?
         && let Some(signer) = search.held(&named).await?
     {
         return Ok(signer);
     }
     let is_holder = |one: &Referrer| HOLDERS.iter().any(|kind| one.artifact_type.starts_with(kind));
-    let holders: Vec<Referrer> =
-        referrers::find(client, digest).await?.into_iter().filter(is_holder).take(MOST).collect();
+    // The holders have several types, and a request can name only one.
+    let found = referrers::find(client, digest, None, is_holder, MOST).await?;
+    search.is_cut |= found.is_cut;
     search.left = MOST;
-    for referrer in &holders {
+    for referrer in &found.referrers {
         if let Some(signer) = search.held(&referrer.digest).await? {
             return Ok(signer);
         }
@@ -101,6 +105,7 @@ impl Search<'_> {
     /// Returns the signer of the first signature of an image that counts.
     async fn held(&mut self, image: &Digest) -> Result<Option<String>, String> {
         if self.left == 0 {
+            self.is_cut = true;
             return Ok(None);
         }
         let manifest = match self.client.again(|| self.client.manifest(image)).await {
@@ -115,7 +120,11 @@ impl Search<'_> {
             return Ok(None);
         };
         let is_signature = |layer: &Layer| layer.media_type == PAYLOAD || layer.media_type.starts_with(BUNDLE);
-        for layer in holder.layers.into_iter().filter(is_signature).take(self.left) {
+        for layer in holder.layers.into_iter().filter(is_signature) {
+            if self.left == 0 {
+                self.is_cut = true;
+                break;
+            }
             self.left -= 1;
             if let Some(signer) = self.layer(layer).await? {
                 return Ok(Some(signer));
@@ -168,7 +177,10 @@ impl Search<'_> {
     fn outcome(self) -> Failure {
         match self.failed {
             Some(failed) => Failure::Read(failed),
-            None => Failure::Unsigned(self.signers.refusal(self.flaw, self.flawed)),
+            None => {
+                let rest = if self.is_cut { referrers::rest(MOST) } else { String::new() };
+                Failure::Unsigned(self.signers.refusal(self.flaw, self.flawed) + &rest)
+            }
         }
     }
 }

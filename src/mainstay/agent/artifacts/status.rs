@@ -1,29 +1,60 @@
 //! The status of an OCIRepository.
 //!
-//! Invariant: equal facts result in equal statuses, which are not written again.
+//! Invariant: equal facts result in equal statuses, which are not written again. Invariant: the condition `SourceVerified`
+//! is `True` only for the URL and the signers of its generation.
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use crate::agent::own_kinds::State;
 use mainstay_api::OciRepositoryStatus;
 use mainstay_api::conditions::{self, Reason, Type};
 use mainstay_api::oci_repository::OciArtifact;
+use mainstay_function::registry::Digest;
+use mainstay_git::RemoteUrl;
 
 /// Maximum length of a message, in bytes.
 const MESSAGE: usize = 1 << 10;
+const UNVERIFIED: &str = "no artifact was verified yet by this spec and its Secret; the condition Ready shows why";
+
+/// The facts on which a verification is based.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Basis {
+    /// The URL of the artifact.
+    pub(super) url: RemoteUrl,
+    /// Digest of the trusted signers.
+    pub(super) signers: Digest,
+}
 
 /// The result of the last verification of a signature.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum Verification {
     /// No signature by a trusted signer is required.
     NotRequired,
-    /// No artifact was verified since the start. The condition of an earlier agent stays.
+    /// No artifact was verified since the start. The condition of an earlier agent stays for the same generation.
     #[default]
     Pending,
+    /// No artifact was verified by the present signers.
+    Unverified,
+    /// The trust policy accepts the last artifact without a trusted signer.
+    Tolerated,
     /// A trusted key has signed the last artifact. Contains the message.
     Passed(String),
     /// The newest artifact was refused. Contains the reason.
     Failed(String),
+}
+
+impl Verification {
+    /// Whether the result does not count any more after a change of its basis. `None` stands for signers that cannot be
+    /// read.
+    pub(super) fn is_outdated(&self, old: Option<&Basis>, new: Option<&Basis>) -> bool {
+        match self {
+            Self::NotRequired => false,
+            // An earlier agent may have verified the artifact with the signers that are read first.
+            Self::Pending => new.is_none() || (old.is_some() && old != new),
+            Self::Unverified | Self::Tolerated | Self::Passed(_) | Self::Failed(_) => new.is_none() || old != new,
+        }
+    }
 }
 
 /// Returns the status that reports a state. `artifact` is the last artifact.
@@ -38,16 +69,84 @@ pub(super) fn after(
     let mut new = old.clone();
     (new.observed_generation, new.artifact) = (generation, artifact);
     new.conditions = state.conditions(&old.conditions, generation, now);
+    let is_other = |condition: &Condition| condition.type_ != Type::SourceVerified.as_str();
     let (status, reason, message) = match verification {
-        Verification::Pending => return new,
-        Verification::NotRequired => {
-            new.conditions.retain(|condition| condition.type_ != Type::SourceVerified.as_str());
+        Verification::Pending => {
+            new.conditions.retain(|condition| is_other(condition) || condition.observed_generation == generation);
             return new;
         }
-        Verification::Passed(message) => ("True", Reason::Verified, message),
-        Verification::Failed(message) => ("False", Reason::VerificationFailed, message),
+        Verification::NotRequired | Verification::Tolerated => {
+            new.conditions.retain(is_other);
+            return new;
+        }
+        Verification::Unverified => ("Unknown", Reason::NotVerified, UNVERIFIED),
+        Verification::Passed(message) => ("True", Reason::Verified, &**message),
+        Verification::Failed(message) => ("False", Reason::VerificationFailed, &**message),
     };
     let message = conditions::cut(message, MESSAGE);
     conditions::set(&mut new.conditions, Type::SourceVerified, status, reason, message, generation, now);
     new
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn basis(signers: &[u8]) -> Basis {
+        let url = RemoteUrl::of_artifact("oci://registry.example.org/shop/web", "shop/web/uid".to_owned());
+        Basis { url, signers: Digest::of(signers) }
+    }
+
+    fn status_after(old: &OciRepositoryStatus, verification: &Verification, generation: i64) -> OciRepositoryStatus {
+        let state = State::not_ready(Reason::ArtifactFailed, "the registry is away");
+        after(old, &state, verification, None, Some(generation), Timestamp::UNIX_EPOCH)
+    }
+
+    /// Returns the condition with its generation; empty if there is none.
+    fn verified(status: &OciRepositoryStatus) -> String {
+        let found = conditions::status(&status.conditions, Type::SourceVerified);
+        let shown = |one: &Condition| format!("{} {} {:?}", one.status, one.message, one.observed_generation);
+        found.map(shown).unwrap_or_default()
+    }
+
+    fn passed() -> Verification {
+        Verification::Passed("signed".to_owned())
+    }
+
+    #[test]
+    fn a_result_does_not_outlive_its_basis() {
+        let (one, other) = (basis(b"one"), basis(b"other"));
+        for result in [passed(), Verification::Failed("no".to_owned()), Verification::Tolerated] {
+            assert!(!result.is_outdated(Some(&one), Some(&one)), "{result:?}");
+            assert!(result.is_outdated(Some(&one), Some(&other)), "{result:?}");
+            assert!(result.is_outdated(Some(&one), None), "{result:?}: the signers cannot be read");
+        }
+        let moved = Basis { url: RemoteUrl::of_artifact("oci://other.example.org/web", "a".to_owned()), ..one.clone() };
+        assert!(passed().is_outdated(Some(&one), Some(&moved)));
+        let pending = Verification::Pending;
+        assert!(!pending.is_outdated(None, Some(&one)) && !pending.is_outdated(Some(&one), Some(&one)));
+        assert!(pending.is_outdated(Some(&one), Some(&other)) && pending.is_outdated(None, None));
+        assert!(!Verification::NotRequired.is_outdated(Some(&one), None));
+    }
+
+    #[test]
+    fn shows_that_no_artifact_was_verified_by_the_present_signers() {
+        let old = status_after(&OciRepositoryStatus::default(), &passed(), 1);
+        assert_eq!(verified(&old), "True signed Some(1)");
+        let new = status_after(&old, &Verification::Unverified, 2);
+        assert_eq!(verified(&new), format!("Unknown {UNVERIFIED} Some(2)"));
+    }
+
+    #[test]
+    fn the_condition_of_an_earlier_agent_stays_for_the_same_generation_only() {
+        let old = status_after(&OciRepositoryStatus::default(), &passed(), 1);
+        assert_eq!(verified(&status_after(&old, &Verification::Pending, 1)), "True signed Some(1)");
+        assert_eq!(verified(&status_after(&old, &Verification::Pending, 2)), "");
+    }
+
+    #[test]
+    fn an_artifact_that_the_policy_tolerates_does_not_count_as_signed() {
+        let old = status_after(&OciRepositoryStatus::default(), &passed(), 1);
+        assert_eq!(verified(&status_after(&old, &Verification::Tolerated, 2)), "");
+    }
 }

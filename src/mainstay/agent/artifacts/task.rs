@@ -17,10 +17,11 @@ use tokio::time::{Instant, sleep_until};
 use super::charts::Chosen;
 use super::context::Context;
 use super::failure::Failure;
+use super::logins::login_of;
 use super::named::Named;
 use super::reader::{Found, Reader};
 use super::signers::Signers;
-use super::status::{self, Verification};
+use super::status::{self, Basis, Verification};
 use super::wanted::{Place, Wanted};
 use crate::agent::cloud;
 use crate::agent::kept::Name;
@@ -29,24 +30,21 @@ use crate::agent::own_tasks::{Begun, Followed as HasTasks, MOST};
 use crate::agent::status_write::{Refusals, StatusWrite};
 use mainstay_api::OciRepositoryStatus;
 use mainstay_api::conditions::{Reason, Type};
-use mainstay_api::git_sync::SourceKind;
 use mainstay_api::oci_repository::OciArtifact;
 use mainstay_cluster::Kind;
 use mainstay_cluster::secrets::{Known, Purpose, Referrer, SecretData};
 use mainstay_engine::apply::Announcement;
 use mainstay_engine::notification::Message;
-use mainstay_function::registry::{Access, Client, Deadlines, Digest, Login, Network, Rights, login};
+use mainstay_function::registry::{Access, Client, Deadlines, Digest, Network, Rights};
 use mainstay_git::{
     Artifact, Consumer, ConsumerKind, Credentials, Followed, Outbound, Packed, Reference, Remote, RemoteUrl, Source,
 };
+use mainstay_object::Owner;
 use mainstay_object::failure::chain;
-use mainstay_object::{Owner, Secret};
 
 const FAR: Duration = Duration::from_secs(86_400);
 /// Maximum wait after a failure.
 const AGAIN: Duration = Duration::from_secs(60);
-/// The key of a Secret that contains logins.
-const LOGINS: &str = ".dockerconfigjson";
 
 /// Returns the URL at which GitSyncs read the artifact.
 pub(super) fn address<S: Named>((namespace, name): &Name, object: &Object<S>) -> RemoteUrl {
@@ -99,6 +97,8 @@ pub(super) struct Task<S> {
     /// The version that was chosen from the last index of a chart repository.
     chosen: Option<Chosen>,
     verification: Verification,
+    /// The basis of `verification`; `None` if the signers were not read.
+    basis: Option<Basis>,
     /// The state after the last turn.
     state: Option<State>,
     /// The refused writes of the status.
@@ -136,6 +136,7 @@ impl<S: Named> Task<S> {
             made: None,
             chosen: None,
             verification: Verification::default(),
+            basis: None,
             state: None,
             refusals: Refusals::default(),
             spec: PhantomData,
@@ -205,6 +206,7 @@ impl<S: Named> Task<S> {
 
     async fn attempt(&mut self, object: &Object<S>, remote: &Remote) -> (State, Duration) {
         if object.spec.is_suspended() {
+            self.forget();
             return (State::not_ready(Reason::Suspended, "suspended: nothing is looked up"), FAR);
         }
         if !self.fits {
@@ -214,11 +216,14 @@ impl<S: Named> Task<S> {
         }
         let wanted = match object.spec.wanted(&self.name.0) {
             Ok(wanted) => wanted,
-            Err(problems) => return (State::invalid(Reason::SpecInvalid, &problems), FAR),
+            Err(problems) => {
+                self.forget();
+                return (State::invalid(Reason::SpecInvalid, &problems), FAR);
+            }
         };
         match (&self.verification, &wanted.signed) {
             (_, None) => self.verification = Verification::NotRequired,
-            (Verification::NotRequired, Some(_)) => self.verification = Verification::Pending,
+            (Verification::NotRequired, Some(_)) => self.verification = Verification::Unverified,
             _ => {}
         }
         match self.read(&object.spec, &wanted, remote).await {
@@ -231,7 +236,7 @@ impl<S: Named> Task<S> {
 
     /// Reads the artifact, unless it is unchanged. Returns its revision.
     async fn read(&mut self, spec: &S, wanted: &Wanted, remote: &Remote) -> Result<String, State> {
-        let (reader, outbound, signers) = self.reader(spec, wanted).await?;
+        let (reader, outbound, signers) = self.reader(spec, wanted, remote).await?;
         let failed = |why: String| State::not_ready(Reason::ArtifactFailed, format!("{}: {why}", spec.address()));
         let reading = outbound.run(self.renew(&reader, wanted, signers.as_ref(), remote));
         let read = tokio::time::timeout(wanted.timeout, reading).await;
@@ -252,6 +257,23 @@ impl<S: Named> Task<S> {
                 State::not_ready(Reason::VerificationFailed, why)
             }
         })
+    }
+
+    /// Forgets the result of the verification if the signers of this turn are not read.
+    fn forget(&mut self) {
+        if self.basis.is_some() {
+            self.rebase(None);
+        }
+    }
+
+    /// Sets the basis of the verification; `None` if the signers cannot be read. A result with another basis does not
+    /// count any more, and the next lookup verifies the artifact.
+    fn rebase(&mut self, basis: Option<Basis>) {
+        if self.verification.is_outdated(self.basis.as_ref(), basis.as_ref()) {
+            self.verification = Verification::Unverified;
+            self.made = None;
+        }
+        self.basis = basis;
     }
 
     async fn renew(
@@ -293,8 +315,7 @@ impl<S: Named> Task<S> {
         if let Some(signer) = downloaded.signer {
             self.verification = Verification::Passed(format!("{revision} is signed by {signer}"));
         } else if signers.is_some() {
-            // The trust policy of notation takes it without a trusted signer.
-            self.verification = Verification::NotRequired;
+            self.verification = Verification::Tolerated;
         }
         self.made = Some(key);
         self.wake(remote);
@@ -315,13 +336,14 @@ impl<S: Named> Task<S> {
         self.source.pushes().wake(is_meant, Instant::now().into_std());
     }
 
-    /// Returns a client for the wanted artifact, with the login and the certificates of the Secrets, and the signers.
-    async fn reader<'w>(
+    /// Reads the Secrets with the login, the certificates and the proxy, and the signers, which are the basis of the
+    /// verification.
+    async fn read_secrets(
         &mut self,
         spec: &S,
-        wanted: &'w Wanted,
-    ) -> Result<(Reader<'w>, Outbound, Option<Signers>), State> {
-        let (invalid, place) = (|why: String| State::not_ready(Reason::SpecInvalid, why), &wanted.place);
+        wanted: &Wanted,
+        remote: &Remote,
+    ) -> Result<([Option<Known>; 3], Option<Signers>), State> {
         let [login, tls, proxy, keys, root] = spec.secrets();
         let named = [
             (login, Purpose::Artifact),
@@ -330,8 +352,28 @@ impl<S: Named> Task<S> {
             (keys, Purpose::SignatureKeys),
             (root, Purpose::SignatureKeys),
         ];
-        let [logins, tls, proxy, trusted, roots] = self.secrets.read(&self.context.secrets, &self.name, named).await?;
-        let signers = signers_of(wanted, keys.or(root), trusted.or(roots).as_ref()).map_err(invalid)?;
+        let read = self.secrets.read(&self.context.secrets, &self.name, named).await;
+        let read = read.and_then(|[logins, tls, proxy, trusted, roots]| {
+            let signers = signers_of(wanted, keys.or(root), trusted.or(roots).as_ref());
+            let signers = signers.map_err(|why| State::not_ready(Reason::SpecInvalid, why))?;
+            Ok(([logins, tls, proxy], signers))
+        });
+        let signers = read.as_ref().ok().and_then(|(_, signers)| signers.as_ref());
+        let basis = signers.map(|signers| Basis { url: remote.url.clone(), signers: signers.digest.clone() });
+        self.rebase(basis);
+        read
+    }
+
+    /// Returns a client for the wanted artifact, with the login and the certificates of the Secrets, and the signers.
+    async fn reader<'w>(
+        &mut self,
+        spec: &S,
+        wanted: &'w Wanted,
+        remote: &Remote,
+    ) -> Result<(Reader<'w>, Outbound, Option<Signers>), State> {
+        let (invalid, place) = (|why: String| State::not_ready(Reason::SpecInvalid, why), &wanted.place);
+        let ([logins, tls, proxy], signers) = self.read_secrets(spec, wanted, remote).await?;
+        let [login, ..] = spec.secrets();
         let login = login.zip(data(logins.as_ref())).map(|(name, data)| login_of::<S>(name, data, place));
         let login = login.transpose().map_err(invalid)?;
         let login = match (&wanted.identity, place) {
@@ -425,31 +467,4 @@ fn signers_of(wanted: &Wanted, name: Option<&str>, known: Option<&Known>) -> Res
         return Err("spec.verify: its Secret was not read".to_owned());
     }
     Signers::read(signed, secret).map(Some)
-}
-
-/// Returns the login in a Secret: for a registry the login of its image, for a chart also user name and password.
-fn login_of<S: Named>(name: &str, data: &SecretData, place: &Place) -> Result<Login, String> {
-    let text = |key: &str| data.get(key).and_then(|value| std::str::from_utf8(&value.0).ok());
-    let pair = || {
-        let (username, password) = (text("username")?, text("password")?);
-        let is_readable = !username.is_empty() && !username.contains(':');
-        let is_plain = !username.chars().chain(password.chars()).any(char::is_control);
-        (is_readable && is_plain)
-            .then(|| Login { username: username.to_owned(), password: Secret::new(password.to_owned()) })
-    };
-    let image = match place {
-        Place::Registry(image) => &image.repository,
-        Place::Charts(_) => {
-            let missing = || format!("spec.secretRef: the Secret {name} has no keys username and password");
-            return pair().ok_or_else(missing);
-        }
-    };
-    let Some(file) = data.get(LOGINS) else {
-        let pair = pair().filter(|_| S::SOURCE == SourceKind::HelmChart);
-        return pair.ok_or_else(|| {
-            format!("spec.secretRef: the Secret {name} has no key {LOGINS}; create it with `kubectl create secret docker-registry`")
-        });
-    };
-    let found = login(&file.0, image);
-    found.ok_or_else(|| format!("spec.secretRef: the Secret {name} has no login for {}", image.registry))
 }

@@ -23,6 +23,11 @@ const SAME: [&str; 11] = [
     "suspend",
 ];
 
+/// The parts of a trust policy of notation that the agent refuses, or that refuse more than in Flux.
+const TRUST_POLICY: &str = "check the Secret, which the agent reads more strictly: set `override.revocation` of the trust policy to `log` or `skip` if \
+                            certificates name a CRL or an OCSP responder; remove stores `tsa:NAME`; sign without plugins; write \
+                            `registryScopes` as `HOST/PATH`; and store one certificate in each value";
+
 /// Takes the field with the required signature.
 ///
 /// Invariant: a requirement that has no counterpart is kept, so that the agent refuses the object instead of reading
@@ -40,6 +45,9 @@ pub(super) fn signatures(fields: &mut Fields, path: &str) -> Option<Value> {
         let remedy = "name a Secret with `trustpolicy.json` and the certificates in `verify.secretRef`";
         fields.lost(path, format!("it has no trust policy, so the agent refuses the object: {remedy}"));
         return Some(verify);
+    }
+    if is_notation {
+        fields.ask(path, TRUST_POLICY);
     }
     if verify["secretRef"].is_null() {
         if verify["matchOIDCIdentity"].as_array().is_none_or(Vec::is_empty) {

@@ -4,12 +4,16 @@ use bytes::Bytes;
 use reqwest::Method;
 use reqwest::header::{self, HeaderValue};
 
-use super::send::Ask;
+use super::send::{Ask, allowed};
+use super::tags::next;
 use super::{Client, Content, Error, Fault};
 use crate::registry::Digest;
 
 /// Maximum size of a manifest in bytes, as the distribution specification recommends.
 const MAX_MANIFEST: u64 = 4 << 20;
+
+/// Maximum number of pages of an index of referring manifests. The pages together have less than twice [`MAX_MANIFEST`].
+const MAX_REFERRER_PAGES: usize = 16;
 
 const ACCEPTED: &str = "application/vnd.oci.image.manifest.v1+json, application/vnd.oci.image.index.v1+json, \
                         application/vnd.docker.distribution.manifest.v2+json, \
@@ -24,6 +28,15 @@ pub struct Manifest {
     pub digest: Digest,
     /// The document.
     pub bytes: Bytes,
+}
+
+/// The index of the manifests that refer to a manifest.
+#[derive(Clone, Debug)]
+pub struct Referrers {
+    /// The documents of its pages.
+    pub pages: Vec<Vec<u8>>,
+    /// Whether the registry has more pages.
+    pub is_cut: bool,
 }
 
 impl Client {
@@ -59,21 +72,37 @@ impl Client {
     }
 
     /// Returns the index of the manifests that refer to a manifest, such as its signatures; `None` if the registry keeps no
-    /// such index.
+    /// such index. With an artifact type, the registry may leave out manifests of other types.
     ///
     /// # Errors
     /// The registry cannot be reached, or denies access.
-    pub async fn referrers(&self, digest: &Digest) -> Result<Option<Vec<u8>>, Error> {
-        let fail = || self.failed("could not look for signatures at");
-        let ask = Ask::accepting(Method::GET, "application/vnd.oci.image.index.v1+json");
-        match self.ask(&ask, &self.address("referrers", digest.as_str())).await {
-            Ok(response) => {
-                Ok(Some(self.body(response, "the index of signatures", MAX_MANIFEST).await.map_err(fail())?))
-            }
-            // Registries of an older version of the specification do not know the request.
-            Err(Fault::Status { status: 400 | 404 | 405, .. }) => Ok(None),
-            Err(fault) => Err(fail()(fault)),
+    pub async fn referrers(&self, digest: &Digest, artifact_type: Option<&str>) -> Result<Option<Referrers>, Error> {
+        self.list_referrers(digest, artifact_type).await.map_err(self.failed("could not look for signatures at"))
+    }
+
+    async fn list_referrers(&self, digest: &Digest, artifact_type: Option<&str>) -> Result<Option<Referrers>, Fault> {
+        let mut url = self.address("referrers", digest.as_str());
+        if let Some(artifact_type) = artifact_type {
+            url.query_pairs_mut().append_pair("artifactType", artifact_type);
         }
+        let (mut pages, mut bytes) = (Vec::new(), 0);
+        while pages.len() < MAX_REFERRER_PAGES && bytes < MAX_MANIFEST {
+            let ask = Ask::accepting(Method::GET, "application/vnd.oci.image.index.v1+json");
+            let response = match self.ask(&ask, &url).await {
+                Ok(response) => response,
+                // Registries of an older version of the specification do not know the request.
+                Err(Fault::Status { status: 400 | 404 | 405, .. }) if pages.is_empty() => return Ok(None),
+                Err(fault) => return Err(fault),
+            };
+            let next = next(response.headers(), &url);
+            let page = self.body(response, "the index of signatures", MAX_MANIFEST).await?;
+            bytes += page.len() as u64;
+            pages.push(page);
+            let Some(next) = next else { return Ok(Some(Referrers { pages, is_cut: false })) };
+            allowed(&url, &next)?;
+            url = next;
+        }
+        Ok(Some(Referrers { pages, is_cut: true }))
     }
 
     /// Pushes a manifest with a tag, and verifies that the manifest is stored.

@@ -25,7 +25,7 @@ mod token;
 pub use blob::{Content, Mounted};
 pub use error::{Error, Fault};
 pub use file::SentFile;
-pub use manifest::Manifest;
+pub use manifest::{Manifest, Referrers};
 
 use std::fmt;
 use std::sync::Arc;

@@ -51,7 +51,7 @@ impl Client {
 }
 
 /// Returns the URL of the next page.
-fn next(headers: &HeaderMap, base: &Url) -> Option<Url> {
+pub(super) fn next(headers: &HeaderMap, base: &Url) -> Option<Url> {
     let links = headers.get_all(header::LINK).iter().filter_map(|value| value.to_str().ok());
     let next = links.flat_map(|links| links.split(',')).find(|link| link.contains("rel=\"next\""))?;
     let (_, rest) = next.split_once('<')?;

@@ -188,6 +188,12 @@ fn refuses_certificates_that_take_long_to_read() {
         changed["annotations"]["dev.sigstore.cosign/certificate"] = pem.into();
         refused(simple(&changed), why);
     }
+    let certificate = slow_certificate(100);
+    assert!(certificate.len() < 8 << 10);
+    let certificate = BASE64_STANDARD.encode(certificate);
+    let mut changed = made("good");
+    changed["bundle"]["verificationMaterial"]["certificate"]["rawBytes"] = certificate.into();
+    refused(bundle(&changed, "bundle"), "its certificate cannot be read, or has a set with more than 8 elements");
 }
 
 #[test]

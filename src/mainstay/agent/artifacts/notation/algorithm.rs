@@ -30,6 +30,8 @@ const SCHEMES: [(ObjectIdentifier, Scheme); 6] = [
     (ObjectIdentifier::new_unwrap("1.2.840.10045.4.3.3"), Scheme::Ecdsa(Hash::Sha384)),
     (ObjectIdentifier::new_unwrap("1.2.840.10045.4.3.4"), Scheme::Ecdsa(Hash::Sha512)),
 ];
+/// Lengths of RSA keys that are supported, in bits.
+const RSA_BITS: std::ops::RangeInclusive<usize> = 2048..=8192;
 const HASHES: [(ObjectIdentifier, Hash); 3] = [
     (ObjectIdentifier::new_unwrap("2.16.840.1.101.3.4.2.1"), Hash::Sha256),
     (ObjectIdentifier::new_unwrap("2.16.840.1.101.3.4.2.2"), Hash::Sha384),
@@ -125,8 +127,19 @@ impl PublicKey {
     }
 
     /// Whether the key made the signature of a certificate.
-    pub(super) fn has_issued(&self, scheme: Scheme, message: &[u8], signature: &[u8]) -> bool {
+    ///
+    /// # Errors
+    /// The algorithm is not supported for the key. The error is the end of a sentence about the certificate.
+    pub(super) fn has_issued(&self, scheme: Scheme, message: &[u8], signature: &[u8]) -> Result<bool, String> {
+        let unsupported = |remedy: &str| {
+            Err(format!("is signed with an algorithm that is not supported for the key of its issuer; use {remedy}"))
+        };
         let by: &'static dyn VerificationAlgorithm = match (self.kind, scheme) {
+            (Kind::Rsa(bits), Scheme::Pkcs1(_) | Scheme::Pss(_)) if !RSA_BITS.contains(&bits) => {
+                return unsupported("an RSA key with 2048 to 8192 bits");
+            }
+            (Kind::P256 | Kind::P384, Scheme::Ecdsa(Hash::Sha512)) => return unsupported("SHA-256 or SHA-384"),
+            (Kind::P521, Scheme::Ecdsa(Hash::Sha256)) => return unsupported("SHA-384 or SHA-512"),
             (Kind::Rsa(_), Scheme::Pkcs1(Hash::Sha256)) => &RSA_PKCS1_2048_8192_SHA256,
             (Kind::Rsa(_), Scheme::Pkcs1(Hash::Sha384)) => &RSA_PKCS1_2048_8192_SHA384,
             (Kind::Rsa(_), Scheme::Pkcs1(Hash::Sha512)) => &RSA_PKCS1_2048_8192_SHA512,
@@ -140,11 +153,13 @@ impl PublicKey {
             (Kind::P521, Scheme::Ecdsa(hash @ (Hash::Sha384 | Hash::Sha512))) => {
                 let hashed = digest(if hash == Hash::Sha384 { &SHA384 } else { &SHA512 }, message);
                 let signature = p521::ecdsa::Signature::from_der(signature);
-                return signature.is_ok_and(|signature| self.of_p521(hashed.as_ref(), &signature));
+                return Ok(signature.is_ok_and(|signature| self.of_p521(hashed.as_ref(), &signature)));
             }
-            _ => return false,
+            // The issuer has a key of a different kind.
+            (Kind::Rsa(_), Scheme::Ecdsa(_))
+            | (Kind::P256 | Kind::P384 | Kind::P521, Scheme::Pkcs1(_) | Scheme::Pss(_)) => return Ok(false),
         };
-        UnparsedPublicKey::new(by, &self.bytes).verify(message, signature).is_ok()
+        Ok(UnparsedPublicKey::new(by, &self.bytes).verify(message, signature).is_ok())
     }
 
     fn of_p521(&self, digest: &[u8], signature: &p521::ecdsa::Signature) -> bool {
@@ -223,6 +238,23 @@ mod tests {
     }
 
     #[test]
+    fn names_algorithms_that_are_not_supported_for_a_key() {
+        for (kind, scheme, remedy) in [
+            (Kind::P256, Scheme::Ecdsa(Hash::Sha512), "use SHA-256 or SHA-384"),
+            (Kind::P384, Scheme::Ecdsa(Hash::Sha512), "use SHA-256 or SHA-384"),
+            (Kind::P521, Scheme::Ecdsa(Hash::Sha256), "use SHA-384 or SHA-512"),
+            (Kind::Rsa(1024), Scheme::Pkcs1(Hash::Sha256), "use an RSA key with 2048 to 8192 bits"),
+            (Kind::Rsa(16_384), Scheme::Pss(Hash::Sha512), "use an RSA key with 2048 to 8192 bits"),
+        ] {
+            let found = PublicKey { kind, bytes: Vec::new() }.has_issued(scheme, b"message", b"").unwrap_err();
+            let why = "is signed with an algorithm that is not supported for the key of its issuer; ";
+            assert_eq!(found.strip_prefix(why), Some(remedy));
+        }
+        let rsa = PublicKey { kind: Kind::Rsa(2048), bytes: Vec::new() };
+        assert_eq!(rsa.has_issued(Scheme::Ecdsa(Hash::Sha256), b"message", b""), Ok(false));
+    }
+
+    #[test]
     fn verifies_signatures_of_p521_in_both_encodings() {
         let pair = p521::ecdsa::SigningKey::from_slice(&[1; 66]).unwrap();
         let made: p521::ecdsa::Signature = pair.sign_prehash(digest(&SHA512, b"message").as_ref()).unwrap();
@@ -232,10 +264,9 @@ mod tests {
         let (fixed, der) = (made.to_bytes(), made.to_der());
         let (fixed, der): (&[u8], &[u8]) = (fixed.as_ref(), der.as_ref());
         assert!(key.has_signed(b"message", fixed) && !key.has_signed(b"other", fixed) && !key.has_signed(b"", der));
-        assert!(key.has_issued(Scheme::Ecdsa(Hash::Sha512), b"message", der));
-        assert!(!key.has_issued(Scheme::Ecdsa(Hash::Sha384), b"message", der));
-        assert!(!key.has_issued(Scheme::Ecdsa(Hash::Sha256), b"message", der));
-        assert!(!key.has_issued(Scheme::Pkcs1(Hash::Sha512), b"message", der));
+        assert_eq!(key.has_issued(Scheme::Ecdsa(Hash::Sha512), b"message", der), Ok(true));
+        assert_eq!(key.has_issued(Scheme::Ecdsa(Hash::Sha384), b"message", der), Ok(false));
+        assert_eq!(key.has_issued(Scheme::Pkcs1(Hash::Sha512), b"message", der), Ok(false));
         let broken = PublicKey { kind: Kind::P521, bytes: vec![4; 133] };
         assert!(!broken.has_signed(b"message", fixed));
     }

@@ -1,7 +1,6 @@
 //! A certificate of a signer or of an authority above it.
 //!
-//! Invariant: a certificate is short when it is parsed. The library sorts the elements of each set in it, and its time grows
-//! with the square of their number.
+//! Invariant: a certificate is short when it is parsed, and its sets are small: see `narrow`.
 
 use x509_cert::Certificate as Parsed;
 use x509_cert::Version;
@@ -12,6 +11,7 @@ use x509_cert::name::Name;
 use x509_cert::spki::ObjectIdentifier;
 use x509_cert::time::Time;
 
+use super::super::narrow;
 use super::algorithm::{PublicKey, Scheme};
 
 /// Maximum length of a certificate, in bytes of DER.
@@ -56,6 +56,7 @@ impl Certificate {
         if der.len() > LONGEST {
             return Err("is longer than 8 KiB".to_owned());
         }
+        narrow::check(der)?;
         let parsed = Parsed::from_der(der).map_err(|_| "cannot be read")?;
         let signed = signed(der).ok_or("cannot be read")?;
         let body = parsed.tbs_certificate;
@@ -100,8 +101,14 @@ impl Certificate {
     }
 
     /// Whether the key of a certificate has signed this one, which names it as the issuer.
-    pub(super) fn is_issued_by(&self, issuer: &Self) -> bool {
-        self.issuer == issuer.subject && issuer.key.has_issued(self.scheme, &self.signed, &self.signature)
+    ///
+    /// # Errors
+    /// The algorithm is not supported. The error is the end of a sentence about this certificate.
+    pub(super) fn is_issued_by(&self, issuer: &Self) -> Result<bool, String> {
+        if self.issuer != issuer.subject {
+            return Ok(false);
+        }
+        issuer.key.has_issued(self.scheme, &self.signed, &self.signature)
     }
 
     /// Whether it is valid at a time, given in seconds since 1970.
@@ -127,7 +134,11 @@ fn is_about_revocation(extension: &Extension) -> bool {
     if extension.extn_id != ACCESS {
         return CRL.contains(&extension.extn_id);
     }
-    let access = AuthorityInfoAccessSyntax::from_der(extension.extn_value.as_bytes());
-    // An extension that cannot be read may name a responder.
+    let value = extension.extn_value.as_bytes();
+    // An extension that is not read may name a responder.
+    if narrow::check(value).is_err() {
+        return true;
+    }
+    let access = AuthorityInfoAccessSyntax::from_der(value);
     access.map_or(true, |access| access.0.iter().any(|one| one.access_method == OCSP))
 }

@@ -42,16 +42,18 @@ pub(super) fn check(chain: &[Certificate]) -> Result<(), String> {
     }
     let links = chain.iter().zip(authorities);
     for (at, (certificate, issuer)) in links.enumerate() {
-        if certificate.is_issued_by(certificate) {
+        if certificate.is_issued_by(certificate) == Ok(true) {
             return Err(format!("has a self-signed certificate (number {}) before the last one", at + 1));
         }
-        if !certificate.is_issued_by(issuer) {
+        let is_issued = certificate.is_issued_by(issuer);
+        if !is_issued.map_err(|why| format!("has a certificate (number {}) that {why}", at + 1))? {
             return Err(format!("has a certificate (number {}) that the next one has not issued", at + 1));
         }
     }
-    match chain.last() {
-        Some(root) if root.is_issued_by(root) => Ok(()),
-        _ => Err("has certificates that do not end with a self-signed one".to_owned()),
+    match chain.last().map(|root| root.is_issued_by(root)) {
+        Some(Ok(true)) => Ok(()),
+        Some(Err(why)) => Err(format!("has a certificate (number {}) that {why}", chain.len())),
+        Some(Ok(false)) | None => Err("has certificates that do not end with a self-signed one".to_owned()),
     }
 }
 

@@ -376,6 +376,19 @@ fn refuses_envelopes_that_the_signer_did_not_make_so() {
 }
 
 #[test]
+fn a_subject_in_a_message_is_quoted_and_printable() {
+    let root = Authority::root(authority("root"));
+    let signer = root.signer(&parameters("web\u{202e}gnp\u{2028}\"; it is trusted"), &[]);
+    let Ok(Verdict::Trusted(accepted)) = outcome(&signer, json!({})) else { panic!() };
+    let refused = outcome(&signer, json!({"trustedIdentities": ["x509.subject:C=US,ST=WA,O=Other"]})).unwrap_err();
+    for message in [accepted, refused] {
+        assert!(!message.contains(mainstay_object::is_unprintable), "{message:?}");
+        assert!(message.contains("the certificate \"CN=web?gnp?"), "{message:?}");
+        assert_eq!(message.matches('"').count(), 2, "{message:?}");
+    }
+}
+
+#[test]
 fn an_authority_of_signatures_vouches_for_their_time() {
     let root = Authority::root(authority("root"));
     let mut short = parameters("web");
@@ -437,6 +450,11 @@ fn refuses_certificates_that_take_long_to_read() {
     let mut long = parameters("web");
     long.custom_extensions.push(CustomExtension::from_oid_content(&[1, 2, 3, 4], vec![0; 9 << 10]));
     refused(&root.signer(&long, &[]), "has a certificate (number 1) that is longer than 8 KiB");
+    // The attributes of one part of a name are a set.
+    let name = [&[0x31_u8, 18][..], &[5_u8, 0].repeat(9)].concat();
+    let wide = [&[0x30_u8, 22, 0x30, 20][..], &name].concat();
+    let signer = Signer { chain: vec![wide, root.certificate.clone()], key: KeyPair::generate().unwrap() };
+    refused(&signer, "has a certificate (number 1) that has a set with more than 8 elements");
     let found = read(&[("a.crt", vec![0; 9 << 10]), (POLICY, policy(&json!({})))]).err().unwrap();
     assert_eq!(found, "value a.crt of the Secret signers holds a certificate that is longer than 8 KiB");
 }
@@ -459,10 +477,24 @@ fn names_each_value_of_the_secret_that_is_missing_or_cannot_be_read() {
     refused(&[("a.pem", key), (POLICY, policy())], "holds no certificate in PEM");
     let cut = b"-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n".to_vec();
     refused(&[("a.pem", cut), (POLICY, policy())], "value a.pem of the Secret signers is not valid PEM");
-    refused(&[("a.pem", root().repeat(65)), (POLICY, policy())], "the Secret signers holds more than 64 certificates");
-    let both = read(&[("a.pem", root().repeat(2)), ("rsa.crt", file("rsa.crt")), (POLICY, policy())]).unwrap();
-    assert_eq!((both.trusted.len(), both.secret()), (3, "signers"));
+    let names: Vec<String> = (0..65).map(|number| format!("{number}.crt")).collect();
+    let mut many: Vec<(&str, Vec<u8>)> = names.iter().map(|name| (&**name, root())).collect();
+    many.push((POLICY, policy()));
+    refused(&many, "the Secret signers holds more than 64 certificates");
+    let both = read(&[("a.pem", root()), ("rsa.crt", file("rsa.crt")), (POLICY, policy())]).unwrap();
+    assert_eq!((both.trusted.len(), both.secret()), (2, "signers"));
     assert!(both.demand("registry.example.org/other").is_none());
+}
+
+#[test]
+fn trusts_one_certificate_of_each_value() {
+    let bundle = [file("root.crt"), file("stranger.crt")].concat();
+    let found = read(&[("bundle.pem", bundle), (POLICY, policy(&json!({})))]).err().unwrap();
+    let why =
+        "value bundle.pem of the Secret signers holds more than one certificate; store each certificate under a name";
+    assert!(found.starts_with(why), "{found}");
+    let der = Authority::root(authority("root")).certificate;
+    assert_eq!(read(&[("a.crt", der.clone()), (POLICY, policy(&json!({})))]).unwrap().trusted, [der]);
 }
 
 proptest! {

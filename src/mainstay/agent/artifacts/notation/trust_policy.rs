@@ -8,6 +8,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use super::subject::Subject;
+use mainstay_function::registry::ImageRef;
 
 /// Maximum length of the document, in bytes.
 const LONGEST: usize = 256 << 10;
@@ -118,6 +119,9 @@ impl TrustPolicy {
                 if scope.contains(ANY) && (scope != ANY || written.registry_scopes.len() > 1) {
                     return wrong("registryScopes", "* is permitted only alone; write HOST/PATH otherwise");
                 }
+                if scope != ANY && !is_repository(scope) {
+                    return wrong("registryScopes", "write HOST/PATH without a scheme, a tag or a slash at the end");
+                }
                 if !scopes.insert(scope) {
                     return wrong("registryScopes", "it has a value that is used more than once");
                 }
@@ -142,6 +146,12 @@ impl TrustPolicy {
         let exact = find(repository).or_else(|| other.as_deref().and_then(&find));
         exact.or_else(|| find(ANY)).map(|statement| &statement.demand)
     }
+}
+
+/// Whether a scope is a repository with its host. Others would never match, and `*` would apply in their place.
+fn is_repository(scope: &str) -> bool {
+    let image = scope.parse::<ImageRef>();
+    image.is_ok_and(|image| scope.split_once('/') == Some((&*image.registry, &*image.repository)))
 }
 
 /// A wrong field with the reason.
@@ -269,6 +279,33 @@ mod tests {
         let mut hub = statement();
         hub["registryScopes"] = json!(["index.docker.io/library/web"]);
         assert!(read(&[hub]).unwrap().demand("docker.io/library/web").is_some());
+    }
+
+    #[test]
+    fn a_scope_is_a_repository_with_its_host() {
+        for scope in ["localhost/web", "127.0.0.1:5000/shop/web", "[::1]:5000/web", "index.docker.io/library/web"] {
+            let policy = rules(json!({"registryScopes": [scope, "registry.example.org/shop/web"]}));
+            assert!(policy.is_ok(), "{scope}");
+        }
+        let digest = format!("a.example/b@sha256:{}", "0".repeat(64));
+        for scope in [
+            "",
+            "a.example",
+            "a.example/",
+            "a.example/b/",
+            "a.example/b:1.0.0",
+            digest.as_str(),
+            "https://a.example/b",
+            "oci://a.example/b",
+            "shop/web",
+            "docker.io/web",
+            " a.example/b",
+            "a.example/B",
+        ] {
+            let found = rules(json!({"registryScopes": [scope]})).err().unwrap();
+            let why = "trustPolicies[0].registryScopes: write HOST/PATH without a scheme, a tag or a slash at the end";
+            assert!(found.contains(why), "{scope}: {found}");
+        }
     }
 
     #[test]

@@ -57,7 +57,10 @@ spec: {interval: 5m, url: 'oci://ghcr.io/acme/web', verify: {provider: notation,
     assert_eq!(made.problem(), None);
     let verify = serde_json::json!({"provider": "notation", "secretRef": {"name": "certificates"}});
     assert_eq!(made.object["spec"]["verify"], verify);
-    assert_eq!(conversion.count(Fate::Lost) + conversion.count(Fate::ToDo), 0, "{report}");
+    assert_eq!((conversion.count(Fate::Lost), conversion.count(Fate::ToDo)), (0, 1), "{report}");
+    for part in ["spec.verify: check the Secret", "`override.revocation`", "`tsa:NAME`", "plugins", "one certificate"] {
+        assert!(report.contains(part), "{part}: {report}");
+    }
 }
 
 #[test]
