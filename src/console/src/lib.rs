@@ -22,6 +22,7 @@ mod axis;
 mod bearer;
 mod belonging;
 mod call;
+mod command;
 mod csv;
 mod deviation;
 mod difference;

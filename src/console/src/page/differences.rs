@@ -82,7 +82,8 @@ fn object(page: &DifferencesPage<'_>, number: usize, deviation: &Deviation, show
                 (parts::named_object(name))
                 @for one in &deviation.why { " " (why(*one)) }
             }
-            @for text in &deviation.texts { p.text { (parts::with_command(text)) } }
+            @for text in &deviation.texts { p.text { (text) } }
+            @for text in &deviation.held { p.text { (parts::held_text(text)) } }
             @for edit in remaining { (edit_of(edit, page.now, has_values)) }
             @match shown {
                 Shown::Text(text) => p.quiet { (text) },
@@ -153,6 +154,18 @@ mod tests {
         }]});
         let text = page(status, &Shown::Text("x".to_owned()));
         assert!(text.contains("data.password") && !text.contains("hunter2") && !text.contains("swordfish"), "{text}");
+    }
+
+    #[test]
+    fn a_command_of_a_failure_or_a_problem_is_a_text_and_that_of_a_held_object_can_be_copied() {
+        let command = "kubectl annotate ConfigMap a -n team mainstay.dev/reconcile-";
+        let of = |status: Value| page(status, &Shown::Text(String::new()));
+        let failure = json!({"object": "ConfigMap team/a", "reason": "Unhealthy", "message": format!("run `{command}`; to delete it: {command}")});
+        let paused = json!({"object": "ConfigMap team/b", "problem": format!("run: {command}")});
+        let text = of(json!({"failures": [failure], "paused": [paused]}));
+        assert!(text.contains(command) && !text.contains("data-copy"), "{text}");
+        let text = of(json!({"held": [format!("ConfigMap team/a: it is paused; to delete it: {command}")]}));
+        assert!(text.contains(&format!("<code data-copy=\"the command\">{command}</code>")), "{text}");
     }
 
     #[test]

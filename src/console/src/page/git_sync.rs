@@ -187,7 +187,7 @@ fn problems(page: &GitSyncPage<'_>) -> Markup {
                             (parts::advice_about(&text(one, "reason"), &text(one, "object"))) }
                     }
                     @for edit in *edits { (drifted(edit)) }
-                    @for one in &held { li { b { "Held from deletion: " } (parts::object_and_text(one)) } }
+                    @for one in &held { li { b { "Held from deletion: " } (parts::held_object(one)) } }
                     @for one in list("paused") {
                         li { b { "Paused: " } (parts::named_object(&text(one, "object")))
                             @if !text(one, "until").is_empty() { ", " (parts::end(&text(one, "until"), *now)) }

@@ -26,8 +26,8 @@ pub(super) fn history(moments: &[Moment<'_>], remote: Option<&str>, now: Timesta
                                 p { "Commit " (parts::commit(commit, remote)) " " span.text { (subject) } }
                                 p.quiet { (effect) }
                                 @if !objects.is_empty() { (changed_objects(objects, *more, &format!("{commit} {at}"))) }
-                                @if !revert.is_empty() {
-                                    details data-name=(format!("take back {commit} {at}")) { summary { "Take back" } p { "In a clone of the repository, then push:" } p { code data-copy="the command" { (revert) } } }
+                                @if let Some(revert) = revert {
+                                    details data-name=(format!("take back {commit} {at}")) { summary { "Take back" } p { "In a clone of the repository, then push:" } p { (parts::command(revert)) } }
                                 }
                             }
                             Moment::Commit(event) => (commit(event, now)),
