@@ -40,6 +40,8 @@ async fn the_files_of_the_built_commit_are_listed_and_shown() {
     function(&world, "web", json!({}));
     set_status(&world, FUNCTIONS, "web", &json!({"commit": built}));
     let program = Program::of(&world).await;
+    // The server of the test is on this machine.
+    program.set_dev_run(&world.remote.path());
     let browser = Browser::open(&program, &[]).await;
 
     let refused = browser.get(&page("web", "")).await.text;
@@ -77,6 +79,24 @@ async fn a_repository_on_a_disk_is_not_read_and_inline_code_has_no_files() {
     let inline = browser.get(&page("inline", "")).await.text;
     assert!(inline.contains("is not in Git"), "{inline}");
     assert_eq!(browser.get(&page("none", "")).await.code, 404);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_of_the_users_machine_gets_no_request() {
+    let world = World::new().await;
+    let server = GitServer::start(world.remote.root()).await;
+    let address = server.url(NAME);
+    world.repository("web", &address);
+    world.repository("named", &address.replace("127.0.0.1", "localhost"));
+    function(&world, "web", json!({}));
+    function(&world, "named", json!({"source": "named"}));
+    let program = Program::of(&world).await;
+    let browser = Browser::open(&program, &[]).await;
+    for name in ["web", "named"] {
+        let refused = browser.get(&page(name, "")).await.text;
+        assert!(refused.contains("connections to this machine are refused"), "{refused}");
+    }
+    assert!(server.arrivals().is_empty(), "a request was sent");
 }
 
 /// A GitRepository at an address that a tenant chose, with a Secret that another object uses as a kubeconfig.

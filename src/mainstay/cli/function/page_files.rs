@@ -1,7 +1,8 @@
 //! The files of Functions with code in Git, for `mainstay ui`.
 //!
 //! Invariant: the GitRepository and its Secrets are read with the permissions of the user. Invariant: sizes and times
-//! have limits, and the only local repository that is read is that of `mainstay dev`.
+//! have limits, and the only local repository that is read is that of `mainstay dev`. Invariant: no address in the cluster
+//! leads to a service of this machine.
 //!
 //! Not here: `mainstay console`. Its pod does not connect to Git hosts, because the users of a cluster choose their
 //! addresses.
@@ -18,6 +19,7 @@ use tempfile::TempDir;
 use super::page_secrets::PageSecrets;
 use crate::cli::connection::{DEFAULT_NAMESPACE, own_kind};
 use crate::cli::dev_run::DevRun;
+use crate::cli::environment::variables;
 use crate::cli::{Error, private_directory, syncs};
 use mainstay_api::{Function, GitRepository, names};
 use mainstay_cluster::secrets::Purpose;
@@ -26,6 +28,7 @@ use mainstay_console::{Files, FilesReader};
 use mainstay_git::{
     Access, BaseDir, EntryKind, Limits, Reference, Remote, RemoteUrl, Settings, SharedHostKeys, Snapshot, Source,
 };
+use mainstay_object::egress::{Egress, proxy_hosts};
 use mainstay_object::failure::chain;
 
 /// Maximum size of all mirrors, of a mirror and of a pack, in bytes.
@@ -47,6 +50,7 @@ struct Mirrors {
     source: Source,
     /// The repository that `mainstay dev` follows.
     local: Option<PathBuf>,
+    egress: Egress,
     _room: TempDir,
 }
 
@@ -55,6 +59,7 @@ pub(in crate::cli) fn files_reader(run: DevRun) -> Result<FilesReader, Error> {
     let room = private_directory::create().map_err(|cause| Error::ReadFile { path: std::env::temp_dir(), cause })?;
     let mut settings = Settings::new(room.path().join("mirrors"));
     settings.allow_local = run.repository.is_some();
+    settings.egress.proxies = proxy_hosts(variables());
     settings.budget = MIRRORS;
     settings.deadlines.fetch = WITHIN;
     settings.limits = Limits {
@@ -64,7 +69,9 @@ pub(in crate::cli) fn files_reader(run: DevRun) -> Result<FilesReader, Error> {
         entries: ENTRIES,
         ..Limits::default()
     };
-    let mirrors = Arc::new(Mirrors { source: Source::new(settings), local: run.repository, _room: room });
+    // The servers of `mainstay dev` are on this machine, and its cluster belongs to this user.
+    let egress = if run.repository.is_some() { Egress::Unrestricted } else { Egress::OffMachine };
+    let mirrors = Arc::new(Mirrors { source: Source::new(settings), local: run.repository, egress, _room: room });
     Ok(Arc::new(move |cluster: Cluster, function: Value, path: String| -> BoxFuture<'static, _> {
         let mirrors = Arc::clone(&mirrors);
         Box::pin(async move { Box::pin(mirrors.files(&cluster, function, path)).await })
@@ -117,7 +124,7 @@ impl Mirrors {
             return Err("The repository is a directory of the agent's machine.".to_owned());
         }
         let Access { credentials, connection } = access(cluster, function, &repository, &url).await?;
-        let connection = connection.within(self.source.egress(&namespace));
+        let connection = connection.within(self.egress);
         Ok(Remote { connection, submodules: spec.submodules, lfs: spec.lfs, ..Remote::new(url, credentials) })
     }
 }
