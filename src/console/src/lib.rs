@@ -41,6 +41,7 @@ mod history;
 mod lanes;
 mod limited;
 mod lookup;
+mod objects_cluster;
 mod page;
 mod readers;
 mod remote;

@@ -9,6 +9,7 @@ use super::parts;
 use crate::address;
 use crate::deviation::{Deviation, Shown, Why};
 use crate::edits::{Edit, End};
+use crate::objects_cluster::ObjectsCluster;
 use crate::row::conditions_of;
 use mainstay_object::Key;
 
@@ -79,7 +80,7 @@ fn object(page: &DifferencesPage<'_>, number: usize, deviation: &Deviation, show
     html! {
         section aria-labelledby={ "object-" (number) } {
             h2 id={ "object-" (number) } {
-                (parts::named_object(name))
+                (parts::named_object(name, ObjectsCluster::of(page.live)))
                 @for one in &deviation.why { " " (why(*one)) }
             }
             @for text in &deviation.texts { p.text { (text) } }
@@ -107,16 +108,19 @@ mod tests {
 
     /// Returns the page of a status, with the same difference for each object.
     fn page(status: Value, difference: &Shown) -> String {
-        let live = json!({ "status": status });
+        page_of(&json!({ "status": status }), difference)
+    }
+
+    fn page_of(live: &Value, difference: &Shown) -> String {
         let key = Key::new("mainstay.dev", "GitSync", Some("team"), "shop");
-        let shown: Vec<_> = deviations(&live, &[]).into_iter().map(|one| (one, difference.clone())).collect();
+        let shown: Vec<_> = deviations(live, &[]).into_iter().map(|one| (one, difference.clone())).collect();
         let page = DifferencesPage {
             key: &key,
-            live: &live,
+            live,
             shown: &shown,
             more: 0,
-            unlisted: crate::deviation::unlisted(&live),
-            edits: &of_status(&live),
+            unlisted: crate::deviation::unlisted(live),
+            edits: &of_status(live),
             notes: &[],
             now: Timestamp::UNIX_EPOCH,
         };
@@ -166,6 +170,15 @@ mod tests {
         assert!(text.contains(command) && !text.contains("data-copy"), "{text}");
         let text = of(json!({"held": [format!("ConfigMap team/a: it is paused; to delete it: {command}")]}));
         assert!(text.contains(&format!("<code data-copy=\"the command\">{command}</code>")), "{text}");
+    }
+
+    #[test]
+    fn an_object_of_a_remote_cluster_is_no_link() {
+        let status = json!({"held": ["ConfigMap shop/a: kept"]});
+        let of = |spec: Value| page_of(&json!({"spec": spec, "status": status}), &Shown::Text(String::new()));
+        assert!(of(json!({})).contains("<a href=\"/object?"));
+        let remote = of(json!({"kubeConfig": {"secretRef": {"name": "far"}}}));
+        assert!(remote.contains("ConfigMap shop/a") && !remote.contains("/object?"), "{remote}");
     }
 
     #[test]

@@ -9,6 +9,7 @@ use crate::asked::Asked;
 use crate::command::Command;
 use crate::edits::Field;
 use crate::lookup::Lookup;
+use crate::objects_cluster::ObjectsCluster;
 use crate::remote::commit_page;
 use crate::row::{ConditionRow, State, remedy};
 use crate::shown::EventRow;
@@ -73,10 +74,11 @@ pub(super) fn lookup(lookup: Lookup, now: Timestamp) -> Markup {
     html! { (lookup.words()) @if let Lookup::Retried(since) = lookup { " for " (age(Some(since), now)) } }
 }
 
-/// Returns a link to the page of an object in a status. If the name cannot be parsed, returns it as plain text.
-pub(super) fn named_object(text: &str) -> Markup {
+/// Returns a link to the page of an object in a status. If the name cannot be parsed, or if the object is in a remote
+/// cluster, returns it as plain text.
+pub(super) fn named_object(text: &str, cluster: ObjectsCluster) -> Markup {
     html! {
-        @match address::key_of(text) {
+        @match address::key_of(text).filter(|_| cluster == ObjectsCluster::This) {
             Some(key) => a href=(address::of_object(&key)) { (text) },
             None => (text),
         }
@@ -84,9 +86,9 @@ pub(super) fn named_object(text: &str) -> Markup {
 }
 
 /// Returns a held object as a link, and the text after it, from `OBJECT: TEXT`.
-pub(super) fn held_object(text: &str) -> Markup {
+pub(super) fn held_object(text: &str, cluster: ObjectsCluster) -> Markup {
     let (object, rest) = text.split_once(": ").map_or((text, None), |(object, rest)| (object, Some(rest)));
-    html! { (named_object(object)) @if let Some(rest) = rest { ": " (held_text(rest)) } }
+    html! { (named_object(object, cluster)) @if let Some(rest) = rest { ": " (held_text(rest)) } }
 }
 
 /// Returns a note about missing objects. A note about namespaces that the user may not list is on each page of that user,
