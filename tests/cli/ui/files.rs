@@ -9,7 +9,7 @@ use mainstay_testkit::{
 };
 use serde_json::{Value, json};
 
-use super::{FUNCTIONS, HOSTILE, SYNCS, browser::Browser, condition, set_status};
+use super::{FUNCTIONS, HOSTILE, browser::Browser, condition, set_status};
 
 const CODE: &str = "module.exports = { main: () => 'one' }\n";
 

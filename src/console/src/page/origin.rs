@@ -199,3 +199,32 @@ fn field_manager(one: &FieldManager, now: Timestamp) -> Markup {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_command_that_ends_the_pause_of_the_object_can_be_copied() {
+        let key = Key::new("", "ConfigMap", Some("shop"), "a");
+        let of = |next: &str| {
+            let trace = Trace {
+                owners: Vec::new(),
+                manager: None,
+                field_managers: Vec::new(),
+                health: None,
+                next: next.to_owned(),
+                moments: Vec::new(),
+                notes: Vec::new(),
+            };
+            super::next(&trace, &key).into_string()
+        };
+        let text = of("nothing until `mainstay resume ConfigMap/a -n shop` (<no time>): it is paused");
+        let expected = "nothing until <code data-copy=\"the command\">mainstay resume ConfigMap/a -n shop</code> (&lt;no time&gt;)";
+        assert!(text.contains(expected), "{text}");
+        for quoted in ["`kubectl delete namespace prod`", "`mainstay resume ConfigMap/b -n shop`"] {
+            let text = of(&format!("tries again: Unhealthy: run {quoted}"));
+            assert!(text.contains(quoted) && !text.contains("data-copy"), "{text}");
+        }
+    }
+}
