@@ -26,7 +26,7 @@ pub(super) struct PageSecrets<'c> {
 impl<'c> PageSecrets<'c> {
     /// Lists the purposes of the Secrets of a namespace with the permissions of the user.
     pub(super) async fn list(cluster: &'c Cluster, namespace: &'c str) -> Result<Self, String> {
-        let listed = ReferencedSecrets::list(cluster, namespace).await.map_err(|why| {
+        let listed = Box::pin(ReferencedSecrets::list(cluster, namespace)).await.map_err(|why| {
             format!("No Secret is sent to the repository, because other objects may use it for another purpose: {why}.")
         })?;
         let credentials = Credentials::new(&Settings::default(), listed.repositories());
