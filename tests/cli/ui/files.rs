@@ -144,7 +144,7 @@ async fn no_secret_is_sent_if_its_other_purposes_are_unknown() {
     tempting(&world, &server.url(NAME));
     let rbac = "rbac.authorization.k8s.io/v1";
     let verbs = ["get", "list", "watch"];
-    // The role lacks GitSyncs, one of which uses the Secret.
+    // The role does not permit lists of GitSyncs. The GitSync uses the Secret.
     let role = json!({
         "apiVersion": rbac, "kind": "Role", "metadata": {"name": "reads"},
         "rules": [
