@@ -11,7 +11,7 @@ mod render;
 use serde_json::json;
 
 use self::objects::Forest;
-pub(super) use self::objects::{Node, State};
+pub(super) use self::objects::{Node, RemoteClusters, State};
 use clap_complete::engine::ArgValueCompleter;
 
 use super::{
@@ -43,7 +43,7 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
     let cluster = arguments.connection.connection.connect().await?;
     let kind = own_kind::<GitSync>(&cluster).await?;
     let selection = arguments.connection.selection(&cluster, arguments.name.as_deref());
-    let mut forest = Forest::new(&cluster, !arguments.no_children);
+    let mut forest = Forest::new(&cluster, !arguments.no_children, RemoteClusters::Read);
     let mut trees = Vec::new();
     for sync in syncs::select(&cluster, &kind, &selection).await? {
         trees.push(forest.tree(&sync).await?);
@@ -56,8 +56,12 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
 }
 
 /// Returns the tree of one GitSync, and notes about missing parts of the tree.
-pub(super) async fn of(cluster: &Cluster, sync: &GitSync) -> Result<(Node, Vec<String>), Error> {
-    let mut forest = Forest::new(cluster, true);
+pub(super) async fn of(
+    cluster: &Cluster,
+    sync: &GitSync,
+    remote_clusters: RemoteClusters,
+) -> Result<(Node, Vec<String>), Error> {
+    let mut forest = Forest::new(cluster, true, remote_clusters);
     let root = forest.tree(sync).await?;
     Ok((root, forest.notes()))
 }

@@ -18,7 +18,7 @@ use super::{
     function, lease,
     output::{self, OutputArgument},
     stop, trace,
-    tree::{self, Node, State},
+    tree::{self, Node, RemoteClusters, State},
 };
 use loopback::{Listener, Reach};
 use mainstay_api::GitSync;
@@ -50,7 +50,12 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
     let listener = Listener::bind(address, Reach::SameUser).map_err(listen)?;
     let cluster_name = arguments.connection.context_name().unwrap_or_default();
     let files = function::files_reader(arguments.connection.dev_run())?;
-    let settings = Settings { users: Users::Own(cluster), cluster_name, namespace, readers: readers(Some(files)) };
+    let settings = Settings {
+        users: Users::Own(cluster),
+        cluster_name,
+        namespace,
+        readers: readers(Some(files), RemoteClusters::Read),
+    };
     let console = Console::new(settings, listener, stop).map_err(listen)?;
     let link = console.link().map_err(listen)?;
     let text = || {
@@ -76,10 +81,10 @@ fn open(link: &str) -> bool {
 }
 
 /// Returns the readers for a console. `files` reads the files of Functions in Git.
-pub(super) fn readers(files: Option<FilesReader>) -> Readers {
+pub(super) fn readers(files: Option<FilesReader>, remote_clusters: RemoteClusters) -> Readers {
     Readers {
-        tree: Arc::new(|cluster: Cluster, sync: GitSync| -> futures::future::BoxFuture<'static, _> {
-            Box::pin(async move { read_tree(&cluster, &sync).await })
+        tree: Arc::new(move |cluster: Cluster, sync: GitSync| -> futures::future::BoxFuture<'static, _> {
+            Box::pin(async move { read_tree(&cluster, &sync, remote_clusters).await })
         }),
         trace: Arc::new(|cluster: Cluster, key: Key| -> futures::future::BoxFuture<'static, _> {
             Box::pin(async move { trace::page::of(&cluster, key).await.map_err(|error| chain(&error)) })
@@ -94,8 +99,8 @@ pub(super) fn readers(files: Option<FilesReader>) -> Readers {
 }
 
 /// Reads the tree of a GitSync, as `mainstay tree` does.
-async fn read_tree(cluster: &Cluster, sync: &GitSync) -> Result<Tree, String> {
-    let (root, notes) = tree::of(cluster, sync).await.map_err(|error| chain(&error))?;
+async fn read_tree(cluster: &Cluster, sync: &GitSync, remote_clusters: RemoteClusters) -> Result<Tree, String> {
+    let (root, notes) = tree::of(cluster, sync, remote_clusters).await.map_err(|error| chain(&error))?;
     Ok(Tree { objects: root.children.into_iter().map(node).collect(), notes })
 }
 

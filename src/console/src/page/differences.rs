@@ -9,6 +9,7 @@ use super::parts;
 use crate::address;
 use crate::deviation::{Deviation, Shown, Why};
 use crate::edits::{Edit, End};
+use crate::objects_cluster::ObjectsCluster;
 use crate::row::conditions_of;
 use mainstay_object::Key;
 
@@ -79,10 +80,11 @@ fn object(page: &DifferencesPage<'_>, number: usize, deviation: &Deviation, show
     html! {
         section aria-labelledby={ "object-" (number) } {
             h2 id={ "object-" (number) } {
-                (parts::named_object(name))
+                (parts::named_object(name, ObjectsCluster::of(page.live)))
                 @for one in &deviation.why { " " (why(*one)) }
             }
-            @for text in &deviation.texts { p.text { (parts::with_command(text)) } }
+            @for text in &deviation.texts { p.text { (text) } }
+            @for text in &deviation.held { p.text { (parts::held_text(text)) } }
             @for edit in remaining { (edit_of(edit, page.now, has_values)) }
             @match shown {
                 Shown::Text(text) => p.quiet { (text) },
@@ -106,16 +108,19 @@ mod tests {
 
     /// Returns the page of a status, with the same difference for each object.
     fn page(status: Value, difference: &Shown) -> String {
-        let live = json!({ "status": status });
+        page_of(&json!({ "status": status }), difference)
+    }
+
+    fn page_of(live: &Value, difference: &Shown) -> String {
         let key = Key::new("mainstay.dev", "GitSync", Some("team"), "shop");
-        let shown: Vec<_> = deviations(&live, &[]).into_iter().map(|one| (one, difference.clone())).collect();
+        let shown: Vec<_> = deviations(live, &[]).into_iter().map(|one| (one, difference.clone())).collect();
         let page = DifferencesPage {
             key: &key,
-            live: &live,
+            live,
             shown: &shown,
             more: 0,
-            unlisted: crate::deviation::unlisted(&live),
-            edits: &of_status(&live),
+            unlisted: crate::deviation::unlisted(live),
+            edits: &of_status(live),
             notes: &[],
             now: Timestamp::UNIX_EPOCH,
         };
@@ -153,6 +158,27 @@ mod tests {
         }]});
         let text = page(status, &Shown::Text("x".to_owned()));
         assert!(text.contains("data.password") && !text.contains("hunter2") && !text.contains("swordfish"), "{text}");
+    }
+
+    #[test]
+    fn a_command_of_a_failure_or_a_problem_is_a_text_and_that_of_a_held_object_can_be_copied() {
+        let command = "kubectl annotate ConfigMap a -n team mainstay.dev/reconcile-";
+        let of = |status: Value| page(status, &Shown::Text(String::new()));
+        let failure = json!({"object": "ConfigMap team/a", "reason": "Unhealthy", "message": format!("run `{command}`; to delete it: {command}")});
+        let paused = json!({"object": "ConfigMap team/b", "problem": format!("run: {command}")});
+        let text = of(json!({"failures": [failure], "paused": [paused]}));
+        assert!(text.contains(command) && !text.contains("data-copy"), "{text}");
+        let text = of(json!({"held": [format!("ConfigMap team/a: it is paused; to delete it: {command}")]}));
+        assert!(text.contains(&format!("<code data-copy=\"the command\">{command}</code>")), "{text}");
+    }
+
+    #[test]
+    fn an_object_of_a_remote_cluster_is_no_link() {
+        let status = json!({"held": ["ConfigMap shop/a: kept"]});
+        let of = |spec: Value| page_of(&json!({"spec": spec, "status": status}), &Shown::Text(String::new()));
+        assert!(of(json!({})).contains("<a href=\"/object?"));
+        let remote = of(json!({"kubeConfig": {"secretRef": {"name": "far"}}}));
+        assert!(remote.contains("ConfigMap shop/a") && !remote.contains("/object?"), "{remote}");
     }
 
     #[test]

@@ -12,6 +12,7 @@ use super::pages::{not_shown, respond, stream, tree_of};
 use super::read::{self, Found};
 use super::session::{Its, Session};
 use crate::deviation::{ALL, Deviation, Shown, deviations, shown, unlisted};
+use crate::objects_cluster::ObjectsCluster;
 use crate::page::{self, DifferencesPage};
 use crate::row::{FleetKind, row};
 use mainstay_cluster::Cluster;
@@ -34,7 +35,7 @@ async fn found(cluster: &Cluster, deviation: &Deviation) -> Result<Option<Value>
 
 /// Returns the first objects with their differences.
 async fn compared(session: &Session, sync: &Value, all: Vec<Deviation>) -> Vec<(Deviation, Shown)> {
-    let is_remote = sync.pointer("/spec/kubeConfig").is_some_and(|config| !config.is_null());
+    let is_remote = ObjectsCluster::of(sync) == ObjectsCluster::Remote;
     let mut left = ALL;
     let mut compared = Vec::new();
     for some in all[..all.len().min(OBJECTS)].chunks(AT_ONCE) {

@@ -69,10 +69,21 @@ impl Node {
     }
 }
 
+/// Whether trees include the objects of remote clusters. The addresses of these clusters are in Secrets, which tenants
+/// write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::cli) enum RemoteClusters {
+    /// The command connects to remote clusters from the machine of its user.
+    Read,
+    /// The process serves several users inside of the cluster, so it connects to the API server only.
+    Omit,
+}
+
 /// Reads trees. Reads each kind and namespace of children only once.
 pub(super) struct Forest<'a> {
     cluster: &'a Cluster,
     with_children: bool,
+    remote_clusters: RemoteClusters,
     /// Children by the UID of the parent.
     children: HashMap<String, Vec<(Key, Value)>>,
     looked_in: BTreeSet<String>,
@@ -81,10 +92,11 @@ pub(super) struct Forest<'a> {
 }
 
 impl<'a> Forest<'a> {
-    pub(super) fn new(cluster: &'a Cluster, with_children: bool) -> Self {
+    pub(super) fn new(cluster: &'a Cluster, with_children: bool, remote_clusters: RemoteClusters) -> Self {
         Self {
             cluster,
             with_children,
+            remote_clusters,
             children: HashMap::new(),
             looked_in: BTreeSet::new(),
             notes: BTreeSet::new(),
@@ -128,6 +140,14 @@ impl<'a> Forest<'a> {
 
     /// Reads the objects of a GitSync in a remote cluster. A failure becomes a note.
     async fn objects_elsewhere(&mut self, sync: &GitSync) -> Vec<Node> {
+        if self.remote_clusters == RemoteClusters::Omit {
+            let key = syncs::key(sync);
+            self.notes.insert(format!(
+                "the objects of {key} are in another cluster (spec.kubeConfig), to which this console does not connect; mainstay ui \
+                 shows them"
+            ));
+            return Vec::new();
+        }
         let asked = async {
             let Some(other) =
                 mainstay_gitsync::other_cluster(self.cluster, sync).await.map_err(|error| error.to_string())?
@@ -136,7 +156,7 @@ impl<'a> Forest<'a> {
             };
             let listed = mainstay_gitsync::listing_in(&other, sync).await.map_err(|error| chain(&error))?;
             let Listing::Whole(listed) = listed else { return Ok(Vec::new()) };
-            let mut there = Forest::new(&other.cluster, self.with_children);
+            let mut there = Forest::new(&other.cluster, self.with_children, RemoteClusters::Read);
             let objects = there.objects(sync, &listed).await.map_err(|error| chain(&error))?;
             self.notes.extend(there.notes());
             Ok::<_, String>(objects)
