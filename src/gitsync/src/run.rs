@@ -48,15 +48,10 @@ pub async fn run(
     let mut last: Option<Arc<GitSync>> = None;
     loop {
         let Some(sync) = input.borrow_and_update().clone() else {
-            // The GitSync was deleted while no watch showed it.
-            if let (Some(sync), false) = (last, matches!(task.place, Place::Nowhere)) {
-                let mut attempt = task.attempt(&sync);
+            if let Some(sync) = last {
                 tokio::select! {
-                    biased;
                     () = stop.cancelled() => return,
-                    // The other agents have waited long enough. Its objects stay, with Mainstay's label.
-                    () = lost.cancelled() => {}
-                    _ = Box::pin(attempt.farewell(false)) => {}
+                    () = farewell(&mut task, &sync, &lost) => {}
                 }
             }
             break;
@@ -84,6 +79,20 @@ pub async fn run(
     context.set_facts(&task.owner, None);
     context.source.set_remote(&task.consumer, None);
     context.pushes.remove(&task.consumer);
+}
+
+/// Releases the objects of a GitSync that was deleted while no watch showed it.
+async fn farewell(task: &mut Task, sync: &Arc<GitSync>, lost: &CancellationToken) {
+    if matches!(task.place, Place::Nowhere) {
+        return;
+    }
+    let mut attempt = task.attempt(sync);
+    tokio::select! {
+        biased;
+        // The other agents have waited long enough. Its objects stay, with Mainstay's label.
+        () = lost.cancelled() => {}
+        _ = Box::pin(attempt.farewell(false)) => {}
+    }
 }
 
 /// Ends the work for a GitSync that another agent takes over. Its objects stay as they are.

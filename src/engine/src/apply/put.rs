@@ -57,7 +57,7 @@ pub enum Expect {
         /// `metadata.managedFields` that was read.
         managed_fields: Value,
     },
-    /// An object of this owner that was offered to an owner of another agent until lately. That one may just apply it.
+    /// An object of this owner that was offered to an owner of another agent until lately. The other owner may just apply it.
     Withdrawn {
         /// The resource version that was read.
         version: String,

@@ -304,7 +304,7 @@ fn refuses_signers_whose_certificate_is_not_for_signatures() {
     refused(&odd, "the critical extension 1.2.3.4, which is not supported");
     refused(&|one| one.not_after = date_time_ymd(2029, 1, 1), "that is not valid now: it is valid from");
     refused(&|one| one.not_before = date_time_ymd(2031, 1, 1), "that is not valid now: it is valid from 2031");
-    refused(&|one| one.distinguished_name.push(DnType::CustomDnType(vec![1, 2, 3]), "x"), "the attribute 1.2.3");
+    refused(&|one| one.distinguished_name.push(DnType::CustomDnType(vec![1, 2, 3, 4]), "x"), "the attribute 1.2.3.4");
     refused(&|one| one.distinguished_name = DistinguishedName::new(), "whose subject has no C");
 }
 
