@@ -149,8 +149,18 @@ pub(crate) fn count(objects: &[Node]) -> usize {
     objects.iter().map(|node| 1 + count(&node.children)).sum()
 }
 
-/// Reads the tree of a GitSync with the permissions of this connection, or returns why that failed.
-pub type TreeReader = Arc<dyn Fn(Cluster, GitSync) -> BoxFuture<'static, Result<Tree, String>> + Send + Sync>;
+/// Whether a tree has the children of managed objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Children {
+    /// The children are read.
+    Read,
+    /// Only the managed objects are read.
+    Omitted,
+}
+
+/// Reads the tree of a GitSync with the permissions of this connection, or returns why that failed. The memory of the tree
+/// is limited.
+pub type TreeReader = Arc<dyn Fn(Cluster, GitSync, Children) -> BoxFuture<'static, Result<Tree, String>> + Send + Sync>;
 
 #[cfg(test)]
 mod tests {

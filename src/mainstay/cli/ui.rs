@@ -23,7 +23,7 @@ use super::{
 use loopback::{Listener, Reach};
 use mainstay_api::GitSync;
 use mainstay_cluster::Cluster;
-use mainstay_console::{Console, FilesReader, Mark, Readers, Settings, Tree, Users};
+use mainstay_console::{Children, Console, FilesReader, Mark, Readers, Settings, Tree, Users};
 use mainstay_object::{Health, Key, failure::chain};
 
 /// Arguments of `ui`.
@@ -78,9 +78,11 @@ fn open(link: &str) -> bool {
 /// Returns the readers for a console. `files` reads the files of Functions in Git.
 pub(super) fn readers(files: Option<FilesReader>) -> Readers {
     Readers {
-        tree: Arc::new(|cluster: Cluster, sync: GitSync| -> futures::future::BoxFuture<'static, _> {
-            Box::pin(async move { read_tree(&cluster, &sync).await })
-        }),
+        tree: Arc::new(
+            |cluster: Cluster, sync: GitSync, children: Children| -> futures::future::BoxFuture<'static, _> {
+                Box::pin(async move { read_tree(&cluster, &sync, children).await })
+            },
+        ),
         trace: Arc::new(|cluster: Cluster, key: Key| -> futures::future::BoxFuture<'static, _> {
             Box::pin(async move { trace::page::of(&cluster, key).await.map_err(|error| chain(&error)) })
         }),
@@ -93,9 +95,9 @@ pub(super) fn readers(files: Option<FilesReader>) -> Readers {
     }
 }
 
-/// Reads the tree of a GitSync, as `mainstay tree` does.
-async fn read_tree(cluster: &Cluster, sync: &GitSync) -> Result<Tree, String> {
-    let (root, notes) = tree::of(cluster, sync).await.map_err(|error| chain(&error))?;
+/// Reads the tree of a GitSync, as `mainstay tree` does, but within the memory of a page.
+async fn read_tree(cluster: &Cluster, sync: &GitSync, children: Children) -> Result<Tree, String> {
+    let (root, notes) = tree::of(cluster, sync, children == Children::Read).await.map_err(|error| chain(&error))?;
     Ok(Tree { objects: root.children.into_iter().map(node).collect(), notes })
 }
 

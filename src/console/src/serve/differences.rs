@@ -8,18 +8,20 @@ use axum::response::Response;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::pages::{not_shown, respond, stream, tree_of};
+use super::page_memory::Heavy;
+use super::pages::{not_shown, respond, room, stream, tree_of};
 use super::read::{self, Found};
 use super::session::{Its, Session};
 use crate::deviation::{ALL, Deviation, Shown, deviations, shown, unlisted};
 use crate::page::{self, DifferencesPage};
 use crate::row::{FleetKind, row};
+use crate::tree::Children;
 use mainstay_cluster::Cluster;
 
 /// Maximum number of objects on the page.
 const OBJECTS: usize = 50;
-/// Maximum number of objects that are read at the same time.
-const AT_ONCE: usize = 10;
+/// Maximum number of objects that are in memory at the same time. Each takes at most 20 MiB.
+const AT_ONCE: usize = 1;
 const REMOTE: &str = "The object is in a remote cluster (spec.kubeConfig), so its YAML is not read here.";
 
 /// Reads an object; `None` if it does not exist. A failure is its reason.
@@ -55,6 +57,10 @@ async fn compared(session: &Session, sync: &Value, all: Vec<Deviation>) -> Vec<(
 }
 
 pub(super) async fn differences(Extension(session): Its, Path((namespace, name)): Path<(String, String)>) -> Response {
+    let _room = match room(&session, Heavy::Differences).await {
+        Ok(room) => room,
+        Err(response) => return response,
+    };
     let kind = FleetKind::GitSync;
     let key = kind.key(&namespace, &name);
     let seen = session.watched().seen();
@@ -62,14 +68,12 @@ pub(super) async fn differences(Extension(session): Its, Path((namespace, name))
         Ok(live) => live,
         Err(response) => return response,
     };
-    let (objects, notes) = match tree_of(&session, &live).await {
+    let (objects, notes) = match tree_of(&session, &live, Children::Omitted).await {
         Ok(tree) => (tree.objects, tree.notes),
         Err(why) => {
             (Vec::new(), vec![format!("Missing objects are not listed, because the objects cannot be read: {why}")])
         }
     };
-    // Children of an object are not part of the repository.
-    let notes: Vec<String> = notes.into_iter().filter(|note| !note.starts_with("children ")).collect();
     let all = deviations(&live, &objects);
     let more = all.len().saturating_sub(OBJECTS);
     let shown = compared(&session, &live, all).await;

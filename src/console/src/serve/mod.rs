@@ -18,6 +18,7 @@ mod lists;
 mod live;
 mod log;
 mod own;
+mod page_memory;
 mod pages;
 mod read;
 mod row_memory;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
+use super::page_memory::{PageMemory, SessionPages};
 use super::shared_rows::{SharedRow, SharedRows};
 use crate::row::Row;
 
@@ -19,13 +20,14 @@ const WATCHES: usize = 140;
 /// Time for which a row waits for memory before a further session is closed.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The memory for rows. Clones share the same memory.
+/// The memory for rows, and that of the pages which read more than rows. Clones share the same memory.
 #[derive(Clone)]
 pub(super) struct RowMemory {
     free: Arc<Semaphore>,
     is_wanted: Arc<Notify>,
     rows: SharedRows,
     watches: Arc<Semaphore>,
+    pages: PageMemory,
 }
 
 impl Default for RowMemory {
@@ -41,6 +43,7 @@ impl RowMemory {
             is_wanted: Arc::default(),
             rows: SharedRows::default(),
             watches: Arc::new(Semaphore::new(WATCHES)),
+            pages: PageMemory::default(),
         }
     }
 
@@ -52,6 +55,11 @@ impl RowMemory {
     /// Returns the memory of a further list of a session.
     pub(super) fn share_of_list(&self) -> SessionMemory {
         self.share_of(OF_LIST)
+    }
+
+    /// Returns the pages of a new session.
+    pub(super) fn pages(&self) -> SessionPages {
+        self.pages.of_session()
     }
 
     fn share_of(&self, most: usize) -> SessionMemory {
@@ -157,6 +165,7 @@ mod tests {
 
     use super::*;
     use crate::row::{FleetKind, row};
+    use crate::serve::page_memory;
     use crate::session;
 
     /// A row of about this size.
@@ -240,12 +249,13 @@ mod tests {
     const WITHOUT_SESSIONS: usize = 10 << 10;
 
     #[test]
-    fn all_sessions_with_all_rows_fit_into_the_memory_of_the_pod() {
+    fn all_sessions_with_all_rows_and_pages_fit_into_the_memory_of_the_pod() {
         let pod = include_str!("../../../../manifests/console/deployment.yaml");
         let (_, limits) = pod.split_once("limits:").unwrap();
         let (_, limit) = limits.split_once("memory: ").unwrap();
         let (limit, _) = limit.split_once("Mi").unwrap();
-        let all = WITHOUT_SESSIONS + ALL + session::ALL * WITHOUT_ROWS + WATCHES * OF_WATCH;
+        let pages = page_memory::ALL << 10;
+        let all = WITHOUT_SESSIONS + ALL + session::ALL * WITHOUT_ROWS + WATCHES * OF_WATCH + pages;
         assert!(all <= limit.parse::<usize>().unwrap() << 10, "{all} KiB of {limit} MiB");
     }
 }

@@ -11,6 +11,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::lists::{List, ListName, Lists};
+use super::page_memory::SessionPages;
 use super::row_memory::RowMemory;
 use super::watched::Watched;
 use crate::page::{SessionEnd, Visitor};
@@ -47,6 +48,7 @@ pub(super) struct Session {
     watched: Mutex<(Arc<Watched>, DropGuard)>,
     lists: Lists,
     memory: RowMemory,
+    pub(super) pages: SessionPages,
     checked: Mutex<Timestamp>,
     pub(super) readers: Readers,
     /// Limits the number of logs that are followed, and of all streams.
@@ -78,6 +80,7 @@ impl Session {
             watched: Mutex::new(watch(cluster, namespace, memory, &stop)),
             lists: Lists::default(),
             memory: memory.clone(),
+            pages: memory.pages(),
             checked: Mutex::new(Timestamp::now()),
             readers: readers.clone(),
             logs: Arc::new(Semaphore::new(LOGS)),
