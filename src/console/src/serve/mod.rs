@@ -26,6 +26,7 @@ mod session;
 mod shared;
 mod shared_rows;
 mod sources;
+mod watch_permits;
 mod watched;
 
 pub use certificate::{Certificate, CertificateError};

@@ -58,11 +58,11 @@ pub(super) async fn room(session: &Session, page: Heavy) -> Result<PagePermit, R
 }
 
 /// Returns the page that says that the server is busy.
-fn busy(session: &Session) -> Response {
+pub(super) fn busy(session: &Session) -> Response {
     let title = "The server is busy";
     let body = maud::html! {
         h1 { (title) }
-        p.note { "Too many large pages are being read. Reload this page in a few seconds." }
+        p.note { "Too many pages are being read. Reload this page in a few seconds." }
         p { a href="/" { "Back to the fleet" } }
     };
     let page = page::render(Page { title, visitor: Some(session.visitor()), live: None, body });

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::TryStreamExt as _;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -18,7 +19,7 @@ use super::row_memory::{KeptRow, SessionMemory};
 use crate::freshness::{Agent, AgentReader, Probed, Stale};
 use crate::row::{FleetKind, Row, row};
 use crate::text::{MESSAGE, plain};
-use mainstay_cluster::reflector::{Change, Name};
+use mainstay_cluster::reflector::{Change, Name, name_of};
 use mainstay_cluster::{Cluster, Error, Kind, Selection};
 
 /// Delay before the next check whether a missing kind is installed.
@@ -65,6 +66,18 @@ pub(super) struct Watched {
 }
 
 impl Watched {
+    /// Returns these kinds without rows.
+    pub(super) fn empty(kinds: &[FleetKind], memory: SessionMemory) -> Self {
+        let empty = || OfKind { phase: Phase::Loading, rows: HashMap::new(), failing: None, is_cut: false };
+        Self {
+            kinds: Mutex::new(kinds.iter().map(|kind| (*kind, empty())).collect()),
+            changes: watch::Sender::new(0),
+            memory,
+            probed: Mutex::new(Probed::new(Timestamp::now())),
+            due: Mutex::new((Instant::now(), Instant::now())),
+        }
+    }
+
     /// Begins to watch these kinds, until `stop`.
     pub(super) fn begin(
         kinds: &[FleetKind],
@@ -73,14 +86,7 @@ impl Watched {
         memory: SessionMemory,
         stop: &CancellationToken,
     ) -> Arc<Self> {
-        let empty = || OfKind { phase: Phase::Loading, rows: HashMap::new(), failing: None, is_cut: false };
-        let watched = Arc::new(Self {
-            kinds: Mutex::new(kinds.iter().map(|kind| (*kind, empty())).collect()),
-            changes: watch::Sender::new(0),
-            memory,
-            probed: Mutex::new(Probed::new(Timestamp::now())),
-            due: Mutex::new((Instant::now(), Instant::now())),
-        });
+        let watched = Arc::new(Self::empty(kinds, memory));
         for kind in kinds.iter().copied() {
             let (cluster, namespace, watched) = (cluster.clone(), namespace.to_owned(), Arc::clone(&watched));
             let followed = async move { watched.follow(kind, &cluster, &namespace).await };
@@ -115,6 +121,43 @@ impl Watched {
         }
     }
 
+    /// Lists the kinds once, one after the other, without watching them. A kind that is not listed in time stays loading.
+    pub(super) async fn list_once(&self, cluster: &Cluster, namespace: &str) {
+        let kinds: Vec<FleetKind> = self.kinds.lock().keys().copied().collect();
+        let listed = async {
+            for kind in kinds {
+                self.list_kind(kind, cluster, namespace).await;
+            }
+        };
+        let _ = tokio::time::timeout(PATIENCE, listed).await;
+    }
+
+    async fn list_kind(&self, kind: FleetKind, cluster: &Cluster, namespace: &str) {
+        let served = match served(cluster, kind).await {
+            Ok(Some(served)) => served,
+            Ok(None) => return self.enter(kind, Phase::NotInstalled),
+            Err(error) => return self.fail(kind, &error),
+        };
+        let mut whole = Phase::Complete;
+        let mut objects = cluster.list(&served, Selection::default());
+        loop {
+            match objects.try_next().await {
+                Ok(Some(live)) => {
+                    let Some(name) = name_of(&live) else { continue };
+                    // A list without watches does not end other sessions to get memory.
+                    let kept = self.memory.try_keep(&self.memory.shared(row(kind, &live)));
+                    self.put(kind, name, kept);
+                }
+                Ok(None) => return self.enter(kind, whole),
+                Err(error) if error.is_forbidden() && whole == Phase::Complete && !namespace.is_empty() => {
+                    whole = Phase::Within(namespace.to_owned());
+                    objects = cluster.list(&served, Selection::default().within(namespace));
+                }
+                Err(error) => return self.fail(kind, &error),
+            }
+        }
+    }
+
     /// Replaces a row. A row without memory is not shown.
     async fn keep(&self, kind: FleetKind, name: Name, row: Row) {
         let row = self.memory.shared(row);
@@ -128,6 +171,10 @@ impl Watched {
             self.change(|kinds| kinds.get_mut(&kind)?.rows.remove(&name));
             kept = self.memory.keep(row).await;
         }
+        self.put(kind, name, kept);
+    }
+
+    fn put(&self, kind: FleetKind, name: Name, kept: Option<KeptRow>) {
         self.change(|kinds| {
             let of_kind = kinds.get_mut(&kind)?;
             of_kind.is_cut |= kept.is_none();
