@@ -16,12 +16,15 @@ use crate::field::text_at;
 use crate::shown::yaml;
 use crate::text::{MESSAGE, SHORT, plain};
 use crate::trace::ManifestPart;
-use crate::tree::Node;
+use crate::tree::{Node, Presence};
 use mainstay_api::git_sync::Change;
 use mainstay_object::Key;
 
 /// Maximum number of entries of a list in the status.
 const LISTED: usize = 200;
+/// Maximum number of reasons why objects were not checked, and of objects that are named for each.
+const REASONS: usize = 20;
+const NAMED: usize = 10;
 /// Maximum number of changes of an object.
 const CHANGES: usize = 40;
 /// Maximum size of both YAML documents of an object, in bytes.
@@ -77,6 +80,39 @@ impl Deviation {
     }
 }
 
+/// Objects that were not checked for the same reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NotChecked {
+    pub(crate) why: String,
+    /// The first objects.
+    pub(crate) objects: Vec<String>,
+    /// Number of further objects.
+    pub(crate) more: usize,
+}
+
+/// Returns the objects of a tree that were not checked, by reason.
+pub(crate) fn not_checked(objects: &[Node]) -> Vec<NotChecked> {
+    let mut all: Vec<NotChecked> = Vec::new();
+    for node in objects {
+        let Presence::NotChecked(why) = &node.presence else { continue };
+        let mut why = plain(why, MESSAGE);
+        if all.len() >= REASONS && all.iter().all(|one| one.why != why) {
+            why = "for other reasons".to_owned();
+        }
+        let at = all.iter().position(|one| one.why == why).unwrap_or_else(|| {
+            all.push(NotChecked { why, objects: Vec::new(), more: 0 });
+            all.len() - 1
+        });
+        let one = &mut all[at];
+        if one.objects.len() < NAMED {
+            one.objects.push(plain(&node.key.to_string(), SHORT));
+        } else {
+            one.more += 1;
+        }
+    }
+    all
+}
+
 /// The difference of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Shown {
@@ -97,7 +133,7 @@ pub(crate) fn deviations(live: &Value, objects: &[Node]) -> Vec<Deviation> {
         let text = format!("{}: {}", text_at(one, "/reason", SHORT), text_at(one, "/message", MESSAGE));
         add(&mut all, &object(one), Why::Failed).texts.push(text);
     }
-    for node in objects.iter().filter(|node| node.is_missing) {
+    for node in objects.iter().filter(|node| node.presence == Presence::Missing) {
         let missing = add(&mut all, &plain(&node.key.to_string(), SHORT), Why::Missing);
         missing.key = Some(node.key.clone());
     }
@@ -189,18 +225,10 @@ mod tests {
     use crate::facts::Facts;
     use crate::tree::Mark;
 
-    fn node(name: &str, is_missing: bool) -> Node {
+    fn node(name: &str, presence: Presence) -> Node {
         let key = Key::new("", "Service", Some("shop"), name);
         let state = String::new();
-        Node {
-            key,
-            mark: Mark::Failed,
-            state,
-            created: None,
-            is_missing,
-            facts: Facts::default(),
-            children: Vec::new(),
-        }
+        Node { key, mark: Mark::Failed, state, created: None, presence, facts: Facts::default(), children: Vec::new() }
     }
 
     fn of(status: Value, objects: &[Node]) -> Vec<Deviation> {
@@ -219,7 +247,7 @@ mod tests {
                 {"object": "Job.batch shop/k", "reason": "Progressing", "message": "wait"},
             ],
         });
-        let all = of(status, &[node("web", true), node("api", false)]);
+        let all = of(status, &[node("web", Presence::Missing), node("api", Presence::AsExpected)]);
         let words = |one: &Deviation| one.why.iter().map(|why| why.word()).collect::<Vec<_>>().join("+");
         let lines: Vec<String> =
             all.iter().map(|one| format!("{}: {} {}", one.object, words(one), one.texts.join("; "))).collect();
@@ -232,6 +260,20 @@ mod tests {
         ];
         assert_eq!(lines, expected);
         assert_eq!(all[2].changes.len(), 1);
+    }
+
+    #[test]
+    fn objects_that_were_not_checked_are_counted_by_reason() {
+        let of = |name: &str, why: &str| node(name, Presence::NotChecked(why.to_owned()));
+        let mut objects = vec![node("web", Presence::Missing), of("api", "forbidden")];
+        objects.extend((0..15).map(|number| of(&format!("n{number}"), "timed out")));
+        let all = not_checked(&objects);
+        let counts: Vec<_> = all.iter().map(|one| (&*one.why, one.objects.len(), one.more)).collect();
+        assert_eq!(counts, [("forbidden", 1, 0), ("timed out", 10, 5)]);
+        assert_eq!(all[0].objects, ["Service shop/api"]);
+        let many: Vec<Node> = (0..100).map(|number| of("a", &number.to_string())).collect();
+        let all = not_checked(&many);
+        assert_eq!((all.len(), all[REASONS].objects.len(), all[REASONS].more), (REASONS + 1, 10, 70));
     }
 
     #[test]

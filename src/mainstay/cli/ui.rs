@@ -23,7 +23,7 @@ use super::{
 use loopback::{Listener, Reach};
 use mainstay_api::GitSync;
 use mainstay_cluster::Cluster;
-use mainstay_console::{Children, Console, FilesReader, Mark, Readers, Settings, Tree, Users};
+use mainstay_console::{Children, Console, FilesReader, Mark, Presence, Readers, Settings, Tree, Users};
 use mainstay_object::{Health, Key, failure::chain};
 
 /// Arguments of `ui`.
@@ -102,7 +102,11 @@ async fn read_tree(cluster: &Cluster, sync: &GitSync, children: Children) -> Res
 }
 
 fn node(node: Node) -> mainstay_console::Node {
-    let is_missing = node.state == State::Absent;
+    let presence = match &node.state {
+        State::There(_) | State::Terminating | State::Ended => Presence::AsExpected,
+        State::Absent => Presence::Missing,
+        State::Unknown(why) => Presence::NotChecked(why.clone()),
+    };
     let (mark, state) = match node.state {
         State::There(Health::Healthy) => (Mark::Healthy, String::new()),
         State::There(Health::Progressing(why)) | State::Unknown(why) => (Mark::Waiting, why),
@@ -116,7 +120,7 @@ fn node(node: Node) -> mainstay_console::Node {
         mark,
         state,
         created: node.created,
-        is_missing,
+        presence,
         facts: node.facts,
         children: node.children.into_iter().map(self::node).collect(),
     }

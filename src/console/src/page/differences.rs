@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::origin::{edit_of, lines_of};
 use super::parts;
 use crate::address;
-use crate::deviation::{Deviation, Shown, Why};
+use crate::deviation::{Deviation, NotChecked, Shown, Why};
 use crate::edits::{Edit, End};
 use crate::row::conditions_of;
 use mainstay_object::Key;
@@ -21,6 +21,7 @@ pub(crate) struct DifferencesPage<'p> {
     pub(crate) more: usize,
     /// Number of objects that the status counts and does not list.
     pub(crate) unlisted: u64,
+    pub(crate) not_checked: &'p [NotChecked],
     pub(crate) edits: &'p [Edit],
     pub(crate) notes: &'p [String],
     pub(crate) now: Timestamp,
@@ -28,7 +29,7 @@ pub(crate) struct DifferencesPage<'p> {
 
 /// Returns the page.
 pub(crate) fn differences(page: &DifferencesPage<'_>) -> Markup {
-    let DifferencesPage { key, live, shown, more, unlisted, notes, .. } = page;
+    let DifferencesPage { key, live, shown, more, unlisted, not_checked, notes, .. } = page;
     let namespace = key.namespace.as_deref().unwrap_or_default();
     html! {
         nav aria-label="Place" {
@@ -37,7 +38,8 @@ pub(crate) fn differences(page: &DifferencesPage<'_>) -> Markup {
         h1 { "Differences of GitSync " (key.name) }
         p.quiet { "Objects that deviate from the branch: failed, missing, drifted, held from deletion, or paused." }
         @for note in *notes { (parts::note(note)) }
-        @if shown.is_empty() { p { (nothing(live)) } }
+        @for one in *not_checked { (left_out(one)) }
+        @if shown.is_empty() { p { (nothing(live, notes.is_empty() && not_checked.is_empty())) } }
         @else {
             p.quiet role="status" {
                 (shown.len() + more) @if shown.len() + more == 1 { " object" } @else { " objects" } ". "
@@ -50,12 +52,25 @@ pub(crate) fn differences(page: &DifferencesPage<'_>) -> Markup {
     }
 }
 
+/// Returns the objects that were not checked for the same reason.
+fn left_out(one: &NotChecked) -> Markup {
+    html! {
+        p.note {
+            "Not checked: "
+            @for (at, name) in one.objects.iter().enumerate() { @if at > 0 { ", " } (parts::named_object(name)) }
+            @if one.more > 0 { " and " (one.more) " more" }
+            ": " (one.why)
+        }
+    }
+}
+
 /// Returns what is known if no object is listed.
-fn nothing(live: &Value) -> String {
+fn nothing(live: &Value, is_whole: bool) -> String {
     let conditions = conditions_of(live);
     match conditions.iter().find(|one| one.kind == "Drifted") {
         None => "Not known: the agent has not compared the objects yet.".to_owned(),
         Some(one) if one.status == "Unknown" => format!("Not known: {}", one.message),
+        Some(_) if !is_whole => "No difference is known among the objects that were checked.".to_owned(),
         Some(_) => "None. Each object has the state of the repository.".to_owned(),
     }
 }
@@ -106,6 +121,11 @@ mod tests {
 
     /// Returns the page of a status, with the same difference for each object.
     fn page(status: Value, difference: &Shown) -> String {
+        partial(status, difference, &[], &[])
+    }
+
+    /// Returns the same page if some objects were not checked.
+    fn partial(status: Value, difference: &Shown, not_checked: &[NotChecked], notes: &[String]) -> String {
         let live = json!({ "status": status });
         let key = Key::new("mainstay.dev", "GitSync", Some("team"), "shop");
         let shown: Vec<_> = deviations(&live, &[]).into_iter().map(|one| (one, difference.clone())).collect();
@@ -116,7 +136,8 @@ mod tests {
             more: 0,
             unlisted: crate::deviation::unlisted(&live),
             edits: &of_status(&live),
-            notes: &[],
+            not_checked,
+            notes,
             now: Timestamp::UNIX_EPOCH,
         };
         differences(&page).into_string()
@@ -160,6 +181,19 @@ mod tests {
         let of = |conditions: Value| page(json!({ "conditions": conditions }), &Shown::Text(String::new()));
         assert!(of(json!([])).contains("has not compared"));
         assert!(of(json!([{"type": "Drifted", "status": "Unknown", "message": "a Lease is gone"}])).contains("Lease"));
-        assert!(of(json!([{"type": "Drifted", "status": "False"}])).contains("None. Each object"));
+        let compared = json!([{"type": "Drifted", "status": "False"}]);
+        assert!(of(compared.clone()).contains("None. Each object"));
+        let objects = vec!["Service shop/<web>".to_owned()];
+        let not_checked = [NotChecked { why: "pods is <forbidden>".to_owned(), objects, more: 3 }];
+        let notes = ["the inventory cannot be read".to_owned()];
+        let cases: [(&[NotChecked], &[String]); 2] = [(&not_checked, &[]), (&[], &notes)];
+        for (not_checked, notes) in cases {
+            let text =
+                partial(json!({ "conditions": compared.clone() }), &Shown::Text(String::new()), not_checked, notes);
+            assert!(!text.contains("None. Each object") && text.contains("that were checked"), "{text}");
+            let is_named =
+                text.contains("Not checked: ") && text.contains("and 3 more") && text.contains("&lt;forbidden");
+            assert!(is_named != not_checked.is_empty(), "{text}");
+        }
     }
 }

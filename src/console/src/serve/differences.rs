@@ -12,7 +12,7 @@ use super::page_memory::Heavy;
 use super::pages::{not_shown, respond, room, stream, tree_of};
 use super::read::{self, Found};
 use super::session::{Its, Session};
-use crate::deviation::{ALL, Deviation, Shown, deviations, shown, unlisted};
+use crate::deviation::{ALL, Deviation, Shown, deviations, not_checked, shown, unlisted};
 use crate::page::{self, DifferencesPage};
 use crate::row::{FleetKind, row};
 use crate::tree::Children;
@@ -84,6 +84,7 @@ pub(super) async fn differences(Extension(session): Its, Path((namespace, name))
         shown: &shown,
         more,
         unlisted: unlisted(&live),
+        not_checked: &not_checked(&objects),
         edits: &row.edits,
         notes: &notes,
         now: Timestamp::now(),
