@@ -1,8 +1,8 @@
 //! The objects of a GitSync that deviate from its branch: failed, missing, drifted, held from deletion, or paused, each
 //! with its difference.
 //!
-//! Invariant: the number of objects and the size of their differences are limited. Invariant: only the names of a Secret's
-//! keys are shown.
+//! Invariant: the number of objects and the size of their differences are limited. Invariant: the size of an object is
+//! estimated before it is copied or written as YAML. Invariant: only the names of a Secret's keys are shown.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -25,8 +25,11 @@ const LISTED: usize = 200;
 /// Maximum number of reasons why objects were not checked, and of objects that are named for each.
 const REASONS: usize = 20;
 const NAMED: usize = 10;
-/// Maximum number of changes of an object.
+/// Maximum number of changes of an object, and of reasons in words.
 const CHANGES: usize = 40;
+const TEXTS: usize = 10;
+/// Maximum size of a live object that is compared, in bytes of its names and values.
+const OBJECT: usize = 1 << 20;
 /// Maximum size of both YAML documents of an object, in bytes.
 const DOCUMENTS: usize = 64 << 10;
 /// Maximum size of all differences of a page, in bytes.
@@ -139,7 +142,7 @@ pub(crate) fn deviations(live: &Value, objects: &[Node]) -> Vec<Deviation> {
     }
     for one in list("drifted") {
         let changes = one.get("changes").and_then(Value::as_array).into_iter().flatten().take(CHANGES);
-        let changes = changes.filter_map(|change| Change::deserialize(change).ok());
+        let changes = changes.filter_map(|change| Change::deserialize(change).ok()).filter(is_short);
         add(&mut all, &object(one), Why::Drifted).changes.extend(changes);
     }
     for one in list("held").filter_map(Value::as_str) {
@@ -153,8 +156,18 @@ pub(crate) fn deviations(live: &Value, objects: &[Node]) -> Vec<Deviation> {
         paused.texts.extend((!problem.is_empty()).then_some(problem));
     }
     let mut all: Vec<Deviation> = all.into_values().collect();
+    for one in &mut all {
+        // Several entries of a list may name the same object.
+        one.changes.truncate(CHANGES);
+        one.texts.truncate(TEXTS);
+    }
     all.sort_by_key(|one| one.why.first().copied());
     all
+}
+
+/// Returns whether the values of a change can be part of a difference.
+fn is_short(change: &Change) -> bool {
+    change.field.len() + change.found.len() + change.restored.len() <= DOCUMENTS
 }
 
 /// Returns the entry of an object with this reason.
@@ -182,9 +195,45 @@ pub(crate) fn unlisted(live: &Value) -> u64 {
     lists.into_iter().map(|(count, list)| more(count, list)).fold(0, u64::saturating_add)
 }
 
+/// Returns the part of a live object that its manifest sets, with these changes undone.
+type Part<'p> = &'p dyn Fn(&Value, &[Change]) -> Option<ManifestPart>;
+
+/// Returns the difference of an object from the part that its manifest sets. An object that is too large is not compared.
+/// The other arguments are those of [`shown`].
+pub(crate) fn compared(
+    deviation: &Deviation,
+    found: &Result<Option<Value>, String>,
+    part: Part<'_>,
+    left: &mut usize,
+) -> Shown {
+    let live = found.as_ref().ok().and_then(Option::as_ref);
+    if live.is_some_and(|live| !fits(live, OBJECT)) {
+        return Shown::Text(TOO_LONG.to_owned());
+    }
+    let part = live.and_then(|live| part(live, &deviation.changes));
+    shown(deviation, found, part.as_ref(), left)
+}
+
+/// Returns whether the names and values of a document have at most so many bytes. Its YAML has more.
+fn fits(document: &Value, most: usize) -> bool {
+    fn rest(value: &Value, left: usize) -> Option<usize> {
+        // A line of YAML has at least two more bytes.
+        let left = left.checked_sub(2)?;
+        match value {
+            Value::String(text) => left.checked_sub(text.len()),
+            Value::Array(items) => items.iter().try_fold(left, |left, item| rest(item, left)),
+            Value::Object(fields) => {
+                fields.iter().try_fold(left, |left, (name, value)| rest(value, left.checked_sub(name.len())?))
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) => Some(left),
+        }
+    }
+    rest(document, most).is_some()
+}
+
 /// Returns the difference of an object. `found` is the live object, `None` if it does not exist, or why it was not read.
 /// `part` is the part that its manifest sets. `left` is the size that the page has left, in bytes.
-pub(crate) fn shown(
+fn shown(
     deviation: &Deviation,
     found: &Result<Option<Value>, String>,
     part: Option<&ManifestPart>,
@@ -200,6 +249,11 @@ pub(crate) fn shown(
     };
     // A held object is no longer in the repository.
     let is_held = deviation.why.contains(&Why::Held);
+    // The values of a Secret are replaced by short ones.
+    let is_long = |part: &Value| !key.is("", "Secret") && !fits(part, DOCUMENTS);
+    if is_long(&part.found) || (!is_held && is_long(&part.wanted)) {
+        return text(TOO_LONG);
+    }
     let cluster = yaml(key, &part.found);
     let repository = if is_held { String::new() } else { yaml(key, &part.wanted) };
     if cluster.len() + repository.len() > DOCUMENTS {
@@ -332,6 +386,25 @@ mod tests {
         let beyond = part(json!({"a": "live value"}), json!({"a": "desired value"}));
         check(&drifted[0], &there, Some(&beyond), "too long");
         check(&strange[0], &there, Some(&same), "cannot be read");
+    }
+
+    #[test]
+    fn a_large_object_is_not_copied_and_entries_of_one_object_are_limited_together() {
+        let change = json!({"field": "data.a", "found": "1", "restored": "2"});
+        let long = json!({"field": "data.b", "found": "1", "restored": "x".repeat(DOCUMENTS)});
+        let entry = json!({"object": "ConfigMap shop/a", "changes": [change.clone(), long, change]});
+        let failure = json!({"object": "ConfigMap shop/a", "reason": "ApplyFailed", "message": "no"});
+        let all = of(json!({"drifted": vec![entry; 100], "failures": vec![failure; 100]}), &[]);
+        assert_eq!((all.len(), all[0].changes.len(), all[0].texts.len()), (1, CHANGES, TEXTS));
+        assert!(all[0].changes.iter().all(|change| change.field == "data.a"));
+        let unread = |_: &Value, _: &[Change]| -> Option<ManifestPart> { panic!("the object is too large") };
+        for large in [json!("x".repeat(OBJECT)), json!(vec![0; OBJECT]), json!({"a": {"b".repeat(OBJECT): 1}})] {
+            let shown = compared(&all[0], &Ok(Some(large)), &unread, &mut 10);
+            assert_eq!(shown, Shown::Text(TOO_LONG.to_owned()));
+        }
+        let small = |_: &Value, _: &[Change]| Some(part(json!({"a": 1}), json!({"a": 1})));
+        let shown = compared(&all[0], &Ok(Some(json!({"a": [1, null, {"b": "c"}]}))), &small, &mut 10);
+        assert_eq!(shown, Shown::Text("No field with another value is known.".to_owned()));
     }
 
     #[test]

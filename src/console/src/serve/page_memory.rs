@@ -2,6 +2,7 @@
 //!
 //! Invariant: the memory of all such pages at the same time is limited. A page waits for its part, and is refused after
 //! [`PATIENCE`]. Invariant: a session reads few such pages at the same time, so that it does not delay all others.
+//! Invariant: work that takes long runs on one thread, which responds to no requests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,11 +37,15 @@ impl Heavy {
 
 /// The memory of the pages of all sessions. Clones share the same memory.
 #[derive(Clone)]
-pub(super) struct PageMemory(Arc<Semaphore>);
+pub(super) struct PageMemory {
+    free: Arc<Semaphore>,
+    /// The permit of the work that takes long.
+    work: Arc<Semaphore>,
+}
 
 impl Default for PageMemory {
     fn default() -> Self {
-        Self(Arc::new(Semaphore::new(ALL)))
+        Self { free: Arc::new(Semaphore::new(ALL)), work: Arc::new(Semaphore::new(1)) }
     }
 }
 
@@ -68,10 +73,20 @@ impl SessionPages {
     pub(super) async fn acquire(&self, page: Heavy) -> Option<PagePermit> {
         let acquired = async {
             let own = Arc::clone(&self.own).acquire_owned().await.ok()?;
-            let memory = Arc::clone(&self.all.0).acquire_many_owned(page.mebibytes()).await.ok()?;
+            let memory = Arc::clone(&self.all.free).acquire_many_owned(page.mebibytes()).await.ok()?;
             Some(PagePermit { _own: own, _memory: memory })
         };
         tokio::time::timeout(PATIENCE, acquired).await.ok().flatten()
+    }
+
+    /// Runs work that takes long, after that of other pages. Returns `None` if it panicked.
+    pub(super) async fn compute<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+        let permit = Arc::clone(&self.all.work).acquire_owned().await.ok()?;
+        let computed = tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            work()
+        });
+        computed.await.ok()
     }
 }
 
@@ -91,6 +106,15 @@ mod tests {
         assert!(sessions[3].acquire(Heavy::Tree).await.is_none());
         let (page, ()) = tokio::join!(sessions[4].acquire(Heavy::Differences), async { held.truncate(2) });
         assert!(page.is_some());
+    }
+
+    #[tokio::test]
+    async fn work_of_a_page_does_not_hold_the_thread_of_requests() {
+        let pages = PageMemory::default().of_session();
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let work = pages.compute(move || receiver.recv().is_ok());
+        let (computed, ()) = tokio::join!(work, async move { sender.send(()).unwrap() });
+        assert_eq!(computed, Some(true));
     }
 
     #[tokio::test(start_paused = true)]
