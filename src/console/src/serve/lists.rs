@@ -154,7 +154,37 @@ async fn keep(list: Arc<List>) {
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use axum::body::Body;
+    use http::{Request, Response};
+
     use super::*;
+
+    #[tokio::test]
+    async fn a_list_begins_no_watch_without_a_permit() {
+        let requests = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&requests);
+        let service = tower::service_fn(move |_: Request<kube::client::Body>| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            std::future::ready(Ok::<_, Infallible>(Response::builder().status(503).body(Body::empty()).unwrap()))
+        });
+        let client = kube::Client::new(service, "default");
+        let cluster = Cluster::from_clients(client.clone(), client);
+        let (memory, lists, stop) = (RowMemory::default(), Lists::default(), CancellationToken::new());
+        let open = |group: &str| lists.open(ListName::Sources, &cluster, "shop", (&memory, group), &stop);
+        let held: Vec<_> = std::iter::from_fn(|| memory.try_watch("a", 1)).collect();
+        assert!(open("a").is_none() && lists.watched.lock().is_empty());
+        tokio::task::yield_now().await;
+        assert_eq!(requests.load(Ordering::Relaxed), 0);
+        // Another group, and the same one after its lists have ended, begin to watch.
+        assert!(open("b").is_some());
+        drop(held);
+        lists.end();
+        lists.watched.lock().clear();
+        assert!(open("a").is_some());
+    }
 
     #[test]
     fn each_list_has_a_word_and_kinds_of_its_own() {
