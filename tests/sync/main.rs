@@ -63,6 +63,7 @@ mod replace;
 mod request_costs;
 mod self_management;
 mod service_accounts;
+mod shard_handovers;
 mod shards;
 mod signatures;
 mod signed_charts;

@@ -21,9 +21,9 @@ const SHORT: Timing =
 const TOKEN: &str = "a-token-of-enough-bytes";
 
 /// A running agent with its requests.
-struct Started {
-    identity: &'static str,
-    gate: Gate,
+pub(super) struct Started {
+    pub(super) identity: &'static str,
+    pub(super) gate: Gate,
     agent: Agent,
 }
 
@@ -36,7 +36,7 @@ impl Started {
     }
 
     /// Returns the deleted objects, without Leases.
-    fn deletions(&self) -> Vec<String> {
+    pub(super) fn deletions(&self) -> Vec<String> {
         let heard = self.gate.heard().into_iter().map(|heard| heard.asked);
         heard.filter(|asked| asked.starts_with("DELETE")).collect()
     }
@@ -51,13 +51,13 @@ fn start(world: &mut World, identity: &'static str) -> Started {
     Started { identity, gate, agent: world.detach() }
 }
 
-fn start_shard(world: &mut World, identity: &'static str) -> Started {
+pub(super) fn start_shard(world: &mut World, identity: &'static str) -> Started {
     world.shards = Some(3);
     start(world, identity)
 }
 
 /// Creates GitSyncs with a ConfigMap each, which has the name of the GitSync.
-fn syncs(world: &mut World) -> Vec<String> {
+pub(super) fn syncs(world: &mut World) -> Vec<String> {
     let names: Vec<String> = (0..10).map(|number| format!("app-{number:02}")).collect();
     change(world, &names, "1");
     for name in &names {
@@ -74,7 +74,7 @@ fn change(world: &mut World, names: &[String], value: &str) {
     world.remote.commit(value);
 }
 
-async fn all_ready(world: &World, names: &[String]) {
+pub(super) async fn all_ready(world: &World, names: &[String]) {
     world.look();
     for name in names {
         world.ready(name).await;
@@ -100,13 +100,13 @@ fn shards(world: &World) -> Vec<(Member, String, Option<Vec<String>>)> {
 }
 
 /// Returns the held shards, each with the identity of its agent.
-fn holders(world: &World) -> Vec<(Member, String)> {
+pub(super) fn holders(world: &World) -> Vec<(Member, String)> {
     shards(world).into_iter().map(|(member, holder, _)| (member, holder)).collect()
 }
 
 /// Waits until so many agents have published the same members, and returns the holders. From then on, none of them works
 /// for a GitSync that it has lost.
-async fn agree(world: &World, count: usize) -> Vec<(Member, String)> {
+pub(super) async fn agree(world: &World, count: usize) -> Vec<(Member, String)> {
     world
         .until(&format!("{count} agents agree"), |w| {
             let shards = shards(w);
@@ -118,7 +118,7 @@ async fn agree(world: &World, count: usize) -> Vec<(Member, String)> {
 }
 
 /// Returns the identity of the agent that owns a GitSync.
-fn owner(world: &World, name: &str) -> String {
+pub(super) fn owner(world: &World, name: &str) -> String {
     let shards = shards(world);
     let members: Members = shards.iter().map(|(member, ..)| *member).collect();
     let owner = members.owner(NAMESPACE, name, None).unwrap();
@@ -213,6 +213,33 @@ async fn an_agent_that_joins_takes_its_share_without_a_write() {
         let expected = if owner(&world, name) == "one" { (1, 0) } else { (0, 1) };
         assert_eq!((one.applies(name) - applied, two.applies(name)), expected, "{name}");
     }
+    assert!(one.deletions().is_empty() && two.deletions().is_empty());
+    assert_eq!(holders(&world), agreed);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_that_takes_long_does_not_stop_a_handover() {
+    let mut world = World::new().await;
+    world.timing = SHORT;
+    let names = syncs(&mut world);
+    let one = start_shard(&mut world, "one");
+    all_ready(&world, &names).await;
+    // The GitSyncs that the second agent takes over.
+    let members: Members = (0..2).filter_map(Member::new).collect();
+    let is_second = |name: &&String| members.owner(NAMESPACE, name, None) == Member::new(1);
+    let moving: Vec<String> = names.iter().filter(is_second).cloned().collect();
+    let [deleted, moved, ..] = &moving[..] else { panic!("{moving:?}") };
+    let path = format!("/configmaps/{deleted}?");
+    let held = one.gate.hold(move |heard| heard.asked.starts_with("PATCH") && heard.asked.contains(&path));
+    world.delete("mainstay.dev/v1alpha1", "gitsyncs", deleted);
+    held.reached().await;
+    let two = start_shard(&mut world, "two");
+    let agreed = agree(&world, 2).await;
+    let applied = two.applies(moved);
+    edit(&world, moved);
+    reverted(&world, moved, "1").await;
+    assert!(two.applies(moved) > applied);
+    assert_eq!(world.data(deleted), "1");
     assert!(one.deletions().is_empty() && two.deletions().is_empty());
     assert_eq!(holders(&world), agreed);
 }

@@ -138,6 +138,8 @@ struct Observed {
     own: BTreeMap<usize, ObservedLease>,
     /// The Leases of members, for a candidate without shards.
     members: BTreeMap<usize, ObservedLease>,
+    /// The Lease whose write has failed, and may have been carried out.
+    unsure: Option<usize>,
 }
 
 /// The Lease, and the time of its last observed change.
@@ -309,25 +311,46 @@ impl Elector {
         }
     }
 
-    /// Takes the first Lease that may be taken. An error with one Lease does not stop the attempts with the others.
+    /// Takes the first Lease that may be taken. An error with one Lease does not stop the attempts with the others, unless
+    /// its write may have been carried out: until that Lease is read again, the candidate takes no other.
     async fn attempt_all(&self, seen: &mut Observed, only_held: bool) -> Result<Option<Held>, Error> {
-        let mut failed = None;
-        for index in 0..self.names.len() {
-            match self.attempt(index, seen, only_held).await {
+        let (mut failed, unsure) = (None, seen.unsure);
+        for index in (0..self.names.len()).filter(|index| unsure.is_none_or(|unsure| unsure == *index)) {
+            let found = self.cluster.get(&self.kind, Some(&self.namespace), &self.names[index]).await;
+            // The clock is read after the response arrived, so that a change is never dated before it happened.
+            let answered = Instant::now();
+            let attempted = match found {
+                Ok(found) => {
+                    seen.unsure = None;
+                    self.attempt(index, (found, answered), seen, only_held).await
+                }
+                Err(error) => {
+                    failed = failed.or(Some(error));
+                    continue;
+                }
+            };
+            match attempted {
                 Ok(Some(held)) => return Ok(Some(held)),
                 Ok(None) => {}
+                Err(error) if error.code().is_none_or(|code| code >= 500) => {
+                    seen.unsure = Some(index);
+                    return Err(error);
+                }
                 Err(error) => failed = failed.or(Some(error)),
             }
         }
         failed.map_or(Ok(None), Err)
     }
 
-    /// Takes a Lease if that is allowed. Returns `None` if it is not, or if another process was faster.
-    async fn attempt(&self, index: usize, seen: &mut Observed, only_held: bool) -> Result<Option<Held>, Error> {
+    /// Takes a Lease, as it was read, if that is allowed. Returns `None` if it is not, or if another process was faster.
+    async fn attempt(
+        &self,
+        index: usize,
+        (found, answered): (Option<Value>, Instant),
+        seen: &mut Observed,
+        only_held: bool,
+    ) -> Result<Option<Held>, Error> {
         let name = &self.names[index];
-        let found = self.cluster.get(&self.kind, Some(&self.namespace), name).await?;
-        // The clock is read after the response arrived, so that a change is never dated before it happened.
-        let answered = Instant::now();
         let written = match found {
             None if only_held => return Ok(None),
             None => {

@@ -72,6 +72,8 @@ pub(crate) struct Deviation {
     pub(crate) why: BTreeSet<Why>,
     /// The reasons in words.
     pub(crate) texts: Vec<String>,
+    /// Why the object is held, which may end with a command of the agent.
+    pub(crate) held: Vec<String>,
     /// The changed fields with both values, as far as the status has them.
     pub(crate) changes: Vec<Change>,
 }
@@ -148,7 +150,7 @@ pub(crate) fn deviations(live: &Value, objects: &[Node]) -> Vec<Deviation> {
     for one in list("held").filter_map(Value::as_str) {
         let (object, why) = one.split_once(": ").unwrap_or((one, ""));
         let held = add(&mut all, &plain(object, SHORT), Why::Held);
-        held.texts.extend((!why.is_empty()).then(|| plain(why, MESSAGE)));
+        held.held.extend((!why.is_empty()).then(|| plain(why, MESSAGE)));
     }
     for one in list("paused") {
         let problem = text_at(one, "/problem", MESSAGE);
@@ -160,6 +162,7 @@ pub(crate) fn deviations(live: &Value, objects: &[Node]) -> Vec<Deviation> {
         // Several entries of a list may name the same object.
         one.changes.truncate(CHANGES);
         one.texts.truncate(TEXTS);
+        one.held.truncate(TEXTS);
     }
     all.sort_by_key(|one| one.why.first().copied());
     all
@@ -177,6 +180,7 @@ fn add<'d>(all: &'d mut BTreeMap<String, Deviation>, object: &str, why: Why) -> 
         key: key_of(object),
         why: BTreeSet::new(),
         texts: Vec::new(),
+        held: Vec::new(),
         changes: Vec::new(),
     };
     let one = all.entry(object.to_owned()).or_insert_with(new);
@@ -303,8 +307,10 @@ mod tests {
         });
         let all = of(status, &[node("web", Presence::Missing), node("api", Presence::AsExpected)]);
         let words = |one: &Deviation| one.why.iter().map(|why| why.word()).collect::<Vec<_>>().join("+");
-        let lines: Vec<String> =
-            all.iter().map(|one| format!("{}: {} {}", one.object, words(one), one.texts.join("; "))).collect();
+        let lines: Vec<String> = all
+            .iter()
+            .map(|one| format!("{}: {} {}", one.object, words(one), [&*one.texts, &*one.held].concat().join("; ")))
+            .collect();
         let expected = [
             "Job.batch shop/j: failed ApplyFailed: no",
             "Service shop/web: missing ",
@@ -338,7 +344,7 @@ mod tests {
         let many: Vec<Value> =
             (0..1000).map(|at| json!(format!("ConfigMap shop/{at}: {}", "x".repeat(9000)))).collect();
         let all = of(json!({ "held": many }), &[]);
-        assert!(all.len() == LISTED && all.iter().all(|one| one.texts[0].len() < 5000));
+        assert!(all.len() == LISTED && all.iter().all(|one| one.held[0].len() < 5000));
         let counts =
             json!({"status": {"driftedObjects": 25, "drifted": [1, 2], "heldObjects": -1, "pausedObjects": 3}});
         assert_eq!(unlisted(&counts), 26);

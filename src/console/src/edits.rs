@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::field::{text_at, time_at};
+use crate::objects_cluster::ObjectsCluster;
 use crate::text::{SHORT, lasted, plain};
 
 /// Maximum number of changes of a GitSync.
@@ -33,6 +34,7 @@ pub(crate) struct Field {
 pub(crate) struct Edit {
     pub(crate) when: Option<Timestamp>,
     pub(crate) object: String,
+    pub(crate) cluster: ObjectsCluster,
     pub(crate) who: String,
     pub(crate) fields: Vec<Field>,
     pub(crate) end: End,
@@ -60,17 +62,18 @@ impl Edit {
 
 /// Returns the changes that the status of a GitSync lists.
 pub(crate) fn of_status(live: &Value) -> Vec<Edit> {
+    let cluster = ObjectsCluster::of(live);
     let list = |pointer: &str| live.pointer(pointer).and_then(Value::as_array).into_iter().flatten().take(MOST);
     let reverted = list("/status/lastReverts").map(|one| {
         let millis = one.pointer("/latencyMs").and_then(Value::as_i64).unwrap_or_default();
-        edit(one, "/when", End::Reverted(millis))
+        edit(one, cluster, "/when", End::Reverted(millis))
     });
     let remaining =
-        list("/status/drifted").map(|one| edit(one, "/since", End::Remains(text_at(one, "/reason", SHORT))));
+        list("/status/drifted").map(|one| edit(one, cluster, "/since", End::Remains(text_at(one, "/reason", SHORT))));
     remaining.chain(reverted).collect()
 }
 
-fn edit(one: &Value, time: &str, end: End) -> Edit {
+fn edit(one: &Value, cluster: ObjectsCluster, time: &str, end: End) -> Edit {
     let list = |pointer: &str| one.pointer(pointer).and_then(Value::as_array).into_iter().flatten().take(MOST);
     let changes: Vec<Field> = list("/changes")
         .map(|change| Field {
@@ -84,6 +87,7 @@ fn edit(one: &Value, time: &str, end: End) -> Edit {
     Edit {
         when: time_at(one, time),
         object: text_at(one, "/object", SHORT),
+        cluster,
         who: text_at(one, "/who", SHORT),
         fields: changes.into_iter().chain(others).collect(),
         end,

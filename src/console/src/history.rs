@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use serde::Deserialize as _;
 use serde_json::Value;
 
+use crate::command::Command;
 use crate::field::{text_at, time_at};
 use crate::shown::EventRow;
 use crate::text::{SHORT, lasted, plain};
@@ -30,8 +31,9 @@ pub(crate) enum Moment<'h> {
         objects: Vec<(&'static str, String)>,
         /// Number of the other changed objects; 0 if none is named.
         more: i64,
-        /// The command that takes the changes back, in a clone of the repository; empty if the source is not a Git repository.
-        revert: String,
+        /// The command that takes the changes back, in a clone of the repository; `None` if the source is not a Git
+        /// repository.
+        revert: Option<Command>,
     },
     /// Another outcome of a commit. If the status has no history, this may also be a complete application.
     Commit(&'h EventRow),
@@ -78,7 +80,7 @@ pub(crate) fn history<'h>(live: &Value, all: &'h [EventRow]) -> Vec<Moment<'h>> 
         .iter()
         .enumerate()
         .take(REPLACED)
-        .map(|(at, one)| applied(one, if is_git { revert(one, list.get(at + 1)) } else { String::new() }))
+        .map(|(at, one)| applied(one, if is_git { revert(one, list.get(at + 1)) } else { None }))
         .collect();
     let is_repeated = |event: &EventRow| !applied.is_empty() && event.reason == conditions::Reason::Applied.name();
     let commits = all.iter().filter(|event| is_of_commit(&event.reason) && !is_repeated(event)).map(Moment::Commit);
@@ -96,7 +98,7 @@ pub(crate) fn history<'h>(live: &Value, all: &'h [EventRow]) -> Vec<Moment<'h>> 
 }
 
 /// Returns an application of a commit with the number of objects that the commit changed.
-fn applied<'h>(one: &Value, revert: String) -> Moment<'h> {
+fn applied<'h>(one: &Value, revert: Option<Command>) -> Moment<'h> {
     let count = |field: &str| one.get(field).and_then(Value::as_i64).unwrap_or_default();
     let counts = ["created", "changed", "unchanged", "pruned"].map(|field| format!("{} {field}", count(field)));
     let objects = changed_objects(one);
@@ -123,18 +125,11 @@ fn changed_objects(one: &Value) -> Vec<(&'static str, String)> {
     named.filter_map(object).collect()
 }
 
-/// Returns the command that takes back a commit and those between it and the previous one; empty without a commit.
-fn revert(one: &Value, previous: Option<&Value>) -> String {
-    let commit = |one: &Value| {
-        let text = one.get("commit").and_then(Value::as_str)?;
-        let is_commit = matches!(text.len(), 40 | 64) && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-        is_commit.then(|| text.to_owned())
-    };
-    match (commit(one), previous.and_then(commit)) {
-        (Some(this), Some(previous)) if this != previous => format!("git revert --no-edit {previous}..{this}"),
-        (Some(this), _) => format!("git revert --no-edit {this}"),
-        (None, _) => String::new(),
-    }
+/// Returns the command that takes back a commit and those between it and the previous one.
+fn revert(one: &Value, previous: Option<&Value>) -> Option<Command> {
+    let commit = |one: &Value| one.get("commit").and_then(Value::as_str).map(str::to_owned);
+    let (this, previous) = (commit(one), previous.and_then(commit));
+    Command::revert(previous.as_deref(), this.as_deref())
 }
 
 fn names(one: &Value) -> String {
@@ -218,7 +213,9 @@ mod tests {
             let list: Vec<Value> = commits.iter().map(|commit| json!({"commit": commit})).collect();
             let live = json!({"spec": spec, "status": {"history": list}});
             let revert = |moment: &Moment<'_>| match moment {
-                Moment::Applied { revert, .. } => revert.clone(),
+                Moment::Applied { revert, .. } => {
+                    revert.as_ref().map(|one| one.as_str().to_owned()).unwrap_or_default()
+                }
                 other => panic!("{other:?}"),
             };
             history(&live, &[]).iter().map(revert).collect::<Vec<_>>()

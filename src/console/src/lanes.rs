@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use crate::address;
 use crate::axis::{Tick, ticks};
 use crate::edits::{Edit, End};
+use crate::objects_cluster::ObjectsCluster;
 use crate::row::Row;
 
 /// Width of a lane in units.
@@ -49,7 +50,7 @@ pub(crate) struct Mark {
     pub(crate) is_remaining: bool,
     pub(crate) title: String,
     pub(crate) when: Timestamp,
-    /// The page of its object, or else of its GitSync; empty if neither is known.
+    /// The page of its object, or else of its GitSync; empty if neither is known. An object of a remote cluster has no page.
     pub(crate) link: String,
 }
 
@@ -92,7 +93,8 @@ fn mark((row, edit): Owned<'_>, when: Timestamp, begin: Timestamp, now: Timestam
 
 /// Returns the page of the object of an edit. A name that cannot be parsed has no page, but its GitSync has one.
 fn link(edit: &Edit, row: Option<&Row>) -> String {
-    match (address::key_of(&edit.object), row) {
+    let key = address::key_of(&edit.object).filter(|_| edit.cluster == ObjectsCluster::This);
+    match (key, row) {
         (Some(key), _) => address::of_object(&key),
         (None, Some(row)) => address::of_git_sync(&row.namespace, &row.name),
         (None, None) => String::new(),
@@ -107,7 +109,14 @@ mod tests {
     fn edit(who: &str, second: i64, end: End) -> Edit {
         let field = Field { path: "spec.replicas".into(), values: None };
         let when = Timestamp::from_second(second).ok();
-        Edit { when, object: "Service a/b".into(), who: who.into(), fields: vec![field], end }
+        Edit {
+            when,
+            object: "Service a/b".into(),
+            cluster: ObjectsCluster::This,
+            who: who.into(),
+            fields: vec![field],
+            end,
+        }
     }
 
     fn owned(all: &[Edit]) -> impl Iterator<Item = Owned<'_>> {
@@ -125,6 +134,10 @@ mod tests {
         assert_eq!(link((Some(&row), &named)), "/object?kind=Service&namespace=a&name=b");
         assert_eq!(link((Some(&row), &other)), address::of_git_sync("apps", "shop"));
         assert_eq!(link((None, &other)), "");
+        // A page of this cluster would show another object.
+        let remote = Edit { cluster: ObjectsCluster::Remote, ..named };
+        assert_eq!(link((Some(&row), &remote)), address::of_git_sync("apps", "shop"));
+        assert_eq!(link((None, &remote)), "");
     }
 
     #[test]

@@ -10,6 +10,7 @@ use serde_json::Value;
 use crate::edits::{self, Edit};
 use crate::field::{text_at, time_at};
 use crate::lookup::Lookup;
+use crate::objects_cluster::ObjectsCluster;
 use crate::text::{MESSAGE, SHORT, plain};
 use mainstay_api::function_failure::is_lasting;
 use mainstay_api::{conditions, events, function_conditions};
@@ -162,6 +163,8 @@ pub(crate) struct Row {
     pub(crate) follows: String,
     /// When the agent looks up the GitRepository for this GitSync.
     pub(crate) lookup: Option<Lookup>,
+    /// The cluster of the objects of a GitSync.
+    pub(crate) cluster: ObjectsCluster,
     /// The hand edits that its status names.
     pub(crate) edits: Vec<Edit>,
     /// The resource version, which changes with each change of the object.
@@ -260,6 +263,7 @@ pub(crate) fn row(kind: FleetKind, live: &Value) -> Row {
             _ => String::new(),
         },
         lookup: if kind == FleetKind::GitSync { Lookup::of(live, state == State::Suspended) } else { None },
+        cluster: ObjectsCluster::of(live),
         edits: if kind == FleetKind::GitSync { edits::of_status(live) } else { Vec::new() },
         resource_version: text_at(live, "/metadata/resourceVersion", SHORT),
     }

@@ -51,7 +51,7 @@ impl Credentials {
 
     /// Adds the registered purposes of the namespace.
     #[must_use]
-    pub(super) fn and_registered(mut self, registered: BTreeMap<String, Purposes>) -> Self {
+    pub fn and_registered(mut self, registered: BTreeMap<String, Purposes>) -> Self {
         for (name, purposes) in registered {
             self.purposes.entry(name).or_default().extend(purposes);
         }
@@ -67,7 +67,7 @@ impl Credentials {
     }
 
     /// Returns the purpose of a Secret that rules out this use.
-    fn excluding(&self, secret: &str, used_for: Purpose) -> Option<Purpose> {
+    pub fn excluding(&self, secret: &str, used_for: Purpose) -> Option<Purpose> {
         let mut purposes = self.purposes.get(secret).cloned().unwrap_or_default();
         purposes.extend(by_name(secret));
         excluding(&purposes, used_for)
@@ -95,7 +95,7 @@ impl Credentials {
 
     /// Returns the violation for a Secret that a Function must not send to the address of its own repository. A
     /// GitRepository's Secret may be sent to that repository's server. A key that the agent generated may not be sent.
-    pub(super) fn refusal_at(&self, auth: &RepositoryAuth, url: &RemoteUrl, path: &str) -> Option<Violation> {
+    pub fn refusal_at(&self, auth: &RepositoryAuth, url: &RemoteUrl, path: &str) -> Option<Violation> {
         let secret = &*auth.secret_name;
         let is_generated =
             || self.purposes.get(secret).is_some_and(|purposes| purposes.contains(&Purpose::GeneratedKey));

@@ -53,7 +53,11 @@ impl Connection {
             self.proxy.as_ref().map(|proxy| proxy.address()).unwrap_or_default(),
         ];
         // Unconfined connections have the same identity as before confinement was introduced.
-        parts.extend((self.egress == Egress::Confined).then(|| "confined".to_owned()));
+        parts.extend(match self.egress {
+            Egress::Unrestricted => None,
+            Egress::OffMachine => Some("off-machine".to_owned()),
+            Egress::Confined => Some("confined".to_owned()),
+        });
         let login = self.proxy.as_ref().and_then(|proxy| proxy.login.as_ref());
         parts.extend(
             login.into_iter().flat_map(|login| [&login.username, &login.password]).map(|text| text.expose().clone()),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mainstay_object::egress::{EgressPolicy, EgressRefusal, METADATA_REFUSED};
+use mainstay_object::egress::{EgressPolicy, EgressRefusal, MACHINE_REFUSED, METADATA_REFUSED};
 
 /// The message for a host that a confined namespace may not connect to. A host that does not exist gets the same
 /// message; otherwise a tenant could probe for host names in the cluster.
@@ -17,5 +17,6 @@ pub(super) fn sentence(refusal: EgressRefusal) -> &'static str {
     match refusal {
         EgressRefusal::Metadata => METADATA_REFUSED,
         EgressRefusal::Internal => REFUSED,
+        EgressRefusal::Machine => MACHINE_REFUSED,
     }
 }

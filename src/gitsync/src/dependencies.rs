@@ -249,9 +249,9 @@ impl Dependencies {
         self.change(owner, |_| {});
     }
 
-    /// Adds a GitSync that cannot be read.
+    /// Adds a GitSync that cannot be read, without its last state.
     pub(super) fn refuse(&self, owner: &Owner) {
-        self.change(owner, |node| node.state = State::Refused);
+        self.change(owner, |node| (node.state, node.object) = (State::Refused, None));
     }
 
     /// Removes a GitSync.

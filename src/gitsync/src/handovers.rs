@@ -1,19 +1,29 @@
 //! The handovers of objects to GitSyncs of other agents. The label of an object shows when its new owner has applied it.
 //!
+//! Invariant: after a withdrawn offer, at most one of both GitSyncs applies the object. The former owner writes its status
+//! without the offer, then reads the object, changes its version (`Expect::Withdrawn`), and applies it at that version.
+//! The new owner reads the object, then the status with the offer, and applies the object at the version that it read.
+//! If that status shows the offer, the change of the version comes later, so it refuses one of both. The same holds for
+//! an object that is offered again: an apply from before the withdrawal has the former version.
+//!
 //! Not here: handovers between GitSyncs of one agent (`inventory`).
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use serde_json::Value;
+
 use super::attempt::Attempt;
+use super::context::git_syncs;
 use super::outcome::Refused;
-use super::plan::{DesiredState, Plan};
+use super::plan::{DesiredState, Live, Plan};
 use super::prune::HANDOVER;
-use super::registry::View;
-use super::shared_plan::given_up;
-use mainstay_engine::managed::inventory::Entry;
+use super::registry::{Taker, View};
+use super::shared_plan::{OFFERED, given_up};
+use mainstay_cluster::Error;
+use mainstay_engine::managed::inventory::{Entry, Inventory};
 use mainstay_engine::managed::{Desired, SHOWN};
-use mainstay_object::Key;
+use mainstay_object::{Key, Owner};
 
 impl Attempt<'_> {
     /// Removes objects from the inventory that GitSyncs of other agents have taken over. Such objects must not count as
@@ -56,6 +66,44 @@ impl Attempt<'_> {
         again.partition(|key| shown.contains(key))
     }
 
+    /// Returns the live objects whose offer an earlier agent may have withdrawn without an apply after that: a handover
+    /// removes the digest of an entry, and the next apply adds it.
+    pub(super) fn may_be_offered(&self, live: &HashMap<Key, Live>, inventory: &Inventory) -> HashSet<Key> {
+        if !self.context.is_shared() {
+            return HashSet::new();
+        }
+        let is_open = |key: &&Key| inventory.0.get(*key).is_some_and(|entry| entry.digest.is_none());
+        live.keys().filter(is_open).cloned().collect()
+    }
+
+    /// Returns those of these live objects that a GitSync of another agent does not offer any more, each with that
+    /// GitSync. The watch may be behind, so the statuses are read, after the objects.
+    pub(super) async fn withdrawn_by_others(&self, live: &HashMap<Key, Live>) -> Result<HashMap<Key, String>, Error> {
+        let mut withdrawn = HashMap::new();
+        if !self.context.is_shared() {
+            return Ok(withdrawn);
+        }
+        let mut offers: HashMap<Owner, Vec<&Key>> = HashMap::new();
+        self.context.registry.with(self.owner, |view| {
+            for (key, live) in live.iter().filter(|(_, live)| live.applied && !live.controlled) {
+                let other = live.label.as_deref().and_then(|label| view.offers_of_other_agent(key, label));
+                if let Some(other) = other {
+                    offers.entry(other).or_default().push(key);
+                }
+            }
+        });
+        for (other, keys) in offers {
+            let (namespace, name) = (other.resource().namespace(), other.resource().name());
+            let Some(sync) = self.context.home.get(&git_syncs(), Some(namespace), name).await? else { continue };
+            let held = sync.pointer("/status/held").and_then(Value::as_array).into_iter().flatten();
+            let held: Vec<String> = held.filter_map(Value::as_str).map(str::to_owned).collect();
+            let offered = given_up(&held);
+            let others = keys.into_iter().filter(|key| !offered.contains(*key));
+            withdrawn.extend(others.map(|key| (key.clone(), other.to_string())));
+        }
+        Ok(withdrawn)
+    }
+
     /// Returns the pending handovers for `status.held`, to GitSyncs of other agents and to those that cannot read the
     /// commit.
     pub(super) fn pending_handovers(&mut self, plan: &Plan) -> Vec<String> {
@@ -80,6 +128,8 @@ enum Order {
     Tenant,
     /// To a GitSync that cannot read the commit.
     CannotRead,
+    /// To a GitSync of another agent that could not apply the object. Otherwise such objects would keep all others back.
+    Failing,
 }
 
 /// The pending handover of an object.
@@ -95,14 +145,20 @@ impl<'a> Handover<'a> {
         if let Some(taker) = view.taker_that_cannot_read(key) {
             return Some(Self { key, taker, order: Order::CannotRead });
         }
-        let (is_tenant, taker) = view.taker_of_other_agent(key)?;
-        Some(Self { key, taker, order: if is_tenant { Order::Tenant } else { Order::Peer } })
+        let Taker { is_failing, is_tenant, name: taker } = view.taker_of_other_agent(key)?;
+        let order = match (is_failing, is_tenant) {
+            (true, _) => Order::Failing,
+            (false, true) => Order::Tenant,
+            (false, false) => Order::Peer,
+        };
+        Some(Self { key, taker, order })
     }
 
     fn text(&self) -> String {
         let Self { key, taker, order } = self;
-        let why = if *order == Order::CannotRead { "it cannot read the commit" } else { "another agent applies it" };
-        format!("{key}{HANDOVER}{taker} is pending: {why}")
+        // Other agents do not act on a handover within this agent.
+        let state = if *order == Order::CannotRead { " is pending: it cannot read the commit" } else { OFFERED };
+        format!("{key}{HANDOVER}{taker}{state}")
     }
 }
 
@@ -110,7 +166,6 @@ impl<'a> Handover<'a> {
 mod tests {
     use super::*;
     use crate::registry::{CannotRead, Registry, Row};
-    use mainstay_object::Owner;
 
     #[test]
     fn handovers_to_peers_of_other_agents_come_before_those_that_may_not_go_on() {
@@ -119,7 +174,9 @@ mod tests {
         let set = |name: &str| Some(Arc::new(HashSet::from([key(name)])));
         let of_other_agent = |name: &str| Row { desired: set(name), is_of_other_agent: true, ..Row::default() };
         let cannot_read = set("unread").map(|readable| CannotRead { commit: None, readable });
+        let failing = HashSet::from([key("failing")]);
         let rows = [
+            ("failing", Row { failing, ..of_other_agent("failing") }),
             ("unread", Row { cannot_read, ..Row::default() }),
             ("tenant", Row { confined_to: Some("a".into()), ..of_other_agent("tenant") }),
             ("peer", of_other_agent("peer")),
@@ -127,14 +184,20 @@ mod tests {
         for (name, row) in rows {
             registry.update(&Owner::git_sync("x", name), |own| *own = row);
         }
-        let keys = ["unread", "tenant", "peer", "other"].map(key);
+        let keys = ["failing", "unread", "tenant", "peer", "other"].map(key);
         registry.with(&Owner::git_sync("x", "own"), |view| {
             let mut all: Vec<_> = keys.iter().filter_map(|key| Handover::of(view, key)).collect();
             all.sort_by_key(|handover| handover.order);
             let takers: Vec<&str> = all.iter().map(|handover| &*handover.taker).collect();
-            assert_eq!(takers, ["x/peer", "x/tenant", "x/unread"]);
+            assert_eq!(takers, ["x/peer", "x/tenant", "x/unread", "x/failing"]);
+            assert!(view.goes_to_other_agents(&keys[0]) && view.goes_to_other_agents(&keys[3]));
+            assert!(!view.goes_to_other_agents(&keys[1]) && !view.goes_to_other_agents(&keys[4]));
             let text = format!("{}{HANDOVER}x/peer is pending: another agent applies it", key("peer"));
             assert_eq!(all[0].text(), text);
+            for handover in &all {
+                let offered = given_up(&[handover.text()]).contains(handover.key);
+                assert_eq!(offered, handover.order != Order::CannotRead, "{}", handover.text());
+            }
         });
     }
 }

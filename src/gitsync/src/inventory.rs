@@ -160,7 +160,13 @@ impl Attempt<'_> {
         for key in taken {
             if ours.contains(&key) { left.push(key) } else { self.context.writer.remove(self.owner, &key) }
         }
-        self.context.writer.store().give_up(self.owner, &left);
+        let given = self.state.handovers.given.as_ref();
+        let given_up: Vec<Key> = self.context.registry.with(self.owner, |view| {
+            // An object that was not offered to another agent yet may return without an apply.
+            let is_offered = |key: &&Key| given.is_some_and(|given| given.contains(*key));
+            left.iter().filter(|key| is_offered(key) || !view.goes_to_other_agents(key)).cloned().collect()
+        });
+        self.context.writer.store().give_up(self.owner, &given_up);
         let goes_to_tenants = self
             .context
             .registry

@@ -472,11 +472,13 @@ impl Attempt<'_> {
         desired: &DesiredState,
     ) -> Result<Observed, Refused> {
         self.state.failed.forget_old(&desired.objects);
-        let kept = self.context.writer.store().applied(self.owner);
+        let mut kept = self.context.writer.store().applied(self.owner);
         let mut inventory = self.inventory().map_or_else(Inventory::default, |inventory| Inventory::clone(&inventory));
         inventory.0.retain(|key, _| self.reaches(key));
         let mut waiting = self.state.failed.waiting(Instant::now());
         let (offered, withdrawn) = self.wanted_again(&desired.objects);
+        // An apply of such an object may have failed before it changed the version.
+        kept.retain(|key| !withdrawn.contains(key));
         let unknown = desired
             .objects
             .iter()
@@ -486,9 +488,11 @@ impl Attempt<'_> {
             .collect::<Vec<_>>();
         let (live, unseen) = self.live(&unknown).await?;
         waiting.extend(unseen);
+        let withdrawn = withdrawn.into_iter().chain(self.may_be_offered(&live, &inventory)).collect();
+        let unoffered = self.withdrawn_by_others(&live).await?;
         let terminating = self.state.terminating.as_ref().map(TerminatingObjects::keys).unwrap_or_default();
         let contested = self.contested(resolved, &live).await?;
-        Ok(Observed { inventory, kept, waiting, live, terminating, contested, offered, withdrawn })
+        Ok(Observed { inventory, kept, waiting, live, terminating, contested, offered, withdrawn, unoffered })
     }
 
     /// Whether an object is applied as new without a read, because it is not known to exist. If it exists, the server
@@ -511,8 +515,9 @@ impl Attempt<'_> {
         let mut inventory = Inventory::default();
         let known = found.iter().filter_map(|one| before.inventory.0.get_key_value(&one.key));
         inventory.0.extend(known.map(|(key, entry)| (key.clone(), entry.clone())));
-        let (offered, withdrawn) = (before.offered.clone(), before.withdrawn.clone());
-        Ok(Observed { inventory, waiting, live, contested, offered, withdrawn, ..Observed::default() })
+        let withdrawn = self.may_be_offered(&live, &inventory).union(&before.withdrawn).cloned().collect();
+        let (offered, unoffered) = (before.offered.clone(), self.withdrawn_by_others(&live).await?);
+        Ok(Observed { inventory, waiting, live, contested, offered, withdrawn, unoffered, ..Observed::default() })
     }
 
     /// Reads live objects. An object that may not be read counts as failed and is not applied.

@@ -27,6 +27,7 @@ use super::unread;
 use mainstay_api::GitSync;
 use mainstay_api::conditions::Reason;
 use mainstay_api::git_sync::GitSyncStatus;
+use mainstay_engine::managed::SHOWN;
 use mainstay_git::{Consumer, ConsumerKind, RemoteUrl};
 use mainstay_object::{Key, Owner};
 
@@ -59,6 +60,23 @@ impl Context {
             return set(&self.registry, owner, row);
         }
         self.registry.forget(owner);
+    }
+
+    /// Records a GitSync of another agent for which there is no memory. Its objects are unknown, so no object is deleted
+    /// that it may want.
+    pub fn refuse_of_other_agent(&self, owner: &Owner) {
+        let _setting = self.setting_rows.lock();
+        let (namespace, name) = (owner.resource().namespace(), owner.resource().name());
+        self.prevention.enter(owner);
+        self.dependencies.refuse(owner);
+        self.pushes.remove(&consumer(owner));
+        let row = unknown(label(namespace, name), self.is_confined(namespace).then(|| namespace.into()));
+        for (_, registry) in self.clusters.registries() {
+            registry.update_of_other_agent(owner, |known| {
+                *known = Row { by_account: known.by_account, ..row.clone() };
+            });
+        }
+        set(&self.registry, owner, row);
     }
 
     /// Updates the rows of GitSyncs of other agents, if GitRepositories or artifacts have changed since the last call.
@@ -142,9 +160,17 @@ impl Context {
             takes_objects: deletes_objects(&sync.metadata),
             is_of_other_agent: true,
             given_up: given_up(&status.held),
+            failing: failing(&status),
             ..Row::default()
         }
     }
+}
+
+/// Returns the objects that a GitSync of another agent cannot apply, without those of other GitSyncs.
+fn failing(status: &GitSyncStatus) -> HashSet<Key> {
+    let others = [Reason::PruneFailed.as_str(), Reason::OwnershipConflict.as_str()];
+    let failures = status.failures.iter().take(SHOWN).filter(|failure| !others.contains(&failure.reason));
+    failures.filter_map(|failure| key_of(&failure.object)).collect()
 }
 
 /// The objects that a GitSync of another agent wants and has not applied, as its status shows them.
@@ -161,7 +187,7 @@ impl Wants {
     fn of(status: &GitSyncStatus, generation: Option<i64>) -> Self {
         // The failures may be those of an agent without shards.
         let pruned = Reason::PruneFailed.as_str();
-        let failures = status.failures.iter().filter(|failure| failure.reason != pruned);
+        let failures = status.failures.iter().take(SHOWN).filter(|failure| failure.reason != pruned);
         let failed = failures.filter_map(|failure| key_of(&failure.object));
         let Some(plan) = &status.shared else {
             return Self { objects: failed.collect(), planned: None, more: false };
@@ -174,6 +200,11 @@ impl Wants {
         let planned = (is_whole && is_current).then(|| plan.commit.clone());
         Self { objects, planned, more: !is_whole }
     }
+}
+
+/// Returns the row of a GitSync of another agent whose objects are unknown.
+fn unknown(label: Arc<str>, confined_to: Option<Arc<str>>) -> Row {
+    Row { label, confined_to, is_of_other_agent: true, ..Row::default() }
 }
 
 fn consumer(owner: &Owner) -> Consumer {
@@ -234,6 +265,8 @@ mod tests {
             assert_eq!((wants.planned, wants.objects), (None, HashSet::from([key()])));
         }
         assert!(Wants::of(&failed(Reason::PruneFailed), None).objects.is_empty());
+        assert!(super::failing(&failed(Reason::ApplyFailed)).contains(&key()));
+        assert!(super::failing(&failed(Reason::OwnershipConflict)).is_empty());
         let begun = GitSyncStatus { shared: Some(SharedPlan::default()), ..failed(Reason::ApplyFailed) };
         let wants = Wants::of(&begun, None);
         assert_eq!((wants.planned, wants.objects), (None, HashSet::from([key()])), "no commit is planned yet");
@@ -255,6 +288,17 @@ mod tests {
         let given_up = format!("{}{HANDOVER}x/own is pending: another agent applies it", key());
         assert_eq!(holder(&[given_up], Some("x.other")), None);
         assert_eq!((holder(&[], None), holder(&[], Some("x.third"))), (None, None));
+    }
+
+    #[test]
+    fn a_git_sync_of_another_agent_without_memory_keeps_its_objects_and_delays_deletions() {
+        let (own, other) = (Owner::git_sync("x", "own"), Owner::git_sync("x", "other"));
+        let registry = Registry::default();
+        set(&registry, &other, unknown("x.other".into(), None));
+        registry.with(&own, |view| {
+            assert_eq!(view.holder_of_other_agent(&key(), "x.other").as_deref(), Some("x/other"));
+            assert!(view.sibling_pending("main", "c1").is_some() && view.others_untried().is_some());
+        });
     }
 
     #[test]
@@ -284,7 +328,7 @@ mod tests {
         set(&registry, &other, row(&status("c2", &[key()], 1)));
         registry.with(&own, |view| {
             assert_eq!(view.sibling_pending("main", "c2"), None);
-            assert_eq!(view.taker_of_other_agent(&key()), Some((false, "x/other".to_owned())));
+            assert_eq!(view.taker_of_other_agent(&key()).map(|taker| taker.name).as_deref(), Some("x/other"));
             assert_eq!(view.desired_elsewhere(&key()), crate::registry::Elsewhere::Peer);
         });
     }

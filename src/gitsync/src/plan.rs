@@ -105,6 +105,8 @@ pub struct Observed {
     pub offered: HashSet<Key>,
     /// Desired objects that were offered until the last written status. A GitSync of another agent may just apply them.
     pub withdrawn: HashSet<Key>,
+    /// Live objects that a GitSync of another agent does not offer any more, although the watch shows the offer.
+    pub unoffered: HashMap<Key, String>,
 }
 
 /// The desired state of a commit.
@@ -290,7 +292,10 @@ fn plan_applies(registry: &mut View<'_>, facts: &Facts<'_>, plan: &mut Plan) {
             }
             None if facts.observed.kept.contains(key) => Expect::Ours,
             None => Expect::Absent,
-            Some(live) if is_managed(facts, desired, live) && !facts.observed.withdrawn.contains(key) => Expect::Ours,
+            Some(live) if is_managed(facts, desired, live) && facts.observed.withdrawn.contains(key) => {
+                Expect::Withdrawn { version: live.resource_version.clone() }
+            }
+            Some(live) if is_managed(facts, desired, live) => Expect::Ours,
             Some(live) => {
                 Expect::Version { version: live.resource_version.clone(), managed_fields: live.managed_fields.clone() }
             }
@@ -308,6 +313,9 @@ fn refused(registry: &View<'_>, facts: &Facts<'_>, desired: &Desired, live: Opti
     let proven = label.filter(|_| live.is_some_and(|live| live.applied && !live.controlled));
     if let Some(other) = proven.and_then(|label| registry.holder_of_other_agent(&desired.key, label)) {
         return Some(Why::Claimed(other));
+    }
+    if let Some(other) = facts.observed.unoffered.get(&desired.key) {
+        return Some(Why::Claimed(other.clone()));
     }
     if facts.observed.offered.contains(&desired.key) {
         return Some(Why::Offered);
@@ -338,7 +346,8 @@ fn appliers(facts: &Facts<'_>, desired: &Desired, live: Option<&Live>, expect: &
     let is_left = facts.takes_over_known && live.is_some() && !facts.observed.contested.contains_key(&desired.key);
     let some = match expect {
         Expect::Absent => return Appliers::default(),
-        Expect::Ours => facts.left,
+        // An object that returns to its owner is not adopted again: fields that users have set since then stay.
+        Expect::Ours | Expect::Withdrawn { .. } => facts.left,
         Expect::Version { .. } => facts.former,
     };
     if is_left { some.and_known() } else { some.clone() }

@@ -560,7 +560,7 @@ fn fate(step: &Step, live: Option<&Value>, outcome: DryRun) -> Fate {
                     )
                 }
                 Expect::Version { .. } => Some("it is not managed by this GitSync yet"),
-                Expect::Ours | Expect::Absent => None,
+                Expect::Ours | Expect::Absent | Expect::Withdrawn { .. } => None,
             };
             let [before, after] = [before, after].map(|state| desired.view(&state).into_owned());
             changed(&desired.kind, before, after, note.map(str::to_owned))

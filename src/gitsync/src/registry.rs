@@ -56,6 +56,17 @@ impl fmt::Display for Pending {
     }
 }
 
+/// The GitSync of another agent that should take an object over.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Taker {
+    /// Whether its status lists the object as failed.
+    pub(super) is_failing: bool,
+    /// Whether it is a confined GitSync that is no peer.
+    pub(super) is_tenant: bool,
+    /// Its namespace and name.
+    pub(super) name: String,
+}
+
 /// The claim of another GitSync on an object. The least of several claims counts: `Held` before `Undecided`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Claim {
@@ -343,18 +354,39 @@ impl View<'_> {
         holders.map(ToString::to_string).min()
     }
 
-    /// Returns the GitSync of another agent that should take an object over, and whether it is a confined one that is
-    /// no peer. Peers come first.
-    pub(super) fn taker_of_other_agent(&self, key: &Key) -> Option<(bool, String)> {
+    /// Returns the GitSync of another agent that manages an object with this label and gives it up, as far as the watch
+    /// shows.
+    pub(super) fn offers_of_other_agent(&self, key: &Key, label: &str) -> Option<Owner> {
+        let mut others = self.rows.labelled(label).filter(|owner| *owner != self.own);
+        let is_offered =
+            |owner: &&Owner| self.rows.owners.get(*owner).is_some_and(|row| row.offers_elsewhere(key, label));
+        others.find(is_offered).cloned()
+    }
+
+    /// Returns the GitSync of another agent that should take an object over, whether it cannot apply it, and whether it
+    /// is a confined one that is no peer. Those that can apply it come first, then peers.
+    pub(super) fn taker_of_other_agent(&self, key: &Key) -> Option<Taker> {
         let own = self.own_row();
         let wants = |row: &Row| row.is_of_other_agent && row.desired.as_ref().is_some_and(|keys| keys.contains(key));
         let takers = self.others(key).filter(|(_, row)| wants(row));
-        takers.map(|(owner, row)| (!row.is_peer_of(own), owner.to_string())).min()
+        let taker = |(owner, row): (&Owner, &Row)| Taker {
+            is_failing: row.failing.contains(key),
+            is_tenant: !row.is_peer_of(own),
+            name: owner.to_string(),
+        };
+        takers.map(taker).min()
     }
 
-    /// Returns a peer that has not made an attempt yet.
+    /// Whether only GitSyncs of other agents want an object.
+    pub(super) fn goes_to_other_agents(&self, key: &Key) -> bool {
+        let wants = |row: &Row| row.desired.as_ref().is_some_and(|keys| keys.contains(key));
+        let mut takers = self.others(key).filter(|(_, row)| wants(row) || row.can_read_of_its_commit(key)).peekable();
+        takers.peek().is_some() && takers.all(|(_, row)| row.is_of_other_agent)
+    }
+
+    /// Returns a peer that has not made an attempt yet. A suspended one of another agent is not waited for.
     pub(crate) fn others_untried(&self) -> Option<Pending> {
-        self.first_pending(UNTRIED, |row| !row.tried)
+        self.first_pending(UNTRIED, |row| !(row.tried || row.is_of_other_agent && row.suspended))
     }
 
     /// Returns a peer of another agent that wants more objects than its status lists. A suspended one is not waited for.

@@ -49,10 +49,15 @@ pub async fn run(
     loop {
         let Some(sync) = input.borrow_and_update().clone() else {
             // The GitSync was deleted while no watch showed it.
-            if let (Some(sync), false) = (last, matches!(task.place, Place::Nowhere))
-                && stop.run_until_cancelled(Box::pin(task.attempt(&sync).farewell(false))).await.is_none()
-            {
-                return;
+            if let (Some(sync), false) = (last, matches!(task.place, Place::Nowhere)) {
+                let mut attempt = task.attempt(&sync);
+                tokio::select! {
+                    biased;
+                    () = stop.cancelled() => return,
+                    // The other agents have waited long enough. Its objects stay, with Mainstay's label.
+                    () = lost.cancelled() => {}
+                    _ = Box::pin(attempt.farewell(false)) => {}
+                }
             }
             break;
         };
@@ -92,7 +97,13 @@ async fn leave_to_other_agent(context: &Context, task: &Task, sync: &Arc<GitSync
     if !Arc::ptr_eq(&at.registry, &context.registry) {
         at.registry.remove(&task.owner);
     }
-    context.see_of_other_agent(&task.owner, sync);
+    // An object without finalizers that was deleted is gone.
+    let metadata = &sync.metadata;
+    if metadata.deletion_timestamp.is_some() && metadata.finalizers.as_ref().is_none_or(Vec::is_empty) {
+        context.leave(&task.owner);
+    } else {
+        context.see_of_other_agent(&task.owner, sync);
+    }
 }
 
 /// The signals that wake one task, except for changes of its GitSync.

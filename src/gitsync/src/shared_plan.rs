@@ -9,7 +9,11 @@ use std::collections::HashSet;
 use super::prune::HANDOVER;
 use super::registry::Row;
 use mainstay_api::git_sync::{SharedPlan, WANTED_BYTES, WANTED_OBJECTS};
+use mainstay_engine::managed::SHOWN;
 use mainstay_object::Key;
+
+/// The end of a text about a handover that other agents act on.
+pub(super) const OFFERED: &str = " is pending: another agent applies it";
 
 /// The objects that a GitSync gives up for GitSyncs of other agents.
 #[derive(Debug, Default)]
@@ -40,16 +44,18 @@ pub(super) fn of(row: &Row, conflicts: &HashSet<&Key>, carried_out: Option<&str>
     })
 }
 
-/// Returns the objects that a plan lists, and whether the GitSync wants no others.
+/// Returns the objects that a plan lists, and whether the GitSync wants no others. A list that another client has made
+/// longer is read in part.
 pub(super) fn wanted(plan: &SharedPlan) -> (HashSet<Key>, bool) {
-    let listed: HashSet<Key> = plan.wanted.iter().filter_map(|shown| key_of(shown)).collect();
+    let listed: HashSet<Key> = plan.wanted.iter().take(WANTED_OBJECTS).filter_map(|shown| key_of(shown)).collect();
     let is_whole = usize::try_from(plan.wanted_objects).is_ok_and(|count| count == listed.len());
     (listed, is_whole)
 }
 
-/// Returns the objects that a GitSync hands over, from `status.held`.
+/// Returns the objects that a GitSync hands over to GitSyncs of other agents, from `status.held`.
 pub(super) fn given_up(held: &[String]) -> HashSet<Key> {
-    held.iter().filter_map(|held| key_of(held.split_once(HANDOVER)?.0)).collect()
+    let offered = held.iter().take(SHOWN).filter_map(|held| held.strip_suffix(OFFERED));
+    offered.filter_map(|offered| key_of(offered.split_once(HANDOVER)?.0)).collect()
 }
 
 /// Parses an object as statuses show it: `Deployment.apps shop/web`, `Namespace shop`.
@@ -111,6 +117,16 @@ mod tests {
         };
         let plan = of(&long, &HashSet::new(), None).unwrap();
         assert!(plan.wanted.iter().map(String::len).sum::<usize>() <= WANTED_BYTES && !wanted(&plan).1);
+    }
+
+    #[test]
+    fn a_list_that_is_too_long_is_read_in_part() {
+        let listed: Vec<String> = (0..1000).map(|number| key(number).to_string()).collect();
+        let plan = SharedPlan { wanted: listed.clone(), wanted_objects: 1000, ..SharedPlan::default() };
+        let (objects, is_whole) = wanted(&plan);
+        assert_eq!((objects.len(), is_whole), (WANTED_OBJECTS, false));
+        let held: Vec<String> = listed.iter().map(|object| format!("{object}{HANDOVER}x/other{OFFERED}")).collect();
+        assert_eq!(given_up(&held).len(), SHOWN);
     }
 
     #[test]

@@ -103,6 +103,19 @@ impl Work for Syncs {
         self.context.secrets.set_references(namespace, (Referrer::GitSync, name), references);
     }
 
+    /// Returns the memory of the object, once, with its row. The row is about as large as a small status.
+    fn counted_of_other_agent(&self, bytes: usize) -> usize {
+        kept::counted(0, 1, bytes.max(WITH_STATUS))
+    }
+
+    fn refuse_of_other_agent(&self, owner: &Owner) {
+        self.context.refuse_of_other_agent(owner);
+    }
+
+    fn is_remote(&self, sync: &GitSync) -> bool {
+        sync.spec.kube_config.is_some() || sync.status.as_ref().is_some_and(|status| status.cluster.is_some())
+    }
+
     fn see_of_other_agent(&self, owner: &Owner, sync: Option<GitSync>) {
         match sync {
             Some(sync) => self.context.see_of_other_agent(owner, &Arc::new(sync)),

@@ -1,7 +1,7 @@
 //! The share of this agent in the GitSyncs, for the tasks.
 //!
-//! Invariant: the share changes only in [`Share::take`], after which the caller ends the tasks of lost GitSyncs and
-//! calls [`Share::dropped`].
+//! Invariant: the share changes only in [`Share::take`], after which the caller ends the tasks of lost GitSyncs. It calls
+//! [`Share::dropped`] once they have ended, or have had their time.
 //! Invariant: a GitSync whose pin changes is lost immediately, and gained by another agent after the Lease duration.
 
 use std::collections::{BTreeMap, HashMap};
@@ -114,6 +114,11 @@ impl Share {
         let begun = Some(self.begun).filter(|begun| *begun > now);
         self.due = [of_syncs, self.now.due(now), begun].into_iter().flatten().min();
         self.gone.retain(|_, gone| gone.until > now);
+    }
+
+    /// Returns the duration of the Lease.
+    pub(super) fn lease(&self) -> Duration {
+        self.lease
     }
 
     /// Records that no task of a lost GitSync runs any more.

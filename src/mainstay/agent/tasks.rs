@@ -21,11 +21,13 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::dropping::{Dropping, Ending};
 use super::initial::Initial;
 use super::kept::{self, Labels, Name, memory, since_of};
 use super::notify::{Notifier, event_metadata};
 use super::rereads::{Need, Rereads};
 use super::share::{self, Share};
+use super::source_changes::SourceChanges;
 use mainstay_cluster::reflector::{Delta, Shown, name_of};
 use mainstay_cluster::{Cluster, Kind, Regarding, Selection};
 use mainstay_engine::apply::{Announcement, Writer};
@@ -103,6 +105,19 @@ pub(super) trait Work {
         None
     }
 
+    /// Returns the memory of an object of this size that another agent looks after.
+    fn counted_of_other_agent(&self, bytes: usize) -> usize {
+        self.counted(bytes)
+    }
+
+    /// Called instead of [`see_of_other_agent`](Self::see_of_other_agent) if there is no memory for the object.
+    fn refuse_of_other_agent(&self, _owner: &Owner) {}
+
+    /// Whether the task of an object waits for a remote cluster, which may never respond.
+    fn is_remote(&self, _object: &Self::Object) -> bool {
+        false
+    }
+
     /// Called for the state of an object that another agent looks after; `None` once the object is deleted.
     fn see_of_other_agent(&self, _owner: &Owner, _object: Option<Self::Object>) {}
 
@@ -131,6 +146,8 @@ pub(super) trait Work {
 struct Running<T> {
     feed: watch::Sender<Option<Arc<T>>>,
     uid: Option<String>,
+    /// The size of the object.
+    bytes: usize,
     /// Ends the task, because another agent takes the object over. Each task has its own token: the task of a recreated
     /// object may end while the next one works.
     lost: CancellationToken,
@@ -145,9 +162,11 @@ pub(super) struct Tasks<W: Work> {
     notifier: Notifier,
     running: HashMap<Name, Running<W::Object>>,
     /// Tasks that are ending. A new object with the same name waits for the task's end.
-    ended: HashMap<Name, CancellationToken>,
+    ended: HashMap<Name, Ending>,
     /// Inputs of tasks that end because another agent takes their objects over.
     leaving: Vec<Running<W::Object>>,
+    /// The tasks that end before this agent publishes its share.
+    dropping: Option<Dropping>,
     /// Objects that were left to other agents and whose task has not ended, each with its newest state; `None` if it is
     /// deleted.
     left: HashMap<Name, Option<W::Object>>,
@@ -155,6 +174,8 @@ pub(super) struct Tasks<W: Work> {
     share: Option<Share>,
     /// Objects that are not kept, or only in part, for lack of memory.
     rereads: Rereads,
+    /// Objects of other agents that are not kept for lack of memory. Their agents report them.
+    unseen: Rereads,
     /// When objects that lack memory are read again.
     look: Instant,
     /// Notified when there may be memory for an object.
@@ -174,9 +195,11 @@ impl<W: Work> Tasks<W> {
             running: HashMap::new(),
             ended: HashMap::new(),
             leaving: Vec::new(),
+            dropping: None,
             left: HashMap::new(),
             share: None,
             rereads: Rereads::default(),
+            unseen: Rereads::default(),
             look: Instant::now() + AGAIN,
             room: Arc::default(),
             all: others,
@@ -194,7 +217,7 @@ impl<W: Work> Tasks<W> {
         let mut events = cluster.watch(&self.kind, Selection::default());
         let (mut shown, mut initial) = (Shown::default(), Initial::default());
         let room = Arc::clone(&self.room);
-        let mut sources = self.work.sources().filter(|_| self.share.is_some());
+        let mut sources = self.work.sources().filter(|_| self.share.is_some()).map(SourceChanges::new);
         loop {
             let event = tokio::select! {
                 () = self.stop.cancelled() => break,
@@ -208,14 +231,18 @@ impl<W: Work> Tasks<W> {
                     continue;
                 }
                 () = changed(self.share.as_mut()) => {
-                    if self.follow_share().await {
+                    if self.follow_share() {
                         // A list shows the objects that this agent takes over.
                         events = cluster.watch(&self.kind, Selection::default());
                         (shown, initial) = (Shown::default(), Initial::default());
                     }
                     continue;
                 }
-                () = sources_changed(sources.as_mut()) => {
+                () = Dropping::ended(self.dropping.as_ref()) => {
+                    self.drop_lost();
+                    continue;
+                }
+                () = SourceChanges::due(sources.as_mut()) => {
                     self.work.see_sources_of_other_agents();
                     continue;
                 }
@@ -284,7 +311,7 @@ impl<W: Work> Tasks<W> {
         kept::trim(&mut value, W::LABELS);
         let (identity, bytes) = (identity_of(&value), memory(&value));
         match read::<W::Object>(value) {
-            Ok(object) if self.is_of_other_agent(&name, &object) => self.leave(&name, Some(object)),
+            Ok(object) if self.is_of_other_agent(&name, &object) => self.leave(&name, Some((object, bytes))),
             Ok(object) => self.feed(name, object, bytes),
             Err(why) => self.announce_unreadable(&name, &identity, why),
         }
@@ -298,13 +325,17 @@ impl<W: Work> Tasks<W> {
         if is_running { !share.keeps(name) } else { !share.may_gain(name) }
     }
 
-    /// Leaves an object to another agent. Its task ends without a change of the object.
-    fn leave(&mut self, name: &Name, object: Option<W::Object>) {
+    /// Leaves an object to another agent. Its task ends without a change of the object. `seen` is the new state of the
+    /// object and its size, if it has one.
+    fn leave(&mut self, name: &Name, seen: Option<(W::Object, usize)>) {
         let owner = self.work.owner(name);
         self.rereads.remove(name);
+        let mut counted = 0;
         if let Some(running) = self.running.remove(name) {
+            // The task shows its last state when it ends.
+            counted = self.work.counted_of_other_agent(running.bytes);
             running.lost.cancel();
-            self.ended.insert(name.clone(), running.over.clone());
+            self.ended.insert(name.clone(), self.ending_of(&running));
             self.leaving.retain(|leaving| !leaving.over.is_cancelled());
             self.leaving.push(running);
             self.notifier.set_subject(&owner, None);
@@ -313,16 +344,38 @@ impl<W: Work> Tasks<W> {
         self.work.see(name, None);
         self.notifier.set_labels(&owner, None);
         self.notifier.set_event_metadata(&owner, BTreeMap::new());
-        self.forget_memory(&owner);
-        if object.is_some() {
-            self.show_left(name, object);
+        self.work.writer().end_memory_wait(&owner);
+        for part in [Part::Source, Part::Expected] {
+            self.work.writer().keep_in_memory(&owner, part, 0);
         }
+        match seen {
+            Some((object, bytes)) => self.show_within_memory(name, object, bytes),
+            None => {
+                self.work.writer().keep_in_memory(&owner, Part::Resource, counted);
+            }
+        }
+    }
+
+    /// Shows the state of an object of another agent if there is memory for it. Otherwise it is read again later.
+    fn show_within_memory(&mut self, name: &Name, object: W::Object, bytes: usize) {
+        let (owner, counted) = (self.work.owner(name), self.work.counted_of_other_agent(bytes));
+        if self.work.writer().keep_in_memory(&owner, Part::Resource, counted) {
+            self.unseen.remove(name);
+            return self.show_left(name, Some(object));
+        }
+        let since = object.meta().creation_timestamp.as_ref().map_or(Timestamp::MIN, |time| time.0);
+        self.unseen.insert(name, Need { since, bytes, expected: 0 }, true);
+        self.left.remove(name);
+        self.work.refuse_of_other_agent(&owner);
+        self.work.writer().keep_in_memory(&owner, Part::Resource, 0);
+        let (part, room) = (Part::Resource, Arc::clone(&self.room));
+        self.work.writer().wait_for_memory(&owner, Waiting { since, part, bytes: counted, room });
     }
 
     /// Shows the state of an object of another agent; `None` if it is deleted. A task that has not ended shows an older
     /// state when it ends, so the new one is shown after it.
     fn show_left(&mut self, name: &Name, object: Option<W::Object>) {
-        if self.ended.get(name).is_none_or(CancellationToken::is_cancelled) {
+        if self.ended.get(name).is_none_or(|ending| ending.over.is_cancelled()) {
             self.left.remove(name);
             self.work.see_of_other_agent(&self.work.owner(name), object);
         } else {
@@ -335,10 +388,15 @@ impl<W: Work> Tasks<W> {
         for (name, object) in std::mem::take(&mut self.left) {
             self.show_left(&name, object);
         }
+        // A task that has ended has shown its last state.
+        for name in self.unseen.names().filter(|name| self.ended.contains_key(name)) {
+            self.work.refuse_of_other_agent(&self.work.owner(&name));
+        }
     }
 
-    /// Takes a changed share: ends the tasks of lost objects. Returns whether objects may be gained.
-    async fn follow_share(&mut self) -> bool {
+    /// Takes a changed share: ends the tasks of lost objects. Returns whether objects may be gained. Does not wait for the
+    /// ends, so that the other objects get their changes.
+    fn follow_share(&mut self) -> bool {
         let Some(share) = &mut self.share else { return false };
         share.take();
         let mine = self.running.keys().cloned().chain(self.rereads.names());
@@ -348,25 +406,33 @@ impl<W: Work> Tasks<W> {
         for name in &lost {
             self.leave(name, None);
         }
-        for over in self.ending() {
-            // At `stop`, all tasks end without their last step.
-            if self.stop.run_until_cancelled(over.cancelled()).await.is_none() {
-                return false;
-            }
-        }
-        self.leaving.clear();
-        self.show_all_left();
         let Some(share) = &self.share else { return false };
-        share.dropped();
+        let ending = self.ending().into_iter();
+        self.dropping = Some(Dropping::new(ending, self.dropping.take(), share.lease(), Instant::now()));
         is_unshown || share.names().any(|name| !self.running.contains_key(name) && share.may_gain(name))
     }
 
-    /// Returns the ends of the tasks that work for objects outside of the share, also for deleted ones.
-    fn ending(&self) -> Vec<CancellationToken> {
+    /// Records that the tasks of lost objects have ended, or have had their time.
+    fn drop_lost(&mut self) {
+        self.dropping = None;
+        self.leaving.retain(|leaving| !leaving.over.is_cancelled());
+        self.show_all_left();
+        if let Some(share) = &self.share {
+            share.dropped();
+        }
+    }
+
+    /// Returns the tasks that work for objects outside of the share, also for deleted ones.
+    fn ending(&self) -> Vec<Ending> {
         let keeps = |name: &Name| self.share.as_ref().is_none_or(|share| share.keeps(name));
-        let deleted = self.ended.iter().filter(|(name, over)| !over.is_cancelled() && !keeps(name));
-        let leaving = self.leaving.iter().map(|leaving| leaving.over.clone());
-        leaving.chain(deleted.map(|(_, over)| over.clone())).collect()
+        let deleted = self.ended.iter().filter(|(name, ending)| !ending.over.is_cancelled() && !keeps(name));
+        let leaving = self.leaving.iter().filter(|leaving| !leaving.over.is_cancelled());
+        leaving.map(|leaving| self.ending_of(leaving)).chain(deleted.map(|(_, ending)| ending.clone())).collect()
+    }
+
+    fn ending_of(&self, running: &Running<W::Object>) -> Ending {
+        let is_remote = running.feed.borrow().as_deref().is_some_and(|object| self.work.is_remote(object));
+        Ending { lost: running.lost.clone(), over: running.over.clone(), is_remote }
     }
 
     fn count_share(&self, counter: impl Fn(&share::Counts) -> &AtomicU64) {
@@ -414,7 +480,21 @@ impl<W: Work> Tasks<W> {
             self.feed(name.clone(), object, bytes);
             self.say_refused(cluster, name, &live, need).await;
         }
-        names.len() == AT_ONCE
+        let may_show = |name: &Name, need: Need| {
+            let (owner, counted) = (self.work.owner(name), self.work.counted_of_other_agent(need.bytes));
+            self.work.writer().may_keep_in_memory(&owner, Part::Resource, counted)
+        };
+        let unseen = self.unseen.next(AT_ONCE, may_show);
+        for name in &unseen {
+            let live = cluster.get(&self.kind, Some(&name.0), &name.1).await;
+            match live {
+                Ok(Some(live)) => self.see(name.clone(), live),
+                // The watch shows the deletion.
+                Ok(None) => {}
+                Err(error) => tracing::debug!(why = chain(&error), "not read again"),
+            }
+        }
+        names.len() == AT_ONCE || unseen.len() == AT_ONCE
     }
 
     /// Reports in the status of an object without a task that there is no memory for it.
@@ -440,6 +520,7 @@ impl<W: Work> Tasks<W> {
 
     fn feed(&mut self, name: Name, mut object: W::Object, bytes: usize) {
         self.left.remove(&name);
+        self.unseen.remove(&name);
         self.work.see(&name, Some(&object));
         let owner = self.work.owner(&name);
         let uid = object.meta().uid.clone();
@@ -460,8 +541,9 @@ impl<W: Work> Tasks<W> {
         let annotations = object.meta().annotations.iter().flatten();
         let metadata = event_metadata(annotations.map(|(name, value)| (name.as_str(), value.as_str())));
         self.notifier.set_event_metadata(&owner, metadata);
-        if let Some(running) = self.running.get(&name) {
+        if let Some(running) = self.running.get_mut(&name) {
             if running.uid == uid && !running.over.is_cancelled() {
+                running.bytes = bytes;
                 running.feed.send_replace(Some(Arc::new(object)));
                 return;
             }
@@ -474,10 +556,10 @@ impl<W: Work> Tasks<W> {
         self.work.enter(&owner, &name);
         let (feed, input) = watch::channel(Some(Arc::new(object)));
         let (lost, over) = (CancellationToken::new(), CancellationToken::new());
-        let (old, ending) = (self.ended.remove(&name), over.clone().drop_guard());
+        let (old, ending) = (self.ended.remove(&name).map(|old| old.over), over.clone().drop_guard());
         let task = self.work.run(name.clone(), input, (self.stop.clone(), lost.clone()));
         self.all.spawn(after(old, task).map(move |()| drop(ending)));
-        self.running.insert(name, Running { feed, uid, lost, over });
+        self.running.insert(name, Running { feed, uid, bytes, lost, over });
         self.count_share(|counts| &counts.gained);
     }
 
@@ -509,6 +591,7 @@ impl<W: Work> Tasks<W> {
     fn end(&mut self, name: &Name, last: Option<W::Object>) {
         self.work.see(name, None);
         let owner = self.work.owner(name);
+        self.unseen.remove(name);
         if let Some(share) = &mut self.share {
             share.forget(name);
             if !self.running.contains_key(name) {
@@ -534,9 +617,9 @@ impl<W: Work> Tasks<W> {
 
     fn end_task(&mut self, name: &Name, last: Option<W::Object>) {
         if let Some(running) = self.running.remove(name) {
+            self.ended.retain(|_, ending| !ending.over.is_cancelled());
+            self.ended.insert(name.clone(), self.ending_of(&running));
             running.feed.send_replace(last.map(Arc::new));
-            self.ended.retain(|_, over| !over.is_cancelled());
-            self.ended.insert(name.clone(), running.over);
             self.notifier.set_subject(&self.work.owner(name), None);
         }
     }
@@ -547,17 +630,6 @@ async fn changed(share: Option<&mut Share>) {
     match share {
         Some(share) => share.changed().await,
         None => std::future::pending().await,
-    }
-}
-
-/// Waits until the sources change.
-async fn sources_changed(sources: Option<&mut watch::Receiver<u64>>) {
-    let is_over = match sources {
-        Some(sources) => sources.changed().await.is_err(),
-        None => true,
-    };
-    if is_over {
-        std::future::pending::<()>().await;
     }
 }
 

@@ -1,6 +1,7 @@
 //! `mainstay console`: the web page, for all users of a cluster.
 //!
 //! Invariant: requests to the API server carry the token of a user. The process has no credentials of its own.
+//! Invariant: no object of a cluster decides where the process connects, because tenants write objects.
 //!
 //! Not here: the pages, sessions, and their security (`mainstay_console`).
 
@@ -8,7 +9,7 @@ use std::{net::SocketAddr, path::PathBuf};
 
 use http::Uri;
 
-use super::{Error, Exit, connection::ClusterArguments, logs, output, stop, ui};
+use super::{Error, Exit, connection::ClusterArguments, logs, output, stop, tree::RemoteClusters, ui};
 use loopback::{Listener, Reach};
 use mainstay_cluster::ApiServer;
 use mainstay_console::{Certificate, Console, IssuerAddress, IssuerSettings, Settings, Users, WebOrigin};
@@ -111,7 +112,8 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
         (SignIn::Proxy, _) => Users::Proxy(server, urls),
     };
     let cluster_name = cluster_name(arguments);
-    let settings = Settings { users, cluster_name, namespace: arguments.namespace.clone(), readers: ui::readers(None) };
+    let readers = ui::readers(None, RemoteClusters::Omit);
+    let settings = Settings { users, cluster_name, namespace: arguments.namespace.clone(), readers };
     let console = Console::new(settings, listener, stop).map_err(listen)?;
     tracing::info!(address = %bound, "the console accepts connections");
     if arguments.log_format == logs::Format::Text {

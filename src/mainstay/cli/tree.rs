@@ -14,6 +14,7 @@ mod render;
 use serde_json::json;
 
 pub(super) use self::node::{Node, State};
+pub(super) use self::objects::RemoteClusters;
 use self::objects::{Extent, Forest};
 use clap_complete::engine::ArgValueCompleter;
 
@@ -50,7 +51,8 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
     let cluster = arguments.connection.connection.connect().await?;
     let kind = own_kind::<GitSync>(&cluster).await?;
     let selection = arguments.connection.selection(&cluster, arguments.name.as_deref());
-    let extent = Extent { with_children: !arguments.no_children, bytes: OF_COMMAND };
+    let remote_clusters = RemoteClusters::Read;
+    let extent = Extent { with_children: !arguments.no_children, remote_clusters, bytes: OF_COMMAND };
     let mut forest = Forest::new(&cluster, extent);
     let mut trees = Vec::new();
     for sync in syncs::select(&cluster, &kind, &selection).await? {
@@ -64,8 +66,13 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
 }
 
 /// Returns the tree of one GitSync for a web page, and notes about missing parts of the tree.
-pub(super) async fn of(cluster: &Cluster, sync: &GitSync, with_children: bool) -> Result<(Node, Vec<String>), Error> {
-    let mut forest = Forest::new(cluster, Extent { with_children, bytes: OF_PAGE });
+pub(super) async fn of(
+    cluster: &Cluster,
+    sync: &GitSync,
+    with_children: bool,
+    remote_clusters: RemoteClusters,
+) -> Result<(Node, Vec<String>), Error> {
+    let mut forest = Forest::new(cluster, Extent { with_children, remote_clusters, bytes: OF_PAGE });
     let root = forest.tree(sync).await?;
     Ok((root, forest.notes()))
 }

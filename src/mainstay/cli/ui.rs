@@ -18,7 +18,7 @@ use super::{
     function, lease,
     output::{self, OutputArgument},
     stop, trace,
-    tree::{self, Node, State},
+    tree::{self, Node, RemoteClusters, State},
 };
 use loopback::{Listener, Reach};
 use mainstay_api::GitSync;
@@ -50,7 +50,12 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
     let listener = Listener::bind(address, Reach::SameUser).map_err(listen)?;
     let cluster_name = arguments.connection.context_name().unwrap_or_default();
     let files = function::files_reader(arguments.connection.dev_run())?;
-    let settings = Settings { users: Users::Own(cluster), cluster_name, namespace, readers: readers(Some(files)) };
+    let settings = Settings {
+        users: Users::Own(cluster),
+        cluster_name,
+        namespace,
+        readers: readers(Some(files), RemoteClusters::Read),
+    };
     let console = Console::new(settings, listener, stop).map_err(listen)?;
     let link = console.link().map_err(listen)?;
     let text = || {
@@ -76,11 +81,11 @@ fn open(link: &str) -> bool {
 }
 
 /// Returns the readers for a console. `files` reads the files of Functions in Git.
-pub(super) fn readers(files: Option<FilesReader>) -> Readers {
+pub(super) fn readers(files: Option<FilesReader>, remote_clusters: RemoteClusters) -> Readers {
     Readers {
         tree: Arc::new(
-            |cluster: Cluster, sync: GitSync, children: Children| -> futures::future::BoxFuture<'static, _> {
-                Box::pin(async move { read_tree(&cluster, &sync, children).await })
+            move |cluster: Cluster, sync: GitSync, children: Children| -> futures::future::BoxFuture<'static, _> {
+                Box::pin(async move { read_tree(&cluster, &sync, children, remote_clusters).await })
             },
         ),
         trace: Arc::new(|cluster: Cluster, key: Key| -> futures::future::BoxFuture<'static, _> {
@@ -96,8 +101,14 @@ pub(super) fn readers(files: Option<FilesReader>) -> Readers {
 }
 
 /// Reads the tree of a GitSync, as `mainstay tree` does, but within the memory of a page.
-async fn read_tree(cluster: &Cluster, sync: &GitSync, children: Children) -> Result<Tree, String> {
-    let (root, notes) = tree::of(cluster, sync, children == Children::Read).await.map_err(|error| chain(&error))?;
+async fn read_tree(
+    cluster: &Cluster,
+    sync: &GitSync,
+    children: Children,
+    remote_clusters: RemoteClusters,
+) -> Result<Tree, String> {
+    let tree = tree::of(cluster, sync, children == Children::Read, remote_clusters).await;
+    let (root, notes) = tree.map_err(|error| chain(&error))?;
     Ok(Tree { objects: root.children.into_iter().map(node).collect(), notes })
 }
 

@@ -22,6 +22,7 @@ use tokio::sync::watch;
 use tower::Service;
 
 use super::external::External;
+use crate::PATIENCE;
 
 /// Body of a response.
 type Answer = UnsyncBoxBody<Bytes, kube::Error>;
@@ -44,6 +45,44 @@ pub struct Gate {
     /// Verb, resource and name of requests at which the caller panics once. An empty name matches all.
     panics: Arc<Mutex<Vec<[String; 3]>>>,
     interferences: Arc<Mutex<Vec<Interference>>>,
+    holds: Arc<Mutex<Vec<Hold>>>,
+}
+
+/// Requests that wait until their [`Held`] lets them pass.
+struct Hold {
+    is_held: Arc<dyn Fn(&Heard) -> bool + Send + Sync>,
+    state: Arc<watch::Sender<Holding>>,
+}
+
+impl fmt::Debug for Hold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.state)
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Holding {
+    is_reached: bool,
+    is_open: bool,
+}
+
+/// Holds requests until it is dropped.
+#[derive(Debug)]
+pub struct Held(Arc<watch::Sender<Holding>>);
+
+impl Held {
+    /// Waits until a request is held.
+    pub async fn reached(&self) {
+        let mut state = self.0.subscribe();
+        let reached = tokio::time::timeout(PATIENCE, state.wait_for(|state| state.is_reached)).await;
+        assert!(reached.is_ok(), "no request was held within {PATIENCE:?}");
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.send_modify(|state| state.is_open = true);
+    }
 }
 
 /// An action of another client immediately before a request.
@@ -89,6 +128,7 @@ impl Default for Gate {
             forbidden: Arc::default(),
             panics: Arc::default(),
             interferences: Arc::default(),
+            holds: Arc::default(),
         }
     }
 }
@@ -159,6 +199,23 @@ impl Gate {
         self.interferences.lock().push(Interference { asked, act: Arc::new(act), times });
     }
 
+    /// Holds the recorded requests that match, before they are sent. The agent waits for their responses.
+    pub fn hold(&self, is_held: impl Fn(&Heard) -> bool + Send + Sync + 'static) -> Held {
+        let state = Arc::new(watch::Sender::new(Holding::default()));
+        self.holds.lock().push(Hold { is_held: Arc::new(is_held), state: Arc::clone(&state) });
+        Held(state)
+    }
+
+    async fn wait_if_held(&self, heard: &Heard) {
+        let holding = |hold: &Hold| (hold.is_held)(heard).then(|| Arc::clone(&hold.state));
+        let states: Vec<_> = self.holds.lock().iter().filter_map(holding).collect();
+        for state in states {
+            state.send_modify(|state| state.is_reached = true);
+            // An error is impossible: `state` is the sender.
+            let _ = state.subscribe().wait_for(|state| state.is_open).await;
+        }
+    }
+
     /// Returns the number of actions before requests that remain.
     pub fn interferences_left(&self) -> u32 {
         self.interferences.lock().iter().map(|one| one.times).sum()
@@ -207,15 +264,13 @@ impl Gate {
         self.heard.lock().is_some()
     }
 
-    /// Records a request with this body, if recording is on. Returns the buffer for the response to a request with this
-    /// body.
-    fn hear(&self, request: &Request<Body>, sent: Bytes) -> Option<Arc<Mutex<Vec<u8>>>> {
+    /// Records a request with this body, if recording is on. Returns the record, with the buffer for the response.
+    fn hear(&self, request: &Request<Body>, sent: Bytes) -> Option<Heard> {
         let mut heard = self.heard.lock();
         let asked = format!("{} {}", request.method(), request.uri().path_and_query()?);
         let one = Heard { asked, sent, answer: Arc::default() };
-        let answer = Arc::clone(&one.answer);
-        heard.as_mut()?.push(one);
-        Some(answer)
+        heard.as_mut()?.push(one.clone());
+        Some(one)
     }
 
     /// Whether a request gets a response. Counts writes. Returns `None` if the request must not be executed.
@@ -333,6 +388,10 @@ impl Service<Request<Body>> for Gated {
             } else {
                 None
             };
+            if let Some(heard) = &heard {
+                gate.wait_if_held(heard).await;
+            }
+            let heard = heard.map(|heard| heard.answer);
             gate.sign(&mut request);
             let asked = format!("{} {}", request.method(), request.uri());
             let answer = cluster.ask(request).await;

@@ -51,6 +51,15 @@ impl Program {
         Self { home, _serving: Some(serving) }
     }
 
+    /// Marks the cluster as that of a `mainstay dev` which follows this repository.
+    pub fn set_dev_run(&self, repository: &Path) {
+        let config = self.home.path().join("config");
+        let text = fs::read_to_string(&config).unwrap();
+        let (before, after) = text.rsplit_once("context: {").unwrap();
+        let run = serde_json::json!([{"name": "mainstay-dev", "extension": {"repository": repository}}]);
+        fs::write(config, format!("{before}context: {{extensions: {run}, {after}")).unwrap();
+    }
+
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = crate::isolated(crate::program::executable());
         command.args(arguments).arg("--kubeconfig").arg(self.home.path().join("config")).env_clear();

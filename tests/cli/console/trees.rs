@@ -85,3 +85,28 @@ async fn a_user_of_one_namespace_sees_its_health_and_pods_beside_a_user_of_all()
         assert!(!wide.contains("forbidden"), "{wide}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_console_does_not_connect_to_a_remote_cluster_that_a_tenant_names() {
+    let users = Users::new().await;
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let server = format!("http://{}", listener.local_addr().unwrap());
+    let kubeconfig = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "far",
+        "clusters": [{"name": "far", "cluster": {"server": server}}],
+        "users": [{"name": "far", "user": {"token": "t"}}],
+        "contexts": [{"name": "far", "context": {"cluster": "far", "user": "far"}}],
+    });
+    users.world.set_secret("far", json!({"value": kubeconfig.to_string()}));
+    users.world.sync("far", json!({"kubeConfig": {"secretRef": {"name": "far"}}}));
+    let console = users.console(FORM).await;
+    let reader = console.sign_in(&users.account(NAMESPACE, "reader", READS)).await;
+    for page in ["", "/differences"] {
+        let text = console.get(&format!("/gitsync/{NAMESPACE}/far{page}"), &reader).await.text;
+        let note = "are in another cluster (spec.kubeConfig), to which this console does not connect";
+        assert!(text.contains(note), "{page}: {text}");
+    }
+    let connected = listener.accept().map(|(_, from)| from).map_err(|error| error.kind());
+    assert_eq!(connected, Err(std::io::ErrorKind::WouldBlock));
+}

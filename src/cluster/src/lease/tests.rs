@@ -117,6 +117,32 @@ async fn a_member_takes_the_first_free_shard_and_shows_its_view() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_member_whose_write_failed_takes_no_other_shard_before_it_has_read_the_first_one_again() {
+    let (cluster, mut server) = fake::cluster();
+    let (_note, published) = watch::channel(None);
+    let (elector, mut leadership) = Elector::of_shards(cluster, "a", 2, "me", Timing::default(), published);
+    let running = tokio::spawn(elector.run(CancellationToken::new()));
+    let absent = json!({ "code": 404, "reason": "NotFound" });
+    for _ in 0..2 {
+        expect(&mut server, "GET").await.json(404, &absent).await;
+    }
+    expect(&mut server, "GET").await.json(404, &absent).await;
+    // The Lease is created, and only the response is lost.
+    let failed = json!({ "code": 504, "reason": "Timeout" });
+    expect(&mut server, "POST").await.json(504, &failed).await;
+    for answer in [504, 200] {
+        let read = expect(&mut server, "GET").await;
+        assert!(read.line().contains("mainstay-shard-0"), "{}", read.line());
+        let own = lease("me", "x", 1);
+        read.json(answer, if answer == 200 { &own } else { &failed }).await;
+    }
+    let renewed = expect(&mut server, "PUT").await;
+    renewed.json(200, &lease("me", "y", 2)).await;
+    assert_eq!(leadership.term().await.expect("a term").member(), Member::new(0));
+    running.abort();
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_candidate_without_shards_waits_for_the_end_of_the_members() {
     let (mut leadership, _shutdown, _running, mut server) = start();
     let mut led = lease("", "", 1);

@@ -17,6 +17,7 @@
 
 mod once;
 mod purpose;
+mod referenced;
 mod references;
 mod register;
 mod repository;
@@ -25,6 +26,7 @@ mod values;
 mod watch;
 
 pub use purpose::{Purpose, Purposes, by_metadata, by_name, excluding};
+pub use referenced::ReferencedSecrets;
 pub use references::SecretReferences;
 pub use register::Referrer;
 pub use repository::{RepositoryData, RepositorySecrets};

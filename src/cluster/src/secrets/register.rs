@@ -47,7 +47,7 @@ impl Referrer {
     ];
 
     /// The kind for messages.
-    const fn singular(self) -> &'static str {
+    pub(super) const fn singular(self) -> &'static str {
         match self {
             Self::GitRepository => "GitRepository",
             Self::GitSync => "GitSync",

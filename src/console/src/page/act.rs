@@ -5,6 +5,7 @@ use maud::{Markup, html};
 use super::parts::{self, Right};
 use crate::address;
 use crate::asked::Asked;
+use crate::objects_cluster::ObjectsCluster;
 use crate::text::{SHORT, plain};
 use mainstay_object::Key;
 
@@ -24,20 +25,22 @@ pub(crate) struct Confirmation<'c> {
     /// Objects whose deletion is to be approved; `more` is the number of further objects.
     pub(crate) held: &'c [String],
     pub(crate) more: i64,
+    /// The cluster of these objects.
+    pub(crate) objects: ObjectsCluster,
     /// The problem of the input.
     pub(crate) problem: &'c str,
 }
 
 /// Returns the page.
 pub(crate) fn confirmation(page: &Confirmation<'_>) -> Markup {
-    let Confirmation { asked, right, csrf, cluster, held, more, problem } = page;
+    let Confirmation { asked, right, csrf, cluster, held, more, objects, problem } = page;
     html! {
         h1 { (asked.action.label()) ": " (name(&asked.key)) }
         @if !cluster.is_empty() { p { "In the cluster " strong { (cluster) } "." } }
         p { (asked.action.effect(&asked.key)) }
         @if !held.is_empty() {
             p { "Commit " code { (asked.commit) } " deletes:" }
-            ul { @for one in *held { li { (parts::object_and_text(one)) } } @if *more > 0 { li { "and " (more) " more" } } }
+            ul { @for one in *held { li { (parts::held_object(one, *objects)) } } @if *more > 0 { li { "and " (more) " more" } } }
         }
         @if !problem.is_empty() { p.note role="alert" { (problem) } }
         form.confirm method="post" action="/act" {

@@ -9,6 +9,7 @@ use super::parts;
 use crate::address;
 use crate::deviation::{Deviation, NotChecked, Shown, Why};
 use crate::edits::{Edit, End};
+use crate::objects_cluster::ObjectsCluster;
 use crate::row::conditions_of;
 use mainstay_object::Key;
 
@@ -38,7 +39,7 @@ pub(crate) fn differences(page: &DifferencesPage<'_>) -> Markup {
         h1 { "Differences of GitSync " (key.name) }
         p.quiet { "Objects that deviate from the branch: failed, missing, drifted, held from deletion, or paused." }
         @for note in *notes { (parts::note(note)) }
-        @for one in *not_checked { (left_out(one)) }
+        @for one in *not_checked { (left_out(one, ObjectsCluster::of(live))) }
         @if shown.is_empty() { p { (nothing(live, notes.is_empty() && not_checked.is_empty())) } }
         @else {
             p.quiet role="status" {
@@ -53,11 +54,11 @@ pub(crate) fn differences(page: &DifferencesPage<'_>) -> Markup {
 }
 
 /// Returns the objects that were not checked for the same reason.
-fn left_out(one: &NotChecked) -> Markup {
+fn left_out(one: &NotChecked, cluster: ObjectsCluster) -> Markup {
     html! {
         p.note {
             "Not checked: "
-            @for (at, name) in one.objects.iter().enumerate() { @if at > 0 { ", " } (parts::named_object(name)) }
+            @for (at, name) in one.objects.iter().enumerate() { @if at > 0 { ", " } (parts::named_object(name, cluster)) }
             @if one.more > 0 { " and " (one.more) " more" }
             ": " (one.why)
         }
@@ -94,10 +95,11 @@ fn object(page: &DifferencesPage<'_>, number: usize, deviation: &Deviation, show
     html! {
         section aria-labelledby={ "object-" (number) } {
             h2 id={ "object-" (number) } {
-                (parts::named_object(name))
+                (parts::named_object(name, ObjectsCluster::of(page.live)))
                 @for one in &deviation.why { " " (why(*one)) }
             }
-            @for text in &deviation.texts { p.text { (parts::with_command(text)) } }
+            @for text in &deviation.texts { p.text { (text) } }
+            @for text in &deviation.held { p.text { (parts::held_text(text)) } }
             @for edit in remaining { (edit_of(edit, page.now, has_values)) }
             @match shown {
                 Shown::Text(text) => p.quiet { (text) },
@@ -121,21 +123,24 @@ mod tests {
 
     /// Returns the page of a status, with the same difference for each object.
     fn page(status: Value, difference: &Shown) -> String {
-        partial(status, difference, &[], &[])
+        partial(&json!({ "status": status }), difference, &[], &[])
+    }
+
+    fn page_of(live: &Value, difference: &Shown) -> String {
+        partial(live, difference, &[], &[])
     }
 
     /// Returns the same page if some objects were not checked.
-    fn partial(status: Value, difference: &Shown, not_checked: &[NotChecked], notes: &[String]) -> String {
-        let live = json!({ "status": status });
+    fn partial(live: &Value, difference: &Shown, not_checked: &[NotChecked], notes: &[String]) -> String {
         let key = Key::new("mainstay.dev", "GitSync", Some("team"), "shop");
-        let shown: Vec<_> = deviations(&live, &[]).into_iter().map(|one| (one, difference.clone())).collect();
+        let shown: Vec<_> = deviations(live, &[]).into_iter().map(|one| (one, difference.clone())).collect();
         let page = DifferencesPage {
             key: &key,
-            live: &live,
+            live,
             shown: &shown,
             more: 0,
-            unlisted: crate::deviation::unlisted(&live),
-            edits: &of_status(&live),
+            unlisted: crate::deviation::unlisted(live),
+            edits: &of_status(live),
             not_checked,
             notes,
             now: Timestamp::UNIX_EPOCH,
@@ -177,6 +182,27 @@ mod tests {
     }
 
     #[test]
+    fn a_command_of_a_failure_or_a_problem_is_a_text_and_that_of_a_held_object_can_be_copied() {
+        let command = "kubectl annotate ConfigMap a -n team mainstay.dev/reconcile-";
+        let of = |status: Value| page(status, &Shown::Text(String::new()));
+        let failure = json!({"object": "ConfigMap team/a", "reason": "Unhealthy", "message": format!("run `{command}`; to delete it: {command}")});
+        let paused = json!({"object": "ConfigMap team/b", "problem": format!("run: {command}")});
+        let text = of(json!({"failures": [failure], "paused": [paused]}));
+        assert!(text.contains(command) && !text.contains("data-copy"), "{text}");
+        let text = of(json!({"held": [format!("ConfigMap team/a: it is paused; to delete it: {command}")]}));
+        assert!(text.contains(&format!("<code data-copy=\"the command\">{command}</code>")), "{text}");
+    }
+
+    #[test]
+    fn an_object_of_a_remote_cluster_is_no_link() {
+        let status = json!({"held": ["ConfigMap shop/a: kept"]});
+        let of = |spec: Value| page_of(&json!({"spec": spec, "status": status}), &Shown::Text(String::new()));
+        assert!(of(json!({})).contains("<a href=\"/object?"));
+        let remote = of(json!({"kubeConfig": {"secretRef": {"name": "far"}}}));
+        assert!(remote.contains("ConfigMap shop/a") && !remote.contains("/object?"), "{remote}");
+    }
+
+    #[test]
     fn a_git_sync_without_differences_says_whether_it_was_compared() {
         let of = |conditions: Value| page(json!({ "conditions": conditions }), &Shown::Text(String::new()));
         assert!(of(json!([])).contains("has not compared"));
@@ -188,8 +214,12 @@ mod tests {
         let notes = ["the inventory cannot be read".to_owned()];
         let cases: [(&[NotChecked], &[String]); 2] = [(&not_checked, &[]), (&[], &notes)];
         for (not_checked, notes) in cases {
-            let text =
-                partial(json!({ "conditions": compared.clone() }), &Shown::Text(String::new()), not_checked, notes);
+            let text = partial(
+                &json!({"status": {"conditions": compared.clone()}}),
+                &Shown::Text(String::new()),
+                not_checked,
+                notes,
+            );
             assert!(!text.contains("None. Each object") && text.contains("that were checked"), "{text}");
             let is_named =
                 text.contains("Not checked: ") && text.contains("and 3 more") && text.contains("&lt;forbidden");

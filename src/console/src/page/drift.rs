@@ -91,7 +91,7 @@ fn fight_of(fight: &Fight<'_>) -> Markup {
     html! {
         @if fight.who.is_empty() { (git_sync(fight.row)) ": " span.text { (fight.text) } (parts::advice("Contended")) }
         @else {
-            (parts::named_object(fight.object)) " of " (git_sync(fight.row)) ": " strong { (fight.who) }
+            (parts::named_object(fight.object, fight.row.cluster)) " of " (git_sync(fight.row)) ": " strong { (fight.who) }
             " and Mainstay keep writing to " code { (fight.text) }
             (parts::advice_about("Contended", fight.object))
         }

@@ -15,6 +15,7 @@ use crate::edits::{Edit, End, Field};
 use crate::field::{text_at, time_at};
 use crate::history::history as moments;
 use crate::lookup::Lookup;
+use crate::objects_cluster::ObjectsCluster;
 use crate::row::{FleetKind, State, conditions_of};
 use crate::shown::EventRow;
 use crate::text::{MESSAGE, SHORT, plain, short_id};
@@ -61,11 +62,11 @@ pub(crate) fn git_sync(page: &GitSyncPage<'_>) -> Markup {
         (problems(page))
         (windows::windows(&windows_of(live, *now), time_at(live, "/status/frozen/until"), *now))
         section aria-labelledby="conditions" { h2 #conditions { "Conditions" } (parts::conditions(&conditions_of(live), *now)) }
-        section aria-labelledby="objects" { h2 #objects { "Objects" } (tree_of(tree, filter, &deviations(live), *now)) }
+        section aria-labelledby="objects" { h2 #objects { "Objects" } (tree_of(tree, filter, (&deviations(live), ObjectsCluster::of(live)), *now)) }
         @if !edits.is_empty() {
             section aria-labelledby="edits" { h2 #edits { "Hand edits" } (lanes::picture(*edits, *now)) (history::edits(edits, *now)) }
         }
-        (history::history(&moments(live, events.as_deref().unwrap_or_default()), *remote, *now))
+        (history::history(&moments(live, events.as_deref().unwrap_or_default()), *remote, ObjectsCluster::of(live), *now))
         section aria-labelledby="events" { h2 #events { "Events" } (parts::events(events, *now)) }
         p { a href=(address::of_any(key)) { "Origin, field managers and YAML of this GitSync" } }
     }
@@ -158,7 +159,7 @@ fn drifted(edit: &Edit) -> Markup {
     let advice = if reason == "Backoff" { "Contended" } else { reason.as_str() };
     html! {
         li {
-            b { "Drifted: " } (parts::named_object(&edit.object)) " by " (edit.who) ": "
+            b { "Drifted: " } (parts::named_object(&edit.object, edit.cluster)) " by " (edit.who) ": "
             @for (at, field) in edit.fields.iter().take(NAMED).enumerate() { @if at > 0 { ", " } (shown(field)) }
             @if edit.fields.len() > NAMED { " and " (edit.fields.len() - NAMED) " more fields" }
             @if !edit.fields.is_empty() { "; " } (reason)
@@ -176,20 +177,20 @@ fn problems(page: &GitSyncPage<'_>) -> Markup {
     };
     let text = |one: &Value, field: &str| text_at(one, &format!("/{field}"), MESSAGE);
     let held: Vec<String> = list("held").into_iter().filter_map(Value::as_str).map(|one| plain(one, SHORT)).collect();
-    let frozen = live.pointer("/status/frozen");
+    let (frozen, cluster) = (live.pointer("/status/frozen"), ObjectsCluster::of(live));
     html! {
         @if needs_attention(live) {
             section.problems aria-labelledby="attention" {
                 h2 #attention { "Needs attention" }
                 ul {
                     @for one in list("failures") {
-                        li { b { @if text(one, "reason") == "Progressing" { "Not healthy yet: " } @else { "Failed: " } } (parts::named_object(&text(one, "object"))) " " strong { (text(one, "reason")) } " " span.text { (text(one, "message")) }
+                        li { b { @if text(one, "reason") == "Progressing" { "Not healthy yet: " } @else { "Failed: " } } (parts::named_object(&text(one, "object"), cluster)) " " strong { (text(one, "reason")) } " " span.text { (text(one, "message")) }
                             (parts::advice_about(&text(one, "reason"), &text(one, "object"))) }
                     }
                     @for edit in *edits { (drifted(edit)) }
-                    @for one in &held { li { b { "Held from deletion: " } (parts::object_and_text(one)) } }
+                    @for one in &held { li { b { "Held from deletion: " } (parts::held_object(one, cluster)) } }
                     @for one in list("paused") {
-                        li { b { "Paused: " } (parts::named_object(&text(one, "object")))
+                        li { b { "Paused: " } (parts::named_object(&text(one, "object"), cluster))
                             @if !text(one, "until").is_empty() { ", " (parts::end(&text(one, "until"), *now)) }
                             @if !text(one, "problem").is_empty() { ": " (text(one, "problem")) }
                             (parts::advice_about("Paused", &text(one, "object"))) }
@@ -197,9 +198,9 @@ fn problems(page: &GitSyncPage<'_>) -> Markup {
                     @for one in list("terminating") {
                         @let finalizers: Vec<String> = one.pointer("/finalizers").and_then(Value::as_array).into_iter().flatten()
                             .filter_map(Value::as_str).map(|one| plain(one, SHORT)).collect();
-                        li { b { "Being deleted: " } (parts::named_object(&text(one, "object"))) @if !finalizers.is_empty() { ", waits for " (finalizers.join(", ")) } }
+                        li { b { "Being deleted: " } (parts::named_object(&text(one, "object"), cluster)) @if !finalizers.is_empty() { ", waits for " (finalizers.join(", ")) } }
                     }
-                    @for one in list("unread") { li { b { "Not reverted until the repository is read: " } (parts::named_object(&text(one, "object"))) } }
+                    @for one in list("unread") { li { b { "Not reverted until the repository is read: " } (parts::named_object(&text(one, "object"), cluster)) } }
                     @if let Some(frozen) = frozen {
                         li { b { "A window holds commit " } code { (short_id(&text(frozen, "commit"))) } ": " (text(frozen, "by"))
                             @if !text(frozen, "until").is_empty() { ", " (parts::end(&text(frozen, "until"), *now)) } }
@@ -226,13 +227,18 @@ fn deviations(live: &Value) -> Deviations {
     all
 }
 
-fn tree_of(tree: &Result<Tree, String>, filter: &TreeFilter, deviations: &Deviations, now: Timestamp) -> Markup {
+fn tree_of(
+    tree: &Result<Tree, String>,
+    filter: &TreeFilter,
+    (deviations, cluster): (&Deviations, ObjectsCluster),
+    now: Timestamp,
+) -> Markup {
     let tree = match tree {
         Err(why) => return html! { p.note { (why) } },
         Ok(tree) => tree,
     };
     let (mut nodes, found) = filter.apply(&tree.objects);
-    let branches = Branches { deviations, is_filtered: !filter.is_empty(), now };
+    let branches = Branches { deviations, cluster, is_filtered: !filter.is_empty(), now };
     nodes.sort_by_cached_key(|node| {
         let worst = node.worst();
         (worst != Mark::Failed && !branches.deviates(node), worst)
@@ -280,6 +286,7 @@ fn tree_form(tree: &Tree, filter: &TreeFilter) -> Markup {
 /// How the branches of a tree are shown.
 struct Branches<'t> {
     deviations: &'t Deviations,
+    cluster: ObjectsCluster,
     /// Whether the children of an object are those that match a filter.
     is_filtered: bool,
     now: Timestamp,
@@ -309,7 +316,7 @@ impl Branches<'_> {
         let is_open = self.is_filtered || (depth == 0 && needs_look());
         html! {
             li {
-                (parts::mark(node.mark)) " " a href=(address) { (name) }
+                (parts::mark(node.mark)) " " @if self.cluster == ObjectsCluster::This { a href=(address) { (name) } } @else { (name) }
                 @for (at, word) in self.deviations.get(&name).into_iter().flatten().enumerate() { (if at > 0 { ", " } else { " " }) (deviation(word)) }
                 " " span.quiet.text { (plain(&node.state, SHORT)) }
                 (in_line(&node.facts))

@@ -6,11 +6,12 @@ use maud::{Markup, html};
 use super::parts;
 use crate::edits::{Edit, End};
 use crate::history::{Moment, Outcome};
+use crate::objects_cluster::ObjectsCluster;
 use crate::shown::EventRow;
 use crate::text::with_short_ids;
 
 /// Returns the history of a GitSync. `remote` is the address of the repository, if the user may read it.
-pub(super) fn history(moments: &[Moment<'_>], remote: Option<&str>, now: Timestamp) -> Markup {
+pub(super) fn history(moments: &[Moment<'_>], remote: Option<&str>, cluster: ObjectsCluster, now: Timestamp) -> Markup {
     html! {
         section aria-labelledby="history" {
             h2 #history { "History" }
@@ -25,15 +26,15 @@ pub(super) fn history(moments: &[Moment<'_>], remote: Option<&str>, now: Timesta
                                 p { (parts::sign("good", "✔", "Applied")) " " (parts::age(*when, now)) " ago" }
                                 p { "Commit " (parts::commit(commit, remote)) " " span.text { (subject) } }
                                 p.quiet { (effect) }
-                                @if !objects.is_empty() { (changed_objects(objects, *more, &format!("{commit} {at}"))) }
-                                @if !revert.is_empty() {
-                                    details data-name=(format!("take back {commit} {at}")) { summary { "Take back" } p { "In a clone of the repository, then push:" } p { code data-copy="the command" { (revert) } } }
+                                @if !objects.is_empty() { (changed_objects(objects, *more, cluster, &format!("{commit} {at}"))) }
+                                @if let Some(revert) = revert {
+                                    details data-name=(format!("take back {commit} {at}")) { summary { "Take back" } p { "In a clone of the repository, then push:" } p { (parts::command(revert)) } }
                                 }
                             }
                             Moment::Commit(event) => (commit(event, now)),
                             Moment::Replaced { when, object, fields } => {
                                 p { (parts::sign("wait", "↻", "replaced")) " " (parts::age(*when, now)) " ago" }
-                                p { (parts::named_object(object)) " was replaced"
+                                p { (parts::named_object(object, cluster)) " was replaced"
                                     @if !fields.is_empty() { ", because " code { (fields) } " cannot be changed" } }
                             }
                         } }
@@ -45,12 +46,12 @@ pub(super) fn history(moments: &[Moment<'_>], remote: Option<&str>, now: Timesta
 }
 
 /// Returns the changed objects of a commit as a list that the user opens. `of` is the commit with its time.
-fn changed_objects(objects: &[(&str, String)], more: i64, of: &str) -> Markup {
+fn changed_objects(objects: &[(&str, String)], more: i64, cluster: ObjectsCluster, of: &str) -> Markup {
     html! {
         details data-name=(format!("objects {of}")) {
             summary { "Changed objects" }
             ul {
-                @for (change, object) in objects { li { (change) " " (parts::named_object(object)) } }
+                @for (change, object) in objects { li { (change) " " (parts::named_object(object, cluster)) } }
                 @if more > 0 { li { "and " (more) " more" } }
             }
         }
@@ -95,7 +96,7 @@ pub(super) fn edit(edit: &Edit, now: Timestamp, of: Option<Markup>) -> Markup {
             },
             _ => p { (sign) ", " (parts::age(edit.when, now)) " ago by " strong { (edit.who) } },
         }
-        p { (parts::named_object(&edit.object)) @if let Some(of) = of { " of " (of) } }
+        p { (parts::named_object(&edit.object, edit.cluster)) @if let Some(of) = of { " of " (of) } }
         @for field in &edit.fields { (parts::change(field)) }
     }
 }

@@ -96,12 +96,14 @@ const fn anchor(at: i64) -> &'static str {
 mod tests {
     use super::*;
     use crate::edits::End;
+    use crate::objects_cluster::ObjectsCluster;
 
     #[test]
     fn each_bar_is_a_link_with_a_text_and_the_axis_has_times() {
         let edit = Edit {
             when: "2030-01-01T10:00:00Z".parse().ok(),
             object: "Service shop/\"><b>".into(),
+            cluster: ObjectsCluster::This,
             who: "<i>bob".into(),
             fields: Vec::new(),
             end: End::Reverted(60_000),

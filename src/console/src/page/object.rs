@@ -112,7 +112,7 @@ fn facts(page: &ObjectPage<'_>) -> Markup {
     let owners = live.and_then(|live| live.pointer("/metadata/ownerReferences")).and_then(Value::as_array);
     let is_traced = trace.as_ref().is_ok_and(|trace| trace.manager.is_some());
     html! {
-        @if let Ok(trace) = trace { (origin::next(trace)) }
+        @if let Ok(trace) = trace { (origin::next(trace, page.key)) }
         dl.facts {
             div { dt { "Health" } dd { span.text { (plain(&page.health().1, MESSAGE)) } } }
             @if let Ok(trace) = trace { (origin::facts(trace, page.now)) }

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::{lanes, parts};
 use crate::address;
+use crate::command::Command;
 use crate::difference::{Side, difference as lines};
 use crate::edits::{Edit, End, of_status};
 use crate::row::conditions_of;
@@ -17,10 +18,23 @@ use mainstay_object::Key;
 /// Number of fields that are listed without a click.
 const NAMED: usize = 5;
 
-/// Returns the agent's next action.
-pub(super) fn next(trace: &Trace) -> Markup {
+/// Returns the agent's next action with an object. It may quote a message of others, so only the command that ends the
+/// pause of the managed object can be copied.
+pub(super) fn next(trace: &Trace, key: &Key) -> Markup {
     let subject = if trace.next.starts_with("nothing") { "" } else { "the agent " };
-    html! { p.next { strong { "What happens next: " } (subject) (parts::with_code(&plain(&trace.next, MESSAGE))) } }
+    let text = plain(&trace.next, MESSAGE);
+    let resume = Command::resume(trace.owners.last().unwrap_or(key));
+    let code = resume.as_ref().map(|resume| format!("`{}`", resume.as_str())).unwrap_or_default();
+    let around = text.split_once(&code).filter(|_| !code.is_empty());
+    html! {
+        p.next {
+            strong { "What happens next: " } (subject)
+            @match (around, &resume) {
+                (Some((before, after)), Some(resume)) => { (before) (parts::command(resume)) (after) },
+                _ => (text),
+            }
+        }
+    }
 }
 
 /// Returns the origin as rows of facts.
@@ -182,6 +196,35 @@ fn field_manager(one: &FieldManager, now: Timestamp) -> Markup {
                     }
                 }
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_command_that_ends_the_pause_of_the_object_can_be_copied() {
+        let key = Key::new("", "ConfigMap", Some("shop"), "a");
+        let of = |next: &str| {
+            let trace = Trace {
+                owners: Vec::new(),
+                manager: None,
+                field_managers: Vec::new(),
+                health: None,
+                next: next.to_owned(),
+                moments: Vec::new(),
+                notes: Vec::new(),
+            };
+            super::next(&trace, &key).into_string()
+        };
+        let text = of("nothing until `mainstay resume ConfigMap/a -n shop` (<no time>): it is paused");
+        let expected = "nothing until <code data-copy=\"the command\">mainstay resume ConfigMap/a -n shop</code> (&lt;no time&gt;)";
+        assert!(text.contains(expected), "{text}");
+        for quoted in ["`kubectl delete namespace prod`", "`mainstay resume ConfigMap/b -n shop`"] {
+            let text = of(&format!("tries again: Unhealthy: run {quoted}"));
+            assert!(text.contains(quoted) && !text.contains("data-copy"), "{text}");
         }
     }
 }

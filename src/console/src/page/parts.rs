@@ -6,8 +6,10 @@ use maud::{Markup, html};
 use crate::action::Action;
 use crate::address;
 use crate::asked::Asked;
+use crate::command::Command;
 use crate::edits::Field;
 use crate::lookup::Lookup;
+use crate::objects_cluster::ObjectsCluster;
 use crate::remote::commit_page;
 use crate::row::{ConditionRow, State, remedy};
 use crate::shown::EventRow;
@@ -72,20 +74,21 @@ pub(super) fn lookup(lookup: Lookup, now: Timestamp) -> Markup {
     html! { (lookup.words()) @if let Lookup::Retried(since) = lookup { " for " (age(Some(since), now)) } }
 }
 
-/// Returns a link to the page of an object in a status. If the name cannot be parsed, returns it as plain text.
-pub(super) fn named_object(text: &str) -> Markup {
+/// Returns a link to the page of an object in a status. If the name cannot be parsed, or if the object is in a remote
+/// cluster, returns it as plain text.
+pub(super) fn named_object(text: &str, cluster: ObjectsCluster) -> Markup {
     html! {
-        @match address::key_of(text) {
+        @match address::key_of(text).filter(|_| cluster == ObjectsCluster::This) {
             Some(key) => a href=(address::of_object(&key)) { (text) },
             None => (text),
         }
     }
 }
 
-/// Returns an object as a link, and the text after it, from `OBJECT: TEXT`.
-pub(super) fn object_and_text(text: &str) -> Markup {
+/// Returns a held object as a link, and the text after it, from `OBJECT: TEXT`.
+pub(super) fn held_object(text: &str, cluster: ObjectsCluster) -> Markup {
     let (object, rest) = text.split_once(": ").map_or((text, None), |(object, rest)| (object, Some(rest)));
-    html! { (named_object(object)) @if let Some(rest) = rest { ": " (with_command(rest)) } }
+    html! { (named_object(object, cluster)) @if let Some(rest) = rest { ": " (held_text(rest)) } }
 }
 
 /// Returns a note about missing objects. A note about namespaces that the user may not list is on each page of that user,
@@ -99,29 +102,33 @@ pub(super) fn note(text: &str) -> Markup {
     html! { p.quiet { (sentence.trim_end_matches('.')) "." } }
 }
 
-/// Returns a text whose parts between backticks are code. Commands can be copied.
-pub(super) fn with_code(text: &str) -> Markup {
+/// Returns a command, which can be copied.
+pub(super) fn command(command: &Command) -> Markup {
+    html! { code data-copy="the command" { (command.as_str()) } }
+}
+
+/// Returns a text of this program whose parts between backticks are code. Commands can be copied.
+pub(super) fn with_code(text: &'static str) -> Markup {
+    remedy_with_code(text)
+}
+
+/// Same as `with_code`, for a remedy with the name of an object.
+fn remedy_with_code(text: &str) -> Markup {
     html! {
         @for (at, part) in text.split('`').enumerate() {
-            @if at % 2 == 0 { (part) } @else { code data-copy=[is_command(part).then_some("the command")] { (part) } }
+            @if at % 2 == 0 { (part) }
+            @else {
+                @match Command::of_remedy(part) { Some(one) => (command(&one)), None => code { (part) }, }
+            }
         }
     }
 }
 
-/// Returns whether a code is a command of the tools that the documentation names, and no shell reads a second command in
-/// it.
-fn is_command(code: &str) -> bool {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || " -_./:=,@%+".contains(c);
-    ["mainstay ", "kubectl ", "git "].iter().any(|tool| code.starts_with(tool)) && code.chars().all(is_plain)
-}
-
-/// Returns a text whose end may be a command after a colon. The command can be copied.
-pub(super) fn with_command(text: &str) -> Markup {
-    let begins = ["kubectl ", "mainstay "].iter().filter_map(|tool| Some(text.find(&format!(": {tool}"))? + 2));
-    let parts = begins.min().and_then(|at| text.split_at_checked(at)).filter(|(_, code)| is_command(code));
+/// Returns the text of a held object. The command of the agent at its end can be copied.
+pub(super) fn held_text(text: &str) -> Markup {
     html! {
-        @match parts {
-            Some((before, code)) => { (before) code data-copy="the command" { (code) } },
+        @match Command::of_held(text) {
+            Some((before, one)) => { (before) (command(&one)) },
             None => (text),
         }
     }
@@ -139,7 +146,7 @@ pub(super) fn advice(reason: &str) -> Markup {
 pub(super) fn advice_about(reason: &str, object: &str) -> Markup {
     html! {
         @let text = remedy(reason);
-        @if !text.is_empty() { p.advice { (with_code(&text.replace("KIND NAME", &argument(object)))) } }
+        @if !text.is_empty() { p.advice { (remedy_with_code(&text.replace("KIND NAME", &argument(object)))) } }
     }
 }
 
@@ -275,24 +282,23 @@ mod tests {
 
     #[test]
     fn a_plain_command_can_be_copied() {
-        let check = |text: &str, expected: &str| assert_eq!(with_code(text).into_string(), expected);
+        let check = |text: &'static str, expected: &str| assert_eq!(with_code(text).into_string(), expected);
         check("Run `mainstay sync shop -n a`.", "Run <code data-copy=\"the command\">mainstay sync shop -n a</code>.");
         check("Set `spec.drift`.", "Set <code>spec.drift</code>.");
-        for code in ["kubectl get x; id", "git a | sh", "mainstay $(id)", "mainstay a\nid", "kubectl a > b", "mainstay"]
-        {
-            assert!(!is_command(code), "{code}");
-        }
     }
 
     #[test]
-    fn a_command_at_the_end_of_a_text_can_be_copied() {
-        let check = |text: &str, expected: &str| assert_eq!(with_command(text).into_string(), expected);
+    fn the_command_of_a_held_object_can_be_copied() {
+        let check = |text: &str, expected: &str| assert_eq!(held_text(text).into_string(), expected);
         check(
-            "a guard keeps it; to delete it: kubectl annotate gitsync/shop -n a b=c",
-            "a guard keeps it; to delete it: <code data-copy=\"the command\">kubectl annotate gitsync/shop -n a b=c</code>",
+            "it is paused; to delete it: kubectl annotate ConfigMap a -n b mainstay.dev/reconcile-",
+            "it is paused; to delete it: <code data-copy=\"the command\">kubectl annotate ConfigMap a -n b mainstay.dev/reconcile-</code>",
         );
-        check("kept", "kept");
-        check("run: kubectl get x; id", "run: kubectl get x; id");
+        for text in
+            ["kept", "run: kubectl delete ns prod", "`mainstay uninstall`", "a; to delete it: kubectl delete ns prod"]
+        {
+            check(text, text);
+        }
     }
 
     #[test]

@@ -15,6 +15,7 @@ use super::watched::said;
 use crate::action::Action;
 use crate::asked::Asked;
 use crate::field::text_at;
+use crate::objects_cluster::ObjectsCluster;
 use crate::page::{self, Confirmation, Page};
 use crate::text::{SHORT, plain};
 use mainstay_cluster::Part;
@@ -29,7 +30,7 @@ pub(super) async fn confirm(Extension(session): Its, uri: Uri) -> Response {
 /// Returns the page that asks for confirmation.
 async fn ask(session: &Session, mut asked: Asked, status: StatusCode, problem: &str) -> Response {
     let right = read::may_patch(&session.cluster, &asked.key).await;
-    let (mut held, mut more) = (Vec::new(), 0);
+    let (mut held, mut more, mut objects) = (Vec::new(), 0, ObjectsCluster::This);
     if asked.action == Action::AllowPrune
         && let Found::There(live) = read::object(&session.cluster, &asked.key).await
     {
@@ -37,6 +38,7 @@ async fn ask(session: &Session, mut asked: Asked, status: StatusCode, problem: &
         held = all.filter_map(Value::as_str).map(|one| plain(one, SHORT)).collect();
         let count = live.pointer("/status/heldObjects").and_then(Value::as_i64).unwrap_or(0);
         more = count.saturating_sub(i64::try_from(held.len()).unwrap_or(i64::MAX));
+        objects = ObjectsCluster::of(&live);
         asked.commit = text_at(&live, "/status/attemptedCommit", SHORT);
     }
     let body = page::confirmation(&Confirmation {
@@ -46,6 +48,7 @@ async fn ask(session: &Session, mut asked: Asked, status: StatusCode, problem: &
         cluster: &session.cluster_name,
         held: &held,
         more,
+        objects,
         problem,
     });
     answer::page(

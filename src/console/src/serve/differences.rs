@@ -18,6 +18,7 @@ use super::pages::{not_shown, respond, room, stream, tree_of};
 use super::read::{self, Found};
 use super::session::{Its, Session};
 use crate::deviation::{ALL, Deviation, Shown, compared, deviations, not_checked, unlisted};
+use crate::objects_cluster::ObjectsCluster;
 use crate::page::{self, DifferencesPage};
 use crate::row::{FleetKind, row};
 use crate::tree::Children;
@@ -59,7 +60,7 @@ async fn differences_of(
     all: Vec<Deviation>,
     until: Instant,
 ) -> Vec<(Deviation, Shown)> {
-    let is_remote = sync.pointer("/spec/kubeConfig").is_some_and(|config| !config.is_null());
+    let is_remote = ObjectsCluster::of(sync) == ObjectsCluster::Remote;
     let (mut left, mut shown) = (ALL, Vec::new());
     for deviation in all.into_iter().take(OBJECTS) {
         let one = if Instant::now() < until {

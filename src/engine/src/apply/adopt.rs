@@ -65,7 +65,11 @@ impl Writer {
     /// Takes over the fields of former managers before the first apply. Returns the new resource version if the step
     /// expects a version.
     pub(super) async fn take_over(&self, step: &Step, body: &Value) -> Result<Option<String>, Error> {
-        let Expect::Version { version, managed_fields } = &step.expect else { return Ok(None) };
+        let (version, managed_fields) = match &step.expect {
+            Expect::Ours | Expect::Absent => return Ok(None),
+            Expect::Withdrawn { version } => return self.change_version(&step.desired, version).await.map(Some),
+            Expect::Version { version, managed_fields } => (version, managed_fields),
+        };
         let (desired, now) = (&step.desired, self.now().to_string());
         let taken = adoption::take_over(managed_fields, desired, body, &step.appliers, Moment::Before, &now);
         let Some(what) = taken else { return Ok(Some(version.clone())) };

@@ -57,6 +57,11 @@ pub enum Expect {
         /// `metadata.managedFields` that was read.
         managed_fields: Value,
     },
+    /// An object of this owner that was offered to an owner of another agent until lately. That one may just apply it.
+    Withdrawn {
+        /// The resource version that was read.
+        version: String,
+    },
 }
 
 /// The effect of an apply.
@@ -179,7 +184,14 @@ impl Writer {
                 self.forget_backoff(key, put.change);
                 self.retry_dependents(desired);
             }
-            Err(NotPut::Failed(error)) => self.store().put_failed(desired, seen, error.is_outcome_unknown()),
+            Err(NotPut::Failed(error)) => {
+                let mut store = self.store();
+                store.put_failed(desired, seen, error.is_outcome_unknown());
+                if matches!(step.expect, Expect::Withdrawn { .. }) {
+                    // The other agent may have applied it, so it is not reverted until an apply succeeds.
+                    store.leave(owner, key);
+                }
+            }
         }
         self.finish(key);
         outcome

@@ -1,4 +1,4 @@
-//! Handover of objects between Mainstay and a controller of another system, without a deletion.
+//! Handover of objects between Mainstay and a controller of another system, or another agent, without a deletion.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -6,6 +6,9 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::{Version, Writer};
+use crate::managed::desired::Desired;
+use crate::managed::ownership;
+use crate::managed::verdict::resource_version;
 use mainstay_cluster::{Error, Kind, Part};
 use mainstay_object::{Key, Owner};
 
@@ -40,6 +43,22 @@ impl Writer {
         let answer = self.cluster().patch_merge(kind, key.namespace.as_deref(), &key.name, Part::Main, &patch).await?;
         self.store().remove(owner, key);
         Ok(answer)
+    }
+
+    /// Changes the resource version of an object whose offer was withdrawn, and returns the new one. An apply of equal
+    /// content does not change it, so another agent could still take the object at the version that it read while the
+    /// object was offered. Only the ownership of the label is given up, which the next apply claims again: the label
+    /// itself stays, so that no other GitSync takes the object in between.
+    ///
+    /// # Errors
+    /// A conflict, if the object changed since `version`.
+    pub(super) async fn change_version(&self, desired: &Desired, version: &str) -> Result<String, Error> {
+        let live = self.read(desired).await?;
+        // Without the ownership, the apply claims it and thus changes the version.
+        match live.as_ref().and_then(ownership::without_label) {
+            Some(entries) => Ok(resource_version(&self.rewrite(desired, version, &entries).await?).to_owned()),
+            None => Ok(version.to_owned()),
+        }
     }
 
     /// Deletes an obsolete object of another system if it still has the version `found`. Returns whether it had that

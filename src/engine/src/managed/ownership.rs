@@ -5,8 +5,8 @@
 
 use serde_json::{Value, json};
 
-use super::fields::{Fields, add, applied_by, subtract};
-use mainstay_api::names::{BEFORE_FIRST_APPLY, HANDOVER_MANAGER, MANAGER};
+use super::fields::{Fields, add, applied_by, owns, subtract};
+use mainstay_api::names::{BEFORE_FIRST_APPLY, HANDOVER_MANAGER, MANAGER, SYNC_LABEL};
 
 /// The field manager of `kubectl`; its commands add a suffix, such as `kubectl-edit`.
 const KUBECTL: &str = "kubectl";
@@ -120,9 +120,41 @@ pub fn released(managed_fields: &Value) -> Value {
     if left.is_empty() { json!([{}]) } else { Value::Array(left) }
 }
 
+/// Returns the `managedFields` of an object in which Mainstay does not own the label of a GitSync; `None` if it does not
+/// own it already.
+pub(crate) fn without_label(object: &Value) -> Option<Value> {
+    let mut entries = object.pointer("/metadata/managedFields")?.as_array()?.clone();
+    let is_ours = |e: &&mut Value| {
+        e["manager"] == MANAGER && e["operation"] == "Apply" && e.get("subresource").is_none_or(|s| s == "")
+    };
+    let fields = entries.iter_mut().find(is_ours)?.get_mut("fieldsV1")?.as_object_mut()?;
+    let name = format!("f:{SYNC_LABEL}");
+    if !owns(fields, &["f:metadata", "f:labels", &name]) {
+        return None;
+    }
+    let label = json!({"f:metadata": {"f:labels": {name: {}}}});
+    *fields = subtract(fields, label.as_object()?);
+    entries.retain(|e| e.get("fieldsV1").and_then(Value::as_object).is_none_or(|f| !f.is_empty()));
+    Some(if entries.is_empty() { json!([{}]) } else { Value::Array(entries) })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn gives_up_the_label_alone() {
+        let entry = |fields: Value| json!({"manager": MANAGER, "operation": "Apply", "fieldsV1": fields});
+        let object = |entries: Value| json!({"metadata": {"managedFields": entries}});
+        let label = json!({"f:labels": {"f:mainstay.dev/sync": {}}});
+        let whole = json!({"f:data": {"f:a": {}}, "f:metadata": label});
+        let other = json!({"manager": "other", "operation": "Update", "fieldsV1": {"f:metadata": label}});
+        let rest = without_label(&object(json!([entry(whole), other])));
+        assert_eq!(rest, Some(json!([entry(json!({"f:data": {"f:a": {}}})), other])));
+        assert_eq!(without_label(&object(rest.unwrap())), None, "once");
+        assert_eq!(without_label(&object(json!([entry(json!({"f:metadata": label}))]))), Some(json!([{}])));
+        assert_eq!((without_label(&object(json!([]))), without_label(&json!({}))), (None, None));
+    }
 
     #[test]
     fn recognizes_commands_of_kubectl_by_name() {

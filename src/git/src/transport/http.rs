@@ -388,7 +388,7 @@ impl Http {
 
     /// Refuses a forbidden proxy. The client checks it again, but does not report the reason.
     async fn check_proxy(&self) -> Result<(), Fault> {
-        let Some(proxy) = self.connection.proxy.as_deref().filter(|_| self.names.are_confined()) else { return Ok(()) };
+        let Some(proxy) = self.connection.proxy.as_deref().filter(|_| self.names.are_limited()) else { return Ok(()) };
         let tenant = names::tenant();
         let found = self.names.find(&tenant, &proxy.host, proxy.port);
         match tokio::time::timeout(self.deadlines.connect, found).await {

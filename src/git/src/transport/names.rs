@@ -71,7 +71,12 @@ impl Names {
     }
 
     /// Returns whether the allowed addresses are limited.
-    pub(super) fn are_confined(&self) -> bool {
+    pub(super) fn are_limited(&self) -> bool {
+        self.egress != Egress::Unrestricted
+    }
+
+    /// Returns whether the namespace must not learn which internal names exist.
+    fn are_confined(&self) -> bool {
         self.egress == Egress::Confined
     }
 
@@ -176,7 +181,7 @@ mod tests {
     use parking_lot::{Condvar, Mutex};
 
     use super::*;
-    use mainstay_object::egress::EgressPolicy;
+    use mainstay_object::egress::{EgressPolicy, MACHINE_REFUSED};
 
     static STUCK: AtomicUsize = AtomicUsize::new(0);
     static OVER: (Mutex<bool>, Condvar) = (Mutex::new(false), Condvar::new());
@@ -270,6 +275,28 @@ mod tests {
         let unanswered = confined.find(&shop, "unanswered", 443).await.unwrap_err().to_string();
         assert_eq!(unanswered, "no connection: names cannot be looked up now");
         let absent = all.find(&shop, "absent", 443).await.unwrap_err().to_string();
+        assert!(absent.contains("the name absent is not found"), "{absent}");
+    }
+
+    /// Simulates a nameserver that returns addresses of the machine and of a private network.
+    fn rebound(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+        let [own, private] = [[127, 0, 0, 1], [10, 0, 0, 1]].map(|address: [u8; 4]| SocketAddr::from((address, port)));
+        match host {
+            "rebound" => Ok(vec![own]),
+            "both" => Ok(vec![own, private]),
+            _ => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_name_does_not_lead_a_command_to_its_own_machine() {
+        let all = Names { look_up: rebound, ..Names::new(HashMap::new(), Arc::new(EgressPolicy::default())) };
+        let (names, shop) = (all.within(Egress::OffMachine), Tenant::from("shop"));
+        let refused = names.find(&shop, "rebound", 443).await;
+        assert!(matches!(refused, Err(Fault::Confined { why: MACHINE_REFUSED })), "{refused:?}");
+        assert!(names.resolve("rebound".parse().unwrap()).await.is_err());
+        assert_eq!(names.find(&shop, "both", 443).await.unwrap(), [SocketAddr::from(([10, 0, 0, 1], 443))]);
+        let absent = names.find(&shop, "absent", 443).await.unwrap_err().to_string();
         assert!(absent.contains("the name absent is not found"), "{absent}");
     }
 

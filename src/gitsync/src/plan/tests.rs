@@ -99,6 +99,7 @@ impl Chance {
             is_of_other_agent: confined_to.is_none() && self.one_in(4),
             wants_more: self.one_in(9),
             given_up: self.keys().iter().cloned().collect(),
+            failing: HashSet::new(),
         }
     }
 
@@ -265,9 +266,30 @@ fn objects_that_an_account_labelled_elsewhere_are_its_own_for_tenants_and_not_fo
 }
 
 #[test]
+fn an_object_that_returns_to_its_owner_is_not_adopted_again() {
+    let (one, observed) = (Arc::clone(&objects()[5]), Observed::default());
+    let (former, left) = (Appliers::former(Arc::default()), Appliers::left(Arc::default(), None));
+    let facts = Facts {
+        commit: "c2",
+        branch: "main",
+        desired: std::slice::from_ref(&one),
+        observed: &observed,
+        prune: true,
+        allows_prune: false,
+        former: &former,
+        left: &left,
+        takes_over_known: false,
+    };
+    let appliers = |expect: Expect| appliers(&facts, &one, Some(&Live::default()), &expect);
+    let version = || "7".to_owned();
+    assert_eq!(appliers(Expect::Withdrawn { version: version() }), left);
+    assert_eq!(appliers(Expect::Version { version: version(), managed_fields: Value::Null }), former);
+}
+
+#[test]
 fn an_object_that_was_offered_is_applied_at_the_version_that_was_read_once_the_status_does_not_offer_it() {
     let one = Arc::clone(&objects()[5]);
-    let applied = |offered: bool, withdrawn: bool| {
+    let applied = |offered: bool, withdrawn: bool, unoffered: bool| {
         let key = || one.key.clone();
         let live = Live { label: Some(LABEL.into()), resource_version: "7".into(), ..Live::default() };
         let entry = Entry { version: Arc::clone(&one.kind.version), ..Entry::default() };
@@ -275,12 +297,14 @@ fn an_object_that_was_offered_is_applied_at_the_version_that_was_read_once_the_s
         observed.inventory.0.insert(key(), entry);
         observed.offered.extend(offered.then(key));
         observed.withdrawn.extend(withdrawn.then(key));
+        observed.unoffered.extend(unoffered.then(|| (key(), "platform/other".to_owned())));
         let own = Owner::git_sync("platform", "own");
         let rows = vec![(own.clone(), Row { label: LABEL.into(), ..Row::default() })];
         let desired = vec![Arc::clone(&one)];
         applies(&Case { own, rows, desired, observed, prune: true, allows_prune: false }.plan(|_| true))
     };
-    assert!(applied(false, false).ends_with(": Ours"));
-    assert!(applied(true, false).ends_with(": Offered"));
-    assert!(applied(false, true).contains(r#": Version { version: "7""#));
+    assert!(applied(false, false, false).ends_with(": Ours"));
+    assert!(applied(true, false, false).ends_with(": Offered"));
+    assert!(applied(false, true, false).ends_with(r#": Withdrawn { version: "7" }"#));
+    assert!(applied(false, false, true).ends_with(r#": Claimed("platform/other")"#), "its owner has just withdrawn it");
 }

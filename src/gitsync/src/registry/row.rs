@@ -43,6 +43,8 @@ pub struct Row {
     pub is_of_other_agent: bool,
     /// The objects that the GitSync of another agent gives up.
     pub given_up: HashSet<Key>,
+    /// The objects that the GitSync of another agent cannot apply, as far as its status lists them.
+    pub failing: HashSet<Key>,
     /// Whether the GitSync of another agent wants more objects than its status lists.
     pub wants_more: bool,
     /// Whether the objects of the GitSync are deleted with it. Such a GitSync is kept if only its manifest was removed
@@ -69,6 +71,11 @@ impl Row {
     /// Whether the GitSync of another agent manages an object with this label, and does not give it up.
     pub(super) fn holds_elsewhere(&self, key: &Key, label: &str) -> bool {
         self.is_of_other_agent && *label == *self.label && !self.given_up.contains(key)
+    }
+
+    /// Whether the GitSync of another agent manages an object with this label, and has given it up.
+    pub(super) fn offers_elsewhere(&self, key: &Key, label: &str) -> bool {
+        self.is_of_other_agent && *label == *self.label && self.given_up.contains(key)
     }
 
     /// Whether the GitSync may touch an object.

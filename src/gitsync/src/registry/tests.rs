@@ -192,3 +192,16 @@ fn a_deletion_waits_by_name_for_a_git_sync_that_wants_more_than_its_status_lists
     registry.update(&other, |r| r.suspended = true);
     assert_eq!(pending(), None);
 }
+
+#[test]
+fn a_deletion_does_not_wait_for_a_suspended_git_sync_of_another_agent_that_shows_no_plan() {
+    let (registry, other) = (Registry::default(), Owner::git_sync("x", "other"));
+    let is_pending = |is_of_other_agent: bool, suspended: bool| {
+        registry.update(&other, |r| {
+            *r = Row { tried: false, is_of_other_agent, suspended, ..row(&[], &[], "c1") };
+        });
+        registry.with(&Owner::git_sync("x", "own"), |view| view.others_untried().is_some())
+    };
+    assert!(is_pending(true, false) && is_pending(false, false) && is_pending(false, true));
+    assert!(!is_pending(true, true));
+}

@@ -20,6 +20,7 @@ mod machine;
 mod manifest;
 mod objects;
 mod page_files;
+mod page_secrets;
 mod process;
 mod project;
 mod rules;

@@ -1,7 +1,8 @@
 //! The files of Functions with code in Git, for `mainstay ui`.
 //!
 //! Invariant: the GitRepository and its Secrets are read with the permissions of the user. Invariant: sizes and times
-//! have limits, and the only local repository that is read is that of `mainstay dev`.
+//! have limits, and the only local repository that is read is that of `mainstay dev`. Invariant: no address in the cluster
+//! leads to a service of this machine.
 //!
 //! Not here: `mainstay console`. Its pod does not connect to Git hosts, because the users of a cluster choose their
 //! addresses.
@@ -15,16 +16,19 @@ use kube::ResourceExt as _;
 use serde_json::Value;
 use tempfile::TempDir;
 
+use super::page_secrets::PageSecrets;
 use crate::cli::connection::{DEFAULT_NAMESPACE, own_kind};
 use crate::cli::dev_run::DevRun;
+use crate::cli::environment::variables;
 use crate::cli::{Error, private_directory, syncs};
 use mainstay_api::{Function, GitRepository, names};
-use mainstay_cluster::secrets::{Known, Purpose, SecretData};
+use mainstay_cluster::secrets::Purpose;
 use mainstay_cluster::{Cluster, Kind, Scope};
 use mainstay_console::{Files, FilesReader};
 use mainstay_git::{
     Access, BaseDir, EntryKind, Limits, Reference, Remote, RemoteUrl, Settings, SharedHostKeys, Snapshot, Source,
 };
+use mainstay_object::egress::{Egress, proxy_hosts};
 use mainstay_object::failure::chain;
 
 /// Maximum size of all mirrors, of a mirror and of a pack, in bytes.
@@ -46,6 +50,7 @@ struct Mirrors {
     source: Source,
     /// The repository that `mainstay dev` follows.
     local: Option<PathBuf>,
+    egress: Egress,
     _room: TempDir,
 }
 
@@ -54,6 +59,7 @@ pub(in crate::cli) fn files_reader(run: DevRun) -> Result<FilesReader, Error> {
     let room = private_directory::create().map_err(|cause| Error::ReadFile { path: std::env::temp_dir(), cause })?;
     let mut settings = Settings::new(room.path().join("mirrors"));
     settings.allow_local = run.repository.is_some();
+    settings.egress.proxies = proxy_hosts(variables());
     settings.budget = MIRRORS;
     settings.deadlines.fetch = WITHIN;
     settings.limits = Limits {
@@ -63,7 +69,9 @@ pub(in crate::cli) fn files_reader(run: DevRun) -> Result<FilesReader, Error> {
         entries: ENTRIES,
         ..Limits::default()
     };
-    let mirrors = Arc::new(Mirrors { source: Source::new(settings), local: run.repository, _room: room });
+    // The servers of `mainstay dev` are on this machine, and its cluster belongs to this user.
+    let egress = if run.repository.is_some() { Egress::Unrestricted } else { Egress::OffMachine };
+    let mirrors = Arc::new(Mirrors { source: Source::new(settings), local: run.repository, egress, _room: room });
     Ok(Arc::new(move |cluster: Cluster, function: Value, path: String| -> BoxFuture<'static, _> {
         let mirrors = Arc::clone(&mirrors);
         Box::pin(async move { Box::pin(mirrors.files(&cluster, function, path)).await })
@@ -96,12 +104,12 @@ impl Mirrors {
         }
     }
 
-    /// Returns the repository of a Function with its login. The agent has verified the commits that it built.
+    /// Returns the repository of a Function with its login.
     async fn remote(&self, cluster: &Cluster, function: &Function) -> Result<Remote, String> {
         let namespace = function.namespace().unwrap_or_default();
-        let (repository, used_for) = match function.spec.own_repository() {
-            Some(own) => (GitRepository::new("", own.spec()), Purpose::FunctionRepository),
-            None => (named(cluster, &namespace, function.spec.source.trim()).await?, Purpose::Repository),
+        let repository = match function.spec.own_repository() {
+            Some(own) => GitRepository::new("", own.spec()),
+            None => named(cluster, &namespace, function.spec.source.trim()).await?,
         };
         let spec = &repository.spec;
         let url = RemoteUrl::parse(&spec.url).map_err(|error| chain(&error))?;
@@ -115,18 +123,8 @@ impl Mirrors {
         if url.local_path().is_some_and(|path| self.local.as_deref() != Some(path)) {
             return Err("The repository is a directory of the agent's machine.".to_owned());
         }
-        let login = match &spec.auth {
-            Some(auth) => Some(secret(cluster, &namespace, &auth.secret_name, used_for).await?),
-            None => None,
-        };
-        let access = mainstay_git::access(spec.auth.as_ref(), login.as_ref()).map_err(|error| chain(&error))?;
-        let mut access = access.with_pins(&repository, &url);
-        if let Some(proxy) = &spec.proxy_secret_ref {
-            let proxy = secret(cluster, &namespace, &proxy.name, Purpose::Proxy).await?;
-            access = access.through_proxy(&proxy).map_err(|error| chain(&error))?;
-        }
-        let Access { credentials, connection } = access;
-        let connection = connection.within(self.source.egress(&namespace));
+        let Access { credentials, connection } = access(cluster, function, &repository, &url).await?;
+        let connection = connection.within(self.egress);
         Ok(Remote { connection, submodules: spec.submodules, lfs: spec.lfs, ..Remote::new(url, credentials) })
     }
 }
@@ -139,13 +137,29 @@ async fn named(cluster: &Cluster, namespace: &str, name: &str) -> Result<GitRepo
     syncs::understand(found).map_err(|error| chain(&error))
 }
 
-/// Reads the data of a Secret that may be used for this purpose.
-async fn secret(cluster: &Cluster, namespace: &str, name: &str, used_for: Purpose) -> Result<SecretData, String> {
-    let known = Known::secret(cluster, namespace, name, used_for).await;
-    known.data().cloned().ok_or_else(|| {
-        let why = known.problem().map_or_else(|| "cannot be read".to_owned(), |(_, why)| why);
-        format!("The Secret {name} {why}.")
-    })
+/// Reads the login and the proxy of a repository. One without Secrets needs no list of their purposes.
+async fn access(
+    cluster: &Cluster,
+    function: &Function,
+    repository: &GitRepository,
+    url: &RemoteUrl,
+) -> Result<Access, String> {
+    let (namespace, spec) = (function.namespace().unwrap_or_default(), &repository.spec);
+    if spec.auth.is_none() && spec.proxy_secret_ref.is_none() {
+        let access = mainstay_git::access(None, None).map_err(|error| chain(&error))?;
+        return Ok(access.with_pins(repository, url));
+    }
+    let secrets = PageSecrets::list(cluster, &namespace).await?;
+    let login = match &spec.auth {
+        Some(auth) if function.spec.own_repository().is_some() => Some(secrets.own(function, auth, url).await?),
+        Some(auth) => Some(secrets.read(&auth.secret_name, Purpose::Repository).await?),
+        None => None,
+    };
+    let access = mainstay_git::access(spec.auth.as_ref(), login.as_ref()).map_err(|error| chain(&error))?;
+    let access = access.with_pins(repository, url);
+    let Some(proxy) = &spec.proxy_secret_ref else { return Ok(access) };
+    let proxy = secrets.read(&proxy.name, Purpose::Proxy).await?;
+    access.through_proxy(&proxy).map_err(|error| chain(&error))
 }
 
 /// Lists the files of a directory, and reads the one at this path. Blocks.

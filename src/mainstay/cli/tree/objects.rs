@@ -31,8 +31,19 @@ const CHILDREN: [(&str, &str); 9] = [
 #[derive(Clone, Copy)]
 pub(super) struct Extent {
     pub(super) with_children: bool,
+    pub(super) remote_clusters: RemoteClusters,
     /// Maximum memory of the objects that are read, and of the branches of children, in bytes.
     pub(super) bytes: usize,
+}
+
+/// Whether trees include the objects of remote clusters. The addresses of these clusters are in Secrets, which tenants
+/// write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::cli) enum RemoteClusters {
+    /// The command connects to remote clusters from the machine of its user.
+    Read,
+    /// The process serves several users inside of the cluster, so it connects to the API server only.
+    Omit,
 }
 
 /// Reads trees. Reads each kind and namespace of children only once.
@@ -97,6 +108,14 @@ impl<'a> Forest<'a> {
 
     /// Reads the objects of a GitSync in a remote cluster. A failure becomes a note.
     async fn objects_elsewhere(&mut self, sync: &GitSync) -> Vec<Node> {
+        if self.extent.remote_clusters == RemoteClusters::Omit {
+            let key = syncs::key(sync);
+            self.notes.insert(format!(
+                "the objects of {key} are in another cluster (spec.kubeConfig), to which this console does not connect; mainstay ui \
+                 shows them"
+            ));
+            return Vec::new();
+        }
         let asked = async {
             let Some(other) =
                 mainstay_gitsync::other_cluster(self.cluster, sync).await.map_err(|error| error.to_string())?

@@ -17,4 +17,4 @@ mod policy;
 
 pub use metadata::{METADATA_REFUSED, is_metadata_host};
 pub use network::{InvalidNetwork, Network};
-pub use policy::{Egress, EgressPolicy, EgressRefusal, proxy_hosts};
+pub use policy::{Egress, EgressPolicy, EgressRefusal, MACHINE_REFUSED, proxy_hosts};

@@ -79,6 +79,17 @@ pub(super) fn is_internal(address: IpAddr) -> bool {
     }
 }
 
+/// Returns whether an address is that of the machine itself: loopback, or unspecified, which systems treat as loopback.
+pub(super) fn is_of_machine(address: IpAddr) -> bool {
+    let is_v4 = |address: Ipv4Addr| address.is_loopback() || address.octets()[0] == 0;
+    match address.to_canonical() {
+        IpAddr::V4(address) => is_v4(address),
+        IpAddr::V6(address) => {
+            address.is_unspecified() || address.is_loopback() || embedded(address).is_some_and(is_v4)
+        }
+    }
+}
+
 fn is_internal_v4(address: Ipv4Addr) -> bool {
     let [first, second, third, _] = address.octets();
     address.is_loopback()

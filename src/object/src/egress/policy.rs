@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::net::IpAddr;
 
 use super::metadata::{METADATA_REFUSED, is_metadata};
-use super::network::{Network, is_internal};
+use super::network::{Network, is_internal, is_of_machine};
 
 /// The allowed addresses.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -12,6 +12,9 @@ pub enum Egress {
     /// All addresses except for those that are refused for every namespace.
     #[default]
     Unrestricted,
+    /// All addresses except for those of the machine: loopback and unspecified addresses. For commands on the machine of
+    /// a user, which connect to addresses that others chose.
+    OffMachine,
     /// Public addresses, and those that the operator allows.
     Confined,
 }
@@ -28,7 +31,14 @@ pub enum EgressRefusal {
         "connections to addresses of the cluster, of the machine and of private networks are refused for this namespace"
     )]
     Internal,
+    /// The address is that of the user's machine or of its proxy.
+    #[error("{MACHINE_REFUSED}")]
+    Machine,
 }
+
+/// The message for a refused address of the user's machine.
+pub const MACHINE_REFUSED: &str =
+    "connections to this machine are refused, because users of the cluster choose the addresses";
 
 /// The operator's rules.
 #[derive(Clone, Debug, Default)]
@@ -60,7 +70,11 @@ impl EgressPolicy {
             return Some(EgressRefusal::Metadata);
         }
         let is_allowed = || self.allowed.iter().any(|network| network.contains(address));
-        (egress == Egress::Confined && is_internal(address) && !is_allowed()).then_some(EgressRefusal::Internal)
+        match egress {
+            Egress::Unrestricted => None,
+            Egress::OffMachine => is_of_machine(address).then_some(EgressRefusal::Machine),
+            Egress::Confined => (is_internal(address) && !is_allowed()).then_some(EgressRefusal::Internal),
+        }
     }
 
     /// Returns why a host is refused, without resolving its name.
@@ -70,13 +84,24 @@ impl EgressPolicy {
             return self.refusal(egress, address);
         }
         // The host may be used as a proxy, but not as a server.
-        (egress == Egress::Confined && self.is_proxy(host)).then_some(EgressRefusal::Internal)
+        match egress {
+            Egress::Unrestricted => None,
+            // A proxy resolves the name, and may be on the same machine.
+            Egress::OffMachine => (self.is_proxy(host) || is_localhost(host)).then_some(EgressRefusal::Machine),
+            Egress::Confined => self.is_proxy(host).then_some(EgressRefusal::Internal),
+        }
     }
 
     /// Returns whether a host is that of a proxy in the environment.
     pub fn is_proxy(&self, host: &str) -> bool {
         self.proxies.contains(host)
     }
+}
+
+/// Returns whether a name is that of the machine itself (RFC 6761).
+fn is_localhost(host: &str) -> bool {
+    let host = host.trim_end_matches('.').to_ascii_lowercase();
+    host == "localhost" || host.ends_with(".localhost")
 }
 
 /// Returns the hosts of the proxies in an environment.
@@ -194,6 +219,33 @@ mod tests {
         assert!(refused("[::1]") && refused("127.0.0.1") && refused("proxy.corp"));
         assert!(!refused("git.example.org") && !refused("8.8.8.8"));
         assert_eq!(policy(&[]).refusal_of_host(Egress::Unrestricted, "proxy.corp"), None);
+    }
+
+    #[test]
+    fn a_command_off_the_machine_reaches_private_networks_but_not_the_machine() {
+        let refusal = |text: &str| policy(&["0.0.0.0/0", "::/0"]).refusal_of_host(Egress::OffMachine, text);
+        for text in [
+            "127.0.0.1",
+            "127.9.9.9",
+            "0.0.0.0",
+            "[::1]",
+            "[::]",
+            "::ffff:127.0.0.1",
+            "::127.0.0.1",
+            "64:ff9b::7f00:1",
+            "localhost",
+            "LocalHost.",
+            "a.localhost",
+            "proxy.corp",
+        ] {
+            assert_eq!(refusal(text), Some(EgressRefusal::Machine), "{text}");
+        }
+        for text in ["169.254.169.254", "[fe80::1]"] {
+            assert_eq!(refusal(text), Some(EgressRefusal::Metadata), "{text}");
+        }
+        for text in ["10.0.0.1", "192.168.1.1", "100.64.0.1", "fd00::1", "8.8.8.8", "git.corp", "localhost.corp"] {
+            assert_eq!(refusal(text), None, "{text}");
+        }
     }
 
     #[test]

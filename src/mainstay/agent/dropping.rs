@@ -1,0 +1,112 @@
+//! The end of the tasks of GitSyncs that another agent takes over, and of deleted GitSyncs that it may recreate.
+//!
+//! Invariant: a task delays the other agents by at most the duration of the Lease. A task whose objects are in a remote
+//! cluster delays them not at all: that cluster may never respond.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout_at};
+use tokio_util::sync::CancellationToken;
+
+/// The part of the Lease duration after which tasks end without their last step, as a divisor.
+const LAST_STEP: u32 = 2;
+
+/// A task that ends.
+#[derive(Clone, Debug)]
+pub(super) struct Ending {
+    /// Ends the task without its last step, such as the release of the objects of a deleted GitSync.
+    pub(super) lost: CancellationToken,
+    /// Cancelled when the task has ended.
+    pub(super) over: CancellationToken,
+    /// Whether the objects are in a remote cluster.
+    pub(super) is_remote: bool,
+}
+
+/// The tasks that end before this agent publishes its share.
+#[derive(Debug)]
+pub(super) struct Dropping {
+    tasks: Vec<Ending>,
+    /// When the tasks end without their last step.
+    last_step: Instant,
+    /// When the tasks are not awaited any more.
+    until: Instant,
+}
+
+impl Dropping {
+    /// Awaits tasks. If an earlier share is still awaited, its times stay.
+    pub(super) fn new(
+        tasks: impl Iterator<Item = Ending>,
+        before: Option<Self>,
+        lease: Duration,
+        now: Instant,
+    ) -> Self {
+        let (remote, tasks): (Vec<_>, Vec<_>) = tasks.partition(|task| task.is_remote);
+        for task in &remote {
+            task.lost.cancel();
+        }
+        let times = before.map(|before| (before.last_step, before.until));
+        let (last_step, until) = times.unwrap_or((now + lease / LAST_STEP, now + lease));
+        Self { tasks, last_step, until }
+    }
+
+    /// Waits until the tasks have ended, or their time has. Waits forever without tasks to await.
+    pub(super) async fn ended(dropping: Option<&Self>) {
+        let Some(Self { tasks, last_step, until }) = dropping else { return std::future::pending().await };
+        if timeout_at(*last_step, all_over(tasks)).await.is_err() {
+            for task in tasks {
+                task.lost.cancel();
+            }
+            let _ = timeout_at(*until, all_over(tasks)).await;
+        }
+    }
+}
+
+async fn all_over(tasks: &[Ending]) {
+    for task in tasks {
+        task.over.cancelled().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEASE: Duration = Duration::from_secs(15);
+
+    fn ending(is_remote: bool) -> Ending {
+        Ending { lost: CancellationToken::new(), over: CancellationToken::new(), is_remote }
+    }
+
+    fn dropping(tasks: &[Ending], before: Option<Dropping>) -> Dropping {
+        Dropping::new(tasks.iter().cloned(), before, LEASE, Instant::now())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_task_that_ends_in_time_makes_its_last_step() {
+        let (task, begun) = (ending(false), Instant::now());
+        let over = task.over.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            over.cancel();
+        });
+        Dropping::ended(Some(&dropping(std::slice::from_ref(&task), None))).await;
+        assert_eq!((begun.elapsed().as_secs(), task.lost.is_cancelled()), (1, false));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_task_that_does_not_end_is_awaited_for_the_duration_of_the_lease_at_most() {
+        let (task, begun) = (ending(false), Instant::now());
+        let first = dropping(std::slice::from_ref(&task), None);
+        tokio::time::sleep(LEASE / 3).await;
+        let second = dropping(std::slice::from_ref(&task), Some(first));
+        Dropping::ended(Some(&second)).await;
+        assert_eq!((begun.elapsed().as_secs(), task.lost.is_cancelled()), (LEASE.as_secs(), true));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_task_of_a_remote_cluster_ends_without_its_last_step_and_is_not_awaited() {
+        let (task, begun) = (ending(true), Instant::now());
+        Dropping::ended(Some(&dropping(std::slice::from_ref(&task), None))).await;
+        assert_eq!((begun.elapsed().as_secs(), task.lost.is_cancelled()), (0, true));
+    }
+}

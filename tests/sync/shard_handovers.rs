@@ -1,0 +1,89 @@
+//! Objects that move between GitSyncs of two agents, and return or cannot be applied.
+
+use devcluster::fault_injection::Fault;
+use serde_json::Value;
+
+use mainstay_testkit::{
+    gate::Heard,
+    world::{World, config_map},
+};
+
+use super::shards::{agree, all_ready, holders, owner, start_shard, syncs};
+
+/// Whether a request applies a ConfigMap at the version that was read before.
+fn is_at_version(heard: &Heard, name: &str) -> bool {
+    let is_apply = heard.asked.starts_with("PATCH") && heard.asked.contains(&format!("/configmaps/{name}?"));
+    let sent: Value = serde_json::from_slice(&heard.sent).unwrap_or_default();
+    let version = sent["metadata"]["resourceVersion"].as_str().and_then(|version| version.parse::<i64>().ok());
+    // An apply of a new object has the largest version.
+    is_apply && version.is_some_and(|version| version != i64::MAX)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_object_that_returns_while_its_new_owner_applies_it_stays() {
+    let mut world = World::new().await;
+    let names = syncs(&mut world);
+    world.remote.file("app-00/moves.yaml", config_map("moves", "1")).commit("one more");
+    let agents = ["one", "two"].map(|identity| start_shard(&mut world, identity));
+    let agreed = agree(&world, 2).await;
+    all_ready(&world, &names).await;
+    let to = names.iter().find(|name| owner(&world, name) != owner(&world, "app-00")).unwrap();
+    let taker = agents.iter().find(|agent| agent.identity == owner(&world, to)).unwrap();
+    let label = |world: &World| {
+        let map = world.get("v1", "configmaps", "moves").unwrap();
+        map["metadata"]["labels"]["mainstay.dev/sync"].clone()
+    };
+    let before = (world.uid("v1", "configmaps", "moves"), label(&world));
+    // Twice, so that an object that is offered again stays, too.
+    for round in 0..2 {
+        let held = taker.gate.hold(|heard| is_at_version(heard, "moves"));
+        world.remote.remove("app-00/moves.yaml");
+        world.remote.file(&format!("{to}/moves.yaml"), config_map("moves", "1")).commit(&format!("moved, {round}"));
+        world.look();
+        held.reached().await;
+        world.remote.remove(&format!("{to}/moves.yaml"));
+        world.remote.file("app-00/moves.yaml", config_map("moves", "1")).commit(&format!("returned, {round}"));
+        world.look();
+        world.ready("app-00").await;
+        // The new owner applies it only now, with the version from before the return.
+        drop(held);
+        all_ready(&world, &names).await;
+        assert_eq!((world.uid("v1", "configmaps", "moves"), label(&world)), before);
+    }
+    assert!(agents.iter().all(|agent| agent.deletions().is_empty()));
+    assert_eq!(holders(&world), agreed);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn objects_that_the_new_owner_cannot_apply_do_not_stop_the_handover_of_others() {
+    let mut world = World::new().await;
+    let names = syncs(&mut world);
+    let moving: Vec<String> = (0..25).map(|number| format!("moves-{number:02}")).collect();
+    for name in &moving {
+        world.remote.file(&format!("app-00/{name}.yaml"), config_map(name, "1"));
+    }
+    world.remote.commit("more");
+    let agents = ["one", "two"].map(|identity| start_shard(&mut world, identity));
+    let agreed = agree(&world, 2).await;
+    all_ready(&world, &names).await;
+    let to = names.iter().find(|name| owner(&world, name) != owner(&world, "app-00")).unwrap();
+    let taker = agents.iter().find(|agent| agent.identity == owner(&world, to)).unwrap();
+    // As many as a status lists. The old owner offers those with the last names first.
+    let (movable, failing) = moving.split_at(5);
+    for name in failing {
+        let (verb, resource, name) = ("apply".to_owned(), "configmaps".to_owned(), name.clone());
+        taker.gate.levers().fail_next(Fault { verb, resource, name, code: 500, times: 1000, ..Fault::default() });
+    }
+    let uids: Vec<String> = moving.iter().map(|name| world.uid("v1", "configmaps", name)).collect();
+    for name in &moving {
+        world.remote.remove(&format!("app-00/{name}.yaml"));
+        world.remote.file(&format!("{to}/{name}.yaml"), config_map(name, "2"));
+    }
+    world.remote.commit("moved");
+    world.look();
+    world.until("the others have moved", |w| movable.iter().all(|name| w.data(name) == "2")).await;
+    assert!(failing.iter().all(|name| world.data(name) == "1"));
+    assert_eq!(moving.iter().map(|name| world.uid("v1", "configmaps", name)).collect::<Vec<_>>(), uids);
+    assert!(agents.iter().all(|agent| agent.deletions().is_empty()));
+    assert_eq!(holders(&world), agreed);
+}
