@@ -2,7 +2,7 @@
 //!
 //! The owner of a remote cluster controls its responses, and a JSON value of two bytes takes thirty bytes of memory.
 //! The limits protect the agent. The agent's own cluster could harm it in simpler ways, so only the size of its
-//! responses is limited.
+//! responses is limited. Users of the console choose the objects that it reads, so these responses have limits, too.
 
 use bounded_json::Bounds;
 
@@ -25,8 +25,15 @@ pub(super) struct AnswerLimits {
 impl AnswerLimits {
     /// Limits of the agent's own cluster.
     pub(super) const OWN: Self = Self { bytes: 16 << 20, values: usize::MAX, list: usize::MAX };
+    /// Limits of the console's connections, which read objects of many users in little memory.
+    pub(super) const OF_USER: Self = Self { bytes: 4 << 20, values: 250_000, list: usize::MAX };
     /// Limits of a remote cluster.
     pub(super) const OTHER: Self = Self { bytes: 4 << 20, values: 500_000, list: 100_000 };
+
+    /// Returns the limits of a discovery response, which may be long in any cluster.
+    pub(super) fn of_discovery(self) -> Self {
+        Self { values: self.values.max(Self::OTHER.values), ..self }
+    }
 
     /// Refuses a response with too many values before it is parsed.
     pub(super) fn check(self, json: &[u8]) -> Result<(), Cause> {
@@ -57,5 +64,9 @@ mod tests {
         let refused = AnswerLimits::OTHER.check(values.as_bytes()).unwrap_err();
         assert_eq!(refused.to_string(), "the response has more than 500000 values");
         assert!(AnswerLimits::OWN.check(values.as_bytes()).is_ok());
+        assert!(AnswerLimits::OF_USER.check(text.as_bytes()).is_ok());
+        let many = format!("[{}0]", "0,".repeat(300_000));
+        assert!(AnswerLimits::OF_USER.check(many.as_bytes()).is_err());
+        assert!(AnswerLimits::OF_USER.of_discovery().check(many.as_bytes()).is_ok());
     }
 }

@@ -16,11 +16,16 @@ use parking_lot::Mutex;
 
 use mainstay_object::Secret;
 
+use super::answer_limits::AnswerLimits;
 use super::connect::{Clients, Cluster, client_over, kept_alive, setup};
 use super::error::{Attempt, Cause, Error, Target};
 use super::kubeconfig::certificates;
 use super::origin::Origin;
+use super::request::DEADLINE;
 use super::resolver::Resolver;
+
+/// Maximum number of pages of lists that are read concurrently for a user.
+const PAGES: usize = 2;
 
 /// The URL of an API server, and the certificate authorities with which its certificate is verified.
 /// Clones share connections.
@@ -83,7 +88,7 @@ impl ApiServer {
         bearer.set_sensitive(true);
         let Clients { unary, watches } = self.clients()?;
         let [unary, watches] = [unary, watches].map(|client| with_token(client, &bearer));
-        Ok(Cluster::from_clients(unary, watches))
+        Ok(Cluster::of_clients(Clients { unary, watches }, PAGES, AnswerLimits::OF_USER, DEADLINE))
     }
 
     fn clients(&self) -> Result<Clients, Error> {

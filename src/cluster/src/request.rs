@@ -134,10 +134,11 @@ impl Cluster {
 
     /// Same as `ask`, for a response of at most `most` bytes.
     pub(super) async fn ask_within(&self, call: &Call, most: usize) -> Result<Bytes, Error> {
+        let limits = if call.attempt == Attempt::Discover { self.0.limits.of_discovery() } else { self.0.limits };
         let answer = async {
             let response = self.open(call).await?;
             let answer = read_body(response.into_body(), most).await.map_err(|cause| call.failed(cause))?;
-            self.0.limits.check(&answer).map_err(|cause| call.failed(cause))?;
+            limits.check(&answer).map_err(|cause| call.failed(cause))?;
             Ok(answer)
         };
         let answer = async {

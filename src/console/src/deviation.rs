@@ -1,8 +1,8 @@
 //! The objects of a GitSync that deviate from its branch: failed, missing, drifted, held from deletion, or paused, each
 //! with its difference.
 //!
-//! Invariant: the number of objects and the size of their differences are limited. Invariant: only the names of a Secret's
-//! keys are shown.
+//! Invariant: the number of objects and the size of their differences are limited. Invariant: the size of an object is
+//! estimated before it is copied or written as YAML. Invariant: only the names of a Secret's keys are shown.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,14 +16,20 @@ use crate::field::text_at;
 use crate::shown::yaml;
 use crate::text::{MESSAGE, SHORT, plain};
 use crate::trace::ManifestPart;
-use crate::tree::Node;
+use crate::tree::{Node, Presence};
 use mainstay_api::git_sync::Change;
 use mainstay_object::Key;
 
 /// Maximum number of entries of a list in the status.
 const LISTED: usize = 200;
-/// Maximum number of changes of an object.
+/// Maximum number of reasons why objects were not checked, and of objects that are named for each.
+const REASONS: usize = 20;
+const NAMED: usize = 10;
+/// Maximum number of changes of an object, and of reasons in words.
 const CHANGES: usize = 40;
+const TEXTS: usize = 10;
+/// Maximum size of a live object that is compared, in bytes of its names and values.
+const OBJECT: usize = 1 << 20;
 /// Maximum size of both YAML documents of an object, in bytes.
 const DOCUMENTS: usize = 64 << 10;
 /// Maximum size of all differences of a page, in bytes.
@@ -79,6 +85,39 @@ impl Deviation {
     }
 }
 
+/// Objects that were not checked for the same reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NotChecked {
+    pub(crate) why: String,
+    /// The first objects.
+    pub(crate) objects: Vec<String>,
+    /// Number of further objects.
+    pub(crate) more: usize,
+}
+
+/// Returns the objects of a tree that were not checked, by reason.
+pub(crate) fn not_checked(objects: &[Node]) -> Vec<NotChecked> {
+    let mut all: Vec<NotChecked> = Vec::new();
+    for node in objects {
+        let Presence::NotChecked(why) = &node.presence else { continue };
+        let mut why = plain(why, MESSAGE);
+        if all.len() >= REASONS && all.iter().all(|one| one.why != why) {
+            why = "for other reasons".to_owned();
+        }
+        let at = all.iter().position(|one| one.why == why).unwrap_or_else(|| {
+            all.push(NotChecked { why, objects: Vec::new(), more: 0 });
+            all.len() - 1
+        });
+        let one = &mut all[at];
+        if one.objects.len() < NAMED {
+            one.objects.push(plain(&node.key.to_string(), SHORT));
+        } else {
+            one.more += 1;
+        }
+    }
+    all
+}
+
 /// The difference of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Shown {
@@ -99,13 +138,13 @@ pub(crate) fn deviations(live: &Value, objects: &[Node]) -> Vec<Deviation> {
         let text = format!("{}: {}", text_at(one, "/reason", SHORT), text_at(one, "/message", MESSAGE));
         add(&mut all, &object(one), Why::Failed).texts.push(text);
     }
-    for node in objects.iter().filter(|node| node.is_missing) {
+    for node in objects.iter().filter(|node| node.presence == Presence::Missing) {
         let missing = add(&mut all, &plain(&node.key.to_string(), SHORT), Why::Missing);
         missing.key = Some(node.key.clone());
     }
     for one in list("drifted") {
         let changes = one.get("changes").and_then(Value::as_array).into_iter().flatten().take(CHANGES);
-        let changes = changes.filter_map(|change| Change::deserialize(change).ok());
+        let changes = changes.filter_map(|change| Change::deserialize(change).ok()).filter(is_short);
         add(&mut all, &object(one), Why::Drifted).changes.extend(changes);
     }
     for one in list("held").filter_map(Value::as_str) {
@@ -119,8 +158,19 @@ pub(crate) fn deviations(live: &Value, objects: &[Node]) -> Vec<Deviation> {
         paused.texts.extend((!problem.is_empty()).then_some(problem));
     }
     let mut all: Vec<Deviation> = all.into_values().collect();
+    for one in &mut all {
+        // Several entries of a list may name the same object.
+        one.changes.truncate(CHANGES);
+        one.texts.truncate(TEXTS);
+        one.held.truncate(TEXTS);
+    }
     all.sort_by_key(|one| one.why.first().copied());
     all
+}
+
+/// Returns whether the values of a change can be part of a difference.
+fn is_short(change: &Change) -> bool {
+    change.field.len() + change.found.len() + change.restored.len() <= DOCUMENTS
 }
 
 /// Returns the entry of an object with this reason.
@@ -149,9 +199,45 @@ pub(crate) fn unlisted(live: &Value) -> u64 {
     lists.into_iter().map(|(count, list)| more(count, list)).fold(0, u64::saturating_add)
 }
 
+/// Returns the part of a live object that its manifest sets, with these changes undone.
+type Part<'p> = &'p dyn Fn(&Value, &[Change]) -> Option<ManifestPart>;
+
+/// Returns the difference of an object from the part that its manifest sets. An object that is too large is not compared.
+/// The other arguments are those of [`shown`].
+pub(crate) fn compared(
+    deviation: &Deviation,
+    found: &Result<Option<Value>, String>,
+    part: Part<'_>,
+    left: &mut usize,
+) -> Shown {
+    let live = found.as_ref().ok().and_then(Option::as_ref);
+    if live.is_some_and(|live| !fits(live, OBJECT)) {
+        return Shown::Text(TOO_LONG.to_owned());
+    }
+    let part = live.and_then(|live| part(live, &deviation.changes));
+    shown(deviation, found, part.as_ref(), left)
+}
+
+/// Returns whether the names and values of a document have at most so many bytes. Its YAML has more.
+fn fits(document: &Value, most: usize) -> bool {
+    fn rest(value: &Value, left: usize) -> Option<usize> {
+        // A line of YAML has at least two more bytes.
+        let left = left.checked_sub(2)?;
+        match value {
+            Value::String(text) => left.checked_sub(text.len()),
+            Value::Array(items) => items.iter().try_fold(left, |left, item| rest(item, left)),
+            Value::Object(fields) => {
+                fields.iter().try_fold(left, |left, (name, value)| rest(value, left.checked_sub(name.len())?))
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) => Some(left),
+        }
+    }
+    rest(document, most).is_some()
+}
+
 /// Returns the difference of an object. `found` is the live object, `None` if it does not exist, or why it was not read.
 /// `part` is the part that its manifest sets. `left` is the size that the page has left, in bytes.
-pub(crate) fn shown(
+fn shown(
     deviation: &Deviation,
     found: &Result<Option<Value>, String>,
     part: Option<&ManifestPart>,
@@ -167,6 +253,11 @@ pub(crate) fn shown(
     };
     // A held object is no longer in the repository.
     let is_held = deviation.why.contains(&Why::Held);
+    // The values of a Secret are replaced by short ones.
+    let is_long = |part: &Value| !key.is("", "Secret") && !fits(part, DOCUMENTS);
+    if is_long(&part.found) || (!is_held && is_long(&part.wanted)) {
+        return text(TOO_LONG);
+    }
     let cluster = yaml(key, &part.found);
     let repository = if is_held { String::new() } else { yaml(key, &part.wanted) };
     if cluster.len() + repository.len() > DOCUMENTS {
@@ -192,18 +283,10 @@ mod tests {
     use crate::facts::Facts;
     use crate::tree::Mark;
 
-    fn node(name: &str, is_missing: bool) -> Node {
+    fn node(name: &str, presence: Presence) -> Node {
         let key = Key::new("", "Service", Some("shop"), name);
         let state = String::new();
-        Node {
-            key,
-            mark: Mark::Failed,
-            state,
-            created: None,
-            is_missing,
-            facts: Facts::default(),
-            children: Vec::new(),
-        }
+        Node { key, mark: Mark::Failed, state, created: None, presence, facts: Facts::default(), children: Vec::new() }
     }
 
     fn of(status: Value, objects: &[Node]) -> Vec<Deviation> {
@@ -222,7 +305,7 @@ mod tests {
                 {"object": "Job.batch shop/k", "reason": "Progressing", "message": "wait"},
             ],
         });
-        let all = of(status, &[node("web", true), node("api", false)]);
+        let all = of(status, &[node("web", Presence::Missing), node("api", Presence::AsExpected)]);
         let words = |one: &Deviation| one.why.iter().map(|why| why.word()).collect::<Vec<_>>().join("+");
         let lines: Vec<String> = all
             .iter()
@@ -237,6 +320,20 @@ mod tests {
         ];
         assert_eq!(lines, expected);
         assert_eq!(all[2].changes.len(), 1);
+    }
+
+    #[test]
+    fn objects_that_were_not_checked_are_counted_by_reason() {
+        let of = |name: &str, why: &str| node(name, Presence::NotChecked(why.to_owned()));
+        let mut objects = vec![node("web", Presence::Missing), of("api", "forbidden")];
+        objects.extend((0..15).map(|number| of(&format!("n{number}"), "timed out")));
+        let all = not_checked(&objects);
+        let counts: Vec<_> = all.iter().map(|one| (&*one.why, one.objects.len(), one.more)).collect();
+        assert_eq!(counts, [("forbidden", 1, 0), ("timed out", 10, 5)]);
+        assert_eq!(all[0].objects, ["Service shop/api"]);
+        let many: Vec<Node> = (0..100).map(|number| of("a", &number.to_string())).collect();
+        let all = not_checked(&many);
+        assert_eq!((all.len(), all[REASONS].objects.len(), all[REASONS].more), (REASONS + 1, 10, 70));
     }
 
     #[test]
@@ -295,6 +392,25 @@ mod tests {
         let beyond = part(json!({"a": "live value"}), json!({"a": "desired value"}));
         check(&drifted[0], &there, Some(&beyond), "too long");
         check(&strange[0], &there, Some(&same), "cannot be read");
+    }
+
+    #[test]
+    fn a_large_object_is_not_copied_and_entries_of_one_object_are_limited_together() {
+        let change = json!({"field": "data.a", "found": "1", "restored": "2"});
+        let long = json!({"field": "data.b", "found": "1", "restored": "x".repeat(DOCUMENTS)});
+        let entry = json!({"object": "ConfigMap shop/a", "changes": [change.clone(), long, change]});
+        let failure = json!({"object": "ConfigMap shop/a", "reason": "ApplyFailed", "message": "no"});
+        let all = of(json!({"drifted": vec![entry; 100], "failures": vec![failure; 100]}), &[]);
+        assert_eq!((all.len(), all[0].changes.len(), all[0].texts.len()), (1, CHANGES, TEXTS));
+        assert!(all[0].changes.iter().all(|change| change.field == "data.a"));
+        let unread = |_: &Value, _: &[Change]| -> Option<ManifestPart> { panic!("the object is too large") };
+        for large in [json!("x".repeat(OBJECT)), json!(vec![0; OBJECT]), json!({"a": {"b".repeat(OBJECT): 1}})] {
+            let shown = compared(&all[0], &Ok(Some(large)), &unread, &mut 10);
+            assert_eq!(shown, Shown::Text(TOO_LONG.to_owned()));
+        }
+        let small = |_: &Value, _: &[Change]| Some(part(json!({"a": 1}), json!({"a": 1})));
+        let shown = compared(&all[0], &Ok(Some(json!({"a": [1, null, {"b": "c"}]}))), &small, &mut 10);
+        assert_eq!(shown, Shown::Text("No field with another value is known.".to_owned()));
     }
 
     #[test]

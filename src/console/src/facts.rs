@@ -48,6 +48,15 @@ impl Facts {
         let containers = key.is("", "Pod").then(|| Containers::of(live));
         Self { containers, addresses: addresses(key, live) }
     }
+
+    /// Returns the approximate memory of the addresses in bytes.
+    pub fn bytes(&self) -> usize {
+        let text = |address: &Address| match address {
+            Address::InCluster(text) | Address::Text(text) => text.len(),
+            Address::Web { host, url } => host.len() + url.len(),
+        };
+        self.addresses.iter().map(|address| size_of::<Address>() + text(address)).sum()
+    }
 }
 
 impl Containers {

@@ -64,5 +64,5 @@ pub use freshness::{Agent, AgentReader};
 pub use readers::{ChangedInputs, FunctionRules, PartRule, Readers};
 pub use serve::{Certificate, CertificateError, Console, IssuerAddress, IssuerSettings, Settings, Users};
 pub use trace::{FieldManager, Manager, ManifestPart, Trace, TraceReader};
-pub use tree::{Mark, Node, Tree, TreeReader};
+pub use tree::{Children, Mark, Node, Presence, Tree, TreeReader};
 pub use web_origin::WebOrigin;

@@ -34,6 +34,11 @@ impl Owner {
         Self { user: user.to_owned(), group }
     }
 
+    /// Returns the group of the owner.
+    pub(crate) fn group(&self) -> &str {
+        &self.group
+    }
+
     /// Returns an owner whose name the API server does not report. Tokens of unknown owners are not treated as those of
     /// one user.
     pub(crate) fn unknown(token: &str) -> Self {

@@ -23,6 +23,17 @@ pub enum Mark {
     Healthy,
 }
 
+/// Whether an object that should exist does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Presence {
+    /// The object exists, or ended as it should.
+    AsExpected,
+    /// The object should exist and does not.
+    Missing,
+    /// The object was not read, for this reason.
+    NotChecked(String),
+}
+
 /// An object of a tree.
 #[derive(Clone, Debug)]
 pub struct Node {
@@ -34,8 +45,8 @@ pub struct Node {
     pub state: String,
     /// The time at which the object was created; `None` if the object does not exist or was not read.
     pub created: Option<Timestamp>,
-    /// Whether the object should exist and does not.
-    pub is_missing: bool,
+    /// Whether the object exists.
+    pub presence: Presence,
     /// Further facts of the live object.
     pub facts: Facts,
     /// The objects that this object owns.
@@ -58,9 +69,9 @@ impl Mark {
 
 impl Node {
     fn without_children(&self) -> Self {
-        let Self { key, mark, state, created, is_missing, facts, children: _ } = self;
-        let (key, state, facts) = (key.clone(), state.clone(), facts.clone());
-        Self { key, mark: *mark, state, created: *created, is_missing: *is_missing, facts, children: Vec::new() }
+        let Self { key, mark, state, created, presence, facts, children: _ } = self;
+        let (key, state, presence, facts) = (key.clone(), state.clone(), presence.clone(), facts.clone());
+        Self { key, mark: *mark, state, created: *created, presence, facts, children: Vec::new() }
     }
 
     /// Returns the worst health of the object and its children.
@@ -149,8 +160,18 @@ pub(crate) fn count(objects: &[Node]) -> usize {
     objects.iter().map(|node| 1 + count(&node.children)).sum()
 }
 
-/// Reads the tree of a GitSync with the permissions of this connection, or returns why that failed.
-pub type TreeReader = Arc<dyn Fn(Cluster, GitSync) -> BoxFuture<'static, Result<Tree, String>> + Send + Sync>;
+/// Whether a tree has the children of managed objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Children {
+    /// The children are read.
+    Read,
+    /// Only the managed objects are read.
+    Omitted,
+}
+
+/// Reads the tree of a GitSync with the permissions of this connection, or returns why that failed. The memory of the tree
+/// is limited.
+pub type TreeReader = Arc<dyn Fn(Cluster, GitSync, Children) -> BoxFuture<'static, Result<Tree, String>> + Send + Sync>;
 
 #[cfg(test)]
 mod tests {
@@ -159,7 +180,7 @@ mod tests {
     fn node(kind: &str, name: &str, mark: Mark, children: Vec<Node>) -> Node {
         let key = Key::new("", kind, Some("shop"), name);
         let state = format!("{name} is {}", mark.word());
-        Node { key, mark, state, created: None, is_missing: false, facts: Facts::default(), children }
+        Node { key, mark, state, created: None, presence: Presence::AsExpected, facts: Facts::default(), children }
     }
 
     /// Returns the objects that remain, children in brackets.

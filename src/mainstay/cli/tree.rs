@@ -4,14 +4,18 @@
 //!
 //! Not here: children of kinds that neither the controllers of Kubernetes nor the agent create.
 
+mod budget;
+mod children;
 mod live;
+mod node;
 mod objects;
 mod render;
 
 use serde_json::json;
 
-use self::objects::Forest;
-pub(super) use self::objects::{Node, RemoteClusters, State};
+pub(super) use self::node::{Node, State};
+pub(super) use self::objects::RemoteClusters;
+use self::objects::{Extent, Forest};
 use clap_complete::engine::ArgValueCompleter;
 
 use super::{
@@ -23,6 +27,10 @@ use super::{
 };
 use mainstay_api::GitSync;
 use mainstay_cluster::Cluster;
+
+/// Maximum memory of the objects of a tree on a web page, and of all trees of the command, in bytes.
+const OF_PAGE: usize = 4 << 20;
+const OF_COMMAND: usize = 512 << 20;
 
 /// Arguments of `tree`.
 #[derive(clap::Args, Debug)]
@@ -43,7 +51,9 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
     let cluster = arguments.connection.connection.connect().await?;
     let kind = own_kind::<GitSync>(&cluster).await?;
     let selection = arguments.connection.selection(&cluster, arguments.name.as_deref());
-    let mut forest = Forest::new(&cluster, !arguments.no_children, RemoteClusters::Read);
+    let remote_clusters = RemoteClusters::Read;
+    let extent = Extent { with_children: !arguments.no_children, remote_clusters, bytes: OF_COMMAND };
+    let mut forest = Forest::new(&cluster, extent);
     let mut trees = Vec::new();
     for sync in syncs::select(&cluster, &kind, &selection).await? {
         trees.push(forest.tree(&sync).await?);
@@ -52,16 +62,17 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
     let items = trees.iter().map(render::facts).collect::<Vec<_>>();
     let facts = json!({ "items": items, "notes": notes });
     arguments.output.print(&facts, || render::text(&trees, &notes))?;
-    Ok(if trees.iter().all(objects::Node::is_healthy) { Exit::Fine } else { Exit::Differs })
+    Ok(if trees.iter().all(Node::is_healthy) { Exit::Fine } else { Exit::Differs })
 }
 
-/// Returns the tree of one GitSync, and notes about missing parts of the tree.
+/// Returns the tree of one GitSync for a web page, and notes about missing parts of the tree.
 pub(super) async fn of(
     cluster: &Cluster,
     sync: &GitSync,
+    with_children: bool,
     remote_clusters: RemoteClusters,
 ) -> Result<(Node, Vec<String>), Error> {
-    let mut forest = Forest::new(cluster, true, remote_clusters);
+    let mut forest = Forest::new(cluster, Extent { with_children, remote_clusters, bytes: OF_PAGE });
     let root = forest.tree(sync).await?;
     Ok((root, forest.notes()))
 }

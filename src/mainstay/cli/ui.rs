@@ -23,7 +23,7 @@ use super::{
 use loopback::{Listener, Reach};
 use mainstay_api::GitSync;
 use mainstay_cluster::Cluster;
-use mainstay_console::{Console, FilesReader, Mark, Readers, Settings, Tree, Users};
+use mainstay_console::{Children, Console, FilesReader, Mark, Presence, Readers, Settings, Tree, Users};
 use mainstay_object::{Health, Key, failure::chain};
 
 /// Arguments of `ui`.
@@ -83,9 +83,11 @@ fn open(link: &str) -> bool {
 /// Returns the readers for a console. `files` reads the files of Functions in Git.
 pub(super) fn readers(files: Option<FilesReader>, remote_clusters: RemoteClusters) -> Readers {
     Readers {
-        tree: Arc::new(move |cluster: Cluster, sync: GitSync| -> futures::future::BoxFuture<'static, _> {
-            Box::pin(async move { read_tree(&cluster, &sync, remote_clusters).await })
-        }),
+        tree: Arc::new(
+            move |cluster: Cluster, sync: GitSync, children: Children| -> futures::future::BoxFuture<'static, _> {
+                Box::pin(async move { read_tree(&cluster, &sync, children, remote_clusters).await })
+            },
+        ),
         trace: Arc::new(|cluster: Cluster, key: Key| -> futures::future::BoxFuture<'static, _> {
             Box::pin(async move { trace::page::of(&cluster, key).await.map_err(|error| chain(&error)) })
         }),
@@ -98,14 +100,24 @@ pub(super) fn readers(files: Option<FilesReader>, remote_clusters: RemoteCluster
     }
 }
 
-/// Reads the tree of a GitSync, as `mainstay tree` does.
-async fn read_tree(cluster: &Cluster, sync: &GitSync, remote_clusters: RemoteClusters) -> Result<Tree, String> {
-    let (root, notes) = tree::of(cluster, sync, remote_clusters).await.map_err(|error| chain(&error))?;
+/// Reads the tree of a GitSync, as `mainstay tree` does, but within the memory of a page.
+async fn read_tree(
+    cluster: &Cluster,
+    sync: &GitSync,
+    children: Children,
+    remote_clusters: RemoteClusters,
+) -> Result<Tree, String> {
+    let tree = tree::of(cluster, sync, children == Children::Read, remote_clusters).await;
+    let (root, notes) = tree.map_err(|error| chain(&error))?;
     Ok(Tree { objects: root.children.into_iter().map(node).collect(), notes })
 }
 
 fn node(node: Node) -> mainstay_console::Node {
-    let is_missing = node.state == State::Absent;
+    let presence = match &node.state {
+        State::There(_) | State::Terminating | State::Ended => Presence::AsExpected,
+        State::Absent => Presence::Missing,
+        State::Unknown(why) => Presence::NotChecked(why.clone()),
+    };
     let (mark, state) = match node.state {
         State::There(Health::Healthy) => (Mark::Healthy, String::new()),
         State::There(Health::Progressing(why)) | State::Unknown(why) => (Mark::Waiting, why),
@@ -119,7 +131,7 @@ fn node(node: Node) -> mainstay_console::Node {
         mark,
         state,
         created: node.created,
-        is_missing,
+        presence,
         facts: node.facts,
         children: node.children.into_iter().map(self::node).collect(),
     }

@@ -1,13 +1,14 @@
 //! The page of sources, images, Providers and Alerts, whose kinds are watched while it is open, in a browser.
 
 use mainstay_testkit::world::NAMESPACE;
+use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::{
-    READS, WRITES,
+    FORM, READS, WRITES,
     chromium::Tab,
     pages::{Desk, HOSTILE, looks_right},
-    users::{ELSEWHERE, URL},
+    users::{ELSEWHERE, URL, Users},
 };
 
 const GROUP: &str = "mainstay.dev/v1alpha1";
@@ -148,4 +149,36 @@ async fn a_hostile_source_runs_no_script_and_is_not_shown_to_strangers() {
     stranger.open(&format!("{URL}{PAGE}")).await;
     stranger.shows("0 objects").await;
     stranger.shows("OCIRepository objects cannot be read").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_users_of_a_namespace_do_not_take_the_live_lists_of_others() {
+    let users = Users::new().await;
+    users.namespace(ELSEWHERE);
+    let spec = json!({"url": "oci://registry.example.com/team/shop"});
+    let source = json!({"apiVersion": GROUP, "kind": "OCIRepository", "metadata": {"name": "shop"}, "spec": spec});
+    users.world.create(GROUP, "ocirepositories", NAMESPACE, source);
+    let token = users.account(NAMESPACE, "reader", READS);
+    let console = users.console(FORM).await;
+    // Each open stream keeps the watches of its list.
+    let (mut open, mut refused) = (Vec::new(), String::new());
+    while refused.is_empty() && open.len() < 10 {
+        let cookie = console.sign_in(&token).await;
+        for list in ["sources", "served"] {
+            let request = console.request(Method::GET, &format!("/events?list={list}")).header("cookie", &cookie);
+            let answer = request.send().await.unwrap();
+            if answer.status().as_u16() == 429 {
+                refused.clone_from(&cookie);
+            } else {
+                assert_eq!(answer.status().as_u16(), 200);
+                open.push(answer);
+            }
+        }
+    }
+    assert_eq!(open.len(), 8, "four sessions follow both lists");
+    let page = console.get(PAGE, &refused).await.text;
+    assert!(page.contains("does not follow changes") && page.contains("name=shop"), "{page}");
+    let other = console.sign_in(&users.account(ELSEWHERE, "reader", READS)).await;
+    let page = console.get(PAGE, &other).await.text;
+    assert!(!page.contains("does not follow changes"), "{page}");
 }

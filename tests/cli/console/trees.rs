@@ -71,6 +71,12 @@ async fn a_user_of_one_namespace_sees_its_health_and_pods_beside_a_user_of_all()
         "{narrow}"
     );
     assert!(!wide.contains(missing), "{wide}");
+    // Neither page of differences says that there is none among objects that were not checked.
+    let page = format!("{page}/differences");
+    let [of_reader, of_overseer] = [console.get(&page, &reader).await.text, console.get(&page, &overseer).await.text];
+    assert!(of_reader.contains("Not checked: ") && of_reader.contains("forbidden"), "{of_reader}");
+    assert!(!of_reader.contains("None. Each object"), "{of_reader}");
+    assert!(!of_overseer.contains("Not checked: "), "{of_overseer}");
     for object in
         [format!("ConfigMap {ELSEWHERE}/settings").as_str(), "PriorityClass.scheduling.k8s.io mainstay-tests-urgent"]
     {

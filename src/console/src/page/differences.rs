@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::origin::{edit_of, lines_of};
 use super::parts;
 use crate::address;
-use crate::deviation::{Deviation, Shown, Why};
+use crate::deviation::{Deviation, NotChecked, Shown, Why};
 use crate::edits::{Edit, End};
 use crate::objects_cluster::ObjectsCluster;
 use crate::row::conditions_of;
@@ -22,6 +22,7 @@ pub(crate) struct DifferencesPage<'p> {
     pub(crate) more: usize,
     /// Number of objects that the status counts and does not list.
     pub(crate) unlisted: u64,
+    pub(crate) not_checked: &'p [NotChecked],
     pub(crate) edits: &'p [Edit],
     pub(crate) notes: &'p [String],
     pub(crate) now: Timestamp,
@@ -29,7 +30,7 @@ pub(crate) struct DifferencesPage<'p> {
 
 /// Returns the page.
 pub(crate) fn differences(page: &DifferencesPage<'_>) -> Markup {
-    let DifferencesPage { key, live, shown, more, unlisted, notes, .. } = page;
+    let DifferencesPage { key, live, shown, more, unlisted, not_checked, notes, .. } = page;
     let namespace = key.namespace.as_deref().unwrap_or_default();
     html! {
         nav aria-label="Place" {
@@ -38,7 +39,8 @@ pub(crate) fn differences(page: &DifferencesPage<'_>) -> Markup {
         h1 { "Differences of GitSync " (key.name) }
         p.quiet { "Objects that deviate from the branch: failed, missing, drifted, held from deletion, or paused." }
         @for note in *notes { (parts::note(note)) }
-        @if shown.is_empty() { p { (nothing(live)) } }
+        @for one in *not_checked { (left_out(one, ObjectsCluster::of(live))) }
+        @if shown.is_empty() { p { (nothing(live, notes.is_empty() && not_checked.is_empty())) } }
         @else {
             p.quiet role="status" {
                 (shown.len() + more) @if shown.len() + more == 1 { " object" } @else { " objects" } ". "
@@ -51,12 +53,25 @@ pub(crate) fn differences(page: &DifferencesPage<'_>) -> Markup {
     }
 }
 
+/// Returns the objects that were not checked for the same reason.
+fn left_out(one: &NotChecked, cluster: ObjectsCluster) -> Markup {
+    html! {
+        p.note {
+            "Not checked: "
+            @for (at, name) in one.objects.iter().enumerate() { @if at > 0 { ", " } (parts::named_object(name, cluster)) }
+            @if one.more > 0 { " and " (one.more) " more" }
+            ": " (one.why)
+        }
+    }
+}
+
 /// Returns what is known if no object is listed.
-fn nothing(live: &Value) -> String {
+fn nothing(live: &Value, is_whole: bool) -> String {
     let conditions = conditions_of(live);
     match conditions.iter().find(|one| one.kind == "Drifted") {
         None => "Not known: the agent has not compared the objects yet.".to_owned(),
         Some(one) if one.status == "Unknown" => format!("Not known: {}", one.message),
+        Some(_) if !is_whole => "No difference is known among the objects that were checked.".to_owned(),
         Some(_) => "None. Each object has the state of the repository.".to_owned(),
     }
 }
@@ -108,10 +123,15 @@ mod tests {
 
     /// Returns the page of a status, with the same difference for each object.
     fn page(status: Value, difference: &Shown) -> String {
-        page_of(&json!({ "status": status }), difference)
+        partial(&json!({ "status": status }), difference, &[], &[])
     }
 
     fn page_of(live: &Value, difference: &Shown) -> String {
+        partial(live, difference, &[], &[])
+    }
+
+    /// Returns the same page if some objects were not checked.
+    fn partial(live: &Value, difference: &Shown, not_checked: &[NotChecked], notes: &[String]) -> String {
         let key = Key::new("mainstay.dev", "GitSync", Some("team"), "shop");
         let shown: Vec<_> = deviations(live, &[]).into_iter().map(|one| (one, difference.clone())).collect();
         let page = DifferencesPage {
@@ -121,7 +141,8 @@ mod tests {
             more: 0,
             unlisted: crate::deviation::unlisted(live),
             edits: &of_status(live),
-            notes: &[],
+            not_checked,
+            notes,
             now: Timestamp::UNIX_EPOCH,
         };
         differences(&page).into_string()
@@ -186,6 +207,23 @@ mod tests {
         let of = |conditions: Value| page(json!({ "conditions": conditions }), &Shown::Text(String::new()));
         assert!(of(json!([])).contains("has not compared"));
         assert!(of(json!([{"type": "Drifted", "status": "Unknown", "message": "a Lease is gone"}])).contains("Lease"));
-        assert!(of(json!([{"type": "Drifted", "status": "False"}])).contains("None. Each object"));
+        let compared = json!([{"type": "Drifted", "status": "False"}]);
+        assert!(of(compared.clone()).contains("None. Each object"));
+        let objects = vec!["Service shop/<web>".to_owned()];
+        let not_checked = [NotChecked { why: "pods is <forbidden>".to_owned(), objects, more: 3 }];
+        let notes = ["the inventory cannot be read".to_owned()];
+        let cases: [(&[NotChecked], &[String]); 2] = [(&not_checked, &[]), (&[], &notes)];
+        for (not_checked, notes) in cases {
+            let text = partial(
+                &json!({"status": {"conditions": compared.clone()}}),
+                &Shown::Text(String::new()),
+                not_checked,
+                notes,
+            );
+            assert!(!text.contains("None. Each object") && text.contains("that were checked"), "{text}");
+            let is_named =
+                text.contains("Not checked: ") && text.contains("and 3 more") && text.contains("&lt;forbidden");
+            assert!(is_named != not_checked.is_empty(), "{text}");
+        }
     }
 }

@@ -1,26 +1,35 @@
 //! Reads the objects of a GitSync that deviate from its branch, with the permissions of the user.
 //!
-//! Invariant: the number of objects that are read for a page is limited, and so is their number at the same time.
+//! Invariant: the number of objects that are read for a page is limited, one is in memory at a time, and the page has a time
+//! limit.
+
+use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Extension;
 use axum::extract::Path;
 use axum::response::Response;
 use jiff::Timestamp;
 use serde_json::Value;
+use tokio::time::Instant;
 
-use super::pages::{not_shown, respond, stream, tree_of};
+use super::page_memory::Heavy;
+use super::pages::{not_shown, respond, room, stream, tree_of};
 use super::read::{self, Found};
 use super::session::{Its, Session};
-use crate::deviation::{ALL, Deviation, Shown, deviations, shown, unlisted};
+use crate::deviation::{ALL, Deviation, Shown, compared, deviations, not_checked, unlisted};
 use crate::objects_cluster::ObjectsCluster;
 use crate::page::{self, DifferencesPage};
 use crate::row::{FleetKind, row};
+use crate::tree::Children;
 use mainstay_cluster::Cluster;
 
 /// Maximum number of objects on the page.
 const OBJECTS: usize = 50;
-/// Maximum number of objects that are read at the same time.
-const AT_ONCE: usize = 10;
+/// Maximum time for the page, of which the list of objects has half.
+const WITHIN: Duration = Duration::from_secs(20);
+const LATE: &str = "Not compared, because the page took too long. The page of the object has the difference.";
+const FAILED: &str = "The difference cannot be computed. The page of the object has it.";
 const REMOTE: &str = "The object is in a remote cluster (spec.kubeConfig), so its YAML is not read here.";
 
 /// Reads an object; `None` if it does not exist. A failure is its reason.
@@ -33,29 +42,48 @@ async fn found(cluster: &Cluster, deviation: &Deviation) -> Result<Option<Value>
     }
 }
 
-/// Returns the first objects with their differences.
-async fn compared(session: &Session, sync: &Value, all: Vec<Deviation>) -> Vec<(Deviation, Shown)> {
+/// Returns the difference of an object, and the size that the page has left.
+async fn difference(session: &Session, is_remote: bool, deviation: Deviation, mut left: usize) -> (Shown, usize) {
+    let found = if is_remote { Err(REMOTE.to_owned()) } else { found(&session.cluster, &deviation).await };
+    let part = Arc::clone(&session.readers.part);
+    let work = move || {
+        let shown = compared(&deviation, &found, &*part, &mut left);
+        (shown, left)
+    };
+    session.pages.compute(work).await.unwrap_or_else(|| (Shown::Text(FAILED.to_owned()), left))
+}
+
+/// Returns the first objects with their differences. An object after `until` has none.
+async fn differences_of(
+    session: &Session,
+    sync: &Value,
+    all: Vec<Deviation>,
+    until: Instant,
+) -> Vec<(Deviation, Shown)> {
     let is_remote = ObjectsCluster::of(sync) == ObjectsCluster::Remote;
-    let mut left = ALL;
-    let mut compared = Vec::new();
-    for some in all[..all.len().min(OBJECTS)].chunks(AT_ONCE) {
-        let mut reads = Vec::new();
-        for deviation in some.iter().filter(|_| !is_remote) {
-            reads.push(found(&session.cluster, deviation));
-        }
-        let mut reads = futures::future::join_all(reads).await.into_iter();
-        for deviation in some {
-            let found = reads.next().unwrap_or_else(|| Err(REMOTE.to_owned()));
-            let live = found.as_ref().ok().and_then(Option::as_ref);
-            let part = live.and_then(|live| (session.readers.part)(live, &deviation.changes));
-            let shown = shown(deviation, &found, part.as_ref(), &mut left);
-            compared.push((deviation.clone(), shown));
-        }
+    let (mut left, mut shown) = (ALL, Vec::new());
+    for deviation in all.into_iter().take(OBJECTS) {
+        let one = if Instant::now() < until {
+            tokio::time::timeout_at(until, difference(session, is_remote, deviation.clone(), left)).await.ok()
+        } else {
+            None
+        };
+        let one = if let Some((one, rest)) = one {
+            left = rest;
+            one
+        } else {
+            Shown::Text(LATE.to_owned())
+        };
+        shown.push((deviation, one));
     }
-    compared
+    shown
 }
 
 pub(super) async fn differences(Extension(session): Its, Path((namespace, name)): Path<(String, String)>) -> Response {
+    let _room = match room(&session, Heavy::Differences).await {
+        Ok(room) => room,
+        Err(response) => return response,
+    };
     let kind = FleetKind::GitSync;
     let key = kind.key(&namespace, &name);
     let seen = session.watched().seen();
@@ -63,17 +91,17 @@ pub(super) async fn differences(Extension(session): Its, Path((namespace, name))
         Ok(live) => live,
         Err(response) => return response,
     };
-    let (objects, notes) = match tree_of(&session, &live).await {
+    let until = Instant::now() + WITHIN;
+    let tree = tokio::time::timeout_at(until - WITHIN / 2, tree_of(&session, &live, Children::Omitted)).await;
+    let (objects, notes) = match tree.unwrap_or_else(|_| Err("it takes too long".to_owned())) {
         Ok(tree) => (tree.objects, tree.notes),
         Err(why) => {
             (Vec::new(), vec![format!("Missing objects are not listed, because the objects cannot be read: {why}")])
         }
     };
-    // Children of an object are not part of the repository.
-    let notes: Vec<String> = notes.into_iter().filter(|note| !note.starts_with("children ")).collect();
     let all = deviations(&live, &objects);
     let more = all.len().saturating_sub(OBJECTS);
-    let shown = compared(&session, &live, all).await;
+    let shown = differences_of(&session, &live, all, until).await;
     let row = row(kind, &live);
     let body = page::differences(&DifferencesPage {
         key: &key,
@@ -81,6 +109,7 @@ pub(super) async fn differences(Extension(session): Its, Path((namespace, name))
         shown: &shown,
         more,
         unlisted: unlisted(&live),
+        not_checked: &not_checked(&objects),
         edits: &row.edits,
         notes: &notes,
         now: Timestamp::now(),

@@ -11,7 +11,8 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::log::{self, Wanted};
-use super::pages::{address_of, not_shown, query, respond, stream, with_log};
+use super::page_memory::Heavy;
+use super::pages::{address_of, not_shown, query, respond, room, stream, with_log};
 use super::read::{self, Found};
 use super::session::Its;
 use super::watched::said;
@@ -139,6 +140,10 @@ pub(super) async fn function(
     Path((namespace, name)): Path<(String, String)>,
     uri: Uri,
 ) -> Response {
+    let _room = match room(&session, Heavy::Object).await {
+        Ok(room) => room,
+        Err(response) => return response,
+    };
     let kind = FleetKind::Function;
     let key = kind.key(&namespace, &name);
     let seen = session.watched().seen();

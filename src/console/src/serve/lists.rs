@@ -1,20 +1,21 @@
 //! The lists of kinds beside the fleet: sources, images, Providers and Alerts; APIRules, Triggers and Subscriptions.
 //!
-//! Their kinds are watched while one of their pages is open, and shortly afterwards.
+//! Their kinds are watched while one of their pages is open, and shortly afterwards. If no watch is free, they are listed
+//! once for a request.
 //!
-//! Invariant: a list is read by the connection of its session only. Invariant: the number of watches of all lists that
-//! pages follow is limited. Beyond it, a list lives as long as one request.
+//! Invariant: a list is read by the connection of its session only. Invariant: the number of watches of all lists is
+//! limited, and no watch begins without its permit. Invariant: the rows of each list are part of the session's memory.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::row_memory::RowMemory;
+use super::watch_permits::WatchPermit;
 use super::watched::Watched;
 use crate::row::FleetKind;
 use mainstay_cluster::Cluster;
@@ -61,56 +62,71 @@ pub(super) struct List {
     pub(super) stop: CancellationToken,
     /// When a page of it was read.
     used: Mutex<Instant>,
-    /// Its part of the watches of the server; `None` if the server has its maximum.
-    watches: Option<OwnedSemaphorePermit>,
+    /// Its part of the watches of the server.
+    _watches: WatchPermit,
     _end: DropGuard,
 }
 
-impl List {
-    /// Returns whether a page can follow its changes.
-    pub(super) fn is_followed(&self) -> bool {
-        self.watches.is_some()
-    }
+/// The lists of a session.
+#[derive(Default)]
+pub(super) struct Lists {
+    watched: Mutex<BTreeMap<ListName, Weak<List>>>,
+    /// Lists without watches, each for one request.
+    once: Mutex<Vec<Weak<Watched>>>,
 }
 
-/// The lists of a session that are watched.
-#[derive(Default)]
-pub(super) struct Lists(Mutex<BTreeMap<ListName, Weak<List>>>);
-
 impl Lists {
-    /// Returns a list. Begins to watch it if no page has used it shortly before.
+    /// Returns a list that is watched. Begins to watch it if no page has used it shortly before. Returns `None` if the
+    /// server, or this group of users, has its maximum number of watches.
     pub(super) fn open(
         &self,
         name: ListName,
         cluster: &Cluster,
         namespace: &str,
-        memory: &RowMemory,
+        (memory, group): (&RowMemory, &str),
         stop: &CancellationToken,
-    ) -> Arc<List> {
-        let mut lists = self.0.lock();
+    ) -> Option<Arc<List>> {
+        let mut lists = self.watched.lock();
         if let Some(list) = lists.get(&name).and_then(Weak::upgrade) {
             *list.used.lock() = Instant::now();
-            return list;
+            return Some(list);
         }
+        let watches = memory.try_watch(group, name.kinds().len())?;
         let stop = stop.child_token();
         let list = Arc::new(List {
             watched: Watched::begin(name.kinds(), cluster, namespace, memory.share_of_list(), &stop),
             used: Mutex::new(Instant::now()),
-            watches: memory.try_watch(name.kinds().len()),
+            _watches: watches,
             _end: stop.clone().drop_guard(),
             stop,
         });
-        // Without watches of the server, the list lives as long as the request for it.
-        if list.is_followed() {
-            lists.insert(name, Arc::downgrade(&list));
-            tokio::spawn(list.stop.clone().run_until_cancelled_owned(keep(Arc::clone(&list))));
+        lists.insert(name, Arc::downgrade(&list));
+        tokio::spawn(list.stop.clone().run_until_cancelled_owned(keep(Arc::clone(&list))));
+        Some(list)
+    }
+
+    /// Lists the kinds of a list once, one after the other. Returns `None` if the server reads too many such lists.
+    pub(super) async fn once(
+        &self,
+        name: ListName,
+        cluster: &Cluster,
+        namespace: &str,
+        memory: &RowMemory,
+    ) -> Option<Arc<Watched>> {
+        let _turn = memory.list().await?;
+        let rows = Arc::new(Watched::empty(name.kinds(), memory.share_of_list()));
+        {
+            let mut once = self.once.lock();
+            once.retain(|other| other.strong_count() > 0);
+            once.push(Arc::downgrade(&rows));
         }
-        list
+        rows.list_once(cluster, namespace).await;
+        Some(rows)
     }
 
     /// Ends all lists, so that the next page of each one begins again.
     pub(super) fn end(&self) {
-        let lists = std::mem::take(&mut *self.0.lock());
+        let lists = std::mem::take(&mut *self.watched.lock());
         for list in lists.values().filter_map(Weak::upgrade) {
             list.stop.cancel();
         }
@@ -118,8 +134,10 @@ impl Lists {
 
     /// Returns their part of the memory of the server, in KiB.
     pub(super) fn memory(&self) -> usize {
-        let lists: Vec<Arc<List>> = self.0.lock().values().filter_map(Weak::upgrade).collect();
-        lists.iter().map(|list| list.watched.memory()).sum()
+        let lists: Vec<Arc<List>> = self.watched.lock().values().filter_map(Weak::upgrade).collect();
+        let once: Vec<Arc<Watched>> = self.once.lock().iter().filter_map(Weak::upgrade).collect();
+        let watched = lists.iter().map(|list| &list.watched);
+        watched.chain(&once).map(|rows| rows.memory()).sum()
     }
 }
 
@@ -136,7 +154,37 @@ async fn keep(list: Arc<List>) {
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use axum::body::Body;
+    use http::{Request, Response};
+
     use super::*;
+
+    #[tokio::test]
+    async fn a_list_begins_no_watch_without_a_permit() {
+        let requests = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&requests);
+        let service = tower::service_fn(move |_: Request<kube::client::Body>| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            std::future::ready(Ok::<_, Infallible>(Response::builder().status(503).body(Body::empty()).unwrap()))
+        });
+        let client = kube::Client::new(service, "default");
+        let cluster = Cluster::from_clients(client.clone(), client);
+        let (memory, lists, stop) = (RowMemory::default(), Lists::default(), CancellationToken::new());
+        let open = |group: &str| lists.open(ListName::Sources, &cluster, "shop", (&memory, group), &stop);
+        let held: Vec<_> = std::iter::from_fn(|| memory.try_watch("a", 1)).collect();
+        assert!(open("a").is_none() && lists.watched.lock().is_empty());
+        tokio::task::yield_now().await;
+        assert_eq!(requests.load(Ordering::Relaxed), 0);
+        // Another group, and the same one after its lists have ended, begin to watch.
+        assert!(open("b").is_some());
+        drop(held);
+        lists.end();
+        lists.watched.lock().clear();
+        assert!(open("a").is_some());
+    }
 
     #[test]
     fn each_list_has_a_word_and_kinds_of_its_own() {

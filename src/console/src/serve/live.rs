@@ -126,11 +126,16 @@ pub(super) async fn events(Extension(session): Its, uri: Uri) -> Response {
         return answer::message(StatusCode::TOO_MANY_REQUESTS, "Too many pages", text);
     };
     let query = query(&uri);
-    let list = ListName::of_word(query.get("list")).map(|name| session.list(name));
-    if list.as_ref().is_some_and(|list| !list.is_followed()) {
-        let text = "Too many pages of this kind are open. Reload this page later.";
-        return answer::message(StatusCode::TOO_MANY_REQUESTS, "Too many pages", text);
-    }
+    let list = match ListName::of_word(query.get("list")) {
+        None => None,
+        Some(name) => {
+            let Some(list) = session.list(name) else {
+                let text = "Too many pages with lists are open. Reload this page later.";
+                return answer::message(StatusCode::TOO_MANY_REQUESTS, "Too many pages", text);
+            };
+            Some(list)
+        }
+    };
     let (watched, stop) = match &list {
         Some(list) => (Arc::clone(&list.watched), list.stop.clone()),
         None => (session.watched(), session.stop.clone()),

@@ -18,6 +18,7 @@ mod lists;
 mod live;
 mod log;
 mod own;
+mod page_memory;
 mod pages;
 mod read;
 mod row_memory;
@@ -25,6 +26,7 @@ mod session;
 mod shared;
 mod shared_rows;
 mod sources;
+mod watch_permits;
 mod watched;
 
 pub use certificate::{Certificate, CertificateError};

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::answer;
 use super::log::{self, Wanted};
+use super::page_memory::{Heavy, PagePermit};
 use super::read::{self, Found};
 use super::session::{Its, Session};
 use crate::address;
@@ -21,7 +22,7 @@ use crate::page::{self, Drift, Fleet, GitRepositoryPage, GitSyncPage, Live, Log,
 use crate::row::{FleetKind, row};
 use crate::text::{MESSAGE, SHORT, plain};
 use crate::trace::Trace;
-use crate::tree::{Tree, TreeFilter};
+use crate::tree::{Children, Tree, TreeFilter};
 use mainstay_cluster::Cluster;
 use mainstay_object::Key;
 
@@ -49,6 +50,25 @@ pub(super) fn not_shown(session: &Session, key: &Key, found: Found) -> Result<Va
     let title = plain(&key.to_string(), SHORT);
     let body = maud::html! { h1 { (title) } p.note { (why) } p { a href="/" { "Back to the fleet" } } };
     Err(answer::page(status, page::render(Page { title: &title, visitor: Some(session.visitor()), live, body })))
+}
+
+/// Waits for the memory of a page. Returns a page that says that the server is busy if there is none in time.
+pub(super) async fn room(session: &Session, page: Heavy) -> Result<PagePermit, Response> {
+    session.pages.acquire(page).await.ok_or_else(|| busy(session))
+}
+
+/// Returns the page that says that the server is busy.
+pub(super) fn busy(session: &Session) -> Response {
+    let title = "The server is busy";
+    let body = maud::html! {
+        h1 { (title) }
+        p.note { "Too many pages are being read. Reload this page in a few seconds." }
+        p { a href="/" { "Back to the fleet" } }
+    };
+    let page = page::render(Page { title, visitor: Some(session.visitor()), live: None, body });
+    let mut response = answer::page(StatusCode::SERVICE_UNAVAILABLE, page);
+    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
+    response
 }
 
 pub(super) async fn fleet(Extension(session): Its, uri: Uri) -> Response {
@@ -119,9 +139,12 @@ pub(super) async fn address_of(cluster: &Cluster, namespace: &str, name: Option<
 }
 
 /// Reads the tree of a GitSync.
-pub(super) async fn tree_of(session: &Session, sync: &Value) -> Result<Tree, String> {
+pub(super) async fn tree_of(session: &Session, sync: &Value, children: Children) -> Result<Tree, String> {
     match serde_json::from_value(sync.clone()) {
-        Ok(sync) => (session.readers.tree)(session.cluster.clone(), sync).await.map_err(|why| plain(&why, SHORT)),
+        Ok(sync) => {
+            let tree = (session.readers.tree)(session.cluster.clone(), sync, children).await;
+            tree.map_err(|why| plain(&why, SHORT))
+        }
         Err(error) => Err(plain(&format!("The GitSync cannot be read: {error}"), SHORT)),
     }
 }
@@ -131,6 +154,10 @@ pub(super) async fn git_sync(
     Path((namespace, name)): Path<(String, String)>,
     uri: Uri,
 ) -> Response {
+    let _room = match room(&session, Heavy::Tree).await {
+        Ok(room) => room,
+        Err(response) => return response,
+    };
     let kind = FleetKind::GitSync;
     let key = kind.key(&namespace, &name);
     let seen = session.watched().seen();
@@ -139,7 +166,7 @@ pub(super) async fn git_sync(
         Err(response) => return response,
     };
     let (tree, events, right, remote) = futures::join!(
-        tree_of(&session, &live),
+        tree_of(&session, &live, Children::Read),
         read::events_of(&session.cluster, &key),
         read::may_patch(&session.cluster, &key),
         address_of(&session.cluster, &namespace, live.pointer("/spec/gitRepository")),
@@ -216,6 +243,10 @@ fn stream_of(key: &Key, trace: &Result<Trace, String>) -> Option<String> {
 }
 
 pub(super) async fn object(Extension(session): Its, uri: Uri) -> Response {
+    let _room = match room(&session, Heavy::Object).await {
+        Ok(room) => room,
+        Err(response) => return response,
+    };
     let query = query(&uri);
     let key = Key::new(query.get("group"), query.get("kind"), Some(query.get("namespace")), query.get("name"));
     let seen = session.watched().seen();

@@ -7,25 +7,31 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
+use super::page_memory::{PageMemory, SessionPages};
 use super::shared_rows::{SharedRow, SharedRows};
+use super::watch_permits::{WatchPermit, Watches};
 use crate::row::Row;
 
 /// Maximum size of the rows of all sessions, of the fleet of one session, and of a further list of a session, in KiB.
 const ALL: usize = 40 << 10;
 const OF_SESSION: usize = 8 << 10;
 const OF_LIST: usize = 2 << 10;
-/// Maximum number of watches beside those of the fleets.
-const WATCHES: usize = 140;
+/// Maximum number of lists without watches that are read at the same time.
+const LISTS: usize = 2;
+/// Time for which such a list waits.
+const LIST_PATIENCE: Duration = Duration::from_secs(8);
 /// Time for which a row waits for memory before a further session is closed.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The memory for rows. Clones share the same memory.
+/// The memory for rows, and that of the pages which read more than rows. Clones share the same memory.
 #[derive(Clone)]
 pub(super) struct RowMemory {
     free: Arc<Semaphore>,
     is_wanted: Arc<Notify>,
     rows: SharedRows,
-    watches: Arc<Semaphore>,
+    watches: Watches,
+    lists: Arc<Semaphore>,
+    pages: PageMemory,
 }
 
 impl Default for RowMemory {
@@ -40,7 +46,9 @@ impl RowMemory {
             free: Arc::new(Semaphore::new(kibibytes)),
             is_wanted: Arc::default(),
             rows: SharedRows::default(),
-            watches: Arc::new(Semaphore::new(WATCHES)),
+            watches: Watches::default(),
+            lists: Arc::new(Semaphore::new(LISTS)),
+            pages: PageMemory::default(),
         }
     }
 
@@ -54,13 +62,24 @@ impl RowMemory {
         self.share_of(OF_LIST)
     }
 
+    /// Returns the pages of a new session.
+    pub(super) fn pages(&self) -> SessionPages {
+        self.pages.of_session()
+    }
+
     fn share_of(&self, most: usize) -> SessionMemory {
         SessionMemory { all: self.clone(), free: Arc::new(Semaphore::new(most)), most }
     }
 
-    /// Takes so many watches beside those of the fleets, if the server has them.
-    pub(super) fn try_watch(&self, count: usize) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.watches).try_acquire_many_owned(u32::try_from(count).ok()?).ok()
+    /// Takes so many watches beside those of the fleets for a group of users, if the server and the group have them.
+    pub(super) fn try_watch(&self, group: &str, count: usize) -> Option<WatchPermit> {
+        self.watches.try_acquire(group, count)
+    }
+
+    /// Waits until a list without watches may be read; `None` if others are read for too long.
+    pub(super) async fn list(&self) -> Option<OwnedSemaphorePermit> {
+        let acquired = tokio::time::timeout(LIST_PATIENCE, Arc::clone(&self.lists).acquire_owned()).await;
+        acquired.ok()?.ok()
     }
 
     /// Waits until there is no memory for a row.
@@ -157,6 +176,7 @@ mod tests {
 
     use super::*;
     use crate::row::{FleetKind, row};
+    use crate::serve::{page_memory, watch_permits};
     use crate::session;
 
     /// A row of about this size.
@@ -217,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_has_a_smaller_share_and_the_number_of_its_watches_is_limited() {
+    fn a_list_has_a_smaller_share() {
         let memory = RowMemory::default();
         let list = memory.share_of_list();
         assert_eq!((list.mebibytes(), memory.share().mebibytes()), (2, 8));
@@ -226,10 +246,6 @@ mod tests {
             kept.push(row);
         }
         assert!(kept.len() < 2 << 10 >> 5 && kept.len() > 20, "{}", kept.len());
-        let held: Vec<_> = std::iter::from_fn(|| memory.try_watch(7)).collect();
-        assert_eq!(held.len(), WATCHES / 7);
-        drop(held);
-        assert!(memory.try_watch(WATCHES).is_some());
     }
 
     /// The memory of a session without its rows, and of a further watch, in KiB. The buffers of watches are as large as
@@ -240,12 +256,13 @@ mod tests {
     const WITHOUT_SESSIONS: usize = 10 << 10;
 
     #[test]
-    fn all_sessions_with_all_rows_fit_into_the_memory_of_the_pod() {
+    fn all_sessions_with_all_rows_and_pages_fit_into_the_memory_of_the_pod() {
         let pod = include_str!("../../../../manifests/console/deployment.yaml");
         let (_, limits) = pod.split_once("limits:").unwrap();
         let (_, limit) = limits.split_once("memory: ").unwrap();
         let (limit, _) = limit.split_once("Mi").unwrap();
-        let all = WITHOUT_SESSIONS + ALL + session::ALL * WITHOUT_ROWS + WATCHES * OF_WATCH;
+        let pages = page_memory::ALL << 10;
+        let all = WITHOUT_SESSIONS + ALL + session::ALL * WITHOUT_ROWS + watch_permits::ALL * OF_WATCH + pages;
         assert!(all <= limit.parse::<usize>().unwrap() << 10, "{all} KiB of {limit} MiB");
     }
 }

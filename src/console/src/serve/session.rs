@@ -11,11 +11,13 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::lists::{List, ListName, Lists};
+use super::page_memory::SessionPages;
 use super::row_memory::RowMemory;
 use super::watched::Watched;
 use crate::page::{SessionEnd, Visitor};
 use crate::readers::Readers;
 use crate::row::FleetKind;
+use crate::session::Owner;
 use crate::text::{SHORT, plain};
 use mainstay_cluster::Cluster;
 
@@ -46,7 +48,10 @@ pub(super) struct Session {
     /// The fleet, whose watches stop when the fleet is replaced.
     watched: Mutex<(Arc<Watched>, DropGuard)>,
     lists: Lists,
+    /// The group of users that shares a limit of watches.
+    group: String,
     memory: RowMemory,
+    pub(super) pages: SessionPages,
     checked: Mutex<Timestamp>,
     pub(super) readers: Readers,
     /// Limits the number of logs that are followed, and of all streams.
@@ -77,7 +82,9 @@ impl Session {
             end: None,
             watched: Mutex::new(watch(cluster, namespace, memory, &stop)),
             lists: Lists::default(),
+            group: Owner::of(user).group().to_owned(),
             memory: memory.clone(),
+            pages: memory.pages(),
             checked: Mutex::new(Timestamp::now()),
             readers: readers.clone(),
             logs: Arc::new(Semaphore::new(LOGS)),
@@ -112,9 +119,14 @@ impl Session {
         self.lists.end();
     }
 
-    /// Returns a list beside the fleet, whose kinds are watched while it is used.
-    pub(super) fn list(&self, name: ListName) -> Arc<List> {
-        self.lists.open(name, &self.cluster, &self.namespace(), &self.memory, &self.stop)
+    /// Returns a list beside the fleet, whose kinds are watched while it is used; `None` if no watch is free.
+    pub(super) fn list(&self, name: ListName) -> Option<Arc<List>> {
+        self.lists.open(name, &self.cluster, &self.namespace(), (&self.memory, &self.group), &self.stop)
+    }
+
+    /// Reads a list without watches; `None` if the server reads too many such lists.
+    pub(super) async fn list_once(&self, name: ListName) -> Option<Arc<Watched>> {
+        self.lists.once(name, &self.cluster, &self.namespace(), &self.memory).await
     }
 
     /// Returns the namespace to show first.

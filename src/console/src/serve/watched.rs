@@ -2,12 +2,14 @@
 //! server. Each session watches its fleet; the kinds of other lists are watched while their page is open (`lists`).
 //!
 //! Invariant: the rows of a session are read by its connection only. Equal rows of several sessions share their memory.
-//! Invariant: each row has taken memory of the session and of the server.
+//! Invariant: each row has taken memory of the session and of the server. Invariant: no row stays that the API server refuses
+//! to list again.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::TryStreamExt as _;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -18,7 +20,7 @@ use super::row_memory::{KeptRow, SessionMemory};
 use crate::freshness::{Agent, AgentReader, Probed, Stale};
 use crate::row::{FleetKind, Row, row};
 use crate::text::{MESSAGE, plain};
-use mainstay_cluster::reflector::{Change, Name};
+use mainstay_cluster::reflector::{Change, Name, name_of};
 use mainstay_cluster::{Cluster, Error, Kind, Selection};
 
 /// Delay before the next check whether a missing kind is installed.
@@ -44,6 +46,13 @@ enum Phase {
     Refused(String),
 }
 
+/// The rows of a kind after a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rows {
+    Kept,
+    Removed,
+}
+
 struct OfKind {
     phase: Phase,
     rows: HashMap<Name, KeptRow>,
@@ -65,6 +74,18 @@ pub(super) struct Watched {
 }
 
 impl Watched {
+    /// Returns these kinds without rows.
+    pub(super) fn empty(kinds: &[FleetKind], memory: SessionMemory) -> Self {
+        let empty = || OfKind { phase: Phase::Loading, rows: HashMap::new(), failing: None, is_cut: false };
+        Self {
+            kinds: Mutex::new(kinds.iter().map(|kind| (*kind, empty())).collect()),
+            changes: watch::Sender::new(0),
+            memory,
+            probed: Mutex::new(Probed::new(Timestamp::now())),
+            due: Mutex::new((Instant::now(), Instant::now())),
+        }
+    }
+
     /// Begins to watch these kinds, until `stop`.
     pub(super) fn begin(
         kinds: &[FleetKind],
@@ -73,14 +94,7 @@ impl Watched {
         memory: SessionMemory,
         stop: &CancellationToken,
     ) -> Arc<Self> {
-        let empty = || OfKind { phase: Phase::Loading, rows: HashMap::new(), failing: None, is_cut: false };
-        let watched = Arc::new(Self {
-            kinds: Mutex::new(kinds.iter().map(|kind| (*kind, empty())).collect()),
-            changes: watch::Sender::new(0),
-            memory,
-            probed: Mutex::new(Probed::new(Timestamp::now())),
-            due: Mutex::new((Instant::now(), Instant::now())),
-        });
+        let watched = Arc::new(Self::empty(kinds, memory));
         for kind in kinds.iter().copied() {
             let (cluster, namespace, watched) = (cluster.clone(), namespace.to_owned(), Arc::clone(&watched));
             let followed = async move { watched.follow(kind, &cluster, &namespace).await };
@@ -94,7 +108,7 @@ impl Watched {
             match served(cluster, kind).await {
                 Ok(Some(served)) => break served,
                 Ok(None) => self.enter(kind, Phase::NotInstalled),
-                Err(error) => self.fail(kind, &error),
+                Err(error) => self.fail_once(kind, &error),
             }
             tokio::time::sleep(AGAIN).await;
         };
@@ -107,10 +121,57 @@ impl Watched {
                 Change::Complete { .. } | Change::Resumed => self.enter(kind, whole.clone()),
                 Change::Failed(error) if error.is_forbidden() && whole == Phase::Complete && !namespace.is_empty() => {
                     whole = Phase::Within(namespace.to_owned());
+                    self.clear(kind, Phase::Loading);
                     reflector = cluster.states(&served, Selection::default().within(namespace));
                 }
-                Change::Failed(error) => self.fail(kind, &error),
+                Change::Failed(error) => {
+                    if self.fail(kind, &error) == Rows::Removed {
+                        // A watch that resumes would not bring them again, so the next attempt begins with a list.
+                        tokio::time::sleep(AGAIN).await;
+                        let all = Selection::default();
+                        let selection = if let Phase::Within(namespace) = &whole { all.within(namespace) } else { all };
+                        reflector = cluster.states(&served, selection);
+                    }
+                }
                 Change::Unreadable { .. } => {}
+            }
+        }
+    }
+
+    /// Lists the kinds once, one after the other, without watching them. A kind that is not listed in time stays loading.
+    pub(super) async fn list_once(&self, cluster: &Cluster, namespace: &str) {
+        let kinds: Vec<FleetKind> = self.kinds.lock().keys().copied().collect();
+        let listed = async {
+            for kind in kinds {
+                self.list_kind(kind, cluster, namespace).await;
+            }
+        };
+        let _ = tokio::time::timeout(PATIENCE, listed).await;
+    }
+
+    async fn list_kind(&self, kind: FleetKind, cluster: &Cluster, namespace: &str) {
+        let served = match served(cluster, kind).await {
+            Ok(Some(served)) => served,
+            Ok(None) => return self.enter(kind, Phase::NotInstalled),
+            Err(error) => return self.fail_once(kind, &error),
+        };
+        let mut whole = Phase::Complete;
+        let mut objects = cluster.list(&served, Selection::default());
+        loop {
+            match objects.try_next().await {
+                Ok(Some(live)) => {
+                    let Some(name) = name_of(&live) else { continue };
+                    // A list without watches does not end other sessions to get memory.
+                    let kept = self.memory.try_keep(&self.memory.shared(row(kind, &live)));
+                    self.put(kind, name, kept);
+                }
+                Ok(None) => return self.enter(kind, whole),
+                Err(error) if error.is_forbidden() && whole == Phase::Complete && !namespace.is_empty() => {
+                    whole = Phase::Within(namespace.to_owned());
+                    self.clear(kind, Phase::Loading);
+                    objects = cluster.list(&served, Selection::default().within(namespace));
+                }
+                Err(error) => return self.fail_once(kind, &error),
             }
         }
     }
@@ -128,6 +189,10 @@ impl Watched {
             self.change(|kinds| kinds.get_mut(&kind)?.rows.remove(&name));
             kept = self.memory.keep(row).await;
         }
+        self.put(kind, name, kept);
+    }
+
+    fn put(&self, kind: FleetKind, name: Name, kept: Option<KeptRow>) {
         self.change(|kinds| {
             let of_kind = kinds.get_mut(&kind)?;
             of_kind.is_cut |= kept.is_none();
@@ -156,22 +221,46 @@ impl Watched {
         }
     }
 
-    /// Records that a watch fails. Rows that were complete before stay on the page, unless the API server refuses them.
-    fn fail(&self, kind: FleetKind, error: &Error) {
-        let is_refused = error.code().is_some_and(|code| (400..500).contains(&code) && code != 429);
+    /// Removes the rows of a kind, because the user may no longer see all of them.
+    fn clear(&self, kind: FleetKind, phase: Phase) {
         let mut kinds = self.kinds.lock();
         let Some(of_kind) = kinds.get_mut(&kind) else { return };
-        let has_rows = matches!(of_kind.phase, Phase::Complete | Phase::Within(_));
-        if has_rows && !is_refused && of_kind.failing.is_some() {
+        if of_kind.rows.is_empty() && of_kind.phase == phase {
             return;
         }
-        if is_refused || !has_rows {
+        let rows = std::mem::take(&mut of_kind.rows);
+        (of_kind.phase, of_kind.failing, of_kind.is_cut) = (phase, None, false);
+        drop(kinds);
+        drop(rows);
+        self.changes.send_modify(|count| *count += 1);
+    }
+
+    /// Records that a watch fails. Rows that were complete before stay on the page, unless the API server refuses them.
+    fn fail(&self, kind: FleetKind, error: &Error) -> Rows {
+        let is_refused = error.code().is_some_and(|code| (400..500).contains(&code) && !matches!(code, 410 | 429));
+        if is_refused {
+            self.clear(kind, Phase::Refused(said(error)));
+            return Rows::Removed;
+        }
+        let mut kinds = self.kinds.lock();
+        let Some(of_kind) = kinds.get_mut(&kind) else { return Rows::Kept };
+        let has_rows = matches!(of_kind.phase, Phase::Complete | Phase::Within(_));
+        if has_rows && of_kind.failing.is_some() {
+            return Rows::Kept;
+        }
+        if !has_rows {
             of_kind.phase = Phase::Refused(said(error));
         }
         let since = of_kind.failing.take().map_or_else(Timestamp::now, |(since, _)| since);
-        of_kind.failing = (!is_refused).then(|| (since, said(error)));
+        of_kind.failing = Some((since, said(error)));
         drop(kinds);
         self.changes.send_modify(|count| *count += 1);
+        Rows::Kept
+    }
+
+    /// Records that a list fails which does not resume.
+    fn fail_once(&self, kind: FleetKind, error: &Error) {
+        let _ = self.fail(kind, error);
     }
 
     /// Asks whether the API server and the agent are alive, unless they were asked just before.
@@ -306,4 +395,63 @@ fn note(kind: FleetKind, of_kind: &OfKind, mebibytes: usize) -> Option<String> {
 /// Returns the message of a failure with its cause.
 pub(super) fn said(error: &Error) -> String {
     plain(&format!("{error}: {}", error.cause_text()), MESSAGE)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use axum::body::Body;
+    use http::{Request, Response};
+    use serde_json::json;
+
+    use super::*;
+    use crate::serve::row_memory::RowMemory;
+    use mainstay_cluster::Scope;
+
+    /// Returns the error of an API server that responds with this code.
+    async fn refusal(code: u16) -> Error {
+        let service = tower::service_fn(move |_: Request<kube::client::Body>| {
+            let body = json!({"kind": "Status", "status": "Failure", "message": "no", "code": code}).to_string();
+            std::future::ready(Ok::<_, Infallible>(Response::builder().status(code).body(Body::from(body)).unwrap()))
+        });
+        let client = kube::Client::new(service, "default");
+        let kind = Kind::fixed("mainstay.dev/v1alpha1", "GitSync", "gitsyncs", Scope::Namespaced);
+        Cluster::from_clients(client.clone(), client).get(&kind, Some("shop"), "demo").await.unwrap_err()
+    }
+
+    /// Returns a complete fleet with one row.
+    async fn fleet() -> Watched {
+        let watched = Watched::empty(&FleetKind::ALL, RowMemory::default().share());
+        let live = json!({"metadata": {"namespace": "shop", "name": "demo"}});
+        let name = ("shop".to_owned(), "demo".to_owned());
+        watched.keep(FleetKind::GitSync, name, row(FleetKind::GitSync, &live)).await;
+        watched.enter(FleetKind::GitSync, Phase::Complete);
+        assert_eq!(watched.rows().len(), 1);
+        watched
+    }
+
+    #[tokio::test]
+    async fn rows_do_not_stay_after_the_right_was_revoked() {
+        let watched = fleet().await;
+        let seen = watched.seen();
+        assert_eq!(watched.fail(FleetKind::GitSync, &refusal(403).await), Rows::Removed);
+        assert!(watched.rows().is_empty() && watched.row(FleetKind::GitSync, "shop", "demo").is_none());
+        assert!(watched.seen() > seen && watched.notes().iter().any(|note| note.contains("cannot be read")));
+        // A watch of one namespace begins without the rows of all others.
+        let watched = fleet().await;
+        watched.clear(FleetKind::GitSync, Phase::Loading);
+        assert!(watched.rows().is_empty());
+        assert!(watched.notes().iter().any(|note| note.contains("still being read")));
+    }
+
+    #[tokio::test]
+    async fn rows_stay_while_the_api_server_does_not_respond() {
+        let watched = fleet().await;
+        for code in [429, 503] {
+            assert_eq!(watched.fail(FleetKind::GitSync, &refusal(code).await), Rows::Kept);
+            assert_eq!(watched.rows().len(), 1);
+        }
+        assert!(watched.stale().is_some());
+    }
 }

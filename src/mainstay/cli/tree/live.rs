@@ -1,6 +1,7 @@
 //! Lists the live objects of an inventory with the rights of the user.
 //!
-//! Invariant: the number of lists and of objects is limited, and what was not read has a reason.
+//! Invariant: the number of lists and of objects is limited, and what was not read has a reason. Invariant: each object is
+//! reduced to its facts as soon as it was read.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -8,8 +9,9 @@ use std::{
 };
 
 use futures::{StreamExt as _, TryStreamExt as _};
-use serde_json::Value;
 
+use super::budget::Budget;
+use super::node::Seen;
 use crate::cli::Error;
 use mainstay_cluster::{Cluster, Kind, Selection};
 use mainstay_engine::managed::health_rules::HealthRules;
@@ -21,28 +23,50 @@ pub(super) const NAMESPACES: usize = 20;
 /// Maximum number of objects to read per list.
 const MOST: usize = 5000;
 /// Maximum number of lists at the same time.
-const LISTS: usize = 8;
+const LISTS: usize = 4;
 
 /// The result of reading an object of an inventory.
 pub(super) enum Read {
-    There(Value),
+    There(Seen),
     Not(String),
 }
 
-/// A list of objects.
-type Found = Result<Vec<(Key, Value)>, mainstay_cluster::Error>;
+/// The objects of a list.
+struct Found {
+    objects: Vec<(Key, Seen)>,
+    cut: Cut,
+}
+
+/// Why a list lacks objects.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Cut {
+    Nothing,
+    /// There are more than [`MOST`].
+    Number,
+    /// The budget has no memory for more, which the note of the budget says.
+    Memory,
+}
+
+/// The objects of a list that are kept.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kept {
+    All,
+    Owned,
+}
 
 /// Lists objects, and remembers what it could not list.
 pub(super) struct Lists<'a> {
     cluster: &'a Cluster,
+    /// The memory of the objects that are read.
+    pub(super) budget: Budget,
     notes: BTreeSet<String>,
     /// Kinds of children that the user may not list, by namespace.
     unlisted: BTreeMap<String, Vec<String>>,
 }
 
 impl<'a> Lists<'a> {
-    pub(super) fn new(cluster: &'a Cluster) -> Self {
-        Self { cluster, notes: BTreeSet::new(), unlisted: BTreeMap::new() }
+    pub(super) fn new(cluster: &'a Cluster, budget: Budget) -> Self {
+        Self { cluster, budget, notes: BTreeSet::new(), unlisted: BTreeMap::new() }
     }
 
     /// Returns notes about what could not be listed.
@@ -73,7 +97,7 @@ impl<'a> Lists<'a> {
                 None => live.extend(not(&keys, "the cluster serves no such kind")),
                 Some(kind) => {
                     let content = content(&kind, selection.clone(), rules.is_about(&kind.group, &kind.kind));
-                    self.live_of(&kind, &content, &keys, &mut live).await;
+                    self.live_of(&kind, (&content, rules), &keys, &mut live).await;
                 }
             }
         }
@@ -82,13 +106,19 @@ impl<'a> Lists<'a> {
 
     /// Reads these objects of a kind. One namespace needs the rights for this namespace only. Several are read by one
     /// list, or each by its own list if the user may not read all.
-    async fn live_of(&mut self, kind: &Arc<Kind>, selection: &Selection, keys: &[&Key], live: &mut HashMap<Key, Read>) {
+    async fn live_of(
+        &mut self,
+        kind: &Arc<Kind>,
+        (selection, rules): (&Selection, &HealthRules),
+        keys: &[&Key],
+        live: &mut HashMap<Key, Read>,
+    ) {
         let mut by_namespace: BTreeMap<&str, Vec<&Key>> = BTreeMap::new();
         for key in keys {
             by_namespace.entry(key.namespace.as_deref().unwrap_or_default()).or_default().push(key);
         }
         if by_namespace.len() > 1 {
-            match list(self.cluster, kind, selection.clone()).await {
+            match self.list(kind, selection.clone(), rules, Kept::All).await {
                 Err(error) if error.is_forbidden() => {}
                 found => return self.keep(kind, keys, found, live),
             }
@@ -98,11 +128,11 @@ impl<'a> Lists<'a> {
             self.notes.insert(format!("{} were checked in the first {NAMESPACES} namespaces only", kind.resource));
             live.extend(not(&unread, "not checked"));
         }
-        let cluster = self.cluster;
+        let this = &*self;
         let mut lists = Vec::new();
         for (namespace, keys) in by_namespace.into_iter().take(NAMESPACES) {
             let selection = if namespace.is_empty() { selection.clone() } else { selection.clone().within(namespace) };
-            lists.push(async move { (keys, list(cluster, kind, selection).await) });
+            lists.push(async move { (keys, this.list(kind, selection, rules, Kept::All).await) });
         }
         let lists: Vec<_> = futures::stream::iter(lists).buffered(LISTS).collect().await;
         for (keys, found) in lists {
@@ -110,13 +140,18 @@ impl<'a> Lists<'a> {
         }
     }
 
-    fn keep(&mut self, kind: &Kind, keys: &[&Key], found: Found, live: &mut HashMap<Key, Read>) {
+    fn keep(
+        &mut self,
+        kind: &Kind,
+        keys: &[&Key],
+        found: Result<Found, mainstay_cluster::Error>,
+        live: &mut HashMap<Key, Read>,
+    ) {
         match found {
-            Ok(found) => {
-                let is_whole = found.len() <= MOST;
-                live.extend(found.into_iter().take(MOST).map(|(key, value)| (key, Read::There(value))));
-                if !is_whole {
-                    self.say_cut(kind);
+            Ok(Found { objects, cut }) => {
+                live.extend(objects.into_iter().map(|(key, seen)| (key, Read::There(seen))));
+                if cut != Cut::Nothing {
+                    self.say_cut(kind, cut);
                     let missing: Vec<&Key> = keys.iter().filter(|key| !live.contains_key(**key)).copied().collect();
                     live.extend(not(&missing, "not checked"));
                 }
@@ -125,16 +160,13 @@ impl<'a> Lists<'a> {
         }
     }
 
-    /// Returns the objects of a kind in a namespace, among which are children.
-    pub(super) async fn children_in(&mut self, kind: &Arc<Kind>, namespace: &str) -> Vec<(Key, Value)> {
+    /// Returns the children among the objects of a kind in a namespace.
+    pub(super) async fn children_in(&mut self, kind: &Arc<Kind>, namespace: &str) -> Vec<(Key, Seen)> {
         let selection = content(kind, Selection::default().within(namespace), false);
-        match list(self.cluster, kind, selection).await {
-            Ok(mut found) => {
-                if found.len() > MOST {
-                    found.truncate(MOST);
-                    self.say_cut(kind);
-                }
-                found
+        match self.list(kind, selection, &HealthRules::default(), Kept::Owned).await {
+            Ok(Found { objects, cut }) => {
+                self.say_cut(kind, cut);
+                objects
             }
             Err(error) if error.is_forbidden() => {
                 self.unlisted.entry(namespace.to_owned()).or_default().push(kind.resource.to_string());
@@ -147,8 +179,38 @@ impl<'a> Lists<'a> {
         }
     }
 
-    fn say_cut(&mut self, kind: &Kind) {
-        self.notes.insert(format!("there are more than {MOST} {}; the others were not checked", kind.resource));
+    /// Lists at most [`MOST`] objects of a kind, as far as the budget has memory for them.
+    async fn list(
+        &self,
+        kind: &Arc<Kind>,
+        selection: Selection,
+        rules: &HealthRules,
+        kept: Kept,
+    ) -> Result<Found, mainstay_cluster::Error> {
+        let (mut objects, mut count) = (Vec::new(), 0);
+        let mut values = self.cluster.list(kind, selection);
+        while let Some(live) = values.try_next().await? {
+            if count == MOST {
+                return Ok(Found { objects, cut: Cut::Number });
+            }
+            count += 1;
+            let Some(key) = kind.key_of(&live) else { continue };
+            let seen = Seen::of(&key, &live, rules);
+            if kept == Kept::Owned && seen.owners.is_empty() {
+                continue;
+            }
+            if !self.budget.take(seen.bytes(&key)) {
+                return Ok(Found { objects, cut: Cut::Memory });
+            }
+            objects.push((key, seen));
+        }
+        Ok(Found { objects, cut: Cut::Nothing })
+    }
+
+    fn say_cut(&mut self, kind: &Kind, cut: Cut) {
+        if cut == Cut::Number {
+            self.notes.insert(format!("there are more than {MOST} {}; the others were not checked", kind.resource));
+        }
     }
 }
 
@@ -161,10 +223,4 @@ fn not(keys: &[&Key], why: &str) -> Vec<(Key, Read)> {
 fn content(kind: &Kind, selection: Selection, is_asked: bool) -> Selection {
     let is_bare = !is_asked && matches!((&*kind.group, &*kind.kind), ("", "Secret" | "ConfigMap"));
     if is_bare { selection.metadata_only() } else { selection }
-}
-
-/// Lists objects of a kind: one more than [`MOST`] if there are more.
-async fn list(cluster: &Cluster, kind: &Arc<Kind>, selection: Selection) -> Found {
-    let found: Vec<Value> = cluster.list(kind, selection).take(MOST + 1).try_collect().await?;
-    Ok(found.into_iter().filter_map(|value| Some((kind.key_of(&value)?, value))).collect())
 }

@@ -1,19 +1,18 @@
 //! Builds trees: the live objects of an inventory, and their children.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
-use jiff::Timestamp;
-use serde_json::Value;
-
+use super::budget::Budget;
+use super::children::Children;
 use super::live::{Lists, NAMESPACES, Read};
+use super::node::{Node, State};
 use crate::cli::{Error, syncs};
 use mainstay_api::{GitSync, conditions};
 use mainstay_cluster::Cluster;
 use mainstay_console::Facts;
-use mainstay_engine::managed::health_rules::HealthRules;
 use mainstay_gitsync::Listing;
 use mainstay_object::failure::chain;
-use mainstay_object::{Health, Key, health, stage};
+use mainstay_object::{Health, Key, stage};
 
 /// Kinds that Kubernetes' controllers and the agent create for other objects.
 const CHILDREN: [(&str, &str); 9] = [
@@ -27,46 +26,14 @@ const CHILDREN: [(&str, &str); 9] = [
     ("v1", "PersistentVolumeClaim"),
     ("autoscaling/v2", "HorizontalPodAutoscaler"),
 ];
-/// Maximum depth, because owner references may form a cycle.
-const DEEPEST: usize = 8;
 
-/// An object of a tree.
-#[derive(Clone, Debug)]
-pub(in crate::cli) struct Node {
-    /// The object.
-    pub(in crate::cli) key: Key,
-    /// The state of the object.
-    pub(in crate::cli) state: State,
-    /// The time at which the object was created; `None` if it was not read.
-    pub(in crate::cli) created: Option<Timestamp>,
-    /// Addresses and containers for the web page; empty if the object was not read.
-    pub(in crate::cli) facts: Facts,
-    /// The objects that this object owns.
-    pub(in crate::cli) children: Vec<Node>,
-}
-
-/// The state of an object.
-#[derive(Clone, Debug, PartialEq)]
-pub(in crate::cli) enum State {
-    /// The object exists.
-    There(Health),
-    /// The object is being deleted.
-    Terminating,
-    /// The inventory contains the object, but the cluster does not.
-    Absent,
-    /// The object ran to completion and was deleted afterwards.
-    Ended,
-    /// The object was not read, for this reason.
-    Unknown(String),
-}
-
-impl Node {
-    /// Returns whether the GitSync and all its objects are healthy. Children do not count, because the health of a
-    /// parent includes the health of its children.
-    pub(super) fn is_healthy(&self) -> bool {
-        let is_fine = |node: &Node| matches!(node.state, State::There(Health::Healthy) | State::Ended);
-        is_fine(self) && self.children.iter().all(is_fine)
-    }
+/// The objects to read.
+#[derive(Clone, Copy)]
+pub(super) struct Extent {
+    pub(super) with_children: bool,
+    pub(super) remote_clusters: RemoteClusters,
+    /// Maximum memory of the objects that are read, and of the branches of children, in bytes.
+    pub(super) bytes: usize,
 }
 
 /// Whether trees include the objects of remote clusters. The addresses of these clusters are in Secrets, which tenants
@@ -82,31 +49,32 @@ pub(in crate::cli) enum RemoteClusters {
 /// Reads trees. Reads each kind and namespace of children only once.
 pub(super) struct Forest<'a> {
     cluster: &'a Cluster,
-    with_children: bool,
-    remote_clusters: RemoteClusters,
-    /// Children by the UID of the parent.
-    children: HashMap<String, Vec<(Key, Value)>>,
+    extent: Extent,
+    children: Children,
+    /// The memory of the branches of children.
+    branches: Budget,
     looked_in: BTreeSet<String>,
     notes: BTreeSet<String>,
     lists: Lists<'a>,
 }
 
 impl<'a> Forest<'a> {
-    pub(super) fn new(cluster: &'a Cluster, with_children: bool, remote_clusters: RemoteClusters) -> Self {
+    pub(super) fn new(cluster: &'a Cluster, extent: Extent) -> Self {
         Self {
             cluster,
-            with_children,
-            remote_clusters,
-            children: HashMap::new(),
+            extent,
+            children: Children::default(),
+            branches: Budget::new(extent.bytes),
             looked_in: BTreeSet::new(),
             notes: BTreeSet::new(),
-            lists: Lists::new(cluster),
+            lists: Lists::new(cluster, Budget::new(extent.bytes)),
         }
     }
 
     /// Returns notes about incomplete trees.
     pub(super) fn notes(&self) -> Vec<String> {
-        self.notes.iter().cloned().chain(self.lists.notes()).collect()
+        let cut = self.lists.budget.note().or_else(|| self.branches.note());
+        self.notes.iter().cloned().chain(cut).chain(self.lists.notes()).collect()
     }
 
     /// Reads the tree of a GitSync.
@@ -140,7 +108,7 @@ impl<'a> Forest<'a> {
 
     /// Reads the objects of a GitSync in a remote cluster. A failure becomes a note.
     async fn objects_elsewhere(&mut self, sync: &GitSync) -> Vec<Node> {
-        if self.remote_clusters == RemoteClusters::Omit {
+        if self.extent.remote_clusters == RemoteClusters::Omit {
             let key = syncs::key(sync);
             self.notes.insert(format!(
                 "the objects of {key} are in another cluster (spec.kubeConfig), to which this console does not connect; mainstay ui \
@@ -156,7 +124,7 @@ impl<'a> Forest<'a> {
             };
             let listed = mainstay_gitsync::listing_in(&other, sync).await.map_err(|error| chain(&error))?;
             let Listing::Whole(listed) = listed else { return Ok(Vec::new()) };
-            let mut there = Forest::new(&other.cluster, self.with_children, RemoteClusters::Read);
+            let mut there = Forest::new(&other.cluster, self.extent);
             let objects = there.objects(sync, &listed).await.map_err(|error| chain(&error))?;
             self.notes.extend(there.notes());
             Ok::<_, String>(objects)
@@ -177,8 +145,8 @@ impl<'a> Forest<'a> {
         let mut nodes = Vec::new();
         let label = mainstay_gitsync::label(key.namespace.as_deref().unwrap_or_default(), &key.name);
         let rules = syncs::health_rules(sync);
-        let live = self.lists.live(listed, &label, &rules).await?;
-        if self.with_children {
+        let mut live = self.lists.live(listed, &label, &rules).await?;
+        if self.extent.with_children {
             let namespaces = listed.objects.keys().filter_map(|key| key.namespace.as_deref().map(str::to_owned));
             self.look_for_children(namespaces.collect()).await?;
         }
@@ -186,22 +154,22 @@ impl<'a> Forest<'a> {
         keys.sort_by_key(|key| (stage(key), *key));
         for key in keys {
             let entry = &listed.objects[key];
-            let found = live.get(key);
-            let state = match found {
-                Some(Read::There(value)) => state_of(key, value, &rules),
-                Some(Read::Not(why)) => State::Unknown(why.clone()),
-                None if entry.ended.is_some() => State::Ended,
-                None => State::Absent,
+            let mut node = Node {
+                key: key.clone(),
+                state: if entry.ended.is_some() { State::Ended } else { State::Absent },
+                created: None,
+                facts: Facts::default(),
+                children: Vec::new(),
             };
-            let children = match found {
-                Some(Read::There(value)) => self.below(value, 0),
-                _ => Vec::new(),
-            };
-            let (created, facts) = match found {
-                Some(Read::There(value)) => (created(value), Facts::of(key, value)),
-                _ => (None, Facts::default()),
-            };
-            nodes.push(Node { key: key.clone(), state, created, facts, children });
+            match live.remove(key) {
+                Some(Read::There(seen)) => {
+                    node.children = self.children.below(&seen.uid, &self.branches);
+                    (node.state, node.created, node.facts) = (seen.state, seen.created, seen.facts);
+                }
+                Some(Read::Not(why)) => node.state = State::Unknown(why),
+                None => {}
+            }
+            nodes.push(node);
         }
         Ok(nodes)
     }
@@ -216,52 +184,10 @@ impl<'a> Forest<'a> {
             for (api_version, kind) in CHILDREN {
                 let Some(kind) = self.cluster.kind(api_version, kind).await? else { continue };
                 let found = self.lists.children_in(&kind, &namespace).await;
-                self.remember(found);
+                self.children.add(found);
             }
             self.looked_in.insert(namespace);
         }
         Ok(())
-    }
-
-    fn remember(&mut self, found: Vec<(Key, Value)>) {
-        for (key, value) in found {
-            let owners = value.pointer("/metadata/ownerReferences").and_then(Value::as_array);
-            let uids = owners.into_iter().flatten().filter_map(|owner| owner.get("uid").and_then(Value::as_str));
-            for uid in uids.map(str::to_owned).collect::<Vec<_>>() {
-                self.children.entry(uid).or_default().push((key.clone(), value.clone()));
-            }
-        }
-    }
-
-    /// Returns the children of a live object.
-    fn below(&self, parent: &Value, depth: usize) -> Vec<Node> {
-        let uid = parent.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
-        let found = self.children.get(uid).filter(|_| depth < DEEPEST && !uid.is_empty());
-        let mut nodes: Vec<Node> = found
-            .into_iter()
-            .flatten()
-            .map(|(key, value)| Node {
-                key: key.clone(),
-                state: state_of(key, value, &HealthRules::default()),
-                created: created(value),
-                facts: Facts::of(key, value),
-                children: self.below(value, depth + 1),
-            })
-            .collect();
-        nodes.sort_by(|a, b| a.key.cmp(&b.key));
-        nodes
-    }
-}
-
-fn created(live: &Value) -> Option<Timestamp> {
-    live.pointer("/metadata/creationTimestamp")?.as_str()?.parse().ok()
-}
-
-fn state_of(key: &Key, live: &Value, rules: &HealthRules) -> State {
-    let is_terminating = live.pointer("/metadata/deletionTimestamp").is_some_and(|time| !time.is_null());
-    if is_terminating {
-        State::Terminating
-    } else {
-        State::There(rules.health(key, live).unwrap_or_else(|| health(key, live)))
     }
 }

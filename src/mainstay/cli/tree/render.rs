@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::objects::{Node, State};
+use super::node::{Node, State};
 use mainstay_object::{Health, Key, printable};
 
 /// Maximum number of children to show per parent and kind. A Deployment may have many old ReplicaSets.
