@@ -175,12 +175,10 @@ impl Search<'_> {
     }
 
     fn outcome(self) -> Failure {
-        match self.failed {
-            Some(failed) => Failure::Read(failed),
-            None => {
-                let rest = if self.is_cut { referrers::rest(MOST) } else { String::new() };
-                Failure::Unsigned(self.signers.refusal(self.flaw, self.flawed) + &rest)
-            }
+        if let Some(failed) = self.failed {
+            return Failure::Read(failed);
         }
+        let rest = if self.is_cut { referrers::rest(MOST) } else { String::new() };
+        Failure::Unsigned(self.signers.refusal(self.flaw, self.flawed) + &rest)
     }
 }

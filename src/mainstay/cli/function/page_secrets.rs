@@ -94,8 +94,6 @@ fn is_built(function: &Function) -> bool {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::*;
-
     #[test]
     fn a_function_is_built_only_if_the_agent_accepted_its_current_spec() {
         let is_built = |generation: i64, status: Value| {
