@@ -102,7 +102,7 @@ pub(crate) fn not_checked(objects: &[Node]) -> Vec<NotChecked> {
         let Presence::NotChecked(why) = &node.presence else { continue };
         let mut why = plain(why, MESSAGE);
         if all.len() >= REASONS && all.iter().all(|one| one.why != why) {
-            why = "for other reasons".to_owned();
+            "for other reasons".clone_into(&mut why);
         }
         let at = all.iter().position(|one| one.why == why).unwrap_or_else(|| {
             all.push(NotChecked { why, objects: Vec::new(), more: 0 });
