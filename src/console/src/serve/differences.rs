@@ -26,7 +26,7 @@ use mainstay_cluster::Cluster;
 
 /// Maximum number of objects on the page.
 const OBJECTS: usize = 50;
-/// Maximum time for the page, of which the list of objects has half.
+/// Maximum time for the page. The list of objects has half of it.
 const WITHIN: Duration = Duration::from_secs(20);
 const LATE: &str = "Not compared, because the page took too long. The page of the object has the difference.";
 const FAILED: &str = "The difference cannot be computed. The page of the object has it.";

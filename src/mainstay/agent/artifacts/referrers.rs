@@ -86,7 +86,7 @@ pub(super) async fn find(
     Ok(Found { referrers, is_cut })
 }
 
-/// Returns the end of a message about signatures of which only the first ones were read.
+/// Returns the end of a message about a list of signatures that was read in part.
 pub(super) fn rest(most: usize) -> String {
     format!("; the registry lists more signatures than are read (at most {most} of each kind): delete old ones")
 }
