@@ -348,7 +348,7 @@ fn appliers(facts: &Facts<'_>, desired: &Desired, live: Option<&Live>, expect: &
         Expect::Absent => return Appliers::default(),
         // An object that returns to its owner is not adopted again: fields that users have set since then stay.
         Expect::Ours | Expect::Withdrawn { .. } => facts.left,
-        Expect::Version { .. } => facts.former,
+        Expect::Version { .. } | Expect::Offered { .. } => facts.former,
     };
     if is_left { some.and_known() } else { some.clone() }
 }
