@@ -76,12 +76,12 @@ impl Attempt<'_> {
         live.keys().filter(is_open).cloned().collect()
     }
 
-    /// Returns those of these live objects that a GitSync of another agent does not offer any more, each with that
-    /// GitSync. The watch may be behind, so the statuses are read, after the objects.
-    pub(super) async fn withdrawn_by_others(&self, live: &HashMap<Key, Live>) -> Result<HashMap<Key, String>, Error> {
-        let mut withdrawn = HashMap::new();
+    /// Returns those of these live objects that a GitSync of another agent offers. The watch may be behind, so the
+    /// statuses are read, after the objects.
+    pub(super) async fn offers_of_others(&self, live: &HashMap<Key, Live>) -> Result<HashSet<Key>, Error> {
+        let mut offered = HashSet::new();
         if !self.context.is_shared() {
-            return Ok(withdrawn);
+            return Ok(offered);
         }
         let mut offers: HashMap<Owner, Vec<&Key>> = HashMap::new();
         self.context.registry.with(self.owner, |view| {
@@ -97,11 +97,10 @@ impl Attempt<'_> {
             let Some(sync) = self.context.home.get(&git_syncs(), Some(namespace), name).await? else { continue };
             let held = sync.pointer("/status/held").and_then(Value::as_array).into_iter().flatten();
             let held: Vec<String> = held.filter_map(Value::as_str).map(str::to_owned).collect();
-            let offered = given_up(&held);
-            let others = keys.into_iter().filter(|key| !offered.contains(*key));
-            withdrawn.extend(others.map(|key| (key.clone(), other.to_string())));
+            let given_up = given_up(&held);
+            offered.extend(keys.into_iter().filter(|key| given_up.contains(*key)).cloned());
         }
-        Ok(withdrawn)
+        Ok(offered)
     }
 
     /// Returns the pending handovers for `status.held`, to GitSyncs of other agents and to those that cannot read the
