@@ -293,7 +293,7 @@ fn plan_applies(registry: &mut View<'_>, facts: &Facts<'_>, plan: &mut Plan) {
             None if facts.observed.kept.contains(key) => Expect::Ours,
             None => Expect::Absent,
             Some(live) if is_managed(facts, desired, live) && facts.observed.withdrawn.contains(key) => {
-                Expect::Withdrawn { version: live.resource_version.clone() }
+                Expect::Withdrawn { version: live.resource_version.clone(), uid: live.uid.clone() }
             }
             Some(live) if is_managed(facts, desired, live) => Expect::Ours,
             Some(live) => {

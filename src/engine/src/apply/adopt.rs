@@ -67,7 +67,9 @@ impl Writer {
     pub(super) async fn take_over(&self, step: &Step, body: &Value) -> Result<Option<String>, Error> {
         let (version, managed_fields) = match &step.expect {
             Expect::Ours | Expect::Absent => return Ok(None),
-            Expect::Withdrawn { version } => return self.change_version(&step.desired, version).await.map(Some),
+            Expect::Withdrawn { version, uid } => {
+                return self.change_version(&step.desired, version, uid).await.map(Some);
+            }
             Expect::Version { version, managed_fields } | Expect::Offered { version, managed_fields } => {
                 (version, managed_fields)
             }

@@ -69,6 +69,8 @@ pub enum Expect {
     Withdrawn {
         /// The resource version that was read.
         version: String,
+        /// The UID that was read.
+        uid: String,
     },
 }
 

@@ -141,8 +141,8 @@ pub(crate) fn without_label(object: &Value) -> Option<Value> {
 
 /// Returns the ownership of one label, by its name in `managedFields`.
 fn label(name: &str) -> Fields {
-    let labels = Fields::from_iter([(name.to_owned(), json!({}))]);
-    Fields::from_iter([("f:metadata".to_owned(), json!({"f:labels": labels}))])
+    let labels: Fields = [(name.to_owned(), json!({}))].into_iter().collect();
+    [("f:metadata".to_owned(), json!({ "f:labels": labels }))].into_iter().collect()
 }
 
 #[cfg(test)]

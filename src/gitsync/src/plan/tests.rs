@@ -282,7 +282,7 @@ fn an_object_that_returns_to_its_owner_is_not_adopted_again() {
     };
     let appliers = |expect: Expect| appliers(&facts, &one, Some(&Live::default()), &expect);
     let version = || "7".to_owned();
-    assert_eq!(appliers(Expect::Withdrawn { version: version() }), left);
+    assert_eq!(appliers(Expect::Withdrawn { version: version(), uid: String::new() }), left);
     assert_eq!(appliers(Expect::Version { version: version(), managed_fields: Value::Null }), former);
 }
 
@@ -304,7 +304,7 @@ fn an_object_that_was_offered_is_applied_at_the_version_that_was_read_once_the_s
     };
     assert!(applied(false, false).ends_with(": Ours"));
     assert!(applied(true, false).ends_with(": Offered"));
-    assert!(applied(false, true).ends_with(r#": Withdrawn { version: "7" }"#));
+    assert!(applied(false, true).ends_with(r#": Withdrawn { version: "7", uid: "" }"#));
 }
 
 #[test]
