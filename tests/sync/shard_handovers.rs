@@ -58,7 +58,7 @@ async fn an_object_that_returns_while_its_new_owner_applies_it_stays() {
 async fn objects_that_the_new_owner_cannot_apply_do_not_stop_the_handover_of_others() {
     let mut world = World::new().await;
     let names = syncs(&mut world);
-    let moving: Vec<String> = (0..25).map(|number| format!("moves-{number:02}")).collect();
+    let moving: Vec<String> = (0..45).map(|number| format!("moves-{number:02}")).collect();
     for name in &moving {
         world.remote.file(&format!("app-00/{name}.yaml"), config_map(name, "1"));
     }
@@ -69,7 +69,7 @@ async fn objects_that_the_new_owner_cannot_apply_do_not_stop_the_handover_of_oth
     let to = names.iter().find(|name| owner(&world, name) != owner(&world, "app-00")).unwrap();
     let taker = agents.iter().find(|agent| agent.identity == owner(&world, to)).unwrap();
     // As many as a status lists. The old owner offers those with the last names first.
-    let (movable, failing) = moving.split_at(5);
+    let (movable, failing) = moving.split_at(25);
     for name in failing {
         let (verb, resource, name) = ("apply".to_owned(), "configmaps".to_owned(), name.clone());
         taker.gate.levers().fail_next(Fault { verb, resource, name, code: 500, times: 1000, ..Fault::default() });

@@ -19,7 +19,7 @@ use super::outcome::Refused;
 use super::plan::{DesiredState, Live, Plan};
 use super::prune::HANDOVER;
 use super::registry::{Taker, View};
-use super::shared_plan::{OFFERED, given_up};
+use super::shared_plan::{Handovers, NotTaken, OFFERED, given_up};
 use mainstay_cluster::Error;
 use mainstay_engine::managed::inventory::{Entry, Inventory};
 use mainstay_engine::managed::{Desired, SHOWN};
@@ -106,14 +106,11 @@ impl Attempt<'_> {
     /// Returns the pending handovers for `status.held`, to GitSyncs of other agents and to those that cannot read the
     /// commit.
     pub(super) fn pending_handovers(&mut self, plan: &Plan) -> Vec<String> {
-        let (context, given) = (self.context, self.state.handovers.given.get_or_insert_default());
-        let mut handovers: Vec<Handover<'_>> = context.registry.with(self.owner, |view| {
-            plan.leaving.handed_over.iter().filter_map(|key| Handover::of(view, key)).collect()
-        });
-        handovers.sort_by_key(|handover| handover.order);
+        let (keys, Handovers { given, failed, .. }) = (&plan.leaving.handed_over, &mut *self.state.handovers);
+        let handovers = self.context.registry.with(self.owner, |view| pending(view, keys, failed));
         // The status shows no more, so no more are taken over in one step.
         let shown = handovers.iter().take(SHOWN).filter(|handover| handover.order != Order::CannotRead);
-        given.extend(shown.map(|handover| handover.key.clone()));
+        given.get_or_insert_default().extend(shown.map(|handover| handover.key.clone()));
         handovers.iter().map(Handover::text).collect()
     }
 }
@@ -136,25 +133,42 @@ enum Order {
 struct Handover<'a> {
     key: &'a Key,
     taker: String,
+    /// The commit that the taker has planned, if it is a GitSync of another agent.
+    planned: Option<String>,
     order: Order,
 }
 
+/// Returns the pending handovers of these objects in the order of the status. `failed` are the objects that their takers
+/// could not apply, and is updated.
+fn pending<'a>(view: &View<'_>, keys: &'a [Key], failed: &mut HashMap<Key, NotTaken>) -> Vec<Handover<'a>> {
+    let mut all: Vec<Handover<'a>> = keys.iter().filter_map(|key| Handover::of(view, key, failed)).collect();
+    let failing = all.iter().filter(|handover| handover.order == Order::Failing);
+    *failed = failing.map(|handover| (handover.key.clone(), handover.not_taken())).collect();
+    all.sort_by_key(|handover| handover.order);
+    all
+}
+
 impl<'a> Handover<'a> {
-    fn of(view: &View<'_>, key: &'a Key) -> Option<Self> {
+    fn of(view: &View<'_>, key: &'a Key, failed: &HashMap<Key, NotTaken>) -> Option<Self> {
         if let Some(taker) = view.taker_that_cannot_read(key) {
-            return Some(Self { key, taker, order: Order::CannotRead });
+            return Some(Self { key, taker, planned: None, order: Order::CannotRead });
         }
-        let Taker { is_failing, is_tenant, name: taker } = view.taker_of_other_agent(key)?;
-        let order = match (is_failing, is_tenant) {
+        let Taker { is_failing, is_tenant, name: taker, planned } = view.taker_of_other_agent(key)?;
+        let has_failed = failed.get(key).is_some_and(|failed| failed.taker == taker && failed.planned == planned);
+        let order = match (is_failing || has_failed, is_tenant) {
             (true, _) => Order::Failing,
             (false, true) => Order::Tenant,
             (false, false) => Order::Peer,
         };
-        Some(Self { key, taker, order })
+        Some(Self { key, taker, planned, order })
+    }
+
+    fn not_taken(&self) -> NotTaken {
+        NotTaken { taker: self.taker.clone(), planned: self.planned.clone() }
     }
 
     fn text(&self) -> String {
-        let Self { key, taker, order } = self;
+        let Self { key, taker, order, .. } = self;
         // Other agents do not act on a handover within this agent.
         let state = if *order == Order::CannotRead { " is pending: it cannot read the commit" } else { OFFERED };
         format!("{key}{HANDOVER}{taker}{state}")
@@ -185,8 +199,7 @@ mod tests {
         }
         let keys = ["failing", "unread", "tenant", "peer", "other"].map(key);
         registry.with(&Owner::git_sync("x", "own"), |view| {
-            let mut all: Vec<_> = keys.iter().filter_map(|key| Handover::of(view, key)).collect();
-            all.sort_by_key(|handover| handover.order);
+            let all = pending(view, &keys, &mut HashMap::new());
             let takers: Vec<&str> = all.iter().map(|handover| &*handover.taker).collect();
             assert_eq!(takers, ["x/peer", "x/tenant", "x/unread", "x/failing"]);
             assert!(view.goes_to_other_agents(&keys[0]) && view.goes_to_other_agents(&keys[3]));
@@ -198,5 +211,30 @@ mod tests {
                 assert_eq!(offered, handover.order != Order::CannotRead, "{}", handover.text());
             }
         });
+    }
+
+    #[test]
+    fn objects_that_could_not_be_taken_stay_last_until_their_taker_plans_another_commit() {
+        let registry = Registry::default();
+        let keys: Vec<Key> = (0..45).map(|at| Key::new("", "ConfigMap", Some("a"), format!("{at:02}"))).collect();
+        let (movable, unmovable) = keys.split_at(25);
+        let mut failed = HashMap::new();
+        let mut pending = |planned: &str, failing: &[Key]| {
+            let row = Row {
+                desired: Some(Arc::new(keys.iter().cloned().collect())),
+                planned: Some(planned.to_owned()),
+                failing: failing.iter().cloned().collect(),
+                is_of_other_agent: true,
+                ..Row::default()
+            };
+            registry.update(&Owner::git_sync("x", "peer"), |own| *own = row);
+            registry.with(&Owner::git_sync("x", "own"), |view| {
+                pending(view, &keys, &mut failed).into_iter().map(|handover| handover.key.clone()).collect::<Vec<_>>()
+            })
+        };
+        assert_eq!(pending("c2", &unmovable[..1])[44], unmovable[0]);
+        assert_eq!(pending("c2", unmovable)[..25], *movable);
+        assert_eq!(pending("c2", &[])[..25], *movable, "its status shows no failure of an object that is not offered");
+        assert_eq!(pending("c3", &[]), keys);
     }
 }
