@@ -18,8 +18,32 @@ pub(super) struct Ending {
     pub(super) lost: CancellationToken,
     /// Cancelled when the task has ended.
     pub(super) over: CancellationToken,
-    /// Whether the objects are in a remote cluster.
+    /// Whether the objects are in a remote cluster, or those of an earlier task.
     pub(super) is_remote: bool,
+    /// As `lost`, for tasks of earlier objects of the same name. They end before this task.
+    earlier: Vec<CancellationToken>,
+}
+
+impl Ending {
+    pub(super) fn new(lost: CancellationToken, over: CancellationToken, is_remote: bool) -> Self {
+        Self { lost, over, is_remote, earlier: Vec::new() }
+    }
+
+    /// Returns the end of a task that begins after the end of `before`.
+    pub(super) fn after(mut self, before: Option<&Self>) -> Self {
+        if let Some(before) = before.filter(|before| !before.over.is_cancelled()) {
+            self.is_remote |= before.is_remote;
+            let all = before.earlier.iter().chain([&before.lost]);
+            self.earlier.extend(all.filter(|lost| !lost.is_cancelled()).cloned());
+        }
+        self
+    }
+
+    /// Ends the task and the earlier ones without their last step.
+    pub(super) fn cancel(&self) {
+        self.lost.cancel();
+        self.earlier.iter().for_each(CancellationToken::cancel);
+    }
 }
 
 /// The tasks that end before this agent publishes its share.
@@ -41,9 +65,7 @@ impl Dropping {
         now: Instant,
     ) -> Self {
         let (remote, tasks): (Vec<_>, Vec<_>) = tasks.partition(|task| task.is_remote);
-        for task in &remote {
-            task.lost.cancel();
-        }
+        remote.iter().for_each(Ending::cancel);
         let times = before.map(|before| (before.last_step, before.until));
         let (last_step, until) = times.unwrap_or((now + lease / LAST_STEP, now + lease));
         Self { tasks, last_step, until }
@@ -53,9 +75,7 @@ impl Dropping {
     pub(super) async fn ended(dropping: Option<&Self>) {
         let Some(Self { tasks, last_step, until }) = dropping else { return std::future::pending().await };
         if timeout_at(*last_step, all_over(tasks)).await.is_err() {
-            for task in tasks {
-                task.lost.cancel();
-            }
+            tasks.iter().for_each(Ending::cancel);
             let _ = timeout_at(*until, all_over(tasks)).await;
         }
     }
@@ -74,7 +94,7 @@ mod tests {
     const LEASE: Duration = Duration::from_secs(15);
 
     fn ending(is_remote: bool) -> Ending {
-        Ending { lost: CancellationToken::new(), over: CancellationToken::new(), is_remote }
+        Ending::new(CancellationToken::new(), CancellationToken::new(), is_remote)
     }
 
     fn dropping(tasks: &[Ending], before: Option<Dropping>) -> Dropping {
@@ -108,5 +128,20 @@ mod tests {
         let (task, begun) = (ending(true), Instant::now());
         Dropping::ended(Some(&dropping(std::slice::from_ref(&task), None))).await;
         assert_eq!((begun.elapsed().as_secs(), task.lost.is_cancelled()), (0, true));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn earlier_tasks_of_the_same_name_end_without_their_last_step_too() {
+        let first = ending(false);
+        let second = ending(false).after(Some(&first));
+        let third = ending(false).after(Some(&second));
+        Dropping::ended(Some(&dropping(std::slice::from_ref(&third), None))).await;
+        assert!([&first, &second, &third].iter().all(|task| task.lost.is_cancelled()));
+        let (begun, remote) = (Instant::now(), ending(true));
+        let next = ending(false).after(Some(&remote));
+        Dropping::ended(Some(&dropping(&[next], None))).await;
+        assert_eq!((begun.elapsed().as_secs(), remote.lost.is_cancelled()), (0, true), "it waits for a remote cluster");
+        remote.over.cancel();
+        assert!(!ending(false).after(Some(&remote)).is_remote);
     }
 }
