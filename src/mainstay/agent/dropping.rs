@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use futures::future::join_all;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
@@ -46,18 +47,22 @@ impl Ending {
     }
 }
 
-/// The tasks that end before this agent publishes its share.
+/// A task that is awaited.
 #[derive(Debug)]
-pub(super) struct Dropping {
-    tasks: Vec<Ending>,
-    /// When the tasks end without their last step.
+struct Awaited {
+    task: Ending,
+    /// When the task ends without its last step.
     last_step: Instant,
-    /// When the tasks are not awaited any more.
+    /// When the task is not awaited any more.
     until: Instant,
 }
 
+/// The tasks that end before this agent publishes its share.
+#[derive(Debug)]
+pub(super) struct Dropping(Vec<Awaited>);
+
 impl Dropping {
-    /// Awaits tasks. If an earlier share is still awaited, its times stay.
+    /// Awaits tasks. Those that are awaited already keep their times.
     pub(super) fn new(
         tasks: impl Iterator<Item = Ending>,
         before: Option<Self>,
@@ -66,24 +71,30 @@ impl Dropping {
     ) -> Self {
         let (remote, tasks): (Vec<_>, Vec<_>) = tasks.partition(|task| task.is_remote);
         remote.iter().for_each(Ending::cancel);
-        let times = before.map(|before| (before.last_step, before.until));
-        let (last_step, until) = times.unwrap_or((now + lease / LAST_STEP, now + lease));
-        Self { tasks, last_step, until }
+        let before = before.map(|before| before.0).unwrap_or_default();
+        let awaited = |task: Ending| {
+            let known = before.iter().find(|known| known.task.over == task.over);
+            let times = known.map(|known| (known.last_step, known.until));
+            let (last_step, until) = times.unwrap_or((now + lease / LAST_STEP, now + lease));
+            Awaited { task, last_step, until }
+        };
+        Self(tasks.into_iter().map(awaited).collect())
     }
 
     /// Waits until the tasks have ended, or their time has. Waits forever without tasks to await.
     pub(super) async fn ended(dropping: Option<&Self>) {
-        let Some(Self { tasks, last_step, until }) = dropping else { return std::future::pending().await };
-        if timeout_at(*last_step, all_over(tasks)).await.is_err() {
-            tasks.iter().for_each(Ending::cancel);
-            let _ = timeout_at(*until, all_over(tasks)).await;
-        }
+        let Some(Self(tasks)) = dropping else { return std::future::pending().await };
+        join_all(tasks.iter().map(Awaited::ended)).await;
     }
 }
 
-async fn all_over(tasks: &[Ending]) {
-    for task in tasks {
-        task.over.cancelled().await;
+impl Awaited {
+    /// Waits until the task has ended, or its time has.
+    async fn ended(&self) {
+        if timeout_at(self.last_step, self.task.over.cancelled()).await.is_err() {
+            self.task.cancel();
+            let _ = timeout_at(self.until, self.task.over.cancelled()).await;
+        }
     }
 }
 
@@ -121,6 +132,22 @@ mod tests {
         let second = dropping(std::slice::from_ref(&task), Some(first));
         Dropping::ended(Some(&second)).await;
         assert_eq!((begun.elapsed().as_secs(), task.lost.is_cancelled()), (LEASE.as_secs(), true));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_task_of_a_second_change_has_its_own_time() {
+        let (first, second, begun) = (ending(false), ending(false), Instant::now());
+        let before = dropping(std::slice::from_ref(&first), None);
+        tokio::time::sleep(LEASE / 3).await;
+        let both = dropping(&[first.clone(), second.clone()], Some(before));
+        let over = second.over.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep_until(begun + LEASE - Duration::from_secs(3)).await;
+            over.cancel();
+        });
+        Dropping::ended(Some(&both)).await;
+        assert_eq!((begun.elapsed().as_secs(), first.lost.is_cancelled()), (LEASE.as_secs(), true));
+        assert!(!second.lost.is_cancelled(), "it ended within its time");
     }
 
     #[tokio::test(start_paused = true)]
