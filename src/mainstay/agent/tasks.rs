@@ -110,8 +110,9 @@ pub(super) trait Work {
         self.counted(bytes)
     }
 
-    /// Called instead of [`see_of_other_agent`](Self::see_of_other_agent) if there is no memory for the object.
-    fn refuse_of_other_agent(&self, _owner: &Owner) {}
+    /// Called instead of [`see_of_other_agent`](Self::see_of_other_agent) if there is no memory for the object; with
+    /// `None` if the last state that was shown is not older.
+    fn refuse_of_other_agent(&self, _owner: &Owner, _object: Option<&Self::Object>) {}
 
     /// Whether the task of an object waits for a remote cluster, which may never respond.
     fn is_remote(&self, _object: &Self::Object) -> bool {
@@ -369,7 +370,7 @@ impl<W: Work> Tasks<W> {
         let since = object.meta().creation_timestamp.as_ref().map_or(Timestamp::MIN, |time| time.0);
         self.unseen.insert(name, Need { since, bytes, expected: 0 }, true);
         self.left.remove(name);
-        self.work.refuse_of_other_agent(&owner);
+        self.work.refuse_of_other_agent(&owner, Some(&object));
         self.work.writer().keep_in_memory(&owner, Part::Resource, 0);
         let (part, room) = (Part::Resource, Arc::clone(&self.room));
         self.work.writer().wait_for_memory(&owner, Waiting { since, part, bytes: counted, room });
@@ -393,7 +394,7 @@ impl<W: Work> Tasks<W> {
         }
         // A task that has ended has shown its last state.
         for name in self.unseen.names().filter(|name| self.ended.contains_key(name)) {
-            self.work.refuse_of_other_agent(&self.work.owner(&name));
+            self.work.refuse_of_other_agent(&self.work.owner(&name), None);
         }
     }
 
