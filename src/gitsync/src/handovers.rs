@@ -2,7 +2,8 @@
 //!
 //! Invariant: after a withdrawn offer, at most one of both GitSyncs applies the object. The former owner writes its status
 //! without the offer, then reads the object, changes its version (`Expect::Withdrawn`), and applies it at that version.
-//! The new owner reads the object, then the status with the offer, and applies the object at the version that it read.
+//! The new owner reads the object, then the status with the offer, and applies the object at the version that it read
+//! (`Expect::Offered`).
 //! If that status shows the offer, the change of the version comes later, so it refuses one of both. The same holds for
 //! an object that is offered again: an apply from before the withdrawal has the former version.
 //!
