@@ -273,8 +273,8 @@ impl Dependencies {
         }
     }
 
-    /// Updates a GitSync of another agent for which there is no memory. Its object is forgotten, but its state is kept, so
-    /// that dependants do not wait for ever. `sync` is the newest state with the dependencies, if it is known.
+    /// Updates a GitSync of another agent for which there is no memory. Its object is forgotten, but its state is kept,
+    /// so that dependants do not wait for ever. `sync` is the newest state with the dependencies, if it is known.
     pub(super) fn refuse_of_other_agent(&self, owner: &Owner, sync: Option<(&GitSync, Vec<Owner>)>) {
         self.change(owner, |node| {
             (node.object, node.lacks_memory) = (None, true);
