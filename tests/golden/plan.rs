@@ -226,8 +226,10 @@ fn applies(plan: &Plan) -> String {
             let how = match &step.expect {
                 Expect::Ours => "ours".to_owned(),
                 Expect::Absent => "only if it is not there".to_owned(),
-                Expect::Withdrawn { version } => format!("only over version {version}, after a change of the version"),
-                Expect::Version { version, managed_fields } => {
+                Expect::Withdrawn { version, .. } => {
+                    format!("only over version {version}, after a change of the version")
+                }
+                Expect::Version { version, managed_fields } | Expect::Offered { version, managed_fields } => {
                     let is_taken = step.appliers.would_remove(managed_fields, &step.desired).is_some();
                     let taken = if is_taken { ", after taking over what former appliers wrote" } else { "" };
                     format!("only over version {version}{taken}")

@@ -1,7 +1,7 @@
 //! Objects that move between GitSyncs of two agents, and return or cannot be applied.
 
 use devcluster::fault_injection::Fault;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use mainstay_testkit::{
     gate::Heard,
@@ -54,11 +54,51 @@ async fn an_object_that_returns_while_its_new_owner_applies_it_stays() {
     assert_eq!(holders(&world), agreed);
 }
 
+/// Whether a request rewrites the `managedFields` of a ConfigMap.
+fn is_rewrite(heard: &Heard, name: &str) -> bool {
+    let is_patch = heard.asked.starts_with("PATCH") && heard.asked.contains(&format!("/configmaps/{name}?"));
+    is_patch && String::from_utf8_lossy(&heard.sent).contains("/metadata/managedFields")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_object_that_returns_while_its_new_owner_gives_up_ignored_fields_stays() {
+    let mut world = World::new().await;
+    let names = syncs(&mut world);
+    world.remote.file("app-00/moves.yaml", config_map("moves", "1")).commit("one more");
+    let agents = ["one", "two"].map(|identity| start_shard(&mut world, identity));
+    agree(&world, 2).await;
+    all_ready(&world, &names).await;
+    let to = names.iter().find(|name| owner(&world, name) != owner(&world, "app-00")).unwrap();
+    let taker = agents.iter().find(|agent| agent.identity == owner(&world, to)).unwrap();
+    world.change(to, json!({"ignore": [{"paths": ["/data/key"]}]})).await;
+    let label = |world: &World| {
+        let map = world.get("v1", "configmaps", "moves").unwrap();
+        map["metadata"]["labels"]["mainstay.dev/sync"].clone()
+    };
+    let before = (world.uid("v1", "configmaps", "moves"), label(&world));
+    let held = taker.gate.hold(|heard| is_rewrite(heard, "moves"));
+    world.remote.remove("app-00/moves.yaml");
+    world.remote.file(&format!("{to}/moves.yaml"), config_map("moves", "1")).commit("moved");
+    world.look();
+    held.reached().await;
+    world.remote.remove(&format!("{to}/moves.yaml"));
+    world.remote.file("app-00/moves.yaml", config_map("moves", "1")).commit("returned");
+    world.look();
+    world.ready("app-00").await;
+    // The new owner reads the object again after the conflict. Its apply has the version from before the return.
+    drop(held);
+    all_ready(&world, &names).await;
+    assert_eq!((world.uid("v1", "configmaps", "moves"), label(&world)), before);
+    let mut applies = taker.gate.heard().into_iter().filter(|heard| is_at_version(heard, "moves"));
+    assert!(applies.all(|heard| !heard.answer().contains("\"kind\":\"ConfigMap\"")), "each of them is refused");
+    assert!(agents.iter().all(|agent| agent.deletions().is_empty()));
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn objects_that_the_new_owner_cannot_apply_do_not_stop_the_handover_of_others() {
     let mut world = World::new().await;
     let names = syncs(&mut world);
-    let moving: Vec<String> = (0..25).map(|number| format!("moves-{number:02}")).collect();
+    let moving: Vec<String> = (0..45).map(|number| format!("moves-{number:02}")).collect();
     for name in &moving {
         world.remote.file(&format!("app-00/{name}.yaml"), config_map(name, "1"));
     }
@@ -69,7 +109,7 @@ async fn objects_that_the_new_owner_cannot_apply_do_not_stop_the_handover_of_oth
     let to = names.iter().find(|name| owner(&world, name) != owner(&world, "app-00")).unwrap();
     let taker = agents.iter().find(|agent| agent.identity == owner(&world, to)).unwrap();
     // As many as a status lists. The old owner offers those with the last names first.
-    let (movable, failing) = moving.split_at(5);
+    let (movable, failing) = moving.split_at(25);
     for name in failing {
         let (verb, resource, name) = ("apply".to_owned(), "configmaps".to_owned(), name.clone());
         taker.gate.levers().fail_next(Fault { verb, resource, name, code: 500, times: 1000, ..Fault::default() });

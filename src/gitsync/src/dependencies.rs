@@ -26,6 +26,8 @@ use mainstay_object::expression::Expression;
 
 /// Maximum number of dependencies in one message.
 const NAMED: usize = 3;
+/// Maximum size of a state that is kept without memory for its object, in bytes.
+const SMALL: usize = 4 << 10;
 
 /// All GitSyncs with their dependencies.
 #[derive(Debug, Default)]
@@ -88,6 +90,8 @@ struct Node {
     ready: Vec<Option<(String, Arc<Expression>)>>,
     /// The last seen object, shared with the watch.
     object: Option<Arc<GitSync>>,
+    /// Whether there is no memory for the object. Then no expression can be evaluated.
+    lacks_memory: bool,
     /// Whether another agent looks after the GitSync.
     is_of_other_agent: bool,
     /// Namespace, name of the GitRepository, and reference.
@@ -169,6 +173,12 @@ impl Said {
             attempted: status.attempted_commit.clone(),
             applied: status.applied_commit.clone(),
         }
+    }
+
+    /// Returns the size of the strings.
+    fn bytes(&self) -> usize {
+        let commits = [&self.attempted, &self.applied].into_iter().flatten().map(String::len);
+        self.reason.len() + commits.sum::<usize>()
     }
 }
 
@@ -263,8 +273,34 @@ impl Dependencies {
         }
     }
 
+    /// Updates a GitSync of another agent for which there is no memory. Its object is forgotten, but its state is kept,
+    /// so that dependants do not wait for ever. `sync` is the newest state with the dependencies, if it is known.
+    pub(super) fn refuse_of_other_agent(&self, owner: &Owner, sync: Option<(&GitSync, Vec<Owner>)>) {
+        self.change(owner, |node| {
+            (node.object, node.lacks_memory) = (None, true);
+            if node.state == State::Unread {
+                node.state = State::Refused;
+            }
+        });
+        let Some((sync, depends_on)) = sync else { return };
+        let said = Said::new(&sync.status.clone().unwrap_or_default());
+        let names = depends_on.iter().map(|on| on.resource().as_str().len()).sum::<usize>();
+        let source = sync.spec.source().1.len() + sync.spec.followed_reference().len();
+        if said.bytes() + names + source > SMALL {
+            return self.change(owner, |node| (node.state, node.follows) = (State::Refused, None));
+        }
+        self.take(owner, sync, depends_on);
+        self.report_of_other_agent(owner, sync);
+    }
+
     /// Updates a GitSync and its dependencies.
     pub(super) fn read(&self, owner: &Owner, sync: &Arc<GitSync>, depends_on: Vec<Owner>) {
+        self.take(owner, sync, depends_on);
+        self.see(owner, sync);
+    }
+
+    /// Updates a GitSync and its dependencies, without its object.
+    fn take(&self, owner: &Owner, sync: &GitSync, depends_on: Vec<Owner>) {
         let spec = &sync.spec;
         let namespace = sync.metadata.namespace.clone().unwrap_or_default();
         let (kind, name) = spec.source();
@@ -284,12 +320,15 @@ impl Dependencies {
                 _ => State::Read { generation: sync.metadata.generation, status: said() },
             };
         });
-        self.see(owner, sync);
     }
 
     /// Updates a GitSync of another agent, which only the watch shows.
     pub(super) fn read_of_other_agent(&self, owner: &Owner, sync: &Arc<GitSync>, depends_on: Vec<Owner>) {
         self.read(owner, sync, depends_on);
+        self.report_of_other_agent(owner, sync);
+    }
+
+    fn report_of_other_agent(&self, owner: &Owner, sync: &GitSync) {
         self.change(owner, |node| node.is_of_other_agent = true);
         let status = sync.status.clone().unwrap_or_default();
         let plan = status.shared.as_ref().filter(|plan| plan.carried_out);
@@ -309,7 +348,7 @@ impl Dependencies {
         let Some(node) = nodes.get_mut(owner) else { return };
         let version = |sync: &GitSync| sync.metadata.resource_version.clone();
         let is_as_before = node.object.as_ref().is_some_and(|before| version(before) == version(sync));
-        node.object = Some(Arc::clone(sync));
+        (node.object, node.lacks_memory) = (Some(Arc::clone(sync)), false);
         let sources = sync.spec.depends_on.iter().map(|one| one.ready_expr.as_ref());
         let is_read = node.ready.iter().map(|one| one.as_ref().map(|(source, _)| source)).eq(sources.clone());
         if !is_read {
@@ -400,7 +439,12 @@ impl Dependencies {
                 waits.push(Wait::Until(Evaluation { of: other.resource().to_string(), ..evaluation }));
                 continue;
             }
-            let cause = node.map_or(Some(Cause::Missing), |node| node.cause(own, commit));
+            let has_expression = own.ready.get(at).is_some_and(Option::is_some);
+            let cause = match node {
+                None => Some(Cause::Missing),
+                Some(node) if node.lacks_memory && has_expression => Some(Cause::Refused),
+                Some(node) => node.cause(own, commit),
+            };
             waits.extend(cause.map(|cause| Wait::For(format!("GitSync {}, {cause}", other.resource()))));
         }
         for other in asked {
@@ -467,42 +511,4 @@ fn ring(nodes: &Nodes, from: &Owner) -> Option<Vec<Owner>> {
 }
 
 #[cfg(test)]
-mod tests {
-    use futures::FutureExt;
-
-    use super::*;
-
-    fn owner(number: usize) -> Owner {
-        Owner::git_sync("shop", &format!("sync-{number}"))
-    }
-
-    #[test]
-    fn a_change_of_one_of_many_wakes_those_alone_that_depend_on_it() {
-        const ALL: usize = 300;
-        let dependencies = Dependencies::default();
-        let woken = |dependencies: &Dependencies| {
-            let is_woken = |number: &usize| dependencies.listen(&owner(*number)).notified().now_or_never().is_some();
-            (0..ALL).filter(is_woken).collect::<Vec<_>>()
-        };
-        (0..ALL).for_each(|number| dependencies.enter(&owner(number)));
-        // Every GitSync but the first depends on the first. The last ones also depend on each other.
-        for number in 1..ALL {
-            let next = (number >= ALL - 3 && number + 1 < ALL).then(|| owner(number + 1));
-            let on = std::iter::once(owner(0)).chain(next).collect::<Vec<_>>();
-            dependencies.change(&owner(number), |node| node.depends_on = on);
-            let by = woken(&dependencies);
-            assert!(by.contains(&number) && by.len() <= 3, "{number}: {by:?}");
-        }
-        dependencies.change(&owner(5), |node| node.state = State::Refused);
-        assert_eq!(woken(&dependencies), [0; 0]);
-        dependencies.change(&owner(ALL - 1), |node| node.depends_on.push(owner(ALL - 3)));
-        assert_eq!(woken(&dependencies), [ALL - 3, ALL - 2, ALL - 1], "a ring is closed");
-        dependencies.change(&owner(ALL - 2), |node| node.depends_on.clear());
-        assert_eq!(woken(&dependencies), [ALL - 3, ALL - 2, ALL - 1], "and open again");
-        dependencies.change(&owner(0), |node| node.state = State::Refused);
-        assert_eq!(woken(&dependencies).len(), ALL - 2);
-        (0..ALL).for_each(|number| dependencies.remove(&owner(number)));
-        let nodes = dependencies.nodes.lock();
-        assert!(nodes.by_owner.is_empty() && nodes.dependants.is_empty());
-    }
-}
+mod tests;

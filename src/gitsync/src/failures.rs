@@ -225,15 +225,36 @@ impl Failures {
         }
     }
 
-    /// Returns all failures in the form of the status, sorted by key.
-    pub(super) fn shown(&self) -> Vec<(Class, Reason, Failure)> {
+    /// Returns all failures in the form of the status, sorted by key. The status shows the first ones: with shards
+    /// (`is_shared`), objects of other owners come last, so that other agents see which objects could not be applied.
+    pub(super) fn shown(&self, is_shared: bool) -> Vec<(Class, Reason, Failure)> {
         let mut all = self.0.iter().collect::<Vec<_>>();
-        all.sort_by_key(|(key, _)| *key);
+        all.sort_by_key(|(key, failed)| (is_shared && failed.reason == Reason::OwnershipConflict, *key));
         let shown = |(key, failed): (&Key, &Failed)| {
             let reason = failed.reason.as_str();
             let message = failed.message.clone();
             (failed.class, failed.reason, Failure { object: key.to_string(), reason, message })
         };
         all.into_iter().map(shown).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_of_other_owners_are_shown_last_with_shards_only() {
+        let mut failures = Failures::default();
+        for (name, reason) in [("a", Reason::OwnershipConflict), ("b", Reason::ApplyFailed), ("c", Reason::PruneFailed)]
+        {
+            failures.add(&Key::new("", "A", None, name), Class::Invalid, reason, String::new(), None);
+        }
+        let shown = |is_shared: bool| {
+            let shown = failures.shown(is_shared).into_iter();
+            shown.map(|(_, _, failure)| failure.object).collect::<Vec<_>>()
+        };
+        assert_eq!(shown(false), ["A a", "A b", "A c"]);
+        assert_eq!(shown(true), ["A b", "A c", "A a"]);
     }
 }

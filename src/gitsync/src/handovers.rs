@@ -2,7 +2,8 @@
 //!
 //! Invariant: after a withdrawn offer, at most one of both GitSyncs applies the object. The former owner writes its status
 //! without the offer, then reads the object, changes its version (`Expect::Withdrawn`), and applies it at that version.
-//! The new owner reads the object, then the status with the offer, and applies the object at the version that it read.
+//! The new owner reads the object, then the status with the offer, and applies the object at the version that it read
+//! (`Expect::Offered`).
 //! If that status shows the offer, the change of the version comes later, so it refuses one of both. The same holds for
 //! an object that is offered again: an apply from before the withdrawal has the former version.
 //!
@@ -19,7 +20,7 @@ use super::outcome::Refused;
 use super::plan::{DesiredState, Live, Plan};
 use super::prune::HANDOVER;
 use super::registry::{Taker, View};
-use super::shared_plan::{OFFERED, given_up};
+use super::shared_plan::{Handovers, NotTaken, OFFERED, given_up};
 use mainstay_cluster::Error;
 use mainstay_engine::managed::inventory::{Entry, Inventory};
 use mainstay_engine::managed::{Desired, SHOWN};
@@ -76,12 +77,12 @@ impl Attempt<'_> {
         live.keys().filter(is_open).cloned().collect()
     }
 
-    /// Returns those of these live objects that a GitSync of another agent does not offer any more, each with that
-    /// GitSync. The watch may be behind, so the statuses are read, after the objects.
-    pub(super) async fn withdrawn_by_others(&self, live: &HashMap<Key, Live>) -> Result<HashMap<Key, String>, Error> {
-        let mut withdrawn = HashMap::new();
+    /// Returns those of these live objects that a GitSync of another agent offers. The watch may be behind, so the
+    /// statuses are read, after the objects.
+    pub(super) async fn offers_of_others(&self, live: &HashMap<Key, Live>) -> Result<HashSet<Key>, Error> {
+        let mut offered = HashSet::new();
         if !self.context.is_shared() {
-            return Ok(withdrawn);
+            return Ok(offered);
         }
         let mut offers: HashMap<Owner, Vec<&Key>> = HashMap::new();
         self.context.registry.with(self.owner, |view| {
@@ -97,24 +98,20 @@ impl Attempt<'_> {
             let Some(sync) = self.context.home.get(&git_syncs(), Some(namespace), name).await? else { continue };
             let held = sync.pointer("/status/held").and_then(Value::as_array).into_iter().flatten();
             let held: Vec<String> = held.filter_map(Value::as_str).map(str::to_owned).collect();
-            let offered = given_up(&held);
-            let others = keys.into_iter().filter(|key| !offered.contains(*key));
-            withdrawn.extend(others.map(|key| (key.clone(), other.to_string())));
+            let given_up = given_up(&held);
+            offered.extend(keys.into_iter().filter(|key| given_up.contains(*key)).cloned());
         }
-        Ok(withdrawn)
+        Ok(offered)
     }
 
     /// Returns the pending handovers for `status.held`, to GitSyncs of other agents and to those that cannot read the
     /// commit.
     pub(super) fn pending_handovers(&mut self, plan: &Plan) -> Vec<String> {
-        let (context, given) = (self.context, self.state.handovers.given.get_or_insert_default());
-        let mut handovers: Vec<Handover<'_>> = context.registry.with(self.owner, |view| {
-            plan.leaving.handed_over.iter().filter_map(|key| Handover::of(view, key)).collect()
-        });
-        handovers.sort_by_key(|handover| handover.order);
+        let (keys, Handovers { given, failed, .. }) = (&plan.leaving.handed_over, &mut *self.state.handovers);
+        let handovers = self.context.registry.with(self.owner, |view| pending(view, keys, failed));
         // The status shows no more, so no more are taken over in one step.
         let shown = handovers.iter().take(SHOWN).filter(|handover| handover.order != Order::CannotRead);
-        given.extend(shown.map(|handover| handover.key.clone()));
+        given.get_or_insert_default().extend(shown.map(|handover| handover.key.clone()));
         handovers.iter().map(Handover::text).collect()
     }
 }
@@ -137,25 +134,42 @@ enum Order {
 struct Handover<'a> {
     key: &'a Key,
     taker: String,
+    /// The commit that the taker has planned, if it is a GitSync of another agent.
+    planned: Option<String>,
     order: Order,
 }
 
+/// Returns the pending handovers of these objects in the order of the status. `failed` are the objects that their takers
+/// could not apply, and is updated.
+fn pending<'a>(view: &View<'_>, keys: &'a [Key], failed: &mut HashMap<Key, NotTaken>) -> Vec<Handover<'a>> {
+    let mut all: Vec<Handover<'a>> = keys.iter().filter_map(|key| Handover::of(view, key, failed)).collect();
+    let failing = all.iter().filter(|handover| handover.order == Order::Failing);
+    *failed = failing.map(|handover| (handover.key.clone(), handover.not_taken())).collect();
+    all.sort_by_key(|handover| handover.order);
+    all
+}
+
 impl<'a> Handover<'a> {
-    fn of(view: &View<'_>, key: &'a Key) -> Option<Self> {
+    fn of(view: &View<'_>, key: &'a Key, failed: &HashMap<Key, NotTaken>) -> Option<Self> {
         if let Some(taker) = view.taker_that_cannot_read(key) {
-            return Some(Self { key, taker, order: Order::CannotRead });
+            return Some(Self { key, taker, planned: None, order: Order::CannotRead });
         }
-        let Taker { is_failing, is_tenant, name: taker } = view.taker_of_other_agent(key)?;
-        let order = match (is_failing, is_tenant) {
+        let Taker { is_failing, is_tenant, name: taker, planned } = view.taker_of_other_agent(key)?;
+        let has_failed = failed.get(key).is_some_and(|failed| failed.taker == taker && failed.planned == planned);
+        let order = match (is_failing || has_failed, is_tenant) {
             (true, _) => Order::Failing,
             (false, true) => Order::Tenant,
             (false, false) => Order::Peer,
         };
-        Some(Self { key, taker, order })
+        Some(Self { key, taker, planned, order })
+    }
+
+    fn not_taken(&self) -> NotTaken {
+        NotTaken { taker: self.taker.clone(), planned: self.planned.clone() }
     }
 
     fn text(&self) -> String {
-        let Self { key, taker, order } = self;
+        let Self { key, taker, order, .. } = self;
         // Other agents do not act on a handover within this agent.
         let state = if *order == Order::CannotRead { " is pending: it cannot read the commit" } else { OFFERED };
         format!("{key}{HANDOVER}{taker}{state}")
@@ -186,8 +200,7 @@ mod tests {
         }
         let keys = ["failing", "unread", "tenant", "peer", "other"].map(key);
         registry.with(&Owner::git_sync("x", "own"), |view| {
-            let mut all: Vec<_> = keys.iter().filter_map(|key| Handover::of(view, key)).collect();
-            all.sort_by_key(|handover| handover.order);
+            let all = pending(view, &keys, &mut HashMap::new());
             let takers: Vec<&str> = all.iter().map(|handover| &*handover.taker).collect();
             assert_eq!(takers, ["x/peer", "x/tenant", "x/unread", "x/failing"]);
             assert!(view.goes_to_other_agents(&keys[0]) && view.goes_to_other_agents(&keys[3]));
@@ -199,5 +212,30 @@ mod tests {
                 assert_eq!(offered, handover.order != Order::CannotRead, "{}", handover.text());
             }
         });
+    }
+
+    #[test]
+    fn objects_that_could_not_be_taken_stay_last_until_their_taker_plans_another_commit() {
+        let registry = Registry::default();
+        let keys: Vec<Key> = (0..45).map(|at| Key::new("", "ConfigMap", Some("a"), format!("{at:02}"))).collect();
+        let (movable, unmovable) = keys.split_at(25);
+        let mut failed = HashMap::new();
+        let mut pending = |planned: &str, failing: &[Key]| {
+            let row = Row {
+                desired: Some(Arc::new(keys.iter().cloned().collect())),
+                planned: Some(planned.to_owned()),
+                failing: failing.iter().cloned().collect(),
+                is_of_other_agent: true,
+                ..Row::default()
+            };
+            registry.update(&Owner::git_sync("x", "peer"), |own| *own = row);
+            registry.with(&Owner::git_sync("x", "own"), |view| {
+                pending(view, &keys, &mut failed).into_iter().map(|handover| handover.key.clone()).collect::<Vec<_>>()
+            })
+        };
+        assert_eq!(pending("c2", &unmovable[..1])[44], unmovable[0]);
+        assert_eq!(pending("c2", unmovable)[..25], *movable);
+        assert_eq!(pending("c2", &[])[..25], *movable, "its status shows no failure of an object that is not offered");
+        assert_eq!(pending("c3", &[]), keys);
     }
 }

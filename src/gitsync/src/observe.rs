@@ -489,10 +489,10 @@ impl Attempt<'_> {
         let (live, unseen) = self.live(&unknown).await?;
         waiting.extend(unseen);
         let withdrawn = withdrawn.into_iter().chain(self.may_be_offered(&live, &inventory)).collect();
-        let unoffered = self.withdrawn_by_others(&live).await?;
+        let offers = self.offers_of_others(&live).await?;
         let terminating = self.state.terminating.as_ref().map(TerminatingObjects::keys).unwrap_or_default();
         let contested = self.contested(resolved, &live).await?;
-        Ok(Observed { inventory, kept, waiting, live, terminating, contested, offered, withdrawn, unoffered })
+        Ok(Observed { inventory, kept, waiting, live, terminating, contested, offered, withdrawn, offers })
     }
 
     /// Whether an object is applied as new without a read, because it is not known to exist. If it exists, the server
@@ -516,8 +516,8 @@ impl Attempt<'_> {
         let known = found.iter().filter_map(|one| before.inventory.0.get_key_value(&one.key));
         inventory.0.extend(known.map(|(key, entry)| (key.clone(), entry.clone())));
         let withdrawn = self.may_be_offered(&live, &inventory).union(&before.withdrawn).cloned().collect();
-        let (offered, unoffered) = (before.offered.clone(), self.withdrawn_by_others(&live).await?);
-        Ok(Observed { inventory, waiting, live, contested, offered, withdrawn, unoffered, ..Observed::default() })
+        let (offered, offers) = (before.offered.clone(), self.offers_of_others(&live).await?);
+        Ok(Observed { inventory, waiting, live, contested, offered, withdrawn, offers, ..Observed::default() })
     }
 
     /// Reads live objects. An object that may not be read counts as failed and is not applied.

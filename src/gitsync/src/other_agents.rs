@@ -63,12 +63,12 @@ impl Context {
     }
 
     /// Records a GitSync of another agent for which there is no memory. Its objects are unknown, so no object is deleted
-    /// that it may want.
-    pub fn refuse_of_other_agent(&self, owner: &Owner) {
+    /// that it may want. `sync` is its newest state, if it is known.
+    pub fn refuse_of_other_agent(&self, owner: &Owner, sync: Option<&GitSync>) {
         let _setting = self.setting_rows.lock();
         let (namespace, name) = (owner.resource().namespace(), owner.resource().name());
         self.prevention.enter(owner);
-        self.dependencies.refuse(owner);
+        self.dependencies.refuse_of_other_agent(owner, sync.map(|sync| (sync, depends_on(sync))));
         self.pushes.remove(&consumer(owner));
         let row = unknown(label(namespace, name), self.is_confined(namespace).then(|| namespace.into()));
         for (_, registry) in self.clusters.registries() {

@@ -89,7 +89,7 @@ impl Attempt<'_> {
         });
         let since = self.since(request.commit);
         let guard = plan.leaving.guard_text(self.owner, &request.commit.to_string());
-        let failures = self.state.failed.shown();
+        let failures = self.state.failed.shown(self.context.is_shared());
         let HeldBack { all: held, safeguarded } = left.held;
         Ok(Outcome::Applied { failures, held, safeguarded, guard, pruning: left.pruning, note, since })
     }

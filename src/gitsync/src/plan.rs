@@ -105,8 +105,8 @@ pub struct Observed {
     pub offered: HashSet<Key>,
     /// Desired objects that were offered until the last written status. A GitSync of another agent may just apply them.
     pub withdrawn: HashSet<Key>,
-    /// Live objects that a GitSync of another agent does not offer any more, although the watch shows the offer.
-    pub unoffered: HashMap<Key, String>,
+    /// Live objects that a GitSync of another agent offers. Its status was read after the objects.
+    pub offers: HashSet<Key>,
 }
 
 /// The desired state of a commit.
@@ -293,11 +293,16 @@ fn plan_applies(registry: &mut View<'_>, facts: &Facts<'_>, plan: &mut Plan) {
             None if facts.observed.kept.contains(key) => Expect::Ours,
             None => Expect::Absent,
             Some(live) if is_managed(facts, desired, live) && facts.observed.withdrawn.contains(key) => {
-                Expect::Withdrawn { version: live.resource_version.clone() }
+                Expect::Withdrawn { version: live.resource_version.clone(), uid: live.uid.clone() }
             }
             Some(live) if is_managed(facts, desired, live) => Expect::Ours,
             Some(live) => {
-                Expect::Version { version: live.resource_version.clone(), managed_fields: live.managed_fields.clone() }
+                let (version, managed_fields) = (live.resource_version.clone(), live.managed_fields.clone());
+                if facts.observed.offers.contains(key) {
+                    Expect::Offered { version, managed_fields }
+                } else {
+                    Expect::Version { version, managed_fields }
+                }
             }
         };
         let appliers = appliers(facts, desired, live, &expect);
@@ -314,8 +319,10 @@ fn refused(registry: &View<'_>, facts: &Facts<'_>, desired: &Desired, live: Opti
     if let Some(other) = proven.and_then(|label| registry.holder_of_other_agent(&desired.key, label)) {
         return Some(Why::Claimed(other));
     }
-    if let Some(other) = facts.observed.unoffered.get(&desired.key) {
-        return Some(Why::Claimed(other.clone()));
+    // The watch may be ahead of the object that was read, or behind the status. Each change of the registry is a retry.
+    let offer = proven.and_then(|label| registry.offers_of_other_agent(&desired.key, label));
+    if let Some(other) = offer.filter(|_| !facts.observed.offers.contains(&desired.key)) {
+        return Some(Why::Claimed(other.to_string()));
     }
     if facts.observed.offered.contains(&desired.key) {
         return Some(Why::Offered);
@@ -348,7 +355,7 @@ fn appliers(facts: &Facts<'_>, desired: &Desired, live: Option<&Live>, expect: &
         Expect::Absent => return Appliers::default(),
         // An object that returns to its owner is not adopted again: fields that users have set since then stay.
         Expect::Ours | Expect::Withdrawn { .. } => facts.left,
-        Expect::Version { .. } => facts.former,
+        Expect::Version { .. } | Expect::Offered { .. } => facts.former,
     };
     if is_left { some.and_known() } else { some.clone() }
 }

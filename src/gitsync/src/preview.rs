@@ -552,14 +552,14 @@ fn fate(step: &Step, live: Option<&Value>, outcome: DryRun) -> Fate {
         }
         DryRun::Applied { before, after } => {
             let note = match &step.expect {
-                Expect::Version { managed_fields, .. }
+                Expect::Version { managed_fields, .. } | Expect::Offered { managed_fields, .. }
                     if step.appliers.would_remove(managed_fields, desired).is_some() =>
                 {
                     Some(
                         "taken over from its previous field managers: their fields that are not in the manifest are removed",
                     )
                 }
-                Expect::Version { .. } => Some("it is not managed by this GitSync yet"),
+                Expect::Version { .. } | Expect::Offered { .. } => Some("it is not managed by this GitSync yet"),
                 Expect::Ours | Expect::Absent | Expect::Withdrawn { .. } => None,
             };
             let [before, after] = [before, after].map(|state| desired.view(&state).into_owned());

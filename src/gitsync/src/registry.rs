@@ -65,6 +65,8 @@ pub(super) struct Taker {
     pub(super) is_tenant: bool,
     /// Its namespace and name.
     pub(super) name: String,
+    /// The commit that it has planned.
+    pub(super) planned: Option<String>,
 }
 
 /// The claim of another GitSync on an object. The least of several claims counts: `Held` before `Undecided`.
@@ -373,6 +375,7 @@ impl View<'_> {
             is_failing: row.failing.contains(key),
             is_tenant: !row.is_peer_of(own),
             name: owner.to_string(),
+            planned: row.planned.clone(),
         };
         takers.map(taker).min()
     }

@@ -255,7 +255,7 @@ impl Task {
     fn settled_outcome(&self, sync: &GitSync) -> Option<Outcome> {
         let applied = self.state.applied.is_some();
         applied.then(|| Outcome::Applied {
-            failures: self.state.failed.shown(),
+            failures: self.state.failed.shown(self.context.is_shared()),
             held: sync.status.as_ref().map(|s| s.held.clone()).unwrap_or_default(),
             safeguarded: Vec::new(),
             guard: None,

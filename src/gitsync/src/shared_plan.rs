@@ -4,7 +4,7 @@
 //!
 //! Not here: the consequences for other GitSyncs (`other_agents`).
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use super::prune::HANDOVER;
 use super::registry::Row;
@@ -22,6 +22,18 @@ pub(super) struct Handovers {
     pub(super) given: Option<HashSet<Key>>,
     /// The objects that the written status may show; `None` until this agent has written one.
     pub(super) offered: Option<HashSet<Key>>,
+    /// The objects that another GitSync could not apply.
+    pub(super) failed: HashMap<Key, NotTaken>,
+}
+
+/// A GitSync of another agent that could not apply an object. Its status shows no failure of an object that is not
+/// offered any more, so the failure is kept until it plans another commit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct NotTaken {
+    /// Its namespace and name.
+    pub(super) taker: String,
+    /// The commit that it has planned.
+    pub(super) planned: Option<String>,
 }
 
 /// Returns the plan of a row; `None` until a commit is planned. `conflicts` are desired objects of other GitSyncs.

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use futures::future::join_all;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
@@ -18,22 +19,50 @@ pub(super) struct Ending {
     pub(super) lost: CancellationToken,
     /// Cancelled when the task has ended.
     pub(super) over: CancellationToken,
-    /// Whether the objects are in a remote cluster.
+    /// Whether the objects are in a remote cluster, or those of an earlier task.
     pub(super) is_remote: bool,
+    /// As `lost`, for tasks of earlier objects of the same name. They end before this task.
+    earlier: Vec<CancellationToken>,
+}
+
+impl Ending {
+    pub(super) fn new(lost: CancellationToken, over: CancellationToken, is_remote: bool) -> Self {
+        Self { lost, over, is_remote, earlier: Vec::new() }
+    }
+
+    /// Returns the end of a task that begins after the end of `before`.
+    pub(super) fn after(mut self, before: Option<&Self>) -> Self {
+        if let Some(before) = before.filter(|before| !before.over.is_cancelled()) {
+            self.is_remote |= before.is_remote;
+            let all = before.earlier.iter().chain([&before.lost]);
+            self.earlier.extend(all.filter(|lost| !lost.is_cancelled()).cloned());
+        }
+        self
+    }
+
+    /// Ends the task and the earlier ones without their last step.
+    pub(super) fn cancel(&self) {
+        self.lost.cancel();
+        self.earlier.iter().for_each(CancellationToken::cancel);
+    }
+}
+
+/// A task that is awaited.
+#[derive(Debug)]
+struct Awaited {
+    task: Ending,
+    /// When the task ends without its last step.
+    last_step: Instant,
+    /// When the task is not awaited any more.
+    until: Instant,
 }
 
 /// The tasks that end before this agent publishes its share.
 #[derive(Debug)]
-pub(super) struct Dropping {
-    tasks: Vec<Ending>,
-    /// When the tasks end without their last step.
-    last_step: Instant,
-    /// When the tasks are not awaited any more.
-    until: Instant,
-}
+pub(super) struct Dropping(Vec<Awaited>);
 
 impl Dropping {
-    /// Awaits tasks. If an earlier share is still awaited, its times stay.
+    /// Awaits tasks. Those that are awaited already keep their times.
     pub(super) fn new(
         tasks: impl Iterator<Item = Ending>,
         before: Option<Self>,
@@ -41,29 +70,31 @@ impl Dropping {
         now: Instant,
     ) -> Self {
         let (remote, tasks): (Vec<_>, Vec<_>) = tasks.partition(|task| task.is_remote);
-        for task in &remote {
-            task.lost.cancel();
-        }
-        let times = before.map(|before| (before.last_step, before.until));
-        let (last_step, until) = times.unwrap_or((now + lease / LAST_STEP, now + lease));
-        Self { tasks, last_step, until }
+        remote.iter().for_each(Ending::cancel);
+        let before = before.map(|before| before.0).unwrap_or_default();
+        let awaited = |task: Ending| {
+            let known = before.iter().find(|known| known.task.over == task.over);
+            let times = known.map(|known| (known.last_step, known.until));
+            let (last_step, until) = times.unwrap_or((now + lease / LAST_STEP, now + lease));
+            Awaited { task, last_step, until }
+        };
+        Self(tasks.into_iter().map(awaited).collect())
     }
 
     /// Waits until the tasks have ended, or their time has. Waits forever without tasks to await.
     pub(super) async fn ended(dropping: Option<&Self>) {
-        let Some(Self { tasks, last_step, until }) = dropping else { return std::future::pending().await };
-        if timeout_at(*last_step, all_over(tasks)).await.is_err() {
-            for task in tasks {
-                task.lost.cancel();
-            }
-            let _ = timeout_at(*until, all_over(tasks)).await;
-        }
+        let Some(Self(tasks)) = dropping else { return std::future::pending().await };
+        join_all(tasks.iter().map(Awaited::ended)).await;
     }
 }
 
-async fn all_over(tasks: &[Ending]) {
-    for task in tasks {
-        task.over.cancelled().await;
+impl Awaited {
+    /// Waits until the task has ended, or its time has.
+    async fn ended(&self) {
+        if timeout_at(self.last_step, self.task.over.cancelled()).await.is_err() {
+            self.task.cancel();
+            let _ = timeout_at(self.until, self.task.over.cancelled()).await;
+        }
     }
 }
 
@@ -74,7 +105,7 @@ mod tests {
     const LEASE: Duration = Duration::from_secs(15);
 
     fn ending(is_remote: bool) -> Ending {
-        Ending { lost: CancellationToken::new(), over: CancellationToken::new(), is_remote }
+        Ending::new(CancellationToken::new(), CancellationToken::new(), is_remote)
     }
 
     fn dropping(tasks: &[Ending], before: Option<Dropping>) -> Dropping {
@@ -104,9 +135,40 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_task_of_a_second_change_has_its_own_time() {
+        let (first, second, begun) = (ending(false), ending(false), Instant::now());
+        let before = dropping(std::slice::from_ref(&first), None);
+        tokio::time::sleep(LEASE / 3).await;
+        let both = dropping(&[first.clone(), second.clone()], Some(before));
+        let over = second.over.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep_until(begun + LEASE - Duration::from_secs(3)).await;
+            over.cancel();
+        });
+        Dropping::ended(Some(&both)).await;
+        assert_eq!((begun.elapsed().as_secs(), first.lost.is_cancelled()), (LEASE.as_secs(), true));
+        assert!(!second.lost.is_cancelled(), "it ended within its time");
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_task_of_a_remote_cluster_ends_without_its_last_step_and_is_not_awaited() {
         let (task, begun) = (ending(true), Instant::now());
         Dropping::ended(Some(&dropping(std::slice::from_ref(&task), None))).await;
         assert_eq!((begun.elapsed().as_secs(), task.lost.is_cancelled()), (0, true));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn earlier_tasks_of_the_same_name_end_without_their_last_step_too() {
+        let first = ending(false);
+        let second = ending(false).after(Some(&first));
+        let third = ending(false).after(Some(&second));
+        Dropping::ended(Some(&dropping(std::slice::from_ref(&third), None))).await;
+        assert!([&first, &second, &third].iter().all(|task| task.lost.is_cancelled()));
+        let (begun, remote) = (Instant::now(), ending(true));
+        let next = ending(false).after(Some(&remote));
+        Dropping::ended(Some(&dropping(&[next], None))).await;
+        assert_eq!((begun.elapsed().as_secs(), remote.lost.is_cancelled()), (0, true), "it waits for a remote cluster");
+        remote.over.cancel();
+        assert!(!ending(false).after(Some(&remote)).is_remote);
     }
 }

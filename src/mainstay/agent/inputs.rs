@@ -108,8 +108,8 @@ impl Work for Syncs {
         kept::counted(0, 1, bytes.max(WITH_STATUS))
     }
 
-    fn refuse_of_other_agent(&self, owner: &Owner) {
-        self.context.refuse_of_other_agent(owner);
+    fn refuse_of_other_agent(&self, owner: &Owner, sync: Option<&GitSync>) {
+        self.context.refuse_of_other_agent(owner, sync);
     }
 
     fn is_remote(&self, sync: &GitSync) -> bool {

@@ -110,8 +110,9 @@ pub(super) trait Work {
         self.counted(bytes)
     }
 
-    /// Called instead of [`see_of_other_agent`](Self::see_of_other_agent) if there is no memory for the object.
-    fn refuse_of_other_agent(&self, _owner: &Owner) {}
+    /// Called instead of [`see_of_other_agent`](Self::see_of_other_agent) if there is no memory for the object; with
+    /// `None` if the last state that was shown is not older.
+    fn refuse_of_other_agent(&self, _owner: &Owner, _object: Option<&Self::Object>) {}
 
     /// Whether the task of an object waits for a remote cluster, which may never respond.
     fn is_remote(&self, _object: &Self::Object) -> bool {
@@ -153,6 +154,8 @@ struct Running<T> {
     lost: CancellationToken,
     /// Cancelled when the task has ended.
     over: CancellationToken,
+    /// The task of a deleted object of this name, which ends before this task begins.
+    before: Option<Ending>,
 }
 
 /// Watches the objects of a kind and runs a task for each.
@@ -334,8 +337,9 @@ impl<W: Work> Tasks<W> {
         if let Some(running) = self.running.remove(name) {
             // The task shows its last state when it ends.
             counted = self.work.counted_of_other_agent(running.bytes);
-            running.lost.cancel();
-            self.ended.insert(name.clone(), self.ending_of(&running));
+            let ending = self.ending_of(&running);
+            ending.cancel();
+            self.ended.insert(name.clone(), ending);
             self.leaving.retain(|leaving| !leaving.over.is_cancelled());
             self.leaving.push(running);
             self.notifier.set_subject(&owner, None);
@@ -366,7 +370,7 @@ impl<W: Work> Tasks<W> {
         let since = object.meta().creation_timestamp.as_ref().map_or(Timestamp::MIN, |time| time.0);
         self.unseen.insert(name, Need { since, bytes, expected: 0 }, true);
         self.left.remove(name);
-        self.work.refuse_of_other_agent(&owner);
+        self.work.refuse_of_other_agent(&owner, Some(&object));
         self.work.writer().keep_in_memory(&owner, Part::Resource, 0);
         let (part, room) = (Part::Resource, Arc::clone(&self.room));
         self.work.writer().wait_for_memory(&owner, Waiting { since, part, bytes: counted, room });
@@ -390,7 +394,7 @@ impl<W: Work> Tasks<W> {
         }
         // A task that has ended has shown its last state.
         for name in self.unseen.names().filter(|name| self.ended.contains_key(name)) {
-            self.work.refuse_of_other_agent(&self.work.owner(&name));
+            self.work.refuse_of_other_agent(&self.work.owner(&name), None);
         }
     }
 
@@ -432,7 +436,7 @@ impl<W: Work> Tasks<W> {
 
     fn ending_of(&self, running: &Running<W::Object>) -> Ending {
         let is_remote = running.feed.borrow().as_deref().is_some_and(|object| self.work.is_remote(object));
-        Ending { lost: running.lost.clone(), over: running.over.clone(), is_remote }
+        Ending::new(running.lost.clone(), running.over.clone(), is_remote).after(running.before.as_ref())
     }
 
     fn count_share(&self, counter: impl Fn(&share::Counts) -> &AtomicU64) {
@@ -556,10 +560,11 @@ impl<W: Work> Tasks<W> {
         self.work.enter(&owner, &name);
         let (feed, input) = watch::channel(Some(Arc::new(object)));
         let (lost, over) = (CancellationToken::new(), CancellationToken::new());
-        let (old, ending) = (self.ended.remove(&name).map(|old| old.over), over.clone().drop_guard());
+        let (before, ending) = (self.ended.remove(&name), over.clone().drop_guard());
         let task = self.work.run(name.clone(), input, (self.stop.clone(), lost.clone()));
+        let old = before.as_ref().map(|before| before.over.clone());
         self.all.spawn(after(old, task).map(move |()| drop(ending)));
-        self.running.insert(name, Running { feed, uid, bytes, lost, over });
+        self.running.insert(name, Running { feed, uid, bytes, lost, over, before });
         self.count_share(|counts| &counts.gained);
     }
 

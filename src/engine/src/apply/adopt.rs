@@ -67,8 +67,12 @@ impl Writer {
     pub(super) async fn take_over(&self, step: &Step, body: &Value) -> Result<Option<String>, Error> {
         let (version, managed_fields) = match &step.expect {
             Expect::Ours | Expect::Absent => return Ok(None),
-            Expect::Withdrawn { version } => return self.change_version(&step.desired, version).await.map(Some),
-            Expect::Version { version, managed_fields } => (version, managed_fields),
+            Expect::Withdrawn { version, uid } => {
+                return self.change_version(&step.desired, version, uid).await.map(Some);
+            }
+            Expect::Version { version, managed_fields } | Expect::Offered { version, managed_fields } => {
+                (version, managed_fields)
+            }
         };
         let (desired, now) = (&step.desired, self.now().to_string());
         let taken = adoption::take_over(managed_fields, desired, body, &step.appliers, Moment::Before, &now);
@@ -95,7 +99,10 @@ impl Writer {
         }
         let before = resource_version(&live).to_owned();
         match self.rewrite(desired, &before, &claimed).await {
-            Ok(after) => Ok(Some(GivenUp { before, after: resource_version(&after).to_owned() })),
+            Ok(after) => {
+                let (rewritten, after) = (before.clone(), resource_version(&after).to_owned());
+                Ok(Some(GivenUp { before, rewritten, after }))
+            }
             Err(error) if error.is_conflict() => Ok(None),
             Err(error) => Err(error),
         }
@@ -118,7 +125,8 @@ impl Writer {
         let causes = error.refusal().map(|refusal| refusal.causes.clone()).unwrap_or_default();
         let causes = causes.iter().map(|cause| cause.field.as_str()).collect::<Vec<_>>();
         for causes in [&*causes, &[]] {
-            let Some(version) = self.give_back(desired, &taken.what, causes).await? else { continue };
+            let at = step.expect.is_fenced().then(|| resource_version(body).to_owned());
+            let Some(version) = self.give_back(desired, &taken.what, causes, at.as_deref()).await? else { continue };
             if body.pointer("/metadata/resourceVersion").is_some() {
                 body["metadata"]["resourceVersion"] = json!(version);
             }
@@ -137,9 +145,16 @@ impl Writer {
     }
 
     /// Returns fields to their former managers: those at the paths in `causes`, or all. Returns the new version of the
-    /// object.
-    async fn give_back(&self, desired: &Desired, taken: &TakeOver, causes: &[&str]) -> Result<Option<String>, Error> {
-        let Some(live) = self.read(desired).await? else { return Ok(None) };
+    /// object. Changes nothing if the object does not have the version `at`.
+    async fn give_back(
+        &self,
+        desired: &Desired,
+        taken: &TakeOver,
+        causes: &[&str],
+        at: Option<&str>,
+    ) -> Result<Option<String>, Error> {
+        let live = self.read(desired).await?.filter(|live| at.is_none_or(|at| at == resource_version(live)));
+        let Some(live) = live else { return Ok(None) };
         let managed_fields = live.pointer("/metadata/managedFields").unwrap_or(&Value::Null);
         let Some(entries) = adoption::put_back(managed_fields, taken, causes) else { return Ok(None) };
         let rewritten = self.rewrite(desired, resource_version(&live), &entries).await?;
@@ -185,7 +200,7 @@ impl Writer {
                     applied = again;
                 }
                 (Err(error), Some(taken)) if error.is_invalid() => {
-                    self.give_back(desired, &taken.what, &[]).await?;
+                    self.give_back(desired, &taken.what, &[], None).await?;
                     self.store().end_takeover(&desired.key);
                     self.announce_left(owner, desired, &error);
                     return Ok(applied);

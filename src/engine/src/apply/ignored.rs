@@ -18,8 +18,19 @@ const WRITTEN_MEANWHILE: usize = 5;
 
 /// Resource versions of an object before and after its `managedFields` were rewritten.
 pub(super) struct GivenUp {
+    /// The version that was read.
     pub(super) before: String,
+    /// The version that was rewritten. It differs from `before` if another client wrote in the meantime.
+    pub(super) rewritten: String,
     pub(super) after: String,
+}
+
+impl GivenUp {
+    /// Returns the version that is known as long as `after` has the same content. If `is_fenced`, a write of another
+    /// client in the meantime counts as a change.
+    pub(super) fn known(&self, is_fenced: bool) -> &str {
+        if is_fenced { &self.rewritten } else { &self.before }
+    }
 }
 
 impl Writer {
@@ -43,7 +54,7 @@ impl Writer {
             return Ok(None);
         };
         let before = resource_version(&live).to_owned();
-        let live = self.give_up_ignored(desired, live.into_owned()).await?;
+        let (rewritten, live) = self.give_up_ignored(desired, live.into_owned()).await?;
         let after = resource_version(&live).to_owned();
         *body = desired.body_over(&live);
         self.leave_replicas(desired, body).await;
@@ -53,7 +64,7 @@ impl Writer {
             // With the version, live values in the body cannot overwrite later ones.
             body["metadata"]["resourceVersion"] = json!(after);
         }
-        Ok(Some(GivenUp { before, after }))
+        Ok(Some(GivenUp { before, rewritten, after }))
     }
 
     /// Returns the body that creates the object.
@@ -70,17 +81,20 @@ impl Writer {
         }
         let given_up = self.give_up_ignored(desired, answer.clone()).await;
         // In the meantime, a different object may have this name.
-        given_up.ok().filter(|now| uid(now) == uid(&answer)).unwrap_or(answer)
+        given_up.ok().map(|(_, now)| now).filter(|now| uid(now) == uid(&answer)).unwrap_or(answer)
     }
 
-    /// Gives up the ignored fields that Mainstay owns. Returns the object after that.
-    async fn give_up_ignored(&self, desired: &Desired, mut live: Value) -> Result<Value, Error> {
+    /// Gives up the ignored fields that Mainstay owns. Returns the object after that, and the version before the last
+    /// write.
+    async fn give_up_ignored(&self, desired: &Desired, mut live: Value) -> Result<(String, Value), Error> {
         let (namespace, name) = (desired.key.namespace.as_deref(), &*desired.key.name);
         let mut attempts = 0;
         loop {
-            let Some(entries) = desired.given_up(&live) else { return Ok(live) };
             let version = resource_version(&live).to_owned();
-            match self.cluster().rewrite_managed_fields(&desired.kind, namespace, name, &version, &entries).await {
+            let Some(entries) = desired.given_up(&live) else { return Ok((version, live)) };
+            let rewritten =
+                self.cluster().rewrite_managed_fields(&desired.kind, namespace, name, &version, &entries).await;
+            match rewritten {
                 Err(error) if error.is_conflict() && attempts < WRITTEN_MEANWHILE => {
                     attempts += 1;
                     match self.read(desired).await? {
@@ -88,7 +102,7 @@ impl Writer {
                         None => return Err(error),
                     }
                 }
-                rewritten => return rewritten,
+                rewritten => return rewritten.map(|live| (version, live)),
             }
         }
     }
@@ -105,5 +119,16 @@ impl Writer {
                 without_replicas(body);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_write_of_another_client_before_the_rewrite_counts_only_behind_a_fence() {
+        let given_up = GivenUp { before: "1".to_owned(), rewritten: "3".to_owned(), after: "4".to_owned() };
+        assert_eq!((given_up.known(false), given_up.known(true)), ("1", "3"));
     }
 }

@@ -57,11 +57,28 @@ pub enum Expect {
         /// `metadata.managedFields` that was read.
         managed_fields: Value,
     },
+    /// An object that an owner of another agent offers. As for `Version`, but no write of another client in the meantime
+    /// is accepted: the other owner may have withdrawn the offer.
+    Offered {
+        /// The resource version that was read.
+        version: String,
+        /// `metadata.managedFields` that was read.
+        managed_fields: Value,
+    },
     /// An object of this owner that was offered to an owner of another agent until lately. The other owner may just apply it.
     Withdrawn {
         /// The resource version that was read.
         version: String,
+        /// The UID that was read.
+        uid: String,
     },
+}
+
+impl Expect {
+    /// Whether an owner of another agent may apply the object meanwhile. Then every write needs the expected version.
+    pub(super) fn is_fenced(&self) -> bool {
+        matches!(self, Self::Offered { .. } | Self::Withdrawn { .. })
+    }
 }
 
 /// The effect of an apply.
@@ -240,13 +257,14 @@ impl Writer {
         let mut before = before.to_owned();
         // Comes after the takeover, because the fields that the takeover claims may include the replica count.
         let is_counted = desired.sets_replicas(&body) || (!is_new && desired.is_scalable());
-        let count = if is_counted { self.settle_replicas(desired, &mut body).await? } else { None };
+        let is_fenced = step.expect.is_fenced();
+        let count = if is_counted { self.settle_replicas(desired, &mut body, is_fenced).await? } else { None };
         let ignored = if is_new { None } else { self.settle_ignored(desired, &mut body, None).await? };
         let aliases = if is_new { None } else { self.claim_aliases(desired, &body).await? };
         for given_up in [count, ignored, aliases].into_iter().flatten() {
             // This write changed only `managedFields`, so it does not count as a change of the object.
             for known in [expected.as_mut(), Some(&mut before)].into_iter().flatten() {
-                if *known == given_up.before {
+                if *known == given_up.known(is_fenced) {
                     known.clone_from(&given_up.after);
                 }
             }

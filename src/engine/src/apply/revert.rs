@@ -128,7 +128,7 @@ impl Writer {
         let mut body = desired.body();
         self.settle_ignored(desired, &mut body, found).await?;
         if desired.is_scalable() || found.is_some_and(is_at_zero) {
-            self.settle_replicas(desired, &mut body).await?;
+            self.settle_replicas(desired, &mut body, false).await?;
         }
         if let Some(live) = found.filter(|_| !asked_by_commit) {
             yield_to_people(&mut body, live);

@@ -121,7 +121,7 @@ pub fn released(managed_fields: &Value) -> Value {
 }
 
 /// Returns the `managedFields` of an object in which Mainstay does not own the label of a GitSync; `None` if it does not
-/// own it already.
+/// own it already. Mainstay's entry stays, because it proves that Mainstay applied the object.
 pub(crate) fn without_label(object: &Value) -> Option<Value> {
     let mut entries = object.pointer("/metadata/managedFields")?.as_array()?.clone();
     let is_ours = |e: &&mut Value| {
@@ -132,10 +132,17 @@ pub(crate) fn without_label(object: &Value) -> Option<Value> {
     if !owns(fields, &["f:metadata", "f:labels", &name]) {
         return None;
     }
-    let label = json!({"f:metadata": {"f:labels": {name: {}}}});
-    *fields = subtract(fields, label.as_object()?);
-    entries.retain(|e| e.get("fieldsV1").and_then(Value::as_object).is_none_or(|f| !f.is_empty()));
-    Some(if entries.is_empty() { json!([{}]) } else { Value::Array(entries) })
+    // An empty entry would be removed. No object has this other label, and the next apply gives its ownership up.
+    let other = label(&format!("{name}.withdrawn"));
+    let rest = subtract(fields, &label(&name));
+    *fields = if rest.is_empty() { other } else { rest };
+    Some(Value::Array(entries))
+}
+
+/// Returns the ownership of one label, by its name in `managedFields`.
+fn label(name: &str) -> Fields {
+    let labels: Fields = [(name.to_owned(), json!({}))].into_iter().collect();
+    [("f:metadata".to_owned(), json!({ "f:labels": labels }))].into_iter().collect()
 }
 
 #[cfg(test)]
@@ -152,7 +159,10 @@ mod tests {
         let rest = without_label(&object(json!([entry(whole), other])));
         assert_eq!(rest, Some(json!([entry(json!({"f:data": {"f:a": {}}})), other])));
         assert_eq!(without_label(&object(rest.unwrap())), None, "once");
-        assert_eq!(without_label(&object(json!([entry(json!({"f:metadata": label}))]))), Some(json!([{}])));
+        let rest = without_label(&object(json!([entry(json!({"f:metadata": label}))]))).unwrap();
+        let other = json!({"f:metadata": {"f:labels": {"f:mainstay.dev/sync.withdrawn": {}}}});
+        assert_eq!(rest, json!([entry(other)]), "the entry is the proof that Mainstay applied the object");
+        assert_eq!(without_label(&object(rest)), None, "once");
         assert_eq!((without_label(&object(json!([]))), without_label(&json!({}))), (None, None));
     }
 

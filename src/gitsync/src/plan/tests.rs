@@ -282,14 +282,14 @@ fn an_object_that_returns_to_its_owner_is_not_adopted_again() {
     };
     let appliers = |expect: Expect| appliers(&facts, &one, Some(&Live::default()), &expect);
     let version = || "7".to_owned();
-    assert_eq!(appliers(Expect::Withdrawn { version: version() }), left);
+    assert_eq!(appliers(Expect::Withdrawn { version: version(), uid: String::new() }), left);
     assert_eq!(appliers(Expect::Version { version: version(), managed_fields: Value::Null }), former);
 }
 
 #[test]
 fn an_object_that_was_offered_is_applied_at_the_version_that_was_read_once_the_status_does_not_offer_it() {
     let one = Arc::clone(&objects()[5]);
-    let applied = |offered: bool, withdrawn: bool, unoffered: bool| {
+    let applied = |offered: bool, withdrawn: bool| {
         let key = || one.key.clone();
         let live = Live { label: Some(LABEL.into()), resource_version: "7".into(), ..Live::default() };
         let entry = Entry { version: Arc::clone(&one.kind.version), ..Entry::default() };
@@ -297,14 +297,35 @@ fn an_object_that_was_offered_is_applied_at_the_version_that_was_read_once_the_s
         observed.inventory.0.insert(key(), entry);
         observed.offered.extend(offered.then(key));
         observed.withdrawn.extend(withdrawn.then(key));
-        observed.unoffered.extend(unoffered.then(|| (key(), "platform/other".to_owned())));
         let own = Owner::git_sync("platform", "own");
         let rows = vec![(own.clone(), Row { label: LABEL.into(), ..Row::default() })];
         let desired = vec![Arc::clone(&one)];
         applies(&Case { own, rows, desired, observed, prune: true, allows_prune: false }.plan(|_| true))
     };
-    assert!(applied(false, false, false).ends_with(": Ours"));
-    assert!(applied(true, false, false).ends_with(": Offered"));
-    assert!(applied(false, true, false).ends_with(r#": Withdrawn { version: "7" }"#));
-    assert!(applied(false, false, true).ends_with(r#": Claimed("platform/other")"#), "its owner has just withdrawn it");
+    assert!(applied(false, false).ends_with(": Ours"));
+    assert!(applied(true, false).ends_with(": Offered"));
+    assert!(applied(false, true).ends_with(r#": Withdrawn { version: "7", uid: "" }"#));
+}
+
+#[test]
+fn an_object_of_a_git_sync_of_another_agent_is_applied_only_if_its_status_offered_it_after_the_read() {
+    let one = Arc::clone(&objects()[5]);
+    let applied = |is_offered: bool, is_confirmed: bool| {
+        let key = || one.key.clone();
+        let (label, resource_version) = (Some("platform.other".into()), "7".into());
+        let live = Live { label, resource_version, applied: true, ..Live::default() };
+        let mut observed = Observed { live: [(key(), live)].into(), ..Observed::default() };
+        observed.offers.extend(is_confirmed.then(key));
+        let given_up = is_offered.then(key).into_iter().collect();
+        let row = Row { label: "platform.other".into(), is_of_other_agent: true, given_up, ..Row::default() };
+        let (own, other) = (Owner::git_sync("platform", "own"), Owner::git_sync("platform", "other"));
+        let rows = vec![(own.clone(), Row { label: LABEL.into(), ..Row::default() }), (other, row)];
+        let desired = vec![Arc::clone(&one)];
+        applies(&Case { own, rows, desired, observed, prune: true, allows_prune: false }.plan(|_| true))
+    };
+    let claimed = r#": Claimed("platform/other")"#;
+    assert!(applied(false, false).ends_with(claimed));
+    assert!(applied(false, true).ends_with(claimed), "its owner has just withdrawn it");
+    assert!(applied(true, false).ends_with(claimed), "the watch shows an offer that came after the read");
+    assert!(applied(true, true).ends_with(r#": Offered { version: "7", managed_fields: Null }"#));
 }
