@@ -18,12 +18,27 @@ const MESSAGE: usize = 1 << 10;
 const UNVERIFIED: &str = "no artifact was verified yet by this spec and its Secret; the condition Ready shows why";
 
 /// The facts on which a verification is based.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(super) struct Basis {
     /// The URL of the artifact.
     pub(super) url: RemoteUrl,
     /// Digest of the trusted signers.
     pub(super) signers: Digest,
+    /// The generation of the spec for which the signers were read last.
+    pub(super) generation: Option<i64>,
+}
+
+impl Basis {
+    /// Whether it is still the last known one for a URL and a spec if the Secret with the signers cannot be read for the
+    /// moment. A changed spec may name other signers.
+    pub(super) fn is_of(&self, url: &RemoteUrl, generation: Option<i64>) -> bool {
+        self.url == *url && self.generation == generation
+    }
+
+    /// Whether the URL and the signers are the same. The generation also changes with other fields.
+    fn is_same(&self, other: &Self) -> bool {
+        self.url == other.url && self.signers == other.signers
+    }
 }
 
 /// The result of the last verification of a signature.
@@ -48,11 +63,14 @@ impl Verification {
     /// Whether the result does not count any more after a change of its basis. `None` stands for signers that cannot be
     /// read.
     pub(super) fn is_outdated(&self, old: Option<&Basis>, new: Option<&Basis>) -> bool {
+        let Some(new) = new else { return *self != Self::NotRequired };
         match self {
             Self::NotRequired => false,
             // An earlier agent may have verified the artifact with the signers that are read first.
-            Self::Pending => new.is_none() || (old.is_some() && old != new),
-            Self::Unverified | Self::Tolerated | Self::Passed(_) | Self::Failed(_) => new.is_none() || old != new,
+            Self::Pending => old.is_some_and(|old| !old.is_same(new)),
+            Self::Unverified | Self::Tolerated | Self::Passed(_) | Self::Failed(_) => {
+                old.is_none_or(|old| !old.is_same(new))
+            }
         }
     }
 }
@@ -94,7 +112,7 @@ mod tests {
 
     fn basis(signers: &[u8]) -> Basis {
         let url = RemoteUrl::of_artifact("oci://registry.example.org/shop/web", "shop/web/uid".to_owned());
-        Basis { url, signers: Digest::of(signers) }
+        Basis { url, signers: Digest::of(signers), generation: Some(1) }
     }
 
     fn status_after(old: &OciRepositoryStatus, verification: &Verification, generation: i64) -> OciRepositoryStatus {
@@ -127,6 +145,21 @@ mod tests {
         assert!(!pending.is_outdated(None, Some(&one)) && !pending.is_outdated(Some(&one), Some(&one)));
         assert!(pending.is_outdated(Some(&one), Some(&other)) && pending.is_outdated(None, None));
         assert!(!Verification::NotRequired.is_outdated(Some(&one), None));
+    }
+
+    #[test]
+    fn the_generation_alone_changes_no_result() {
+        let (one, next) = (basis(b"one"), Basis { generation: Some(2), ..basis(b"one") });
+        assert!(!passed().is_outdated(Some(&one), Some(&next)));
+    }
+
+    #[test]
+    fn a_secret_that_cannot_be_read_for_the_moment_leaves_the_basis_of_the_same_spec() {
+        let one = basis(b"one");
+        assert!(one.is_of(&one.url, Some(1)));
+        assert!(!one.is_of(&one.url, Some(2)), "another spec may name another Secret");
+        let other = RemoteUrl::of_artifact("oci://other.example.org/web", "a".to_owned());
+        assert!(!one.is_of(&other, Some(1)));
     }
 
     #[test]
