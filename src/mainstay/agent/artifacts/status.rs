@@ -46,7 +46,8 @@ impl Basis {
 pub(super) enum Verification {
     /// No signature by a trusted signer is required.
     NotRequired,
-    /// No artifact was verified since the start. The condition of an earlier agent stays for the same generation.
+    /// No artifact was verified since the start, and no lookup has failed. The condition of an earlier agent stays for the
+    /// same generation.
     #[default]
     Pending,
     /// No artifact was verified by the present signers.
@@ -91,7 +92,11 @@ pub(super) fn after(
     let (status, reason, message) = match verification {
         Verification::Pending => {
             new.conditions.retain(|condition| is_other(condition) || condition.observed_generation == generation);
-            return new;
+            if !state.is_failure() || new.conditions.iter().all(is_other) {
+                return new;
+            }
+            // The signers may have changed while no agent was running.
+            ("Unknown", Reason::NotVerified, UNVERIFIED)
         }
         Verification::NotRequired | Verification::Tolerated => {
             new.conditions.retain(is_other);
@@ -173,8 +178,20 @@ mod tests {
     #[test]
     fn the_condition_of_an_earlier_agent_stays_for_the_same_generation_only() {
         let old = status_after(&OciRepositoryStatus::default(), &passed(), 1);
-        assert_eq!(verified(&status_after(&old, &Verification::Pending, 1)), "True signed Some(1)");
+        let state = State::not_ready(Reason::Suspended, "suspended: nothing is looked up");
+        let new = |generation: i64| {
+            after(&old, &state, &Verification::Pending, None, Some(generation), Timestamp::UNIX_EPOCH)
+        };
+        assert_eq!((verified(&new(1)), verified(&new(2))), ("True signed Some(1)".to_owned(), String::new()));
+    }
+
+    #[test]
+    fn the_condition_of_an_earlier_agent_does_not_outlive_a_failure() {
+        let old = status_after(&OciRepositoryStatus::default(), &passed(), 1);
+        let expected = format!("Unknown {UNVERIFIED} Some(1)");
+        assert_eq!(verified(&status_after(&old, &Verification::Pending, 1)), expected);
         assert_eq!(verified(&status_after(&old, &Verification::Pending, 2)), "");
+        assert_eq!(verified(&status_after(&OciRepositoryStatus::default(), &Verification::Pending, 1)), "");
     }
 
     #[test]

@@ -230,7 +230,13 @@ impl<S: Named> Task<S> {
             Ok(revision) => {
                 (State::ready(Reason::ArtifactStored, format!("stored artifact {revision}")), wanted.interval)
             }
-            Err(state) => (state, wanted.interval.min(AGAIN)),
+            Err(state) => {
+                // The signers may have changed while no agent was running.
+                if wanted.signed.is_some() && self.verification == Verification::Pending {
+                    self.verification = Verification::Unverified;
+                }
+                (state, wanted.interval.min(AGAIN))
+            }
         }
     }
 
