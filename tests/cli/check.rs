@@ -279,6 +279,33 @@ async fn a_git_sync_that_waits_for_a_window_or_another_one_is_no_problem() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_git_sync_that_waits_for_one_that_does_not_exist_is_named() {
+    const OURS: &str = "mainstay.dev/v1alpha1";
+    let mut world = World::with_functions().await;
+    world.remote.file("a.yaml", config_map("a", "1")).commit("one");
+    world.create("v1", "namespaces", "", json!({"metadata": {"name": "infra"}}));
+    let (metadata, spec) = (json!({"name": "platform", "namespace": "infra"}), json!({"gitRepository": "none"}));
+    let platform = json!({"apiVersion": OURS, "kind": "GitSync", "metadata": metadata, "spec": spec});
+    world.create(OURS, "gitsyncs", "infra", platform);
+    world.sync("waits", json!({"dependsOn": [{"name": "platform", "namespace": "infra"}]}));
+    world.sync("stuck", json!({"dependsOn": [{"name": "waits"}, {"name": "none"}]}));
+    world.sync("abroad", json!({"dependsOn": [{"name": "none", "namespace": "infra"}]}));
+    world.start();
+    for name in ["waits", "stuck", "abroad"] {
+        world.condition_is(name, "Ready", "False DependencyNotReady").await;
+    }
+    let (code, said) = check(&world, &[]).await;
+    assert!(code == 2 && !said.contains(&format!("GitSync {NAMESPACE}/waits: ")), "{said}");
+    for (name, missing) in [("stuck", format!("{NAMESPACE}/none")), ("abroad", "infra/none".to_owned())] {
+        let wrong = format!("wrong  GitSync {NAMESPACE}/{name}: DependencyNotReady: ");
+        let line = said.lines().position(|line| line.starts_with(&wrong));
+        let line = line.unwrap_or_else(|| panic!("{name}: {said}"));
+        let remedy = format!("       create GitSync {missing}, or remove it from spec.dependsOn");
+        assert_eq!(said.lines().nth(line + 1), Some(&*remedy), "{said}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_kind_that_cannot_be_listed_hides_no_other_finding() {
     let mut world = World::with_functions().await;
     world.remote.file("a.yaml", "kind: [").commit("one");

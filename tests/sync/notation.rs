@@ -253,6 +253,59 @@ async fn a_result_does_not_outlive_the_signers_and_the_address() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_result_stays_while_another_secret_is_missing() {
+    let mut pushed = Pushed::start(Served::Plainly).await;
+    let first = pushed.push_value("latest", "one").await;
+    let signer = Signer::new("web");
+    signer.sign(&pushed, &first).await;
+    let world = world(&pushed, json!({"verify": {"provider": "notation", "secretRef": {"name": "signers"}}})).await;
+    world.set_secret("signers", json!({"root.crt": signer.root(), "trustpolicy.json": policy("*", "strict")}));
+    applied(&world, "one").await;
+    verified(&world, "latest", "is signed by").await;
+    // Without the registry, no artifact can be verified again.
+    pushed.kill().await;
+    let is_verified = |world: &World| condition_of(&status(world), "SourceVerified").starts_with("True Verified");
+    change(&world, json!({"secretRef": {"name": "login"}}));
+    refused(&world, "spec.secretRef: the Secret login does not exist").await;
+    assert!(is_verified(&world), "{}", status(&world));
+    change(&world, json!({"secretRef": null, "proxySecretRef": {"name": "proxy"}}));
+    refused(&world, "spec.proxySecretRef: the Secret proxy does not exist").await;
+    assert!(is_verified(&world), "{}", status(&world));
+    change(&world, json!({"proxySecretRef": null}));
+    let is_away = |world: &World| condition_of(&status(world), "Ready").starts_with("False ArtifactFailed");
+    world.until_or("no registry", is_away, || status(&world).to_string()).await;
+    assert!(is_verified(&world), "{}", status(&world));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_result_does_not_outlive_a_restart_without_the_registry() {
+    let mut pushed = Pushed::start(Served::Plainly).await;
+    let first = pushed.push_value("latest", "one").await;
+    let signer = Signer::new("web");
+    signer.sign(&pushed, &first).await;
+    let mut world = world(&pushed, json!({"verify": {"provider": "notation", "secretRef": {"name": "signers"}}})).await;
+    let trust = |signer: &Signer| json!({"root.crt": signer.root(), "trustpolicy.json": policy("*", "strict")});
+    world.set_secret("signers", trust(&signer));
+    applied(&world, "one").await;
+    verified(&world, "latest", "is signed by").await;
+    // The signer is removed while no agent runs.
+    world.stop().await;
+    world.set_secret("signers", trust(&Signer::new("other")));
+    pushed.kill().await;
+    world.start();
+    let is_unknown = |world: &World| condition_of(&status(world), "SourceVerified").starts_with("Unknown NotVerified");
+    world.until_or("unknown: no registry", is_unknown, || status(&world).to_string()).await;
+    assert_eq!(world.data("web"), "one");
+    pushed.registry.restart().await;
+    look_again(&world, "ocirepositories");
+    refused(&world, "none of its certificates is in the Secret signers").await;
+    let is_refused = |world: &World| condition_of(&status(world), "SourceVerified").starts_with("False Verification");
+    assert!(is_refused(&world), "{}", status(&world));
+    world.set_secret("signers", trust(&signer));
+    verified(&world, "latest", "is signed by").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_chart_of_a_registry_is_verified_by_its_signature_of_notation() {
     let (helm, signer) = (chart_sources::Helm::new(), Signer::new("shop"));
     let pushed = Pushed::start(Served::Plainly).await;

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use futures::future::join_all;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde::Deserialize as _;
@@ -163,10 +164,19 @@ impl NamedSecrets {
         owner: &Name,
         named: [(Option<&str>, Purpose); N],
     ) -> Result<[Option<Known>; N], State> {
+        let all = self.follow(secrets, owner, named).await;
+        usable(named, all)
+    }
+
+    /// Follows the referenced Secrets, each for its purpose, and returns the state of each, also if one cannot be used.
+    pub(super) async fn follow<const N: usize>(
+        &mut self,
+        secrets: &Secrets,
+        owner: &Name,
+        named: [(Option<&str>, Purpose); N],
+    ) -> [Option<Known>; N] {
         const { assert!(N <= FIELDS.len()) };
-        let mut all = [const { None }; N];
-        for (at, (name, used_for)) in named.into_iter().enumerate() {
-            let followed = &mut self.followed[at];
+        for (followed, (name, used_for)) in self.followed.iter_mut().zip(named) {
             let Some(name) = name else {
                 *followed = None;
                 continue;
@@ -174,19 +184,63 @@ impl NamedSecrets {
             if followed.as_ref().map(Followed::of) != Some((&owner.0, name)) {
                 *followed = Some(secrets.follow(&owner.0, name, used_for));
             }
-            let Some(followed) = followed else { continue };
-            let known = followed.known().await;
-            if let Some((_, why)) = known.problem() {
-                let reason = if known == Known::Absent { Reason::SecretNotFound } else { Reason::SpecInvalid };
-                return Err(State::not_ready(reason, format!("{}: the Secret {name} {why}", FIELDS[at])));
-            }
-            all[at] = Some(known);
         }
-        Ok(all)
+        // Each may take some seconds.
+        let reads: Vec<_> = self.followed.iter_mut().take(N).map(state_of).collect();
+        let mut all = [const { None }; N];
+        for (state, read) in all.iter_mut().zip(join_all(reads).await) {
+            *state = read;
+        }
+        all
     }
 
     /// Waits until one of the Secrets changes.
     pub(super) async fn changed(&mut self) {
         Followed::any_changed(self.followed.iter_mut().flatten()).await;
+    }
+}
+
+async fn state_of(followed: &mut Option<Followed>) -> Option<Known> {
+    match followed {
+        Some(followed) => Some(followed.known().await),
+        None => None,
+    }
+}
+
+/// Returns the states of the Secrets, named in the order of [`FIELDS`], if all of them can be used.
+///
+/// # Errors
+/// Fails with the first Secret that is missing, or that must not be used for its purpose.
+pub(super) fn usable<const N: usize>(
+    named: [(Option<&str>, Purpose); N],
+    all: [Option<Known>; N],
+) -> Result<[Option<Known>; N], State> {
+    for (field, ((name, _), known)) in FIELDS.iter().zip(named.iter().zip(&all)) {
+        let (Some(name), Some(known)) = (name, known) else { continue };
+        if let Some((_, why)) = known.problem() {
+            let reason = if *known == Known::Absent { Reason::SecretNotFound } else { Reason::SpecInvalid };
+            return Err(State::not_ready(reason, format!("{field}: the Secret {name} {why}")));
+        }
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[test]
+    fn the_first_secret_that_cannot_be_used_is_reported() {
+        let named = [(None, Purpose::Artifact), (Some("ca"), Purpose::Artifact), (Some("proxy"), Purpose::Proxy)];
+        let said = |all: [Option<Known>; 3]| usable(named, all).map_err(|state| (state.reason, state.message));
+        let missing = "spec.certSecretRef: the Secret ca does not exist in this namespace".to_owned();
+        assert_eq!(said([None, Some(Known::Absent), Some(Known::Nothing)]), Err((Reason::SecretNotFound, missing)));
+        let data = Known::Data(Arc::default());
+        let unread = "spec.proxySecretRef: the Secret proxy cannot be read yet".to_owned();
+        assert_eq!(said([None, Some(data.clone()), Some(Known::Nothing)]), Err((Reason::SpecInvalid, unread)));
+        let all = [None, Some(data.clone()), Some(data)];
+        assert_eq!(said(all.clone()), Ok(all));
     }
 }

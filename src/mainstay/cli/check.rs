@@ -7,6 +7,7 @@
 //! Invariant: nothing is written. Invariant: no value of a Secret is printed.
 
 mod containerd;
+mod dependencies;
 mod nats;
 mod repository;
 mod states;

@@ -18,12 +18,27 @@ const MESSAGE: usize = 1 << 10;
 const UNVERIFIED: &str = "no artifact was verified yet by this spec and its Secret; the condition Ready shows why";
 
 /// The facts on which a verification is based.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(super) struct Basis {
     /// The URL of the artifact.
     pub(super) url: RemoteUrl,
     /// Digest of the trusted signers.
     pub(super) signers: Digest,
+    /// The generation of the spec for which the signers were read last.
+    pub(super) generation: Option<i64>,
+}
+
+impl Basis {
+    /// Whether it is still the last known one for a URL and a spec if the Secret with the signers cannot be read for the
+    /// moment. A changed spec may name other signers.
+    pub(super) fn is_of(&self, url: &RemoteUrl, generation: Option<i64>) -> bool {
+        self.url == *url && self.generation == generation
+    }
+
+    /// Whether the URL and the signers are the same. The generation also changes with other fields.
+    fn is_same(&self, other: &Self) -> bool {
+        self.url == other.url && self.signers == other.signers
+    }
 }
 
 /// The result of the last verification of a signature.
@@ -31,7 +46,8 @@ pub(super) struct Basis {
 pub(super) enum Verification {
     /// No signature by a trusted signer is required.
     NotRequired,
-    /// No artifact was verified since the start. The condition of an earlier agent stays for the same generation.
+    /// No artifact was verified since the start, and no lookup has failed. The condition of an earlier agent stays for the
+    /// same generation.
     #[default]
     Pending,
     /// No artifact was verified by the present signers.
@@ -48,11 +64,14 @@ impl Verification {
     /// Whether the result does not count any more after a change of its basis. `None` stands for signers that cannot be
     /// read.
     pub(super) fn is_outdated(&self, old: Option<&Basis>, new: Option<&Basis>) -> bool {
+        let Some(new) = new else { return *self != Self::NotRequired };
         match self {
             Self::NotRequired => false,
             // An earlier agent may have verified the artifact with the signers that are read first.
-            Self::Pending => new.is_none() || (old.is_some() && old != new),
-            Self::Unverified | Self::Tolerated | Self::Passed(_) | Self::Failed(_) => new.is_none() || old != new,
+            Self::Pending => old.is_some_and(|old| !old.is_same(new)),
+            Self::Unverified | Self::Tolerated | Self::Passed(_) | Self::Failed(_) => {
+                old.is_none_or(|old| !old.is_same(new))
+            }
         }
     }
 }
@@ -73,7 +92,11 @@ pub(super) fn after(
     let (status, reason, message) = match verification {
         Verification::Pending => {
             new.conditions.retain(|condition| is_other(condition) || condition.observed_generation == generation);
-            return new;
+            if !state.is_failure() || new.conditions.iter().all(is_other) {
+                return new;
+            }
+            // The signers may have changed while no agent was running.
+            ("Unknown", Reason::NotVerified, UNVERIFIED)
         }
         Verification::NotRequired | Verification::Tolerated => {
             new.conditions.retain(is_other);
@@ -94,7 +117,7 @@ mod tests {
 
     fn basis(signers: &[u8]) -> Basis {
         let url = RemoteUrl::of_artifact("oci://registry.example.org/shop/web", "shop/web/uid".to_owned());
-        Basis { url, signers: Digest::of(signers) }
+        Basis { url, signers: Digest::of(signers), generation: Some(1) }
     }
 
     fn status_after(old: &OciRepositoryStatus, verification: &Verification, generation: i64) -> OciRepositoryStatus {
@@ -130,6 +153,21 @@ mod tests {
     }
 
     #[test]
+    fn the_generation_alone_changes_no_result() {
+        let (one, next) = (basis(b"one"), Basis { generation: Some(2), ..basis(b"one") });
+        assert!(!passed().is_outdated(Some(&one), Some(&next)));
+    }
+
+    #[test]
+    fn a_secret_that_cannot_be_read_for_the_moment_leaves_the_basis_of_the_same_spec() {
+        let one = basis(b"one");
+        assert!(one.is_of(&one.url, Some(1)));
+        assert!(!one.is_of(&one.url, Some(2)), "another spec may name another Secret");
+        let other = RemoteUrl::of_artifact("oci://other.example.org/web", "a".to_owned());
+        assert!(!one.is_of(&other, Some(1)));
+    }
+
+    #[test]
     fn shows_that_no_artifact_was_verified_by_the_present_signers() {
         let old = status_after(&OciRepositoryStatus::default(), &passed(), 1);
         assert_eq!(verified(&old), "True signed Some(1)");
@@ -140,8 +178,20 @@ mod tests {
     #[test]
     fn the_condition_of_an_earlier_agent_stays_for_the_same_generation_only() {
         let old = status_after(&OciRepositoryStatus::default(), &passed(), 1);
-        assert_eq!(verified(&status_after(&old, &Verification::Pending, 1)), "True signed Some(1)");
+        let state = State::not_ready(Reason::Suspended, "suspended: nothing is looked up");
+        let new = |generation: i64| {
+            after(&old, &state, &Verification::Pending, None, Some(generation), Timestamp::UNIX_EPOCH)
+        };
+        assert_eq!((verified(&new(1)), verified(&new(2))), ("True signed Some(1)".to_owned(), String::new()));
+    }
+
+    #[test]
+    fn the_condition_of_an_earlier_agent_does_not_outlive_a_failure() {
+        let old = status_after(&OciRepositoryStatus::default(), &passed(), 1);
+        let expected = format!("Unknown {UNVERIFIED} Some(1)");
+        assert_eq!(verified(&status_after(&old, &Verification::Pending, 1)), expected);
         assert_eq!(verified(&status_after(&old, &Verification::Pending, 2)), "");
+        assert_eq!(verified(&status_after(&OciRepositoryStatus::default(), &Verification::Pending, 1)), "");
     }
 
     #[test]

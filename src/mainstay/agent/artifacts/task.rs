@@ -25,7 +25,7 @@ use super::status::{self, Basis, Verification};
 use super::wanted::{Place, Wanted};
 use crate::agent::cloud;
 use crate::agent::kept::Name;
-use crate::agent::own_kinds::{NamedSecrets, Object, Running, State};
+use crate::agent::own_kinds::{NamedSecrets, Object, Running, State, usable};
 use crate::agent::own_tasks::{Begun, Followed as HasTasks, MOST};
 use crate::agent::status_write::{Refusals, StatusWrite};
 use mainstay_api::OciRepositoryStatus;
@@ -226,17 +226,24 @@ impl<S: Named> Task<S> {
             (Verification::NotRequired, Some(_)) => self.verification = Verification::Unverified,
             _ => {}
         }
-        match self.read(&object.spec, &wanted, remote).await {
+        match self.read(object, &wanted, remote).await {
             Ok(revision) => {
                 (State::ready(Reason::ArtifactStored, format!("stored artifact {revision}")), wanted.interval)
             }
-            Err(state) => (state, wanted.interval.min(AGAIN)),
+            Err(state) => {
+                // The signers may have changed while no agent was running.
+                if wanted.signed.is_some() && self.verification == Verification::Pending {
+                    self.verification = Verification::Unverified;
+                }
+                (state, wanted.interval.min(AGAIN))
+            }
         }
     }
 
     /// Reads the artifact, unless it is unchanged. Returns its revision.
-    async fn read(&mut self, spec: &S, wanted: &Wanted, remote: &Remote) -> Result<String, State> {
-        let (reader, outbound, signers) = self.reader(spec, wanted, remote).await?;
+    async fn read(&mut self, object: &Object<S>, wanted: &Wanted, remote: &Remote) -> Result<String, State> {
+        let (reader, outbound, signers) = self.reader(object, wanted, remote).await?;
+        let spec = &object.spec;
         let failed = |why: String| State::not_ready(Reason::ArtifactFailed, format!("{}: {why}", spec.address()));
         let reading = outbound.run(self.renew(&reader, wanted, signers.as_ref(), remote));
         let read = tokio::time::timeout(wanted.timeout, reading).await;
@@ -337,14 +344,15 @@ impl<S: Named> Task<S> {
     }
 
     /// Reads the Secrets with the login, the certificates and the proxy, and the signers, which are the basis of the
-    /// verification.
+    /// verification. The basis does not depend on the other Secrets, and stays while the signers cannot be read for the
+    /// moment.
     async fn read_secrets(
         &mut self,
-        spec: &S,
+        object: &Object<S>,
         wanted: &Wanted,
         remote: &Remote,
     ) -> Result<([Option<Known>; 3], Option<Signers>), State> {
-        let [login, tls, proxy, keys, root] = spec.secrets();
+        let [login, tls, proxy, keys, root] = object.spec.secrets();
         let named = [
             (login, Purpose::Artifact),
             (tls, Purpose::Artifact),
@@ -352,27 +360,31 @@ impl<S: Named> Task<S> {
             (keys, Purpose::SignatureKeys),
             (root, Purpose::SignatureKeys),
         ];
-        let read = self.secrets.read(&self.context.secrets, &self.name, named).await;
-        let read = read.and_then(|[logins, tls, proxy, trusted, roots]| {
-            let signers = signers_of(wanted, keys.or(root), trusted.or(roots).as_ref());
-            let signers = signers.map_err(|why| State::not_ready(Reason::SpecInvalid, why))?;
-            Ok(([logins, tls, proxy], signers))
-        });
-        let signers = read.as_ref().ok().and_then(|(_, signers)| signers.as_ref());
-        let basis = signers.map(|signers| Basis { url: remote.url.clone(), signers: signers.digest.clone() });
-        self.rebase(basis);
-        read
+        let all = self.secrets.follow(&self.context.secrets, &self.name, named).await;
+        let trusted = all[3].as_ref().or(all[4].as_ref());
+        let signers = signers_of(wanted, keys.or(root), trusted);
+        let (url, generation) = (&remote.url, object.generation);
+        let is_unsettled = trusted.is_some_and(|known| !known.is_settled());
+        let stays = is_unsettled && self.basis.as_ref().is_some_and(|basis| basis.is_of(url, generation));
+        if !stays {
+            let signers = signers.as_ref().ok().and_then(Option::as_ref).map(|signers| signers.digest.clone());
+            self.rebase(signers.map(|signers| Basis { url: url.clone(), signers, generation }));
+        }
+        let [logins, tls, proxy, ..] = usable(named, all)?;
+        let signers = signers.map_err(|why| State::not_ready(Reason::SpecInvalid, why))?;
+        Ok(([logins, tls, proxy], signers))
     }
 
     /// Returns a client for the wanted artifact, with the login and the certificates of the Secrets, and the signers.
     async fn reader<'w>(
         &mut self,
-        spec: &S,
+        object: &Object<S>,
         wanted: &'w Wanted,
         remote: &Remote,
     ) -> Result<(Reader<'w>, Outbound, Option<Signers>), State> {
         let (invalid, place) = (|why: String| State::not_ready(Reason::SpecInvalid, why), &wanted.place);
-        let ([logins, tls, proxy], signers) = self.read_secrets(spec, wanted, remote).await?;
+        let ([logins, tls, proxy], signers) = self.read_secrets(object, wanted, remote).await?;
+        let spec = &object.spec;
         let [login, ..] = spec.secrets();
         let login = login.zip(data(logins.as_ref())).map(|(name, data)| login_of::<S>(name, data, place));
         let login = login.transpose().map_err(invalid)?;

@@ -1,14 +1,16 @@
 //! Reports the objects of Mainstay's kinds that do not work, from their conditions.
 //!
-//! Not here: the lookups of GitRepositories from this machine (`repository`).
+//! Not here: the lookups of GitRepositories from this machine (`repository`), and the dependencies of GitSyncs
+//! (`dependencies`).
 
 use futures::TryStreamExt as _;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::Value;
 
+use super::dependencies::GitSyncs;
 use super::repository::{Finding, wrong};
 use crate::cli::Error;
-use crate::cli::get::resource::{ALL, Resource};
+use crate::cli::get::resource::{ALL, GIT_SYNCS, Resource};
 use mainstay_api::conditions::{Reason, Type};
 use mainstay_api::function_conditions;
 use mainstay_cluster::{Cluster, Selection};
@@ -16,15 +18,25 @@ use mainstay_object::printable;
 
 /// Returns a finding for each object of the namespace whose condition is False, and for each Receiver with a status. For
 /// kinds that the cluster does not serve, or that must not be read, there is no finding. For a kind that cannot be listed
-/// for another reason, there is one.
+/// for another reason, there is one. A GitSync may wait for others, unless one of them does not exist or cannot be read.
 pub(super) async fn findings(cluster: &Cluster, namespace: &str) -> Result<Vec<Finding>, Error> {
     let mut findings = Vec::new();
     for resource in ALL {
         let Some(kind) = cluster.preferred_kind(resource.group, resource.kind).await? else { continue };
+        let (mut git_syncs, mut waiting) = (GitSyncs::new(cluster, &kind), Vec::new());
         let mut objects = cluster.list(&kind, Selection::default().within(namespace));
         loop {
             match objects.try_next().await {
-                Ok(Some(object)) => findings.extend(finding(resource, namespace, &object)),
+                Ok(Some(object)) => {
+                    let found = finding(resource, namespace, &object);
+                    let is_git_sync = resource == GIT_SYNCS;
+                    let depends_on = is_git_sync.then(|| git_syncs.add(namespace, &object)).flatten();
+                    match (found, depends_on) {
+                        // All GitSyncs are listed before their dependencies are checked.
+                        (Some(Err((text, _))), Some(depends_on)) => waiting.push((text, depends_on)),
+                        (found, _) => findings.extend(found),
+                    }
+                }
                 Ok(None) => break,
                 Err(error) if error.is_forbidden() => break,
                 Err(error) => {
@@ -34,6 +46,9 @@ pub(super) async fn findings(cluster: &Cluster, namespace: &str) -> Result<Vec<F
                     break;
                 }
             }
+        }
+        for (text, depends_on) in waiting {
+            findings.extend(git_syncs.remedy(depends_on).await.map(|remedy| wrong(text, remedy)));
         }
     }
     Ok(findings)
@@ -68,8 +83,8 @@ fn finding(resource: Resource, namespace: &str, object: &Value) -> Option<Findin
     Some(Ok(format!("{subject}: {}", printable(&ready.message))))
 }
 
-/// The reasons of conditions that are False while an object waits for a user, a time or another object.
-const WAITING: [Reason; 3] = [Reason::Suspended, Reason::WindowClosed, Reason::DependencyNotReady];
+/// The reasons of conditions that are False while an object waits for a user or a time.
+const WAITING: [Reason; 2] = [Reason::Suspended, Reason::WindowClosed];
 
 /// Whether a condition says that an object does not work. A Receiver without its source stays ready.
 fn is_failure(condition: &Condition) -> bool {
@@ -134,7 +149,6 @@ mod tests {
         assert_eq!(said("ImagePolicy", "Ready", "False", "Suspended"), None);
         assert_eq!(said("GitSync", "Drifted", "False", "NotDrifted"), None);
         assert_eq!(said("GitSync", "Ready", "False", "WindowClosed"), None);
-        assert_eq!(said("GitSync", "Ready", "False", "DependencyNotReady"), None);
         let failed = ("Ready", "False", "ApplyFailed");
         assert_eq!(said_of("GitSync", &[failed, ("Suspended", "True", "Suspended")]), None);
         assert!(said_of("GitSync", &[failed, ("Suspended", "False", "NotSuspended")]).is_some());
