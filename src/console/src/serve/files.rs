@@ -8,7 +8,8 @@ use axum::response::Response;
 use http::Uri;
 
 use super::function::{read, remote_of};
-use super::pages::{not_shown, query, respond};
+use super::page_memory::Heavy;
+use super::pages::{not_shown, query, respond, room};
 use super::session::Its;
 use crate::page::{self, FilesPage};
 use crate::row::FleetKind;
@@ -23,6 +24,10 @@ pub(super) async fn files(
     Path((namespace, name)): Path<(String, String)>,
     uri: Uri,
 ) -> Response {
+    let _room = match room(&session, Heavy::Single).await {
+        Ok(room) => room,
+        Err(response) => return response,
+    };
     let key = FleetKind::Function.key(&namespace, &name);
     let live = match not_shown(&session, &key, read(&session.cluster, &key).await) {
         Ok(live) => live,

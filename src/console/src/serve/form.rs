@@ -12,7 +12,8 @@ use http::{StatusCode, Uri};
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use super::pages::{not_shown, query};
+use super::page_memory::Heavy;
+use super::pages::{not_shown, query, room};
 use super::session::{Its, Session};
 use super::watched::said;
 use super::{answer, function, read};
@@ -124,6 +125,10 @@ async fn new(session: &Session, uri: &Uri) -> Subject {
 }
 
 pub(super) async fn edit(Extension(session): Its, Path((namespace, name)): Path<(String, String)>) -> Response {
+    let _room = match room(&session, Heavy::Object).await {
+        Ok(room) => room,
+        Err(response) => return response,
+    };
     let key = FleetKind::Function.key(&namespace, &name);
     match existing(&session, &key).await {
         Err(response) => response,
@@ -143,6 +148,10 @@ pub(super) async fn change(
         Ok(sent) => sent,
         Err(response) => return response,
     };
+    let _room = match room(&session, Heavy::Object).await {
+        Ok(room) => room,
+        Err(response) => return response,
+    };
     match existing(&session, &FleetKind::Function.key(&namespace, &name)).await {
         Ok(subject) => respond(&session, &subject, &sent.form).await,
         Err(response) => response,
@@ -155,8 +164,12 @@ pub(super) async fn blank(Extension(session): Its, uri: Uri) -> Response {
 }
 
 pub(super) async fn create(Extension(session): Its, uri: Uri, mut request: Request) -> Response {
-    match sent(&session, &mut request).await {
-        Ok(sent) => respond(&session, &new(&session, &uri).await, &sent.form).await,
+    let sent = match sent(&session, &mut request).await {
+        Ok(sent) => sent,
+        Err(response) => return response,
+    };
+    match room(&session, Heavy::Single).await {
+        Ok(_room) => respond(&session, &new(&session, &uri).await, &sent.form).await,
         Err(response) => response,
     }
 }

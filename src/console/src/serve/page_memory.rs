@@ -1,4 +1,4 @@
-//! The memory of pages that read many or large objects: trees, differences, Functions and objects.
+//! The memory of pages that read many or large objects: trees, differences, Functions, objects, and their forms.
 //!
 //! Invariant: the memory of all such pages at the same time is limited. A page waits for its part, and is refused after
 //! [`PATIENCE`]. Invariant: a session reads few such pages at the same time, so that it does not delay all others.
@@ -21,14 +21,17 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub(super) enum Heavy {
     Tree,
     Differences,
+    /// An object with its trace, or with a further object.
     Object,
+    /// An object alone.
+    Single,
 }
 
 impl Heavy {
     /// Returns the maximum memory of the page in MiB. An object takes at most 20, and its trace reads it again.
     const fn mebibytes(self) -> u32 {
         match self {
-            Self::Tree => 20,
+            Self::Tree | Self::Single => 20,
             Self::Differences => 24,
             Self::Object => 40,
         }

@@ -191,6 +191,10 @@ pub(super) async fn git_repository(
     Extension(session): Its,
     Path((namespace, name)): Path<(String, String)>,
 ) -> Response {
+    let _room = match room(&session, Heavy::Single).await {
+        Ok(room) => room,
+        Err(response) => return response,
+    };
     let kind = FleetKind::GitRepository;
     let key = kind.key(&namespace, &name);
     let seen = session.watched().seen();
@@ -250,12 +254,13 @@ pub(super) async fn object(Extension(session): Its, uri: Uri) -> Response {
     let query = query(&uri);
     let key = Key::new(query.get("group"), query.get("kind"), Some(query.get("namespace")), query.get("name"));
     let seen = session.watched().seen();
-    let found = read::object(&session.cluster, &key).await;
     let (events, right, trace) = futures::join!(
         read::events_of(&session.cluster, &key),
         read::may_patch(&session.cluster, &key),
         (session.readers.trace)(session.cluster.clone(), key.clone()),
     );
+    // The trace reads the object, too, and no longer has it.
+    let found = read::object(&session.cluster, &key).await;
     let trace = trace.map_err(|why| plain(&why, MESSAGE));
     let is_wanted = trace.as_ref().is_ok_and(|trace| trace.manager.is_some() && trace.owners.is_empty());
     let live = match found {
