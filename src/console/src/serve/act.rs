@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::answer;
 use super::page_memory::Heavy;
-use super::pages::{query, room};
+use super::pages::{heavy, query, room};
 use super::read::{self, Found};
 use super::session::{Its, Session};
 use super::watched::said;
@@ -24,10 +24,10 @@ use mainstay_cluster::Part;
 pub(super) async fn confirm(Extension(session): Its, uri: Uri) -> Response {
     match Asked::of(&query(&uri)) {
         Err(why) => answer::message(StatusCode::BAD_REQUEST, "Wrong address", why),
-        Ok(asked) => match room(&session, Heavy::Single).await {
-            Ok(_room) => ask(&session, asked, StatusCode::OK, "").await,
-            Err(response) => response,
-        },
+        Ok(asked) => {
+            let shown = ask(&session, asked, StatusCode::OK, "");
+            heavy(&session, Heavy::Single, Box::pin(shown)).await
+        }
     }
 }
 

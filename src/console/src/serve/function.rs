@@ -14,9 +14,9 @@ use serde_json::Value;
 use super::log::{self, Wanted};
 use super::page_budget::PageBudget;
 use super::page_memory::Heavy;
-use super::pages::{self, address_of, not_shown, query, respond, room, with_log};
+use super::pages::{self, address_of, heavy, not_shown, query, respond, with_log};
 use super::read::{self, Found};
-use super::session::Its;
+use super::session::{Its, Session};
 use super::watched::said;
 use crate::belonging::{Belonging, Part, Role};
 use crate::page::{self, FunctionPage};
@@ -160,14 +160,14 @@ pub(super) async fn function(
     Path((namespace, name)): Path<(String, String)>,
     uri: Uri,
 ) -> Response {
-    let _room = match room(&session, Heavy::Object).await {
-        Ok(room) => room,
-        Err(response) => return response,
-    };
+    heavy(&session, Heavy::Object, Box::pin(function_page(&session, &namespace, &name, &uri))).await
+}
+
+async fn function_page(session: &Session, namespace: &str, name: &str, uri: &Uri) -> Response {
     let kind = FleetKind::Function;
-    let key = kind.key(&namespace, &name);
+    let key = kind.key(namespace, name);
     let seen = session.watched().seen();
-    let live = match not_shown(&session, &key, read(&session.cluster, &key).await) {
+    let live = match not_shown(session, &key, read(&session.cluster, &key).await) {
         Ok(live) => live,
         Err(response) => return response,
     };
@@ -176,11 +176,11 @@ pub(super) async fn function(
         log::pods(cluster, &key),
         read::events_of(cluster, &key),
         read::may_patch(cluster, &key),
-        remote_of(cluster, &namespace, &live),
+        remote_of(cluster, namespace, &live),
     );
     // These lists begin later, so that fewer responses are in memory at the same time.
     let belonging = belonging(cluster, &key, &live).await;
-    let query = query(&uri);
+    let query = query(uri);
     let log = match &pods {
         Ok(pods) => log::log(cluster, &key, pods, &Wanted::of(&query)).await,
         Err(_) => None,
@@ -199,6 +199,6 @@ pub(super) async fn function(
         events: &events,
         now: Timestamp::now(),
     });
-    let live = with_log(Some(pages::stream(kind, &namespace, &name)), &key, log.as_ref());
-    respond(&session, &format!("Function {}", row.name), (live, seen), body)
+    let live = with_log(Some(pages::stream(kind, namespace, name)), &key, log.as_ref());
+    respond(session, &format!("Function {}", row.name), (live, seen), body)
 }
