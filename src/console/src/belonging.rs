@@ -1,7 +1,9 @@
 //! The objects that belong to a Function: its children, the bindings of its Secrets, the subscriptions to events that
 //! lead to it, and the APIRules that expose it.
 //!
-//! Invariant: only the name of a Secret is shown.
+//! Invariant: only the name of a Secret is shown. Invariant: an object is reduced to a part of limited size.
+
+use std::collections::HashMap;
 
 use serde_json::Value;
 
@@ -10,8 +12,7 @@ use crate::text::{MESSAGE, SHORT, plain};
 use crate::tree::Mark;
 use mainstay_object::{Health, Key, health};
 
-/// Maximum number of objects of a kind on the page, and of filters and rules of one object.
-const MOST: usize = 100;
+/// Maximum number of filters and rules of one object.
 const FILTERS: usize = 10;
 /// The name by which ServiceBindingUsages call Functions.
 const USAGE_KIND: &str = "serverless-function";
@@ -62,7 +63,88 @@ pub(crate) struct Belonging {
     pub(crate) notes: Vec<String>,
 }
 
+/// The relation of the objects of a list to a Function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Pods, and objects that the Function owns.
+    Child,
+    /// ServiceBindingUsages.
+    Usage,
+    /// ServiceBindings of the namespace.
+    Binding,
+    /// Triggers and Subscriptions.
+    Sender,
+    /// APIRules.
+    Rule,
+}
+
+/// The part of the page that is made of one object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    Pod(Member),
+    Child(Member),
+    Usage(Binding),
+    /// The name of a ServiceBinding, and the name of its Secret, which may be empty.
+    Secret(String, String),
+    Sender(Referrer),
+    Rule(Referrer),
+}
+
+impl Part {
+    /// Returns the part of an object; `None` if the object does not belong to the Function with this UID.
+    pub(crate) fn of(role: Role, (function, uid): (&Key, &str), key: Key, live: &Value) -> Option<Self> {
+        match role {
+            Role::Child => child(uid, key, live),
+            Role::Usage => usage(&function.name, key, live).map(Self::Usage),
+            Role::Binding => Some(Self::Secret(key.name.to_string(), text_at(live, "/spec/secretName", SHORT))),
+            Role::Sender => sender(function, key, live).map(Self::Sender),
+            Role::Rule => rule(&function.name, key, live).map(Self::Rule),
+        }
+    }
+
+    /// Returns its approximate memory in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        let member = |one: &Member| one.key.name.len() + one.why.len();
+        let referrer = |one: &Referrer| {
+            member(&one.member)
+                + one.host.len()
+                + one.lines.iter().map(|line| size_of::<String>() + line.len()).sum::<usize>()
+        };
+        let texts = match self {
+            Self::Pod(one) | Self::Child(one) => member(one),
+            Self::Usage(one) => member(&one.usage) + 2 * one.bound_by.len() + one.prefix.len(),
+            Self::Secret(binding, secret) => binding.len() + secret.len(),
+            Self::Sender(one) | Self::Rule(one) => referrer(one),
+        };
+        size_of::<Self>() + texts
+    }
+}
+
 impl Belonging {
+    /// Arranges the parts of a page.
+    pub(crate) fn of(parts: impl IntoIterator<Item = Part>, notes: Vec<String>) -> Self {
+        let mut all = Self { notes, ..Self::default() };
+        let mut secrets = HashMap::new();
+        for part in parts {
+            match part {
+                Part::Pod(one) => all.pods.push(one),
+                Part::Child(one) => all.children.push(one),
+                Part::Usage(one) => all.bindings.push(one),
+                Part::Secret(binding, secret) => {
+                    secrets.insert(binding, secret);
+                }
+                Part::Sender(one) => all.subscriptions.push(one),
+                Part::Rule(one) => all.rules.push(one),
+            }
+        }
+        for one in &mut all.bindings {
+            // Without a name of its own, the Secret is named after the binding.
+            let own = secrets.get(&one.bound_by);
+            one.secret = own.map(|own| if own.is_empty() { one.bound_by.clone() } else { own.clone() });
+        }
+        all
+    }
+
     /// Returns the health of a pod; `None` if it is not known.
     pub(crate) fn pod(&self, name: &str) -> Option<&Member> {
         self.pods.iter().find(|pod| &*pod.key.name == name)
@@ -78,57 +160,44 @@ fn member(key: Key, live: &Value) -> Member {
     Member { key, mark, why: plain(&why, MESSAGE) }
 }
 
-/// Adds the objects of a kind that have the label of the Function: its pods, and the objects that it owns.
-pub(crate) fn add_children(belonging: &mut Belonging, function: &Value, found: &[(Key, Value)]) {
-    let uid = function.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
-    for (key, live) in found.iter().take(MOST) {
-        let mut owners = live.pointer("/metadata/ownerReferences").and_then(Value::as_array).into_iter().flatten();
-        let is_owned = !uid.is_empty() && owners.any(|owner| owner["uid"] == uid);
-        match &*key.kind {
-            "Pod" => belonging.pods.push(member(key.clone(), live)),
-            _ if is_owned => belonging.children.push(member(key.clone(), live)),
-            _ => {}
-        }
+/// Returns a pod, or an object that the Function owns.
+fn child(uid: &str, key: Key, live: &Value) -> Option<Part> {
+    if key.is("", "Pod") {
+        return Some(Part::Pod(member(key, live)));
     }
+    let mut owners = live.pointer("/metadata/ownerReferences").and_then(Value::as_array).into_iter().flatten();
+    let is_owned = !uid.is_empty() && owners.any(|owner| owner["uid"] == uid);
+    is_owned.then(|| Part::Child(member(key, live)))
 }
 
-/// Returns the Secrets that usages bind to the Function. `bindings` are the ServiceBindings of the namespace, if they
-/// could be read.
-pub(crate) fn bindings(name: &str, usages: &[(Key, Value)], bindings: Option<&[(Key, Value)]>) -> Vec<Binding> {
-    let is_of = |live: &&(Key, Value)| {
-        let used_by = |field: &str| text_at(&live.1, &format!("/spec/usedBy/{field}"), SHORT);
-        used_by("kind") == USAGE_KIND && used_by("name") == name
-    };
-    let binding = |(key, live): &(Key, Value)| {
-        let named = text_at(live, "/spec/serviceBindingRef/name", SHORT);
-        let found = bindings.and_then(|all| all.iter().find(|(key, _)| &*key.name == named.as_str()));
-        // Without a name of its own, the Secret is named after the binding.
-        let secret = found.map(|(_, live)| text_at(live, "/spec/secretName", SHORT));
-        Binding {
-            usage: member(key.clone(), live),
-            secret: secret.map(|own| if own.is_empty() { named.clone() } else { own }),
-            bound_by: named,
-            prefix: text_at(live, "/spec/parameters/envPrefix/name", SHORT),
-        }
-    };
-    usages.iter().filter(is_of).take(MOST).map(binding).collect()
+/// Returns a usage that binds a Secret to the Function. The Secret is not known yet.
+fn usage(function: &str, key: Key, live: &Value) -> Option<Binding> {
+    let used_by = |field: &str| text_at(live, &format!("/spec/usedBy/{field}"), SHORT);
+    if used_by("kind") != USAGE_KIND || used_by("name") != function {
+        return None;
+    }
+    Some(Binding {
+        usage: member(key, live),
+        secret: None,
+        bound_by: text_at(live, "/spec/serviceBindingRef/name", SHORT),
+        prefix: text_at(live, "/spec/parameters/envPrefix/name", SHORT),
+    })
 }
 
-/// Returns the Triggers and Subscriptions that send events to the Function.
-pub(crate) fn subscriptions(function: &Key, found: &[(Key, Value)]) -> Vec<Referrer> {
+/// Returns a Trigger or a Subscription that sends events to the Function.
+fn sender(function: &Key, key: Key, live: &Value) -> Option<Referrer> {
     let namespace = function.namespace.as_deref().unwrap_or_default();
-    let sends = |(key, live): &&(Key, Value)| {
-        let text = |pointer: &str| text_at(live, pointer, SHORT);
-        if &*key.kind == "Subscription" {
-            return is_host_of(&text("/spec/sink"), &function.name, namespace);
-        }
+    let text = |pointer: &str| text_at(live, pointer, SHORT);
+    let sends = if &*key.kind == "Subscription" {
+        is_host_of(&text("/spec/sink"), &function.name, namespace)
+    } else {
         match text("/spec/subscriber/ref/kind").as_str() {
             "Service" => text("/spec/subscriber/ref/name") == *function.name,
             "" => is_host_of(&text("/spec/subscriber/uri"), &function.name, namespace),
             _ => false,
         }
     };
-    found.iter().filter(sends).take(MOST).map(|(key, live)| referrer(key, live, String::new(), filters(live))).collect()
+    sends.then(|| referrer(key, live, String::new(), filters(live).into_iter()))
 }
 
 /// Returns whether a URL leads to the Service of this name.
@@ -163,19 +232,16 @@ fn filters(live: &Value) -> Vec<String> {
     lines
 }
 
-/// Returns the APIRules that expose the Function.
-pub(crate) fn rules(name: &str, found: &[(Key, Value)]) -> Vec<Referrer> {
-    let list = |live: &Value| live.pointer("/spec/rules").and_then(Value::as_array).cloned().unwrap_or_default();
-    let exposes = |(_, live): &&(Key, Value)| {
-        let named = |value: &Value| value.pointer("/service/name").and_then(Value::as_str) == Some(name);
-        named(&live["spec"]) || list(live).iter().any(named)
-    };
-    let rule = |(key, live): &(Key, Value)| {
-        let hosts = ["/spec/host", "/spec/service/host"].map(|pointer| text_at(live, pointer, SHORT));
-        let host = hosts.into_iter().find(|host| !host.is_empty()).unwrap_or_default();
-        referrer(key, live, host, list(live).iter().map(summary).collect())
-    };
-    found.iter().filter(exposes).take(MOST).map(rule).collect()
+/// Returns an APIRule that exposes the Function.
+fn rule(function: &str, key: Key, live: &Value) -> Option<Referrer> {
+    let named = |value: &Value| value.pointer("/service/name").and_then(Value::as_str) == Some(function);
+    let rules = || live.pointer("/spec/rules").and_then(Value::as_array).into_iter().flatten();
+    if !named(&live["spec"]) && !rules().any(named) {
+        return None;
+    }
+    let hosts = ["/spec/host", "/spec/service/host"].map(|pointer| text_at(live, pointer, SHORT));
+    let host = hosts.into_iter().find(|host| !host.is_empty()).unwrap_or_default();
+    Some(referrer(key, live, host, rules().map(summary)))
 }
 
 /// Returns a rule in one line: its methods, its path and its access strategies.
@@ -189,11 +255,9 @@ fn summary(rule: &Value) -> String {
     format!("{} {path}: {}", texts(&rule["methods"], ""), texts(&rule["accessStrategies"], "handler"))
 }
 
-fn referrer(key: &Key, live: &Value, host: String, mut lines: Vec<String>) -> Referrer {
-    let more = lines.len().saturating_sub(FILTERS);
-    lines.truncate(FILTERS);
-    let lines = lines.iter().map(|line| plain(line, SHORT)).collect();
-    Referrer { member: member(key.clone(), live), host, lines, more }
+fn referrer(key: Key, live: &Value, host: String, mut lines: impl Iterator<Item = String>) -> Referrer {
+    let first = lines.by_ref().take(FILTERS).map(|line| plain(&line, SHORT)).collect();
+    Referrer { member: member(key, live), host, lines: first, more: lines.count() }
 }
 
 #[cfg(test)]
@@ -205,6 +269,14 @@ mod tests {
     fn of(kind: &str, group: &str, name: &str, spec: Value) -> (Key, Value) {
         let live = json!({"metadata": {"name": name, "namespace": "shop"}, "spec": spec});
         (Key::new(group, kind, Some("shop"), name), live)
+    }
+
+    /// Returns what the page of the Function `web` shows of the objects of some lists.
+    fn belonging(lists: &[(Role, &[(Key, Value)])]) -> Belonging {
+        let function = Key::new("serverless.kyma-project.io", "Function", Some("shop"), "web");
+        let all =
+            lists.iter().flat_map(|(role, found)| found.iter().map(move |(key, live)| (*role, key.clone(), live)));
+        Belonging::of(all.filter_map(|(role, key, live)| Part::of(role, (&function, "u"), key, live)), Vec::new())
     }
 
     #[test]
@@ -236,8 +308,7 @@ mod tests {
             subscription("of-another-host", "http://web.shop.example.com"),
             subscription("not-a-url", "web.shop"),
         ];
-        let function = Key::new("serverless.kyma-project.io", "Function", Some("shop"), "web");
-        let all = subscriptions(&function, &found);
+        let all = belonging(&[(Role::Sender, &found)]).subscriptions;
         let names: Vec<&str> = all.iter().map(|one| &*one.member.key.name).collect();
         assert_eq!(names, ["by-name", "by-url", "own"]);
         assert_eq!(
@@ -268,12 +339,13 @@ mod tests {
             of("ServiceBinding", "g", "b-a", json!({"secretName": "login"})),
             of("ServiceBinding", "g", "b-c", json!({})),
         ];
-        let secrets = |all: Option<&[(Key, Value)]>| -> Vec<Option<String>> {
-            bindings("web", &usages, all).into_iter().map(|one| one.secret).collect()
+        let secrets = |lists: &[(Role, &[(Key, Value)])]| -> Vec<Option<String>> {
+            belonging(lists).bindings.into_iter().map(|one| one.secret).collect()
         };
-        assert_eq!(secrets(Some(&all)), [Some("login".to_owned()), Some("b-c".to_owned())]);
-        assert_eq!(secrets(None), [None, None]);
-        assert_eq!(bindings("web", &usages, None)[0].prefix, "DB_");
+        let known = secrets(&[(Role::Usage, &usages), (Role::Binding, &all)]);
+        assert_eq!(known, [Some("login".to_owned()), Some("b-c".to_owned())]);
+        assert_eq!(secrets(&[(Role::Usage, &usages)]), [None, None]);
+        assert_eq!(belonging(&[(Role::Usage, &usages)]).bindings[0].prefix, "DB_");
     }
 
     #[test]
@@ -286,12 +358,38 @@ mod tests {
             of("APIRule", "g", "many", json!({"service": {"name": "web"}, "rules": many})),
             of("APIRule", "g", "other", json!({"service": {"name": "api"}, "rules": "web"})),
         ];
-        let all = rules("web", &found);
+        let all = belonging(&[(Role::Rule, &found)]).rules;
         let hosts: Vec<&str> = all.iter().map(|one| one.host.as_str()).collect();
         assert_eq!(hosts, ["web.example.com", "b", ""]);
         assert_eq!(
             (all[0].lines.as_slice(), all[2].lines.len(), all[2].more),
             (&["GET, PUT /a: jwt".to_owned()][..], FILTERS, 20)
         );
+    }
+
+    #[test]
+    fn pods_and_owned_objects_are_parts_of_limited_size() {
+        let long = "x".repeat(1 << 20);
+        let object = |group: &str, kind: &str, name: &str, uid: &str| {
+            let owner = json!([{"uid": "other"}, {"uid": uid}]);
+            let live = json!({
+                "metadata": {"name": name, "namespace": "shop", "annotations": {"a": long}, "ownerReferences": owner},
+                "spec": {"host": long, "service": {"name": "web"}, "rules": vec![json!({"path": long}); 3]},
+                "status": {"phase": "Failed", "message": long, "reason": long},
+            });
+            (Key::new(group, kind, Some("shop"), name), live)
+        };
+        let children =
+            [object("", "Pod", "a", "p"), object("apps", "Deployment", "b", "u"), object("", "Service", "c", "x")];
+        let all = belonging(&[(Role::Child, &children)]);
+        let names = |all: &[Member]| -> Vec<String> { all.iter().map(|one| one.key.name.to_string()).collect() };
+        assert_eq!((names(&all.pods), names(&all.children)), (vec!["a".to_owned()], vec!["b".to_owned()]));
+        let function = Key::new("serverless.kyma-project.io", "Function", Some("shop"), "web");
+        for (role, (key, live)) in
+            [(Role::Child, object("", "Pod", "a", "p")), (Role::Rule, object("g", "APIRule", "r", "x"))]
+        {
+            let part = Part::of(role, (&function, "u"), key, &live).unwrap();
+            assert!(part.bytes() > 100 && part.bytes() < 16 << 10, "{}", part.bytes());
+        }
     }
 }

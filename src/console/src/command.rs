@@ -1,7 +1,8 @@
 //! Commands that users copy into a shell.
 //!
 //! Invariant: this program composes each command, because others write the texts of statuses, Events and errors. The only
-//! command in a status is that of a held object, and all of its words must have the form that the agent writes.
+//! command in a status is that of a held object. All of its words must have the form that the agent writes, and it must be
+//! about this object or its GitSync.
 
 use mainstay_api::names;
 use mainstay_object::Key;
@@ -46,30 +47,41 @@ impl Command {
         (is_known && code.chars().all(is_plain)).then(|| Self(code.to_owned()))
     }
 
-    /// Splits the text of a held object into the text before its command, and the command.
-    pub(crate) fn of_held(text: &str) -> Option<(&str, Self)> {
+    /// Splits the text of a held object of a GitSync into the text before its command, and the command.
+    pub(crate) fn of_held<'t>(text: &'t str, git_sync: &Key, object: &Key) -> Option<(&'t str, Self)> {
         let at = text.rfind(TO_DELETE)? + TO_DELETE.len();
         let (before, code) = text.split_at_checked(at)?;
-        releases(code).then(|| (before, Self(code.to_owned())))
+        let words: Vec<&str> = code.split(' ').collect();
+        let is_known = approves(&words, git_sync) || releases(&words, object);
+        is_known.then(|| (before, Self(code.to_owned())))
     }
 }
 
-/// Returns whether a command permits the deletions of a commit, or removes the annotation that keeps an object. The agent
-/// also writes commands that delete an object. They have no button, because others could write one, too.
-fn releases(code: &str) -> bool {
-    let words: Vec<&str> = code.split(' ').collect();
-    match words.as_slice() {
-        ["kubectl", "annotate", "--overwrite", "gitsync", name, "-n", namespace, permission] => {
-            let commit = permission.strip_prefix(names::ALLOW_PRUNE).and_then(|rest| rest.strip_prefix('='));
-            let commit = commit.map(|commit| commit.strip_prefix("sha256:").unwrap_or(commit));
-            is_word(name) && is_word(namespace) && commit.is_some_and(is_commit)
-        }
+/// Returns whether a command permits the deletions of a commit of this GitSync.
+fn approves(words: &[&str], git_sync: &Key) -> bool {
+    let ["kubectl", "annotate", "--overwrite", "gitsync", name, "-n", namespace, permission] = words else {
+        return false;
+    };
+    let is_own = **name == *git_sync.name && Some(*namespace) == git_sync.namespace.as_deref();
+    let commit = permission.strip_prefix(names::ALLOW_PRUNE).and_then(|rest| rest.strip_prefix('='));
+    let commit = commit.map(|commit| commit.strip_prefix("sha256:").unwrap_or(commit));
+    is_own && is_word(name) && is_word(namespace) && commit.is_some_and(is_commit)
+}
+
+/// Returns whether a command removes the annotation that keeps this object. The agent also writes commands that delete an
+/// object. They have no button, because others could write one, too.
+fn releases(words: &[&str], object: &Key) -> bool {
+    let (kind, name, namespace, annotation) = match words {
         ["kubectl", "annotate", kind, name, "-n", namespace, annotation] => {
-            is_word(kind) && is_word(name) && is_word(namespace) && is_removal(annotation)
+            (*kind, *name, Some(*namespace), *annotation)
         }
-        ["kubectl", "annotate", kind, name, annotation] => is_word(kind) && is_word(name) && is_removal(annotation),
-        _ => false,
-    }
+        ["kubectl", "annotate", kind, name, annotation] => (*kind, *name, None, *annotation),
+        _ => return false,
+    };
+    let group = if object.group.is_empty() { String::new() } else { format!(".{}", object.group) };
+    let is_own =
+        kind == format!("{}{group}", object.kind) && *name == *object.name && namespace == object.namespace.as_deref();
+    is_own && [kind, name].into_iter().chain(namespace).all(is_word) && is_removal(annotation)
 }
 
 /// Returns whether a word is a name and no flag.
@@ -78,10 +90,11 @@ fn is_word(text: &str) -> bool {
     !text.is_empty() && !text.starts_with('-') && text.chars().all(is_allowed)
 }
 
-/// Returns whether a word removes an annotation.
+/// Returns whether a word removes an annotation that keeps objects.
 fn is_removal(text: &str) -> bool {
-    let parts = text.strip_suffix('-').and_then(|name| name.split_once('/'));
-    parts.is_some_and(|(prefix, name)| is_word(prefix) && is_word(name))
+    let mut keeping =
+        names::KEEPS.into_iter().filter_map(|keeps| Some(keeps.split_once(": ")?.0)).chain([names::RECONCILE]);
+    text.strip_suffix('-').is_some_and(|name| keeping.any(|keeps| keeps == name))
 }
 
 fn is_commit(text: &str) -> bool {
@@ -94,20 +107,36 @@ mod tests {
 
     const ID: &str = "0123456789abcdef0123456789abcdef01234567";
 
+    /// Returns the command of a held object of the GitSync `team/shop`.
+    fn of_held(object: &Key, code: &str) -> Option<String> {
+        let git_sync = Key::new("mainstay.dev", "GitSync", Some("team"), "shop");
+        let text = format!("held by a guard; to delete it: {code}");
+        let (before, command) = Command::of_held(&text, &git_sync, object)?;
+        assert_eq!((before, command.as_str()), ("held by a guard; to delete it: ", code));
+        Some(command.0)
+    }
+
     #[test]
     fn only_the_forms_of_the_agent_are_commands_of_held_objects() {
-        for code in [
-            format!("kubectl annotate --overwrite gitsync shop -n team mainstay.dev/allow-prune={ID}"),
-            format!(
-                "kubectl annotate --overwrite gitsync shop -n team mainstay.dev/allow-prune=sha256:{}",
-                "a".repeat(64)
+        let map = Key::new("", "ConfigMap", Some("team"), "a");
+        let role = Key::new("rbac.authorization.k8s.io", "ClusterRole", None, "system:view");
+        for (object, code) in [
+            (&map, format!("kubectl annotate --overwrite gitsync shop -n team mainstay.dev/allow-prune={ID}")),
+            (
+                &role,
+                format!(
+                    "kubectl annotate --overwrite gitsync shop -n team mainstay.dev/allow-prune=sha256:{}",
+                    "a".repeat(64)
+                ),
             ),
-            "kubectl annotate ClusterRole.rbac.authorization.k8s.io system:view mainstay.dev/prune-".to_owned(),
-            "kubectl annotate ConfigMap a -n team mainstay.dev/reconcile-".to_owned(),
+            (
+                &role,
+                "kubectl annotate ClusterRole.rbac.authorization.k8s.io system:view mainstay.dev/prune-".to_owned(),
+            ),
+            (&map, "kubectl annotate ConfigMap a -n team mainstay.dev/reconcile-".to_owned()),
+            (&map, "kubectl annotate ConfigMap a -n team argocd.argoproj.io/sync-options-".to_owned()),
         ] {
-            let text = format!("held by a guard; to delete it: {code}");
-            let (before, command) = Command::of_held(&text).unwrap();
-            assert_eq!((before, command.as_str()), ("held by a guard; to delete it: ", &*code));
+            assert_eq!(of_held(object, &code).as_deref(), Some(&*code));
         }
         for code in [
             "kubectl delete Namespace prod",
@@ -121,9 +150,30 @@ mod tests {
             "git push --force",
             "",
         ] {
-            assert_eq!(Command::of_held(&format!("kept; to delete it: {code}")), None, "{code}");
+            assert_eq!(of_held(&map, code), None, "{code}");
         }
-        assert_eq!(Command::of_held("ApplyFailed: kubectl annotate ConfigMap a mainstay.dev/reconcile-"), None);
+        let text = "ApplyFailed: kubectl annotate ConfigMap a -n team mainstay.dev/reconcile-";
+        assert_eq!(Command::of_held(text, &map, &map), None);
+    }
+
+    #[test]
+    fn a_command_about_another_object_or_annotation_is_none_of_a_held_object() {
+        let map = Key::new("", "ConfigMap", Some("team"), "a");
+        for code in [
+            format!("kubectl annotate --overwrite gitsync prod -n team mainstay.dev/allow-prune={ID}"),
+            format!("kubectl annotate --overwrite gitsync shop -n prod mainstay.dev/allow-prune={ID}"),
+            "kubectl annotate ConfigMap b -n team mainstay.dev/reconcile-".to_owned(),
+            "kubectl annotate ConfigMap a -n prod mainstay.dev/reconcile-".to_owned(),
+            "kubectl annotate ConfigMap a mainstay.dev/reconcile-".to_owned(),
+            "kubectl annotate Secret a -n team mainstay.dev/reconcile-".to_owned(),
+            "kubectl annotate ConfigMap.apps a -n team mainstay.dev/reconcile-".to_owned(),
+            "kubectl annotate ConfigMap a -n team example.com/owner-".to_owned(),
+        ] {
+            assert_eq!(of_held(&map, &code), None, "{code}");
+        }
+        // An object whose name a shell reads in another way has no command.
+        let strange = Key::new("", "ConfigMap", Some("team"), "$(id)");
+        assert_eq!(of_held(&strange, "kubectl annotate ConfigMap $(id) -n team mainstay.dev/reconcile-"), None);
     }
 
     #[test]

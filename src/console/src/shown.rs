@@ -55,9 +55,9 @@ pub(crate) struct EventRow {
     pub(crate) count: i64,
 }
 
-/// Returns Events of core `v1`, newest first.
-pub(crate) fn events(all: &[Value]) -> Vec<EventRow> {
-    let row = |event: &Value| EventRow {
+/// Returns the row of an Event of core `v1`.
+pub(crate) fn event_row(event: &Value) -> EventRow {
+    EventRow {
         last: ["/series/lastObservedTime", "/lastTimestamp", "/eventTime", "/metadata/creationTimestamp"]
             .iter()
             .filter_map(|pointer| time_at(event, pointer))
@@ -70,10 +70,19 @@ pub(crate) fn events(all: &[Value]) -> Vec<EventRow> {
             .filter_map(|pointer| event.pointer(pointer).and_then(Value::as_i64))
             .max()
             .unwrap_or(1),
-    };
-    let mut rows: Vec<EventRow> = all.iter().map(row).collect();
+    }
+}
+
+/// Returns the rows of Events, newest first.
+pub(crate) fn newest_first(mut rows: Vec<EventRow>) -> Vec<EventRow> {
     rows.sort_by_key(|row| std::cmp::Reverse(row.last));
     rows
+}
+
+/// Returns Events of core `v1`, newest first.
+#[cfg(test)]
+pub(crate) fn events(all: &[Value]) -> Vec<EventRow> {
+    newest_first(all.iter().map(event_row).collect())
 }
 
 /// The value of a variable.

@@ -6,6 +6,7 @@
 //!
 //! Invariant: no value of the object is printed, because the object may be a Secret.
 
+mod moment_fields;
 mod next;
 pub(super) mod origin;
 pub(super) mod page;

@@ -97,6 +97,14 @@ async fn the_differences_follow_the_status_and_hostile_texts_stay_texts() {
     tab.value("window.isSame = true").await;
     desk.status(SYNCS, "demo", &json!({"failures": null, "held": null, "drifted": null, "heldObjects": null}));
     tab.shows("Not known: the agent has not compared the objects yet.").await;
+    // The agent has compared the objects, but their inventory is gone.
+    let condition = json!({
+        "type": "Drifted", "status": "False", "reason": "NoDrift", "message": "no drift",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    });
+    desk.status(SYNCS, "demo", &json!({"objects": 3, "conditions": [condition]}));
+    tab.shows("No difference is known among the objects that were checked.").await;
+    tab.shows(&format!("{NAMESPACE}/demo is missing, so its objects are not checked")).await;
     assert_eq!(tab.value("window.isSame").await, true, "it was not loaded again");
     assert_eq!(desk.chromium.complaints(), Vec::<Value>::new());
 }

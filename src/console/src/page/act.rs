@@ -40,7 +40,7 @@ pub(crate) fn confirmation(page: &Confirmation<'_>) -> Markup {
         p { (asked.action.effect(&asked.key)) }
         @if !held.is_empty() {
             p { "Commit " code { (asked.commit) } " deletes:" }
-            ul { @for one in *held { li { (parts::held_object(one, *objects)) } } @if *more > 0 { li { "and " (more) " more" } } }
+            ul { @for one in *held { li { (parts::held_object(one, &asked.key, *objects)) } } @if *more > 0 { li { "and " (more) " more" } } }
         }
         @if !problem.is_empty() { p.note role="alert" { (problem) } }
         form.confirm method="post" action="/act" {

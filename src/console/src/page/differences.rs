@@ -99,7 +99,7 @@ fn object(page: &DifferencesPage<'_>, number: usize, deviation: &Deviation, show
                 @for one in &deviation.why { " " (why(*one)) }
             }
             @for text in &deviation.texts { p.text { (text) } }
-            @for text in &deviation.held { p.text { (parts::held_text(text)) } }
+            @for text in &deviation.held { p.text { (parts::held_text(text, page.key, deviation.key.as_ref())) } }
             @for edit in remaining { (edit_of(edit, page.now, has_values)) }
             @match shown {
                 Shown::Text(text) => p.quiet { (text) },

@@ -188,7 +188,7 @@ fn problems(page: &GitSyncPage<'_>) -> Markup {
                             (parts::advice_about(&text(one, "reason"), &text(one, "object"))) }
                     }
                     @for edit in *edits { (drifted(edit)) }
-                    @for one in &held { li { b { "Held from deletion: " } (parts::held_object(one, cluster)) } }
+                    @for one in &held { li { b { "Held from deletion: " } (parts::held_object(one, page.key, cluster)) } }
                     @for one in list("paused") {
                         li { b { "Paused: " } (parts::named_object(&text(one, "object"), cluster))
                             @if !text(one, "until").is_empty() { ", " (parts::end(&text(one, "until"), *now)) }

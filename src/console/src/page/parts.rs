@@ -85,10 +85,14 @@ pub(super) fn named_object(text: &str, cluster: ObjectsCluster) -> Markup {
     }
 }
 
-/// Returns a held object as a link, and the text after it, from `OBJECT: TEXT`.
-pub(super) fn held_object(text: &str, cluster: ObjectsCluster) -> Markup {
+/// Returns a held object of a GitSync as a link, and the text after it, from `OBJECT: TEXT`.
+pub(super) fn held_object(text: &str, git_sync: &Key, cluster: ObjectsCluster) -> Markup {
     let (object, rest) = text.split_once(": ").map_or((text, None), |(object, rest)| (object, Some(rest)));
-    html! { (named_object(object, cluster)) @if let Some(rest) = rest { ": " (held_text(rest)) } }
+    let key = address::key_of(object);
+    html! {
+        (named_object(object, cluster))
+        @if let Some(rest) = rest { ": " (held_text(rest, git_sync, key.as_ref())) }
+    }
 }
 
 /// Returns a note about missing objects. A note about namespaces that the user may not list is on each page of that user,
@@ -124,10 +128,10 @@ fn remedy_with_code(text: &str) -> Markup {
     }
 }
 
-/// Returns the text of a held object. The command of the agent at its end can be copied.
-pub(super) fn held_text(text: &str) -> Markup {
+/// Returns the text of a held object of a GitSync. The command of the agent at its end can be copied.
+pub(super) fn held_text(text: &str, git_sync: &Key, object: Option<&Key>) -> Markup {
     html! {
-        @match Command::of_held(text) {
+        @match object.and_then(|object| Command::of_held(text, git_sync, object)) {
             Some((before, one)) => { (before) (command(&one)) },
             None => (text),
         }
@@ -289,7 +293,11 @@ mod tests {
 
     #[test]
     fn the_command_of_a_held_object_can_be_copied() {
-        let check = |text: &str, expected: &str| assert_eq!(held_text(text).into_string(), expected);
+        let git_sync = Key::new("mainstay.dev", "GitSync", Some("b"), "shop");
+        let map = Key::new("", "ConfigMap", Some("b"), "a");
+        let check = |text: &str, expected: &str| {
+            assert_eq!(held_text(text, &git_sync, Some(&map)).into_string(), expected);
+        };
         check(
             "it is paused; to delete it: kubectl annotate ConfigMap a -n b mainstay.dev/reconcile-",
             "it is paused; to delete it: <code data-copy=\"the command\">kubectl annotate ConfigMap a -n b mainstay.dev/reconcile-</code>",
@@ -299,6 +307,13 @@ mod tests {
         {
             check(text, text);
         }
+        let of_another = "a; to delete it: kubectl annotate ConfigMap c -n b mainstay.dev/reconcile-";
+        check(of_another, of_another);
+        let text = "a; to delete it: kubectl annotate ConfigMap a -n b mainstay.dev/reconcile-";
+        assert_eq!(held_text(text, &git_sync, None).into_string(), text);
+        let whole =
+            |object: &str| held_object(&format!("{object}: {text}"), &git_sync, ObjectsCluster::This).into_string();
+        assert!(whole("ConfigMap b/a").contains("data-copy") && !whole("ConfigMap b/c").contains("data-copy"));
     }
 
     #[test]

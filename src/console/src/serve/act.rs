@@ -8,7 +8,8 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::answer;
-use super::pages::query;
+use super::page_memory::Heavy;
+use super::pages::{heavy, query, room};
 use super::read::{self, Found};
 use super::session::{Its, Session};
 use super::watched::said;
@@ -23,7 +24,10 @@ use mainstay_cluster::Part;
 pub(super) async fn confirm(Extension(session): Its, uri: Uri) -> Response {
     match Asked::of(&query(&uri)) {
         Err(why) => answer::message(StatusCode::BAD_REQUEST, "Wrong address", why),
-        Ok(asked) => ask(&session, asked, StatusCode::OK, "").await,
+        Ok(asked) => {
+            let shown = ask(&session, asked, StatusCode::OK, "");
+            heavy(&session, Heavy::Single, Box::pin(shown)).await
+        }
     }
 }
 
@@ -65,6 +69,11 @@ pub(super) async fn perform(Extension(session): Its, mut request: Request) -> Re
     let asked = match Asked::of(&form) {
         Ok(asked) => asked,
         Err(why) => return answer::message(StatusCode::BAD_REQUEST, "Wrong form", why),
+    };
+    // The API server responds with the changed object.
+    let _room = match room(&session, Heavy::Single).await {
+        Ok(room) => room,
+        Err(response) => return response,
     };
     let patch = match asked.patch(Timestamp::now()) {
         Ok(patch) => patch,

@@ -9,7 +9,8 @@ use http::StatusCode;
 use serde_json::json;
 
 use super::answer;
-use super::pages::not_shown;
+use super::page_memory::Heavy;
+use super::pages::{not_shown, room};
 use super::read::{self, Found};
 use super::session::{Its, Session};
 use super::watched::said;
@@ -54,6 +55,8 @@ pub(super) async fn call(
 /// Returns the port of the Service, or the reason why the Function cannot be called. If the Function cannot be read,
 /// returns a page that says so.
 async fn target(session: &Session, key: &Key) -> Result<Result<u16, String>, Response> {
+    // The call itself may take long, so it keeps no part of the memory.
+    let _room = room(session, Heavy::Object).await?;
     let function = not_shown(session, key, read::object(&session.cluster, key).await)?;
     let service = Key::new("", "Service", key.namespace.as_deref(), &*key.name);
     Ok(match read::object(&session.cluster, &service).await {

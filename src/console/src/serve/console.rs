@@ -8,7 +8,7 @@ use axum::body::Body;
 use axum::extract::Request;
 use axum::response::Response;
 use axum::routing::{get, post};
-use http::{HeaderMap, Method, StatusCode, Uri};
+use http::{HeaderMap, Method, StatusCode, Uri, header};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio_rustls::TlsAcceptor;
@@ -99,6 +99,7 @@ impl Console {
             }
             Users::Proxy(server, origins) => (Entry::proxy(server, &token()?), origins, Links::Pages),
         };
+        let memory = if matches!(entry, Entry::Link(_)) { RowMemory::of_command() } else { RowMemory::default() };
         let shared = Shared {
             entry,
             gate: Gate { origins, links },
@@ -107,7 +108,7 @@ impl Console {
             readers,
             port,
             sessions: Mutex::default(),
-            memory: RowMemory::default(),
+            memory,
             stop: stop.clone(),
             router: router(),
         };
@@ -183,6 +184,15 @@ fn router() -> Router {
         .fallback(async || answer::message(StatusCode::NOT_FOUND, "Not found", "There is no such page."))
 }
 
+/// Lets the browser read a page again for which the server had no memory. A form is not sent again.
+fn read_again(mut response: Response, method: &Method) -> Response {
+    let delay = response.headers().get(header::RETRY_AFTER).filter(|_| *method == Method::GET).cloned();
+    if let Some(delay) = delay {
+        response.headers_mut().insert(header::REFRESH, delay);
+    }
+    response
+}
+
 /// A request, as far as a response without a session depends on it.
 struct Asked {
     method: Method,
@@ -225,6 +235,7 @@ impl Shared {
         };
         request.extensions_mut().insert(Arc::clone(&session));
         let Ok(response) = self.router.clone().oneshot(request).await;
+        let response = read_again(response, &asked.method);
         if !session.cluster.is_in_trouble() {
             return response;
         }
@@ -269,5 +280,25 @@ impl Shared {
             (Nobody::Failed(why), _) => (StatusCode::BAD_GATEWAY, "No session", why.clone()),
         };
         answer::message(status, title, &text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_browser_reads_a_busy_page_again_and_sends_no_form_again() {
+        let refresh = |method: Method, delay: Option<&'static str>| {
+            let mut response = answer::message(StatusCode::SERVICE_UNAVAILABLE, "Busy", "");
+            if let Some(delay) = delay {
+                response.headers_mut().insert(header::RETRY_AFTER, http::HeaderValue::from_static(delay));
+            }
+            let response = read_again(response, &method);
+            response.headers().get(header::REFRESH).map(|delay| delay.to_str().unwrap().to_owned())
+        };
+        assert_eq!(refresh(Method::GET, Some("5")).as_deref(), Some("5"));
+        assert_eq!(refresh(Method::POST, Some("5")), None);
+        assert_eq!(refresh(Method::GET, None), None);
     }
 }

@@ -14,7 +14,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::page_memory::Heavy;
-use super::pages::{not_shown, respond, room, stream, tree_of};
+use super::pages::{heavy, not_shown, respond, stream, tree_of};
 use super::read::{self, Found};
 use super::session::{Its, Session};
 use crate::deviation::{ALL, Deviation, Shown, compared, deviations, not_checked, unlisted};
@@ -80,19 +80,19 @@ async fn differences_of(
 }
 
 pub(super) async fn differences(Extension(session): Its, Path((namespace, name)): Path<(String, String)>) -> Response {
-    let _room = match room(&session, Heavy::Differences).await {
-        Ok(room) => room,
-        Err(response) => return response,
-    };
+    heavy(&session, Heavy::Differences, Box::pin(differences_page(&session, &namespace, &name))).await
+}
+
+async fn differences_page(session: &Session, namespace: &str, name: &str) -> Response {
     let kind = FleetKind::GitSync;
-    let key = kind.key(&namespace, &name);
+    let key = kind.key(namespace, name);
     let seen = session.watched().seen();
-    let live = match not_shown(&session, &key, read::object(&session.cluster, &key).await) {
+    let live = match not_shown(session, &key, read::object(&session.cluster, &key).await) {
         Ok(live) => live,
         Err(response) => return response,
     };
     let until = Instant::now() + WITHIN;
-    let tree = tokio::time::timeout_at(until - WITHIN / 2, tree_of(&session, &live, Children::Omitted)).await;
+    let tree = tokio::time::timeout_at(until - WITHIN / 2, tree_of(session, &live, Children::Omitted)).await;
     let (objects, notes) = match tree.unwrap_or_else(|_| Err("it takes too long".to_owned())) {
         Ok(tree) => (tree.objects, tree.notes),
         Err(why) => {
@@ -101,7 +101,7 @@ pub(super) async fn differences(Extension(session): Its, Path((namespace, name))
     };
     let all = deviations(&live, &objects);
     let more = all.len().saturating_sub(OBJECTS);
-    let shown = differences_of(&session, &live, all, until).await;
+    let shown = differences_of(session, &live, all, until).await;
     let row = row(kind, &live);
     let body = page::differences(&DifferencesPage {
         key: &key,
@@ -115,5 +115,5 @@ pub(super) async fn differences(Extension(session): Its, Path((namespace, name))
         now: Timestamp::now(),
     });
     let title = format!("Differences of GitSync {}", row.name);
-    respond(&session, &title, (Some(stream(kind, &namespace, &name)), seen), body)
+    respond(session, &title, (Some(stream(kind, namespace, name)), seen), body)
 }

@@ -12,7 +12,8 @@ use http::{StatusCode, Uri};
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use super::pages::{not_shown, query};
+use super::page_memory::Heavy;
+use super::pages::{heavy, in_time, not_shown, query, room};
 use super::session::{Its, Session};
 use super::watched::said;
 use super::{answer, function, read};
@@ -125,13 +126,16 @@ async fn new(session: &Session, uri: &Uri) -> Subject {
 
 pub(super) async fn edit(Extension(session): Its, Path((namespace, name)): Path<(String, String)>) -> Response {
     let key = FleetKind::Function.key(&namespace, &name);
-    match existing(&session, &key).await {
-        Err(response) => response,
-        Ok(subject) => {
-            let fields = subject.live.as_ref().map(Fields::of).unwrap_or_default();
-            show(&session, &subject, &fields, StatusCode::OK, "", None)
+    let shown = async {
+        match existing(&session, &key).await {
+            Err(response) => response,
+            Ok(subject) => {
+                let fields = subject.live.as_ref().map(Fields::of).unwrap_or_default();
+                show(&session, &subject, &fields, StatusCode::OK, "", None)
+            }
         }
-    }
+    };
+    heavy(&session, Heavy::Object, Box::pin(shown)).await
 }
 
 pub(super) async fn change(
@@ -143,7 +147,13 @@ pub(super) async fn change(
         Ok(sent) => sent,
         Err(response) => return response,
     };
-    match existing(&session, &FleetKind::Function.key(&namespace, &name)).await {
+    let _room = match room(&session, Heavy::Object).await {
+        Ok(room) => room,
+        Err(response) => return response,
+    };
+    let key = FleetKind::Function.key(&namespace, &name);
+    // Only the read has a time limit, because the user has to know whether the change was written.
+    match in_time(&session, Box::pin(existing(&session, &key))).await.unwrap_or_else(Err) {
         Ok(subject) => respond(&session, &subject, &sent.form).await,
         Err(response) => response,
     }
@@ -155,8 +165,12 @@ pub(super) async fn blank(Extension(session): Its, uri: Uri) -> Response {
 }
 
 pub(super) async fn create(Extension(session): Its, uri: Uri, mut request: Request) -> Response {
-    match sent(&session, &mut request).await {
-        Ok(sent) => respond(&session, &new(&session, &uri).await, &sent.form).await,
+    let sent = match sent(&session, &mut request).await {
+        Ok(sent) => sent,
+        Err(response) => return response,
+    };
+    match room(&session, Heavy::Single).await {
+        Ok(_room) => respond(&session, &new(&session, &uri).await, &sent.form).await,
         Err(response) => response,
     }
 }

@@ -1,22 +1,24 @@
 //! Reads a Function and the objects that belong to it, and renders its page.
 //!
-//! Invariant: the number of lists is fixed, and each list has a maximum number of objects.
+//! Invariant: the number of lists is fixed, and each list has a maximum number of objects. Invariant: each object is reduced
+//! to its part of the page as soon as it was read.
 
 use axum::Extension;
 use axum::extract::Path;
 use axum::response::Response;
-use futures::{StreamExt as _, TryStreamExt as _};
+use futures::{StreamExt as _, TryStreamExt as _, stream};
 use http::Uri;
 use jiff::Timestamp;
 use serde_json::Value;
 
 use super::log::{self, Wanted};
+use super::page_budget::PageBudget;
 use super::page_memory::Heavy;
-use super::pages::{address_of, not_shown, query, respond, room, stream, with_log};
+use super::pages::{self, address_of, heavy, not_shown, query, respond, with_log};
 use super::read::{self, Found};
-use super::session::Its;
+use super::session::{Its, Session};
 use super::watched::said;
-use crate::belonging::{Belonging, add_children, bindings, rules, subscriptions};
+use crate::belonging::{Belonging, Part, Role};
 use crate::page::{self, FunctionPage};
 use crate::row::{FleetKind, row};
 use crate::source::is_git;
@@ -24,24 +26,27 @@ use mainstay_api::names;
 use mainstay_cluster::{Cluster, Kind, Selection};
 use mainstay_object::Key;
 
-/// Maximum number of objects of a list.
+/// Maximum number of objects of a list that are read, and of those on the page.
 const MOST: usize = 500;
+const ROWS: usize = 100;
+/// Maximum number of lists at the same time. Each one has a page of its response in memory.
+const AT_ONCE: usize = 2;
 
-/// The kinds of children.
-const CHILDREN: [(&str, &str); 7] = [
-    ("", "ConfigMap"),
-    ("batch", "Job"),
-    ("apps", "Deployment"),
-    ("serving.knative.dev", "Service"),
-    ("", "Service"),
-    ("autoscaling", "HorizontalPodAutoscaler"),
-    ("", "Pod"),
+/// The lists of objects that may belong to a Function, by group and kind.
+const LISTS: [(Role, &str, &str); 12] = [
+    (Role::Child, "", "ConfigMap"),
+    (Role::Child, "batch", "Job"),
+    (Role::Child, "apps", "Deployment"),
+    (Role::Child, "serving.knative.dev", "Service"),
+    (Role::Child, "", "Service"),
+    (Role::Child, "autoscaling", "HorizontalPodAutoscaler"),
+    (Role::Child, "", "Pod"),
+    (Role::Sender, "eventing.knative.dev", "Trigger"),
+    (Role::Sender, "eventing.kyma-project.io", "Subscription"),
+    (Role::Usage, "servicecatalog.kyma-project.io", "ServiceBindingUsage"),
+    (Role::Binding, "servicecatalog.k8s.io", "ServiceBinding"),
+    (Role::Rule, "gateway.kyma-project.io", "APIRule"),
 ];
-const USAGE: (&str, &str) = ("servicecatalog.kyma-project.io", "ServiceBindingUsage");
-const BINDING: (&str, &str) = ("servicecatalog.k8s.io", "ServiceBinding");
-/// The kinds of objects that send events.
-const EVENTS: [(&str, &str); 2] = [("eventing.knative.dev", "Trigger"), ("eventing.kyma-project.io", "Subscription")];
-const RULE: (&str, &str) = ("gateway.kyma-project.io", "APIRule");
 
 /// Reads a Function in the version that the pages understand, which need not be the one that the server prefers.
 pub(super) async fn read(cluster: &Cluster, key: &Key) -> Found {
@@ -53,9 +58,6 @@ pub(super) async fn read(cluster: &Cluster, key: &Key) -> Found {
     }
 }
 
-/// The objects of a kind, or why they were not listed. `None` if the kind is not installed.
-type List = Option<Result<Vec<(Key, Value)>, NotListed>>;
-
 /// Why a list failed.
 enum NotListed {
     /// The user lacks the permission to list this kind.
@@ -63,18 +65,52 @@ enum NotListed {
     Failed(String),
 }
 
-async fn list(cluster: &Cluster, (group, kind): (&str, &str), selection: Selection) -> List {
+/// A Function whose objects are read.
+#[derive(Clone, Copy)]
+struct Subject<'a> {
+    key: &'a Key,
+    uid: &'a str,
+    budget: &'a PageBudget,
+}
+
+/// Returns the parts of the objects of a list, or why they were not listed. The parts are empty if the kind is not
+/// installed.
+async fn list(
+    cluster: &Cluster,
+    subject: Subject<'_>,
+    (role, group, kind): (Role, &str, &str),
+) -> Result<Vec<Part>, NotListed> {
     let kind = match cluster.preferred_kind(group, kind).await {
-        Ok(kind) => kind?,
-        Err(error) => return Some(Err(NotListed::Failed(said(&error)))),
+        Ok(Some(kind)) => kind,
+        Ok(None) => return Ok(Vec::new()),
+        Err(error) => return Err(NotListed::Failed(said(&error))),
     };
-    let selection = if is_confidential(&kind) { selection.metadata_only() } else { selection };
-    let found: Result<Vec<Value>, _> = cluster.list(&kind, selection).take(MOST).try_collect().await;
-    Some(match found {
-        Ok(found) => Ok(found.into_iter().filter_map(|value| Some((kind.key_of(&value)?, value))).collect()),
-        Err(error) if error.is_forbidden() => Err(NotListed::Forbidden(kind.resource.to_string())),
-        Err(error) => Err(NotListed::Failed(format!("{} cannot be listed: {}", kind.resource, said(&error)))),
-    })
+    let namespace = subject.key.namespace.as_deref().unwrap_or_default();
+    let all = match role {
+        Role::Child => Selection::labelled(names::FUNCTION_NAME, &subject.key.name),
+        Role::Usage | Role::Binding | Role::Sender | Role::Rule => Selection::default(),
+    };
+    let all = if is_confidential(&kind) { all.metadata_only() } else { all };
+    let most = if role == Role::Binding { MOST } else { ROWS };
+    let mut found = cluster.list(&kind, all.within(namespace)).take(MOST);
+    let mut parts = Vec::new();
+    while parts.len() < most {
+        let live = match found.try_next().await {
+            Ok(Some(live)) => live,
+            Ok(None) => break,
+            Err(error) if error.is_forbidden() => return Err(NotListed::Forbidden(kind.resource.to_string())),
+            Err(error) => {
+                return Err(NotListed::Failed(format!("{} cannot be listed: {}", kind.resource, said(&error))));
+            }
+        };
+        let part = kind.key_of(&live).and_then(|key| Part::of(role, (subject.key, subject.uid), key, &live));
+        let Some(part) = part else { continue };
+        if !subject.budget.take(part.bytes()) {
+            break;
+        }
+        parts.push(part);
+    }
+    Ok(parts)
 }
 
 /// Returns whether only the metadata of a kind is needed.
@@ -84,44 +120,28 @@ fn is_confidential(kind: &Kind) -> bool {
 
 /// Reads the objects that belong to a Function.
 async fn belonging(cluster: &Cluster, key: &Key, function: &Value) -> Belonging {
-    let namespace = key.namespace.as_deref().unwrap_or_default();
-    let labelled = || Selection::labelled(names::FUNCTION_NAME, &key.name).within(namespace);
-    let all = || Selection::default().within(namespace);
-    let children = futures::future::join_all(CHILDREN.map(|kind| list(cluster, kind, labelled())));
-    let events = futures::future::join_all(EVENTS.map(|kind| list(cluster, kind, all())));
-    let (usages, of_bindings, of_rules) =
-        (list(cluster, USAGE, all()), list(cluster, BINDING, all()), list(cluster, RULE, all()));
-    let (children, events, usages, of_bindings, of_rules) =
-        futures::join!(children, events, usages, of_bindings, of_rules);
-    let mut belonging = Belonging::default();
-    let mut unlisted = Vec::new();
-    let mut listed = |list: List| match list? {
-        Ok(found) => Some(found),
-        Err(NotListed::Forbidden(resource)) => {
-            unlisted.push(resource);
-            None
-        }
-        Err(NotListed::Failed(why)) => {
-            belonging.notes.push(why);
-            None
-        }
-    };
-    let children: Vec<_> = children.into_iter().filter_map(&mut listed).collect();
-    let events: Vec<_> = events.into_iter().filter_map(&mut listed).collect();
-    let (usages, of_bindings, of_rules) = (listed(usages), listed(of_bindings), listed(of_rules));
-    for found in &children {
-        add_children(&mut belonging, function, found);
+    let budget = PageBudget::default();
+    let uid = function.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
+    let subject = Subject { key, uid, budget: &budget };
+    let mut lists = Vec::new();
+    for one in LISTS {
+        lists.push(list(cluster, subject, one));
     }
-    for found in &events {
-        belonging.subscriptions.extend(subscriptions(key, found));
+    let lists: Vec<_> = stream::iter(lists).buffered(AT_ONCE).collect().await;
+    let (mut parts, mut notes, mut unlisted) = (Vec::new(), Vec::new(), Vec::new());
+    for list in lists {
+        match list {
+            Ok(found) => parts.extend(found),
+            Err(NotListed::Forbidden(resource)) => unlisted.push(resource),
+            Err(NotListed::Failed(why)) => notes.push(why),
+        }
     }
-    belonging.bindings = bindings(&key.name, &usages.unwrap_or_default(), of_bindings.as_deref());
-    belonging.rules = rules(&key.name, &of_rules.unwrap_or_default());
     if !unlisted.is_empty() {
         let kinds = unlisted.join(", ");
-        belonging.notes.push(format!("Objects of these kinds are not shown, because you may not list them: {kinds}"));
+        notes.push(format!("Objects of these kinds are not shown, because you may not list them: {kinds}"));
     }
-    belonging
+    notes.extend(budget.note());
+    Belonging::of(parts, notes)
 }
 
 /// Returns the address of the repository with the code of a Function, as far as the user may read it.
@@ -140,26 +160,27 @@ pub(super) async fn function(
     Path((namespace, name)): Path<(String, String)>,
     uri: Uri,
 ) -> Response {
-    let _room = match room(&session, Heavy::Object).await {
-        Ok(room) => room,
-        Err(response) => return response,
-    };
+    heavy(&session, Heavy::Object, Box::pin(function_page(&session, &namespace, &name, &uri))).await
+}
+
+async fn function_page(session: &Session, namespace: &str, name: &str, uri: &Uri) -> Response {
     let kind = FleetKind::Function;
-    let key = kind.key(&namespace, &name);
+    let key = kind.key(namespace, name);
     let seen = session.watched().seen();
-    let live = match not_shown(&session, &key, read(&session.cluster, &key).await) {
+    let live = match not_shown(session, &key, read(&session.cluster, &key).await) {
         Ok(live) => live,
         Err(response) => return response,
     };
     let cluster = &session.cluster;
-    let (pods, events, belonging, right, remote) = futures::join!(
+    let (pods, events, right, remote) = futures::join!(
         log::pods(cluster, &key),
         read::events_of(cluster, &key),
-        belonging(cluster, &key, &live),
         read::may_patch(cluster, &key),
-        remote_of(cluster, &namespace, &live),
+        remote_of(cluster, namespace, &live),
     );
-    let query = query(&uri);
+    // These lists begin later, so that fewer responses are in memory at the same time.
+    let belonging = belonging(cluster, &key, &live).await;
+    let query = query(uri);
     let log = match &pods {
         Ok(pods) => log::log(cluster, &key, pods, &Wanted::of(&query)).await,
         Err(_) => None,
@@ -178,6 +199,6 @@ pub(super) async fn function(
         events: &events,
         now: Timestamp::now(),
     });
-    let live = with_log(Some(stream(kind, &namespace, &name)), &key, log.as_ref());
-    respond(&session, &format!("Function {}", row.name), (live, seen), body)
+    let live = with_log(Some(pages::stream(kind, namespace, name)), &key, log.as_ref());
+    respond(session, &format!("Function {}", row.name), (live, seen), body)
 }

@@ -116,10 +116,10 @@ async fn selected(cluster: &Cluster, key: &Key, labels: LabelSelector) -> Result
     };
     let kind = Arc::new(Kind::fixed("v1", "Pod", "pods", Scope::Namespaced));
     let selection = Selection::by_labels(labels).within(namespace);
-    let all: Vec<Value> =
-        cluster.list(&kind, selection).take(PODS).try_collect().await.map_err(|error| said(&error))?;
     let now = Timestamp::now();
-    Ok(all.iter().map(|live| pod(live, now)).collect())
+    // Each pod is reduced as soon as it was read, because others may make it large.
+    let found = cluster.list(&kind, selection).take(PODS).map_ok(|live| pod(&live, now));
+    found.try_collect().await.map_err(|error| said(&error))
 }
 
 fn pod(live: &Value, read: Timestamp) -> Pod {

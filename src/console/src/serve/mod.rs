@@ -18,6 +18,7 @@ mod lists;
 mod live;
 mod log;
 mod own;
+mod page_budget;
 mod page_memory;
 mod pages;
 mod read;

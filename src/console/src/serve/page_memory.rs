@@ -1,34 +1,43 @@
-//! The memory of pages that read many or large objects: trees, differences, Functions and objects.
+//! The memory of pages that read many or large objects: trees, differences, Functions, objects, and their forms.
 //!
-//! Invariant: the memory of all such pages at the same time is limited. A page waits for its part, and is refused after
-//! [`PATIENCE`]. Invariant: a session reads few such pages at the same time, so that it does not delay all others.
-//! Invariant: work that takes long runs on one thread, which responds to no requests.
+//! Invariant: the memory of all such pages at the same time is limited, and so is that of the sessions of a group of users. A
+//! page waits for its part, and is refused after [`PATIENCE`]. It has its part for at most [`LONGEST`]. Invariant: a session
+//! reads few such pages at the same time, so that it does not delay all others. Invariant: work that takes long runs on one
+//! thread, which responds to no requests.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Maximum memory of all pages at the same time, in MiB.
+/// Maximum memory of all pages at the same time, and of those of a group of users, in MiB.
 pub(super) const ALL: usize = 120;
+const OF_GROUP: usize = 80;
 /// Maximum number of pages of a session at the same time.
 const OF_SESSION: usize = 2;
 /// Time for which a page waits.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Maximum time for reading a page.
+pub(super) const LONGEST: Duration = Duration::from_secs(60);
 
 /// A page that reads many or large objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Heavy {
     Tree,
     Differences,
+    /// An object with its trace, or with a further object.
     Object,
+    /// An object alone.
+    Single,
 }
 
 impl Heavy {
     /// Returns the maximum memory of the page in MiB. An object takes at most 20, and its trace reads it again.
     const fn mebibytes(self) -> u32 {
         match self {
-            Self::Tree => 20,
+            Self::Tree | Self::Single => 20,
             Self::Differences => 24,
             Self::Object => 40,
         }
@@ -38,50 +47,99 @@ impl Heavy {
 /// The memory of the pages of all sessions. Clones share the same memory.
 #[derive(Clone)]
 pub(super) struct PageMemory {
-    free: Arc<Semaphore>,
+    /// `None` without limits.
+    limits: Option<Limits>,
     /// The permit of the work that takes long.
     work: Arc<Semaphore>,
 }
 
+#[derive(Clone)]
+struct Limits {
+    free: Arc<Semaphore>,
+    /// The memory of each group of users with a session.
+    groups: Arc<Mutex<HashMap<String, Weak<Semaphore>>>>,
+}
+
 impl Default for PageMemory {
     fn default() -> Self {
-        Self { free: Arc::new(Semaphore::new(ALL)), work: Arc::new(Semaphore::new(1)) }
+        let limits = Limits { free: Arc::new(Semaphore::new(ALL)), groups: Arc::default() };
+        Self { limits: Some(limits), ..Self::unlimited() }
     }
 }
 
 impl PageMemory {
-    /// Returns the pages of a new session.
-    pub(super) fn of_session(&self) -> SessionPages {
-        SessionPages { all: self.clone(), own: Arc::new(Semaphore::new(OF_SESSION)) }
+    /// Returns memory without limits, for the one user of a command.
+    pub(super) fn unlimited() -> Self {
+        Self { limits: None, work: Arc::new(Semaphore::new(1)) }
+    }
+
+    /// Returns the pages of a new session of a group of users.
+    pub(super) fn of_session(&self, group: &str) -> SessionPages {
+        let limits = self.limits.as_ref().map(|limits| SessionLimits {
+            all: Arc::clone(&limits.free),
+            group: limits.of_group(group),
+            own: Arc::new(Semaphore::new(OF_SESSION)),
+        });
+        SessionPages { limits, work: Arc::clone(&self.work) }
+    }
+}
+
+impl Limits {
+    /// Returns the memory that the sessions of a group share.
+    fn of_group(&self, group: &str) -> Arc<Semaphore> {
+        let mut groups = self.groups.lock();
+        groups.retain(|_, memory| memory.strong_count() > 0);
+        if let Some(memory) = groups.get(group).and_then(Weak::upgrade) {
+            return memory;
+        }
+        let memory = Arc::new(Semaphore::new(OF_GROUP));
+        groups.insert(group.to_owned(), Arc::downgrade(&memory));
+        memory
     }
 }
 
 /// The pages of a session.
 pub(super) struct SessionPages {
-    all: PageMemory,
+    /// `None` without limits.
+    limits: Option<SessionLimits>,
+    work: Arc<Semaphore>,
+}
+
+struct SessionLimits {
+    all: Arc<Semaphore>,
+    group: Arc<Semaphore>,
     own: Arc<Semaphore>,
 }
 
 /// The memory of a page while it is read and rendered.
 pub(super) struct PagePermit {
-    _own: OwnedSemaphorePermit,
-    _memory: OwnedSemaphorePermit,
+    _held: Option<[OwnedSemaphorePermit; 3]>,
 }
 
 impl SessionPages {
     /// Waits for the memory of a page; `None` if there is none in time.
     pub(super) async fn acquire(&self, page: Heavy) -> Option<PagePermit> {
+        let Some(limits) = &self.limits else { return Some(PagePermit { _held: None }) };
         let acquired = async {
-            let own = Arc::clone(&self.own).acquire_owned().await.ok()?;
-            let memory = Arc::clone(&self.all.free).acquire_many_owned(page.mebibytes()).await.ok()?;
-            Some(PagePermit { _own: own, _memory: memory })
+            let own = Arc::clone(&limits.own).acquire_owned().await.ok()?;
+            let group = Arc::clone(&limits.group).acquire_many_owned(page.mebibytes()).await.ok()?;
+            let all = Arc::clone(&limits.all).acquire_many_owned(page.mebibytes()).await.ok()?;
+            Some(PagePermit { _held: Some([own, group, all]) })
         };
         tokio::time::timeout(PATIENCE, acquired).await.ok().flatten()
     }
 
+    /// Reads a page within its time; `None` if it takes longer.
+    pub(super) async fn in_time<T>(&self, read: impl Future<Output = T>) -> Option<T> {
+        if self.limits.is_none() {
+            return Some(read.await);
+        }
+        tokio::time::timeout(LONGEST, read).await.ok()
+    }
+
     /// Runs work that takes long, after that of other pages. Returns `None` if it panicked.
     pub(super) async fn compute<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
-        let permit = Arc::clone(&self.all.work).acquire_owned().await.ok()?;
+        let permit = Arc::clone(&self.work).acquire_owned().await.ok()?;
         let computed = tokio::task::spawn_blocking(move || {
             let _permit = permit;
             work()
@@ -97,7 +155,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_page_waits_for_the_memory_of_other_pages_and_not_for_ever() {
         let memory = PageMemory::default();
-        let sessions: Vec<SessionPages> = (0..5).map(|_| memory.of_session()).collect();
+        let sessions: Vec<SessionPages> = (0..5).map(|at| memory.of_session(&at.to_string())).collect();
         let mut held = Vec::new();
         for session in &sessions[..3] {
             held.extend(session.acquire(Heavy::Object).await);
@@ -110,7 +168,7 @@ mod tests {
 
     #[tokio::test]
     async fn work_of_a_page_does_not_hold_the_thread_of_requests() {
-        let pages = PageMemory::default().of_session();
+        let pages = PageMemory::default().of_session("a");
         let (sender, receiver) = std::sync::mpsc::channel();
         let work = pages.compute(move || receiver.recv().is_ok());
         let (computed, ()) = tokio::join!(work, async move { sender.send(()).unwrap() });
@@ -120,10 +178,45 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_session_does_not_take_the_memory_of_all_others() {
         let memory = PageMemory::default();
-        let (greedy, other) = (memory.of_session(), memory.of_session());
+        let (greedy, other) = (memory.of_session("a"), memory.of_session("b"));
         let held = [greedy.acquire(Heavy::Object).await, greedy.acquire(Heavy::Object).await];
         assert!(held.iter().all(Option::is_some));
         let (third, of_other) = tokio::join!(greedy.acquire(Heavy::Object), other.acquire(Heavy::Object));
         assert!(third.is_none() && of_other.is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_sessions_of_a_group_leave_memory_to_others() {
+        let memory = PageMemory::default();
+        let group: Vec<SessionPages> = (0..3).map(|_| memory.of_session("namespace a")).collect();
+        let held = [group[0].acquire(Heavy::Object).await, group[1].acquire(Heavy::Object).await];
+        assert!(held.iter().all(Option::is_some));
+        assert!(group[2].acquire(Heavy::Single).await.is_none());
+        assert!(memory.of_session("namespace b").acquire(Heavy::Object).await.is_some());
+        drop(held);
+        assert!(group[2].acquire(Heavy::Single).await.is_some());
+        drop(group);
+        drop(memory.of_session("c"));
+        assert_eq!(memory.limits.unwrap().groups.lock().len(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_page_keeps_its_memory_for_a_limited_time() {
+        let pages = PageMemory::default().of_session("a");
+        assert_eq!(pages.in_time(std::future::pending::<()>()).await, None);
+        assert_eq!(pages.in_time(std::future::ready(1)).await, Some(1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_user_of_a_command_has_no_limits() {
+        let pages = PageMemory::unlimited().of_session("a");
+        let held = [
+            pages.acquire(Heavy::Object).await,
+            pages.acquire(Heavy::Object).await,
+            pages.acquire(Heavy::Object).await,
+        ];
+        assert!(held.iter().all(Option::is_some) && pages.acquire(Heavy::Object).await.is_some());
+        let late = pages.in_time(tokio::time::sleep(LONGEST * 2)).await;
+        assert_eq!(late, Some(()));
     }
 }

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::answer;
 use super::log::{self, Wanted};
-use super::page_memory::{Heavy, PagePermit};
+use super::page_memory::{Heavy, LONGEST, PagePermit};
 use super::read::{self, Found};
 use super::session::{Its, Session};
 use crate::address;
@@ -52,23 +52,42 @@ pub(super) fn not_shown(session: &Session, key: &Key, found: Found) -> Result<Va
     Err(answer::page(status, page::render(Page { title: &title, visitor: Some(session.visitor()), live, body })))
 }
 
+/// Reads a page within its memory and its time. Otherwise, returns a page that says why it was not read.
+pub(super) async fn heavy(session: &Session, page: Heavy, read: impl Future<Output = Response>) -> Response {
+    match room(session, page).await {
+        Ok(_room) => in_time(session, read).await.unwrap_or_else(|late| late),
+        Err(busy) => busy,
+    }
+}
+
 /// Waits for the memory of a page. Returns a page that says that the server is busy if there is none in time.
 pub(super) async fn room(session: &Session, page: Heavy) -> Result<PagePermit, Response> {
     session.pages.acquire(page).await.ok_or_else(|| busy(session))
 }
 
+/// Reads the objects of a page. Returns a page that says that it takes too long after the time limit.
+pub(super) async fn in_time<T>(session: &Session, read: impl Future<Output = T>) -> Result<T, Response> {
+    session.pages.in_time(read).await.ok_or_else(|| {
+        let why = format!(
+            "The objects of this page were not read within {} s. `mainstay tree`, `mainstay trace` and `mainstay get` read \
+             them without this limit.",
+            LONGEST.as_secs()
+        );
+        not_read(session, StatusCode::GATEWAY_TIMEOUT, "The page takes too long", &why)
+    })
+}
+
 /// Returns the page that says that the server is busy.
 pub(super) fn busy(session: &Session) -> Response {
-    let title = "The server is busy";
-    let body = maud::html! {
-        h1 { (title) }
-        p.note { "Too many pages are being read. Reload this page in a few seconds." }
-        p { a href="/" { "Back to the fleet" } }
-    };
-    let page = page::render(Page { title, visitor: Some(session.visitor()), live: None, body });
-    let mut response = answer::page(StatusCode::SERVICE_UNAVAILABLE, page);
+    let why = "Too many pages are being read. The browser reads this page again in a few seconds. Send a form again yourself.";
+    let mut response = not_read(session, StatusCode::SERVICE_UNAVAILABLE, "The server is busy", why);
     response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
     response
+}
+
+fn not_read(session: &Session, status: StatusCode, title: &str, why: &str) -> Response {
+    let body = maud::html! { h1 { (title) } p.note { (why) } p { a href="/" { "Back to the fleet" } } };
+    answer::page(status, page::render(Page { title, visitor: Some(session.visitor()), live: None, body }))
 }
 
 pub(super) async fn fleet(Extension(session): Its, uri: Uri) -> Response {
@@ -154,22 +173,22 @@ pub(super) async fn git_sync(
     Path((namespace, name)): Path<(String, String)>,
     uri: Uri,
 ) -> Response {
-    let _room = match room(&session, Heavy::Tree).await {
-        Ok(room) => room,
-        Err(response) => return response,
-    };
+    heavy(&session, Heavy::Tree, Box::pin(git_sync_page(&session, &namespace, &name, &uri))).await
+}
+
+async fn git_sync_page(session: &Session, namespace: &str, name: &str, uri: &Uri) -> Response {
     let kind = FleetKind::GitSync;
-    let key = kind.key(&namespace, &name);
+    let key = kind.key(namespace, name);
     let seen = session.watched().seen();
-    let live = match not_shown(&session, &key, read::object(&session.cluster, &key).await) {
+    let live = match not_shown(session, &key, read::object(&session.cluster, &key).await) {
         Ok(live) => live,
         Err(response) => return response,
     };
     let (tree, events, right, remote) = futures::join!(
-        tree_of(&session, &live, Children::Read),
+        tree_of(session, &live, Children::Read),
         read::events_of(&session.cluster, &key),
         read::may_patch(&session.cluster, &key),
-        address_of(&session.cluster, &namespace, live.pointer("/spec/gitRepository")),
+        address_of(&session.cluster, namespace, live.pointer("/spec/gitRepository")),
     );
     let row = row(kind, &live);
     let body = page::git_sync(&GitSyncPage {
@@ -178,23 +197,27 @@ pub(super) async fn git_sync(
         state: row.state,
         edits: &row.edits,
         tree: &tree,
-        filter: &TreeFilter::of(&query(&uri)),
+        filter: &TreeFilter::of(&query(uri)),
         remote: remote.as_deref(),
         events: &events,
         right: &right,
         now: Timestamp::now(),
     });
-    respond(&session, &format!("GitSync {}", row.name), (Some(stream(kind, &namespace, &name)), seen), body)
+    respond(session, &format!("GitSync {}", row.name), (Some(stream(kind, namespace, name)), seen), body)
 }
 
 pub(super) async fn git_repository(
     Extension(session): Its,
     Path((namespace, name)): Path<(String, String)>,
 ) -> Response {
+    heavy(&session, Heavy::Single, Box::pin(git_repository_page(&session, &namespace, &name))).await
+}
+
+async fn git_repository_page(session: &Session, namespace: &str, name: &str) -> Response {
     let kind = FleetKind::GitRepository;
-    let key = kind.key(&namespace, &name);
+    let key = kind.key(namespace, name);
     let seen = session.watched().seen();
-    let live = match not_shown(&session, &key, read::object(&session.cluster, &key).await) {
+    let live = match not_shown(session, &key, read::object(&session.cluster, &key).await) {
         Ok(live) => live,
         Err(response) => return response,
     };
@@ -214,8 +237,8 @@ pub(super) async fn git_repository(
         right: &right,
         now: Timestamp::now(),
     });
-    let live = Some(stream(kind, &namespace, &name));
-    respond(&session, &format!("GitRepository {}", row.name), (live, seen), body)
+    let live = Some(stream(kind, namespace, name));
+    respond(session, &format!("GitRepository {}", row.name), (live, seen), body)
 }
 
 /// Adds the log that a page follows to the URL of its stream.
@@ -243,24 +266,25 @@ fn stream_of(key: &Key, trace: &Result<Trace, String>) -> Option<String> {
 }
 
 pub(super) async fn object(Extension(session): Its, uri: Uri) -> Response {
-    let _room = match room(&session, Heavy::Object).await {
-        Ok(room) => room,
-        Err(response) => return response,
-    };
-    let query = query(&uri);
+    heavy(&session, Heavy::Object, Box::pin(object_page(&session, &uri))).await
+}
+
+async fn object_page(session: &Session, uri: &Uri) -> Response {
+    let query = query(uri);
     let key = Key::new(query.get("group"), query.get("kind"), Some(query.get("namespace")), query.get("name"));
     let seen = session.watched().seen();
-    let found = read::object(&session.cluster, &key).await;
     let (events, right, trace) = futures::join!(
         read::events_of(&session.cluster, &key),
         read::may_patch(&session.cluster, &key),
         (session.readers.trace)(session.cluster.clone(), key.clone()),
     );
+    // The trace reads the object, too, and no longer has it.
+    let found = read::object(&session.cluster, &key).await;
     let trace = trace.map_err(|why| plain(&why, MESSAGE));
     let is_wanted = trace.as_ref().is_ok_and(|trace| trace.manager.is_some() && trace.owners.is_empty());
     let live = match found {
         Found::Missing(_) if is_wanted => None,
-        found => match not_shown(&session, &key, found) {
+        found => match not_shown(session, &key, found) {
             Ok(live) => Some(live),
             Err(response) => return response,
         },
@@ -284,5 +308,5 @@ pub(super) async fn object(Extension(session): Its, uri: Uri) -> Response {
         now: Timestamp::now(),
     });
     let stream = with_log(stream_of(&key, &trace), &key, log.as_ref());
-    respond(&session, &plain(&key.to_string(), SHORT), (stream, seen), body)
+    respond(session, &plain(&key.to_string(), SHORT), (stream, seen), body)
 }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::watched::said;
 use crate::page::Right;
-use crate::shown::{EventRow, events};
+use crate::shown::{EventRow, event_row, newest_first};
 use mainstay_cluster::{Cluster, Error, FieldSelector, Kind, Persistence, Scope, Selection};
 use mainstay_object::Key;
 
@@ -52,8 +52,10 @@ pub(super) async fn events_of(cluster: &Cluster, key: &Key) -> Result<Vec<EventR
     // Events of cluster-wide objects are in the namespace `default`.
     let namespace = key.namespace.as_deref().unwrap_or("default");
     let found = cluster.list(&kind, Selection::by_fields(fields).within(namespace)).take(EVENTS);
-    let all: Vec<Value> = found.try_collect().await.map_err(|error| said(&error))?;
-    Ok(events(&all))
+    // Each Event is reduced as soon as it was read, because others may make it large.
+    let rows: Vec<EventRow> =
+        found.map_ok(|event| event_row(&event)).try_collect().await.map_err(|error| said(&error))?;
+    Ok(newest_first(rows))
 }
 
 /// Asks whether the user may patch an object.

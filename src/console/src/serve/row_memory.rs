@@ -62,9 +62,14 @@ impl RowMemory {
         self.share_of(OF_LIST)
     }
 
-    /// Returns the pages of a new session.
-    pub(super) fn pages(&self) -> SessionPages {
-        self.pages.of_session()
+    /// Returns the memory of a command, whose one user reads pages without limits.
+    pub(super) fn of_command() -> Self {
+        Self { pages: PageMemory::unlimited(), ..Self::default() }
+    }
+
+    /// Returns the pages of a new session of a group of users.
+    pub(super) fn pages(&self, group: &str) -> SessionPages {
+        self.pages.of_session(group)
     }
 
     fn share_of(&self, most: usize) -> SessionMemory {

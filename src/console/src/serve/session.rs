@@ -48,7 +48,7 @@ pub(super) struct Session {
     /// The fleet, whose watches stop when the fleet is replaced.
     watched: Mutex<(Arc<Watched>, DropGuard)>,
     lists: Lists,
-    /// The group of users that shares a limit of watches.
+    /// The group of users that shares limits of watches and of pages.
     group: String,
     memory: RowMemory,
     pub(super) pages: SessionPages,
@@ -73,6 +73,7 @@ impl Session {
         stop: &CancellationToken,
     ) -> Self {
         let stop = stop.child_token();
+        let group = Owner::of(user).group().to_owned();
         Self {
             cluster: cluster.clone(),
             user: plain(user, SHORT),
@@ -82,9 +83,9 @@ impl Session {
             end: None,
             watched: Mutex::new(watch(cluster, namespace, memory, &stop)),
             lists: Lists::default(),
-            group: Owner::of(user).group().to_owned(),
             memory: memory.clone(),
-            pages: memory.pages(),
+            pages: memory.pages(&group),
+            group,
             checked: Mutex::new(Timestamp::now()),
             readers: readers.clone(),
             logs: Arc::new(Semaphore::new(LOGS)),

@@ -121,12 +121,13 @@ impl Watched {
                 Change::Complete { .. } | Change::Resumed => self.enter(kind, whole.clone()),
                 Change::Failed(error) if error.is_forbidden() && whole == Phase::Complete && !namespace.is_empty() => {
                     whole = Phase::Within(namespace.to_owned());
-                    self.clear(kind, Phase::Loading);
+                    let _ = self.clear(kind, Phase::Loading);
                     reflector = cluster.states(&served, Selection::default().within(namespace));
                 }
                 Change::Failed(error) => {
                     if self.fail(kind, &error) == Rows::Removed {
                         // A watch that resumes would not bring them again, so the next attempt begins with a list.
+                        // If there were none, the reflector stays, with its backoff.
                         tokio::time::sleep(AGAIN).await;
                         let all = Selection::default();
                         let selection = if let Phase::Within(namespace) = &whole { all.within(namespace) } else { all };
@@ -168,7 +169,7 @@ impl Watched {
                 Ok(None) => return self.enter(kind, whole),
                 Err(error) if error.is_forbidden() && whole == Phase::Complete && !namespace.is_empty() => {
                     whole = Phase::Within(namespace.to_owned());
-                    self.clear(kind, Phase::Loading);
+                    let _ = self.clear(kind, Phase::Loading);
                     objects = cluster.list(&served, Selection::default().within(namespace));
                 }
                 Err(error) => return self.fail_once(kind, &error),
@@ -221,26 +222,27 @@ impl Watched {
         }
     }
 
-    /// Removes the rows of a kind, because the user may no longer see all of them.
-    fn clear(&self, kind: FleetKind, phase: Phase) {
+    /// Removes the rows of a kind, because the user may no longer see all of them. Returns whether there were any.
+    fn clear(&self, kind: FleetKind, phase: Phase) -> Rows {
         let mut kinds = self.kinds.lock();
-        let Some(of_kind) = kinds.get_mut(&kind) else { return };
-        if of_kind.rows.is_empty() && of_kind.phase == phase {
-            return;
+        let Some(of_kind) = kinds.get_mut(&kind) else { return Rows::Kept };
+        let had_rows = !of_kind.rows.is_empty() || of_kind.is_cut;
+        if !had_rows && of_kind.phase == phase {
+            return Rows::Kept;
         }
         let rows = std::mem::take(&mut of_kind.rows);
         (of_kind.phase, of_kind.failing, of_kind.is_cut) = (phase, None, false);
         drop(kinds);
         drop(rows);
         self.changes.send_modify(|count| *count += 1);
+        if had_rows { Rows::Removed } else { Rows::Kept }
     }
 
     /// Records that a watch fails. Rows that were complete before stay on the page, unless the API server refuses them.
     fn fail(&self, kind: FleetKind, error: &Error) -> Rows {
         let is_refused = error.code().is_some_and(|code| (400..500).contains(&code) && !matches!(code, 410 | 429));
         if is_refused {
-            self.clear(kind, Phase::Refused(said(error)));
-            return Rows::Removed;
+            return self.clear(kind, Phase::Refused(said(error)));
         }
         let mut kinds = self.kinds.lock();
         let Some(of_kind) = kinds.get_mut(&kind) else { return Rows::Kept };
@@ -440,9 +442,24 @@ mod tests {
         assert!(watched.seen() > seen && watched.notes().iter().any(|note| note.contains("cannot be read")));
         // A watch of one namespace begins without the rows of all others.
         let watched = fleet().await;
-        watched.clear(FleetKind::GitSync, Phase::Loading);
+        assert_eq!(watched.clear(FleetKind::GitSync, Phase::Loading), Rows::Removed);
         assert!(watched.rows().is_empty());
         assert!(watched.notes().iter().any(|note| note.contains("still being read")));
+    }
+
+    #[tokio::test]
+    async fn a_refused_kind_without_rows_is_not_listed_by_a_new_watch() {
+        let watched = fleet().await;
+        let refused = refusal(403).await;
+        let results: Vec<Rows> = (0..3).map(|_| watched.fail(FleetKind::GitSync, &refused)).collect();
+        assert_eq!(results, [Rows::Removed, Rows::Kept, Rows::Kept]);
+        // A kind that was never listed has no rows either.
+        let empty = Watched::empty(&FleetKind::ALL, RowMemory::default().share());
+        assert_eq!(empty.fail(FleetKind::GitSync, &refused), Rows::Kept);
+        assert!(empty.is_limited());
+        // The watch that stays enters the phase again once it is permitted.
+        empty.enter(FleetKind::GitSync, Phase::Complete);
+        assert!(!empty.notes().iter().any(|note| note.contains("GitSync objects cannot be read")));
     }
 
     #[tokio::test]

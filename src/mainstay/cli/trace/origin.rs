@@ -1,12 +1,13 @@
 //! Finds the GitSync of an object: by its label, by the inventories, or by its owners.
 //!
 //! Invariant: only an inventory proves that a GitSync manages an object. Controllers copy labels to objects that they
-//! create.
+//! create. Invariant: only the GitSync that manages the object is kept whole. All others may be as large as their owners
+//! like.
 
 use std::sync::Arc;
 
 use futures::{StreamExt as _, TryStreamExt as _};
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 
 use crate::cli::{
     Error,
@@ -102,6 +103,7 @@ pub(super) async fn of(
 /// The GitSyncs that may manage an object, and the inventories that were read.
 struct Search<'a> {
     cluster: &'a Cluster,
+    /// The GitSyncs as [`reduced`] returns them, with their inventories as far as they were read.
     syncs: Vec<(GitSync, Option<Listed>)>,
     /// Maximum number of inventories to read.
     most: usize,
@@ -115,7 +117,7 @@ impl<'a> Search<'a> {
         let kind = own_kind::<GitSync>(cluster).await?;
         let mut notes = Vec::new();
         let list = async |selection| -> Result<Vec<Value>, mainstay_cluster::Error> {
-            cluster.list(&kind, selection).take(MOST + 1).try_collect().await
+            cluster.list(&kind, selection).take(MOST + 1).map_ok(|sync| reduced(&sync)).try_collect().await
         };
         let values = match list(Selection::default()).await {
             Err(error) if error.is_forbidden() => {
@@ -143,7 +145,10 @@ impl<'a> Search<'a> {
         let kind = own_kind::<GitSync>(self.cluster).await?;
         match self.cluster.get(&kind, Some(namespace), name).await {
             Err(error) if error.is_forbidden() => {}
-            read => self.syncs.extend(read?.map(understand).transpose()?.map(|sync| (sync, None))),
+            read => {
+                let read = read?.map(|sync| understand(reduced(&sync))).transpose()?;
+                self.syncs.extend(read.map(|sync| (sync, None)));
+            }
         }
         Ok(())
     }
@@ -177,7 +182,7 @@ impl<'a> Search<'a> {
             let Some(listed) = self.listed(number).await? else { continue };
             let Some(entry) = listed.objects.get(key).cloned() else { continue };
             let place = listed.places.get(key).cloned();
-            let sync = self.syncs[number].0.clone();
+            let Some(sync) = self.whole(number).await? else { continue };
             let repositories = own_kind::<GitRepository>(self.cluster).await?;
             let namespace = sync.metadata.namespace.clone();
             let named = Some(&sync.spec.git_repository).filter(|_| sync.spec.source_ref.is_none());
@@ -192,6 +197,13 @@ impl<'a> Search<'a> {
             return Ok(Some(Manager { sync, repository, entry, place }));
         }
         Ok(None)
+    }
+
+    /// Reads a GitSync with its status; `None` if it was deleted meanwhile or reading is forbidden.
+    async fn whole(&mut self, number: usize) -> Result<Option<GitSync>, Error> {
+        let key = syncs::key(&self.syncs[number].0);
+        let kind = own_kind::<GitSync>(self.cluster).await?;
+        self.read(&kind, &key).await?.map(understand).transpose()
     }
 
     async fn listed(&mut self, number: usize) -> Result<Option<&Listed>, Error> {
@@ -225,20 +237,32 @@ impl<'a> Search<'a> {
     /// Searches the owners for a managed object.
     async fn climb(&mut self, trace: &mut Trace) -> Result<(), Error> {
         let mut owners = Vec::new();
-        let mut live = trace.live.clone();
+        let mut next = trace.live.as_ref().and_then(owner);
         for _ in 0..HIGHEST {
-            let Some((api_version, kind, name)) = live.as_ref().and_then(owner) else { return Ok(()) };
+            let Some((api_version, kind, name)) = next else { return Ok(()) };
             let Some(kind) = self.cluster.kind(&api_version, &kind).await? else { return Ok(()) };
             let key = kind.key(trace.asked.namespace.as_deref(), &name);
-            live = self.read(&kind, &key).await?;
+            let live = self.read(&kind, &key).await?;
             owners.push(key.clone());
             if let Some(manager) = self.manager(&key, live.as_ref()).await? {
                 (trace.owners, trace.live, trace.manager) = (owners, live, Some(manager));
                 return Ok(());
             }
+            next = live.as_ref().and_then(owner);
         }
         Ok(())
     }
+}
+
+/// Returns the fields of a GitSync that find its inventory.
+fn reduced(sync: &Value) -> Value {
+    let metadata: Map<String, Value> = ["namespace", "name", "uid"]
+        .into_iter()
+        .filter_map(|field| Some((field.to_owned(), sync["metadata"].get(field)?.clone())))
+        .collect();
+    let mut spec = Map::new();
+    spec.extend(sync["spec"].get("kubeConfig").map(|config| ("kubeConfig".to_owned(), config.clone())));
+    json!({"apiVersion": sync["apiVersion"], "kind": sync["kind"], "metadata": metadata, "spec": spec})
 }
 
 /// Returns the label of an object that names its GitSync.
@@ -253,4 +277,31 @@ fn owner(live: &Value) -> Option<(String, String, String)> {
     let owner = owners.iter().find(controls).or(owners.first())?;
     let text = |field: &str| owner.get(field)?.as_str().map(str::to_owned);
     Some((text("apiVersion")?, text("kind")?, text("name")?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_git_sync_that_may_manage_an_object_is_kept_without_its_content() {
+        let long = "x".repeat(100_000);
+        let config = json!({"secretRef": {"name": "far"}});
+        let sync = json!({
+            "apiVersion": "mainstay.dev/v1alpha1", "kind": "GitSync",
+            "metadata": {"namespace": "shop", "name": "demo", "uid": "u", "annotations": {"a": long}, "managedFields": [long]},
+            "spec": {"gitRepository": "shop", "patches": [{"patch": long}], "kubeConfig": config},
+            "status": {"objects": 3, "conditions": [{"message": long}]},
+        });
+        let kept = reduced(&sync);
+        assert!(kept.to_string().len() < 1024, "{kept}");
+        let kept: GitSync = understand(kept).unwrap();
+        assert_eq!(syncs::key(&kept), Key::new("mainstay.dev", "GitSync", Some("shop"), "demo"));
+        assert_eq!(kept.metadata.uid.as_deref(), Some("u"));
+        assert!(kept.spec.kube_config.is_some() && kept.status.is_none());
+        let mut own = sync;
+        own["spec"]["kubeConfig"] = Value::Null;
+        let own: GitSync = understand(reduced(&own)).unwrap();
+        assert!(own.spec.kube_config.is_none());
+    }
 }

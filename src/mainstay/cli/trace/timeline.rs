@@ -1,6 +1,7 @@
 //! The time line of a Function: its newest build and its newest serving pod, from their objects and Events.
 //!
-//! Invariant: the time line uses only data in the cluster. Times in objects have a precision of one second.
+//! Invariant: the time line uses only data in the cluster. Times in objects have a precision of one second. Invariant:
+//! each object is reduced to the fields of its moments as soon as it was read, because others may make it large.
 //!
 //! Not here: earlier builds, because their pods are gone.
 
@@ -8,6 +9,7 @@ use futures::{StreamExt as _, TryStreamExt as _};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::moment_fields::{applied, condition, controller, reduced, reduced_event, statuses, text, time};
 use super::origin::Trace;
 use crate::cli::Error;
 use mainstay_api::names;
@@ -48,14 +50,11 @@ pub(super) async fn of(cluster: &Cluster, trace: &mut Trace) -> Result<Vec<Momen
         return Ok(Vec::new());
     };
     let selection = || Selection::labelled(names::FUNCTION_UID, uid).within(namespace);
-    let mut parts = Parts { function: live.cloned().unwrap_or_default(), ..Parts::default() };
+    let mut parts = Parts { function: live.map(reduced).unwrap_or_default(), ..Parts::default() };
     let mut notes = Vec::new();
-    for (version, kind, found) in [
-        ("batch/v1", "Job", &mut parts.jobs),
-        ("v1", "Pod", &mut parts.pods),
-        ("apps/v1", "Deployment", &mut parts.deployments),
-    ] {
-        *found = list(cluster, (version, kind), selection(), &mut notes).await?;
+    // The newest Job is known before its pod is sought.
+    for (version, kind) in [("batch/v1", "Job"), ("v1", "Pod"), ("apps/v1", "Deployment")] {
+        each(cluster, (version, kind), selection(), &mut notes, |object| parts.add(kind, &object)).await?;
     }
     let uids: Vec<String> = [parts.build_pod(), parts.serving_pod()]
         .into_iter()
@@ -64,29 +63,73 @@ pub(super) async fn of(cluster: &Cluster, trace: &mut Trace) -> Result<Vec<Momen
         .collect();
     for uid in uids {
         let of_pod = Selection::by_fields(FieldSelector::equals("involvedObject.uid", &uid)).within(namespace);
-        parts.events.extend(list(cluster, ("v1", "Event"), of_pod, &mut notes).await?);
+        each(cluster, ("v1", "Event"), of_pod, &mut notes, |event| parts.add_event(&event)).await?;
     }
     trace.notes.extend(notes);
     Ok(parts.moments())
 }
 
-async fn list(
+/// Passes the objects of a list to `keep`, one after the other.
+async fn each(
     cluster: &Cluster,
     (version, kind): (&str, &str),
     selection: Selection,
     notes: &mut Vec<String>,
-) -> Result<Vec<Value>, Error> {
+    mut keep: impl FnMut(Value),
+) -> Result<(), Error> {
     let kind = cluster.kind(version, kind).await?.ok_or_else(|| Error::UnknownKind(kind.to_owned()))?;
-    match cluster.list(&kind, selection).take(MOST).try_collect().await {
-        Err(error) if error.is_forbidden() => {
-            notes.push(format!("you may not list {}, so the timeline does not show them", kind.resource));
-            Ok(Vec::new())
+    let mut found = cluster.list(&kind, selection).take(MOST);
+    loop {
+        match found.try_next().await {
+            Ok(Some(object)) => keep(object),
+            Ok(None) => return Ok(()),
+            Err(error) if error.is_forbidden() => {
+                notes.push(format!("you may not list {}, so the timeline does not show them", kind.resource));
+                return Ok(());
+            }
+            Err(error) => return Err(error.into()),
         }
-        listed => Ok(listed?),
+    }
+}
+
+/// Adds an object, or replaces the same one by it if it is newer.
+fn keep_newest(all: &mut Vec<Value>, object: Value, is_same: impl Fn(&Value) -> bool) {
+    let created = |object: &Value| time(object, "/metadata/creationTimestamp");
+    match all.iter().position(is_same) {
+        None => all.push(object),
+        Some(at) if created(&all[at]) <= created(&object) => all[at] = object,
+        Some(_) => {}
     }
 }
 
 impl Parts {
+    /// Keeps an object of this kind if it is the newest one of its role.
+    fn add(&mut self, kind: &str, object: &Value) {
+        let object = reduced(object);
+        match kind {
+            "Job" => keep_newest(&mut self.jobs, object, |_| true),
+            "Deployment" => keep_newest(&mut self.deployments, object, |_| true),
+            _ => self.add_pod(object),
+        }
+    }
+
+    /// Keeps a pod if it is the newest one of the newest Job, or of the ReplicaSets.
+    fn add_pod(&mut self, pod: Value) {
+        let job = self.job().map(|job| text(job, "/metadata/uid"));
+        let role = match controller(&pod) {
+            Some(("Job", uid)) if Some(uid) == job => "Job",
+            Some(("ReplicaSet", _)) => "ReplicaSet",
+            _ => return,
+        };
+        keep_newest(&mut self.pods, pod, |other| controller(other).is_some_and(|(kind, _)| kind == role));
+    }
+
+    fn add_event(&mut self, event: &Value) {
+        if PULLS.contains(&text(event, "/reason")) {
+            self.events.push(reduced_event(event));
+        }
+    }
+
     fn job(&self) -> Option<&Value> {
         newest(self.jobs.iter())
     }
@@ -179,39 +222,6 @@ fn newest<'a>(all: impl Iterator<Item = &'a Value>) -> Option<&'a Value> {
     all.max_by_key(|object| time(object, "/metadata/creationTimestamp"))
 }
 
-/// Returns kind and UID of an object's controller.
-fn controller(object: &Value) -> Option<(&str, &str)> {
-    let owners = object.pointer("/metadata/ownerReferences")?.as_array()?;
-    let owner = owners.iter().find(|owner| owner["controller"] == true)?;
-    Some((owner["kind"].as_str()?, owner["uid"].as_str()?))
-}
-
-fn statuses(pod: &Value) -> impl Iterator<Item = &Value> {
-    let lists = ["/status/initContainerStatuses", "/status/containerStatuses"];
-    lists.into_iter().filter_map(|path| pod.pointer(path)?.as_array()).flatten()
-}
-
-/// Returns when a condition became True.
-fn condition(object: &Value, kind: &str) -> Option<Timestamp> {
-    let all = object.pointer("/status/conditions")?.as_array()?;
-    let found = all.iter().find(|condition| condition["type"] == kind && condition["status"] == "True")?;
-    time(found, "/lastTransitionTime")
-}
-
-/// Returns when the agent last wrote its fields of the object.
-fn applied(object: &Value) -> Option<Timestamp> {
-    let entries = object.pointer("/metadata/managedFields")?.as_array()?;
-    entries.iter().filter(|entry| entry["manager"] == names::MANAGER).filter_map(|entry| time(entry, "/time")).max()
-}
-
-fn time(object: &Value, path: &str) -> Option<Timestamp> {
-    text(object, path).parse().ok()
-}
-
-fn text<'v>(object: &'v Value, path: &str) -> &'v str {
-    object.pointer(path).and_then(Value::as_str).unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -291,5 +301,36 @@ mod tests {
         assert_eq!(got, expected);
         assert_eq!(facts(&parts.moments())[16]["seconds"], 10.0);
         assert_eq!(lines(&Parts::default().moments()), "");
+    }
+
+    #[test]
+    fn the_newest_objects_of_a_build_and_of_a_rollout_are_kept() {
+        let named = |name: &str, created: u32| json!({"metadata": {"name": name, "uid": name, "creationTimestamp": at(created)}});
+        let mut parts = Parts::default();
+        for job in [named("old", 1), named("new", 10), named("older", 0)] {
+            parts.add("Job", &job);
+        }
+        for (uid, owner, created) in [
+            ("o", ("Job", "old"), 20),
+            ("b", ("Job", "new"), 11),
+            ("t", ("ReplicaSet", "r"), 12),
+            ("s", ("ReplicaSet", "q"), 13),
+            ("x", ("DaemonSet", "d"), 30),
+        ] {
+            parts.add("Pod", &pod(uid, owner, created, json!({"conditions": [true_since("Ready", created)]})));
+        }
+        for deployment in [named("web", 4), named("api", 3)] {
+            parts.add("Deployment", &deployment);
+        }
+        for reason in ["Pulled", "Scheduled"] {
+            parts.add_event(&json!({"involvedObject": {"uid": "b"}, "reason": reason, "firstTimestamp": at(14)}));
+        }
+        let names =
+            |all: &[Value], path: &str| -> Vec<String> { all.iter().map(|one| text(one, path).to_owned()).collect() };
+        assert_eq!(names(&parts.jobs, "/metadata/name"), ["new"]);
+        assert_eq!(names(&parts.pods, "/metadata/uid"), ["b", "s"]);
+        assert_eq!(names(&parts.deployments, "/metadata/name"), ["web"]);
+        assert_eq!(names(&parts.events, "/reason"), ["Pulled"]);
+        assert!(lines(&parts.moments()).contains("serving pod ready"));
     }
 }

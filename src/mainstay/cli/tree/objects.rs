@@ -7,7 +7,7 @@ use super::children::Children;
 use super::live::{Lists, NAMESPACES, Read};
 use super::node::{Node, State};
 use crate::cli::{Error, syncs};
-use mainstay_api::{GitSync, conditions};
+use mainstay_api::{GitSync, GitSyncStatus, conditions};
 use mainstay_cluster::Cluster;
 use mainstay_console::Facts;
 use mainstay_gitsync::Listing;
@@ -97,7 +97,12 @@ impl<'a> Forest<'a> {
         };
         match mainstay_gitsync::listing(self.cluster, sync).await? {
             Listing::Whole(listed) => root.children = self.objects(sync, &listed).await?,
-            Listing::Missing => {}
+            Listing::Missing if !had_objects(&status) => {}
+            Listing::Missing => {
+                self.notes.insert(format!(
+                    "the inventory of {key} is missing, so its objects are not checked; the agent rebuilds it"
+                ));
+            }
             Listing::Damaged => {
                 self.notes.insert(format!("the inventory of {key} cannot be read; the agent rebuilds it"));
             }
@@ -123,7 +128,12 @@ impl<'a> Forest<'a> {
                 return Ok(Vec::new());
             };
             let listed = mainstay_gitsync::listing_in(&other, sync).await.map_err(|error| chain(&error))?;
-            let Listing::Whole(listed) = listed else { return Ok(Vec::new()) };
+            let listed = match listed {
+                Listing::Whole(listed) => listed,
+                Listing::Missing if !sync.status.as_ref().is_some_and(had_objects) => return Ok(Vec::new()),
+                Listing::Missing => return Err("its inventory is missing".to_owned()),
+                Listing::Damaged | Listing::Elsewhere => return Err("its inventory cannot be read".to_owned()),
+            };
             let mut there = Forest::new(&other.cluster, self.extent);
             let objects = there.objects(sync, &listed).await.map_err(|error| chain(&error))?;
             self.notes.extend(there.notes());
@@ -189,5 +199,23 @@ impl<'a> Forest<'a> {
             self.looked_in.insert(namespace);
         }
         Ok(())
+    }
+}
+
+/// Returns whether a GitSync must have an inventory. A commit without objects leaves none.
+fn had_objects(status: &GitSyncStatus) -> bool {
+    status.objects > 0 || !status.held.is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_git_sync_with_objects_must_have_an_inventory() {
+        let applied = GitSyncStatus { applied_commit: Some("c1".to_owned()), ..GitSyncStatus::default() };
+        assert!(!had_objects(&applied), "the commit has no objects");
+        assert!(had_objects(&GitSyncStatus { objects: 1, ..applied.clone() }));
+        assert!(had_objects(&GitSyncStatus { held: vec!["ConfigMap shop/a: kept".to_owned()], ..applied }));
     }
 }
