@@ -8,7 +8,7 @@ use mainstay_testkit::{
     world::{World, config_map},
 };
 
-use super::shards::{agree, all_ready, holders, owner, start_shard, syncs};
+use super::shards::{add_maps, agree, all_ready, holders, owner, start_shard, syncs};
 
 /// Whether a request applies a ConfigMap at the version that was read before.
 fn is_at_version(heard: &Heard, name: &str) -> bool {
@@ -98,11 +98,7 @@ async fn an_object_that_returns_while_its_new_owner_gives_up_ignored_fields_stay
 async fn objects_that_the_new_owner_cannot_apply_do_not_stop_the_handover_of_others() {
     let mut world = World::new().await;
     let names = syncs(&mut world);
-    let moving: Vec<String> = (0..45).map(|number| format!("moves-{number:02}")).collect();
-    for name in &moving {
-        world.remote.file(&format!("app-00/{name}.yaml"), config_map(name, "1"));
-    }
-    world.remote.commit("more");
+    let moving = add_maps(&mut world, 45);
     let agents = ["one", "two"].map(|identity| start_shard(&mut world, identity));
     let agreed = agree(&world, 2).await;
     all_ready(&world, &names).await;

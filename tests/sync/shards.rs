@@ -66,6 +66,16 @@ pub(super) fn syncs(world: &mut World) -> Vec<String> {
     names
 }
 
+/// Commits further ConfigMaps of the first GitSync. Returns their names.
+pub(super) fn add_maps(world: &mut World, count: usize) -> Vec<String> {
+    let names: Vec<String> = (0..count).map(|number| format!("moves-{number:02}")).collect();
+    for name in &names {
+        world.remote.file(&format!("app-00/{name}.yaml"), config_map(name, "1"));
+    }
+    world.remote.commit("more");
+    names
+}
+
 /// Commits a value of all ConfigMaps.
 fn change(world: &mut World, names: &[String], value: &str) {
     for name in names {
@@ -381,11 +391,7 @@ async fn an_object_that_moves_with_a_change_of_the_repository_stays() {
 async fn more_objects_than_a_status_lists_move_between_git_syncs_of_two_agents() {
     let mut world = World::new().await;
     let names = syncs(&mut world);
-    let moving: Vec<String> = (0..60).map(|number| format!("moves-{number:02}")).collect();
-    for name in &moving {
-        world.remote.file(&format!("app-00/{name}.yaml"), config_map(name, "1"));
-    }
-    world.remote.commit("more");
+    let moving = add_maps(&mut world, 60);
     let agents = ["one", "two"].map(|identity| start_shard(&mut world, identity));
     let agreed = agree(&world, 2).await;
     all_ready(&world, &names).await;

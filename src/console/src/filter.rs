@@ -31,6 +31,11 @@ impl Query {
         self.all(name).next().unwrap_or_default().trim()
     }
 
+    /// Returns all parameters with their values.
+    pub(crate) fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
     /// Returns the values of a parameter.
     pub(crate) fn all(&self, name: &str) -> impl Iterator<Item = &str> {
         self.0.iter().filter(move |(one, _)| one == name).map(|(_, value)| value.as_str())

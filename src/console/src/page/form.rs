@@ -5,6 +5,7 @@ use maud::{Markup, html};
 use super::parts::Right;
 use crate::address;
 use crate::difference::Side;
+use crate::filter::Query;
 use crate::form::{AMOUNTS, FIELD, Fields, Keeper, MountRow, ORIGINS, VariableRow};
 use crate::git_place::{GIT, GitPlace, LOGINS, PLACES};
 use crate::text::{MESSAGE, SHORT, plain};
@@ -27,6 +28,18 @@ pub(crate) struct Review {
     pub(crate) dry_run: Option<Result<(), String>>,
     /// The digest of the change, which the form sends back.
     pub(crate) digest: String,
+}
+
+/// Returns the page about a form that was not read, with a button that sends the same fields again.
+pub(crate) fn unsent(path: &str, form: &Query, why: &str) -> Markup {
+    html! {
+        h1 { "The form was not read" }
+        p.note role="alert" { (why) " Nothing was changed." }
+        form method="post" action=(path) {
+            @for (name, value) in form.pairs() { input type="hidden" name=(name) value=(value); }
+            button type="submit" { "Send the form again" }
+        }
+    }
 }
 
 /// Contents of the page.
@@ -299,4 +312,25 @@ pub(crate) fn written(key: &Key, is_new: bool) -> Markup {
 /// Returns the link to the form of a new Function.
 pub(crate) fn create_link() -> Markup {
     html! { div.actions { a.button href="/create" { "Create a Function" } } }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_form_that_was_not_read_keeps_its_fields() {
+        let form = Query::parse(b"csrf=t&source=a%0Ab%22%3E%3Cb%3E&label=1&label=2");
+        let html = unsent("/function/shop/web/edit", &form, "The server is busy.").into_string();
+        for part in [
+            "action=\"/function/shop/web/edit\"",
+            "name=\"csrf\" value=\"t\"",
+            "name=\"source\" value=\"a\nb&quot;&gt;&lt;b&gt;\"",
+            "name=\"label\" value=\"1\"",
+            "name=\"label\" value=\"2\"",
+            "The server is busy. Nothing was changed.",
+        ] {
+            assert!(html.contains(part), "{part}: {html}");
+        }
+    }
 }

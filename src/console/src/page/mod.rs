@@ -29,7 +29,7 @@ pub(crate) use differences::{DifferencesPage, differences};
 pub(crate) use drift::{Drift, drift};
 pub(crate) use files::{FilesPage, files};
 pub(crate) use fleet::{Fleet, fleet};
-pub(crate) use form::{FormPage, Review, create_link, form, written};
+pub(crate) use form::{FormPage, Review, create_link, form, unsent, written};
 pub(crate) use frame::{Live, Page, SessionEnd, Visitor, message, render};
 pub(crate) use function::{FunctionPage, function};
 pub(crate) use git_repository::{GitRepositoryPage, followers, git_repository};

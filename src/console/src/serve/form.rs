@@ -147,16 +147,29 @@ pub(super) async fn change(
         Ok(sent) => sent,
         Err(response) => return response,
     };
+    let path = request.uri().path();
     let _room = match room(&session, Heavy::Object).await {
         Ok(room) => room,
-        Err(response) => return response,
+        Err(busy) => return unsent(&session, path, &sent.form, &busy),
     };
     let key = FleetKind::Function.key(&namespace, &name);
     // Only the read has a time limit, because the user has to know whether the change was written.
-    match in_time(&session, Box::pin(existing(&session, &key))).await.unwrap_or_else(Err) {
-        Ok(subject) => respond(&session, &subject, &sent.form).await,
-        Err(response) => response,
+    match in_time(&session, Box::pin(existing(&session, &key))).await {
+        Ok(Ok(subject)) => respond(&session, &subject, &sent.form).await,
+        Ok(Err(response)) => response,
+        Err(late) => unsent(&session, path, &sent.form, &late),
     }
+}
+
+/// Returns the page that sends a form again which the server had no room or time to read.
+fn unsent(session: &Session, path: &str, form: &Query, cause: &Response) -> Response {
+    let why = match cause.status() {
+        StatusCode::SERVICE_UNAVAILABLE => "The server is busy.",
+        _ => "The Function was not read in time.",
+    };
+    let body = page::unsent(path, form, why);
+    let page = Page { title: "The form was not read", visitor: Some(session.visitor()), live: None, body };
+    answer::page(cause.status(), page::render(page))
 }
 
 pub(super) async fn blank(Extension(session): Its, uri: Uri) -> Response {
@@ -171,7 +184,10 @@ pub(super) async fn create(Extension(session): Its, uri: Uri, mut request: Reque
     };
     match room(&session, Heavy::Single).await {
         Ok(_room) => respond(&session, &new(&session, &uri).await, &sent.form).await,
-        Err(response) => response,
+        Err(busy) => {
+            let path = uri.path_and_query().map_or("/create", |path| path.as_str());
+            unsent(&session, path, &sent.form, &busy)
+        }
     }
 }
 

@@ -3,6 +3,8 @@
 //! Invariant: the number of lists is fixed, and each list has a maximum number of objects. Invariant: each object is reduced
 //! to its part of the page as soon as it was read.
 
+use std::time::Duration;
+
 use axum::Extension;
 use axum::extract::Path;
 use axum::response::Response;
@@ -31,6 +33,8 @@ const MOST: usize = 500;
 const ROWS: usize = 100;
 /// Maximum number of lists at the same time. Each one has a page of its response in memory.
 const AT_ONCE: usize = 2;
+/// Maximum time for a list. Other lists wait for it.
+const WITHIN: Duration = Duration::from_secs(8);
 
 /// The lists of objects that may belong to a Function, by group and kind.
 const LISTS: [(Role, &str, &str); 12] = [
@@ -113,19 +117,32 @@ async fn list(
     Ok(parts)
 }
 
+/// Lists a kind within its time, so that a slow one does not hide the others.
+async fn list_in_time(
+    session: &Session,
+    subject: Subject<'_>,
+    one: (Role, &'static str, &'static str),
+) -> Result<Vec<Part>, NotListed> {
+    let late = || {
+        let why = format!("{} objects were not read within {} s", one.2, WITHIN.as_secs());
+        Err(NotListed::Failed(why))
+    };
+    session.pages.within(WITHIN, list(&session.cluster, subject, one)).await.unwrap_or_else(late)
+}
+
 /// Returns whether only the metadata of a kind is needed.
 fn is_confidential(kind: &Kind) -> bool {
     kind.group.is_empty() && &*kind.kind == "ConfigMap"
 }
 
 /// Reads the objects that belong to a Function.
-async fn belonging(cluster: &Cluster, key: &Key, function: &Value) -> Belonging {
+async fn belonging(session: &Session, key: &Key, function: &Value) -> Belonging {
     let budget = PageBudget::default();
     let uid = function.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
     let subject = Subject { key, uid, budget: &budget };
     let mut lists = Vec::new();
     for one in LISTS {
-        lists.push(list(cluster, subject, one));
+        lists.push(list_in_time(session, subject, one));
     }
     let lists: Vec<_> = stream::iter(lists).buffered(AT_ONCE).collect().await;
     let (mut parts, mut notes, mut unlisted) = (Vec::new(), Vec::new(), Vec::new());
@@ -179,7 +196,7 @@ async fn function_page(session: &Session, namespace: &str, name: &str, uri: &Uri
         remote_of(cluster, namespace, &live),
     );
     // These lists begin later, so that fewer responses are in memory at the same time.
-    let belonging = belonging(cluster, &key, &live).await;
+    let belonging = belonging(session, &key, &live).await;
     let query = query(uri);
     let log = match &pods {
         Ok(pods) => log::log(cluster, &key, pods, &Wanted::of(&query)).await,

@@ -19,8 +19,9 @@ const OF_GROUP: usize = 80;
 const OF_SESSION: usize = 2;
 /// Time for which a page waits.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Maximum time for reading a page.
+/// Maximum time for reading a page, and for a part that the page can be without.
 pub(super) const LONGEST: Duration = Duration::from_secs(60);
+const PART: Duration = Duration::from_secs(30);
 
 /// A page that reads many or large objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,12 +130,18 @@ impl SessionPages {
         tokio::time::timeout(PATIENCE, acquired).await.ok().flatten()
     }
 
-    /// Reads a page within its time; `None` if it takes longer.
-    pub(super) async fn in_time<T>(&self, read: impl Future<Output = T>) -> Option<T> {
+    /// Reads a page, or a part of one, within this time; `None` if it takes longer.
+    pub(super) async fn within<T>(&self, time: Duration, read: impl Future<Output = T>) -> Option<T> {
         if self.limits.is_none() {
             return Some(read.await);
         }
-        tokio::time::timeout(LONGEST, read).await.ok()
+        tokio::time::timeout(time, read).await.ok()
+    }
+
+    /// Reads a part that the page can be without. Returns an error after half of the time of the page.
+    pub(super) async fn part<T>(&self, read: impl Future<Output = Result<T, String>>) -> Result<T, String> {
+        let late = || Err(format!("it takes longer than {} s", PART.as_secs()));
+        self.within(PART, read).await.unwrap_or_else(late)
     }
 
     /// Runs work that takes long, after that of other pages. Returns `None` if it panicked.
@@ -203,8 +210,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_page_keeps_its_memory_for_a_limited_time() {
         let pages = PageMemory::default().of_session("a");
-        assert_eq!(pages.in_time(std::future::pending::<()>()).await, None);
-        assert_eq!(pages.in_time(std::future::ready(1)).await, Some(1));
+        assert_eq!(pages.within(LONGEST, std::future::pending::<()>()).await, None);
+        assert_eq!(pages.within(LONGEST, std::future::ready(1)).await, Some(1));
+        let part = pages.part(std::future::pending::<Result<(), String>>()).await;
+        assert_eq!(part, Err("it takes longer than 30 s".to_owned()));
     }
 
     #[tokio::test(start_paused = true)]
@@ -216,7 +225,7 @@ mod tests {
             pages.acquire(Heavy::Object).await,
         ];
         assert!(held.iter().all(Option::is_some) && pages.acquire(Heavy::Object).await.is_some());
-        let late = pages.in_time(tokio::time::sleep(LONGEST * 2)).await;
+        let late = pages.within(LONGEST, tokio::time::sleep(LONGEST * 2)).await;
         assert_eq!(late, Some(()));
     }
 }

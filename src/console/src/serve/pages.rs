@@ -67,7 +67,7 @@ pub(super) async fn room(session: &Session, page: Heavy) -> Result<PagePermit, R
 
 /// Reads the objects of a page. Returns a page that says that it takes too long after the time limit.
 pub(super) async fn in_time<T>(session: &Session, read: impl Future<Output = T>) -> Result<T, Response> {
-    session.pages.in_time(read).await.ok_or_else(|| {
+    session.pages.within(LONGEST, read).await.ok_or_else(|| {
         let why = format!(
             "The objects of this page were not read within {} s. `mainstay tree`, `mainstay trace` and `mainstay get` read \
              them without this limit.",
@@ -185,7 +185,7 @@ async fn git_sync_page(session: &Session, namespace: &str, name: &str, uri: &Uri
         Err(response) => return response,
     };
     let (tree, events, right, remote) = futures::join!(
-        tree_of(session, &live, Children::Read),
+        session.pages.part(tree_of(session, &live, Children::Read)),
         read::events_of(&session.cluster, &key),
         read::may_patch(&session.cluster, &key),
         address_of(&session.cluster, namespace, live.pointer("/spec/gitRepository")),
@@ -276,7 +276,7 @@ async fn object_page(session: &Session, uri: &Uri) -> Response {
     let (events, right, trace) = futures::join!(
         read::events_of(&session.cluster, &key),
         read::may_patch(&session.cluster, &key),
-        (session.readers.trace)(session.cluster.clone(), key.clone()),
+        session.pages.part((session.readers.trace)(session.cluster.clone(), key.clone())),
     );
     // The trace reads the object, too, and no longer has it.
     let found = read::object(&session.cluster, &key).await;

@@ -6,11 +6,11 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use serde::Deserialize;
 
 use super::failure::Failure;
 use super::notation::{Demand, Flaw, Format, Notation, Rules, Target, Verdict};
 use super::referrers::{self, Found, Referrer};
+use super::signatures::Holder;
 use mainstay_function::registry::{Client, Digest, Error};
 use mainstay_git::Source;
 use mainstay_object::failure::{Class, chain};
@@ -21,22 +21,6 @@ const MOST: usize = 32;
 const LONGEST: u64 = 256 << 10;
 /// The type of manifests that hold signatures.
 const HOLDER: &str = "application/vnd.cncf.notary.signature";
-
-/// An image whose only layer is an envelope.
-#[derive(Deserialize)]
-struct Holder {
-    #[serde(default)]
-    layers: Vec<Layer>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Layer {
-    #[serde(default)]
-    media_type: String,
-    digest: Digest,
-    size: u64,
-}
 
 /// The search for a signature that counts.
 struct Search<'s> {

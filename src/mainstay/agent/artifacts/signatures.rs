@@ -31,18 +31,18 @@ const HOLDERS: [&str; 3] =
 
 /// An image whose layers are signatures.
 #[derive(Deserialize)]
-struct Holder {
+pub(super) struct Holder {
     #[serde(default)]
-    layers: Vec<Layer>,
+    pub(super) layers: Vec<Layer>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Layer {
+pub(super) struct Layer {
     #[serde(default)]
-    media_type: String,
-    digest: Digest,
-    size: u64,
+    pub(super) media_type: String,
+    pub(super) digest: Digest,
+    pub(super) size: u64,
     #[serde(default)]
     annotations: Annotations,
 }
