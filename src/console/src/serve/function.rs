@@ -144,9 +144,9 @@ async fn belonging(session: &Session, key: &Key, function: &Value) -> Belonging 
     for one in LISTS {
         lists.push(list_in_time(session, subject, one));
     }
-    let lists: Vec<_> = stream::iter(lists).buffered(AT_ONCE).collect().await;
+    let mut lists = stream::iter(lists).buffered(AT_ONCE);
     let (mut parts, mut notes, mut unlisted) = (Vec::new(), Vec::new(), Vec::new());
-    for list in lists {
+    while let Some(list) = lists.next().await {
         match list {
             Ok(found) => parts.extend(found),
             Err(NotListed::Forbidden(resource)) => unlisted.push(resource),
