@@ -10,7 +10,6 @@
 
 mod algorithm;
 mod attributes;
-mod cbor;
 mod certificate;
 mod chain;
 mod cose;
