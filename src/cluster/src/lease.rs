@@ -140,6 +140,8 @@ struct Observed {
     members: BTreeMap<usize, ObservedLease>,
     /// The Lease whose write has failed, and may have been carried out.
     unsure: Option<usize>,
+    /// The number of failed attempts of this round. The pause after it grows with them.
+    failed: u32,
 }
 
 /// The Lease, and the time of its last observed change.
@@ -307,7 +309,8 @@ impl Elector {
                     failing = true;
                 }
             }
-            tokio::time::sleep(self.timing.retry.mul_f64(1.0 + 0.2 * fastrand::f64())).await;
+            let pause = self.timing.retry.saturating_mul(seen.failed.max(1)).min(self.timing.lease);
+            tokio::time::sleep(pause.mul_f64(1.0 + 0.2 * fastrand::f64())).await;
         }
     }
 
@@ -315,6 +318,7 @@ impl Elector {
     /// its write may have been carried out: until that Lease is read again, the candidate takes no other.
     async fn attempt_all(&self, seen: &mut Observed, only_held: bool) -> Result<Option<Held>, Error> {
         let (mut failed, unsure) = (None, seen.unsure);
+        seen.failed = 0;
         for index in (0..self.names.len()).filter(|index| unsure.is_none_or(|unsure| unsure == *index)) {
             let found = self.cluster.get(&self.kind, Some(&self.namespace), &self.names[index]).await;
             // The clock is read after the response arrived, so that a change is never dated before it happened.
@@ -325,6 +329,7 @@ impl Elector {
                     self.attempt(index, (found, answered), seen, only_held).await
                 }
                 Err(error) => {
+                    seen.failed += 1;
                     failed = failed.or(Some(error));
                     continue;
                 }
@@ -336,7 +341,10 @@ impl Elector {
                     seen.unsure = Some(index);
                     return Err(error);
                 }
-                Err(error) => failed = failed.or(Some(error)),
+                Err(error) => {
+                    seen.failed += 1;
+                    failed = failed.or(Some(error));
+                }
             }
         }
         failed.map_or(Ok(None), Err)

@@ -3,6 +3,7 @@
 use maud::{Markup, html};
 
 use crate::facts::{Address, Facts};
+use mainstay_object::counted;
 
 /// Maximum number of addresses in the tree. The page of the object has all.
 const NAMED: usize = 3;
@@ -29,16 +30,12 @@ pub(super) fn in_line(facts: &Facts) -> Markup {
         @if let Some(containers) = facts.containers {
             " " span.quiet {
                 (containers.ready) "/" (containers.all) " ready"
-                @if containers.restarts > 0 { ", " (restarts(containers.restarts)) }
+                @if containers.restarts > 0 { ", " (counted(containers.restarts, "restart")) }
             }
         }
         @for one in facts.addresses.iter().take(NAMED) { " " span.quiet { (address(one)) } }
         @if facts.addresses.len() > NAMED { " " span.quiet { "and " (facts.addresses.len() - NAMED) " more" } }
     }
-}
-
-fn restarts(count: i64) -> String {
-    if count == 1 { "1 restart".to_owned() } else { format!("{count} restarts") }
 }
 
 #[cfg(test)]

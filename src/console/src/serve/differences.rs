@@ -14,7 +14,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::page_memory::Heavy;
-use super::pages::{heavy, not_shown, respond, stream, tree_of};
+use super::pages::{fleet_object, heavy, respond, stream, tree_of};
 use super::read::{self, Found};
 use super::session::{Its, Session};
 use crate::deviation::{ALL, Deviation, Shown, compared, deviations, not_checked, unlisted};
@@ -85,10 +85,8 @@ pub(super) async fn differences(Extension(session): Its, Path((namespace, name))
 
 async fn differences_page(session: &Session, namespace: &str, name: &str) -> Response {
     let kind = FleetKind::GitSync;
-    let key = kind.key(namespace, name);
-    let seen = session.watched().seen();
-    let live = match not_shown(session, &key, read::object(&session.cluster, &key).await) {
-        Ok(live) => live,
+    let (key, seen, live) = match fleet_object(session, kind, namespace, name).await {
+        Ok(found) => found,
         Err(response) => return response,
     };
     let until = Instant::now() + WITHIN;

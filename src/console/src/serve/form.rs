@@ -44,7 +44,7 @@ const MANAGER: &str = "mainstay-console";
 /// A form, and its turn if it is large.
 struct Sent {
     form: Query,
-    _turn: Option<SemaphorePermit<'static>>,
+    turn: Option<SemaphorePermit<'static>>,
 }
 
 /// Reads a form that a page of this session has sent.
@@ -58,7 +58,7 @@ async fn sent(session: &Session, request: &mut Request) -> Result<Sent, Response
     };
     let read = tokio::time::timeout(PATIENCE, body::read(request.body_mut(), FORM, room)).await;
     let why = match read {
-        Ok(Ok(bytes)) => return Ok(Sent { form: session.own(Query::parse(&bytes))?, _turn: turn }),
+        Ok(Ok(bytes)) => return Ok(Sent { form: session.own(Query::parse(&bytes))?, turn }),
         Ok(Err(BodyFault::TooLarge)) => "The form is too large. Change the manifest of the Function.",
         Ok(Err(BodyFault::NoRoom)) => "Another large form is being read. Go back, and send the form again.",
         Ok(Err(BodyFault::Broken)) | Err(_) => "The form did not arrive.",
@@ -150,24 +150,28 @@ pub(super) async fn change(
     let path = request.uri().path();
     let _room = match room(&session, Heavy::Object).await {
         Ok(room) => room,
-        Err(busy) => return unsent(&session, path, &sent.form, &busy),
+        Err(busy) => return unsent(&session, path, &sent, busy),
     };
     let key = FleetKind::Function.key(&namespace, &name);
     // Only the read has a time limit, because the user has to know whether the change was written.
     match in_time(&session, Box::pin(existing(&session, &key))).await {
         Ok(Ok(subject)) => respond(&session, &subject, &sent.form).await,
         Ok(Err(response)) => response,
-        Err(late) => unsent(&session, path, &sent.form, &late),
+        Err(late) => unsent(&session, path, &sent, late),
     }
 }
 
-/// Returns the page that sends a form again which the server had no room or time to read.
-fn unsent(session: &Session, path: &str, form: &Query, cause: &Response) -> Response {
+/// Returns the page that sends a form again which the server had no room or time to process.
+fn unsent(session: &Session, path: &str, sent: &Sent, cause: Response) -> Response {
+    // A large form would take several times its size once more.
+    if sent.turn.is_some() {
+        return cause;
+    }
     let why = match cause.status() {
         StatusCode::SERVICE_UNAVAILABLE => "The server is busy.",
         _ => "The Function was not read in time.",
     };
-    let body = page::unsent(path, form, why);
+    let body = page::unsent(path, &sent.form, why);
     let page = Page { title: "The form was not read", visitor: Some(session.visitor()), live: None, body };
     answer::page(cause.status(), page::render(page))
 }
@@ -186,7 +190,7 @@ pub(super) async fn create(Extension(session): Its, uri: Uri, mut request: Reque
         Ok(_room) => respond(&session, &new(&session, &uri).await, &sent.form).await,
         Err(busy) => {
             let path = uri.path_and_query().map_or("/create", |path| path.as_str());
-            unsent(&session, path, &sent.form, &busy)
+            unsent(&session, path, &sent, busy)
         }
     }
 }

@@ -48,8 +48,21 @@ pub(super) fn not_shown(session: &Session, key: &Key, found: Found) -> Result<Va
         Found::Failed(why) => (StatusCode::BAD_GATEWAY, why),
     };
     let title = plain(&key.to_string(), SHORT);
-    let body = maud::html! { h1 { (title) } p.note { (why) } p { a href="/" { "Back to the fleet" } } };
-    Err(answer::page(status, page::render(Page { title: &title, visitor: Some(session.visitor()), live, body })))
+    Err(not_read(session, live, status, &title, &why))
+}
+
+/// Reads an object of the fleet for its page, with its key and the number of changes before the read. Returns a page that says
+/// why if the object is not shown.
+pub(super) async fn fleet_object(
+    session: &Session,
+    kind: FleetKind,
+    namespace: &str,
+    name: &str,
+) -> Result<(Key, u64, Value), Response> {
+    let key = kind.key(namespace, name);
+    let seen = session.watched().seen();
+    let live = not_shown(session, &key, read::object(&session.cluster, &key).await)?;
+    Ok((key, seen, live))
 }
 
 /// Reads a page within its memory and its time. Otherwise, returns a page that says why it was not read.
@@ -73,21 +86,21 @@ pub(super) async fn in_time<T>(session: &Session, read: impl Future<Output = T>)
              them without this limit.",
             LONGEST.as_secs()
         );
-        not_read(session, StatusCode::GATEWAY_TIMEOUT, "The page takes too long", &why)
+        not_read(session, None, StatusCode::GATEWAY_TIMEOUT, "The page takes too long", &why)
     })
 }
 
 /// Returns the page that says that the server is busy.
 pub(super) fn busy(session: &Session) -> Response {
     let why = "Too many pages are being read. The browser reads this page again in a few seconds. Send a form again yourself.";
-    let mut response = not_read(session, StatusCode::SERVICE_UNAVAILABLE, "The server is busy", why);
+    let mut response = not_read(session, None, StatusCode::SERVICE_UNAVAILABLE, "The server is busy", why);
     response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
     response
 }
 
-fn not_read(session: &Session, status: StatusCode, title: &str, why: &str) -> Response {
+fn not_read(session: &Session, live: Option<Live>, status: StatusCode, title: &str, why: &str) -> Response {
     let body = maud::html! { h1 { (title) } p.note { (why) } p { a href="/" { "Back to the fleet" } } };
-    answer::page(status, page::render(Page { title, visitor: Some(session.visitor()), live: None, body }))
+    answer::page(status, page::render(Page { title, visitor: Some(session.visitor()), live, body }))
 }
 
 pub(super) async fn fleet(Extension(session): Its, uri: Uri) -> Response {
@@ -178,10 +191,8 @@ pub(super) async fn git_sync(
 
 async fn git_sync_page(session: &Session, namespace: &str, name: &str, uri: &Uri) -> Response {
     let kind = FleetKind::GitSync;
-    let key = kind.key(namespace, name);
-    let seen = session.watched().seen();
-    let live = match not_shown(session, &key, read::object(&session.cluster, &key).await) {
-        Ok(live) => live,
+    let (key, seen, live) = match fleet_object(session, kind, namespace, name).await {
+        Ok(found) => found,
         Err(response) => return response,
     };
     let (tree, events, right, remote) = futures::join!(
@@ -215,10 +226,8 @@ pub(super) async fn git_repository(
 
 async fn git_repository_page(session: &Session, namespace: &str, name: &str) -> Response {
     let kind = FleetKind::GitRepository;
-    let key = kind.key(namespace, name);
-    let seen = session.watched().seen();
-    let live = match not_shown(session, &key, read::object(&session.cluster, &key).await) {
-        Ok(live) => live,
+    let (key, seen, live) = match fleet_object(session, kind, namespace, name).await {
+        Ok(found) => found,
         Err(response) => return response,
     };
     let watched = session.watched();

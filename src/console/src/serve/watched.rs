@@ -22,9 +22,12 @@ use crate::row::{FleetKind, Row, row};
 use crate::text::{MESSAGE, plain};
 use mainstay_cluster::reflector::{Change, Name, name_of};
 use mainstay_cluster::{Cluster, Error, Kind, Selection};
+use mainstay_object::failure::Backoff;
 
 /// Delay before the next check whether a missing kind is installed.
 const AGAIN: Duration = Duration::from_secs(10);
+/// Delays before the next list of a kind that the user may list but not watch.
+const REFUSED: Backoff = Backoff::new(AGAIN, Duration::from_secs(300));
 /// Maximum time that a page waits for the first lists.
 const PATIENCE: Duration = Duration::from_secs(8);
 
@@ -114,6 +117,7 @@ impl Watched {
         };
         let mut whole = Phase::Complete;
         let mut reflector = cluster.states(&served, Selection::default());
+        let (mut refusals, mut began) = (0, Instant::now());
         loop {
             match reflector.next().await {
                 Change::Changed { name, live, .. } => self.keep(kind, name, row(kind, &live)).await,
@@ -127,8 +131,11 @@ impl Watched {
                 Change::Failed(error) => {
                     if self.fail(kind, &error) == Rows::Removed {
                         // A watch that resumes would not bring them again, so the next attempt begins with a list.
-                        // If there were none, the reflector stays, with its backoff.
-                        tokio::time::sleep(AGAIN).await;
+                        // If there were none, the reflector stays, with its backoff. A user who may list but not
+                        // watch is refused each time, after a list.
+                        refusals = if began.elapsed() > REFUSED.delay(u32::MAX) { 1 } else { refusals + 1 };
+                        tokio::time::sleep(REFUSED.jittered(refusals, fastrand::f64())).await;
+                        began = Instant::now();
                         let all = Selection::default();
                         let selection = if let Phase::Within(namespace) = &whole { all.within(namespace) } else { all };
                         reflector = cluster.states(&served, selection);

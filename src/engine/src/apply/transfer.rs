@@ -14,7 +14,7 @@ use mainstay_cluster::{Error, Kind, Part};
 use mainstay_object::{Key, Owner};
 
 /// Retries of a change of the version after a conflict.
-const WRITTEN_MEANWHILE: usize = 5;
+const WRITTEN_MEANWHILE: usize = 2;
 
 impl Writer {
     /// Removes an owner with all its objects, because another agent takes it over. Waits for reverts in flight: each
