@@ -131,7 +131,7 @@ async fn a_choice_whose_status_was_refused_is_not_that_of_a_later_generation() {
     let spec = json!({"image": image, "insecure": true, "interval": "1h", "timeout": "5m"});
     create(&world, ("ImageRepository", "imagerepositories"), NAMESPACE, "silent", spec);
     policy(&world, "stable", json!({"policy": {"semver": {"range": "1.x"}}}));
-    world.fail_next("patch", STATUS, "stable", 500, 1);
+    world.fail_next("patch", STATUS, "stable", 500, 3);
     world.start();
     let is_refused = |world: &World| world.requests().iter().any(|(what, _)| *what == format!("patch {STATUS}"));
     world.until("the first write is refused", is_refused).await;

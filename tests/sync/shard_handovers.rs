@@ -90,7 +90,7 @@ async fn an_object_that_returns_while_its_new_owner_gives_up_ignored_fields_stay
     all_ready(&world, &names).await;
     assert_eq!((world.uid("v1", "configmaps", "moves"), label(&world)), before);
     let mut applies = taker.gate.heard().into_iter().filter(|heard| is_at_version(heard, "moves"));
-    assert!(applies.all(|heard| !heard.answer().contains("\"kind\":\"ConfigMap\"")), "each of them is refused");
+    assert!(applies.all(|heard| !heard.answer().contains("\"kind\":\"ConfigMap\"")), "none of them changes the object");
     assert!(agents.iter().all(|agent| agent.deletions().is_empty()));
 }
 

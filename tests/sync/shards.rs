@@ -230,7 +230,6 @@ async fn an_agent_that_joins_takes_its_share_without_a_write() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_release_that_takes_long_does_not_stop_a_handover() {
     let mut world = World::new().await;
-    world.timing = SHORT;
     let names = syncs(&mut world);
     let one = start_shard(&mut world, "one");
     all_ready(&world, &names).await;
