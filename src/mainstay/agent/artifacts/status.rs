@@ -29,8 +29,8 @@ pub(super) struct Basis {
 }
 
 impl Basis {
-    /// Whether it is still the last known one for a URL and a spec if the Secret with the signers cannot be read for the
-    /// moment. A changed spec may name other signers.
+    /// Returns whether it belongs to this URL and generation. If so, it stays while the Secret with the signers cannot be
+    /// read for the moment. A changed spec may name other signers.
     pub(super) fn is_of(&self, url: &RemoteUrl, generation: Option<i64>) -> bool {
         self.url == *url && self.generation == generation
     }
@@ -54,7 +54,7 @@ pub(super) enum Verification {
     Unverified,
     /// The trust policy accepts the last artifact without a trusted signer.
     Tolerated,
-    /// A trusted key has signed the last artifact. Contains the message.
+    /// A trusted signer has signed the last artifact. Contains the message.
     Passed(String),
     /// The newest artifact was refused. Contains the reason.
     Failed(String),

@@ -2,7 +2,7 @@
 //!
 //! Invariant: the GitRepository and its Secrets are read with the permissions of the user. Invariant: sizes and times
 //! have limits, and the only local repository that is read is that of `mainstay dev`. Invariant: no address in the cluster
-//! leads to a service of this machine.
+//! leads to a loopback service of this machine.
 //!
 //! Not here: `mainstay console`. Its pod does not connect to Git hosts, because the users of a cluster choose their
 //! addresses.
