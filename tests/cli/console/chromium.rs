@@ -168,8 +168,9 @@ impl Tab {
         }
     }
 
-    /// Returns the value of an expression.
+    /// Returns the value of an expression, once the page and its scripts are loaded.
     pub(super) async fn value(&self, expression: &str) -> Value {
+        self.until("document.readyState === 'complete'").await;
         self.try_value(expression).await.unwrap()
     }
 
