@@ -117,7 +117,7 @@ impl Chromium {
         tab
     }
 
-    /// Returns the exceptions, errors and dialogs of all pages.
+    /// Returns the exceptions, warnings, errors and dialogs of all pages.
     pub(super) fn complaints(&self) -> Vec<Value> {
         self.complaints.lock().clone()
     }
@@ -143,8 +143,12 @@ fn read(messages: File, answers: &Mutex<HashMap<u64, oneshot::Sender<Value>>>, c
         }
         let is_complaint = match message["method"].as_str().unwrap_or_default() {
             "Runtime.exceptionThrown" | "Page.javascriptDialogOpening" => true,
-            // The status of a response is not an error of a page.
-            "Log.entryAdded" => message["params"]["entry"]["source"] != "network",
+            // The status of a response is not an error of a page. Hints of the browser are none either: it gives one,
+            // by chance, when a field was filled before the page gave it the focus.
+            "Log.entryAdded" => {
+                let entry = &message["params"]["entry"];
+                entry["source"] != "network" && matches!(entry["level"].as_str(), Some("warning" | "error"))
+            }
             _ => false,
         };
         if is_complaint {
