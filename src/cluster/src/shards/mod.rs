@@ -30,6 +30,6 @@ mod view;
 pub use follow::{Followed, follow};
 pub use member::{MOST, Member, Members};
 pub use ownership::Ownership;
-pub use view::{PushNote, members_of};
+pub use view::{PushNote, claims, members_of};
 
 pub(crate) use view::{is_of_members, released};
