@@ -23,6 +23,7 @@ mod board;
 mod follow;
 mod member;
 mod ownership;
+mod seen;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -30,6 +31,7 @@ mod view;
 pub use follow::{Followed, follow};
 pub use member::{MOST, Member, Members};
 pub use ownership::Ownership;
+pub use seen::Seen;
 pub use view::{PushNote, claims, members_of};
 
 pub(crate) use view::{is_of_members, released};
