@@ -13,7 +13,9 @@
 //!
 //! Not here: the work of the leader. The caller stops it before the elector.
 
-use std::collections::BTreeMap;
+mod acting_members;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -140,6 +142,8 @@ struct Observed {
     own: BTreeMap<usize, ObservedLease>,
     /// The Leases of members, for a candidate without shards.
     members: BTreeMap<usize, ObservedLease>,
+    /// The members that acted when their Leases were read last.
+    acting: BTreeSet<usize>,
     /// The Lease whose write has failed, and may have been carried out.
     unsure: Option<usize>,
     /// The number of failed attempts of this round. The pause after it grows with them.
@@ -416,20 +420,6 @@ impl Elector {
             Err(error) if error.code() == Some(409) => Ok(None),
             Err(error) => Err(error),
         }
-    }
-
-    /// Whether a member may still act, whose leader has ended. A candidate without shards waits for its end.
-    async fn members_act(&self, seen: &mut Observed) -> Result<bool, Error> {
-        let mut act = false;
-        for (index, name) in members().enumerate() {
-            // A Lease before one that is held may be missing: it was deleted, or an error prevented its creation.
-            let Some(lease) = self.cluster.get(&self.kind, Some(&self.namespace), &name).await? else { continue };
-            let answered = Instant::now();
-            let now = observe(seen.members.remove(&index), &lease, answered);
-            act |= decide(&now, &self.identity, self.timing.lease, answered) == LeaseAction::Wait;
-            seen.members.insert(index, now);
-        }
-        Ok(act)
     }
 
     /// Returns the Lease with the marks of shards, or without them.
