@@ -7,7 +7,6 @@
 mod access;
 mod audit;
 mod changes;
-mod choices;
 mod fleet;
 mod load;
 mod plan;

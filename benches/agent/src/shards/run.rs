@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 use super::{
     Error,
     changes::{Cause, Change, Changes},
-    choices::Choices,
     load::{OBJECTS, Place},
     progress,
     world::{Owners, World},
 };
+use crate::choices::Choices;
 
 /// Duration of a Lease: others leave the share of a dead agent alone for this time.
 pub(super) const LEASE: Duration = Duration::from_secs(15);
