@@ -8,7 +8,6 @@ mod access;
 mod audit;
 mod bounds;
 mod changes;
-mod choices;
 mod fleet;
 mod history;
 mod late;

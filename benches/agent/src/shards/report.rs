@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     counters::Requests,
-    table::{Latencies, Target, duration, judged},
+    table::{self, Finding, Latencies, Target, duration},
 };
 
 /// The tables.
@@ -49,13 +49,6 @@ pub(super) struct Outcome {
     pub failed: usize,
 }
 
-/// A row of the first table.
-struct Finding {
-    what: String,
-    measured: String,
-    targets: Vec<Target>,
-}
-
 /// Compares objects with their committed revisions, and with those before.
 pub(super) fn compare(
     wanted: impl Iterator<Item = (String, String)>,
@@ -78,14 +71,10 @@ impl Outcome {
     /// Formats the tables.
     pub(super) fn measured(&self) -> Measured {
         let findings = self.findings();
-        let mut table = String::from("\n| situation | measured | promised | |\n|---|---|---|---|\n");
-        for Finding { what, measured, targets } in &findings {
-            let (promised, verdict) = judged(targets);
-            // Writing to a String cannot fail.
-            let _ = writeln!(table, "| {what} | {measured} | {promised} | {verdict} |");
-        }
+        let mut table = table::findings(&findings);
         table.push_str("\n| agent | life | API requests | peak RSS | CPU |\n|---|---|---|---|---|\n");
         for usage in &self.usages {
+            // Writing to a String cannot fail.
             let _ = writeln!(
                 table,
                 "| {}, {} | {} | {} | {:.0} MiB | {:.2} s |",

@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 use super::{
     Error,
     changes::{Cause, Change, Changes, Death},
-    choices::Choices,
     history::History,
     load::{OBJECTS, Place},
     progress,
     world::{Owners, World},
 };
+use crate::choices::Choices;
 
 /// Interval of kills.
 const KILLS: Duration = Duration::from_secs(20);
