@@ -132,7 +132,7 @@ impl Outcome {
     }
 
     fn end(&self) -> Finding {
-        let Finished { changes, commits, kills } = &self.finished;
+        let Finished { changes, commits, kills, .. } = &self.finished;
         let edits = changes.of(Cause::Edit).count();
         let what = format!(
             "{kills} kills of an agent, {commits} commits and {edits} edits in {}; until all are Ready after that",
