@@ -8,15 +8,16 @@
 //!
 //! Invariant: every write contains the resourceVersion that was read. If two candidates take the Lease simultaneously,
 //! only one succeeds.
-//! Invariant: a [`Term`] ends at most [`Timing::deadline`] after the last renewal was sent, and before the Lease is
-//! released. No other candidate may take the Lease before that.
+//! Invariant: a [`Term`] begins and ends at most [`Timing::deadline`] after the last successful write was sent, also if its
+//! response is late or the process was paused, and ends before the Lease is released. No other candidate may take the Lease
+//! before that.
 //!
 //! Not here: the work of the leader. The caller stops it before the elector.
 
 mod acting_members;
-
-use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+mod attempt;
+mod observed;
+mod timing;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -31,27 +32,11 @@ use super::kind::{Kind, Scope};
 use super::shards::{MOST, Member, Seen, is_of_members, released};
 use mainstay_api::names::{LEASE, SHARD_LEASE, SHARD_LEASE_LEADER, SHARD_LEASE_MEMBER, SHARD_VIEW, VERSION};
 use mainstay_object::failure::caught;
+use observed::{Observed, pause};
+pub use timing::Timing;
 
 /// Number of attempts of a candidate to find the Lease that it holds already, if reads fail.
 const LOOKS: u32 = 3;
-
-/// The durations of leader election.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Timing {
-    /// Lease duration: the time for which other candidates respect the Lease after its last change. Whole seconds.
-    pub lease: Duration,
-    /// Renew deadline: the time for which a leader continues without a renewal. Shorter than `lease`.
-    pub deadline: Duration,
-    /// Retry period: the interval of renewals by the holder and of reads by other candidates.
-    pub retry: Duration,
-}
-
-impl Default for Timing {
-    /// Returns 15 s, 10 s and 2 s, as in Kubernetes' own controllers.
-    fn default() -> Self {
-        Self { lease: Duration::from_secs(15), deadline: Duration::from_secs(10), retry: Duration::from_secs(2) }
-    }
-}
 
 /// A term as the leader.
 #[derive(Clone, Debug)]
@@ -136,78 +121,6 @@ pub struct Elector {
     leading: watch::Sender<Option<Term>>,
 }
 
-/// The observed Leases of a candidate.
-#[derive(Debug, Default)]
-struct Observed {
-    own: BTreeMap<usize, ObservedLease>,
-    /// The Leases of members, for a candidate without shards.
-    members: BTreeMap<usize, ObservedLease>,
-    /// The members that acted when their Leases were read last.
-    acting: BTreeSet<usize>,
-    /// The Lease whose write has failed, and may have been carried out.
-    unsure: Option<usize>,
-    /// The number of failed attempts of this round. The pause after it grows with them.
-    failed: u32,
-}
-
-/// The Lease, and the time of its last observed change.
-#[derive(Clone, Debug, PartialEq)]
-struct ObservedLease {
-    spec: Value,
-    at: Instant,
-}
-
-/// The next step for the Lease.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum LeaseAction {
-    /// Take the Lease: it is free or expired.
-    Take,
-    /// Wait: another process holds the Lease.
-    Wait,
-}
-
-impl ObservedLease {
-    fn holder(&self) -> &str {
-        self.spec["holderIdentity"].as_str().unwrap_or_default()
-    }
-}
-
-/// Returns the time at which the Lease expires unless it changes. `own` is the duration of a Lease that states none.
-fn expiry(seen: &ObservedLease, own: Duration) -> Instant {
-    let theirs = seen.spec["leaseDurationSeconds"].as_u64().filter(|seconds| (1..=3600).contains(seconds));
-    seen.at + theirs.map_or(own, Duration::from_secs)
-}
-
-/// Returns the pause of a candidate until its next attempt. If a Lease expires earlier, the pause ends just after that.
-/// `chance` is from 0 to 1, so that candidates do not write simultaneously.
-fn pause(seen: &Observed, timing: Timing, now: Instant, chance: f64) -> Duration {
-    let regular = timing.retry.saturating_mul(seen.failed.max(1)).min(timing.lease).mul_f64(1.0 + 0.2 * chance);
-    if seen.failed > 0 || seen.unsure.is_some() {
-        return regular;
-    }
-    let all = seen.own.values().chain(seen.members.values());
-    let next = all.map(|lease| expiry(lease, timing.lease)).filter(|expiry| *expiry > now).min();
-    next.map_or(regular, |expiry| regular.min(expiry - now + timing.retry.mul_f64(0.1 * chance)))
-}
-
-/// Decides on the next step. The Lease may be taken if it was released, if this candidate holds it, or if it has not
-/// changed for its duration since its last observed change.
-fn decide(seen: &ObservedLease, me: &str, own: Duration, now: Instant) -> LeaseAction {
-    if seen.holder().is_empty() || seen.holder() == me || now >= expiry(seen, own) {
-        LeaseAction::Take
-    } else {
-        LeaseAction::Wait
-    }
-}
-
-/// Records a change of the Lease, with the time of this candidate's clock.
-fn observe(seen: Option<ObservedLease>, lease: &Value, now: Instant) -> ObservedLease {
-    match seen {
-        Some(seen) if seen.spec == lease["spec"] => seen,
-        _ => ObservedLease { spec: lease["spec"].clone(), at: now },
-    }
-}
-
 /// Returns the Lease with this candidate as its holder.
 fn held(lease: &Value, me: &str, timing: Timing, now: Timestamp) -> Value {
     let mut lease = lease.clone();
@@ -259,7 +172,8 @@ impl Elector {
         (elector, Leadership(leadership))
     }
 
-    /// Returns a candidate for one of the first `count` shards. The Lease shows the `note`.
+    /// Returns a candidate for one of the first `count` shards. The Lease shows the `note`. The candidate records the Leases
+    /// that it reads in `seen`.
     pub fn of_shards(
         cluster: Cluster,
         namespace: &str,
@@ -267,10 +181,12 @@ impl Elector {
         identity: &str,
         timing: Timing,
         note: watch::Receiver<Option<String>>,
+        seen: Seen,
     ) -> (Self, Leadership) {
         let (mut elector, leadership) = Self::new(cluster, namespace, LEASE, identity, timing);
         elector.names = members().take(usize::from(count.min(MOST))).collect();
         elector.mark = Some(Mark { role: SHARD_LEASE_MEMBER, note });
+        elector.seen = Some(seen);
         (elector, leadership)
     }
 
@@ -281,12 +197,6 @@ impl Elector {
         let note = watch::channel(Some(self.identity.clone())).1;
         self.mark = Some(Mark { role: SHARD_LEASE_LEADER, note });
         self
-    }
-
-    /// Lets a candidate for shards record the Leases that it reads. Others record none.
-    #[must_use]
-    pub fn recording(self, seen: Seen) -> Self {
-        Self { seen: self.mark.is_some().then_some(seen), ..self }
     }
 
     /// Takes part in the election until `shutdown` is cancelled, then releases the Lease if this candidate holds it.
@@ -304,7 +214,7 @@ impl Elector {
             term.ended.cancel();
             self.leading.send_replace(None);
             if let Some(lease) = lease {
-                self.release(name, &lease).await;
+                self.release(&lease).await;
             } else {
                 tracing::warn!(lease = %name, identity = %self.identity, "no longer leading");
             }
@@ -342,86 +252,6 @@ impl Elector {
         }
     }
 
-    /// Takes the first Lease that may be taken. An error with one Lease does not stop the attempts with the others, unless
-    /// its write may have been carried out: until that Lease is read again, the candidate takes no other.
-    async fn attempt_all(&self, seen: &mut Observed, only_held: bool) -> Result<Option<Held>, Error> {
-        let (mut failed, unsure) = (None, seen.unsure);
-        seen.failed = 0;
-        for index in (0..self.names.len()).filter(|index| unsure.is_none_or(|unsure| unsure == *index)) {
-            let found = self.cluster.get(&self.kind, Some(&self.namespace), &self.names[index]).await;
-            // The clock is read after the response arrived, so that a change is never dated before it happened.
-            let answered = Instant::now();
-            let attempted = match found {
-                Ok(found) => {
-                    seen.unsure = None;
-                    self.attempt(index, (found, answered), seen, only_held).await
-                }
-                Err(error) => {
-                    seen.failed += 1;
-                    failed = failed.or(Some(error));
-                    continue;
-                }
-            };
-            match attempted {
-                Ok(Some(held)) => return Ok(Some(held)),
-                Ok(None) => {}
-                Err(error) if error.code().is_none_or(|code| code >= 500) => {
-                    seen.unsure = Some(index);
-                    return Err(error);
-                }
-                Err(error) => {
-                    seen.failed += 1;
-                    failed = failed.or(Some(error));
-                }
-            }
-        }
-        failed.map_or(Ok(None), Err)
-    }
-
-    /// Takes a Lease, as it was read, if that is allowed. Returns `None` if it is not, or if another process was faster.
-    async fn attempt(
-        &self,
-        index: usize,
-        (found, answered): (Option<Value>, Instant),
-        seen: &mut Observed,
-        only_held: bool,
-    ) -> Result<Option<Held>, Error> {
-        let name = &self.names[index];
-        let written = match found {
-            None if only_held => return Ok(None),
-            None => {
-                let new = json!({
-                    "apiVersion": "coordination.k8s.io/v1",
-                    "kind": "Lease",
-                    "metadata": { "namespace": self.namespace, "name": name },
-                });
-                let new = self.marked(held(&new, &self.identity, self.timing, Timestamp::now()));
-                self.cluster.create(&self.kind, Some(&self.namespace), name, &new, Persistence::Kept).await
-            }
-            Some(lease) => {
-                if let Some((all, member)) = self.seen.as_ref().zip(Member::new(index)) {
-                    all.see(member, &lease, self.timing.lease, answered);
-                }
-                let now = observe(seen.own.remove(&index), &lease, answered);
-                let step = decide(&now, &self.identity, self.timing.lease, answered);
-                let is_others = now.holder() != self.identity;
-                seen.own.insert(index, now);
-                if step == LeaseAction::Wait || only_held && is_others {
-                    return Ok(None);
-                }
-                if self.mark.is_none() && is_of_members(&lease) && self.members_act(seen).await? {
-                    return Ok(None);
-                }
-                self.write(&self.marked(held(&lease, &self.identity, self.timing, Timestamp::now()))).await
-            }
-        };
-        match written {
-            Ok(lease) => Ok(Some(Held { lease, index, renewed: answered })),
-            Err(error) if error.code() == Some(409) => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-
     /// Returns the Lease with the marks of shards, or without them.
     fn marked(&self, mut lease: Value) -> Value {
         match &self.mark {
@@ -445,19 +275,29 @@ impl Elector {
 
     /// Renews the Lease until it is lost (returns `None`) or `shutdown` is cancelled (returns the Lease).
     async fn hold(&self, mut held: Held, shutdown: &CancellationToken) -> Option<Value> {
+        let Timing { deadline, retry, .. } = self.timing;
         let mut mark = self.mark.clone();
         loop {
+            // A late response, or a pause of the process, leaves less time for the next renewal.
+            let renewal = (Instant::now() + retry).min(held.renewed + deadline.saturating_sub(retry));
             let pause = async {
                 tokio::select! {
-                    () = tokio::time::sleep(self.timing.retry) => {}
+                    () = tokio::time::sleep_until(renewal) => {}
                     () = Mark::changed(mark.as_mut()) => {}
                 }
             };
             if shutdown.run_until_cancelled(pause).await.is_none() {
                 return Some(held.lease);
             }
-            let deadline = held.renewed + self.timing.deadline;
-            held = tokio::time::timeout_at(deadline, self.renew(held)).await.ok()??;
+            let end = held.renewed + deadline;
+            if end <= Instant::now() {
+                return None;
+            }
+            held = tokio::time::timeout_at(end, self.renew(held)).await.ok()??;
+            // A response that is there after the deadline takes precedence over the timeout.
+            if held.renewed + deadline <= Instant::now() {
+                return None;
+            }
         }
     }
 
@@ -497,8 +337,8 @@ impl Elector {
     }
 
     /// Releases the Lease, so that the next leader does not wait for its expiry.
-    async fn release(&self, name: &str, lease: &Value) {
-        let mut lease = lease.clone();
+    async fn release(&self, lease: &Value) {
+        let (mut lease, name) = (lease.clone(), name_of(lease));
         if self.mark.as_ref().is_some_and(|mark| mark.role == SHARD_LEASE_MEMBER) {
             released(&mut lease);
         }
@@ -513,9 +353,12 @@ impl Elector {
     }
 
     async fn write(&self, lease: &Value) -> Result<Value, Error> {
-        let name = lease["metadata"]["name"].as_str().unwrap_or_default();
-        self.cluster.replace(&self.kind, Some(&self.namespace), name, lease, Persistence::Kept).await
+        self.cluster.replace(&self.kind, Some(&self.namespace), name_of(lease), lease, Persistence::Kept).await
     }
+}
+
+fn name_of(lease: &Value) -> &str {
+    lease["metadata"]["name"].as_str().unwrap_or_default()
 }
 
 /// Returns the names of the Leases of all members, in order.

@@ -55,11 +55,11 @@ pub async fn run(settings: Settings, cluster: Cluster, emitter: Emitter, stop: C
     let ((note, published), seen) = (watch::channel(None), Seen::default());
     let leadership = settings.elect.then(|| {
         let (cluster, namespace, identity) = (cluster.clone(), &settings.namespace, &settings.identity);
+        let (timing, seen, worked) = (settings.timing, seen.clone(), worked.clone());
         let (elector, leadership) = match settings.shards {
-            None => Elector::new(cluster, namespace, LEASE, identity, settings.timing),
-            Some(count) => Elector::of_shards(cluster, namespace, count, identity, settings.timing, published),
+            None => Elector::new(cluster, namespace, LEASE, identity, timing),
+            Some(count) => Elector::of_shards(cluster, namespace, count, identity, timing, published, seen),
         };
-        let (elector, worked) = (elector.recording(seen.clone()), worked.clone());
         tasks.spawn(async move {
             elector.run(worked).await;
             Ok(())

@@ -1,18 +1,43 @@
 //! Whether members act, for a candidate without shards that waits for their end.
 //!
-//! Invariant: the answer that none acts requires that the Leases of all members were read after that of their leader.
+//! Invariant: the result that none acts requires that the Leases of all members were read after that of their leader.
+//! Invariant: a candidate without shards begins a term only if none acts after it has taken the Lease of the leader. A member
+//! that begins later sees first that it is not led.
+//! Invariant: the label of the leader stays on the Lease until then, so that a restarted candidate waits, too.
 
 use std::collections::BTreeSet;
 
+use jiff::Timestamp;
+use serde_json::Value;
 use tokio::time::Instant;
 
-use super::{Elector, LeaseAction, Observed, decide, members, observe};
+use super::observed::{LeaseAction, Observed, decide, observe};
+use super::{Elector, held, members};
 use crate::error::Error;
+use crate::shards::released;
 
 impl Elector {
+    /// Takes the Lease of a leader that has ended, as it was read, if no member acts before and after that. Returns the Lease,
+    /// which still has the label of the leader.
+    pub(super) async fn take_from_members(&self, lease: &Value, seen: &mut Observed) -> Result<Option<Value>, Error> {
+        if self.members_act(seen).await? {
+            return Ok(None);
+        }
+        let mut taken = held(lease, &self.identity, self.timing, Timestamp::now());
+        // Without the annotation, the members count as not led.
+        released(&mut taken);
+        let taken = self.write(&taken).await?;
+        if self.members_act(seen).await? {
+            // A member has begun since its Lease was read. It continues with a released Lease of the leader.
+            self.release(&taken).await;
+            return Ok(None);
+        }
+        Ok(Some(taken))
+    }
+
     /// Whether a member may still act, whose leader has ended. Others than those that acted before are read only if none of
     /// these acts any more. After an error, all are read again.
-    pub(super) async fn members_act(&self, seen: &mut Observed) -> Result<bool, Error> {
+    async fn members_act(&self, seen: &mut Observed) -> Result<bool, Error> {
         let before = std::mem::take(&mut seen.acting);
         let (again, others): (Vec<_>, Vec<_>) = members().enumerate().partition(|(index, _)| before.contains(index));
         let mut acting = BTreeSet::new();
@@ -36,8 +61,7 @@ impl Elector {
         let found = self.cluster.get(&self.kind, Some(&self.namespace), name).await?;
         let answered = Instant::now();
         // A Lease before one that is held may be missing: it was deleted, or an error prevented its creation.
-        let Some(lease) = found else { return Ok(false) };
-        let now = observe(seen.members.remove(&index), &lease, answered);
+        let Some(now) = observe(seen.members.remove(&index), found.as_ref(), answered) else { return Ok(false) };
         let acts = decide(&now, &self.identity, self.timing.lease, answered) == LeaseAction::Wait;
         seen.members.insert(index, now);
         Ok(acts)

@@ -1,6 +1,11 @@
 //! Leader election, against a fake API server.
 
+mod members;
+
+use std::time::Duration;
+
 use super::super::fake::{self, Asked, Server};
+use super::observed::{LeaseAction, ObservedLease, decide};
 use super::*;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -19,6 +24,10 @@ fn start() -> (Leadership, CancellationToken, tokio::task::JoinHandle<()>, Serve
     let shutdown = CancellationToken::new();
     let running = tokio::spawn(elector.run(shutdown.clone()));
     (leadership, shutdown, running, server)
+}
+
+fn absent() -> Value {
+    json!({ "code": 404, "reason": "NotFound" })
 }
 
 async fn expect(server: &mut Server, method: &str) -> Asked {
@@ -67,8 +76,27 @@ fn a_candidate_tries_again_just_after_the_next_expiry() {
     assert_eq!(pause(&seen, 20, 0.0), 2000, "both have expired");
     seen.members.insert(0, observed(start + 6 * SECOND));
     assert_eq!(pause(&seen, 20, 0.0), 1000, "a member expires");
-    seen.failed = 3;
-    assert_eq!(pause(&seen, 20, 0.0), 6000, "a failed attempt is not repeated earlier");
+    seen.refused = 3;
+    assert_eq!(pause(&seen, 20, 0.0), 6000, "a refused attempt is not repeated earlier");
+}
+
+#[test]
+fn a_lease_that_cannot_be_read_does_not_delay_the_attempt_after_the_expiry_of_another() {
+    let start = Instant::now();
+    let observed = |at: Instant| ObservedLease { spec: lease("other", "1", 1)["spec"].clone(), at };
+    let mut seen = Observed::default();
+    seen.own.insert(0, observed(start));
+    seen.own.insert(1, observed(start + SECOND));
+    let pause = |seen: &Observed| super::pause(seen, Timing::default(), start + 14 * SECOND, 0.0).as_millis();
+    seen.unread.insert(2);
+    assert_eq!(pause(&seen), 1000, "the first one expires");
+    seen.unread.extend([0, 3]);
+    assert_eq!(pause(&seen), 2000, "the second one expires");
+    seen.unread.insert(1);
+    assert_eq!(pause(&seen), 8000, "the pause grows with the failures");
+    seen.unread.clear();
+    seen.unsure = Some(3);
+    assert_eq!(pause(&seen), 2000, "another one may be held");
 }
 
 #[test]
@@ -83,11 +111,16 @@ fn an_unusable_duration_counts_as_our_own() {
 #[test]
 fn every_renewal_restarts_the_time() {
     let start = Instant::now();
-    let seen = observe(None, &lease("other", "1", 1), start);
-    let same = observe(Some(seen.clone()), &lease("other", "1", 9), start + SECOND);
+    let observe = |seen: Option<&ObservedLease>, found: Option<Value>, at: Instant| {
+        super::observed::observe(seen.cloned(), found.as_ref(), at)
+    };
+    let seen = observe(None, Some(lease("other", "1", 1)), start).unwrap();
+    let same = observe(Some(&seen), Some(lease("other", "1", 9)), start + SECOND).unwrap();
     assert_eq!(same.at, start);
-    let renewed = observe(Some(seen), &lease("other", "2", 10), start + SECOND);
+    let renewed = observe(Some(&seen), Some(lease("other", "2", 10)), start + SECOND).unwrap();
     assert_eq!(renewed.at, start + SECOND);
+    assert_eq!(observe(Some(&seen), None, start + SECOND), Some(seen), "it was deleted");
+    assert_eq!(observe(None, None, start), None);
 }
 
 #[test]
@@ -104,7 +137,7 @@ fn a_renewal_keeps_when_it_was_acquired() {
 #[tokio::test(start_paused = true)]
 async fn creates_a_lease_that_is_not_there() {
     let (mut leadership, _shutdown, _running, mut server) = start();
-    expect(&mut server, "GET").await.json(404, &json!({ "code": 404, "reason": "NotFound" })).await;
+    expect(&mut server, "GET").await.json(404, &absent()).await;
     let created = expect(&mut server, "POST").await.json(201, &lease("me", "x", 1)).await;
     assert_eq!(created["metadata"]["name"], "mainstay");
     assert!(leadership.term().await.is_some());
@@ -112,124 +145,75 @@ async fn creates_a_lease_that_is_not_there() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_member_takes_the_first_free_shard_and_shows_its_view() {
-    let (cluster, mut server) = fake::cluster();
-    let (note, published) = watch::channel(None);
-    let (elector, mut leadership) = Elector::of_shards(cluster, "a", 2, "me", Timing::default(), published);
-    let running = tokio::spawn(elector.run(CancellationToken::new()));
-    let absent = json!({ "code": 404, "reason": "NotFound" });
-    // It looks for a shard that it holds already, and then for a free one.
-    for _ in 0..2 {
-        expect(&mut server, "GET").await.json(200, &lease("other", "1", 1)).await;
-        expect(&mut server, "GET").await.json(404, &absent).await;
-    }
-    let mut own = lease("me", "x", 1);
-    own["metadata"]["name"] = json!("mainstay-shard-1");
-    let created = expect(&mut server, "POST").await.json(201, &own).await;
-    assert_eq!(created["metadata"]["name"], "mainstay-shard-1");
-    assert_eq!(created["metadata"]["labels"]["mainstay.dev/shard-lease"], "member");
-    let term = leadership.term().await.expect("a term");
-    assert_eq!(term.member(), Member::new(1));
-    note.send_replace(Some("view".to_owned()));
-    let renewed = expect(&mut server, "PUT").await.json(200, &own).await;
-    assert_eq!(renewed["metadata"]["annotations"]["mainstay.dev/shard-view"], "view");
-    running.abort();
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_member_whose_write_failed_takes_no_other_shard_before_it_has_read_the_first_one_again() {
-    let (cluster, mut server) = fake::cluster();
-    let (_note, published) = watch::channel(None);
-    let (elector, mut leadership) = Elector::of_shards(cluster, "a", 2, "me", Timing::default(), published);
-    let running = tokio::spawn(elector.run(CancellationToken::new()));
-    let absent = json!({ "code": 404, "reason": "NotFound" });
-    for _ in 0..2 {
-        expect(&mut server, "GET").await.json(404, &absent).await;
-    }
-    expect(&mut server, "GET").await.json(404, &absent).await;
-    // The Lease is created, and only the response is lost.
-    let failed = json!({ "code": 504, "reason": "Timeout" });
-    expect(&mut server, "POST").await.json(504, &failed).await;
-    for answer in [504, 200] {
-        let read = expect(&mut server, "GET").await;
-        assert!(read.line().contains("mainstay-shard-0"), "{}", read.line());
-        let own = lease("me", "x", 1);
-        read.json(answer, if answer == 200 { &own } else { &failed }).await;
-    }
-    let renewed = expect(&mut server, "PUT").await;
-    renewed.json(200, &lease("me", "y", 2)).await;
-    assert_eq!(leadership.term().await.expect("a term").member(), Member::new(0));
-    running.abort();
-}
-
-/// Returns the path of the next request, which is a read, and responds with a Lease of this holder; without one, with 404.
-async fn read(server: &mut Server, holder: impl Fn(&str) -> Option<&'static str>) -> String {
-    let asked = expect(server, "GET").await;
-    let path = asked.request.uri().path().to_owned();
-    match holder(&path) {
-        Some(holder) => asked.json(200, &lease(holder, "1", 1)).await,
-        None => asked.json(404, &json!({ "code": 404, "reason": "NotFound" })).await,
-    };
-    path
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_candidate_without_shards_waits_for_the_end_of_the_members() {
+async fn respects_a_deleted_lease_until_it_would_have_expired() {
     let (mut leadership, _shutdown, _running, mut server) = start();
-    let mut led = lease("", "", 1);
-    led["metadata"]["labels"] = json!({ "mainstay.dev/shard-lease": "leader" });
-    led["metadata"]["annotations"] = json!({ "mainstay.dev/shard-view": "other" });
-    let most = usize::from(MOST);
-    // The Leases of the other shards were deleted. After the first reads, only the members that act are read, and all
-    // again before the Lease is taken. In between, a member begins to act.
-    for (second, third, reads) in
-        [("other", None, most), ("other", None, 1), ("", Some("new"), most), ("", Some("new"), 1), ("", None, most)]
-    {
-        assert!(!leadership.is_leading());
-        let asked = expect(&mut server, "GET").await;
-        assert!(asked.request.uri().path().ends_with("/mainstay"), "{}", asked.line());
-        asked.json(200, &led).await;
-        let holder = |path: &str| match path.rsplit_once('/')?.1 {
-            "mainstay-shard-1" => Some(second),
-            "mainstay-shard-2" => third,
-            _ => None,
-        };
-        let mut paths = BTreeSet::new();
-        for _ in 0..reads {
-            paths.insert(read(&mut server, holder).await);
-        }
-        assert_eq!(paths.len(), reads, "each Lease is read once: {paths:?}");
-    }
-    let taken = expect(&mut server, "PUT").await.json(200, &lease("me", "x", 2)).await;
-    assert_eq!(taken["metadata"]["labels"], json!({}));
-    assert_eq!(taken["metadata"]["annotations"].as_object().map(serde_json::Map::len), Some(1));
-    assert!(leadership.term().await.is_some());
-}
-
-#[tokio::test(start_paused = true)]
-async fn members_that_end_without_a_release_expire_together() {
-    let (mut leadership, _shutdown, _running, mut server) = start();
-    let mut led = lease("", "", 1);
-    led["metadata"]["labels"] = json!({ "mainstay.dev/shard-lease": "leader" });
-    let (begun, mut reads) = (Instant::now(), 0);
+    expect(&mut server, "GET").await.json(200, &lease("other", "1", 1)).await;
+    let seen = Instant::now();
     loop {
         let asked = server.next().await;
-        let path = asked.request.uri().path().to_owned();
-        if asked.request.method() == "PUT" {
-            asked.json(200, &lease("me", "x", 2)).await;
+        if asked.request.method() == "POST" {
+            let waited = seen.elapsed();
+            assert!((15 * SECOND..=16 * SECOND).contains(&waited), "{waited:?}");
+            asked.json(201, &lease("me", "x", 1)).await;
             break;
         }
-        if path.ends_with("/mainstay") {
-            asked.json(200, &led).await;
-            continue;
-        }
-        reads += 1;
-        asked.json(200, &lease("other", "1", 1)).await;
+        asked.json(404, &absent()).await;
     }
     assert!(leadership.term().await.is_some());
-    // All of them were read first when the wait began.
-    let waited = begun.elapsed();
-    assert!((15 * SECOND..20 * SECOND).contains(&waited), "{waited:?} and {reads} reads");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_is_answered_after_the_deadline_begins_no_term() {
+    let (mut leadership, _shutdown, _running, mut server) = start();
+    expect(&mut server, "GET").await.json(200, &lease("", "", 1)).await;
+    let late = expect(&mut server, "PUT").await;
+    tokio::time::sleep(20 * SECOND).await;
+    late.json(200, &lease("me", "x", 2)).await;
+    let read = tokio::select! {
+        biased;
+        _ = leadership.term() => panic!("a term began after its deadline"),
+        read = expect(&mut server, "GET") => read,
+    };
+    assert!(!leadership.is_leading());
+    read.json(200, &lease("me", "x", 2)).await;
+    expect(&mut server, "PUT").await.json(200, &lease("me", "y", 3)).await;
+    assert!(leadership.term().await.is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_that_was_paused_reads_the_lease_before_it_leads_again() {
+    let (mut leadership, _shutdown, _running, mut server) = start();
+    let term = lead(&mut leadership, &mut server).await;
+    tokio::time::advance(20 * SECOND).await;
+    expect(&mut server, "GET").await.json(200, &lease("other", "1", 9)).await;
+    assert!(term.ended().is_cancelled() && !leadership.is_leading());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_that_is_answered_while_the_process_is_paused_ends_the_term() {
+    let (mut leadership, _shutdown, _running, mut server) = start();
+    let term = lead(&mut leadership, &mut server).await;
+    // Both the response and the timeout are there when the process continues.
+    expect(&mut server, "PUT").await.json(200, &lease("me", "2", 3)).await;
+    tokio::time::advance(20 * SECOND).await;
+    expect(&mut server, "GET").await.json(200, &lease("other", "1", 9)).await;
+    assert!(term.ended().is_cancelled() && !leadership.is_leading());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_term_that_begins_late_is_renewed_before_its_deadline() {
+    let (mut leadership, _shutdown, _running, mut server) = start();
+    expect(&mut server, "GET").await.json(200, &lease("", "", 1)).await;
+    let slow = expect(&mut server, "PUT").await;
+    let sent = Instant::now();
+    tokio::time::sleep(9 * SECOND).await;
+    slow.json(200, &lease("me", "x", 2)).await;
+    let term = leadership.term().await.expect("a term");
+    let renewal = expect(&mut server, "PUT").await;
+    assert!(sent.elapsed() < 10 * SECOND, "{:?}", sent.elapsed());
+    renewal.json(200, &lease("me", "y", 3)).await;
+    expect(&mut server, "PUT").await.json(200, &lease("me", "z", 4)).await;
+    assert!(!term.ended().is_cancelled() && sent.elapsed() > 10 * SECOND);
 }
 
 #[tokio::test(start_paused = true)]
@@ -244,7 +228,7 @@ async fn waits_while_another_renews_and_takes_over_when_it_stops() {
         let asked = server.next().await;
         if asked.request.method() == "PUT" {
             let waited = stopped.elapsed();
-            assert!((12 * SECOND..=16 * SECOND).contains(&waited), "{waited:?}");
+            assert!((15 * SECOND..=15 * SECOND + SECOND * 3 / 10).contains(&waited), "{waited:?}");
             asked.json(200, &lease("me", "x", 30)).await;
             break;
         }

@@ -47,6 +47,11 @@ impl Known {
         };
         Self { shown, until }
     }
+
+    /// Returns until when the member counts as live.
+    pub(super) fn until(&self) -> Instant {
+        self.until
+    }
 }
 
 /// The knowledge and the step of one member.
@@ -69,14 +74,21 @@ pub(super) struct Board {
 }
 
 impl Board {
-    /// Returns the board of a member. No other board of the member has used this generation or a higher one.
-    pub(super) fn new(me: Member, identity: &str, generation: u64, lease: Duration, grace: Duration) -> Self {
+    /// Returns the board of a member, with the `leases` that this process has seen earlier. No other board of the member has
+    /// used this generation or a higher one.
+    pub(super) fn new(
+        me: Member,
+        identity: &str,
+        generation: u64,
+        (lease, grace): (Duration, Duration),
+        leases: BTreeMap<Member, Known>,
+    ) -> Self {
         Self {
             me,
             identity: identity.to_owned(),
             lease,
             grace,
-            leases: BTreeMap::new(),
+            leases,
             is_led: false,
             is_complete: false,
             step: Step::Acting,
@@ -84,11 +96,6 @@ impl Board {
             published: None,
             number: 0,
         }
-    }
-
-    /// Returns the board with Leases that this process has seen earlier.
-    pub(super) fn knowing(self, leases: BTreeMap<Member, Known>) -> Self {
-        Self { leases, ..self }
     }
 
     /// Returns the known Leases.

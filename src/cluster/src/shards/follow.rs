@@ -86,7 +86,7 @@ impl Following {
         // A restarted member must not take a view of its last run for a new one.
         let generation = u64::try_from(Timestamp::now().as_microsecond()).unwrap_or_default();
         Self {
-            board: Board::new(with.me, &with.identity, generation, with.lease, with.grace).knowing(with.seen.leases()),
+            board: Board::new(with.me, &with.identity, generation, (with.lease, with.grace), with.seen.leases()),
             leases,
             listed: reflector::Shown::default(),
             namespaces,
@@ -204,4 +204,46 @@ fn replace<T: PartialEq>(old: &mut T, new: T) -> bool {
     let differs = *old != new;
     *old = new;
     differs
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::fake;
+
+    fn following(cluster: &Cluster, seen: &Seen) -> Following {
+        Following::new(Followed {
+            cluster: cluster.clone(),
+            namespace: "a".to_owned(),
+            me: Member::new(0).unwrap(),
+            identity: "me".to_owned(),
+            seen: seen.clone(),
+            lease: Duration::from_secs(15),
+            grace: Duration::from_secs(5),
+            note: watch::channel(None).0,
+            push_note: watch::channel(PushNote::default()).1,
+            received: watch::channel(PushNote::default()).0,
+            ownership: watch::channel(Arc::default()).0,
+            dropped: watch::channel(0).1,
+        })
+    }
+
+    #[tokio::test]
+    async fn work_that_ends_leaves_the_leases_that_it_has_seen_to_the_next_one() {
+        let ((cluster, _server), seen) = (fake::cluster(), Seen::default());
+        let lease = json!({
+            "metadata": {"namespace": "a", "name": "mainstay-shard-1", "labels": {SHARD_LEASE: "member"}},
+            "spec": {"holderIdentity": "other", "leaseDurationSeconds": 15},
+        });
+        let mut first = following(&cluster, &seen);
+        for event in [WatchEvent::Begin, WatchEvent::Initial(lease), WatchEvent::Synced("1".to_owned())] {
+            first.see_lease(event);
+        }
+        drop(first);
+        assert_eq!(seen.members(), [Member::new(1).unwrap()]);
+        let second = following(&cluster, &seen);
+        assert_eq!(second.board.leases().keys().copied().collect::<Vec<_>>(), seen.members());
+    }
 }

@@ -25,13 +25,12 @@ impl Seen {
     /// Records the Lease of a member that was read `now`. `duration` is that of a Lease that states none.
     pub(crate) fn see(&self, member: Member, lease: &Value, duration: Duration, now: Instant) {
         let mut all = self.0.lock();
-        match Shown::of(lease).filter(|shown| !shown.holder().is_empty()) {
-            Some(shown) => {
-                let known = Known::next(all.get(&member), shown, duration, Duration::ZERO, now);
-                all.insert(member, known);
-            }
+        if lease["spec"]["holderIdentity"].as_str().unwrap_or_default().is_empty() {
             // The share of a member that stopped before the work began is free.
-            None => drop(all.remove(&member)),
+            all.remove(&member);
+        } else if let Some(shown) = Shown::of(lease) {
+            let known = Known::next(all.get(&member), shown, duration, Duration::ZERO, now);
+            all.insert(member, known);
         }
     }
 
@@ -40,9 +39,20 @@ impl Seen {
         self.0.lock().clone()
     }
 
-    /// Keeps the Leases that the work of a member has seen.
+    /// Keeps the Leases that the work of a member has seen, unless a candidate of this process has seen a later change.
     pub(super) fn keep(&self, leases: &BTreeMap<Member, Known>) {
-        self.0.lock().clone_from(leases);
+        let mut all = self.0.lock();
+        for (member, known) in leases {
+            if all.get(member).is_none_or(|other| other.until() <= known.until()) {
+                all.insert(*member, known.clone());
+            }
+        }
+    }
+
+    /// Returns the members whose Leases are recorded.
+    #[cfg(test)]
+    pub(crate) fn members(&self) -> Vec<Member> {
+        self.0.lock().keys().copied().collect()
     }
 }
 
@@ -56,22 +66,28 @@ mod tests {
 
     const LEASE: Duration = Duration::from_secs(15);
 
+    fn lease(holder: &str, renewed: u64) -> Value {
+        json!({
+            "metadata": {"labels": {SHARD_LEASE: "member"}},
+            "spec": {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": renewed},
+        })
+    }
+
+    /// Returns the board of another member that knows these Leases.
+    fn knowing(seen: &Seen) -> Board {
+        Board::new(Member::new(0).unwrap(), "me", 1, (LEASE, LEASE / 3), seen.leases())
+    }
+
     #[test]
     fn a_lease_expires_at_the_same_time_for_work_that_begins_later() {
         let (start, other) = (Instant::now(), Member::new(1).unwrap());
         let at = |seconds| start + Duration::from_secs(seconds);
-        let lease = |holder: &str, renewed: u64| {
-            json!({
-                "metadata": {"labels": {SHARD_LEASE: "member"}},
-                "spec": {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": renewed},
-            })
-        };
         let seen = Seen::default();
         seen.see(other, &lease("one", 1), LEASE, at(0));
         seen.see(other, &lease("one", 2), LEASE, at(2));
         seen.see(other, &lease("one", 2), LEASE, at(12));
         let due = |renewed, now| {
-            let mut board = Board::new(Member::new(0).unwrap(), "me", 1, LEASE, LEASE / 3).knowing(seen.leases());
+            let mut board = knowing(&seen);
             board.see(other, Shown::of(&lease("one", renewed)).unwrap(), now);
             seen.keep(board.leases());
             board.due(now)
@@ -80,5 +96,33 @@ mod tests {
         assert_eq!(due(3, at(16)), Some(at(31)), "it was renewed");
         seen.see(other, &lease("", 3), LEASE, at(17));
         assert!(seen.leases().is_empty());
+    }
+
+    #[test]
+    fn work_that_ends_does_not_replace_a_later_change() {
+        let (start, other) = (Instant::now(), Member::new(1).unwrap());
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let (seen, mut board) = (Seen::default(), knowing(&Seen::default()));
+        board.see(other, Shown::of(&lease("one", 1)).unwrap(), at(0));
+        seen.see(other, &lease("one", 2), LEASE, at(4));
+        seen.keep(board.leases());
+        assert_eq!(knowing(&seen).due(at(5)), Some(at(19)));
+        board.see(other, Shown::of(&lease("one", 3)).unwrap(), at(6));
+        seen.keep(board.leases());
+        assert_eq!(knowing(&seen).due(at(7)), Some(at(21)));
+    }
+
+    #[test]
+    fn a_held_lease_without_its_label_stays_known() {
+        let (start, other) = (Instant::now(), Member::new(1).unwrap());
+        let seen = Seen::default();
+        seen.see(other, &lease("one", 1), LEASE, start);
+        let mut unlabelled = lease("one", 2);
+        unlabelled["metadata"] = json!({});
+        seen.see(other, &unlabelled, LEASE, start);
+        assert_eq!(seen.members(), [other]);
+        unlabelled["spec"]["holderIdentity"] = json!("");
+        seen.see(other, &unlabelled, LEASE, start);
+        assert!(seen.members().is_empty());
     }
 }

@@ -1,6 +1,6 @@
 //! Members in a model of the API server, whose watches are late and whose members die at any time.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::board::Board;
+use super::board::{Board, Known};
 use super::member::Member;
 use super::ownership::{Ownership, Pins};
 use super::view::{PushNote, Shown};
@@ -71,9 +71,9 @@ fn is_of(keeps: impl Fn(&str, &str, Option<Member>) -> bool) -> impl Fn(usize) -
     move |sync| keeps("shop", &name(sync), (sync == 0).then(|| member(1)))
 }
 
-/// Returns the board of an agent whose work begins.
-fn begun(agent: usize, generation: u64) -> Board {
-    let mut board = Board::new(member(agent), &agent.to_string(), generation, LEASE, GRACE);
+/// Returns the board of an agent whose work begins, and that knows these Leases.
+fn begun(agent: usize, generation: u64, leases: BTreeMap<Member, Known>) -> Board {
+    let mut board = Board::new(member(agent), &agent.to_string(), generation, (LEASE, GRACE), leases);
     let leader = json!({"metadata": {"labels": {SHARD_LEASE: "leader"}}, "spec": {"holderIdentity": ""}});
     board.see_leader(Shown::of(&leader).as_ref());
     board.set_complete(true);
@@ -105,7 +105,7 @@ impl Model {
         match *action {
             Action::Start(agent) if self.agents[agent].is_none() => {
                 self.generation += 1000;
-                let (board, running) = (begun(agent, self.generation), BTreeSet::new());
+                let (board, running) = (begun(agent, self.generation, BTreeMap::new()), BTreeSet::new());
                 self.agents[agent] = Some(Agent { board, note: None, running, shown: 0, renewed: self.now });
                 self.write(agent, &agent.to_string());
             }
@@ -113,7 +113,7 @@ impl Model {
             Action::Restart(agent) => {
                 self.generation += 1000;
                 if let Some(one) = &mut self.agents[agent] {
-                    one.board = begun(agent, self.generation).knowing(one.board.leases().clone());
+                    one.board = begun(agent, self.generation, one.board.leases().clone());
                     one.running.clear();
                 }
             }

@@ -81,7 +81,7 @@ impl View {
 pub(super) struct Shown {
     /// The spec, which changes with each renewal.
     pub(super) spec: Value,
-    /// The annotation.
+    /// The annotation; `None` if it is longer than [`LONGEST`].
     pub(super) note: Option<String>,
     is_leaders: bool,
 }
@@ -92,7 +92,7 @@ impl Shown {
         let metadata = &lease["metadata"];
         let role = metadata["labels"][SHARD_LEASE].as_str()?;
         let is_leaders = role == SHARD_LEASE_LEADER;
-        let note = metadata["annotations"][SHARD_VIEW].as_str().map(str::to_owned);
+        let note = metadata["annotations"][SHARD_VIEW].as_str().filter(|note| note.len() <= LONGEST).map(str::to_owned);
         let is_known = is_leaders || role == SHARD_LEASE_MEMBER;
         is_known.then(|| Self { spec: lease["spec"].clone(), note, is_leaders })
     }
@@ -175,6 +175,11 @@ mod tests {
         for text in wrong.into_iter().chain([&*long]) {
             assert_eq!(View::parse(text), None, "{text}");
         }
+        let note = |length: usize| {
+            let metadata = json!({"labels": {SHARD_LEASE: "member"}, "annotations": {SHARD_VIEW: "a".repeat(length)}});
+            Shown::of(&json!({"metadata": metadata, "spec": {}})).unwrap().note
+        };
+        assert!(note(LONGEST).is_some() && note(LONGEST + 1).is_none());
     }
 
     #[test]
