@@ -1,6 +1,7 @@
 //! SSH keys that the agent creates in Secrets with the label `mainstay.dev/generate`.
 
-use devcluster::fault_injection::Fault;
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+use devcluster::{Action, Call, Caller, fault_injection::Fault, verbs::patch::Form};
 use serde_json::json;
 
 use mainstay_testkit::world::{NAMESPACE, World};
@@ -55,4 +56,31 @@ async fn refused_secrets_are_not_listed_again() {
     let is_list = |asked: &&String| !asked.contains("watch=true") || asked.contains("sendInitialEvents=true");
     let of_keys = asked.iter().filter(|asked| asked.contains("/secrets?") && asked.contains("ssh"));
     assert_eq!(of_keys.filter(is_list).count(), 1, "{asked:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refused_secret_that_changes_before_the_next_attempt_gets_no_key() {
+    let mut world = World::new().await;
+    // A user stores a key, or removes the label, immediately before the agent reads the Secret again.
+    let changes = [
+        ("with-key", json!({"stringData": {"identity": "theirs"}})),
+        ("without-label", json!({"metadata": {"labels": {"mainstay.dev/generate": null}}})),
+    ];
+    for (name, patch) in changes {
+        refuse(&world, name, None, 1);
+        request(&world, name);
+        let server = world.server.clone();
+        world.gate.before(["get", "secrets", name], 1, move || {
+            let action = Action::Patch(Form::Merge, patch.clone());
+            server.call(&Caller::new("kubectl-edit"), Call::new("v1", "secrets", NAMESPACE, name, action)).unwrap();
+        });
+    }
+    world.start();
+    world.until("both have changed", |world| world.gate.interferences_left() == 0).await;
+    // The agent makes one key after the other, so both attempts have ended before this one.
+    request(&world, "later");
+    world.until("a later Secret has a key", |world| has_key(world, "later")).await;
+    let with_key = world.get("v1", "secrets", "with-key").unwrap();
+    assert_eq!(with_key["data"], json!({"identity": BASE64_STANDARD.encode("theirs")}));
+    assert!(!has_key(&world, "without-label"));
 }

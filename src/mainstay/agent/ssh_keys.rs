@@ -3,14 +3,15 @@
 //! Invariant: a key is added only to a Secret without a key, and only if the Secret is unchanged since it was read. So
 //! only one of two agents creates the key, and a user's key is never replaced. Invariant: only the public fingerprint
 //! of a key is logged. Invariant: after a refused write, the next one of the same Secret waits, regardless of the number
-//! of changes. It delays no other Secret. Invariant: refused Secrets are read one by one, and the list is not repeated for
-//! them.
+//! of changes. It delays no other Secret, and one without a response delays others for at most [`LONGEST`]. Invariant:
+//! refused Secrets are read one by one, and the list is not repeated for them.
 //!
 //! Not here: Secrets of other namespaces. A user with access to a tenant's Secrets must not be able to read a key of
 //! the agent.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use k8s_openapi::ByteString;
@@ -25,7 +26,10 @@ use mainstay_cluster::reflector::{Change, name_of};
 use mainstay_cluster::{Cluster, Error, Kind, Part, Scope, Selection};
 use mainstay_git::{PRIVATE_FIELD, PUBLIC_FIELD};
 use mainstay_object::Secret;
-use mainstay_object::failure::chain;
+use mainstay_object::failure::{Class, chain};
+
+/// Maximum duration of the attempt to create the key of one Secret.
+const LONGEST: Duration = Duration::from_secs(10);
 
 /// Watches the Secrets that request a key until `stop`, and creates these keys.
 pub(super) async fn make(cluster: Cluster, namespace: String, stop: CancellationToken) {
@@ -41,13 +45,15 @@ pub(super) async fn make(cluster: Cluster, namespace: String, stop: Cancellation
         match change {
             None => {
                 let Some((name, refusals)) = take_first(&mut refused) else { continue };
-                if let Some(refusals) = retry(&cluster, &kind, &name, refusals).await {
+                let kept = limited(&name, refusals, retry(&cluster, &kind, &name, refusals)).await;
+                // A Secret that the watch does not show any more requests no key.
+                if let Some(refusals) = kept.filter(|_| reflector.cache().get(&name.0, &name.1).is_some()) {
                     refused.insert(name, refusals);
                 }
             }
             Some(Change::Changed { name, live: secret, .. }) => {
                 let refusals = refused.remove(&name).unwrap_or_default();
-                if let Some(refusals) = complete(&cluster, &kind, &secret, refusals).await {
+                if let Some(refusals) = limited(&name, refusals, complete(&cluster, &kind, &secret, refusals)).await {
                     refused.insert(name, refusals);
                 }
             }
@@ -66,15 +72,34 @@ fn take_first(refused: &mut BTreeMap<Name, Refusals>) -> Option<(Name, Refusals)
     refused.remove_entry(&name)
 }
 
+/// Runs an attempt for at most [`LONGEST`]. After that, it counts as refused, because its write may have been carried out:
+/// the next attempt reads the Secret again.
+async fn limited(
+    name: &Name,
+    mut refusals: Refusals,
+    attempt: impl Future<Output = Option<Refusals>>,
+) -> Option<Refusals> {
+    if let Ok(kept) = tokio::time::timeout(LONGEST, attempt).await {
+        return kept;
+    }
+    tracing::warn!(namespace = name.0, name = name.1, "no response about a new SSH key within {} s", LONGEST.as_secs());
+    refusals.delay(Class::Unavailable, None);
+    Some(refusals)
+}
+
 /// Reads a refused Secret again, and creates its key. Returns the refusals if the next attempt has to wait.
 async fn retry(cluster: &Cluster, kind: &Kind, name: &Name, mut refusals: Refusals) -> Option<Refusals> {
     match cluster.get(kind, Some(&name.0), &name.1).await {
         Ok(Some(secret)) if secret["metadata"]["labels"][GENERATE] == SSH_KEY => {
             complete(cluster, kind, &secret, refusals).await
         }
-        // The Secret requests no key any more. If it does so again, the watch shows it.
-        Ok(_) => None,
+        // The watch has not shown this yet, or the response is older than the watch.
+        Ok(_) => {
+            refusals.delay(Class::NotReady, None);
+            Some(refusals)
+        }
         Err(error) => {
+            tracing::warn!(why = chain(&error), "the Secret of a new SSH key could not be read");
             refusals.record(&error);
             Some(refusals)
         }
@@ -133,5 +158,21 @@ fn data_of(secret: &Value) -> Option<BTreeMap<String, ByteString>> {
     match &secret["data"] {
         Value::Null => Some(BTreeMap::new()),
         data => serde_json::from_value(data.clone()).ok(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::Instant;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_attempt_without_a_response_ends_and_counts_as_refused() {
+        let (name, begun) = (("shop".to_owned(), "key".to_owned()), Instant::now());
+        let refused = limited(&name, Refusals::default(), std::future::pending()).await.expect("it is refused");
+        assert!(refused.waits());
+        assert!((LONGEST..LONGEST * 2).contains(&begun.elapsed()), "{:?}", begun.elapsed());
+        assert!(limited(&name, refused, std::future::ready(None)).await.is_none());
     }
 }

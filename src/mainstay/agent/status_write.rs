@@ -68,7 +68,12 @@ impl Refusals {
 
     /// Records a refused write, and delays the next one.
     pub(super) fn record(&mut self, error: &Error) {
-        let delay = self.refuse(error.class(), error.retry_after(), fastrand::f64());
+        self.delay(error.class(), error.retry_after());
+    }
+
+    /// Delays the next write as after a refusal of this class.
+    pub(super) fn delay(&mut self, class: Class, retry_after: Option<Duration>) {
+        let delay = self.refuse(class, retry_after, fastrand::f64());
         self.until = Some(Instant::now() + delay);
     }
 
