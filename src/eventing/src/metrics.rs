@@ -237,13 +237,11 @@ impl Metrics {
     /// Counts a delivery as in progress until the returned value is dropped.
     pub fn in_flight(&self, to: &SubscriberId) -> InFlight {
         let known = &mut *self.0.known.lock();
-        let gauge = match known.of_subscribers.get(to).and_then(|one| one.in_flight.clone()) {
-            Some(gauge) => gauge,
-            None => {
-                let of_subscriber = known.of_subscribers.entry(to.clone()).or_default();
-                let gauge = self.0.in_flight.get_or_create_owned(&labels(to));
-                of_subscriber.in_flight.insert(gauge).clone()
-            }
+        let gauge = if let Some(gauge) = known.of_subscribers.get(to).and_then(|one| one.in_flight.clone()) {
+            gauge
+        } else {
+            let of_subscriber = known.of_subscribers.entry(to.clone()).or_default();
+            of_subscriber.in_flight.insert(self.0.in_flight.get_or_create_owned(&labels(to))).clone()
         };
         gauge.inc();
         InFlight(gauge)

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::HeaderMap;
 use http::header::{HOST, HeaderValue};
+use http::{HeaderMap, Method};
 
 use super::cloud_event::CloudEvent;
 use super::journal::Kept;
@@ -77,8 +77,11 @@ impl Sender {
         {
             headers.insert("ce-knativearrivaltime", arrival);
         }
-        let request = self.client.post(url).headers(headers).body(kept.event.data.clone());
-        match request.send().await {
+        // The builder of requests would copy each header.
+        let mut request = reqwest::Request::new(Method::POST, url);
+        *request.headers_mut() = headers;
+        *request.body_mut() = Some(kept.event.data.clone().into());
+        match self.client.execute(request).await {
             Ok(answer) => {
                 let code = answer.status().as_u16();
                 let is_event = kind == SubscriberKind::Trigger && (200..300).contains(&code);

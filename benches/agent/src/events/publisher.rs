@@ -60,7 +60,9 @@ impl Publisher {
             Self::Broker { context, subject } => {
                 let mut headers = HeaderMap::new();
                 headers.insert("ce-id", id.as_str());
-                ATTRIBUTES.iter().for_each(|(name, value)| headers.insert(*name, *value));
+                for (name, value) in ATTRIBUTES {
+                    headers.insert(name, value);
+                }
                 let sent = context.publish_with_headers(subject.clone(), headers, data.into()).await.map_err(broken)?;
                 sent.await.map_err(broken)?;
             }
