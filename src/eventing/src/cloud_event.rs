@@ -105,7 +105,8 @@ impl CloudEvent {
         headers: impl Iterator<Item = (Cow<'h, str>, &'h str)>,
         data: Bytes,
     ) -> Result<Self, NotAnEvent> {
-        let (mut attributes, mut content, mut has_version) = (BTreeMap::new(), None, false);
+        let mut attributes: BTreeMap<String, String> = BTreeMap::new();
+        let (mut content, mut has_version) = (None, false);
         for (header, value) in headers {
             let header = &*header;
             let (name, text) = if let Some(name) = header.strip_prefix("ce-") {
