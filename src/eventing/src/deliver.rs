@@ -1,9 +1,9 @@
 //! Delivers the events of a store, with one task for each subscriber.
 //!
 //! Invariant: an event is removed from the store when its subscriber has accepted it, or when its dead letter is
-//! stored. Invariant: a task takes only as many events as the subscriber allows concurrently, some in advance from a
-//! server, and one event of each partition. The task also stores the numbers of the events that wait for a retry or for an earlier event of their
-//! source; the journal and the NATS server limit the number of these events.
+//! stored. Invariant: a task takes only as many events as the subscriber allows concurrently, a few more from a server,
+//! and one event of each partition. The task also stores the numbers of the events that wait for a retry or for an
+//! earlier event of their source; the journal and the NATS server limit the number of these events.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
