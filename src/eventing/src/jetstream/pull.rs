@@ -111,7 +111,7 @@ impl Puller {
                 Connection::Open(requests) => tokio::select! {
                     // Messages that have arrived are delivered.
                     biased;
-                    taken = requests.next(most) => taken,
+                    taken = requests.arrived(most) => taken,
                     Ok(()) = self.losses.changed() => None,
                 },
             };
@@ -166,7 +166,7 @@ impl Puller {
 
 impl Requests {
     /// Waits for a message. Returns `None` if the request is lost. Cancel-safe.
-    async fn next(&mut self, most: usize) -> Option<Result<Message, Unmade>> {
+    async fn arrived(&mut self, most: usize) -> Option<Result<Message, Unmade>> {
         loop {
             if self.expected == 0 && most > 0 {
                 let batch = BatchConfig { batch: most, expires: Some(REQUEST), ..BatchConfig::default() };
