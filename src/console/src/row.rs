@@ -100,6 +100,11 @@ impl FleetKind {
         Key::new(self.group(), self.name(), Some(namespace), name)
     }
 
+    /// Returns the kind of an object; `None` if it is of another program.
+    pub(crate) fn of(key: &Key) -> Option<Self> {
+        Self::all().find(|kind| kind.is_of(key))
+    }
+
     /// Returns whether an object has this kind.
     pub(crate) fn is_of(self, key: &Key) -> bool {
         key.is(self.group(), self.name())
@@ -372,6 +377,14 @@ mod tests {
             function(&[("Running", "True"), ("BuildReady", "True"), ("ConfigurationReady", "True")]),
             State::Ready
         );
+    }
+
+    #[test]
+    fn a_kind_is_found_by_its_key() {
+        for kind in FleetKind::all() {
+            assert_eq!(FleetKind::of(&kind.key("shop", "a")), Some(kind));
+        }
+        assert_eq!(FleetKind::of(&Key::new("apps", "Deployment", Some("shop"), "a")), None);
     }
 
     #[test]

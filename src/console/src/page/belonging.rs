@@ -13,8 +13,10 @@ pub(super) fn belonging(namespace: &str, belonging: &Belonging) -> Markup {
     html! {
         section aria-labelledby="children" {
             h2 #children { "Children" }
-            @for note in &belonging.notes { p.note { (note) } }
-            @if belonging.children.is_empty() { p.quiet { "There are none yet." } }
+            @for note in &belonging.notes { (parts::note(note)) }
+            @if belonging.children.is_empty() {
+                p.quiet { @if belonging.notes.is_empty() { "There are none yet." } @else { "There are none of the other kinds yet." } }
+            }
             @else { ul.tree { @for child in &belonging.children { li { (parts::mark(child.mark)) " " (link(&child.key)) " " span.quiet.text { (child.why) } } } } }
         }
         @if !belonging.bindings.is_empty() {

@@ -46,11 +46,11 @@ pub(super) fn facts(trace: &Trace, now: Timestamp) -> Markup {
         @if let Some(manager) = &trace.manager {
             @let namespace = manager.git_sync.namespace.as_deref().unwrap_or_default();
             div { dt { "GitSync" } dd { a href=(address::of_git_sync(namespace, &manager.git_sync.name)) { (namespace) "/" wbr; (manager.git_sync.name) } } }
-            div { dt { "Repository" } dd { (plain(&manager.repository, MESSAGE)) } }
+            div.long { dt { "Repository" } dd { (plain(&manager.repository, MESSAGE)) } }
             @if let Some(commit) = &manager.commit {
                 div { dt { "Commit" } dd { code title=(plain(commit, SHORT)) { (short_id(&plain(commit, SHORT))) } } }
             }
-            div { dt { "File" } dd { (plain(&manager.file, MESSAGE)) } }
+            div.long { dt { "File" } dd { (plain(&manager.file, MESSAGE)) } }
             @if let Some(applied) = manager.applied {
                 div { dt { "Last write of Mainstay" } dd { (parts::age(Some(applied), now)) " ago" } }
             }
@@ -167,7 +167,7 @@ pub(super) fn field_managers(trace: &Trace, now: Timestamp) -> Markup {
             section aria-labelledby="managers" {
                 h2 #managers { "Field managers" }
                 table.cards {
-                    thead { tr { th scope="col" { "Manager" } th scope="col" { "Operation" } th scope="col" { "Last" } th scope="col" { "Fields" } } }
+                    thead { tr { th scope="col" { "Manager" } th scope="col" { "Operation" } th scope="col" { "Last write" } th scope="col" { "Fields" } } }
                     tbody { @for one in &trace.field_managers { (field_manager(one, now)) } }
                 }
             }
@@ -185,7 +185,7 @@ fn field_manager(one: &FieldManager, now: Timestamp) -> Markup {
                 (plain(&one.operation, SHORT))
                 @if !one.subresource.is_empty() { " of " (plain(&one.subresource, SHORT)) }
             }
-            td data-label="Last" { (parts::age(one.time, now)) }
+            td data-label="Last write" { (parts::age(one.time, now)) }
             td data-label="Fields" {
                 @for field in fields.iter().take(NAMED) { code { (field) } " " }
                 @if rest > 0 {
