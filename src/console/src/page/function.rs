@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 use serde_json::Value;
 
+use super::facts::addresses;
 use super::parts::Right;
 use super::pods::{Log, Pod, log as log_section, table};
 use super::{belonging, parts, source};
@@ -93,7 +94,7 @@ fn anchors(page: &FunctionPage<'_>) -> Markup {
 }
 
 fn facts(page: &FunctionPage<'_>) -> Markup {
-    let FunctionPage { live, now, .. } = page;
+    let FunctionPage { live, belonging: all, now, .. } = page;
     let text = |pointer: &str| text_at(live, pointer, SHORT);
     let number = |pointer: &str| live.pointer(pointer).and_then(Value::as_i64);
     let served = number("/status/servedGeneration").zip(number("/metadata/generation"));
@@ -110,6 +111,7 @@ fn facts(page: &FunctionPage<'_>) -> Markup {
                 div { dt { "Serves" } dd { "version " (served) @if served != newest { " of " (newest) } } }
             }
             div { dt { "Replicas" } dd { (number("/status/replicas").unwrap_or_default()) @let wanted = replicas(live); @if !wanted.is_empty() { ", wanted " (wanted) } } }
+            @if let Some(service) = all.service() { div.long { dt { "Address" } dd { (addresses(&service.facts)) } } }
             (parts::managing_git_sync(live))
             @for (what, pointer) in due {
                 @if let Some(time) = time_at(live, pointer) { div { dt { (what) } dd { (parts::until(time, *now)) } } }

@@ -118,6 +118,11 @@ fn host_keys(live: &Value, now: Timestamp) -> Markup {
     let text = |pointer: &str| text_at(live, pointer, SHORT);
     let pinned = live.pointer("/status/pinnedHostKeys").and_then(Value::as_array).into_iter().flatten().take(KEYS);
     let pinned: Vec<&Value> = pinned.collect();
+    let url = text("/spec/url");
+    let is_http = url.starts_with("http:") || url.starts_with("https:");
+    if is_http && pinned.is_empty() && text("/status/hostKey").is_empty() {
+        return html! { p.quiet { "None: the address is not one of SSH." } };
+    }
     html! {
         p {
             @if text("/spec/hostKeys") == "PinAtFirstUse" { "The first key of an otherwise unknown host is pinned." }

@@ -13,9 +13,10 @@ use crate::action::{Action, offered};
 use crate::address;
 use crate::facts::Facts;
 use crate::field::{text_at, time_at};
+use crate::remote::without_login;
 use crate::row::{FleetKind, conditions_of, row};
 use crate::shown::{EventRow, yaml};
-use crate::text::{MESSAGE, SHORT, plain};
+use crate::text::{MESSAGE, SHORT, plain, with_short_ids};
 use crate::trace::Trace;
 use crate::tree::Mark;
 use mainstay_api::names;
@@ -163,9 +164,10 @@ fn facts(page: &ObjectPage<'_>) -> Markup {
     let owners = live.and_then(|live| live.pointer("/metadata/ownerReferences")).and_then(Value::as_array);
     let is_traced = trace.as_ref().is_ok_and(|trace| trace.manager.is_some());
     html! {
-        @if let Some(trace) = trace.as_ref().ok().filter(|trace| page.has_next(trace)) { (origin::next(trace, page.key)) }
+        @if let Some(trace) = trace.as_ref().ok().filter(|trace| page.has_next(trace)) { (origin::next(trace, page.key, page.now)) }
         dl.facts {
             div.long { dt { "Health" } dd { span.text { (plain(&page.health().1, MESSAGE)) } } }
+            @if let Some((live, kind)) = live.zip(FleetKind::of(page.key)) { (own_facts(kind, live)) }
             @if let Ok(trace) = trace { (origin::facts(trace, page.now)) }
             @if !is_traced && !label.is_empty() { div { dt { "GitSync of the label" } dd { (parts::git_sync_of_label(&label)) } } }
             @for one in owners.into_iter().flatten().take(10) { div { dt { "Owner" } dd { (owner(page.key, one)) } } }
@@ -177,6 +179,17 @@ fn facts(page: &ObjectPage<'_>) -> Markup {
             }
             @if let Some(live) = live { div { dt { "Created" } dd { (created(live, page.now)) } } }
         }
+    }
+}
+
+/// Returns the address, the version and the interval of an object of Mainstay.
+fn own_facts(kind: FleetKind, live: &Value) -> Markup {
+    let (url, interval) = (text_at(live, "/spec/url", SHORT), text_at(live, "/spec/interval", SHORT));
+    let version = row(kind, live).version;
+    html! {
+        @if !url.is_empty() { div.long { dt { "Source" } dd { (without_login(&url)) } } }
+        @if !version.is_empty() { div { dt { "Version" } dd { code title=(version) { (with_short_ids(&version)) } } } }
+        @if !interval.is_empty() { div { dt { "Interval" } dd { (interval) } } }
     }
 }
 
