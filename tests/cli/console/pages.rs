@@ -141,11 +141,13 @@ pub(super) fn axe() -> PathBuf {
 /// Asserts that a view is as wide as its window in both themes, and that axe-core finds no violation.
 pub(super) async fn looks_right(tab: &Tab, name: &str) {
     let pictures = std::env::var_os("MAINSTAY_PICTURES").map(PathBuf::from);
-    for (width, theme) in [(360, "light"), (768, "dark"), (1280, "dark"), (1280, "light"), (2560, "light")] {
+    for (width, theme) in
+        [(360, "light"), (768, "dark"), (1070, "light"), (1280, "dark"), (1280, "light"), (2560, "light")]
+    {
         tab.look(width, theme).await;
         let wide = tab.value("document.documentElement.scrollWidth - document.documentElement.clientWidth").await;
         assert_eq!(wide, 0, "{name} of {width} pixels is wider than its window");
-        if width != 2560 {
+        if ![1070, 2560].contains(&width) {
             let violations = tab.violations(&axe()).await;
             assert_eq!(violations, json!([]), "{name}, {width} pixels, {theme}");
         }

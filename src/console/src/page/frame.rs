@@ -98,8 +98,10 @@ pub(crate) fn render(page: Page<'_>) -> String {
                             }
                         }
                         (mark)
-                        span.who title={ "The user of this session, as the API server knows it: " (visitor.user) } { (visitor.user) }
-                        @if let Some(end) = visitor.end { (session(end, visitor)) }
+                        div.account {
+                            span.who title={ "The user of this session, as the API server knows it: " (visitor.user) } { (visitor.user) }
+                            @if let Some(end) = visitor.end { (session(end, visitor)) }
+                        }
                     }
                     @else { (mark) }
                 }

@@ -187,7 +187,7 @@ fn own_facts(kind: FleetKind, live: &Value) -> Markup {
     let (url, interval) = (text_at(live, "/spec/url", SHORT), text_at(live, "/spec/interval", SHORT));
     let version = row(kind, live).version;
     html! {
-        @if !url.is_empty() { div.long { dt { "Source" } dd { (without_login(&url)) } } }
+        @if !url.is_empty() { div.long { dt { "Address" } dd { (without_login(&url)) } } }
         @if !version.is_empty() { div { dt { "Version" } dd { code title=(version) { (with_short_ids(&version)) } } } }
         @if !interval.is_empty() { div { dt { "Interval" } dd { (interval) } } }
     }
