@@ -19,7 +19,7 @@ use crate::objects_cluster::ObjectsCluster;
 use crate::row::{FleetKind, State, conditions_of};
 use crate::shown::EventRow;
 use crate::text::{MESSAGE, SHORT, plain, short_id};
-use crate::tree::{Mark, Node, Tree, TreeFilter, count, kinds};
+use crate::tree::{DEVIATING, Mark, Node, Tree, TreeFilter, count, kinds};
 use crate::window::windows as windows_of;
 use mainstay_object::{Key, counted};
 
@@ -256,7 +256,8 @@ fn tree_of(
         Err(why) => return html! { p.note { (why) } },
         Ok(tree) => tree,
     };
-    let (mut nodes, found) = filter.apply(&tree.objects);
+    let deviates = |node: &Node| deviations.contains_key(&plain(&node.key.to_string(), SHORT));
+    let (mut nodes, found) = filter.apply(&tree.objects, &deviates);
     let branches = Branches { deviations, cluster, is_filtered: !filter.is_empty(), now };
     nodes.sort_by_cached_key(|node| {
         let worst = node.worst();
@@ -293,10 +294,11 @@ fn tree_form(tree: &Tree, filter: &TreeFilter) -> Markup {
                     }
                 }
             }
-            label { "Health"
+            label { "State"
                 select name="health" {
                     option value="" { "All" }
                     @for mark in Mark::ALL { option value=(mark.word()) selected[filter.mark == Some(mark)] { (mark.word()) } }
+                    option value=(DEVIATING) selected[filter.is_deviating] { "drifted, paused or held" }
                 }
             }
             button type="submit" { "Filter" }
