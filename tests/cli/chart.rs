@@ -794,8 +794,8 @@ const TEMPLATES: [Template; 20] = [
             METADATA_OF_NATS,
             ("  replicas: 3\n  serviceName:", "  replicas: {{ .Values.nats.replicas }}\n  serviceName:"),
             (
-                "sync_interval: 2m\n",
-                "sync_interval: {{ ternary \"2m\" \"always\" (gt (int .Values.nats.replicas) 1) }}\n",
+                "sync_interval: \"2m\"\n",
+                "sync_interval: {{ ternary \"\\\"2m\\\"\" \"always\" (gt (int .Values.nats.replicas) 1) }}\n",
             ),
             ("    cluster {\n", "{{- if gt (int .Values.nats.replicas) 1 }}\n    cluster {\n"),
             (

@@ -5,6 +5,7 @@
 mod admission;
 mod admission_samples;
 mod autoscaled;
+mod bench_events;
 mod bindings;
 mod build_chain;
 mod build_fetch;

@@ -84,6 +84,10 @@ async fn installed(servers: usize) -> Events {
         let others = (0..servers).filter(|other| *other != number).map(|other| format!("{NATS}-{other}"));
         assert_eq!(peers, others.collect::<Vec<_>>(), "of server {number}");
     }
+    let is_alone = servers == 1;
+    for (interval, is_always) in nats.syncs() {
+        assert!(is_always == is_alone && interval <= 120_000_000_000, "{interval} ns, always: {is_always}");
+    }
     let mut events = Events::stopped_on(Some(nats)).await;
     events.arguments.push(format!("--nats-replicas={servers}"));
     events

@@ -16,13 +16,15 @@ fn has_key(world: &World, name: &str) -> bool {
     data.is_some_and(|data| data.as_object().is_some_and(|data| !data.is_empty()))
 }
 
+/// Refuses the next writes of a Secret.
+fn refuse(world: &World, name: &str, retry_after: Option<u32>, times: u32) {
+    let (verb, resource, name) = ("patch".to_owned(), "secrets".to_owned(), name.to_owned());
+    world.levers().fail_next(Fault { verb, resource, name, code: 503, retry_after, times, ..Fault::default() });
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refused_secret_delays_no_other_one() {
     let mut world = World::new().await;
-    let refuse = |world: &World, name: &str, retry_after: Option<u32>, times: u32| {
-        let (verb, resource, name) = ("patch".to_owned(), "secrets".to_owned(), name.to_owned());
-        world.levers().fail_next(Fault { verb, resource, name, code: 503, retry_after, times, ..Fault::default() });
-    };
     refuse(&world, "a", Some(3600), 1000);
     refuse(&world, "b", None, 1);
     for name in ["a", "b", "c"] {
@@ -34,4 +36,23 @@ async fn a_refused_secret_delays_no_other_one() {
     world.until("a new Secret has a key", |world| has_key(world, "d")).await;
     world.until("a Secret that was refused once has a key", |world| has_key(world, "b")).await;
     assert!(!has_key(&world, "a"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn refused_secrets_are_not_listed_again() {
+    let mut world = World::new().await;
+    let names = ["a", "b", "c"];
+    for name in names {
+        refuse(&world, name, None, 1);
+        request(&world, name);
+    }
+    world.gate.record();
+    world.start();
+    for name in names {
+        world.until("a Secret that was refused once has a key", |world| has_key(world, name)).await;
+    }
+    let asked: Vec<String> = world.gate.heard().into_iter().map(|heard| heard.asked).collect();
+    let is_list = |asked: &&String| !asked.contains("watch=true") || asked.contains("sendInitialEvents=true");
+    let of_keys = asked.iter().filter(|asked| asked.contains("/secrets?") && asked.contains("ssh"));
+    assert_eq!(of_keys.filter(is_list).count(), 1, "{asked:#?}");
 }

@@ -10,13 +10,13 @@ use mainstay_testkit::{
 
 use super::shards::{add_maps, agree, all_ready, holders, owner, start_shard, syncs};
 
-/// Whether a request applies a ConfigMap at the version that was read before.
-fn is_at_version(heard: &Heard, name: &str) -> bool {
+/// Returns the version at which a request applies a ConfigMap that was read before.
+fn applied_version(heard: &Heard, name: &str) -> Option<i64> {
     let is_apply = heard.asked.starts_with("PATCH") && heard.asked.contains(&format!("/configmaps/{name}?"));
     let sent: Value = serde_json::from_slice(&heard.sent).unwrap_or_default();
-    let version = sent["metadata"]["resourceVersion"].as_str().and_then(|version| version.parse::<i64>().ok());
+    let version = sent["metadata"]["resourceVersion"].as_str()?.parse::<i64>().ok()?;
     // An apply of a new object has the largest version.
-    is_apply && version.is_some_and(|version| version != i64::MAX)
+    (is_apply && version != i64::MAX).then_some(version)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -36,7 +36,7 @@ async fn an_object_that_returns_while_its_new_owner_applies_it_stays() {
     let before = (world.uid("v1", "configmaps", "moves"), label(&world));
     // Twice, so that an object that is offered again stays, too.
     for round in 0..2 {
-        let held = taker.gate.hold(|heard| is_at_version(heard, "moves"));
+        let held = taker.gate.hold(|heard| applied_version(heard, "moves").is_some());
         world.remote.remove("app-00/moves.yaml");
         world.remote.file(&format!("{to}/moves.yaml"), config_map("moves", "1")).commit(&format!("moved, {round}"));
         world.look();
@@ -81,16 +81,31 @@ async fn an_object_that_returns_while_its_new_owner_gives_up_ignored_fields_stay
     world.remote.file(&format!("{to}/moves.yaml"), config_map("moves", "1")).commit("moved");
     world.look();
     held.reached().await;
+    let version = |world: &World| {
+        let map = world.get("v1", "configmaps", "moves").unwrap();
+        map["metadata"]["resourceVersion"].as_str().unwrap().parse::<i64>().unwrap()
+    };
+    let offered = version(&world);
     world.remote.remove(&format!("{to}/moves.yaml"));
     world.remote.file("app-00/moves.yaml", config_map("moves", "1")).commit("returned");
     world.look();
     world.ready("app-00").await;
-    // The new owner reads the object again after the conflict. Its apply has the version from before the return.
+    assert!(version(&world) > offered, "the return changes the version");
+    // The new owner reads the object again after the conflict, and gives up fields of the new version. Its apply has the
+    // version from before the return, so that it is refused.
     drop(held);
+    let applies = || {
+        let heard = taker.gate.heard().into_iter();
+        let applies = heard.filter_map(|heard| Some((applied_version(&heard, "moves")?, heard.answer())));
+        applies.collect::<Vec<_>>()
+    };
+    let is_answered = || applies().iter().any(|(_, answer)| !answer.is_empty());
+    world.until("the new owner has tried to apply it", |_| is_answered()).await;
     all_ready(&world, &names).await;
     assert_eq!((world.uid("v1", "configmaps", "moves"), label(&world)), before);
-    let mut applies = taker.gate.heard().into_iter().filter(|heard| is_at_version(heard, "moves"));
-    assert!(applies.all(|heard| !heard.answer().contains("\"kind\":\"ConfigMap\"")), "none of them changes the object");
+    for (version, answer) in applies() {
+        assert!(version == offered && !answer.contains("\"kind\":\"ConfigMap\""), "{version}, {offered}: {answer}");
+    }
     assert!(agents.iter().all(|agent| agent.deletions().is_empty()));
 }
 

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use mainstay_cluster::Timing;
 use mainstay_cluster::shards::{Member, Members};
 use mainstay_testkit::{
-    gate::Gate,
+    gate::{Gate, Heard},
     remote::Remote,
     webhooks::{deliver, listening, push},
     world::{Agent, NAMESPACE, World, config_map},
@@ -227,6 +227,14 @@ async fn an_agent_that_joins_takes_its_share_without_a_write() {
     assert_eq!(holders(&world), agreed);
 }
 
+/// Whether a request releases a ConfigMap: it removes Mainstay's label.
+fn is_release(heard: &Heard, name: &str) -> bool {
+    let is_patch = heard.asked.starts_with("PATCH") && heard.asked.contains(&format!("/configmaps/{name}?"));
+    let sent: Value = serde_json::from_slice(&heard.sent).unwrap_or_default();
+    let removal = json!({"op": "remove", "path": "/metadata/labels/mainstay.dev~1sync"});
+    is_patch && sent.as_array().is_some_and(|operations| operations.contains(&removal))
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_release_that_takes_long_does_not_stop_a_handover() {
     let mut world = World::new().await;
@@ -238,8 +246,8 @@ async fn a_release_that_takes_long_does_not_stop_a_handover() {
     let is_second = |name: &&String| members.owner(NAMESPACE, name, None) == Member::new(1);
     let moving: Vec<String> = names.iter().filter(is_second).cloned().collect();
     let [deleted, moved, ..] = &moving[..] else { panic!("{moving:?}") };
-    let path = format!("/configmaps/{deleted}?");
-    let held = one.gate.hold(move |heard| heard.asked.starts_with("PATCH") && heard.asked.contains(&path));
+    let released = deleted.clone();
+    let held = one.gate.hold(move |heard| is_release(heard, &released));
     world.delete("mainstay.dev/v1alpha1", "gitsyncs", deleted);
     held.reached().await;
     let two = start_shard(&mut world, "two");

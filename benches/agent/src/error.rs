@@ -20,6 +20,8 @@ pub enum Error {
     Broker(String),
     #[error("could not publish an event")]
     Publish(#[source] reqwest::Error),
+    #[error("the {what} are not ready after {seconds} s")]
+    NotReady { what: &'static str, seconds: u64 },
     #[error("an event did not reach its subscribers in time")]
     NotDelivered,
     #[error("could not write the load")]

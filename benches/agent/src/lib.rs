@@ -1,8 +1,8 @@
 //! `mainstay bench`: measures the agent's cost from outside and prints a Markdown table.
 //!
 //! The embedded cluster and the agent are separate processes. The load is a Git repository. Changes are made and
-//! observed by an independent client. There are eight benchmarks: one GitSync, many GitSyncs, Functions, remotes,
-//! Functions on real nodes, the console, events, and agents with shards.
+//! observed by an independent client. There are nine benchmarks: one GitSync, many GitSyncs, Functions, remotes,
+//! Functions on real nodes, the console, events, events under kills, and agents with shards.
 //!
 //! Invariant: no printed value comes from the agent's own clock.
 //!
@@ -12,6 +12,7 @@
 #![expect(clippy::disallowed_methods, reason = "it starts processes, waits for them and measures time")]
 
 mod api;
+mod choices;
 mod commit;
 mod console;
 mod counters;
@@ -42,6 +43,9 @@ use self::progress::progress;
 
 /// Number of GitSyncs of agents with shards, if none is given.
 const SHARED: u32 = 60;
+
+/// Number of events per second under kills, if none is given.
+const RATE: u32 = 2000;
 
 /// Arguments of `mainstay bench`.
 #[derive(clap::Args, Debug)]
@@ -96,6 +100,18 @@ pub struct Arguments {
         value_parser = clap::value_parser!(u32).range(100..=20_000),
     )]
     events: Option<u32>,
+    /// Kill publishers, dispatchers and one of three NATS servers at random while --events are published, this many times, 1 to 200 (20 when no number is given), and account for each event, instead of a comparison; fails if an accepted event is lost or is delivered without a grant
+    #[arg(
+        long, value_name = "N", num_args = 0..=1, default_missing_value = "20", requires = "events",
+        value_parser = clap::value_parser!(u32).range(1..=200),
+    )]
+    kills: Option<u32>,
+    /// Events per second for --kills, 10 to 10000; 2000 when not given
+    #[arg(long, value_name = "N", requires = "kills", value_parser = clap::value_parser!(u32).range(10..=10_000))]
+    rate: Option<u32>,
+    /// Seed of --kills, to repeat the kills of an earlier run; a new one, which is printed, when not given
+    #[arg(long, value_name = "SEED", requires = "kills")]
+    seed: Option<u64>,
     /// Measure this many agents with shards that are killed while objects change, 2 to 16 (3 when no number is given), with 60 GitSyncs or the number of --syncs, of 10 ConfigMaps each; fails if a target is missed, on any cluster
     #[arg(
         long, value_name = "N", num_args = 0..=1, default_missing_value = "3",
@@ -139,6 +155,9 @@ pub async fn run(product: &Product, arguments: &Arguments) -> Result<Report, Err
     if let Some(shards) = arguments.shards {
         return with_shards(product, arguments, shards).await;
     }
+    if let (Some(events), Some(kills)) = (arguments.events, arguments.kills) {
+        return with_kills(product, arguments, events, kills).await;
+    }
     let (rows, load) = if let Some(count) = arguments.functions {
         let load = format!("{count} Functions of one repository");
         (functions::measure(product, count, arguments.idle).await?, load)
@@ -166,6 +185,16 @@ pub async fn run(product: &Product, arguments: &Arguments) -> Result<Report, Err
     let held = rows.iter().all(table::Row::held);
     // The targets apply to the embedded cluster only.
     Ok(Report { table: table::markdown(&rows, &load), held: held || arguments.kubeconfig.is_some() })
+}
+
+/// Runs the benchmark of events under kills. Its targets do not depend on the machine, except for the rate.
+async fn with_kills(product: &Product, arguments: &Arguments, events: u32, kills: u32) -> Result<Report, Error> {
+    let rate = arguments.rate.unwrap_or(RATE);
+    let seed = arguments.seed.unwrap_or_else(|| jiff::Timestamp::now().as_millisecond().unsigned_abs());
+    let plan = events::kills::Plan { events, kills, rate, seed };
+    let events::kills::Measured { table, held } = events::kills::measure(product, plan).await?;
+    let load = format!("{rate} events of 1 KiB per second for 2 namespaces, {kills} kills with the seed {seed}");
+    Ok(Report { table: format!("\n{load}.\n{table}"), held })
 }
 
 /// Runs the benchmark of agents with shards. Its targets apply to any cluster.

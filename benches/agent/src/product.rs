@@ -21,6 +21,9 @@ pub struct Product {
     /// Returns the identity of the agent that owns a GitSync, from the Leases of shards and its namespace and name. Leases
     /// that have expired do not count.
     pub shard_holder: fn(&[Value], &str, &str) -> Option<String>,
+    /// Whether the agent of a Lease of a shard has published a set of agents in which it owns a GitSync of a namespace and
+    /// name. A Lease that has expired counts, too.
+    pub shard_claims: fn(&Value, &str, &str) -> bool,
     /// Returns the package directories of Node.js and Python, with Express and Bottle. Downloads them if they are
     /// missing. The error tells how to fix it.
     pub libraries: fn() -> Result<[PathBuf; 2], String>,

@@ -47,6 +47,27 @@ impl Row {
     }
 }
 
+/// A finding with its targets.
+pub(super) struct Finding {
+    /// Description.
+    pub what: String,
+    /// The measured values.
+    pub measured: String,
+    /// The targets.
+    pub targets: Vec<Target>,
+}
+
+/// Formats findings as a Markdown table.
+pub(super) fn findings(all: &[Finding]) -> String {
+    let mut text = String::from("\n| situation | measured | promised | |\n|---|---|---|---|\n");
+    for Finding { what, measured, targets } in all {
+        let (promised, verdict) = judged(targets);
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "| {what} | {measured} | {promised} | {verdict} |");
+    }
+    text
+}
+
 /// Formats the rows as a Markdown table. `load` describes the load.
 pub(super) fn markdown(rows: &[Row], load: &str) -> String {
     let mut text = format!(
@@ -73,7 +94,7 @@ pub(super) fn markdown(rows: &[Row], load: &str) -> String {
 }
 
 /// Returns the cells of the promised targets and of the verdict.
-pub(super) fn judged(targets: &[Target]) -> (String, String) {
+fn judged(targets: &[Target]) -> (String, String) {
     let promised: Vec<_> = targets.iter().map(|target| target.text.as_str()).collect();
     let missed: Vec<_> = targets.iter().filter(|target| !target.held).map(|target| target.text.as_str()).collect();
     let verdict = match (targets.is_empty(), missed.is_empty()) {

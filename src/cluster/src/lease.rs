@@ -13,7 +13,9 @@
 //!
 //! Not here: the work of the leader. The caller stops it before the elector.
 
-use std::collections::BTreeMap;
+mod acting_members;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -26,7 +28,7 @@ use super::apply::Persistence;
 use super::connect::Cluster;
 use super::error::Error;
 use super::kind::{Kind, Scope};
-use super::shards::{MOST, Member, is_of_members, released};
+use super::shards::{MOST, Member, Seen, is_of_members, released};
 use mainstay_api::names::{LEASE, SHARD_LEASE, SHARD_LEASE_LEADER, SHARD_LEASE_MEMBER, SHARD_VIEW, VERSION};
 use mainstay_object::failure::caught;
 
@@ -129,6 +131,8 @@ pub struct Elector {
     identity: String,
     timing: Timing,
     mark: Option<Mark>,
+    /// Records the Leases of shards for the work of a member.
+    seen: Option<Seen>,
     leading: watch::Sender<Option<Term>>,
 }
 
@@ -138,6 +142,8 @@ struct Observed {
     own: BTreeMap<usize, ObservedLease>,
     /// The Leases of members, for a candidate without shards.
     members: BTreeMap<usize, ObservedLease>,
+    /// The members that acted when their Leases were read last.
+    acting: BTreeSet<usize>,
     /// The Lease whose write has failed, and may have been carried out.
     unsure: Option<usize>,
     /// The number of failed attempts of this round. The pause after it grows with them.
@@ -166,12 +172,28 @@ impl ObservedLease {
     }
 }
 
+/// Returns the time at which the Lease expires unless it changes. `own` is the duration of a Lease that states none.
+fn expiry(seen: &ObservedLease, own: Duration) -> Instant {
+    let theirs = seen.spec["leaseDurationSeconds"].as_u64().filter(|seconds| (1..=3600).contains(seconds));
+    seen.at + theirs.map_or(own, Duration::from_secs)
+}
+
+/// Returns the pause of a candidate until its next attempt. If a Lease expires earlier, the pause ends just after that.
+/// `chance` is from 0 to 1, so that candidates do not write simultaneously.
+fn pause(seen: &Observed, timing: Timing, now: Instant, chance: f64) -> Duration {
+    let regular = timing.retry.saturating_mul(seen.failed.max(1)).min(timing.lease).mul_f64(1.0 + 0.2 * chance);
+    if seen.failed > 0 || seen.unsure.is_some() {
+        return regular;
+    }
+    let all = seen.own.values().chain(seen.members.values());
+    let next = all.map(|lease| expiry(lease, timing.lease)).filter(|expiry| *expiry > now).min();
+    next.map_or(regular, |expiry| regular.min(expiry - now + timing.retry.mul_f64(0.1 * chance)))
+}
+
 /// Decides on the next step. The Lease may be taken if it was released, if this candidate holds it, or if it has not
 /// changed for its duration since its last observed change.
 fn decide(seen: &ObservedLease, me: &str, own: Duration, now: Instant) -> LeaseAction {
-    let theirs = seen.spec["leaseDurationSeconds"].as_u64().filter(|seconds| (1..=3600).contains(seconds));
-    let duration = theirs.map_or(own, Duration::from_secs);
-    if seen.holder().is_empty() || seen.holder() == me || now >= seen.at + duration {
+    if seen.holder().is_empty() || seen.holder() == me || now >= expiry(seen, own) {
         LeaseAction::Take
     } else {
         LeaseAction::Wait
@@ -231,6 +253,7 @@ impl Elector {
             identity: identity.to_owned(),
             timing,
             mark: None,
+            seen: None,
             leading,
         };
         (elector, Leadership(leadership))
@@ -258,6 +281,12 @@ impl Elector {
         let note = watch::channel(Some(self.identity.clone())).1;
         self.mark = Some(Mark { role: SHARD_LEASE_LEADER, note });
         self
+    }
+
+    /// Lets a candidate for shards record the Leases that it reads. Others record none.
+    #[must_use]
+    pub fn recording(self, seen: Seen) -> Self {
+        Self { seen: self.mark.is_some().then_some(seen), ..self }
     }
 
     /// Takes part in the election until `shutdown` is cancelled, then releases the Lease if this candidate holds it.
@@ -309,8 +338,7 @@ impl Elector {
                     failing = true;
                 }
             }
-            let pause = self.timing.retry.saturating_mul(seen.failed.max(1)).min(self.timing.lease);
-            tokio::time::sleep(pause.mul_f64(1.0 + 0.2 * fastrand::f64())).await;
+            tokio::time::sleep(pause(&seen, self.timing, Instant::now(), fastrand::f64())).await;
         }
     }
 
@@ -371,6 +399,9 @@ impl Elector {
                 self.cluster.create(&self.kind, Some(&self.namespace), name, &new, Persistence::Kept).await
             }
             Some(lease) => {
+                if let Some((all, member)) = self.seen.as_ref().zip(Member::new(index)) {
+                    all.see(member, &lease, self.timing.lease, answered);
+                }
                 let now = observe(seen.own.remove(&index), &lease, answered);
                 let step = decide(&now, &self.identity, self.timing.lease, answered);
                 let is_others = now.holder() != self.identity;
@@ -389,20 +420,6 @@ impl Elector {
             Err(error) if error.code() == Some(409) => Ok(None),
             Err(error) => Err(error),
         }
-    }
-
-    /// Whether a member may still act, whose leader has ended. A candidate without shards waits for its end.
-    async fn members_act(&self, seen: &mut Observed) -> Result<bool, Error> {
-        let mut act = false;
-        for (index, name) in members().enumerate() {
-            // A Lease before one that is held may be missing: it was deleted, or an error prevented its creation.
-            let Some(lease) = self.cluster.get(&self.kind, Some(&self.namespace), &name).await? else { continue };
-            let answered = Instant::now();
-            let now = observe(seen.members.remove(&index), &lease, answered);
-            act |= decide(&now, &self.identity, self.timing.lease, answered) == LeaseAction::Wait;
-            seen.members.insert(index, now);
-        }
-        Ok(act)
     }
 
     /// Returns the Lease with the marks of shards, or without them.

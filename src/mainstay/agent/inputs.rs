@@ -34,10 +34,16 @@ pub(super) async fn syncs(
     (known, mut share): (watch::Sender<bool>, Option<Share>),
     stop: CancellationToken,
 ) -> Result<(), JoinError> {
-    let _ = tokio::time::timeout(REPOSITORIES_WITHIN, repositories.wait_for(|known| *known)).await;
-    if let Some(share) = &mut share {
-        context.share();
-        share.begin().await;
+    let repositories_known = async {
+        let _ = tokio::time::timeout(REPOSITORIES_WITHIN, repositories.wait_for(|known| *known)).await;
+    };
+    match &mut share {
+        Some(share) => {
+            context.share();
+            // The other agents wait until this agent has published its set. They need not wait for its repositories.
+            tokio::join!(repositories_known, share.begin());
+        }
+        None => repositories_known.await,
     }
     Tasks::new(Syncs { context, known }, notifier, JoinSet::new(), stop).sharing(share).run(&cluster).await
 }

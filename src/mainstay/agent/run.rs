@@ -24,6 +24,7 @@ use crate::Component;
 use loopback::{Listener, Reach};
 use mainstay_api::names::LEASE;
 use mainstay_cluster::liveness::Liveness;
+use mainstay_cluster::shards::Seen;
 use mainstay_cluster::{Cluster, Elector, Leadership};
 use mainstay_engine::notification::Emitter;
 use mainstay_function::admission::{self, Admission};
@@ -51,14 +52,14 @@ pub async fn run(settings: Settings, cluster: Cluster, emitter: Emitter, stop: C
     });
     // The Lease is released only after the work has stopped, so that no other agent starts earlier.
     let worked = CancellationToken::new();
-    let (note, published) = watch::channel(None);
+    let ((note, published), seen) = (watch::channel(None), Seen::default());
     let leadership = settings.elect.then(|| {
         let (cluster, namespace, identity) = (cluster.clone(), &settings.namespace, &settings.identity);
         let (elector, leadership) = match settings.shards {
             None => Elector::new(cluster, namespace, LEASE, identity, settings.timing),
             Some(count) => Elector::of_shards(cluster, namespace, count, identity, settings.timing, published),
         };
-        let worked = worked.clone();
+        let (elector, worked) = (elector.recording(seen.clone()), worked.clone());
         tasks.spawn(async move {
             elector.run(worked).await;
             Ok(())
@@ -85,7 +86,7 @@ pub async fn run(settings: Settings, cluster: Cluster, emitter: Emitter, stop: C
         let _over = worked.drop_guard();
         let is_shared = agent.settings.shards.is_some();
         match leadership {
-            Some(shards) if is_shared => share_by_terms(agent, shards, (note, leads), end).await,
+            Some(shards) if is_shared => share_by_terms(agent, shards, (note, leads, seen), end).await,
             leadership => lead_by_terms(agent, leadership, end).await,
         }
     });
@@ -208,7 +209,7 @@ async fn lead_by_terms(agent: Agent, leadership: Option<Leadership>, stop: Cance
 async fn share_by_terms(
     agent: Agent,
     mut shards: Leadership,
-    (note, leads): (watch::Sender<Option<String>>, watch::Sender<Option<Leadership>>),
+    (note, leads, seen): (watch::Sender<Option<String>>, watch::Sender<Option<Leadership>>, Seen),
     stop: CancellationToken,
 ) -> Result<(), Error> {
     while !stop.is_cancelled() {
@@ -224,7 +225,7 @@ async fn share_by_terms(
         // The Lease of the leader is released after the work, and before that of the shard.
         let worked = CancellationToken::new();
         let electing = AbortOnDropHandle::new(tokio::spawn(elector.leading_members().run(worked.clone())));
-        let shard = Shard { member, leads: false, note: note.clone() };
+        let shard = Shard { member, leads: false, note: note.clone(), seen: seen.clone() };
         let shared = share(&agent, shard, leadership, (term.ended(), &stop)).await;
         worked.cancel();
         let _ = electing.await;

@@ -10,7 +10,7 @@ use super::settings::Settings;
 use super::share::{Counts, Share};
 use mainstay_cluster::Cluster;
 use mainstay_cluster::secrets::{Referrer, Secrets};
-use mainstay_cluster::shards::{Followed, Member, PushNote};
+use mainstay_cluster::shards::{Followed, Member, PushNote, Seen};
 use mainstay_gitsync::Context;
 
 /// The shard that this agent holds.
@@ -20,6 +20,8 @@ pub(super) struct Shard {
     pub(super) leads: bool,
     /// The annotation of the shard's Lease.
     pub(super) note: watch::Sender<Option<String>>,
+    /// The Leases that this process has seen.
+    pub(super) seen: Seen,
 }
 
 /// The connections of a shard with other agents.
@@ -46,6 +48,7 @@ impl Shard {
             namespace: settings.namespace.clone(),
             me: self.member,
             identity: settings.identity.clone(),
+            seen: self.seen.clone(),
             lease: timing.lease,
             grace: timing.retry.mul_f64(2.5),
             note: self.note.clone(),

@@ -3,7 +3,8 @@
 //! Invariant: a key is added only to a Secret without a key, and only if the Secret is unchanged since it was read. So
 //! only one of two agents creates the key, and a user's key is never replaced. Invariant: only the public fingerprint
 //! of a key is logged. Invariant: after a refused write, the next one of the same Secret waits, regardless of the number
-//! of changes. It delays no other Secret.
+//! of changes. It delays no other Secret. Invariant: refused Secrets are read one by one, and the list is not repeated for
+//! them.
 //!
 //! Not here: Secrets of other namespaces. A user with access to a tenant's Secrets must not be able to read a key of
 //! the agent.
@@ -29,35 +30,54 @@ use mainstay_object::failure::chain;
 /// Watches the Secrets that request a key until `stop`, and creates these keys.
 pub(super) async fn make(cluster: Cluster, namespace: String, stop: CancellationToken) {
     let kind = Arc::new(Kind::fixed("v1", "Secret", "secrets", Scope::Namespaced));
-    let selection = Selection::labelled(GENERATE, SSH_KEY).within(&namespace);
-    // The refused Secrets of the last lists.
-    let mut before: BTreeMap<Name, Refusals> = BTreeMap::new();
+    let mut reflector = cluster.states(&kind, Selection::labelled(GENERATE, SSH_KEY).within(&namespace));
+    let mut refused: BTreeMap<Name, Refusals> = BTreeMap::new();
     loop {
-        // Those of the current list. A new list shows the states to write after a delay.
-        let mut waiting: BTreeMap<Name, Refusals> = BTreeMap::new();
-        let mut reflector = cluster.states(&kind, selection.clone());
-        loop {
-            let change = tokio::select! {
-                () = stop.cancelled() => return,
-                () = first(&waiting).passed() => break,
-                change = reflector.next() => change,
-            };
-            match change {
-                Change::Changed { name, live: secret, .. } => {
-                    let refusals = before.remove(&name).or_else(|| waiting.remove(&name)).unwrap_or_default();
-                    if let Some(refusals) = complete(&cluster, &kind, &secret, refusals).await {
-                        waiting.insert(name, refusals);
-                    }
+        let change = tokio::select! {
+            () = stop.cancelled() => return,
+            () = first(&refused).passed() => None,
+            change = reflector.next() => Some(change),
+        };
+        match change {
+            None => {
+                let Some((name, refusals)) = take_first(&mut refused) else { continue };
+                if let Some(refusals) = retry(&cluster, &kind, &name, refusals).await {
+                    refused.insert(name, refusals);
                 }
-                Change::Gone { name, .. } => {
-                    waiting.remove(&name);
-                }
-                // The Secrets that the list lacks do not exist any more.
-                Change::Complete { .. } => before.clear(),
-                _ => {}
             }
+            Some(Change::Changed { name, live: secret, .. }) => {
+                let refusals = refused.remove(&name).unwrap_or_default();
+                if let Some(refusals) = complete(&cluster, &kind, &secret, refusals).await {
+                    refused.insert(name, refusals);
+                }
+            }
+            Some(Change::Gone { name, .. }) => {
+                refused.remove(&name);
+            }
+            Some(_) => {}
         }
-        before.append(&mut waiting);
+    }
+}
+
+/// Takes the Secret whose delay ends first.
+fn take_first(refused: &mut BTreeMap<Name, Refusals>) -> Option<(Name, Refusals)> {
+    let (name, _) = refused.iter().min_by_key(|(_, refusals)| refusals.until())?;
+    let name = name.clone();
+    refused.remove_entry(&name)
+}
+
+/// Reads a refused Secret again, and creates its key. Returns the refusals if the next attempt has to wait.
+async fn retry(cluster: &Cluster, kind: &Kind, name: &Name, mut refusals: Refusals) -> Option<Refusals> {
+    match cluster.get(kind, Some(&name.0), &name.1).await {
+        Ok(Some(secret)) if secret["metadata"]["labels"][GENERATE] == SSH_KEY => {
+            complete(cluster, kind, &secret, refusals).await
+        }
+        // The Secret requests no key any more. If it does so again, the watch shows it.
+        Ok(_) => None,
+        Err(error) => {
+            refusals.record(&error);
+            Some(refusals)
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::{Error, Exit, dev, lease, logs, output};
 use mainstay_api::names::LEASE;
-use mainstay_cluster::shards::members_of;
+use mainstay_cluster::shards::{claims, members_of};
 use mainstay_function::runtimes::{Language, libraries};
 
 pub(super) use mainstay_bench::Arguments;
@@ -28,6 +28,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
         registry_secret,
         webhooks: |address| dev::webhooks_at(address).unwrap_or_default(),
         shard_holder,
+        shard_claims: claims,
         libraries: packages,
     };
     let report = mainstay_bench::run(&product, &arguments).await?;

@@ -4,7 +4,6 @@
 //!
 //! Not here: children of kinds that neither the controllers of Kubernetes nor the agent create.
 
-mod budget;
 mod children;
 mod live;
 mod node;

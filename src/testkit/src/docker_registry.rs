@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::net::TcpSocket;
 use tokio::process::Child;
 
 /// User name and password of registries with authentication.
@@ -31,6 +32,8 @@ pub enum Served {
 /// Docker's registry. The process is killed when this value is dropped.
 pub struct DockerRegistry {
     address: SocketAddr,
+    #[expect(dead_code, reason = "its port stays that of the registry")]
+    reserved: TcpSocket,
     /// The registry's CA certificate in PEM format.
     authority: String,
     directory: tempfile::TempDir,
@@ -43,26 +46,20 @@ impl DockerRegistry {
     pub async fn start(served: Served) -> Self {
         let htpasswd = format!("{USER}:{HASH}\nAWS:{HASH}\n");
         let htpasswd = (served == Served::Safely).then_some(&*htpasswd);
-        Self::listening(served, htpasswd, SocketAddr::from(([127, 0, 0, 1], 0)), None, true).await
+        Self::listening(served, htpasswd, None, true).await
     }
 
     /// Serves plain HTTP without authentication. With `deletes`, requests that delete images are allowed.
     pub async fn deleting(deletes: bool) -> Self {
-        Self::listening(Served::Plainly, None, SocketAddr::from(([127, 0, 0, 1], 0)), None, deletes).await
+        Self::listening(Served::Plainly, None, None, deletes).await
     }
 
     /// Serves plain HTTP without authentication, with its images on a file system of this size in bytes.
     pub async fn on_volume(bytes: u64) -> Self {
-        Self::listening(Served::Plainly, None, SocketAddr::from(([127, 0, 0, 1], 0)), Some(bytes), true).await
+        Self::listening(Served::Plainly, None, Some(bytes), true).await
     }
 
-    async fn listening(
-        served: Served,
-        htpasswd: Option<&str>,
-        address: SocketAddr,
-        volume: Option<u64>,
-        deletes: bool,
-    ) -> Self {
+    async fn listening(served: Served, htpasswd: Option<&str>, volume: Option<u64>, deletes: bool) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name).display().to_string();
         let mut configuration = format!(
@@ -81,8 +78,9 @@ impl DockerRegistry {
         }
         std::fs::write(path("config.yml"), configuration + &http).unwrap();
         std::fs::create_dir(path("images")).unwrap();
-        let (process, address) = serve(directory.path(), address, volume).await;
-        Self { address, authority, directory, volume, process }
+        let (reserved, address) = reserve();
+        let process = serve(directory.path(), address, volume).await;
+        Self { address, reserved, authority, directory, volume, process }
     }
 
     /// Returns `127.0.0.1:PORT`, as in image names.
@@ -149,12 +147,23 @@ impl DockerRegistry {
 
     /// Starts the registry again after [`kill`](Self::kill), with the same address and images.
     pub async fn restart(&mut self) {
-        (self.process, _) = serve(self.directory.path(), self.address, self.volume).await;
+        self.process = serve(self.directory.path(), self.address, self.volume).await;
     }
 }
 
+/// Returns a free port of loopback, and the socket that reserves it. The socket does not listen, and both it and the
+/// registry set `SO_REUSEADDR`, so the registry can listen there. No other socket gets the port as a free one, also while
+/// the registry is killed.
+fn reserve() -> (TcpSocket, SocketAddr) {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_reuseaddr(true).unwrap();
+    socket.bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+    let address = socket.local_addr().unwrap();
+    (socket, address)
+}
+
 /// Runs the registry with the configuration of a directory, and waits until it listens.
-async fn serve(directory: &Path, address: SocketAddr, volume: Option<u64>) -> (Child, SocketAddr) {
+async fn serve(directory: &Path, address: SocketAddr, volume: Option<u64>) -> Child {
     let path = |name: &str| directory.join(name).display().to_string();
     let configuration = std::fs::read_to_string(path("config.yml")).unwrap();
     std::fs::write(path("now.yml"), configuration.replace("ADDRESS", &address.to_string())).unwrap();
@@ -179,17 +188,17 @@ async fn serve(directory: &Path, address: SocketAddr, volume: Option<u64>) -> (C
     let listening = async {
         let mut said = Vec::new();
         while let Some(line) = lines.next_line().await.unwrap() {
-            if let Some((_, rest)) = line.split_once("listening on ") {
-                return rest.split([',', '"', ' ']).next().unwrap().parse().unwrap();
+            if line.contains("listening on ") {
+                return;
             }
             said.push(line);
         }
         panic!("docker-registry ended (a volume of its own needs user namespaces): {said:#?}");
     };
-    let address = tokio::time::timeout(crate::PATIENCE, listening).await.expect("it listens in time");
+    tokio::time::timeout(crate::PATIENCE, listening).await.expect("it listens in time");
     // Reads further lines, so that the process does not block on a full pipe.
     tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
-    (process, address)
+    process
 }
 
 /// Writes a key and a certificate for 127.0.0.1 and [`ECR_HOST`], and returns the CA certificate in PEM format.

@@ -205,6 +205,16 @@ impl NatsServers {
         };
         self.servers.iter().map(peers).collect()
     }
+
+    /// Returns for each server how it writes events to its disk: `sync_interval` in nanoseconds, and `sync_always`.
+    pub fn syncs(&self) -> Vec<(u64, bool)> {
+        let sync = |server: &Server| {
+            let all: Value = serde_json::from_str(&server.get("/jsz").unwrap()).unwrap();
+            let config = &all["config"];
+            (config["sync_interval"].as_u64().unwrap(), config["sync_always"].as_bool().unwrap_or(false))
+        };
+        self.servers.iter().map(sync).collect()
+    }
 }
 
 impl Drop for NatsServers {

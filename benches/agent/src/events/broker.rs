@@ -32,13 +32,7 @@ impl Broker {
     /// Starts the server with its data in a directory.
     pub(super) async fn start(directory: &Path) -> Result<Self, Error> {
         let (port, monitor) = (stand::free_port()?, stand::free_port()?);
-        let installed = Path::new(TOOLS);
-        let program = if installed.is_file() {
-            installed.canonicalize().map_err(Error::Start)?
-        } else {
-            PathBuf::from("nats-server")
-        };
-        let mut command = Command::new(program);
+        let mut command = Command::new(program()?);
         command.args(["--jetstream", "--addr", "127.0.0.1"]).stderr(std::process::Stdio::null());
         command.args(["--port", &port.to_string(), "--http_port", &monitor.to_string()]);
         command.arg("--store_dir").arg(directory.join("nats"));
@@ -83,6 +77,12 @@ impl Broker {
         }
         Ok((context, STREAM.to_owned()))
     }
+}
+
+/// Returns the program of the server: that of `.ci/test --install`, or else the one in the `PATH`.
+pub(super) fn program() -> Result<PathBuf, Error> {
+    let installed = Path::new(TOOLS);
+    if installed.is_file() { installed.canonicalize().map_err(Error::Start) } else { Ok(PathBuf::from("nats-server")) }
 }
 
 /// Posts each message and acknowledges it.

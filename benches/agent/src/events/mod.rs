@@ -3,6 +3,7 @@
 //! Not here: the TLS of NATS, which both have equally in an installation.
 
 mod broker;
+pub(super) mod kills;
 mod publisher;
 mod run;
 mod subscribers;

@@ -10,7 +10,7 @@ use super::{Error, broker::broken};
 /// Type of the events.
 pub(super) const TYPE: &str = "sap.kyma.custom.bench.order.created.v1";
 /// Size of the data of an event in bytes.
-const DATA: usize = 1024;
+pub(super) const DATA: usize = 1024;
 /// Number of clients.
 const CLIENTS: usize = 64;
 /// Deliveries per second at which latency is measured.

@@ -148,6 +148,13 @@ impl Log {
         Ok(log)
     }
 
+    /// Returns the agents whose write of an object had this version as its result, in the order of the log. Only the first
+    /// one changed the object.
+    pub(super) fn writers(&self, name: &str, version: u64) -> Vec<&str> {
+        let writes = self.objects.get(name).into_iter().flatten();
+        writes.filter(|(written, _)| *written == version).map(|(_, agent)| agent.as_str()).collect()
+    }
+
     fn add(&mut self, write: Write) {
         self.total += 1;
         match write {
@@ -251,6 +258,16 @@ mod tests {
             assert_eq!(write(&line.replace(from, to)).unwrap(), None, "{to}");
         }
         assert!(write("{").is_err());
+    }
+
+    #[test]
+    fn a_write_is_found_by_its_version() {
+        let mut log = Log::default();
+        for (agent, version) in [("one", 5), ("two", 11), ("one", 11)] {
+            log.add(object(agent, version));
+        }
+        assert_eq!((log.writers(NAME, 11), log.writers(NAME, 5)), (vec!["two", "one"], vec!["one"]));
+        assert!(log.writers(NAME, 6).is_empty() && log.writers("other", 5).is_empty());
     }
 
     #[test]

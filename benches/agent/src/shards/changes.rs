@@ -20,6 +20,64 @@ pub(super) enum Cause {
     Edit,
 }
 
+/// The agents that are responsible for a GitSync at a time. A new holder waits while another agent has published a set of
+/// agents in which that one owns the GitSync.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Responsible {
+    /// The agent that holds the Lease of the shard.
+    pub holder: Option<String>,
+    /// The agents with a Lease that have published a set in which they own the GitSync.
+    pub claimants: Vec<String>,
+}
+
+/// The part of an agent in the work for a GitSync.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    /// It holds the Lease of the shard.
+    Holder,
+    /// It does not hold that Lease, but has published a set in which it owns the GitSync.
+    Claimant,
+    /// It is not responsible.
+    Other,
+}
+
+impl Responsible {
+    /// Returns the part of an agent.
+    pub(super) fn part(&self, agent: &str) -> Part {
+        if self.holder.as_deref() == Some(agent) {
+            Part::Holder
+        } else if self.claimants.iter().any(|claimant| claimant == agent) {
+            Part::Claimant
+        } else {
+            Part::Other
+        }
+    }
+
+    /// Returns all responsible agents, each one once.
+    pub(super) fn agents(&self) -> impl Iterator<Item = &String> {
+        let others = self.claimants.iter().filter(|claimant| self.holder.as_ref() != Some(*claimant));
+        self.holder.iter().chain(others)
+    }
+}
+
+/// The death of an agent that was responsible for an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Death {
+    pub at: Instant,
+    pub agent: String,
+}
+
+/// The event from which the time of a change is counted. It is the change itself if there was no such event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Since {
+    /// The first death of an agent that was responsible when the change began, or became so later.
+    FirstDeath,
+    /// The last one.
+    LastDeath,
+    /// The last death of the agent that held the shard.
+    HolderDeath,
+}
+
 /// A change of an object.
 #[derive(Clone, Debug)]
 pub(super) struct Change {
@@ -29,10 +87,15 @@ pub(super) struct Change {
     pub version: u64,
     /// The committed `data.revision`.
     wanted: String,
-    start: Instant,
-    /// The last death of the agent that owned the GitSync during the change, or just before it.
+    pub start: Instant,
+    /// The agents that were responsible when the change began.
+    pub responsible: Responsible,
+    /// The deaths of responsible agents during the change, or just before it.
+    pub deaths: Vec<Death>,
+    /// The last death of the agent that held the shard of the GitSync during the change, or just before it.
     pub orphaned: Option<Instant>,
-    end: Option<Instant>,
+    /// The first later write after which the object was as committed: its time and resource version.
+    pub end: Option<(Instant, u64)>,
     /// Number of writes that changed the object.
     writes: usize,
 }
@@ -40,13 +103,41 @@ pub(super) struct Change {
 impl Change {
     /// Creates a change that begins.
     pub(super) fn new(place: Place, cause: Cause, version: u64, wanted: String, start: Instant) -> Self {
-        Self { place, cause, version, wanted, start, orphaned: None, end: None, writes: 0 }
+        let (responsible, deaths) = (Responsible::default(), Vec::new());
+        Self { place, cause, version, wanted, start, responsible, deaths, orphaned: None, end: None, writes: 0 }
     }
 
-    /// Returns the time until the object was as committed: since the death of the agent, or else since the change.
-    /// `None` if that never happened.
-    pub(super) fn took(&self) -> Option<Duration> {
-        Some(self.end?.saturating_duration_since(self.orphaned.unwrap_or(self.start)))
+    /// Returns the time until the object was as committed. `None` if that never happened.
+    pub(super) fn took(&self, since: Since) -> Option<Duration> {
+        let deaths = self.deaths.iter().map(|death| death.at);
+        let from = match since {
+            Since::FirstDeath => deaths.min(),
+            Since::LastDeath => deaths.max(),
+            Since::HolderDeath => self.orphaned,
+        };
+        let (end, _) = self.end?;
+        Some(end.saturating_duration_since(from.unwrap_or(self.start)))
+    }
+
+    /// Sets the agents that are responsible when the change begins. Those that have died already leave the object
+    /// unprotected.
+    pub(super) fn entrust(&mut self, responsible: Responsible, died: impl Fn(&str) -> Option<Instant>) {
+        for agent in responsible.agents() {
+            if let Some(at) = died(agent) {
+                self.bereave(&Death { at, agent: agent.clone() }, responsible.part(agent));
+            }
+        }
+        self.responsible = responsible;
+    }
+
+    /// Records the death of an agent with this part.
+    fn bereave(&mut self, death: &Death, part: Part) {
+        if part == Part::Holder {
+            self.orphaned = Some(death.at);
+        }
+        if part != Part::Other {
+            self.deaths.push(death.clone());
+        }
     }
 }
 
@@ -79,16 +170,14 @@ impl Changes {
         }
         change.writes += 1;
         if *revision == change.wanted {
-            change.end = change.end.or(Some(event.at));
+            change.end = change.end.or(Some((event.at, event.version)));
         }
     }
 
-    /// Records the death of an agent that owns the GitSyncs of some objects.
-    pub(super) fn orphan(&mut self, died: Instant, is_owned: impl Fn(Place) -> bool) {
+    /// Records the death of an agent. `part` returns its part in the work for the GitSync of an object.
+    pub(super) fn orphan(&mut self, death: &Death, part: impl Fn(Place) -> Part) {
         for change in self.all.iter_mut().filter(|change| change.end.is_none()) {
-            if is_owned(change.place) {
-                change.orphaned = Some(died);
-            }
+            change.bereave(death, part(change.place));
         }
     }
 
@@ -105,6 +194,11 @@ impl Changes {
     /// Returns the number of changes for which an object was changed more than once.
     pub(super) fn repeated(&self) -> usize {
         self.all.iter().filter(|change| change.writes > 1).count()
+    }
+
+    /// Returns all changes.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Change> {
+        self.all.iter()
     }
 
     /// Returns the changes of a cause.
@@ -145,7 +239,7 @@ mod tests {
         changes.see(&event(6, Some("0"), at(3)));
         assert_eq!((changes.open(), changes.repeated()), (0, 0));
         changes.see(&event(9, Some("0"), at(4)));
-        let took: Vec<_> = changes.of(Cause::Edit).map(Change::took).collect();
+        let took: Vec<_> = changes.of(Cause::Edit).map(|change| change.took(Since::LastDeath)).collect();
         assert_eq!((took, changes.repeated()), (vec![Some(Duration::from_secs(3))], 1));
         changes.see(&event(10, None, at(5)));
         assert_eq!(changes.deleted, [PLACE.name()]);
@@ -155,14 +249,43 @@ mod tests {
     fn the_time_of_a_change_begins_with_the_last_death_of_its_agent() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
+        let death = |seconds| Death { at: at(seconds), agent: format!("agent-{seconds}") };
+        let part = |is_holder| if is_holder { Part::Holder } else { Part::Other };
         let mut changes = Changes::default();
         changes.begin(Change::new(PLACE, Cause::Commit, 5, "1".to_owned(), start));
-        changes.orphan(at(1), |place| place.sync == PLACE.sync);
-        changes.orphan(at(2), |place| place.sync != PLACE.sync);
+        changes.orphan(&death(1), |place| part(place.sync == PLACE.sync));
+        changes.orphan(&death(2), |place| part(place.sync != PLACE.sync));
         changes.see(&event(7, Some("1"), at(11)));
-        changes.orphan(at(12), |_| true);
-        assert_eq!(changes.of(Cause::Commit).map(Change::took).collect::<Vec<_>>(), [Some(Duration::from_secs(10))]);
+        changes.orphan(&death(12), |_| Part::Holder);
+        let change = changes.of(Cause::Commit).next().unwrap();
+        for since in [Since::FirstDeath, Since::LastDeath, Since::HolderDeath] {
+            assert_eq!(change.took(since), Some(Duration::from_secs(10)), "{since:?}");
+        }
+        assert_eq!((change.deaths.as_slice(), change.end), ([death(1)].as_slice(), Some((at(11), 7))));
         assert_eq!(changes.of(Cause::Edit).count(), 0);
         assert_eq!(changes.beginnings(), HashMap::from([(PLACE.name(), vec![(5, Cause::Commit)])]));
+    }
+
+    #[test]
+    fn the_death_of_an_agent_that_had_taken_the_share_over_counts_as_well() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let responsible = |holder: &str, claimants: &[&str]| Responsible {
+            holder: Some(holder.to_owned()),
+            claimants: claimants.iter().map(|name| (*name).to_owned()).collect(),
+        };
+        let mut change = Change::new(PLACE, Cause::Edit, 5, "0".to_owned(), at(1));
+        // The holder has died before the edit. Another agent takes over and dies while a new agent holds the shard.
+        change.entrust(responsible("one", &["one"]), |agent| (agent == "one").then_some(start));
+        let mut changes = Changes::default();
+        changes.begin(change);
+        let later = responsible("three", &["two"]);
+        changes.orphan(&Death { at: at(20), agent: "two".to_owned() }, |_| later.part("two"));
+        changes.orphan(&Death { at: at(21), agent: "four".to_owned() }, |_| later.part("four"));
+        changes.see(&event(6, Some("0"), at(34)));
+        let change = changes.all().next().unwrap();
+        let took = [Since::FirstDeath, Since::LastDeath, Since::HolderDeath].map(|since| change.took(since));
+        assert_eq!(took, [34, 14, 34].map(|seconds| Some(Duration::from_secs(seconds))));
+        assert_eq!(change.deaths.iter().map(|death| &*death.agent).collect::<Vec<_>>(), ["one", "two"]);
     }
 }

@@ -6,9 +6,12 @@
 
 mod access;
 mod audit;
+mod bounds;
 mod changes;
-mod choices;
 mod fleet;
+mod history;
+mod late;
+mod leases;
 mod load;
 mod plan;
 mod report;

@@ -4,20 +4,16 @@ use std::{collections::HashMap, fmt::Write as _, time::Duration};
 
 use super::{
     audit::Evaluation,
-    changes::{Cause, Change},
+    bounds::Bounds,
+    changes::{Cause, Change, Since},
     fleet::Usage,
-    run::{Finished, LEASE, SETTLED},
+    run::{Finished, SETTLED},
     world::Found,
 };
 use crate::{
     counters::Requests,
-    table::{Latencies, Target, duration, judged},
+    table::{self, Finding, Latencies, Target, duration},
 };
-
-/// Time that a new agent may take until it protects a share: to get the Lease, and to read its objects.
-const START: Duration = Duration::from_secs(5);
-/// Further time for each GitSync of the share.
-const START_EACH: Duration = Duration::from_millis(5);
 
 /// The tables.
 pub(crate) struct Measured {
@@ -39,24 +35,18 @@ pub(super) struct Differences {
 pub(super) struct Outcome {
     /// Time for which agents were killed.
     pub length: Duration,
-    /// Number of GitSyncs of an agent.
-    pub share: usize,
+    pub bounds: Bounds,
     pub created: Duration,
     /// Time until all was as committed after the last kill; `None` if that did not happen.
     pub settled: Option<Duration>,
     pub finished: Finished,
     pub objects: Differences,
     pub log: Option<Evaluation>,
+    /// The explanations of late changes, as list items.
+    pub late: Vec<String>,
     pub usages: Vec<Usage>,
     /// Number of agents that ended by themselves.
     pub failed: usize,
-}
-
-/// A row of the first table.
-struct Finding {
-    what: String,
-    measured: String,
-    targets: Vec<Target>,
 }
 
 /// Compares objects with their committed revisions, and with those before.
@@ -81,14 +71,10 @@ impl Outcome {
     /// Formats the tables.
     pub(super) fn measured(&self) -> Measured {
         let findings = self.findings();
-        let mut table = String::from("\n| situation | measured | promised | |\n|---|---|---|---|\n");
-        for Finding { what, measured, targets } in &findings {
-            let (promised, verdict) = judged(targets);
-            // Writing to a String cannot fail.
-            let _ = writeln!(table, "| {what} | {measured} | {promised} | {verdict} |");
-        }
+        let mut table = table::findings(&findings);
         table.push_str("\n| agent | life | API requests | peak RSS | CPU |\n|---|---|---|---|---|\n");
         for usage in &self.usages {
+            // Writing to a String cannot fail.
             let _ = writeln!(
                 table,
                 "| {}, {} | {} | {} | {:.0} MiB | {:.2} s |",
@@ -100,12 +86,15 @@ impl Outcome {
                 usage.processor_seconds
             );
         }
+        if !self.late.is_empty() {
+            table.push_str("\nLate changes, with times since the change:\n\n");
+            table.push_str(&self.late.concat());
+        }
         let held = findings.iter().flat_map(|finding| &finding.targets).all(|target| target.held);
         Measured { table, held }
     }
 
     fn findings(&self) -> Vec<Finding> {
-        let start = START + START_EACH.saturating_mul(u32::try_from(self.share).unwrap_or(u32::MAX));
         let mut findings = vec![
             Finding {
                 what: "all GitSyncs created, until all are Ready".to_owned(),
@@ -118,15 +107,28 @@ impl Outcome {
         for (cause, what, done) in
             [(Cause::Edit, "edits", "each is reverted"), (Cause::Commit, "commits of an object", "each is applied")]
         {
-            let all: Vec<&Change> = self.finished.changes.of(cause).collect();
-            let (dead, alive): (Vec<&Change>, Vec<&Change>) =
-                all.into_iter().partition(|change| change.orphaned.is_some());
-            findings.push(times(format!("{what}, the agent runs"), done, &alive, LEASE));
-            let from = format!("{what}, the agent is dead, since its death");
-            findings.push(times(from, done, &dead, LEASE + start));
+            findings.extend(self.times(cause, what, done));
         }
         findings.extend(self.log.as_ref().map(writes));
         findings
+    }
+
+    /// Returns the times of the changes of a cause. The bound after a death applies to each death of a responsible agent, so
+    /// to the time since the last one. The other times after a death are shown without a target.
+    fn times(&self, cause: Cause, what: &str, done: &str) -> [Finding; 4] {
+        let Bounds { runs, died } = self.bounds;
+        let all: Vec<&Change> = self.finished.changes.of(cause).collect();
+        let orphaned: Vec<&Change> = all.iter().copied().filter(|change| change.orphaned.is_some()).collect();
+        let (dead, alive): (Vec<&Change>, Vec<&Change>) = all.into_iter().partition(|change| !change.deaths.is_empty());
+        let last = format!("{what}, a responsible agent is dead, since the last death of one");
+        let first = format!("{what}, a responsible agent is dead, since the first death of one");
+        let holder = format!("{what}, the agent that holds the shard is dead, since its death");
+        [
+            times(format!("{what}, each responsible agent runs"), done, &took(&alive, Since::LastDeath), runs),
+            times(last, done, &took(&dead, Since::LastDeath), died),
+            shown(&first, &took(&dead, Since::FirstDeath), died),
+            shown(&holder, &took(&orphaned, Since::HolderDeath), died),
+        ]
     }
 
     fn end(&self) -> Finding {
@@ -168,16 +170,37 @@ impl Outcome {
     }
 }
 
-/// Returns the times of changes, with their target.
-fn times(what: String, done: &str, changes: &[&Change], promised: Duration) -> Finding {
-    let ended: Vec<Duration> = changes.iter().filter_map(|change| change.took()).collect();
-    let open = changes.len() - ended.len();
-    let latencies = Latencies::of(ended);
+fn took(changes: &[&Change], since: Since) -> Vec<Option<Duration>> {
+    changes.iter().map(|change| change.took(since)).collect()
+}
+
+/// Formats times. `None` is a change that has not ended. Returns the longest time, and the number of these changes, too.
+fn measured(took: &[Option<Duration>]) -> (String, Duration, usize) {
+    let latencies = Latencies::of(took.iter().flatten().copied());
+    let open = took.iter().filter(|took| took.is_none()).count();
     let [p50, p99, most] = [0.5, 0.99, 1.0].map(|share| latencies.percentile(share));
+    let text = format!("p50 {}, p99 {}, at most {}; {open} never", duration(p50), duration(p99), duration(most));
+    (text, most, open)
+}
+
+/// Returns the times of changes, with their target.
+fn times(what: String, done: &str, took: &[Option<Duration>], promised: Duration) -> Finding {
+    let (measured, most, open) = measured(took);
     Finding {
-        what: format!("{} {what}", changes.len()),
-        measured: format!("p50 {}, p99 {}, at most {}; {open} never", duration(p50), duration(p99), duration(most)),
+        what: format!("{} {what}", took.len()),
+        measured,
         targets: vec![Target::new(format!("≤ {}", duration(promised)), most <= promised), Target::new(done, open == 0)],
+    }
+}
+
+/// Returns the times of changes without a target, and the number of those that took longer than a bound.
+fn shown(what: &str, took: &[Option<Duration>], bound: Duration) -> Finding {
+    let (measured, ..) = measured(took);
+    let longer = took.iter().flatten().filter(|took| **took > bound).count();
+    Finding {
+        what: format!("{} {what}", took.len()),
+        measured: format!("{measured}; {longer} in more than {}", duration(bound)),
+        targets: Vec::new(),
     }
 }
 
@@ -205,7 +228,12 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
-    use crate::shards::{changes::Changes, load::Place};
+    use crate::shards::{
+        changes::{Changes, Death, Part},
+        history::History,
+        load::Place,
+        watch::Watched,
+    };
 
     fn found(uid: &str, revision: &str) -> Found {
         Found { uid: uid.to_owned(), revision: revision.to_owned() }
@@ -214,12 +242,18 @@ mod tests {
     fn outcome(changes: Changes, log: Evaluation) -> Outcome {
         Outcome {
             length: Duration::from_secs(600),
-            share: 1000,
+            bounds: Bounds::of(1000),
             created: Duration::from_secs(90),
             settled: Some(Duration::from_secs(12)),
-            finished: Finished { changes, commits: 40, kills: 30 },
+            finished: Finished {
+                changes,
+                history: History::new(Instant::now(), jiff::Timestamp::UNIX_EPOCH),
+                commits: 40,
+                kills: 30,
+            },
             objects: Differences::default(),
             log: Some(log),
+            late: Vec::new(),
             usages: vec![Usage {
                 name: "agent-001".to_owned(),
                 end: "killed",
@@ -253,7 +287,7 @@ mod tests {
             let place = Place { sync: 0, number };
             changes.begin(Change::new(place, Cause::Edit, 5, "0".to_owned(), start));
             let (name, at) = (place.name(), start + Duration::from_secs(seconds));
-            changes.see(&crate::shards::watch::Watched { name, version: 6, revision: Some("0".to_owned()), at });
+            changes.see(&Watched { name, version: 6, revision: Some("0".to_owned()), at });
             changes
         };
         let held = outcome(edit(0, 14), Evaluation::default()).measured();
@@ -261,6 +295,7 @@ mod tests {
         assert!(held.table.contains("| agent-001, killed | 40.00 s | none | 100 MiB | 3.00 s |"), "{}", held.table);
         let missed = outcome(edit(0, 16), Evaluation::default()).measured();
         assert!(!missed.held && missed.table.contains("**missed: ≤ 15.00 s**"), "{}", missed.table);
+        assert!(missed.table.contains("| 1 edits, each responsible agent runs | p50 16.00 s"), "{}", missed.table);
         let contested = Evaluation { contested: vec!["a".to_owned()], ..Evaluation::default() };
         let contested = outcome(Changes::default(), contested).measured();
         assert!(!contested.held && contested.table.contains("**missed: no change by two agents**"));
@@ -268,5 +303,31 @@ mod tests {
         let mut changes = Changes::default();
         changes.begin(open);
         assert!(outcome(changes, Evaluation::default()).measured().table.contains("**missed: each is applied**"));
+    }
+
+    #[test]
+    fn the_bound_after_a_death_applies_to_the_last_death_of_a_responsible_agent() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let after = |second: u64, end: u64| {
+            let (mut changes, place) = (Changes::default(), Place { sync: 0, number: 0 });
+            changes.begin(Change::new(place, Cause::Edit, 5, "0".to_owned(), start));
+            changes.orphan(&Death { at: at(0), agent: "one".to_owned() }, |_| Part::Holder);
+            changes.orphan(&Death { at: at(second), agent: "two".to_owned() }, |_| Part::Claimant);
+            let (name, at) = (place.name(), at(end));
+            changes.see(&Watched { name, version: 6, revision: Some("0".to_owned()), at });
+            Outcome { late: vec!["- an edit\n".to_owned()], ..outcome(changes, Evaluation::default()) }.measured()
+        };
+        let held = after(20, 34);
+        for row in [
+            "| 1 edits, a responsible agent is dead, since the last death of one | p50 14.00 s",
+            "at most 34.00 s; 0 never; 1 in more than 25.00 s |  |  |",
+            "| 1 edits, the agent that holds the shard is dead, since its death | p50 34.00 s",
+            "Late changes, with times since the change:\n\n- an edit\n",
+        ] {
+            assert!(held.held && held.table.contains(row), "{row}: {}", held.table);
+        }
+        let missed = after(2, 34);
+        assert!(!missed.held && missed.table.contains("**missed: ≤ 25.00 s**"), "{}", missed.table);
     }
 }

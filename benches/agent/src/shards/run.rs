@@ -4,15 +4,14 @@ use std::time::{Duration, Instant};
 
 use super::{
     Error,
-    changes::{Cause, Change, Changes},
-    choices::Choices,
+    changes::{Cause, Change, Changes, Death},
+    history::History,
     load::{OBJECTS, Place},
     progress,
     world::{Owners, World},
 };
+use crate::choices::Choices;
 
-/// Duration of a Lease: others leave the share of a dead agent alone for this time.
-pub(super) const LEASE: Duration = Duration::from_secs(15);
 /// Interval of kills.
 const KILLS: Duration = Duration::from_secs(20);
 /// Interval of commits. Each costs a status write for each GitSync.
@@ -58,6 +57,7 @@ pub(super) struct Run<'w> {
     world: &'w mut World,
     choices: Choices,
     changes: Changes,
+    history: History,
     commits: usize,
     kills: usize,
 }
@@ -65,6 +65,7 @@ pub(super) struct Run<'w> {
 /// The events of a measurement.
 pub(super) struct Finished {
     pub changes: Changes,
+    pub history: History,
     pub commits: usize,
     pub kills: usize,
 }
@@ -72,7 +73,8 @@ pub(super) struct Finished {
 impl<'w> Run<'w> {
     /// Prepares the measurement.
     pub(super) fn new(world: &'w mut World) -> Self {
-        Self { world, choices: Choices::new(1), changes: Changes::default(), commits: 0, kills: 0 }
+        let history = History::new(Instant::now(), jiff::Timestamp::now());
+        Self { world, choices: Choices::new(1), changes: Changes::default(), history, commits: 0, kills: 0 }
     }
 
     /// Kills agents for this time.
@@ -117,7 +119,9 @@ impl<'w> Run<'w> {
 
     /// Ends the measurement.
     pub(super) fn finish(self) -> Finished {
-        Finished { changes: self.changes, commits: self.commits, kills: self.kills }
+        let Self { world, changes, mut history, commits, kills, .. } = self;
+        history.leases = world.leases.take();
+        Finished { changes, history, commits, kills }
     }
 
     /// Takes the events of the watch into account until this time.
@@ -135,9 +139,15 @@ impl<'w> Run<'w> {
         let ended = self.world.fleet.replace_ended(&self.world.stand).await?;
         for (name, died) in &ended {
             progress(&format!("{name} has ended by itself"));
-            self.changes.orphan(*died, |place| owners.of(place.sync).as_deref() == Some(name.as_str()));
+            self.see_death(Death { at: *died, agent: name.clone() }, &owners);
         }
         Ok(())
+    }
+
+    /// Records a death. The changes of the agent are open until another one has taken its share over.
+    fn see_death(&mut self, death: Death, owners: &Owners) {
+        self.changes.orphan(&death, |place| owners.responsible(place.sync).part(&death.agent));
+        self.history.deaths.push(death);
     }
 
     async fn kill(&mut self) -> Result<(), Error> {
@@ -146,8 +156,8 @@ impl<'w> Run<'w> {
         let (name, died) = self.world.fleet.kill(at).await?;
         self.kills += 1;
         progress(&format!("{name} is killed, {} changes are open", self.changes.open()));
+        self.see_death(Death { at: died, agent: name.clone() }, &owners);
         let is_owned = |place: Place| owners.of(place.sync).as_deref() == Some(&*name);
-        self.changes.orphan(died, is_owned);
         self.world.fleet.add(&self.world.stand).await?;
         for _ in 0..PROBES {
             if let Some(place) = self.choose(is_owned) {
@@ -194,9 +204,9 @@ impl<'w> Run<'w> {
         Ok(())
     }
 
-    /// Adds a change. If the agent has died and its Lease has not expired, the share is already unprotected.
+    /// Adds a change. If an agent has died and its Lease has not expired, the share is already unprotected.
     fn begin(&mut self, mut change: Change, owners: &Owners) {
-        change.orphaned = owners.of(change.place.sync).and_then(|agent| self.world.fleet.died(&agent));
+        change.entrust(owners.responsible(change.place.sync), |agent| self.world.fleet.died(agent));
         self.changes.begin(change);
     }
 

@@ -2,9 +2,14 @@
 
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
+
 use super::{
     Error,
     audit::Log,
+    bounds::Bounds,
+    late::{self, Sources},
+    load::Place,
     plan::Plan,
     progress,
     report::{Measured, Outcome, compare},
@@ -36,13 +41,14 @@ pub(super) async fn all(world: &mut World, plan: &Plan, from: Option<u64>) -> Re
     let log = match (&plan.audit, from) {
         (Some(path), Some(from)) => {
             progress("audit log");
-            let names: Vec<String> = world.load.places().map(super::load::Place::name).collect();
-            let beginnings = finished.changes.beginnings();
-            Some(Log::read(path, from)?.evaluate(names.iter().map(String::as_str), &beginnings))
+            Some(Log::read(path, from)?)
         }
         _ => None,
     };
-    for (kind, findings) in log.iter().flat_map(|log| {
+    let names: Vec<String> = world.load.places().map(Place::name).collect();
+    let beginnings = finished.changes.beginnings();
+    let evaluation = log.as_ref().map(|log| log.evaluate(names.iter().map(String::as_str), &beginnings));
+    for (kind, findings) in evaluation.iter().flat_map(|log| {
         [("changed by two agents", &log.contested), ("not in the log", &log.missing), ("deleted", &log.deletions)]
     }) {
         for finding in findings.iter().take(PRINTED) {
@@ -50,8 +56,12 @@ pub(super) async fn all(world: &mut World, plan: &Plan, from: Option<u64>) -> Re
         }
     }
     let (usages, failed) = (world.fleet.usages().await, world.fleet.failed);
-    let share = world.load.len() / usize::from(plan.shards);
-    let outcome = Outcome { length: plan.length, share, created, settled, finished, objects, log, usages, failed };
+    let bounds = Bounds::of(world.load.len() / usize::from(plan.shards));
+    let claims = |lease: &Value, place: Place| world.claims(lease, place);
+    let sources = Sources { bounds, history: &finished.history, log: log.as_ref(), claims: &claims };
+    let late = late::explain(&finished.changes, &sources);
+    let (length, log) = (plan.length, evaluation);
+    let outcome = Outcome { length, bounds, created, settled, finished, objects, log, late, usages, failed };
     Ok(outcome.measured())
 }
 

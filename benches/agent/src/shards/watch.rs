@@ -1,13 +1,17 @@
 //! Watches the ConfigMaps of the load, with their resource versions and deletions.
 
-use std::time::{Duration, Instant};
+use std::{
+    fmt::Debug,
+    time::{Duration, Instant},
+};
 
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
-    Api, ResourceExt as _,
+    Api, Resource, ResourceExt as _,
     api::{ListParams, WatchEvent, WatchParams},
 };
+use serde::de::DeserializeOwned;
 use tokio::{sync::mpsc, task::JoinHandle};
 
 use super::{Error, load::PREFIX};
@@ -42,7 +46,9 @@ impl Watch {
     pub(super) async fn start(api: Api<ConfigMap>) -> Result<Self, Error> {
         let version = version(&api).await?.to_string();
         let (sender, events) = mpsc::unbounded_channel();
-        Ok(Self { events, task: tokio::spawn(follow(api, version, sender)) })
+        let read =
+            |object: ConfigMap, is_there| object.name_any().starts_with(PREFIX).then(|| watched(object, is_there));
+        Ok(Self { events, task: tokio::spawn(follow(api, WatchParams::default(), version, sender, read)) })
     }
 
     /// Returns the next event, or `None` at this time.
@@ -67,9 +73,20 @@ pub(super) fn number(version: Option<&str>) -> u64 {
     version.and_then(|version| version.parse().ok()).unwrap_or_default()
 }
 
-async fn follow(api: Api<ConfigMap>, mut version: String, sender: mpsc::UnboundedSender<Watched>) {
+/// Watches objects from a resource version on, or all if it is empty. `read` returns the event for an object that is there,
+/// or was deleted.
+pub(super) async fn follow<K, T>(
+    api: Api<K>,
+    selected: WatchParams,
+    mut version: String,
+    sender: mpsc::UnboundedSender<T>,
+    mut read: impl FnMut(K, bool) -> Option<T> + Send,
+) where
+    K: Resource + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
+    T: Send + 'static,
+{
     while !sender.is_closed() {
-        let stream = match api.watch(&WatchParams::default(), &version).await {
+        let stream = match api.watch(&selected, &version).await {
             Ok(stream) => stream,
             Err(error) => {
                 if matches!(error, kube::Error::Api(_)) {
@@ -95,9 +112,9 @@ async fn follow(api: Api<ConfigMap>, mut version: String, sender: mpsc::Unbounde
                 }
             };
             version = object.resource_version().unwrap_or_default();
-            if object.name_any().starts_with(PREFIX) {
+            if let Some(event) = read(object, is_there) {
                 // Fails if the watch was dropped, which also ends the task.
-                let _ = sender.send(watched(object, is_there));
+                let _ = sender.send(event);
             }
         }
     }

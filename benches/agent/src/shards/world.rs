@@ -15,7 +15,9 @@ use serde_json::{Value, json};
 
 use super::{
     Error, access,
+    changes::Responsible,
     fleet::Fleet,
+    leases::{Leases, SELECTOR},
     load::{Load, PREFIX, Place, sync_name},
     plan::Plan,
     watch::{self, Watch},
@@ -31,8 +33,6 @@ use crate::{
 const IN_FLIGHT: usize = 16;
 /// Name of the repository and of its GitRepository.
 const REPOSITORY: &str = "shared";
-/// Selector of the Leases of shards.
-const SHARD_LEASES: &str = "mainstay.dev/shard-lease=member";
 /// Size of a page of a list.
 const PAGE: u32 = 500;
 
@@ -42,20 +42,31 @@ pub(super) struct World {
     pub load: Load,
     pub fleet: Fleet,
     pub watch: Watch,
+    pub leases: Leases,
     git: HttpServer,
-    holder: fn(&[Value], &str, &str) -> Option<String>,
+    product: Product,
 }
 
 /// The Leases of shards at one time.
 pub(super) struct Owners {
     leases: Vec<Value>,
     holder: fn(&[Value], &str, &str) -> Option<String>,
+    claims: fn(&Value, &str, &str) -> bool,
 }
 
 impl Owners {
     /// Returns the identity of the agent of a GitSync. It may have died, but its Lease has not expired.
     pub(super) fn of(&self, sync: usize) -> Option<String> {
         (self.holder)(&self.leases, NAMESPACE, &sync_name(sync))
+    }
+
+    /// Returns the agents that are responsible for a GitSync.
+    pub(super) fn responsible(&self, sync: usize) -> Responsible {
+        let name = sync_name(sync);
+        let claiming = self.leases.iter().filter(|lease| (self.claims)(lease, NAMESPACE, &name));
+        // The only holder would own each GitSync, so this is the holder of the Lease if it has not expired.
+        let claimants = claiming.filter_map(|lease| (self.holder)(std::slice::from_ref(lease), NAMESPACE, &name));
+        Responsible { holder: self.of(sync), claimants: claimants.collect() }
     }
 
     /// Returns the identities in the Leases.
@@ -81,8 +92,9 @@ impl World {
         let git = HttpServer::start(&root).await?;
         access::permit(&stand.client).await?;
         let watch = Watch::start(Api::namespaced(stand.client.clone(), NAMESPACE)).await?;
+        let leases = Leases::start(Api::namespaced(stand.client.clone(), NAMESPACE));
         let fleet = Fleet::start(&stand, plan.shards).await?;
-        let world = Self { stand, load, fleet, watch, git, holder: product.shard_holder };
+        let world = Self { stand, load, fleet, watch, leases, git, product: product.clone() };
         world.until_each_has_a_shard().await?;
         Ok(world)
     }
@@ -102,9 +114,15 @@ impl World {
     /// Returns the Leases of shards.
     pub(super) async fn owners(&self) -> Result<Owners, Error> {
         let api = Api::<Lease>::namespaced(self.stand.client.clone(), NAMESPACE);
-        let listed = api.list(&ListParams::default().labels(SHARD_LEASES)).await.map_err(Error::Ask)?;
+        let listed = api.list(&ListParams::default().labels(SELECTOR)).await.map_err(Error::Ask)?;
         let leases = listed.items.iter().map(|lease| serde_json::to_value(lease).map_err(Error::Counts));
-        Ok(Owners { leases: leases.collect::<Result<_, _>>()?, holder: self.holder })
+        let Product { shard_holder: holder, shard_claims: claims, .. } = self.product;
+        Ok(Owners { leases: leases.collect::<Result<_, _>>()?, holder, claims })
+    }
+
+    /// Whether the agent of a Lease has published a set of agents in which it owns the GitSync of an object.
+    pub(super) fn claims(&self, lease: &Value, place: Place) -> bool {
+        (self.product.shard_claims)(lease, NAMESPACE, &sync_name(place.sync))
     }
 
     /// Creates all GitSyncs.

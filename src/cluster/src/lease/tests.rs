@@ -52,6 +52,26 @@ fn respects_a_lease_for_its_duration_by_our_own_clock() {
 }
 
 #[test]
+fn a_candidate_tries_again_just_after_the_next_expiry() {
+    let start = Instant::now();
+    let observed = |at: Instant| ObservedLease { spec: lease("other", "1", 1)["spec"].clone(), at };
+    let mut seen = Observed::default();
+    seen.own.insert(0, observed(start));
+    seen.own.insert(1, observed(start + 5 * SECOND));
+    let pause = |seen: &Observed, seconds: u32, chance: f64| {
+        super::pause(seen, Timing::default(), start + SECOND * seconds, chance).as_millis()
+    };
+    assert_eq!((pause(&seen, 0, 0.0), pause(&seen, 0, 1.0)), (2000, 2400), "it polls");
+    assert_eq!((pause(&seen, 14, 0.0), pause(&seen, 14, 1.0)), (1000, 1200), "the first one expires");
+    assert_eq!((pause(&seen, 15, 0.0), pause(&seen, 19, 0.0)), (2000, 1000), "the second one expires");
+    assert_eq!(pause(&seen, 20, 0.0), 2000, "both have expired");
+    seen.members.insert(0, observed(start + 6 * SECOND));
+    assert_eq!(pause(&seen, 20, 0.0), 1000, "a member expires");
+    seen.failed = 3;
+    assert_eq!(pause(&seen, 20, 0.0), 6000, "a failed attempt is not repeated earlier");
+}
+
+#[test]
 fn an_unusable_duration_counts_as_our_own() {
     let now = Instant::now();
     let mut spec = lease("other", "x", 1)["spec"].clone();
@@ -142,29 +162,74 @@ async fn a_member_whose_write_failed_takes_no_other_shard_before_it_has_read_the
     running.abort();
 }
 
+/// Returns the path of the next request, which is a read, and responds with a Lease of this holder; without one, with 404.
+async fn read(server: &mut Server, holder: impl Fn(&str) -> Option<&'static str>) -> String {
+    let asked = expect(server, "GET").await;
+    let path = asked.request.uri().path().to_owned();
+    match holder(&path) {
+        Some(holder) => asked.json(200, &lease(holder, "1", 1)).await,
+        None => asked.json(404, &json!({ "code": 404, "reason": "NotFound" })).await,
+    };
+    path
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_candidate_without_shards_waits_for_the_end_of_the_members() {
     let (mut leadership, _shutdown, _running, mut server) = start();
     let mut led = lease("", "", 1);
     led["metadata"]["labels"] = json!({ "mainstay.dev/shard-lease": "leader" });
     led["metadata"]["annotations"] = json!({ "mainstay.dev/shard-view": "other" });
-    for member in ["other", ""] {
+    let most = usize::from(MOST);
+    // The Leases of the other shards were deleted. After the first reads, only the members that act are read, and all
+    // again before the Lease is taken. In between, a member begins to act.
+    for (second, third, reads) in
+        [("other", None, most), ("other", None, 1), ("", Some("new"), most), ("", Some("new"), 1), ("", None, most)]
+    {
         assert!(!leadership.is_leading());
-        expect(&mut server, "GET").await.json(200, &led).await;
-        // The Lease of the first shard was deleted.
-        for shard in 0..MOST {
-            let read = expect(&mut server, "GET").await;
-            if shard == 1 {
-                read.json(200, &lease(member, "1", 1)).await;
-            } else {
-                read.json(404, &json!({ "code": 404, "reason": "NotFound" })).await;
-            }
+        let asked = expect(&mut server, "GET").await;
+        assert!(asked.request.uri().path().ends_with("/mainstay"), "{}", asked.line());
+        asked.json(200, &led).await;
+        let holder = |path: &str| match path.rsplit_once('/')?.1 {
+            "mainstay-shard-1" => Some(second),
+            "mainstay-shard-2" => third,
+            _ => None,
+        };
+        let mut paths = BTreeSet::new();
+        for _ in 0..reads {
+            paths.insert(read(&mut server, holder).await);
         }
+        assert_eq!(paths.len(), reads, "each Lease is read once: {paths:?}");
     }
     let taken = expect(&mut server, "PUT").await.json(200, &lease("me", "x", 2)).await;
     assert_eq!(taken["metadata"]["labels"], json!({}));
     assert_eq!(taken["metadata"]["annotations"].as_object().map(serde_json::Map::len), Some(1));
     assert!(leadership.term().await.is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn members_that_end_without_a_release_expire_together() {
+    let (mut leadership, _shutdown, _running, mut server) = start();
+    let mut led = lease("", "", 1);
+    led["metadata"]["labels"] = json!({ "mainstay.dev/shard-lease": "leader" });
+    let (begun, mut reads) = (Instant::now(), 0);
+    loop {
+        let asked = server.next().await;
+        let path = asked.request.uri().path().to_owned();
+        if asked.request.method() == "PUT" {
+            asked.json(200, &lease("me", "x", 2)).await;
+            break;
+        }
+        if path.ends_with("/mainstay") {
+            asked.json(200, &led).await;
+            continue;
+        }
+        reads += 1;
+        asked.json(200, &lease("other", "1", 1)).await;
+    }
+    assert!(leadership.term().await.is_some());
+    // All of them were read first when the wait began.
+    let waited = begun.elapsed();
+    assert!((15 * SECOND..20 * SECOND).contains(&waited), "{waited:?} and {reads} reads");
 }
 
 #[tokio::test(start_paused = true)]
@@ -178,7 +243,8 @@ async fn waits_while_another_renews_and_takes_over_when_it_stops() {
     loop {
         let asked = server.next().await;
         if asked.request.method() == "PUT" {
-            assert!(stopped.elapsed() >= 12 * SECOND, "{:?}", stopped.elapsed());
+            let waited = stopped.elapsed();
+            assert!((12 * SECOND..=16 * SECOND).contains(&waited), "{waited:?}");
             asked.json(200, &lease("me", "x", 30)).await;
             break;
         }

@@ -26,10 +26,27 @@ enum Step {
 
 /// A Lease of a member.
 #[derive(Clone, Debug)]
-struct Known {
+pub(super) struct Known {
     shown: Shown,
     /// The member counts as live until this time.
     until: Instant,
+}
+
+impl Known {
+    /// Returns the Lease as it is shown `now`. `lease` is the duration of a Lease that states none. A Lease that was
+    /// released since `before` counts for `grace`.
+    pub(super) fn next(before: Option<&Self>, shown: Shown, lease: Duration, grace: Duration, now: Instant) -> Self {
+        let seconds = shown.spec["leaseDurationSeconds"].as_u64().filter(|seconds| (1..=3600).contains(seconds));
+        let lease = seconds.map_or(lease, Duration::from_secs);
+        let until = match before {
+            Some(before) if before.shown.spec == shown.spec => before.until,
+            _ if !shown.holder().is_empty() => now + lease,
+            Some(before) if before.shown.holder().is_empty() => before.until,
+            Some(_) => now + grace,
+            None => now,
+        };
+        Self { shown, until }
+    }
 }
 
 /// The knowledge and the step of one member.
@@ -69,19 +86,20 @@ impl Board {
         }
     }
 
+    /// Returns the board with Leases that this process has seen earlier.
+    pub(super) fn knowing(self, leases: BTreeMap<Member, Known>) -> Self {
+        Self { leases, ..self }
+    }
+
+    /// Returns the known Leases.
+    pub(super) fn leases(&self) -> &BTreeMap<Member, Known> {
+        &self.leases
+    }
+
     /// Records a Lease of a member.
     pub(super) fn see(&mut self, member: Member, shown: Shown, now: Instant) {
-        let seconds = shown.spec["leaseDurationSeconds"].as_u64().filter(|seconds| (1..=3600).contains(seconds));
-        let lease = seconds.map_or(self.lease, Duration::from_secs);
-        let before = self.leases.get(&member);
-        let until = match before {
-            Some(before) if before.shown.spec == shown.spec => before.until,
-            _ if !shown.holder().is_empty() => now + lease,
-            Some(before) if before.shown.holder().is_empty() => before.until,
-            Some(_) => now + self.grace,
-            None => now,
-        };
-        self.leases.insert(member, Known { shown, until });
+        let known = Known::next(self.leases.get(&member), shown, self.lease, self.grace, now);
+        self.leases.insert(member, known);
     }
 
     /// Records the Lease of the leader; `None` if there is none.

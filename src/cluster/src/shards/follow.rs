@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::board::Board;
 use super::member::Member;
 use super::ownership::{Ownership, Pinned, Pins};
+use super::seen::Seen;
 use super::view::{PushNote, Shown, member_of};
 use crate::connect::Cluster;
 use crate::kind::{Kind, Scope};
@@ -34,6 +35,8 @@ pub struct Followed {
     pub me: Member,
     /// The identity of the member in its Lease.
     pub identity: String,
+    /// The Leases that this process has seen before this work.
+    pub seen: Seen,
     /// Duration of a Lease. GitSyncs whose pin changes are gained after this time.
     pub lease: Duration,
     /// Time for which a released shard keeps its share.
@@ -67,6 +70,12 @@ struct Following {
     has_pins: bool,
 }
 
+impl Drop for Following {
+    fn drop(&mut self) {
+        self.with.seen.keep(self.board.leases());
+    }
+}
+
 impl Following {
     fn new(with: Followed) -> Self {
         let kind = Arc::new(Kind::fixed("coordination.k8s.io/v1", "Lease", "leases", Scope::Namespaced));
@@ -77,7 +86,7 @@ impl Following {
         // A restarted member must not take a view of its last run for a new one.
         let generation = u64::try_from(Timestamp::now().as_microsecond()).unwrap_or_default();
         Self {
-            board: Board::new(with.me, &with.identity, generation, with.lease, with.grace),
+            board: Board::new(with.me, &with.identity, generation, with.lease, with.grace).knowing(with.seen.leases()),
             leases,
             listed: reflector::Shown::default(),
             namespaces,

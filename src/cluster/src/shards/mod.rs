@@ -11,6 +11,9 @@
 //! 2. It publishes the new view, and waits until its own watch of the Leases shows it.
 //! 3. It begins with a GitSync that it gains once no other live member has published a view in which it owns it.
 //!
+//! A process keeps the times of the Leases that it has seen ([`Seen`]): work that begins again does not wait again for a dead
+//! member.
+//!
 //! Invariant: two members never act on one GitSync. Both publish before they look at the view of the other. Both views
 //! are in one watch, whose order is the same for all, so that at least one of them sees the view of the other.
 //! Invariant: a member that does not renew its Lease stops before the Lease expires (`lease`).
@@ -23,6 +26,7 @@ mod board;
 mod follow;
 mod member;
 mod ownership;
+mod seen;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -30,6 +34,7 @@ mod view;
 pub use follow::{Followed, follow};
 pub use member::{MOST, Member, Members};
 pub use ownership::Ownership;
-pub use view::{PushNote, members_of};
+pub use seen::Seen;
+pub use view::{PushNote, claims, members_of};
 
 pub(crate) use view::{is_of_members, released};

@@ -23,6 +23,8 @@ const SYNCS: usize = 12;
 /// An agent that holds a shard, with the GitSyncs on which it acts.
 struct Agent {
     board: Board,
+    /// The view in its Lease. That of an earlier board stays until there is a new one.
+    note: Option<String>,
     running: BTreeSet<usize>,
     /// The number of writes that its watch has shown.
     shown: usize,
@@ -43,6 +45,8 @@ enum Action {
     Start(usize),
     /// The agent dies. Its Lease expires.
     Die(usize),
+    /// The work of the agent begins again, such as when it begins to lead.
+    Restart(usize),
     /// The agent stops, and releases its Lease.
     Stop(usize),
     /// The watch of the agent shows this number of writes.
@@ -67,6 +71,15 @@ fn is_of(keeps: impl Fn(&str, &str, Option<Member>) -> bool) -> impl Fn(usize) -
     move |sync| keeps("shop", &name(sync), (sync == 0).then(|| member(1)))
 }
 
+/// Returns the board of an agent whose work begins.
+fn begun(agent: usize, generation: u64) -> Board {
+    let mut board = Board::new(member(agent), &agent.to_string(), generation, LEASE, GRACE);
+    let leader = json!({"metadata": {"labels": {SHARD_LEASE: "leader"}}, "spec": {"holderIdentity": ""}});
+    board.see_leader(Shown::of(&leader).as_ref());
+    board.set_complete(true);
+    board
+}
+
 impl Model {
     fn new(agents: usize) -> Self {
         let (agents, now) = ((0..agents).map(|_| None).collect(), Instant::now());
@@ -74,7 +87,10 @@ impl Model {
     }
 
     fn write(&mut self, agent: usize, holder: &str) {
-        let note = self.agents[agent].as_ref().and_then(|one| one.board.note(&PushNote::default()));
+        let note = self.agents[agent].as_mut().and_then(|one| {
+            one.note = one.board.note(&PushNote::default()).or(one.note.take());
+            one.note.clone()
+        });
         let lease = json!({
             "metadata": {"labels": {SHARD_LEASE: "member"}, "annotations": {SHARD_VIEW: note}},
             "spec": {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": self.writes.len()},
@@ -89,17 +105,18 @@ impl Model {
         match *action {
             Action::Start(agent) if self.agents[agent].is_none() => {
                 self.generation += 1000;
-                let mut board = Board::new(member(agent), &agent.to_string(), self.generation, LEASE, GRACE);
-                let leader = json!({
-                    "metadata": {"labels": {SHARD_LEASE: "leader"}}, "spec": {"holderIdentity": ""},
-                });
-                board.see_leader(Shown::of(&leader).as_ref());
-                board.set_complete(true);
-                let running = BTreeSet::new();
-                self.agents[agent] = Some(Agent { board, running, shown: 0, renewed: self.now });
+                let (board, running) = (begun(agent, self.generation), BTreeSet::new());
+                self.agents[agent] = Some(Agent { board, note: None, running, shown: 0, renewed: self.now });
                 self.write(agent, &agent.to_string());
             }
             Action::Die(agent) => self.agents[agent] = None,
+            Action::Restart(agent) => {
+                self.generation += 1000;
+                if let Some(one) = &mut self.agents[agent] {
+                    one.board = begun(agent, self.generation).knowing(one.board.leases().clone());
+                    one.running.clear();
+                }
+            }
             Action::Stop(agent) => {
                 if self.agents[agent].take().is_some() {
                     self.write(agent, "");
@@ -177,6 +194,7 @@ fn actions() -> impl Strategy<Value = Vec<Action>> {
         3 => agent.clone().prop_map(Action::Start),
         1 => agent.clone().prop_map(Action::Die),
         1 => agent.clone().prop_map(Action::Stop),
+        1 => agent.clone().prop_map(Action::Restart),
         8 => (agent.clone(), 1..4_usize).prop_map(|(agent, count)| Action::Show(agent, count)),
         6 => agent.clone().prop_map(Action::Drop),
         6 => agent.prop_map(Action::Renew),
@@ -217,4 +235,28 @@ fn an_agent_that_joins_takes_only_its_share() {
         assert!(after.is_subset(before) && before.difference(after).all(|sync| joined.contains(sync)));
     }
     assert!(!joined.is_empty());
+}
+
+#[test]
+fn a_member_whose_work_begins_again_does_not_wait_again_for_a_dead_one() {
+    let mut model = Model::new(2);
+    model.act(&Action::Start(0));
+    model.act(&Action::Start(1));
+    model.settle();
+    model.act(&Action::Die(1));
+    let renew = |model: &mut Model| {
+        for action in [Action::Wait(1), Action::Drop(0), Action::Renew(0), Action::Show(0, usize::MAX)] {
+            model.act(&action);
+        }
+    };
+    // The last renewal of the dead member was shown two seconds before its death.
+    for _ in 0..12 {
+        renew(&mut model);
+    }
+    assert!(model.acting().contains(&0));
+    model.act(&Action::Restart(0));
+    for _ in 0..3 {
+        renew(&mut model);
+    }
+    assert_eq!(model.acting(), vec![1; SYNCS]);
 }

@@ -126,6 +126,16 @@ pub fn members_of<'l>(leases: impl IntoIterator<Item = &'l Value>) -> Members {
     held.collect()
 }
 
+/// Whether the holder of a Lease has published a set of members in which it owns a GitSync without a pin. An expired Lease
+/// counts as held.
+pub fn claims(lease: &Value, namespace: &str, name: &str) -> bool {
+    let member = lease["metadata"]["name"].as_str().and_then(member_of);
+    let shown = Shown::of(lease).filter(|shown| !shown.is_leaders && !shown.holder().is_empty());
+    let members = shown.and_then(|shown| shown.view()).map(|(view, _)| view.members);
+    let owner = members.and_then(|members| members.owner(namespace, name, None));
+    member.is_some() && owner == member
+}
+
 /// Whether a Lease of the leader was held by a member last.
 pub(crate) fn is_of_members(lease: &Value) -> bool {
     Shown::of(lease).is_some_and(|shown| shown.is_leaders)
@@ -177,6 +187,30 @@ mod tests {
         assert!(lease("a", "leader", "a") && lease("", "leader", "a"));
         assert!(!lease("b", "leader", "a") && !lease("a", "member", "a") && !lease("a", "other", "a"));
         assert_eq!(Shown::of(&json!({"metadata": {}, "spec": {}})), None);
+    }
+
+    #[test]
+    fn a_published_set_shows_who_owns_a_git_sync() {
+        let members: Members = [0, 1].into_iter().filter_map(Member::new).collect();
+        let text = View { generation: 7, members }.text(&PushNote::default());
+        let lease = |number: usize, holder: &str, note: Option<&str>| {
+            let metadata = json!({
+                "name": format!("mainstay-shard-{number}"), "labels": {SHARD_LEASE: "member"}, "annotations": {SHARD_VIEW: note},
+            });
+            json!({"metadata": metadata, "spec": {"holderIdentity": holder}})
+        };
+        for name in ["a", "b", "c", "d"] {
+            let is_owner = |number: usize| members.owner("shop", name, None) == Member::new(number);
+            for number in 0..3 {
+                assert_eq!(
+                    claims(&lease(number, "one", Some(&text)), "shop", name),
+                    is_owner(number),
+                    "{number} of {name}"
+                );
+                assert!(!claims(&lease(number, "", Some(&text)), "shop", name), "released");
+                assert!(!claims(&lease(number, "one", None), "shop", name), "no set is published");
+            }
+        }
     }
 
     #[test]

@@ -14,7 +14,6 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::log::{self, Wanted};
-use super::page_budget::PageBudget;
 use super::page_memory::Heavy;
 use super::pages::{self, address_of, heavy, not_shown, query, respond, with_log};
 use super::read::{self, Found};
@@ -25,12 +24,14 @@ use crate::page::{self, FunctionPage};
 use crate::row::{FleetKind, row};
 use crate::source::is_git;
 use mainstay_api::names;
-use mainstay_cluster::{Cluster, Kind, Selection};
+use mainstay_cluster::{Cluster, Kind, MemoryBudget, Selection};
 use mainstay_object::Key;
 
 /// Maximum number of objects of a list that are read, and of those on the page.
 const MOST: usize = 500;
 const ROWS: usize = 100;
+/// Maximum memory of the parts of all objects of a page, in bytes.
+const MEMORY: usize = 2 << 20;
 /// Maximum number of lists at the same time. Each one has a page of its response in memory.
 const AT_ONCE: usize = 2;
 /// Maximum time for a list. Other lists wait for it.
@@ -74,7 +75,7 @@ enum NotListed {
 struct Subject<'a> {
     key: &'a Key,
     uid: &'a str,
-    budget: &'a PageBudget,
+    budget: &'a MemoryBudget,
 }
 
 /// Returns the parts of the objects of a list, or why they were not listed. The parts are empty if the kind is not
@@ -137,7 +138,7 @@ fn is_confidential(kind: &Kind) -> bool {
 
 /// Reads the objects that belong to a Function.
 async fn belonging(session: &Session, key: &Key, function: &Value) -> Belonging {
-    let budget = PageBudget::default();
+    let budget = MemoryBudget::new(MEMORY);
     let uid = function.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
     let subject = Subject { key, uid, budget: &budget };
     let mut lists = Vec::new();
@@ -157,7 +158,7 @@ async fn belonging(session: &Session, key: &Key, function: &Value) -> Belonging 
         let kinds = unlisted.join(", ");
         notes.push(format!("Objects of these kinds are not shown, because you may not list them: {kinds}"));
     }
-    notes.extend(budget.note());
+    notes.extend(budget.note("Not all objects are shown").map(|note| note + "."));
     Belonging::of(parts, notes)
 }
 

@@ -18,7 +18,6 @@ mod lists;
 mod live;
 mod log;
 mod own;
-mod page_budget;
 mod page_memory;
 mod pages;
 mod read;

@@ -25,6 +25,7 @@ mod provenance;
 mod reader;
 mod referrers;
 mod ring_provider;
+mod search;
 mod signatures;
 mod signed;
 mod signers;

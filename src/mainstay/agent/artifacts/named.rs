@@ -30,6 +30,9 @@ pub(in crate::agent) trait Named:
 
     fn is_suspended(&self) -> bool;
 
+    /// Whether only signed artifacts are stored.
+    fn requires_signature(&self) -> bool;
+
     /// Returns the names of the Secrets: login, certificates, proxy, keys of signers, trusted root.
     fn secrets(&self) -> [Option<&str>; 5];
 
@@ -59,6 +62,10 @@ impl Named for OciRepositorySpec {
 
     fn is_suspended(&self) -> bool {
         self.suspend
+    }
+
+    fn requires_signature(&self) -> bool {
+        self.verify.is_some()
     }
 
     fn secrets(&self) -> [Option<&str>; 5] {
@@ -92,6 +99,10 @@ impl Named for HelmChartSpec {
 
     fn is_suspended(&self) -> bool {
         self.suspend
+    }
+
+    fn requires_signature(&self) -> bool {
+        self.verify.is_some()
     }
 
     fn secrets(&self) -> [Option<&str>; 5] {

@@ -2,9 +2,7 @@
 //!
 //! cosign stores signatures under the tag `sha256-HEX.sig`, or as manifests that refer to the signed one.
 //!
-//! Invariant: at most [`MOST`] signatures of each place are read, however they are spread over manifests, and each has at
-//! most [`LONGEST`] bytes.
-//! Invariant: a failed request for one signature does not hide another one that is valid.
+//! Invariant: at most [`MOST`] signatures of each place are read, however they are spread over manifests.
 
 use std::sync::Arc;
 
@@ -13,15 +11,11 @@ use serde::Deserialize;
 use super::cosign::{Flaw, Proof, Signature};
 use super::failure::Failure;
 use super::referrers::{self, Referrer};
+use super::search::{MOST, Search};
 use super::signers::CosignSigners;
-use mainstay_function::registry::{Client, Digest, Error};
+use mainstay_function::registry::{Client, Digest};
 use mainstay_git::Source;
-use mainstay_object::failure::{Class, chain};
 
-/// Maximum number of signatures of a place that are read.
-const MOST: usize = 32;
-/// Maximum size of a signature with its payload, in bytes.
-const LONGEST: u64 = 256 << 10;
 /// The media types of payloads and bundles.
 const PAYLOAD: &str = "application/vnd.dev.cosign.simplesigning.v1+json";
 const BUNDLE: &str = "application/vnd.dev.sigstore.bundle";
@@ -57,21 +51,13 @@ struct Annotations {
     entry: Option<String>,
 }
 
-/// The search for a signature that counts.
-struct Search<'s> {
-    client: &'s Client,
+/// The signatures of an artifact.
+struct Signatures<'s> {
+    search: Search<'s, Flaw>,
     digest: &'s Digest,
     signers: &'s Arc<CosignSigners>,
-    source: &'s Source,
     /// The number of signatures of this place that may still be read.
     left: usize,
-    /// Whether there are more signatures than are read.
-    is_cut: bool,
-    /// The number of signatures that do not count.
-    flawed: usize,
-    flaw: Option<Flaw>,
-    /// The first failed request.
-    failed: Option<String>,
 }
 
 /// Returns the signer of the manifest: the end of a sentence.
@@ -81,48 +67,42 @@ pub(super) async fn verify(
     signers: &Arc<CosignSigners>,
     source: &Source,
 ) -> Result<String, Failure> {
-    let mut search =
-        Search { client, digest, signers, source, left: MOST, is_cut: false, flawed: 0, flaw: None, failed: None };
+    let unsent = Flaw::Unreadable("the registry does not send it, or it is too large");
+    let mut signatures = Signatures { search: Search::new(client, source, unsent), digest, signers, left: MOST };
     if let Some(named) = referrers::tagged(client, &format!("sha256-{}.sig", digest.hex())).await?
-        && let Some(signer) = search.held(&named).await?
+        && let Some(signer) = signatures.held(&named).await?
     {
         return Ok(signer);
     }
     let is_holder = |one: &Referrer| HOLDERS.iter().any(|kind| one.artifact_type.starts_with(kind));
     // The holders have several types, and a request can name only one.
     let found = referrers::find(client, digest, None, is_holder, MOST).await?;
-    search.is_cut |= found.is_cut;
-    search.left = MOST;
+    signatures.search.is_cut |= found.is_cut;
+    signatures.left = MOST;
     for referrer in &found.referrers {
-        if let Some(signer) = search.held(&referrer.digest).await? {
+        if let Some(signer) = signatures.held(&referrer.digest).await? {
             return Ok(signer);
         }
     }
-    Err(search.outcome())
+    Err(signatures.search.outcome(|flaw, count| signers.refusal(flaw, count)))
 }
 
-impl Search<'_> {
+impl Signatures<'_> {
     /// Returns the signer of the first signature of an image that counts.
     async fn held(&mut self, image: &Digest) -> Result<Option<String>, String> {
         if self.left == 0 {
-            self.is_cut = true;
+            self.search.is_cut = true;
             return Ok(None);
         }
-        let manifest = match self.client.again(|| self.client.manifest(image)).await {
-            Ok(manifest) => manifest,
-            Err(error) => {
-                self.missed(&error);
-                return Ok(None);
-            }
-        };
-        let Ok(holder) = serde_json::from_slice::<Holder>(&manifest.bytes) else {
-            self.flaw(Flaw::Unreadable("its manifest is invalid"));
+        let Some(manifest) = self.search.manifest(image).await else { return Ok(None) };
+        let Ok(holder) = serde_json::from_slice::<Holder>(&manifest) else {
+            self.search.reject(Flaw::Unreadable("its manifest is invalid"));
             return Ok(None);
         };
         let is_signature = |layer: &Layer| layer.media_type == PAYLOAD || layer.media_type.starts_with(BUNDLE);
         for layer in holder.layers.into_iter().filter(is_signature) {
             if self.left == 0 {
-                self.is_cut = true;
+                self.search.is_cut = true;
                 break;
             }
             self.left -= 1;
@@ -134,51 +114,17 @@ impl Search<'_> {
     }
 
     async fn layer(&mut self, layer: Layer) -> Result<Option<String>, String> {
-        let bytes = match self.client.small_blob(&layer.digest, layer.size, LONGEST).await {
-            Ok(bytes) => bytes,
-            Err(error) => {
-                self.missed(&error);
-                return Ok(None);
-            }
-        };
+        let Some(bytes) = self.search.signature(&layer.digest, layer.size).await else { return Ok(None) };
         let Annotations { signature, certificate, entry } = layer.annotations;
         let signature = match signature {
             _ if layer.media_type != PAYLOAD => Signature::Bundle(bytes),
             Some(signature) => Signature::Simple { payload: bytes, signature, proof: Proof { certificate, entry } },
             None => {
-                self.flaw(Flaw::Unreadable("its layer has no signature"));
+                self.search.reject(Flaw::Unreadable("its layer has no signature"));
                 return Ok(None);
             }
         };
         let (signers, digest) = (Arc::clone(self.signers), self.digest.clone());
-        let judge = move || signers.judge(&signature, &digest);
-        match self.source.run_alone(judge).await.map_err(|fault| fault.to_string())? {
-            Ok(signer) => Ok(Some(signer)),
-            Err(flaw) => {
-                self.flaw(flaw);
-                Ok(None)
-            }
-        }
-    }
-
-    fn flaw(&mut self, flaw: Flaw) {
-        self.flawed += 1;
-        self.flaw = self.flaw.take().max(Some(flaw));
-    }
-
-    fn missed(&mut self, error: &Error) {
-        if error.fault.class() == Class::Invalid {
-            self.flaw(Flaw::Unreadable("the registry does not send it, or it is too large"));
-        } else {
-            self.failed.get_or_insert_with(|| format!("a signature: {}", chain(error)));
-        }
-    }
-
-    fn outcome(self) -> Failure {
-        if let Some(failed) = self.failed {
-            return Failure::Read(failed);
-        }
-        let rest = if self.is_cut { referrers::rest(MOST) } else { String::new() };
-        Failure::Unsigned(self.signers.refusal(self.flaw, self.flawed) + &rest)
+        self.search.judge(move || signers.judge(&signature, &digest)).await
     }
 }

@@ -46,7 +46,7 @@ impl Basis {
 pub(super) enum Verification {
     /// No signature by a trusted signer is required.
     NotRequired,
-    /// No artifact was verified since the start, and no lookup has failed. The condition of an earlier agent stays for the
+    /// No artifact was verified since the start, and no turn has failed. The condition of an earlier agent stays for the
     /// same generation.
     #[default]
     Pending,
@@ -61,6 +61,13 @@ pub(super) enum Verification {
 }
 
 impl Verification {
+    /// Ends [`Self::Pending`] after a failure: the signers may have changed while no agent was running.
+    pub(super) fn end_pending(&mut self) {
+        if *self == Self::Pending {
+            *self = Self::Unverified;
+        }
+    }
+
     /// Whether the result does not count any more after a change of its basis. `None` stands for signers that cannot be
     /// read.
     pub(super) fn is_outdated(&self, old: Option<&Basis>, new: Option<&Basis>) -> bool {
@@ -92,11 +99,7 @@ pub(super) fn after(
     let (status, reason, message) = match verification {
         Verification::Pending => {
             new.conditions.retain(|condition| is_other(condition) || condition.observed_generation == generation);
-            if !state.is_failure() || new.conditions.iter().all(is_other) {
-                return new;
-            }
-            // The signers may have changed while no agent was running.
-            ("Unknown", Reason::NotVerified, UNVERIFIED)
+            return new;
         }
         Verification::NotRequired | Verification::Tolerated => {
             new.conditions.retain(is_other);
@@ -178,20 +181,21 @@ mod tests {
     #[test]
     fn the_condition_of_an_earlier_agent_stays_for_the_same_generation_only() {
         let old = status_after(&OciRepositoryStatus::default(), &passed(), 1);
-        let state = State::not_ready(Reason::Suspended, "suspended: nothing is looked up");
-        let new = |generation: i64| {
-            after(&old, &state, &Verification::Pending, None, Some(generation), Timestamp::UNIX_EPOCH)
-        };
-        assert_eq!((verified(&new(1)), verified(&new(2))), ("True signed Some(1)".to_owned(), String::new()));
+        let new = |generation| verified(&status_after(&old, &Verification::Pending, generation));
+        assert_eq!((new(1), new(2)), ("True signed Some(1)".to_owned(), String::new()));
     }
 
     #[test]
     fn the_condition_of_an_earlier_agent_does_not_outlive_a_failure() {
         let old = status_after(&OciRepositoryStatus::default(), &passed(), 1);
-        let expected = format!("Unknown {UNVERIFIED} Some(1)");
-        assert_eq!(verified(&status_after(&old, &Verification::Pending, 1)), expected);
-        assert_eq!(verified(&status_after(&old, &Verification::Pending, 2)), "");
-        assert_eq!(verified(&status_after(&OciRepositoryStatus::default(), &Verification::Pending, 1)), "");
+        let mut verification = Verification::Pending;
+        verification.end_pending();
+        assert_eq!(verified(&status_after(&old, &verification, 1)), format!("Unknown {UNVERIFIED} Some(1)"));
+        for result in [Verification::NotRequired, Verification::Tolerated, passed()] {
+            let mut kept = result.clone();
+            kept.end_pending();
+            assert_eq!(kept, result, "a failure does not undo a result");
+        }
     }
 
     #[test]

@@ -199,6 +199,9 @@ impl<S: Named> Task<S> {
     /// Looks up the artifact, and writes the status. Returns the time until the next turn.
     async fn turn(&mut self, object: &Object<S>, remote: &Remote) -> Duration {
         let (state, wait) = self.attempt(object, remote).await;
+        if state.is_failure() && object.spec.requires_signature() {
+            self.verification.end_pending();
+        }
         self.state = Some(state);
         self.settle(remote, object.generation).await;
         wait
@@ -230,13 +233,7 @@ impl<S: Named> Task<S> {
             Ok(revision) => {
                 (State::ready(Reason::ArtifactStored, format!("stored artifact {revision}")), wanted.interval)
             }
-            Err(state) => {
-                // The signers may have changed while no agent was running.
-                if wanted.signed.is_some() && self.verification == Verification::Pending {
-                    self.verification = Verification::Unverified;
-                }
-                (state, wanted.interval.min(AGAIN))
-            }
+            Err(state) => (state, wanted.interval.min(AGAIN)),
         }
     }
 

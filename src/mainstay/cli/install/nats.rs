@@ -236,7 +236,7 @@ impl Nats {
 /// it confirms them.
 fn of_one_server(text: &str) -> String {
     let alone = text.split_once("\ncluster {").map_or(text, |(alone, _)| alone);
-    format!("{}\n", alone.replace("sync_interval: 2m", "sync_interval: always"))
+    format!("{}\n", alone.replace("sync_interval: \"2m\"", "sync_interval: always"))
 }
 
 /// Removes the mounted Secret.

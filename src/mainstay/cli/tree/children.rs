@@ -5,8 +5,8 @@
 
 use std::collections::HashMap;
 
-use super::budget::Budget;
 use super::node::{Node, Seen};
+use mainstay_cluster::MemoryBudget;
 use mainstay_object::Key;
 
 /// Maximum depth, because owner references may form a cycle.
@@ -32,11 +32,11 @@ impl Children {
     }
 
     /// Returns the children of the object with this UID.
-    pub(super) fn below(&self, uid: &str, budget: &Budget) -> Vec<Node> {
+    pub(super) fn below(&self, uid: &str, budget: &MemoryBudget) -> Vec<Node> {
         self.branches(uid, 0, budget)
     }
 
-    fn branches(&self, uid: &str, depth: usize, budget: &Budget) -> Vec<Node> {
+    fn branches(&self, uid: &str, depth: usize, budget: &MemoryBudget) -> Vec<Node> {
         let found = self.by_owner.get(uid).filter(|_| depth < DEEPEST && !uid.is_empty());
         let mut nodes = Vec::new();
         for (key, seen) in found.into_iter().flatten().filter_map(|at| self.all.get(*at)) {
@@ -82,12 +82,12 @@ mod tests {
         let owners = ["a", "b", "a"].map(str::to_owned);
         children.add(vec![child("one", &owners), child("two", &["one".to_owned()])]);
         assert_eq!((children.all.len(), children.by_owner["a"].len()), (2, 1));
-        let budget = Budget::new(1 << 20);
+        let budget = MemoryBudget::new(1 << 20);
         for uid in ["a", "b"] {
             let below = children.below(uid, &budget);
             assert_eq!((below.len(), below[0].children.len()), (1, 1));
         }
-        assert!(children.below("", &budget).is_empty() && budget.note().is_none());
+        assert!(children.below("", &budget).is_empty() && budget.note("cut").is_none());
     }
 
     #[test]
@@ -95,9 +95,9 @@ mod tests {
         let names: Vec<String> = (0..10).map(|number| format!("c{number}")).collect();
         let mut children = Children::default();
         children.add(names.iter().map(|name| child(name, &names)).collect());
-        let budget = Budget::new(1 << 20);
+        let budget = MemoryBudget::new(1 << 20);
         let below = children.below("c0", &budget);
         assert!(count(&below) > 100 && count(&below) < 10_000, "{}", count(&below));
-        assert!(budget.note().is_some_and(|note| note.contains("1 MiB")));
+        assert!(budget.note("cut").is_some_and(|note| note.contains("1 MiB")));
     }
 }

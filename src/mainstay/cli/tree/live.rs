@@ -10,10 +10,9 @@ use std::{
 
 use futures::{StreamExt as _, TryStreamExt as _};
 
-use super::budget::Budget;
 use super::node::Seen;
 use crate::cli::Error;
-use mainstay_cluster::{Cluster, Kind, Selection};
+use mainstay_cluster::{Cluster, Kind, MemoryBudget, Selection};
 use mainstay_engine::managed::health_rules::HealthRules;
 use mainstay_object::Key;
 use mainstay_object::failure::chain;
@@ -58,14 +57,14 @@ enum Kept {
 pub(super) struct Lists<'a> {
     cluster: &'a Cluster,
     /// The memory of the objects that are read.
-    pub(super) budget: Budget,
+    pub(super) budget: MemoryBudget,
     notes: BTreeSet<String>,
     /// Kinds of children that the user may not list, by namespace.
     unlisted: BTreeMap<String, Vec<String>>,
 }
 
 impl<'a> Lists<'a> {
-    pub(super) fn new(cluster: &'a Cluster, budget: Budget) -> Self {
+    pub(super) fn new(cluster: &'a Cluster, budget: MemoryBudget) -> Self {
         Self { cluster, budget, notes: BTreeSet::new(), unlisted: BTreeMap::new() }
     }
 

@@ -2,13 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use super::budget::Budget;
 use super::children::Children;
 use super::live::{Lists, NAMESPACES, Read};
 use super::node::{Node, State};
 use crate::cli::{Error, syncs};
 use mainstay_api::{GitSync, GitSyncStatus, conditions};
-use mainstay_cluster::Cluster;
+use mainstay_cluster::{Cluster, MemoryBudget};
 use mainstay_console::Facts;
 use mainstay_gitsync::Listing;
 use mainstay_object::failure::chain;
@@ -52,7 +51,7 @@ pub(super) struct Forest<'a> {
     extent: Extent,
     children: Children,
     /// The memory of the branches of children.
-    branches: Budget,
+    branches: MemoryBudget,
     looked_in: BTreeSet<String>,
     notes: BTreeSet<String>,
     lists: Lists<'a>,
@@ -64,16 +63,17 @@ impl<'a> Forest<'a> {
             cluster,
             extent,
             children: Children::default(),
-            branches: Budget::new(extent.bytes),
+            branches: MemoryBudget::new(extent.bytes),
             looked_in: BTreeSet::new(),
             notes: BTreeSet::new(),
-            lists: Lists::new(cluster, Budget::new(extent.bytes)),
+            lists: Lists::new(cluster, MemoryBudget::new(extent.bytes)),
         }
     }
 
     /// Returns notes about incomplete trees.
     pub(super) fn notes(&self) -> Vec<String> {
-        let cut = self.lists.budget.note().or_else(|| self.branches.note());
+        let budgets = [&self.lists.budget, &self.branches];
+        let cut = budgets.into_iter().find_map(|budget| budget.note("not all objects and children are shown"));
         self.notes.iter().cloned().chain(cut).chain(self.lists.notes()).collect()
     }
 

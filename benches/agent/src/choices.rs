@@ -1,4 +1,4 @@
-//! Choices of objects and agents, which are the same in each run.
+//! Random choices that are the same in each run with the same seed.
 
 /// A generator of numbers.
 pub(super) struct Choices(u64);

@@ -1,0 +1,84 @@
+//! The Leases of members that this process has seen, with the times of their last changes by its clock.
+//!
+//! The work of a member begins again when it begins to lead, and an agent that starts polls the Leases before it becomes a
+//! member. Without these times, each beginning would wait for a dead member for the duration of another Lease.
+//!
+//! Invariant: a member counts as live for the duration of its Lease from when this process saw the last change first.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::board::Known;
+use super::member::Member;
+use super::view::Shown;
+
+/// The Leases that this process has seen. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct Seen(Arc<Mutex<BTreeMap<Member, Known>>>);
+
+impl Seen {
+    /// Records the Lease of a member that was read `now`. `duration` is that of a Lease that states none.
+    pub(crate) fn see(&self, member: Member, lease: &Value, duration: Duration, now: Instant) {
+        let mut all = self.0.lock();
+        match Shown::of(lease).filter(|shown| !shown.holder().is_empty()) {
+            Some(shown) => {
+                let known = Known::next(all.get(&member), shown, duration, Duration::ZERO, now);
+                all.insert(member, known);
+            }
+            // The share of a member that stopped before the work began is free.
+            None => drop(all.remove(&member)),
+        }
+    }
+
+    /// Returns the Leases.
+    pub(super) fn leases(&self) -> BTreeMap<Member, Known> {
+        self.0.lock().clone()
+    }
+
+    /// Keeps the Leases that the work of a member has seen.
+    pub(super) fn keep(&self, leases: &BTreeMap<Member, Known>) {
+        self.0.lock().clone_from(leases);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::board::Board;
+    use super::*;
+    use mainstay_api::names::SHARD_LEASE;
+
+    const LEASE: Duration = Duration::from_secs(15);
+
+    #[test]
+    fn a_lease_expires_at_the_same_time_for_work_that_begins_later() {
+        let (start, other) = (Instant::now(), Member::new(1).unwrap());
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let lease = |holder: &str, renewed: u64| {
+            json!({
+                "metadata": {"labels": {SHARD_LEASE: "member"}},
+                "spec": {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": renewed},
+            })
+        };
+        let seen = Seen::default();
+        seen.see(other, &lease("one", 1), LEASE, at(0));
+        seen.see(other, &lease("one", 2), LEASE, at(2));
+        seen.see(other, &lease("one", 2), LEASE, at(12));
+        let due = |renewed, now| {
+            let mut board = Board::new(Member::new(0).unwrap(), "me", 1, LEASE, LEASE / 3).knowing(seen.leases());
+            board.see(other, Shown::of(&lease("one", renewed)).unwrap(), now);
+            seen.keep(board.leases());
+            board.due(now)
+        };
+        assert_eq!((due(2, at(14)), due(2, at(16))), (Some(at(17)), Some(at(17))));
+        assert_eq!(due(3, at(16)), Some(at(31)), "it was renewed");
+        seen.see(other, &lease("", 3), LEASE, at(17));
+        assert!(seen.leases().is_empty());
+    }
+}
