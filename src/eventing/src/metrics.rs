@@ -91,7 +91,10 @@ struct OfSubscriber {
 
 /// Counters and times by two names as they are shown, and a code. They are found without an allocation, for each event.
 #[derive(Default)]
-struct Found(BTreeMap<String, BTreeMap<String, BTreeMap<u16, (Counter, Histogram)>>>);
+struct Found(BTreeMap<String, BTreeMap<String, ByCode>>);
+
+/// Counter and times of each code.
+type ByCode = BTreeMap<u16, (Counter, Histogram)>;
 
 impl Found {
     /// Counts an event, if its names are those that are shown and its series exists.

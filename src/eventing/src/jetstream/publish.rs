@@ -59,9 +59,9 @@ impl JetStream {
                 self.clone().store(address, (number, Arc::clone(&message)), patience).boxed()
             }));
         }
-        let stored: Vec<Stored> = match storing.pop() {
+        let stored = match storing.pop() {
             Some(only) if storing.is_empty() => vec![only.await],
-            last => stream::iter(storing.into_iter().chain(last)).buffered(UNCONFIRMED).collect().await,
+            last => all(storing.into_iter().chain(last).collect()).await,
         };
         verdict(&stored)?;
         let over = stored.into_iter().filter(|stored| stored.result.is_err());
@@ -108,6 +108,11 @@ impl JetStream {
             self.forget(namespace);
         }
     }
+}
+
+/// Waits for all, a limited number at a time.
+fn all(storing: Vec<BoxFuture<'static, Stored>>) -> BoxFuture<'static, Vec<Stored>> {
+    stream::iter(storing).buffered(UNCONFIRMED).collect().boxed()
 }
 
 /// Returns the subject of an event for a subscriber.
