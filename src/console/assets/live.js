@@ -303,7 +303,13 @@ function resume() {
 function end() {
   if (hasEnded) return;
   hasEnded = true;
-  if (badge) badge.classList.add("old");
+  if (badge) {
+    badge.classList.add("old");
+    const link = document.createElement("a");
+    link.href = location.pathname + location.search;
+    link.textContent = "Open again";
+    badge.after(link);
+  }
   say("The session has ended");
   if (left && left.hasAttribute("data-renewable") && !hasInput) location.reload();
 }

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
+use crate::facts::Facts;
 use crate::field::text_at;
 use crate::text::{MESSAGE, SHORT, plain};
 use crate::tree::Mark;
@@ -24,6 +25,8 @@ pub(crate) struct Member {
     pub(crate) mark: Mark,
     /// The reason for the mark; empty if the object is healthy.
     pub(crate) why: String,
+    /// Its addresses, if it is a Service or an APIRule.
+    pub(crate) facts: Facts,
 }
 
 /// A Secret whose keys are variables.
@@ -104,7 +107,7 @@ impl Part {
 
     /// Returns its approximate memory in bytes.
     pub(crate) fn bytes(&self) -> usize {
-        let member = |one: &Member| one.key.name.len() + one.why.len();
+        let member = |one: &Member| one.key.name.len() + one.why.len() + one.facts.bytes();
         let referrer = |one: &Referrer| {
             member(&one.member)
                 + one.host.len()
@@ -145,6 +148,11 @@ impl Belonging {
         all
     }
 
+    /// Returns the Service of the Function, if it exists and may be listed.
+    pub(crate) fn service(&self) -> Option<&Member> {
+        self.children.iter().find(|child| child.key.is("", "Service"))
+    }
+
     /// Returns the health of a pod; `None` if it is not known.
     pub(crate) fn pod(&self, name: &str) -> Option<&Member> {
         self.pods.iter().find(|pod| &*pod.key.name == name)
@@ -157,7 +165,8 @@ fn member(key: Key, live: &Value) -> Member {
         Health::Progressing(why) => (Mark::Waiting, why),
         Health::Failed(why) => (Mark::Failed, why),
     };
-    Member { key, mark, why: plain(&why, MESSAGE) }
+    let facts = Facts::of(&key, live);
+    Member { key, mark, why: plain(&why, MESSAGE), facts }
 }
 
 /// Returns a pod, or an object that the Function owns.
@@ -365,6 +374,15 @@ mod tests {
             (all[0].lines.as_slice(), all[2].lines.len(), all[2].more),
             (&["GET, PUT /a: jwt".to_owned()][..], FILTERS, 20)
         );
+    }
+
+    #[test]
+    fn the_service_of_a_function_has_its_address() {
+        let (key, mut live) = of("Service", "", "web", json!({"ports": [{"port": 80}]}));
+        assert_eq!(belonging(&[(Role::Child, &[(key.clone(), live.clone())])]).service(), None);
+        live["metadata"]["ownerReferences"] = json!([{"uid": "u"}]);
+        let all = belonging(&[(Role::Child, &[(key.clone(), live.clone())])]);
+        assert_eq!(all.service().map(|one| &one.facts), Some(&Facts::of(&key, &live)));
     }
 
     #[test]

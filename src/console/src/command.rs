@@ -40,11 +40,14 @@ impl Command {
         Some(Self(format!("mainstay resume {}{group}/{}{namespace}", key.kind, key.name)))
     }
 
-    /// Returns the code in a remedy as a command, if it is one. The remedies are texts of this program.
+    /// Returns the code in a remedy as a command, if it is one without a placeholder such as `NAME`. The remedies are texts of
+    /// this program.
     pub(crate) fn of_remedy(code: &str) -> Option<Self> {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || " -_./:=,@%+".contains(c);
         let is_known = ["mainstay ", "kubectl ", "git "].iter().any(|tool| code.starts_with(tool));
-        (is_known && code.chars().all(is_plain)).then(|| Self(code.to_owned()))
+        let is_placeholder = |word: &str| word.len() > 1 && word.bytes().all(|byte| byte.is_ascii_uppercase());
+        let is_whole = !code.split(' ').any(is_placeholder);
+        (is_known && is_whole && code.chars().all(is_plain)).then(|| Self(code.to_owned()))
     }
 
     /// Splits the text of a held object of a GitSync into the text before its command, and the command.
@@ -199,6 +202,7 @@ mod tests {
             "mainstay a\nid",
             "kubectl a > b",
             "mainstay",
+            "mainstay resume KIND NAME",
             "spec.a",
         ] {
             assert_eq!(Command::of_remedy(code), None, "{code}");

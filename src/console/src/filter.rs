@@ -125,7 +125,7 @@ pub(crate) fn listing(all: Vec<Arc<Row>>, filter: &Filter) -> Listing {
     }
     rows.sort_by(|a, b| (a.state, a.kind, &a.namespace, &a.name).cmp(&(b.state, b.kind, &b.namespace, &b.name)));
     let (found, pages) = (rows.len(), rows.len().div_ceil(PER_PAGE).max(1));
-    let page = filter.page.min(pages);
+    let page = filter.page.clamp(1, pages);
     let rows = rows.into_iter().skip((page - 1) * PER_PAGE).take(PER_PAGE).collect();
     Listing { rows, counts, namespaces, found, page, pages }
 }

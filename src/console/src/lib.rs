@@ -17,6 +17,7 @@
 mod action;
 mod address;
 mod asked;
+mod assessment;
 mod attempt;
 mod axis;
 mod bearer;

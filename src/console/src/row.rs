@@ -100,6 +100,11 @@ impl FleetKind {
         Key::new(self.group(), self.name(), Some(namespace), name)
     }
 
+    /// Returns the kind of an object; `None` if it is of another program.
+    pub(crate) fn of(key: &Key) -> Option<Self> {
+        Self::all().find(|kind| kind.is_of(key))
+    }
+
     /// Returns whether an object has this kind.
     pub(crate) fn is_of(self, key: &Key) -> bool {
         key.is(self.group(), self.name())
@@ -282,11 +287,19 @@ fn served<'c>(kind: FleetKind, live: &Value, all: &'c [ConditionRow]) -> (State,
     let false_one = all.iter().find(|one| one.status == "False" && one.kind != "Fields supported");
     let codes = ["/status/state", "/status/APIRuleStatus/code", "/status/virtualServiceStatus/code"];
     let has_failed = false_one.is_some() || codes.iter().any(|code| text(code).eq_ignore_ascii_case("error"));
+    let descriptions = ["/status/APIRuleStatus/desc", "/status/virtualServiceStatus/desc", "/status/description"];
+    let description = descriptions.iter().map(|pointer| text(pointer)).find(|text| !text.is_empty());
+    let with_description = |why: String| match &description {
+        Some(description) if has_failed && !why.contains(description.as_str()) => format!("{why}: {description}"),
+        _ => why,
+    };
     let decisive = false_one.or_else(|| all.iter().find(|one| ["Ready", "Exposed"].contains(&one.kind.as_str())));
     match health(&key, live) {
         Health::Healthy => (State::Ready, decisive, String::new()),
         Health::Progressing(why) if !has_failed => (State::Progressing, decisive, plain(&why, MESSAGE)),
-        Health::Progressing(why) | Health::Failed(why) => (State::Failed, decisive, plain(&why, MESSAGE)),
+        Health::Progressing(why) | Health::Failed(why) => {
+            (State::Failed, decisive, plain(&with_description(why), MESSAGE))
+        }
     }
 }
 
@@ -375,6 +388,14 @@ mod tests {
     }
 
     #[test]
+    fn a_kind_is_found_by_its_key() {
+        for kind in FleetKind::all() {
+            assert_eq!(FleetKind::of(&kind.key("shop", "a")), Some(kind));
+        }
+        assert_eq!(FleetKind::of(&Key::new("apps", "Deployment", Some("shop"), "a")), None);
+    }
+
+    #[test]
     fn a_listed_object_is_suspended_by_its_reason_and_has_a_version() {
         let ready = |reason: &str| json!([{"type": "Ready", "status": "False", "reason": reason, "message": "m"}]);
         let seen = |kind: FleetKind, status: Value| {
@@ -400,6 +421,9 @@ mod tests {
         let code = |code: &str| json!({"APIRuleStatus": {"code": code}});
         assert_eq!(seen(FleetKind::ApiRule, code("OK")), (State::Ready, String::new()));
         assert_eq!(seen(FleetKind::ApiRule, code("ERROR")), (State::Failed, "APIRuleStatus is ERROR".to_owned()));
+        let described = json!({"APIRuleStatus": {"code": "ERROR", "desc": "no such gateway"}});
+        let expected = (State::Failed, "APIRuleStatus is ERROR: no such gateway".to_owned());
+        assert_eq!(seen(FleetKind::ApiRule, described), expected);
         assert_eq!(seen(FleetKind::ApiRule, json!({})).0, State::Progressing);
         let ready = |status: &str| json!({"conditions": [{"type": "Ready", "status": status, "reason": "NoBroker", "message": "no Broker"}]});
         assert_eq!(seen(FleetKind::Trigger, ready("True")).0, State::Ready);

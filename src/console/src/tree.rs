@@ -89,6 +89,9 @@ pub struct Tree {
     pub notes: Vec<String>,
 }
 
+/// The word of the filter for objects that deviate from the repository.
+pub(crate) const DEVIATING: &str = "deviating";
+
 /// The filter of a tree.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TreeFilter {
@@ -96,6 +99,8 @@ pub(crate) struct TreeFilter {
     pub(crate) text: String,
     pub(crate) kind: String,
     pub(crate) mark: Option<Mark>,
+    /// Whether only objects that deviate from the repository are shown.
+    pub(crate) is_deviating: bool,
 }
 
 impl TreeFilter {
@@ -105,6 +110,7 @@ impl TreeFilter {
             text: query.get("q").to_owned(),
             kind: query.get("kind").to_owned(),
             mark: Mark::ALL.into_iter().find(|mark| mark.word() == query.get("health")),
+            is_deviating: query.get("health") == DEVIATING,
         }
     }
 
@@ -113,28 +119,30 @@ impl TreeFilter {
         *self == Self::default()
     }
 
-    fn matches(&self, node: &Node, text: &str) -> bool {
+    fn matches(&self, node: &Node, text: &str, deviates: &dyn Fn(&Node) -> bool) -> bool {
         let has_text = || {
             let name = format!("{} {}", node.key, node.state).to_lowercase();
             text.is_empty() || name.contains(text)
         };
         (self.kind.is_empty() || *node.key.kind == *self.kind)
             && self.mark.is_none_or(|mark| node.mark == mark)
+            && (!self.is_deviating || deviates(node))
             && has_text()
     }
 
     /// Returns the objects that match, and those whose children match, and the number of matches. A match without
-    /// matching children keeps all its children.
-    pub(crate) fn apply(&self, objects: &[Node]) -> (Vec<Node>, usize) {
+    /// matching children keeps all its children. `deviates` says whether the status lists an object as drifted, paused or
+    /// held.
+    pub(crate) fn apply(&self, objects: &[Node], deviates: &dyn Fn(&Node) -> bool) -> (Vec<Node>, usize) {
         let text = self.text.to_lowercase();
-        self.within(objects, &text)
+        self.within(objects, &text, deviates)
     }
 
-    fn within(&self, objects: &[Node], text: &str) -> (Vec<Node>, usize) {
+    fn within(&self, objects: &[Node], text: &str, deviates: &dyn Fn(&Node) -> bool) -> (Vec<Node>, usize) {
         let (mut kept, mut count) = (Vec::new(), 0);
         for node in objects {
-            let (children, of_children) = self.within(&node.children, text);
-            let is_match = self.matches(node, text);
+            let (children, of_children) = self.within(&node.children, text, deviates);
+            let is_match = self.matches(node, text, deviates);
             count += of_children + usize::from(is_match);
             if is_match && of_children == 0 {
                 kept.push(node.clone());
@@ -198,7 +206,8 @@ mod tests {
             vec![node("Pod", "web-1", Mark::Failed, Vec::new()), node("Pod", "web-2", Mark::Healthy, Vec::new())];
         let tree = [node("Deployment", "web", Mark::Waiting, pods), node("Secret", "key", Mark::Healthy, Vec::new())];
         let check = |query: &str, expected: &str, found: usize| {
-            let (kept, count) = TreeFilter::of(&Query::parse(query.as_bytes())).apply(&tree);
+            let (kept, count) =
+                TreeFilter::of(&Query::parse(query.as_bytes())).apply(&tree, &|node: &Node| &*node.key.name == "web-2");
             assert_eq!((&*shown(&kept), count), (expected, found), "{query}");
         };
         check("", "web[web-1 web-2] key", 4);
@@ -209,6 +218,8 @@ mod tests {
         check("kind=Deployment", "web[web-1 web-2]", 1);
         check("health=healthy", "web[web-2] key", 2);
         check("health=failed&kind=Secret", "", 0);
+        check("health=deviating", "web[web-2]", 1);
+        check("health=deviating&kind=Secret", "", 0);
         check("health=strange", "web[web-1 web-2] key", 4);
         assert_eq!(kinds(&tree).into_iter().collect::<Vec<_>>(), ["Deployment", "Pod", "Secret"]);
         assert_eq!(count(&tree), 4);

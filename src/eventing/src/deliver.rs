@@ -1,14 +1,15 @@
 //! Delivers the events of a store, with one task for each subscriber.
 //!
 //! Invariant: an event is removed from the store when its subscriber has accepted it, or when its dead letter is
-//! stored. Invariant: a task takes only as many events as the subscriber allows concurrently, and one event of each
-//! partition. The task also stores the numbers of the events that wait for a retry or for an earlier event of their
-//! source; the journal and the NATS server limit the number of these events.
+//! stored. Invariant: a task takes only as many events as the subscriber allows concurrently, a few more from a server,
+//! and one event of each partition. The task also stores the numbers of the events that wait for a retry or for an
+//! earlier event of their source; the journal and the NATS server limit the number of these events.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::FutureExt as _;
 use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinError, JoinSet};
@@ -222,15 +223,15 @@ async fn work(delivery: Arc<Delivery>, mut subscriber: watch::Receiver<Arc<Subsc
         }
         while resumes <= now && to.route.is_some() && flights.len() < to.in_flight {
             let Some((lane, one)) = waiting.take() else { break };
-            flights.spawn(attempt(Arc::clone(&delivery), Arc::clone(&to), (lane, one), pauses));
+            flights.spawn(attempt(Arc::clone(&delivery), Arc::clone(&to), (lane, one), pauses).boxed());
         }
         let due = later.keys().next().map(|(due, _)| *due);
         let resuming = (resumes > now && waiting.ready() > 0).then_some(resumes);
         let wake = due.into_iter().chain(resuming).min();
-        let free = to.in_flight.saturating_sub(waiting.ready() + flights.len());
+        let free = source.room(to.in_flight, waiting.ready() + flights.len());
         tokio::select! {
             changed = subscriber.changed() => if changed.is_err() { return },
-            taken = source.next(free), if free > 0 || source.is_partitioned() => {
+            taken = source.next(free), if free > 0 || source.is_of_a_server() => {
                 let lane = lane(&delivery, &to, &taken).await;
                 waiting.push(lane, taken.number, taken);
             }
@@ -280,7 +281,8 @@ async fn lane(delivery: &Delivery, to: &Subscriber, one: &Taken) -> Lane {
     Lane::Own(one.number)
 }
 
-/// Delivers an event once. Returns the next step.
+/// Delivers an event once. Returns the next step. The steps after a failure are on the heap, so that the future of each
+/// delivery is small.
 async fn attempt(
     delivery: Arc<Delivery>,
     to: Arc<Subscriber>,
@@ -297,7 +299,7 @@ async fn try_once(delivery: &Delivery, to: &Subscriber, one: &mut Taken, pauses:
         Ok(Some(kept)) => kept,
         // Another task has removed the event.
         Ok(None) => return Next::Done,
-        Err(error) if error.kind() == std::io::ErrorKind::InvalidData => return lose(delivery, to, one).await,
+        Err(error) if error.kind() == std::io::ErrorKind::InvalidData => return lose(delivery, to, one).boxed().await,
         Err(error) => {
             tracing::error!(subscriber = %to.id, %error, "an event could not be read from the store");
             return Next::Again(AGAIN);
@@ -311,7 +313,7 @@ async fn try_once(delivery: &Delivery, to: &Subscriber, one: &mut Taken, pauses:
     match &next {
         Next::Done => {
             if let Some(answer) = answer {
-                publish_answer(delivery, to, answer).await;
+                publish_answer(delivery, to, answer).boxed().await;
             }
             delivery.store.ended(one, &to.id).await;
         }
@@ -328,7 +330,7 @@ async fn try_once(delivery: &Delivery, to: &Subscriber, one: &mut Taken, pauses:
             }
         }
         Next::GiveUp(why) => {
-            if let Err(error) = give_up(delivery, to, one, &kept, why, attempts).await {
+            if let Err(error) = give_up(delivery, to, one, &kept, why, attempts).boxed().await {
                 tracing::error!(subscriber = %to.id, %error, "a dead letter could not be written");
                 return later(delivery, to, one).await;
             }
@@ -342,7 +344,7 @@ async fn send(delivery: &Delivery, to: &Subscriber, target: &Target, kept: &Kept
     let (began, _flight) = (Instant::now(), delivery.metrics.in_flight(&to.id));
     let sent = delivery.sender.send(to.id.parts().0, target, kept).await;
     let code = if let Outcome::Answered(code) = sent.outcome { code } else { 0 };
-    delivery.metrics.delivered(&to.id, kept.event.event_type(), &target.url(), code, began.elapsed());
+    delivery.metrics.delivered(&to.id, kept.event.event_type(), target.url(), code, began.elapsed());
     sent
 }
 
@@ -354,7 +356,7 @@ async fn later(delivery: &Delivery, to: &Subscriber, one: &Taken) -> Next {
 
 /// Returns an event without contents, as a substitute for an event that cannot be read.
 fn nothing() -> Kept {
-    Kept { event: super::cloud_event::CloudEvent::default(), published: Timestamp::now() }
+    Kept { event: Arc::default(), published: Timestamp::now() }
 }
 
 /// Writes a dead letter without contents for an event that can no longer be read.

@@ -30,6 +30,7 @@ mod event_type;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
 mod grants;
+mod header;
 mod jetstream;
 mod journal;
 mod json;

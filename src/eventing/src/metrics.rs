@@ -70,10 +70,48 @@ struct Inner {
 /// The series that exist.
 #[derive(Default)]
 struct Known {
+    /// The series of requests, by method and path.
+    requests: Found,
     published: BTreeSet<Labels<3>>,
-    of_subscribers: BTreeMap<SubscriberId, BTreeSet<Labels<6>>>,
-    /// Number of series in `of_subscribers`.
+    /// The series of `published`, by type and source, with the time to store the event.
+    stored: Found,
+    of_subscribers: BTreeMap<SubscriberId, OfSubscriber>,
+    /// Number of series of results in `of_subscribers`.
     results: usize,
+}
+
+/// The series of a subscriber.
+#[derive(Default)]
+struct OfSubscriber {
+    results: BTreeSet<Labels<6>>,
+    /// The series of `results`, by type and sink.
+    found: Found,
+    in_flight: Option<Gauge>,
+}
+
+/// Counters and times by two names as they are shown, and a code. They are found without an allocation, for each event.
+#[derive(Default)]
+struct Found(BTreeMap<String, BTreeMap<String, ByCode>>);
+
+/// Counter and times of each code.
+type ByCode = BTreeMap<u16, (Counter, Histogram)>;
+
+impl Found {
+    /// Counts an event, if its names are those that are shown and its series exists.
+    fn count(&self, names: [&str; 2], code: u16, took: f64) -> bool {
+        let found = self.0.get(names[0]).and_then(|found| found.get(names[1])?.get(&code));
+        if let Some((counter, duration)) = found {
+            counter.inc();
+            duration.observe(took);
+        }
+        found.is_some()
+    }
+
+    /// Counts the first event of a series.
+    fn insert(&mut self, [first, second]: [String; 2], code: u16, series: (Counter, Histogram), took: f64) {
+        self.0.entry(first.clone()).or_default().entry(second.clone()).or_default().insert(code, series);
+        self.count([&first, &second], code, took);
+    }
 }
 
 impl Default for Metrics {
@@ -137,52 +175,77 @@ fn milliseconds() -> Histogram {
 impl Metrics {
     /// Counts a request with its response. `path` is one of a fixed set of patterns.
     pub fn requested(&self, method: &str, path: &'static str, code: u16, took: Duration) {
-        let method = if matches!(method, "GET" | "POST") { method } else { OTHER };
+        let (took, method) = (took.as_secs_f64(), if matches!(method, "GET" | "POST") { method } else { OTHER });
+        let known = &mut *self.0.known.lock();
+        if known.requests.count([method, path], code, took) {
+            return;
+        }
         let labels = [("code", code.to_string()), ("method", method.to_owned()), ("path", path.to_owned())];
-        self.0.requests.get_or_create(&labels).inc();
-        self.0.durations.get_or_create(&labels).observe(took.as_secs_f64());
+        let series = (self.0.requests.get_or_create_owned(&labels), self.0.durations.get_or_create_owned(&labels));
+        known.requests.insert([method.to_owned(), path.to_owned()], code, series, took);
     }
 
-    /// Counts an event, by the status of the response to its publisher. `backend` is the name of the store.
+    /// Counts an event, by the status of the response to its publisher. `backend` is the name of the store, which does
+    /// not change.
     pub fn published(&self, event_type: &str, source: &str, code: u16, backend: &'static str, took: Duration) {
-        let to = [("code", code.to_string()), ("destination_service", backend.to_owned())];
-        self.0.backend.get_or_create(&to).observe(took.as_secs_f64() * 1000.0);
-        let of = |event_type: &str, source: &str| {
-            [("event_type", name(event_type)), ("event_source", name(source)), ("code", code.to_string())]
-        };
-        let mut labels = of(event_type, source);
-        let known = &mut self.0.known.lock().published;
-        if !known.contains(&labels) && known.len() >= TYPES {
-            labels = of(OTHER, OTHER);
+        let took = took.as_secs_f64() * 1000.0;
+        let known = &mut *self.0.known.lock();
+        if known.stored.count([event_type, source], code, took) {
+            return;
         }
-        known.insert(labels.clone());
-        self.0.published.get_or_create(&labels).inc();
+        let [mut event_type, mut source] = [name(event_type), name(source)];
+        let of = |event_type: &str, source: &str| {
+            [("event_type", event_type.to_owned()), ("event_source", source.to_owned()), ("code", code.to_string())]
+        };
+        if !known.published.contains(&of(&event_type, &source)) && known.published.len() >= TYPES {
+            [event_type, source] = [OTHER.to_owned(), OTHER.to_owned()];
+        }
+        let labels = of(&event_type, &source);
+        let to = [("code", code.to_string()), ("destination_service", backend.to_owned())];
+        let series = (self.0.published.get_or_create_owned(&labels), self.0.backend.get_or_create_owned(&to));
+        known.published.insert(labels);
+        known.stored.insert([event_type, source], code, series, took);
     }
 
     /// Counts a delivery. `code` is the status of the response, or 0.
     pub fn delivered(&self, to: &SubscriberId, event_type: &str, sink: &str, code: u16, took: Duration) {
+        let (took, sink) = (took.as_secs_f64(), sink.split('?').next().unwrap_or_default());
+        let known = &mut *self.0.known.lock();
+        if known.of_subscribers.get(to).is_some_and(|one| one.found.count([event_type, sink], code, took)) {
+            return;
+        }
         let [kind, namespace, of] = labels(to);
-        let sink = sink.split('?').next().unwrap_or_default();
         let with = |event_type: &str, sink: &str, code: String| {
             let [event_type, sink] = [("event_type", name(event_type)), ("sink", name(sink))];
             [kind.clone(), namespace.clone(), of.clone(), event_type, sink, ("response_code", code)]
         };
         let mut labels = with(event_type, sink, code.to_string());
-        let known = &mut *self.0.known.lock();
         let of_subscriber = known.of_subscribers.entry(to.clone()).or_default();
-        let is_full = of_subscriber.len() >= RESULTS || known.results >= ALL_RESULTS;
-        if is_full && !of_subscriber.contains(&labels) {
+        let is_full = of_subscriber.results.len() >= RESULTS || known.results >= ALL_RESULTS;
+        let is_other = is_full && !of_subscriber.results.contains(&labels);
+        if is_other {
             labels = with(OTHER, OTHER, if (200..300).contains(&code) { "200".to_owned() } else { OTHER.to_owned() });
         }
-        known.results += usize::from(of_subscriber.insert(labels.clone()));
-        self.0.deliveries.get_or_create(&labels).inc();
-        self.0.dispatches.get_or_create(&labels).observe(took.as_secs_f64());
+        let (count, duration) =
+            (self.0.deliveries.get_or_create_owned(&labels), self.0.dispatches.get_or_create_owned(&labels));
+        known.results += usize::from(of_subscriber.results.insert(labels));
+        if is_other {
+            count.inc();
+            duration.observe(took);
+        } else {
+            of_subscriber.found.insert([name(event_type), name(sink)], code, (count, duration), took);
+        }
     }
 
     /// Counts a delivery as in progress until the returned value is dropped.
     pub fn in_flight(&self, to: &SubscriberId) -> InFlight {
-        self.0.known.lock().of_subscribers.entry(to.clone()).or_default();
-        let gauge = self.0.in_flight.get_or_create_owned(&labels(to));
+        let known = &mut *self.0.known.lock();
+        let gauge = if let Some(gauge) = known.of_subscribers.get(to).and_then(|one| one.in_flight.clone()) {
+            gauge
+        } else {
+            let of_subscriber = known.of_subscribers.entry(to.clone()).or_default();
+            of_subscriber.in_flight.insert(self.0.in_flight.get_or_create_owned(&labels(to))).clone()
+        };
         gauge.inc();
         InFlight(gauge)
     }
@@ -218,7 +281,7 @@ impl Metrics {
     fn drop_deleted(&self) {
         let present: BTreeSet<SubscriberId> = self.0.subscribers.0.lock().iter().map(|one| one.id.clone()).collect();
         let Known { of_subscribers, results: count, .. } = &mut *self.0.known.lock();
-        of_subscribers.retain(|id, results| {
+        of_subscribers.retain(|id, OfSubscriber { results, .. }| {
             let is_present = present.contains(id);
             if !is_present {
                 *count -= results.len();
@@ -326,6 +389,29 @@ mod tests {
         assert_eq!(series(&metrics, "eventing_epp_requests_total").len(), 1);
         let deliveries = series(&metrics, "eventing_ec_nats_delivery_per_subscription_total");
         assert!(deliveries.len() <= RESULTS + 2, "{}", deliveries.len());
+    }
+
+    #[test]
+    fn each_event_counts_once_whether_its_series_is_new_or_known() {
+        let metrics = Metrics::default();
+        metrics.set_subscribers(vec![subscribed("a")]);
+        // The second type is shown in a different form, which is the first one.
+        for event_type in ["a_b", "a\"b", "a_b"] {
+            metrics.requested("POST", "/publish", 204, Duration::ZERO);
+            metrics.published(event_type, "s", 204, "nats", Duration::ZERO);
+            metrics.delivered(&id("a"), event_type, "http://a/?x", 200, Duration::ZERO);
+        }
+        for name in [
+            "eventing_epp_requests_total",
+            "eventing_epp_requests_duration_seconds_count",
+            "eventing_epp_backend_duration_milliseconds_count",
+            "eventing_epp_event_type_published_total",
+            "eventing_ec_nats_delivery_per_subscription_total",
+            "eventing_ec_nats_subscriber_dispatch_duration_seconds_count",
+        ] {
+            let found = series(&metrics, name);
+            assert!(found.len() == 1 && found[0].ends_with(" 3"), "{name}: {found:?}");
+        }
     }
 
     #[test]

@@ -11,6 +11,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use futures::future::FutureExt as _;
 use http::header::{AUTHORIZATION, HeaderMap};
 use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
@@ -114,7 +115,8 @@ impl Publishers {
             let _permit = self.permits.acquire().await;
             self.cluster.account_of_token(token, AUDIENCE).await
         };
-        let account = match tokio::time::timeout(DEADLINE, asked).await {
+        // Most responses are cached, so the future of a request is not part of that of each event.
+        let account = match tokio::time::timeout(DEADLINE, asked.boxed()).await {
             Ok(Ok(account)) => account,
             Ok(Err(error)) => {
                 tracing::warn!(why = chain(&error), "the token of a publisher cannot be checked");

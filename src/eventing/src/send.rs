@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::HeaderMap;
 use http::header::{HOST, HeaderValue};
+use http::{HeaderMap, Method};
 
 use super::cloud_event::CloudEvent;
 use super::journal::Kept;
@@ -66,10 +66,10 @@ impl Sender {
             Ok(url) => url,
             Err(why) => return Sent { outcome: Outcome::Unreachable(why), answer: None },
         };
-        let authority = target.address.authority();
+        let authority = target.authority();
         let mut headers = kept.event.headers();
         headers.remove("ce-knativebrokerttl");
-        if let Ok(host) = HeaderValue::try_from(authority.as_str()) {
+        if let Ok(host) = HeaderValue::from_str(authority) {
             headers.insert(HOST, host);
         }
         if kind == SubscriberKind::Trigger
@@ -77,13 +77,17 @@ impl Sender {
         {
             headers.insert("ce-knativearrivaltime", arrival);
         }
-        let request = self.client.post(url).headers(headers).body(kept.event.data.clone());
-        match request.send().await {
+        // The builder of requests would copy each header.
+        let mut request = reqwest::Request::new(Method::POST, url);
+        *request.headers_mut() = headers;
+        *request.body_mut() = Some(kept.event.data.clone().into());
+        match self.client.execute(request).await {
             Ok(answer) => {
-                let (code, headers) = (answer.status().as_u16(), answer.headers().clone());
-                let body = body(answer).await;
+                let code = answer.status().as_u16();
                 let is_event = kind == SubscriberKind::Trigger && (200..300).contains(&code);
-                let answer = body.filter(|_| is_event).and_then(|body| reply(&headers, body, &kept.event));
+                let headers = is_event.then(|| answer.headers().clone());
+                let body = body(answer).await;
+                let answer = headers.zip(body).and_then(|(headers, body)| reply(&headers, body, &kept.event));
                 Sent { outcome: Outcome::Answered(code), answer }
             }
             Err(error) => {
@@ -102,11 +106,11 @@ impl Sender {
         if let Some(flaw) = self.services.flaw(target.host()) {
             return Err(flaw);
         }
-        let mut url: reqwest::Url = target.url().parse().map_err(|error| format!("{}: {error}", target.url()))?;
+        let mut url = target.parsed()?.clone();
         let Some(resolve) = &self.resolve else { return Ok(url) };
         let (host, port) = (target.host(), target.address.port.get());
         let found = judged(resolve(host.namespace().as_str(), host.service().as_str(), port))?;
-        let first = found.first().ok_or_else(|| format!("no endpoint of {} is ready", target.address.authority()))?;
+        let first = found.first().ok_or_else(|| format!("no endpoint of {} is ready", target.authority()))?;
         let is_set = url.set_ip_host(first.ip()).is_ok() && url.set_port(Some(first.port())).is_ok();
         if is_set { Ok(url) } else { Err(format!("{url} cannot have the address {first}")) }
     }

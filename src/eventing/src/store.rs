@@ -24,6 +24,9 @@ pub(super) const OVER: &str = "too many events wait for the subscriber or for it
 /// Delay before a server is asked again.
 const AGAIN: Duration = Duration::from_secs(1);
 
+/// Maximum number of events of a subscriber that are taken from a server in advance.
+const AHEAD: usize = 8;
+
 /// A store. Clones share the same store.
 #[derive(Clone, Debug)]
 pub(super) enum Store {
@@ -75,11 +78,6 @@ impl Source {
         Self::Log { stored: journal.stored(), journal: journal.clone(), of: of.clone(), which, last: 0 }
     }
 
-    /// Whether a server keeps the order of events, so that each event that is available has to be taken.
-    pub(super) fn is_partitioned(&self) -> bool {
-        matches!(self, Self::JetStream { partitions, .. } if !partitions.is_empty())
-    }
-
     /// Whether the subscriber has had an order: the events that wait in partitions are still delivered.
     pub(super) async fn was_partitioned(&mut self) -> bool {
         let (store, of) = match self {
@@ -105,8 +103,19 @@ impl Source {
         }
     }
 
-    /// Waits for the next event. At most `most` events are taken from a server in advance, and one of each partition.
-    /// Cancel-safe: no event is lost if the future is dropped.
+    /// Whether the events come from a server, which sends those that it was asked for.
+    pub(super) fn is_of_a_server(&self) -> bool {
+        matches!(self, Self::JetStream { .. })
+    }
+
+    /// Returns how many events may be taken for a subscriber with `in_flight` concurrent deliveries, if `held` events are
+    /// taken already. A server is asked in advance, so that no delivery waits for it, and for several events at a time.
+    pub(super) fn room(&self, in_flight: usize, held: usize) -> usize {
+        if self.is_of_a_server() { room(in_flight, held) } else { in_flight.saturating_sub(held) }
+    }
+
+    /// Waits for the next event. A server is asked for at most `most` events, and for one of each partition, unless
+    /// events that it was asked for are missing. Cancel-safe: no event is lost if the future is dropped.
     pub(super) async fn next(&mut self, most: usize) -> Taken {
         match self {
             Self::Log { journal, stored, of, which, last } => loop {
@@ -120,16 +129,16 @@ impl Source {
                 }
             },
             Self::JetStream { plain, partitions, .. } => {
-                let own = Some(plain).filter(|_| most > 0).map(|plain| plain.next(most).boxed());
-                // Each partition is the first one in turn.
-                let begin = fastrand::usize(..=partitions.len());
-                let mut all: Vec<_> = partitions.iter_mut().map(|one| one.next(1).boxed()).chain(own).collect();
-                let count = all.len().max(1);
-                all.rotate_left(begin % count);
-                if all.is_empty() {
-                    std::future::pending::<()>().await;
-                }
-                let ((number, attempts, held), ..) = select_all(all).await;
+                let (number, attempts, held) = if partitions.is_empty() {
+                    plain.next(most).await
+                } else {
+                    let own = std::iter::once(plain.next(most).boxed());
+                    let mut all: Vec<_> = partitions.iter_mut().map(|one| one.next(1).boxed()).chain(own).collect();
+                    // Each partition is the first one in turn.
+                    let begin = fastrand::usize(..all.len());
+                    all.rotate_left(begin);
+                    select_all(all).await.0
+                };
                 Taken { number, attempts, place: Place::JetStream(Box::new(held)) }
             }
         }
@@ -176,7 +185,8 @@ impl Store {
         for (to, event) in store.publish(&routed, is_replay).await? {
             tracing::warn!(subscriber = %to, reason = OVER, "an event could not be delivered");
             let letter = DeadLetter::new(&to, &event, OVER, 0, Timestamp::now());
-            store.bury(&to, &letter).await.map_err(|error| Refused::Broker(error.to_string()))?;
+            let buried = Box::pin(store.bury(&to, &letter)).await;
+            buried.map_err(|error| Refused::Broker(error.to_string()))?;
         }
         Ok(())
     }
@@ -186,7 +196,7 @@ impl Store {
     pub(super) async fn read(&self, taken: &Taken) -> io::Result<Option<Kept>> {
         match (self, &taken.place) {
             (_, Place::JetStream(held)) => match &held.event {
-                Ok(event) => Ok(Some(Kept { event: event.clone(), published: held.published })),
+                Ok(event) => Ok(Some(Kept { event: Arc::clone(event), published: held.published })),
                 Err(why) => Err(io::Error::new(io::ErrorKind::InvalidData, why.clone())),
             },
             (Self::Log { journal, .. }, Place::Log) => journal.read(taken.number).await,
@@ -222,5 +232,24 @@ impl Store {
             }
             Self::JetStream(store) => store.bury(to, letter).await,
         }
+    }
+}
+
+/// Returns how many events a server is asked for. It is asked again when half of the events in advance are used up.
+fn room(in_flight: usize, held: usize) -> usize {
+    let ahead = in_flight.min(AHEAD);
+    let room = (in_flight + ahead).saturating_sub(held);
+    if room > ahead / 2 { room } else { 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_is_asked_for_several_events_and_before_deliveries_wait_for_it() {
+        assert_eq!([0, 3, 13, 14, 18, 30].map(|held| room(10, held)), [18, 15, 5, 0, 0, 0]);
+        assert_eq!([0, 1, 2].map(|held| room(1, held)), [2, 1, 0]);
+        assert_eq!([0, 103, 104].map(|held| room(100, held)), [108, 5, 0]);
     }
 }

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
+use reqwest::Url;
+
 use super::cloud_event::CloudEvent;
 use super::event_type::{standard_source, standard_type};
 use super::ordering::Ordering;
@@ -76,17 +78,40 @@ impl SubscriberKind {
     }
 }
 
-/// A port and path of a Service.
+/// A port and path of a Service, and the parts of requests to it, which do not change from one delivery to the next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Target {
     pub(super) address: ServiceAddress,
-    pub(super) path: UrlPath,
+    request: Arc<RequestParts>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct RequestParts {
+    text: String,
+    url: Result<Url, String>,
+    authority: String,
 }
 
 impl Target {
+    pub(super) fn new(address: ServiceAddress, path: &UrlPath) -> Self {
+        let (text, authority) = (address.url(path), address.authority());
+        let url = text.parse::<Url>().map_err(|error| format!("{text}: {error}"));
+        Self { address, request: Arc::new(RequestParts { text, url, authority }) }
+    }
+
     /// Returns the URL of the target in the cluster, without a default port.
-    pub(super) fn url(&self) -> String {
-        self.address.url(&self.path)
+    pub(super) fn url(&self) -> &str {
+        &self.request.text
+    }
+
+    /// Returns the parsed URL, or why it is not valid.
+    pub(super) fn parsed(&self) -> Result<&Url, &str> {
+        self.request.url.as_ref().map_err(String::as_str)
+    }
+
+    /// Returns host and port. The default port is omitted.
+    pub(super) fn authority(&self) -> &str {
+        &self.request.authority
     }
 
     /// Returns the host of the target's Service.

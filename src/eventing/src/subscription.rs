@@ -161,7 +161,7 @@ fn target(sink: &str, namespace: &str) -> Result<Target, String> {
     }
     let host = ServiceHost::parse(host);
     let host = host.map_err(|why| format!("sink is not valid cluster local svc, failed with error: {why}"))?;
-    Ok(Target { address: ServiceAddress { scheme: parts.scheme, host, port: parts.port }, path: parts.path })
+    Ok(Target::new(ServiceAddress { scheme: parts.scheme, host, port: parts.port }, &parts.path))
 }
 
 #[cfg(test)]
@@ -186,7 +186,7 @@ mod tests {
     fn a_sink_is_a_service_of_the_same_namespace() {
         let check = |sink: &str, expected: &str| {
             let route = subscription(sink, &[TYPE]).route;
-            assert_eq!(route.map_or_else(|why| why, |(_, target)| target.url()), expected, "{sink}");
+            assert_eq!(route.map_or_else(|why| why, |(_, target)| target.url().to_owned()), expected, "{sink}");
         };
         check(SINK, "http://lastorder.default.svc.cluster.local/");
         check(&format!("{SINK}:8080/a?b"), "http://lastorder.default.svc.cluster.local:8080/a?b");

@@ -55,15 +55,12 @@ impl Table {
             Err(Unclean::NoPrefix(_)) => None,
             Err(unclean) => return Err(unclean),
         };
-        let Some(clean) = clean else {
+        let Some(clean) = clean.filter(|clean| clean != event.event_type()) else {
             let subscriptions = self.matching(SubscriberKind::Subscription, &event, may);
             return Ok(self.routed([(event, [triggers, subscriptions].concat())]));
         };
         let cleaned = event.with("type", &clean);
         let subscriptions = self.matching(SubscriberKind::Subscription, &cleaned, may);
-        if clean == event.event_type() {
-            return Ok(self.routed([(event, [triggers, subscriptions].concat())]));
-        }
         Ok(self.routed([(event, triggers), (cleaned, subscriptions)]))
     }
 

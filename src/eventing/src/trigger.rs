@@ -150,7 +150,7 @@ fn target(subscriber: &Value, namespace: &str) -> Result<Target, String> {
             let host = ServiceHost::new(service, namespace);
             let path = uri.filter(|uri| !uri.is_empty()).map(address::path).transpose();
             let path = path.map_err(|why| format!("spec.subscriber.uri: {why}"))?.unwrap_or_else(UrlPath::root);
-            Ok(Target { address: ServiceAddress { scheme: Scheme::Http, host, port }, path })
+            Ok(Target::new(ServiceAddress { scheme: Scheme::Http, host, port }, &path))
         }
         ("", "") => match uri {
             Some(uri) => absolute(uri, namespace).map_err(|why| format!("spec.subscriber.uri: {why}")),
@@ -171,7 +171,7 @@ fn absolute(text: &str, namespace: &str) -> Result<Target, String> {
     if of != namespace {
         return Err(format!("the Service is in the namespace {of}, and this Trigger is in {namespace}"));
     }
-    Ok(Target { address: ServiceAddress { scheme: parts.scheme, host, port: parts.port }, path: parts.path })
+    Ok(Target::new(ServiceAddress { scheme: parts.scheme, host, port: parts.port }, &parts.path))
 }
 
 #[cfg(test)]
@@ -193,7 +193,7 @@ mod tests {
     fn a_reference_leads_to_a_service_of_its_own_namespace() {
         let check = |subscriber: Value, expected: &str| {
             let target = trigger(json!({"subscriber": subscriber})).target;
-            assert_eq!(target.map_or_else(|why| why, |target| target.url()), expected);
+            assert_eq!(target.map_or_else(|why| why, |target| target.url().to_owned()), expected);
         };
         let of = |version: &str| json!({"ref": {"apiVersion": version, "kind": "Service", "name": "f", "namespace": "other"}});
         check(of("v1"), "http://f.default.svc.cluster.local/");

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::{
     WRITES,
     chromium::Tab,
-    pages::{Desk, FUNCTIONS, SYNCS, axe},
+    pages::{Desk, FUNCTIONS, SYNCS, axe, sign_out},
     users::URL,
 };
 
@@ -48,7 +48,7 @@ fn revert(object: &str, who: &str, values: [&str; 3], minutes: i64, millis: i64)
 fn commit(at: usize, subject: &str, minutes: i64) -> Value {
     json!({
         "commit": COMMITS[at], "subject": subject, "reference": "refs/heads/main", "when": ago(minutes), "durationMs": 180,
-        "created": at, "changed": 2 - at, "unchanged": 1, "pruned": 0,
+        "created": at, "changed": 2 - at, "unchanged": 1, "pruned": 0, "author": "Ada Lovelace", "authoredAt": ago(minutes + 5),
     })
 }
 
@@ -58,7 +58,7 @@ fn edited() -> Value {
     let settings = format!("ConfigMap {NAMESPACE}/settings");
     let service = format!("Service {NAMESPACE}/web");
     json!({
-        "reverted": 6, "driftedObjects": 1, "history": [commit(0, "web: two replicas", 95), commit(1, "settings: prices in euros", 400)],
+        "appliedCommit": COMMITS[0], "attemptedCommit": COMMITS[0], "reverted": 6, "driftedObjects": 1, "history": [commit(0, "web: two replicas", 95), commit(1, "settings: prices in euros", 400)],
         "lastReverts": [
             revert(&web, "kubectl-scale", ["spec.replicas", "5", "2"], 22, 2),
             revert(&web, "alice", ["spec.template.spec.containers[name=web].image", "example.org/web:debug", "example.org/web:1"], 75, 3),
@@ -150,7 +150,7 @@ async fn lived_in() -> Desk {
 /// Asserts that a view fits and has no fault that axe-core finds. Writes its pictures for the book if they are wanted.
 pub(super) async fn shows_well(tab: &Tab, name: &str) {
     let directory = std::env::var_os("MAINSTAY_PICTURES").map(PathBuf::from);
-    for (size, width, height) in [("wide", 1280, 1500), ("narrow", 390, 1400)] {
+    for (size, width, height) in [("wide", 1280, 2000), ("narrow", 390, 2000)] {
         for theme in ["light", "dark"] {
             tab.look(width, theme).await;
             let wide = tab.value("document.documentElement.scrollWidth - document.documentElement.clientWidth").await;
@@ -208,9 +208,11 @@ async fn views_of_a_cluster_with_a_history_show_who_edited_what_and_how_long() {
         ("fleet", &URL.to_owned()),
         ("drift", &format!("{URL}/drift")),
         ("gitsync", &sync),
+        ("differences", &format!("{sync}/differences")),
         ("object", &object),
         ("function", &format!("{URL}/function/{NAMESPACE}/greeter")),
         ("action", &action),
+        ("missing", &format!("{URL}/nowhere")),
     ] {
         tab.open(url).await;
         shows_well(&tab, name).await;
@@ -255,4 +257,9 @@ async fn views_of_a_cluster_with_a_history_show_who_edited_what_and_how_long() {
     let html = tab.value("document.documentElement.outerHTML").await.as_str().unwrap().to_owned();
     assert!(!html.contains("style="), "{html}");
     assert_eq!(desk.chromium.complaints(), Vec::<Value>::new());
+    // The browser complains about the stream of a session that has ended.
+    tab.until("document.getElementById('live').innerText === 'Live'").await;
+    sign_out(&tab).await;
+    tab.until("document.getElementById('live').innerText === 'The session has ended'").await;
+    shows_well(&tab, "ended").await;
 }

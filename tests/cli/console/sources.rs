@@ -127,6 +127,12 @@ async fn sources_and_alerts_show_their_state_and_lead_to_their_conditions() {
     tab.shows("ArtifactFailed").await;
     tab.shows("oci://registry.example.com/team/shop").await;
     tab.shows("You may not change this object").await;
+    // The page has the state of the list, and leads back to the list.
+    assert_eq!(tab.value("document.querySelector('h1 .state').innerText.trim().split(' ').pop()").await, "Failed");
+    let place = "Array.from(document.querySelectorAll('nav[aria-label=Place] a')).map((one) => one.pathname + one.search).join()";
+    assert_eq!(tab.value(place).await, format!("{PAGE},{PAGE}?namespace={NAMESPACE}"));
+    let text = tab.value("document.body.innerText").await.as_str().unwrap().to_owned();
+    assert!(!text.contains("What happens next"), "{text}");
     assert_eq!(tab.value("document.querySelectorAll('a.button').length").await, 0);
     actions(&desk).await;
     assert_eq!(desk.chromium.complaints(), Vec::<Value>::new());

@@ -1,11 +1,18 @@
-//! The views beside those of the history: sources, repositories, windows, the queue of builds, logs and calls. `.ci/pictures`
-//! makes their pictures.
+//! The views beside those of the history: sources, repositories, windows, the queue of builds, logs, calls, and files of
+//! `mainstay ui`. `.ci/pictures` makes their pictures.
 
-use mainstay_testkit::world::NAMESPACE;
+use devcluster::{Action, Call, verbs::patch::Form};
+use mainstay_testkit::{
+    git_server::GitServer,
+    program::Program,
+    remote::NAME,
+    world::{NAMESPACE, World},
+};
 use serde_json::{Value, json};
 
 use super::{
     calls::{CALLS, call, serving_with},
+    chromium::Chromium,
     functions::{RULES, belongings, function},
     pages::{Desk, FUNCTIONS},
     pictures::shows_well,
@@ -79,4 +86,39 @@ async fn views_of_a_log_and_of_a_call_with_its_result_look_right() {
     tab.shows("Response: 200").await;
     shows_well(&tab, "called").await;
     assert_eq!(desk.chromium.complaints(), Vec::<Value>::new());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn views_of_the_files_of_a_function_in_git_look_right() {
+    let mut world = World::new().await;
+    let server = GitServer::start(world.remote.root()).await;
+    world.repository("web", &server.url(NAME));
+    let code =
+        "// Greets the sender of the event.\nmodule.exports = {\n  main: (event) => `Hello ${event.data}`,\n};\n";
+    world.remote.file("f/handler.js", code).file("f/package.json", "{\"name\": \"greeter\"}\n");
+    let built = world.remote.commit("one");
+    let spec = json!({"type": "git", "source": "web", "reference": "main", "baseDir": "f", "runtime": "nodejs22"});
+    let function =
+        json!({"apiVersion": FUNCTIONS.0, "kind": "Function", "metadata": {"name": "greeter"}, "spec": spec});
+    world.create(FUNCTIONS.0, FUNCTIONS.1, NAMESPACE, function);
+    let status = Action::Patch(Form::Merge, json!({"status": {"commit": built}}));
+    world.write_as("test", Call::new(FUNCTIONS.0, FUNCTIONS.1, NAMESPACE, "greeter", status).on("status"));
+    let program = Program::of(&world).await;
+    // The server of the test is on this machine.
+    program.set_dev_run(&world.remote.path());
+    let mut command = program.start(&["ui", "--no-open"]);
+    let line = command.line("Open http").await;
+    let link = line.trim().strip_prefix("Open ").unwrap();
+    let (base, _) = link.split_once("/open/").unwrap();
+    let (_, port) = base.rsplit_once(':').unwrap();
+    let chromium = Chromium::start("mainstay-console.localhost", &format!("127.0.0.1:{port}")).await;
+    let tab = chromium.tab().await;
+    tab.open(link).await;
+    tab.until("document.querySelector('h1')?.innerText === 'Fleet'").await;
+    tab.open(&format!("{base}/function/{NAMESPACE}/greeter")).await;
+    tab.click("main a", "Files of this commit").await;
+    tab.click("main a", "f/handler.js").await;
+    tab.shows("Greets the sender of the event.").await;
+    shows_well(&tab, "files").await;
+    assert_eq!(chromium.complaints(), Vec::<Value>::new());
 }

@@ -5,10 +5,13 @@ use std::{
     time::Duration,
 };
 
-use async_nats::jetstream::{
-    self,
-    consumer::{AckPolicy, PullConsumer, pull},
-    stream::{RetentionPolicy, StorageType},
+use async_nats::{
+    HeaderMap,
+    jetstream::{
+        self,
+        consumer::{AckPolicy, PullConsumer, pull},
+        stream::{RetentionPolicy, StorageType},
+    },
 };
 use futures::StreamExt as _;
 use tokio::{process::Command, task::JoinSet};
@@ -85,13 +88,17 @@ pub(super) fn program() -> Result<PathBuf, Error> {
     if installed.is_file() { installed.canonicalize().map_err(Error::Start) } else { Ok(PathBuf::from("nats-server")) }
 }
 
-/// Posts each message and acknowledges it.
+/// Posts each message with the headers of its event, and acknowledges it.
 async fn deliver(consumer: PullConsumer, client: reqwest::Client, url: String) {
     let Ok(messages) = consumer.messages().await else { return };
     let delivering = messages.for_each_concurrent(IN_FLIGHT, |message| async {
         let Ok(message) = message else { return };
-        let id = message.headers.as_ref().and_then(|headers| headers.get("ce-id")).map(ToString::to_string);
-        let request = client.post(&url).header("ce-id", id.unwrap_or_default()).body(message.payload.clone());
+        let headers = message.headers.iter().flat_map(HeaderMap::iter);
+        let request = headers.fold(client.post(&url), |request, (name, values)| {
+            let name: &str = name.as_ref();
+            values.iter().fold(request, |request, value| request.header(name, value.as_str()))
+        });
+        let request = request.body(message.payload.clone());
         if request.send().await.is_ok_and(|answer| answer.status().is_success()) {
             // The server delivers a message without this again.
             let _ = message.ack().await;

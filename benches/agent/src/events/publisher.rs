@@ -11,6 +11,8 @@ use super::{Error, broker::broken};
 pub(super) const TYPE: &str = "sap.kyma.custom.bench.order.created.v1";
 /// Size of the data of an event in bytes.
 pub(super) const DATA: usize = 1024;
+/// Attributes of an event as headers, without its ID. An event has the same ones with and without Mainstay.
+const ATTRIBUTES: [(&str, &str); 3] = [("ce-specversion", "1.0"), ("ce-source", "bench"), ("ce-type", TYPE)];
 /// Number of clients.
 const CLIENTS: usize = 64;
 /// Deliveries per second at which latency is measured.
@@ -50,14 +52,17 @@ impl Publisher {
         let (id, data) = (number.to_string(), vec![b'x'; DATA]);
         match self {
             Self::Http { client, url } => {
-                let request = client.post(url).header("ce-specversion", "1.0").header("ce-source", "bench");
-                let request = request.header("ce-type", TYPE).header("ce-id", id).body(data);
+                let request = client.post(url).header("ce-id", id).body(data);
+                let request = ATTRIBUTES.iter().fold(request, |request, (name, value)| request.header(*name, *value));
                 let answer = request.send().await.map_err(Error::Publish)?;
                 answer.error_for_status().map_err(Error::Publish)?;
             }
             Self::Broker { context, subject } => {
                 let mut headers = HeaderMap::new();
                 headers.insert("ce-id", id.as_str());
+                for (name, value) in ATTRIBUTES {
+                    headers.insert(name, value);
+                }
                 let sent = context.publish_with_headers(subject.clone(), headers, data.into()).await.map_err(broken)?;
                 sent.await.map_err(broken)?;
             }

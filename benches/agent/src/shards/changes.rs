@@ -71,11 +71,11 @@ pub(super) struct Death {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Since {
     /// The first death of an agent that was responsible when the change began, or became so later.
-    FirstDeath,
+    First,
     /// The last one.
-    LastDeath,
+    Last,
     /// The last death of the agent that held the shard.
-    HolderDeath,
+    Holder,
 }
 
 /// A change of an object.
@@ -111,9 +111,9 @@ impl Change {
     pub(super) fn took(&self, since: Since) -> Option<Duration> {
         let deaths = self.deaths.iter().map(|death| death.at);
         let from = match since {
-            Since::FirstDeath => deaths.min(),
-            Since::LastDeath => deaths.max(),
-            Since::HolderDeath => self.orphaned,
+            Since::First => deaths.min(),
+            Since::Last => deaths.max(),
+            Since::Holder => self.orphaned,
         };
         let (end, _) = self.end?;
         Some(end.saturating_duration_since(from.unwrap_or(self.start)))
@@ -239,7 +239,7 @@ mod tests {
         changes.see(&event(6, Some("0"), at(3)));
         assert_eq!((changes.open(), changes.repeated()), (0, 0));
         changes.see(&event(9, Some("0"), at(4)));
-        let took: Vec<_> = changes.of(Cause::Edit).map(|change| change.took(Since::LastDeath)).collect();
+        let took: Vec<_> = changes.of(Cause::Edit).map(|change| change.took(Since::Last)).collect();
         assert_eq!((took, changes.repeated()), (vec![Some(Duration::from_secs(3))], 1));
         changes.see(&event(10, None, at(5)));
         assert_eq!(changes.deleted, [PLACE.name()]);
@@ -258,7 +258,7 @@ mod tests {
         changes.see(&event(7, Some("1"), at(11)));
         changes.orphan(&death(12), |_| Part::Holder);
         let change = changes.of(Cause::Commit).next().unwrap();
-        for since in [Since::FirstDeath, Since::LastDeath, Since::HolderDeath] {
+        for since in [Since::First, Since::Last, Since::Holder] {
             assert_eq!(change.took(since), Some(Duration::from_secs(10)), "{since:?}");
         }
         assert_eq!((change.deaths.as_slice(), change.end), ([death(1)].as_slice(), Some((at(11), 7))));
@@ -284,7 +284,7 @@ mod tests {
         changes.orphan(&Death { at: at(21), agent: "four".to_owned() }, |_| later.part("four"));
         changes.see(&event(6, Some("0"), at(34)));
         let change = changes.all().next().unwrap();
-        let took = [Since::FirstDeath, Since::LastDeath, Since::HolderDeath].map(|since| change.took(since));
+        let took = [Since::First, Since::Last, Since::Holder].map(|since| change.took(since));
         assert_eq!(took, [34, 14, 34].map(|seconds| Some(Duration::from_secs(seconds))));
         assert_eq!(change.deaths.iter().map(|death| &*death.agent).collect::<Vec<_>>(), ["one", "two"]);
     }

@@ -50,7 +50,7 @@ impl Sources<'_> {
     }
 
     fn is_late(&self, change: &Change) -> bool {
-        change.took(Since::FirstDeath).is_none_or(|took| took > self.bound(change))
+        change.took(Since::First).is_none_or(|took| took > self.bound(change))
     }
 
     /// Returns a list item with one item for each event.
@@ -72,7 +72,7 @@ impl Sources<'_> {
             Cause::Commit => "commit",
         };
         let took = |since| change.took(since).map_or_else(|| "never".to_owned(), duration);
-        let (first, last) = (took(Since::FirstDeath), took(Since::LastDeath));
+        let (first, last) = (took(Since::First), took(Since::Last));
         let times = match &change.deaths[..] {
             [] => format!("{first} since the change"),
             [_] => format!("{first} since the death"),
@@ -208,10 +208,10 @@ mod tests {
         };
         let mut history = History::new(start, jiff::Timestamp::UNIX_EPOCH);
         let (first, second) = (death(at(1), "one"), death(at(21), "two"));
-        history.deaths = vec![death(start - BEFORE - BEFORE / 2, "zero"), first.clone(), second.clone()];
+        history.deaths = vec![death(start.checked_sub(BEFORE * 3 / 2).unwrap(), "zero"), first.clone(), second.clone()];
         history.leases = vec![
-            shown(start - BEFORE, "shard-0", "one", true),
-            shown(start - BEFORE, "shard-1", "two", false),
+            shown(start.checked_sub(BEFORE).unwrap(), "shard-0", "one", true),
+            shown(start.checked_sub(BEFORE).unwrap(), "shard-1", "two", false),
             shown(at(16), "shard-1", "two", true),
             shown(at(19), "shard-0", "three", false),
             shown(at(35), "shard-0", "three", true),

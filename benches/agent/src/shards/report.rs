@@ -124,10 +124,10 @@ impl Outcome {
         let first = format!("{what}, a responsible agent is dead, since the first death of one");
         let holder = format!("{what}, the agent that holds the shard is dead, since its death");
         [
-            times(format!("{what}, each responsible agent runs"), done, &took(&alive, Since::LastDeath), runs),
-            times(last, done, &took(&dead, Since::LastDeath), died),
-            shown(&first, &took(&dead, Since::FirstDeath), died),
-            shown(&holder, &took(&orphaned, Since::HolderDeath), died),
+            times(format!("{what}, each responsible agent runs"), done, &took(&alive, Since::Last), runs),
+            times(last, done, &took(&dead, Since::Last), died),
+            shown(&first, &took(&dead, Since::First), died),
+            shown(&holder, &took(&orphaned, Since::Holder), died),
         ]
     }
 

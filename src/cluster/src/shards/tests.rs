@@ -23,7 +23,7 @@ const SYNCS: usize = 12;
 /// An agent that holds a shard, with the GitSyncs on which it acts.
 struct Agent {
     board: Board,
-    /// The view in its Lease. That of an earlier board stays until there is a new one.
+    /// The view in its Lease. The view of an earlier board stays until there is a new one.
     note: Option<String>,
     running: BTreeSet<usize>,
     /// The number of writes that its watch has shown.

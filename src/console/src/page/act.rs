@@ -3,6 +3,7 @@
 use maud::{Markup, html};
 
 use super::parts::{self, Right};
+use crate::action::Action;
 use crate::address;
 use crate::asked::Asked;
 use crate::objects_cluster::ObjectsCluster;
@@ -13,6 +14,11 @@ use mainstay_object::Key;
 fn name(key: &Key) -> String {
     let namespace = key.namespace.as_ref().map(|namespace| format!("{namespace}/")).unwrap_or_default();
     plain(&format!("{} {namespace}{}", key.kind, key.name), SHORT)
+}
+
+/// Returns the place of the page: below its object.
+fn place(key: &Key) -> Markup {
+    parts::place(key, Some(html! { a href=(address::of_object(key)) { (plain(&key.name, SHORT)) } }))
 }
 
 /// Contents of the page.
@@ -35,6 +41,7 @@ pub(crate) struct Confirmation<'c> {
 pub(crate) fn confirmation(page: &Confirmation<'_>) -> Markup {
     let Confirmation { asked, right, csrf, cluster, held, more, objects, problem } = page;
     html! {
+        (place(&asked.key))
         h1 { (asked.action.label()) ": " (name(&asked.key)) }
         @if !cluster.is_empty() { p { "In the cluster " strong { (cluster) } "." } }
         p { (asked.action.effect(&asked.key)) }
@@ -51,8 +58,8 @@ pub(crate) fn confirmation(page: &Confirmation<'_>) -> Markup {
                 label { "For how long, such as 30m or 2h; empty for no limit" input type="text" name="for" value=(asked.length) maxlength="20"; }
             }
             @match right {
-                Ok(()) => button type="submit" { (asked.action.label()) },
-                Err(why) => { button type="submit" disabled { (asked.action.label()) } p.note { (why) } },
+                Ok(()) => button.primary.danger[asked.action == Action::AllowPrune] type="submit" { (asked.action.label()) },
+                Err(why) => { button type="submit" disabled { (asked.action.label()) } p.note { (parts::coded(why)) } },
             }
             a href=(address::of_object(&asked.key)) { "Cancel" }
         }
@@ -62,6 +69,7 @@ pub(crate) fn confirmation(page: &Confirmation<'_>) -> Markup {
 /// Returns the page about the result.
 pub(crate) fn outcome(asked: &Asked, result: &Result<(), String>) -> Markup {
     html! {
+        (place(&asked.key))
         h1 { (asked.action.label()) ": " (name(&asked.key)) }
         @match result {
             Ok(()) => p role="status" { (asked.action.result(&asked.key)) },

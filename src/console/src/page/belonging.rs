@@ -2,6 +2,7 @@
 
 use maud::{Markup, html};
 
+use super::facts::{addresses, in_line};
 use super::parts;
 use crate::address;
 use crate::belonging::{Belonging, Binding, Member, Referrer};
@@ -13,9 +14,11 @@ pub(super) fn belonging(namespace: &str, belonging: &Belonging) -> Markup {
     html! {
         section aria-labelledby="children" {
             h2 #children { "Children" }
-            @for note in &belonging.notes { p.note { (note) } }
-            @if belonging.children.is_empty() { p.quiet { "There are none yet." } }
-            @else { ul.tree { @for child in &belonging.children { li { (parts::mark(child.mark)) " " (link(&child.key)) " " span.quiet.text { (child.why) } } } } }
+            @for note in &belonging.notes { (parts::note(note)) }
+            @if belonging.children.is_empty() {
+                p.quiet { @if belonging.notes.is_empty() { "There are none yet." } @else { "There are none of the other kinds yet." } }
+            }
+            @else { ul.tree { @for child in &belonging.children { li { (parts::mark(child.mark)) " " (link(&child.key)) " " span.quiet.text { (child.why) } (in_line(&child.facts)) } } } }
         }
         @if !belonging.bindings.is_empty() {
             section aria-labelledby="bindings" { h2 #bindings { "Bound Secrets" } (bindings(namespace, &belonging.bindings)) }
@@ -87,7 +90,9 @@ fn rules(all: &[Referrer]) -> Markup {
             thead { tr { th scope="col" { "APIRule" } th scope="col" { "Host" } th scope="col" { "Rules" } th scope="col" { "Served" } } }
             tbody { @for one in all { tr {
                 th scope="row" data-label="APIRule" { (link(&one.member.key)) }
-                td data-label="Host" { (one.host) }
+                td data-label="Host" {
+                    @if one.member.facts.addresses.is_empty() { (one.host) } @else { (addresses(&one.member.facts)) }
+                }
                 td data-label="Rules" { (lines(one)) }
                 td data-label="Served" { (state(&one.member, "yes")) }
             } } }

@@ -2,6 +2,7 @@
 
 use maud::{Markup, html};
 
+use super::parts;
 use crate::address;
 use crate::call::{LONGEST, METHODS, Shown, Written};
 use mainstay_object::Key;
@@ -23,13 +24,12 @@ pub(crate) struct CallPage<'p> {
 pub(crate) fn call(page: &CallPage<'_>) -> Markup {
     let CallPage { key, methods, answer, .. } = page;
     let here = address::of_object(key);
-    let namespace = key.namespace.as_deref().unwrap_or_default();
     html! {
-        nav aria-label="Place" { a href="/" { "Fleet" } " / " (namespace) " / " a href=(here) { (key.name) } }
+        (parts::place(key, Some(html! { a href=(here) { (key.name) } })))
         h1 { "Call the Function " (key.name) }
         p { "The API server forwards the call to the Service of the Function, with your permissions." }
         @match methods {
-            Err(why) => p.note { (why) },
+            Err(why) => p.note { (parts::coded(why)) },
             Ok(methods) => (form(page, methods)),
         }
         @match answer {
@@ -56,8 +56,8 @@ fn form(page: &CallPage<'_>, methods: &[&'static str]) -> Markup {
                 label.wide { "Path and query" input type="text" name="path" value=(written.path) required maxlength="4096" spellcheck="false"; }
                 label { "Content type of the body" input type="text" name="type" value=(written.content_type) maxlength="200"; }
             }
-            label { "Body, which GET does not send" textarea name="body" rows="6" maxlength="60000" spellcheck="false" { "\n" (written.body) } }
-            p { button type="submit" { "Call" } }
+            label { "Body (not sent with GET)" textarea name="body" rows="6" maxlength="60000" spellcheck="false" { "\n" (written.body) } }
+            p { button.primary type="submit" { "Call" } }
         }
     }
 }

@@ -33,9 +33,7 @@ pub(crate) fn differences(page: &DifferencesPage<'_>) -> Markup {
     let DifferencesPage { key, live, shown, more, unlisted, not_checked, notes, .. } = page;
     let namespace = key.namespace.as_deref().unwrap_or_default();
     html! {
-        nav aria-label="Place" {
-            a href="/" { "Fleet" } " / " (namespace) " / " a href=(address::of_git_sync(namespace, &key.name)) { (key.name) }
-        }
+        (parts::place(key, Some(html! { a href=(address::of_git_sync(namespace, &key.name)) { (key.name) } })))
         h1 { "Differences of GitSync " (key.name) }
         p.quiet { "Objects that deviate from the branch: failed, missing, drifted, held from deletion, or paused." }
         @for note in *notes { (parts::note(note)) }

@@ -65,7 +65,7 @@ fn form(page: &Drift<'_>) -> Markup {
     let is_other = !choice.manager.is_empty() && !managers.contains(choice.manager.as_str());
     html! {
         form.filter method="get" action="/drift" role="search" {
-            label { "Name contains" input type="search" name="who" value=(choice.who); }
+            label { "Person or tool contains" input type="search" name="who" value=(choice.who); }
             label { "Field manager"
                 select name="manager" {
                     option value="" { "All" }

@@ -23,9 +23,8 @@ pub(crate) struct FilesPage<'p> {
 /// Returns the page.
 pub(crate) fn files(page: &FilesPage<'_>) -> Markup {
     let FilesPage { key, files, .. } = page;
-    let namespace = key.namespace.as_deref().unwrap_or_default();
     html! {
-        nav aria-label="Place" { a href="/" { "Fleet" } " / " (namespace) " / " a href=(address::of_object(key)) { (key.name) } }
+        (parts::place(key, Some(html! { a href=(address::of_object(key)) { (key.name) } })))
         h1 { "Files of the Function " (key.name) }
         @match files {
             Err(why) => p.note { (why) },

@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use maud::{Markup, html};
 
+use super::form::create_link;
 use super::parts;
 use crate::address;
 use crate::filter::{Filter, Listing};
@@ -28,6 +29,22 @@ pub(crate) struct Fleet<'f> {
     pub(crate) now: Timestamp,
 }
 
+/// The columns that not all pages have.
+#[derive(Clone, Copy)]
+struct Columns {
+    /// The health of the objects of a GitSync, and the next lookup of its repository.
+    has_syncs: bool,
+    has_versions: bool,
+}
+
+impl Columns {
+    /// Returns the columns of a page with these kinds.
+    fn of(kinds: &[FleetKind]) -> Self {
+        let has_versions = kinds.iter().any(|kind| !FleetKind::SERVED.contains(kind));
+        Self { has_syncs: kinds.contains(&FleetKind::GitSync), has_versions }
+    }
+}
+
 fn link(path: &str, filter: &Filter, state: Option<State>, page: usize) -> String {
     let pairs = filter.pairs(state, page);
     let pairs: Vec<(&str, &str)> = pairs.iter().map(|(name, value)| (*name, value.as_str())).collect();
@@ -36,9 +53,11 @@ fn link(path: &str, filter: &Filter, state: Option<State>, page: usize) -> Strin
 
 /// Returns the page.
 pub(crate) fn fleet(fleet: &Fleet<'_>) -> Markup {
-    let Fleet { title, path, listing, filter, lookups, notes, within, now, .. } = fleet;
+    let Fleet { title, path, kinds, listing, filter, lookups, notes, within, now } = fleet;
+    let columns = Columns::of(kinds);
     html! {
         h1 { (title) }
+        @if kinds.contains(&FleetKind::Function) { (create_link()) }
         @for note in *notes { (parts::note(note)) }
         @if let Some(csrf) = within {
             form.filter method="post" action="/namespace" {
@@ -62,17 +81,20 @@ pub(crate) fn fleet(fleet: &Fleet<'_>) -> Markup {
         @if !listing.rows.is_empty() {
             table.cards {
                 thead { tr {
-                    th scope="col" { "State" } th scope="col" { "Kind" } th scope="col" { "Name" } th scope="col" { "Objects" }
-                    th scope="col" { "Version" } th scope="col" { "Next lookup" } th scope="col" { "Message" } th scope="col" { "Since" }
+                    th scope="col" { "State" } th scope="col" { "Kind" } th scope="col" { "Name" }
+                    @if columns.has_syncs { th scope="col" { "Healthy" } }
+                    @if columns.has_versions { th scope="col" { "Version" } }
+                    @if columns.has_syncs { th scope="col" { "Next lookup" } }
+                    th scope="col" { "Message" } th scope="col" { "Since" }
                 } }
-                tbody { @for row in &listing.rows { (line(row, lookups, *now)) } }
+                tbody { @for row in &listing.rows { (line(row, columns, lookups, *now)) } }
             }
         }
         (pages(path, listing, filter))
     }
 }
 
-fn line(row: &Row, lookups: &Lookups<'_>, now: Timestamp) -> Markup {
+fn line(row: &Row, columns: Columns, lookups: &Lookups<'_>, now: Timestamp) -> Markup {
     let of_repository = || lookups.get(&(row.namespace.as_str(), row.name.as_str())).copied();
     let lookup = row.lookup.or_else(|| of_repository().filter(|_| row.kind == FleetKind::GitRepository));
     let key = row.kind.key(&row.namespace, &row.name);
@@ -81,16 +103,25 @@ fn line(row: &Row, lookups: &Lookups<'_>, now: Timestamp) -> Markup {
             td data-label="State" { (parts::state(row.state)) }
             td data-label="Kind" { (row.kind.name()) }
             th scope="row" data-label="Name" { a href=(address::of_object(&key)) { (row.namespace) "/" wbr; (row.name) } }
-            td data-label="Objects" { @if let Some((objects, healthy)) = row.objects { (healthy) " of " (objects) " healthy" } }
-            td data-label="Version" { @if !row.version.is_empty() { code title=(row.version) { (with_short_ids(&row.version)) } } }
-            td data-label="Next lookup" { @if let Some(lookup) = lookup { span title=(lookup.words()) { (lookup.short()) } } }
+            @if columns.has_syncs { td data-label="Healthy" { @if let Some(objects) = row.objects { (healthy(objects)) } } }
+            @if columns.has_versions {
+                td data-label="Version" { @if !row.version.is_empty() { code title=(row.version) { (with_short_ids(&row.version)) } } }
+            }
+            @if columns.has_syncs {
+                td data-label="Next lookup" { @if let Some(lookup) = lookup { span title=(lookup.words()) { (lookup.short()) } } }
+            }
             td data-label="Message" {
-                @let has_failed = row.state == State::Failed;
-                span.text.clamp.long[has_failed] title=[has_failed.then_some(&row.message)] { (with_short_ids(&without_revision(&row.message))) }
+                @let is_important = matches!(row.state, State::Failed | State::Attention);
+                span.text.clamp.long[is_important] title=[is_important.then_some(&row.message)] { (with_short_ids(&without_revision(&row.message))) }
             }
             td data-label="Since" { (parts::age(row.since, now)) }
         }
     }
+}
+
+/// Returns the number of healthy objects of a GitSync among all of them.
+fn healthy((all, healthy): (i64, i64)) -> Markup {
+    html! { span.warn[healthy < all] title={ (healthy) " of " (all) " objects are healthy" } { (healthy) " of " (all) } }
 }
 
 /// Removes from `REASON: REVISION: TEXT` the revision, which would hide the text in a row.
@@ -155,7 +186,39 @@ fn pages(path: &str, listing: &Listing, filter: &Filter) -> Markup {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+    use crate::filter::listing;
+    use crate::row::row;
+
+    #[test]
+    fn a_page_has_only_the_columns_of_its_kinds() {
+        let columns = |kinds: &[FleetKind], kind: FleetKind| {
+            let metadata = json!({"namespace": "shop", "name": "a"});
+            let object = row(kind, &json!({"metadata": metadata, "status": {"objects": 3, "healthy": 2}}));
+            let filter = Filter::default();
+            let page = fleet(&Fleet {
+                title: "T",
+                path: "/",
+                kinds,
+                listing: &listing(vec![object.into()], &filter),
+                filter: &filter,
+                lookups: &Lookups::new(),
+                notes: &[],
+                within: None,
+                now: Timestamp::UNIX_EPOCH,
+            });
+            let page = page.into_string();
+            assert_eq!(page.contains("2 of 3"), kind == FleetKind::GitSync, "{page}");
+            assert_eq!(page.contains("Create a Function"), kind == FleetKind::GitSync, "{page}");
+            let head = page.split("<tbody>").next().unwrap_or_default();
+            ["Healthy", "Version", "Next lookup"].map(|name| head.contains(&format!("<th scope=\"col\">{name}</th>")))
+        };
+        assert_eq!(columns(&FleetKind::ALL, FleetKind::GitSync), [true; 3]);
+        assert_eq!(columns(&FleetKind::LISTED, FleetKind::Alert), [false, true, false]);
+        assert_eq!(columns(&FleetKind::SERVED, FleetKind::Trigger), [false; 3]);
+    }
 
     #[test]
     fn a_message_of_a_row_has_its_cause_and_no_revision() {

@@ -2,12 +2,13 @@
 
 use maud::{Markup, html};
 
-use super::parts::Right;
+use super::parts::{self, Right};
 use crate::address;
 use crate::difference::Side;
 use crate::filter::Query;
 use crate::form::{AMOUNTS, FIELD, Fields, Keeper, MountRow, ORIGINS, VariableRow};
 use crate::git_place::{GIT, GitPlace, LOGINS, PLACES};
+use crate::row::FleetKind;
 use crate::text::{MESSAGE, SHORT, plain};
 use mainstay_object::Key;
 
@@ -65,7 +66,10 @@ pub(crate) struct FormPage<'p> {
 pub(crate) fn form(page: &FormPage<'_>) -> Markup {
     let FormPage { key, namespace, keeper, right, problem, review, .. } = page;
     html! {
-        nav aria-label="Place" { a href="/" { "Fleet" } " / " (plain(namespace, SHORT)) @if let Some(key) = key { " / " a href=(address::of_object(key)) { (key.name) } } }
+        @match key {
+            Some(key) => (parts::place(key, Some(html! { a href=(address::of_object(key)) { (key.name) } }))),
+            None => (parts::place(&FleetKind::Function.key(namespace, ""), None)),
+        }
         @match key {
             Some(key) => h1 { "Edit the Function " (key.name) },
             None => {
@@ -77,7 +81,7 @@ pub(crate) fn form(page: &FormPage<'_>) -> Markup {
             }
         }
         @if let Some(keeper) = keeper { (kept(keeper)) }
-        @if let Err(why) = right { p.note { (why) " The form writes a manifest to copy." } }
+        @if let Err(why) = right { p.note { (parts::coded(why)) " The form writes a manifest to copy." } }
         @if !problem.is_empty() { p.note role="alert" { (plain(problem, MESSAGE)) } }
         (fields(page))
         @if let Some(review) = review { (reviewed(page, review)) }
@@ -143,7 +147,7 @@ fn fields(page: &FormPage<'_>) -> Markup {
                 @for (at, row) in fields.rows().iter().enumerate() { (variable(at + 1, row)) }
             }
             (pod_fields(fields))
-            p { button type="submit" name="step" value="review" { "Review" } }
+            p { button.primary[review.is_none()] type="submit" name="step" value="review" { "Review" } }
         }
     }
 }
@@ -261,7 +265,7 @@ fn reviewed(page: &FormPage<'_>, review: &Review) -> Markup {
             (apply(page, review))
             h3 { "Manifest" }
             @if shown != review.manifest { p.note { "Some characters are shown escaped. A copy of this manifest differs there." } }
-            pre tabindex="0" aria-label="Manifest" { (shown) }
+            pre tabindex="0" aria-label="Manifest" data-copy="the manifest" { (shown) }
         }
     }
 }
@@ -292,9 +296,9 @@ fn apply(page: &FormPage<'_>, review: &Review) -> Markup {
     html! {
         @if page.keeper.is_none() {
             p {
-                @if is_accepted && page.right.is_ok() { button type="submit" form=(FORM) name="step" value="apply" { (word) } }
+                @if is_accepted && page.right.is_ok() { button.primary type="submit" form=(FORM) name="step" value="apply" { (word) } }
                 @else { button type="button" disabled { (word) } }
-                @if let Err(why) = page.right { " " span.quiet { (why) } }
+                @if let Err(why) = page.right { " " span.quiet { (parts::coded(why)) } }
             }
         }
     }
@@ -310,7 +314,7 @@ pub(crate) fn written(key: &Key, is_new: bool) -> Markup {
 }
 
 /// Returns the link to the form of a new Function.
-pub(crate) fn create_link() -> Markup {
+pub(super) fn create_link() -> Markup {
     html! { div.actions { a.button href="/create" { "Create a Function" } } }
 }
 

@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use maud::{DOCTYPE, Markup, html};
 
+use super::parts;
 use crate::text::ago;
 
 /// The user of a page.
@@ -78,6 +79,7 @@ fn full_title(title: &str, visitor: Option<Visitor<'_>>) -> String {
 /// Returns the HTML of a page.
 pub(crate) fn render(page: Page<'_>) -> String {
     let Page { title, visitor, live, body } = page;
+    let mark = html! { @if live.is_some() { span.live #live role="status" aria-live="polite" {} } };
     let document = html! {
         (DOCTYPE)
         html lang="en" {
@@ -95,12 +97,13 @@ pub(crate) fn render(page: Page<'_>) -> String {
                                 a href=(path) aria-current=[(title == of).then_some("page")] { (label) }
                             }
                         }
-                        span.who title="The user of this session, as the API server knows it" { (visitor.user) }
-                        @if let Some(end) = visitor.end { (session(end, visitor)) }
+                        (mark)
+                        div.account {
+                            span.who title={ "The user of this session, as the API server knows it: " (visitor.user) } { (visitor.user) }
+                            @if let Some(end) = visitor.end { (session(end, visitor)) }
+                        }
                     }
-                    @if live.is_some() {
-                        span.live #live role="status" aria-live="polite" {}
-                    }
+                    @else { (mark) }
                 }
                 main #main tabindex="-1" data-live=[live.as_ref().map(|live| &live.url)] data-seen=[live.as_ref().map(|live| live.seen)] {
                     (body)
@@ -131,5 +134,5 @@ fn session(end: SessionEnd, visitor: Visitor<'_>) -> Markup {
 
 /// Returns a page with one message.
 pub(crate) fn message(title: &str, text: &str) -> String {
-    render(Page { title, visitor: None, live: None, body: html! { h1 { (title) } p { (text) } } })
+    render(Page { title, visitor: None, live: None, body: html! { h1 { (title) } p { (parts::coded(text)) } } })
 }

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 use serde_json::Value;
 
+use super::facts::addresses;
 use super::parts::Right;
 use super::pods::{Log, Pod, log as log_section, table};
 use super::{belonging, parts, source};
@@ -47,16 +48,18 @@ pub(crate) fn function(page: &FunctionPage<'_>) -> Markup {
     };
     let files = has_files.then(|| address::path(&["function", namespace, &key.name, "files"]));
     html! {
-        nav aria-label="Place" { a href="/" { "Fleet" } " / " (namespace) }
+        (parts::place(key, None))
         h1 { "Function " (key.name) " " (parts::state(*state)) }
         div.actions {
             a.button href=(address::path(&["function", namespace, &key.name, "call"])) { "Call" }
             a.button href=(address::path(&["function", namespace, &key.name, "edit"])) { "Edit" }
             (parts::actions(&offered(key, live, false), key, right))
         }
+        (anchors(page))
+        p { a href=(address::of_any(key)) { "Origin, steps, field managers and YAML of this Function" } }
         @for warning in warnings.take(20) { p.note { (plain(warning, MESSAGE)) } }
         (facts(page))
-        section aria-labelledby="conditions" { h2 #conditions { "Conditions" } (parts::conditions(&conditions_of(live), *now)) }
+        section aria-labelledby="conditions" { h2 #conditions { "Conditions" } (parts::conditions(key, &conditions_of(live), *now)) }
         section aria-labelledby="pods" { h2 #pods { "Pods" } (table(&address::of_object(key), Some(namespace), pods, Some(&health))) }
         @if let Some(log) = log { (log_section(log)) }
         (source::source(namespace, &crate::source::source(live), *remote, files.as_deref()))
@@ -68,12 +71,30 @@ pub(crate) fn function(page: &FunctionPage<'_>) -> Markup {
         }
         (belonging::belonging(namespace, all))
         section aria-labelledby="events" { h2 #events { "Events" } (parts::events(events, *now)) }
-        p { a href=(address::with_query("/object", &[("group", &key.group), ("kind", &key.kind), ("namespace", namespace), ("name", &key.name)])) { "Origin, steps, field managers and YAML of this Function" } }
+    }
+}
+
+/// Returns links to the sections of the page.
+fn anchors(page: &FunctionPage<'_>) -> Markup {
+    let all = page.belonging;
+    html! {
+        nav.anchors aria-label="Sections" {
+            a href="#conditions" { "Conditions" }
+            a href="#pods" { "Pods" }
+            @if page.log.is_some() { a href="#log" { "Log" } }
+            a href="#source" { "Source" }
+            a href="#variables" { "Variables" }
+            a href="#children" { "Children" }
+            @if !all.bindings.is_empty() { a href="#bindings" { "Bound Secrets" } }
+            @if !all.subscriptions.is_empty() { a href="#subscriptions" { "Triggers and Subscriptions" } }
+            @if !all.rules.is_empty() { a href="#rules" { "APIRules" } }
+            a href="#events" { "Events" }
+        }
     }
 }
 
 fn facts(page: &FunctionPage<'_>) -> Markup {
-    let FunctionPage { live, now, .. } = page;
+    let FunctionPage { live, belonging: all, now, .. } = page;
     let text = |pointer: &str| text_at(live, pointer, SHORT);
     let number = |pointer: &str| live.pointer(pointer).and_then(Value::as_i64);
     let served = number("/status/servedGeneration").zip(number("/metadata/generation"));
@@ -83,13 +104,15 @@ fn facts(page: &FunctionPage<'_>) -> Markup {
             @if !runtime(live).is_empty() { div { dt { "Runtime" } dd { (runtime(live)) } } }
             @if let Some(place) = number("/status/queue") { div { dt { "Build queue" } dd { "position " (place) ", " (before(place)) } } }
             @if !text("/status/image").is_empty() {
-                div { dt { "Image" } dd { code { (text("/status/image")) } } }
+                div.long { dt { "Image" } dd { code { (text("/status/image")) } } }
                 div { dt { "Base image" } dd { (base(live)) } }
             }
             @if let Some((served, newest)) = served {
                 div { dt { "Serves" } dd { "version " (served) @if served != newest { " of " (newest) } } }
             }
             div { dt { "Replicas" } dd { (number("/status/replicas").unwrap_or_default()) @let wanted = replicas(live); @if !wanted.is_empty() { ", wanted " (wanted) } } }
+            @if let Some(service) = all.service() { div.long { dt { "Address" } dd { (addresses(&service.facts)) } } }
+            (parts::managing_git_sync(live))
             @for (what, pointer) in due {
                 @if let Some(time) = time_at(live, pointer) { div { dt { (what) } dd { (parts::until(time, *now)) } } }
             }

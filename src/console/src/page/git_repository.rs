@@ -38,15 +38,15 @@ pub(crate) struct GitRepositoryPage<'p> {
 pub(crate) fn git_repository(page: &GitRepositoryPage<'_>) -> Markup {
     let GitRepositoryPage { key, live, state, followers, events, right, now } = page;
     html! {
-        nav aria-label="Place" { a href="/" { "Fleet" } " / " (key.namespace.as_deref().unwrap_or_default()) }
+        (parts::place(key, None))
         h1 { "GitRepository " (key.name) " " (parts::state(*state)) }
         (parts::actions(&offered(key, live, false), key, right))
+        p { a href=(address::of_any(key)) { "Origin, field managers and YAML of this GitRepository" } }
         (facts(page))
         section aria-labelledby="followers" { h2 #followers { "Followed by" } (followed_by(followers, *now)) }
         section aria-labelledby="keys" { h2 #keys { "Host keys" } (host_keys(live, *now)) }
-        section aria-labelledby="conditions" { h2 #conditions { "Conditions" } (parts::conditions(&conditions_of(live), *now)) }
+        section aria-labelledby="conditions" { h2 #conditions { "Conditions" } (parts::conditions(key, &conditions_of(live), *now)) }
         section aria-labelledby="events" { h2 #events { "Events" } (parts::events(events, *now)) }
-        p { a href=(address::of_any(key)) { "Origin, field managers and YAML of this GitRepository" } }
     }
 }
 
@@ -67,7 +67,7 @@ fn facts(page: &GitRepositoryPage<'_>) -> Markup {
     let ready = all.iter().find(|one| one.kind == "Ready");
     html! {
         dl.facts {
-            div { dt { "Address" } dd { (plain(&without_login(url), MESSAGE)) } }
+            div.long { dt { "Address" } dd { (plain(&without_login(url), MESSAGE)) } }
             div { dt { "Authentication" } dd {
                 @if credentials.is_empty() { "none" } @else { (text("/spec/auth/type")) ", Secret " (secret(&credentials)) }
             } }
@@ -81,7 +81,8 @@ fn facts(page: &GitRepositoryPage<'_>) -> Markup {
             div { dt { "Last change of the result" } dd {
                 @if let Some(time) = time_at(live, "/status/lastLookup") { (parts::age(Some(time), now)) " ago" } @else { "no lookup yet" }
             } }
-            div { dt { "Result" } dd {
+            (parts::managing_git_sync(live))
+            div.long { dt { "Result" } dd {
                 @match ready {
                     Some(one) => { strong { (one.reason) } " " span.text { (with_short_ids(&one.message)) } }
                     None => "not known yet",
@@ -117,6 +118,11 @@ fn host_keys(live: &Value, now: Timestamp) -> Markup {
     let text = |pointer: &str| text_at(live, pointer, SHORT);
     let pinned = live.pointer("/status/pinnedHostKeys").and_then(Value::as_array).into_iter().flatten().take(KEYS);
     let pinned: Vec<&Value> = pinned.collect();
+    let url = text("/spec/url");
+    let is_http = url.starts_with("http:") || url.starts_with("https:");
+    if is_http && pinned.is_empty() && text("/status/hostKey").is_empty() {
+        return html! { p.quiet { "None: the address is not one of SSH." } };
+    }
     html! {
         p {
             @if text("/spec/hostKeys") == "PinAtFirstUse" { "The first key of an otherwise unknown host is pinned." }

@@ -19,9 +19,9 @@ use crate::objects_cluster::ObjectsCluster;
 use crate::row::{FleetKind, State, conditions_of};
 use crate::shown::EventRow;
 use crate::text::{MESSAGE, SHORT, plain, short_id};
-use crate::tree::{Mark, Node, Tree, TreeFilter, count, kinds};
+use crate::tree::{DEVIATING, Mark, Node, Tree, TreeFilter, count, kinds};
 use crate::window::windows as windows_of;
-use mainstay_object::Key;
+use mainstay_object::{Key, counted};
 
 /// Maximum number of rows of a list.
 const MOST: usize = 200;
@@ -50,7 +50,7 @@ pub(crate) fn git_sync(page: &GitSyncPage<'_>) -> Markup {
     let GitSyncPage { key, live, state, edits, tree, filter, remote, events, right, now } = page;
     let possible = offered(key, live, *state == State::Suspended);
     html! {
-        nav aria-label="Place" { a href="/" { "Fleet" } " / " (key.namespace.as_deref().unwrap_or_default()) }
+        (parts::place(key, None))
         h1 { "GitSync " (key.name) " " (parts::state(*state)) }
         (parts::actions(&possible, key, right))
         (anchors(page))
@@ -58,17 +58,17 @@ pub(crate) fn git_sync(page: &GitSyncPage<'_>) -> Markup {
             a href=(address::of_differences(key.namespace.as_deref().unwrap_or_default(), &key.name)) { "Differences" }
             ": all objects that deviate from the branch, on one page"
         }
+        p { a href=(address::of_any(key)) { "Origin, field managers and YAML of this GitSync" } }
         (facts(page))
         (problems(page))
         (windows::windows(&windows_of(live, *now), time_at(live, "/status/frozen/until"), *now))
-        section aria-labelledby="conditions" { h2 #conditions { "Conditions" } (parts::conditions(&conditions_of(live), *now)) }
+        section aria-labelledby="conditions" { h2 #conditions { "Conditions" } (parts::conditions(key, &conditions_of(live), *now)) }
         section aria-labelledby="objects" { h2 #objects { "Objects" } (tree_of(tree, filter, (&deviations(live), ObjectsCluster::of(live)), *now)) }
         @if !edits.is_empty() {
             section aria-labelledby="edits" { h2 #edits { "Hand edits" } (lanes::picture(*edits, *now)) (history::edits(edits, *now)) }
         }
         (history::history(&moments(live, events.as_deref().unwrap_or_default()), *remote, ObjectsCluster::of(live), *now))
         section aria-labelledby="events" { h2 #events { "Events" } (parts::events(events, *now)) }
-        p { a href=(address::of_any(key)) { "Origin, field managers and YAML of this GitSync" } }
     }
 }
 
@@ -129,7 +129,7 @@ fn facts(page: &GitSyncPage<'_>) -> Markup {
     };
     html! {
         dl.facts {
-            div { dt { "Commit" } dd { (commit(live, *remote, *now)) } }
+            div.long { dt { "Commit" } dd { (commit(live, *remote, *now)) } }
             @if attempted != applied && !attempted.is_empty() { div { dt { "Attempted" } dd { code title=(attempted) { (short_id(&attempted)) } } } }
             @if repository.is_empty() {
                 @let source = Key::new("mainstay.dev", text("/spec/sourceRef/kind"), key.namespace.as_deref(), text("/spec/sourceRef/name"));
@@ -137,14 +137,33 @@ fn facts(page: &GitSyncPage<'_>) -> Markup {
             } @else {
                 div { dt { "Repository" } dd { a href=(address::of_object(&FleetKind::GitRepository.key(namespace, &repository))) { (repository) } } }
             }
-            div { dt { "Follows" } dd { (reference) " " code { (text("/spec/baseDir")) } } }
+            div { dt { "Follows" } dd { (followed(&reference, &text("/spec/baseDir"))) } }
             @if let Some(lookup) = Lookup::of(live, *state == State::Suspended) { div { dt { "Next lookup" } dd { (parts::lookup(lookup, *now)) } } }
-            div { dt { "Drift" } dd { (if text("/spec/drift").is_empty() { "Revert".to_owned() } else { text("/spec/drift") }) } }
+            div { dt { "Drift" } dd { (drift_policy(&text("/spec/drift"))) } }
             div { dt { "Objects" } dd { (counts("objects")) ", " (counts("healthy")) " healthy, " (counts("failed")) " failed" } }
-            div { dt { "Reverts" } dd { (counts("reverted")) } }
+            div { dt { "Reverted hand edits" } dd { (counts("reverted")) } }
             @if !text("/spec/suspendUntil").is_empty() { div { dt { "Suspended until" } dd { (parts::time(&text("/spec/suspendUntil"), *now)) } } }
         }
     }
+}
+
+/// Returns the branch, tag or versions that a GitSync follows, and the directory.
+fn followed(reference: &str, directory: &str) -> Markup {
+    html! {
+        (reference)
+        @if !directory.is_empty() { @if !reference.is_empty() { ", " } "directory " code { (directory) } }
+    }
+}
+
+/// Returns the policy about drift, and its effect.
+fn drift_policy(policy: &str) -> Markup {
+    let (name, effect) = match policy {
+        "" | "Revert" => ("Revert", ": hand edits are undone"),
+        "Report" => ("Report", ": hand edits are shown and stay"),
+        "Ignore" => ("Ignore", ": hand edits are not looked for"),
+        other => (other, ""),
+    };
+    html! { (name) (effect) }
 }
 
 /// Returns an object that differs from the repository, with its fields and both values.
@@ -237,7 +256,8 @@ fn tree_of(
         Err(why) => return html! { p.note { (why) } },
         Ok(tree) => tree,
     };
-    let (mut nodes, found) = filter.apply(&tree.objects);
+    let deviates = |node: &Node| deviations.contains_key(&plain(&node.key.to_string(), SHORT));
+    let (mut nodes, found) = filter.apply(&tree.objects, &deviates);
     let branches = Branches { deviations, cluster, is_filtered: !filter.is_empty(), now };
     nodes.sort_by_cached_key(|node| {
         let worst = node.worst();
@@ -249,8 +269,11 @@ fn tree_of(
         @else {
             (tree_form(tree, filter))
             p.quiet role="status" {
-                @if filter.is_empty() { (found) @if found == 1 { " object" } @else { " objects" } }
-                @else { (found) " of " (count(&tree.objects)) " objects" }
+                @let (all, children) = (count(&tree.objects), count(&tree.objects) - tree.objects.len());
+                @if filter.is_empty() {
+                    (counted(tree.objects.len(), "object"))
+                    @if children > 0 { " with " (children) @if children == 1 { " child" } @else { " children" } }
+                } @else { (found) " of " (all) " objects and children" }
             }
             ul.tree { @for node in nodes.iter().take(OBJECTS) { (branches.branch(node, 0)) } }
             @if nodes.len() > OBJECTS { p.note { (nodes.len() - OBJECTS) " more objects are not shown. Filter the tree." } }
@@ -271,10 +294,11 @@ fn tree_form(tree: &Tree, filter: &TreeFilter) -> Markup {
                     }
                 }
             }
-            label { "Health"
+            label { "State"
                 select name="health" {
                     option value="" { "All" }
                     @for mark in Mark::ALL { option value=(mark.word()) selected[filter.mark == Some(mark)] { (mark.word()) } }
+                    option value=(DEVIATING) selected[filter.is_deviating] { "drifted, paused or held" }
                 }
             }
             button type="submit" { "Filter" }
@@ -290,15 +314,6 @@ struct Branches<'t> {
     /// Whether the children of an object are those that match a filter.
     is_filtered: bool,
     now: Timestamp,
-}
-
-/// Returns a deviation with its symbol.
-fn deviation(word: &str) -> Markup {
-    match word {
-        "paused" => parts::sign("off", "◼", word),
-        "held" => parts::sign("wait", "◆", word),
-        _ => parts::sign("warn", "▲", word),
-    }
 }
 
 impl Branches<'_> {
@@ -317,7 +332,7 @@ impl Branches<'_> {
         html! {
             li {
                 (parts::mark(node.mark)) " " @if self.cluster == ObjectsCluster::This { a href=(address) { (name) } } @else { (name) }
-                @for (at, word) in self.deviations.get(&name).into_iter().flatten().enumerate() { (if at > 0 { ", " } else { " " }) (deviation(word)) }
+                @for (at, word) in self.deviations.get(&name).into_iter().flatten().enumerate() { (if at > 0 { ", " } else { " " }) (parts::deviation(word)) }
                 " " span.quiet.text { (plain(&node.state, SHORT)) }
                 (in_line(&node.facts))
                 @if node.created.is_some() { " " span.quiet { (parts::age(node.created, self.now)) " old" } }

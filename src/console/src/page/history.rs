@@ -28,7 +28,7 @@ pub(super) fn history(moments: &[Moment<'_>], remote: Option<&str>, cluster: Obj
                                 p.quiet { (effect) }
                                 @if !objects.is_empty() { (changed_objects(objects, *more, cluster, &format!("{commit} {at}"))) }
                                 @if let Some(revert) = revert {
-                                    details data-name=(format!("take back {commit} {at}")) { summary { "Take back" } p { "In a clone of the repository, then push:" } p { (parts::command(revert)) } }
+                                    details data-name=(format!("take back {commit} {at}")) { summary { "Take back with git revert" } p { "In a clone of the repository, then push:" } p { (parts::command(revert)) } }
                                 }
                             }
                             Moment::Commit(event) => (commit(event, now)),
@@ -98,5 +98,6 @@ pub(super) fn edit(edit: &Edit, now: Timestamp, of: Option<Markup>) -> Markup {
         }
         p { (parts::named_object(&edit.object, edit.cluster)) @if let Some(of) = of { " of " (of) } }
         @for field in &edit.fields { (parts::change(field)) }
+        @if edit.object.starts_with("Secret ") { p.quiet { "The values of a Secret are not shown." } }
     }
 }

@@ -13,9 +13,10 @@ use crate::action::{Action, offered};
 use crate::address;
 use crate::facts::Facts;
 use crate::field::{text_at, time_at};
-use crate::row::conditions_of;
+use crate::remote::without_login;
+use crate::row::{FleetKind, conditions_of, row};
 use crate::shown::{EventRow, yaml};
-use crate::text::{MESSAGE, SHORT, plain};
+use crate::text::{MESSAGE, SHORT, plain, with_short_ids};
 use crate::trace::Trace;
 use crate::tree::Mark;
 use mainstay_api::names;
@@ -52,6 +53,37 @@ impl ObjectPage<'_> {
         }
     }
 
+    /// Returns the state as the lists show it for kinds of Mainstay, and the health of other objects.
+    fn state(&self) -> Markup {
+        match (self.live, FleetKind::of(self.key)) {
+            (Some(live), Some(kind)) => parts::state(row(kind, live).state),
+            _ => parts::health(self.health().0),
+        }
+    }
+
+    fn is_paused(&self) -> bool {
+        self.metadata("annotations", names::RECONCILE) == names::DISABLED
+    }
+
+    /// Returns in which ways the object deviates from the repository.
+    fn deviations(&self) -> Vec<&'static str> {
+        let manager = self.trace.as_ref().ok().filter(|trace| trace.owners.is_empty());
+        let status = manager.and_then(|trace| Some(&trace.manager.as_ref()?.status));
+        let name = self.key.to_string();
+        let drifted = status.and_then(|status| status.get("drifted")).and_then(Value::as_array);
+        let is_drifted = drifted.into_iter().flatten().any(|one| one["object"] == name.as_str());
+        [(is_drifted, "drifted"), (self.is_paused(), "paused")]
+            .into_iter()
+            .filter_map(|(deviates, word)| deviates.then_some(word))
+            .collect()
+    }
+
+    /// Returns whether the agent's next action is known. It looks up and serves the kinds of Mainstay, also if no GitSync
+    /// manages them.
+    fn has_next(&self, trace: &Trace) -> bool {
+        trace.manager.is_some() || FleetKind::of(self.key).is_none() || !trace.next.starts_with("nothing")
+    }
+
     fn is_managed(&self) -> bool {
         !self.metadata("labels", names::SYNC_LABEL).is_empty() && !self.key.is("mainstay.dev", "GitSync")
     }
@@ -65,8 +97,7 @@ impl ObjectPage<'_> {
             _ => Vec::new(),
         };
         if self.is_managed() {
-            let is_paused = self.metadata("annotations", names::RECONCILE) == names::DISABLED;
-            all.push(if is_paused { Action::EndPause } else { Action::Pause });
+            all.push(if self.is_paused() { Action::EndPause } else { Action::Pause });
         }
         all
     }
@@ -75,13 +106,16 @@ impl ObjectPage<'_> {
 /// Returns the page.
 pub(crate) fn object(page: &ObjectPage<'_>) -> Markup {
     let ObjectPage { key, live, trace, events, pods, log, right, now } = page;
-    let (mark, _) = page.health();
     let actions = page.actions();
     let conditions = live.map(conditions_of).unwrap_or_default();
     html! {
-        nav aria-label="Place" { a href="/" { "Fleet" } @if let Some(namespace) = &key.namespace { " / " (plain(namespace, SHORT)) } }
-        h1 { (plain(&key.kind, SHORT)) " " (plain(&key.name, SHORT)) " " (parts::mark(mark)) }
+        (parts::place(key, None))
+        h1 {
+            (plain(&key.kind, SHORT)) " " (plain(&key.name, SHORT)) " " (page.state())
+            @for word in page.deviations() { " " (parts::deviation(word)) }
+        }
         @if !actions.is_empty() { (parts::actions(&actions, key, right)) }
+        (anchors(page, !conditions.is_empty()))
         (facts(page))
         @match trace {
             Ok(trace) => {
@@ -95,13 +129,31 @@ pub(crate) fn object(page: &ObjectPage<'_>) -> Markup {
             Err(why) => p.note { "The origin of the object cannot be read: " (why) },
         }
         @if !conditions.is_empty() {
-            section aria-labelledby="conditions" { h2 #conditions { "Conditions" } (parts::conditions(&conditions, *now)) }
+            section aria-labelledby="conditions" { h2 #conditions { "Conditions" } (parts::conditions(key, &conditions, *now)) }
         }
         @if let Some(pods) = pods { section aria-labelledby="pods" { h2 #pods { "Pods" } (table(&address::of_object(key), key.namespace.as_deref(), pods, None)) } }
         @if let Some(log) = log { (log_section(log)) }
         @if let Ok(trace) = trace { (origin::moments(trace)) (origin::field_managers(trace, *now)) }
         section aria-labelledby="events" { h2 #events { "Events" } (parts::events(events, *now)) }
         (documents(page))
+    }
+}
+
+/// Returns links to the sections of the page.
+fn anchors(page: &ObjectPage<'_>, has_conditions: bool) -> Markup {
+    let trace = page.trace.as_ref().ok();
+    let manager = trace.filter(|trace| trace.owners.is_empty()).and_then(|trace| trace.manager.as_ref());
+    html! {
+        nav.anchors aria-label="Sections" {
+            @if manager.is_some() { a href="#difference" { "Difference" } }
+            @if has_conditions { a href="#conditions" { "Conditions" } }
+            @if page.pods.is_some() { a href="#pods" { "Pods" } }
+            @if page.log.is_some() { a href="#log" { "Log" } }
+            @if trace.is_some_and(|trace| !trace.field_managers.is_empty()) { a href="#managers" { "Field managers" } }
+            a href="#events" { "Events" }
+            @if manager.is_some_and(|manager| manager.part.is_some()) { a href="#desired" { "Desired YAML" } }
+            @if page.live.is_some() { a href="#yaml" { "Live YAML" } }
+        }
     }
 }
 
@@ -112,13 +164,14 @@ fn facts(page: &ObjectPage<'_>) -> Markup {
     let owners = live.and_then(|live| live.pointer("/metadata/ownerReferences")).and_then(Value::as_array);
     let is_traced = trace.as_ref().is_ok_and(|trace| trace.manager.is_some());
     html! {
-        @if let Ok(trace) = trace { (origin::next(trace, page.key)) }
+        @if let Some(trace) = trace.as_ref().ok().filter(|trace| page.has_next(trace)) { (origin::next(trace, page.key, page.now)) }
         dl.facts {
-            div { dt { "Health" } dd { span.text { (plain(&page.health().1, MESSAGE)) } } }
+            div.long { dt { "Health" } dd { span.text { (plain(&page.health().1, MESSAGE)) } } }
+            @if let Some((live, kind)) = live.zip(FleetKind::of(page.key)) { (own_facts(kind, live)) }
             @if let Ok(trace) = trace { (origin::facts(trace, page.now)) }
-            @if !is_traced && !label.is_empty() { div { dt { "GitSync of the label" } dd { (owner_link(&label)) } } }
+            @if !is_traced && !label.is_empty() { div { dt { "GitSync of the label" } dd { (parts::git_sync_of_label(&label)) } } }
             @for one in owners.into_iter().flatten().take(10) { div { dt { "Owner" } dd { (owner(page.key, one)) } } }
-            @if page.metadata("annotations", names::RECONCILE) == names::DISABLED {
+            @if page.is_paused() {
                 div { dt { "Paused" } dd { @if until.is_empty() { "until it is resumed" } @else { (parts::end(&until, page.now)) } } }
             }
             @if let Some(facts) = page.live.map(|live| Facts::of(page.key, live)).filter(|facts| !facts.addresses.is_empty()) {
@@ -126,6 +179,17 @@ fn facts(page: &ObjectPage<'_>) -> Markup {
             }
             @if let Some(live) = live { div { dt { "Created" } dd { (created(live, page.now)) } } }
         }
+    }
+}
+
+/// Returns the address, the version and the interval of an object of Mainstay.
+fn own_facts(kind: FleetKind, live: &Value) -> Markup {
+    let (url, interval) = (text_at(live, "/spec/url", SHORT), text_at(live, "/spec/interval", SHORT));
+    let version = row(kind, live).version;
+    html! {
+        @if !url.is_empty() { div.long { dt { "Address" } dd { (without_login(&url)) } } }
+        @if !version.is_empty() { div { dt { "Version" } dd { code title=(version) { (with_short_ids(&version)) } } } }
+        @if !interval.is_empty() { div { dt { "Interval" } dd { (interval) } } }
     }
 }
 
@@ -170,14 +234,4 @@ fn owner(key: &Key, one: &Value) -> Markup {
     let group = mainstay_object::split_api_version(&api_version).0;
     let owner = Key::new(group, kind.as_str(), key.namespace.as_deref(), name.as_str());
     html! { a href=(address::of_object(&owner)) { (kind) " " (name) } }
-}
-
-/// Returns the link to the GitSync of a label, `NAMESPACE.NAME`. For a hashed label, there is no link.
-fn owner_link(label: &str) -> Markup {
-    html! {
-        @match label.split_once('.') {
-            Some((namespace, name)) => a href=(address::of_git_sync(namespace, name)) { (namespace) "/" (name) },
-            None => (label),
-        }
-    }
 }

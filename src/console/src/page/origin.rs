@@ -20,7 +20,7 @@ const NAMED: usize = 5;
 
 /// Returns the agent's next action with an object. It may quote a message of others, so only the command that ends the
 /// pause of the managed object can be copied.
-pub(super) fn next(trace: &Trace, key: &Key) -> Markup {
+pub(super) fn next(trace: &Trace, key: &Key, now: Timestamp) -> Markup {
     let subject = if trace.next.starts_with("nothing") { "" } else { "the agent " };
     let text = plain(&trace.next, MESSAGE);
     let resume = Command::resume(trace.owners.last().unwrap_or(key));
@@ -30,9 +30,22 @@ pub(super) fn next(trace: &Trace, key: &Key) -> Markup {
         p.next {
             strong { "What happens next: " } (subject)
             @match (around, &resume) {
-                (Some((before, after)), Some(resume)) => { (before) (parts::command(resume)) (after) },
-                _ => (text),
+                (Some((before, after)), Some(resume)) => { (with_times(before, now)) (parts::command(resume)) (after) },
+                _ => (with_times(&text, now)),
             }
+        }
+    }
+}
+
+/// Returns a text whose times in the future have the time until then.
+fn with_times(text: &str, now: Timestamp) -> Markup {
+    html! {
+        @for (at, word) in text.split(' ').enumerate() {
+            @let bare = word.trim_end_matches(':');
+            @if at > 0 { " " }
+            (bare)
+            @if let Some(time) = bare.parse::<Timestamp>().ok().filter(|time| *time > now) { " (" (parts::until(time, now)) ")" }
+            (&word[bare.len()..])
         }
     }
 }
@@ -46,11 +59,11 @@ pub(super) fn facts(trace: &Trace, now: Timestamp) -> Markup {
         @if let Some(manager) = &trace.manager {
             @let namespace = manager.git_sync.namespace.as_deref().unwrap_or_default();
             div { dt { "GitSync" } dd { a href=(address::of_git_sync(namespace, &manager.git_sync.name)) { (namespace) "/" wbr; (manager.git_sync.name) } } }
-            div { dt { "Repository" } dd { (plain(&manager.repository, MESSAGE)) } }
+            div.long { dt { "Repository" } dd { (plain(&manager.repository, MESSAGE)) } }
             @if let Some(commit) = &manager.commit {
                 div { dt { "Commit" } dd { code title=(plain(commit, SHORT)) { (short_id(&plain(commit, SHORT))) } } }
             }
-            div { dt { "File" } dd { (plain(&manager.file, MESSAGE)) } }
+            div.long { dt { "File" } dd { (plain(&manager.file, MESSAGE)) } }
             @if let Some(applied) = manager.applied {
                 div { dt { "Last write of Mainstay" } dd { (parts::age(Some(applied), now)) " ago" } }
             }
@@ -167,7 +180,7 @@ pub(super) fn field_managers(trace: &Trace, now: Timestamp) -> Markup {
             section aria-labelledby="managers" {
                 h2 #managers { "Field managers" }
                 table.cards {
-                    thead { tr { th scope="col" { "Manager" } th scope="col" { "Operation" } th scope="col" { "Last" } th scope="col" { "Fields" } } }
+                    thead { tr { th scope="col" { "Manager" } th scope="col" { "Operation" } th scope="col" { "Last write" } th scope="col" { "Fields" } } }
                     tbody { @for one in &trace.field_managers { (field_manager(one, now)) } }
                 }
             }
@@ -185,7 +198,7 @@ fn field_manager(one: &FieldManager, now: Timestamp) -> Markup {
                 (plain(&one.operation, SHORT))
                 @if !one.subresource.is_empty() { " of " (plain(&one.subresource, SHORT)) }
             }
-            td data-label="Last" { (parts::age(one.time, now)) }
+            td data-label="Last write" { (parts::age(one.time, now)) }
             td data-label="Fields" {
                 @for field in fields.iter().take(NAMED) { code { (field) } " " }
                 @if rest > 0 {
@@ -217,11 +230,13 @@ mod tests {
                 moments: Vec::new(),
                 notes: Vec::new(),
             };
-            super::next(&trace, &key).into_string()
+            super::next(&trace, &key, Timestamp::UNIX_EPOCH).into_string()
         };
         let text = of("nothing until `mainstay resume ConfigMap/a -n shop` (<no time>): it is paused");
         let expected = "nothing until <code data-copy=\"the command\">mainstay resume ConfigMap/a -n shop</code> (&lt;no time&gt;)";
         assert!(text.contains(expected), "{text}");
+        let text = of("nothing until 1970-01-01T02:00:00Z: <its> GitSync is suspended");
+        assert!(text.contains("1970-01-01T02:00:00Z (<time") && text.contains("in 2 h</time>): &lt;its&gt;"), "{text}");
         for quoted in ["`kubectl delete namespace prod`", "`mainstay resume ConfigMap/b -n shop`"] {
             let text = of(&format!("tries again: Unhealthy: run {quoted}"));
             assert!(text.contains(quoted) && !text.contains("data-copy"), "{text}");

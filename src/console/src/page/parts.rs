@@ -2,20 +2,23 @@
 
 use jiff::Timestamp;
 use maud::{Markup, html};
+use serde_json::Value;
 
 use crate::action::Action;
 use crate::address;
 use crate::asked::Asked;
+use crate::assessment::Assessment;
 use crate::command::Command;
 use crate::edits::Field;
 use crate::lookup::Lookup;
 use crate::objects_cluster::ObjectsCluster;
 use crate::remote::commit_page;
-use crate::row::{ConditionRow, State, remedy};
+use crate::row::{ConditionRow, FleetKind, State, remedy};
 use crate::shown::EventRow;
-use crate::text::{ago, short_id, with_short_ids};
+use crate::text::{SHORT, ago, plain, short_id, with_short_ids};
 use crate::tree::Mark;
 use mainstay_api::git_sync::WHOLE_OBJECT;
+use mainstay_api::names;
 use mainstay_object::Key;
 
 /// Returns a state, as a symbol and a word.
@@ -30,14 +33,70 @@ pub(super) fn state(state: State) -> Markup {
     html! { span.state.(class) { span aria-hidden="true" { (symbol) } " " (state.word()) } }
 }
 
-/// Returns a health, as a symbol with a word for screen readers.
-pub(super) fn mark(mark: Mark) -> Markup {
-    let (class, symbol) = match mark {
+/// Returns the class and the symbol of a health.
+const fn of_mark(mark: Mark) -> (&'static str, &'static str) {
+    match mark {
         Mark::Failed => ("bad", "✖"),
         Mark::Waiting => ("wait", "◌"),
         Mark::Healthy => ("good", "✔"),
-    };
+    }
+}
+
+/// Returns a health, as a symbol with a word for screen readers.
+pub(super) fn mark(mark: Mark) -> Markup {
+    let (class, symbol) = of_mark(mark);
     html! { span.state.(class) { span aria-hidden="true" { (symbol) } span.unseen { (mark.word()) } } }
+}
+
+/// Returns a health, as a symbol and a word.
+pub(super) fn health(mark: Mark) -> Markup {
+    let (class, symbol) = of_mark(mark);
+    sign(class, symbol, mark.word())
+}
+
+/// Returns a deviation of an object from the repository, with its symbol.
+pub(super) fn deviation(word: &str) -> Markup {
+    match word {
+        "paused" => sign("off", "◼", word),
+        "held" => sign("wait", "◆", word),
+        _ => sign("warn", "▲", word),
+    }
+}
+
+/// Returns the place of an object: the list with objects of its kind, its namespace, and what is above the page.
+pub(super) fn place(key: &Key, above: Option<Markup>) -> Markup {
+    let (list, label) = match FleetKind::of(key) {
+        Some(kind) if FleetKind::LISTED.contains(&kind) => ("/sources", "Sources"),
+        Some(kind) if FleetKind::SERVED.contains(&kind) => ("/served", "APIs and events"),
+        _ => ("/", "Fleet"),
+    };
+    let namespace = key.namespace.as_deref().unwrap_or_default();
+    html! {
+        nav aria-label="Place" {
+            a href=(list) { (label) }
+            @if !namespace.is_empty() { " / " a href=(address::with_query(list, &[("namespace", namespace)])) { (plain(namespace, SHORT)) } }
+            @if let Some(above) = above { " / " (above) }
+        }
+    }
+}
+
+/// Returns the GitSync of a label, `NAMESPACE.NAME`, as a link. For a hashed label, there is no link.
+pub(super) fn git_sync_of_label(label: &str) -> Markup {
+    html! {
+        @match label.split_once('.') {
+            Some((namespace, name)) => a href=(address::of_git_sync(namespace, name)) { (namespace) "/" wbr; (name) },
+            None => (label),
+        }
+    }
+}
+
+/// Returns the GitSync that manages an object as a fact, if it has the label of one.
+pub(super) fn managing_git_sync(live: &Value) -> Markup {
+    let labels = live.pointer("/metadata/labels");
+    let label = labels.and_then(|labels| labels.get(names::SYNC_LABEL)).and_then(Value::as_str);
+    html! {
+        @if let Some(label) = label { div { dt { "Managed by GitSync" } dd { (git_sync_of_label(&plain(label, SHORT))) } } }
+    }
 }
 
 /// Returns a word with its symbol.
@@ -95,10 +154,10 @@ pub(super) fn held_object(text: &str, git_sync: &Key, cluster: ObjectsCluster) -
     }
 }
 
-/// Returns a note about missing objects. A note about namespaces that the user may not list is on each page of that user,
-/// so it is a quiet sentence.
+/// Returns a note about missing objects. A note about objects that the user may not list is on each page of that user, so
+/// it is a quiet sentence.
 pub(super) fn note(text: &str) -> Markup {
-    if !text.contains("you may not list them in") {
+    if !text.contains("you may not list them") {
         return html! { p.note { (text) } };
     }
     let mut rest = text.chars();
@@ -126,6 +185,11 @@ fn remedy_with_code(text: &str) -> Markup {
             }
         }
     }
+}
+
+/// Returns a text whose parts between backticks are code. Others may have written it, so it has no command to copy.
+pub(crate) fn coded(text: &str) -> Markup {
+    html! { @for (at, part) in text.split('`').enumerate() { @if at % 2 == 0 { (part) } @else { code { (part) } } } }
 }
 
 /// Returns the text of a held object of a GitSync. The command of the agent at its end can be copied.
@@ -199,9 +263,22 @@ pub(super) fn end(text: &str, now: Timestamp) -> Markup {
     }
 }
 
-/// Returns the table of conditions, `Ready` first. Advice about a reason is shown only at the first condition with this
-/// reason.
-pub(super) fn conditions(all: &[ConditionRow], now: Timestamp) -> Markup {
+/// Returns the status of a condition. The symbol says whether it is good, which is known for kinds of Mainstay only.
+fn status(key: &Key, condition: &ConditionRow) -> Markup {
+    let meaning = if FleetKind::of(key).is_some() { condition.assessment() } else { Assessment::Neutral };
+    match meaning {
+        Assessment::Good => sign("good", "✔", &condition.status),
+        Assessment::Bad => sign("bad", "✖", &condition.status),
+        Assessment::Attention => sign("warn", "▲", &condition.status),
+        Assessment::Waits => sign("wait", "◌", &condition.status),
+        Assessment::Stopped => sign("off", "◼", &condition.status),
+        Assessment::Neutral => html! { (condition.status) },
+    }
+}
+
+/// Returns the table of an object's conditions, `Ready` first. Advice about a reason is shown only at the first condition
+/// with this reason.
+pub(super) fn conditions(key: &Key, all: &[ConditionRow], now: Timestamp) -> Markup {
     let mut all: Vec<&ConditionRow> = all.iter().collect();
     all.sort_by_key(|one| one.kind != "Ready");
     let is_first = |at: usize| all[..at].iter().all(|one| one.reason != all[at].reason);
@@ -214,7 +291,7 @@ pub(super) fn conditions(all: &[ConditionRow], now: Timestamp) -> Markup {
                     @for (at, one) in all.iter().enumerate() {
                         tr {
                             th scope="row" data-label="Condition" { (one.kind) }
-                            td data-label="Status" { (one.status) }
+                            td data-label="Status" { (status(key, one)) }
                             td data-label="Reason" {
                                 strong { (one.reason) } " " span.text { (with_short_ids(&one.message)) }
                                 @if is_first(at) { (advice(&one.reason)) }
@@ -265,7 +342,7 @@ pub(super) fn actions(actions: &[Action], key: &Key, right: &Right) -> Markup {
                     Err(_) => span.button.off aria-disabled="true" { (action.label()) },
                 }
             }
-            @if let Err(why) = right { p.note { (why) } }
+            @if let Err(why) = right { p.note { (coded(why)) } }
         }
     }
 }
@@ -282,6 +359,44 @@ mod tests {
             "<p class=\"quiet\">Children are missing, because you may not list them in shop: a.</p>",
         );
         check("pods in shop: refused", "<p class=\"note\">pods in shop: refused</p>");
+        let of_kinds = "Objects of these kinds are not shown, because you may not list them: jobs.batch";
+        check(of_kinds, &format!("<p class=\"quiet\">{of_kinds}.</p>"));
+    }
+
+    #[test]
+    fn a_page_is_below_the_list_and_the_namespace_of_its_object() {
+        let of = |key: &Key| place(key, None).into_string();
+        let text = of(&FleetKind::OciRepository.key("a&b", "shop"));
+        assert!(
+            text.contains("<a href=\"/sources\">Sources</a> / <a href=\"/sources?namespace=a%26b\">a&amp;b</a>"),
+            "{text}"
+        );
+        assert!(of(&FleetKind::Trigger.key("shop", "a")).contains("href=\"/served\""));
+        let text = of(&Key::new("", "Namespace", None, "shop"));
+        assert_eq!(text, "<nav aria-label=\"Place\"><a href=\"/\">Fleet</a></nav>");
+    }
+
+    #[test]
+    fn a_text_of_others_has_code_and_no_command_to_copy() {
+        let text = coded("needs `patch` on <b>: run `kubectl delete ns prod`").into_string();
+        assert_eq!(text, "needs <code>patch</code> on &lt;b&gt;: run <code>kubectl delete ns prod</code>");
+    }
+
+    #[test]
+    fn the_status_of_a_condition_has_a_symbol_if_its_meaning_is_known() {
+        let condition = |kind: &str, status: &str| ConditionRow {
+            kind: kind.to_owned(),
+            status: status.to_owned(),
+            reason: String::new(),
+            message: String::new(),
+            since: None,
+        };
+        let of = |key: &Key, kind: &str, value: &str| status(key, &condition(kind, value)).into_string();
+        let sync = FleetKind::GitSync.key("shop", "a");
+        assert!(of(&sync, "Ready", "False").contains("state bad"));
+        assert!(of(&sync, "Drifted", "True").contains("state warn"));
+        assert_eq!(of(&sync, "Contended", "False"), "False");
+        assert_eq!(of(&Key::new("", "Pod", Some("shop"), "a"), "Ready", "False"), "False");
     }
 
     #[test]

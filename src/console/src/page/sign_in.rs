@@ -14,7 +14,7 @@ pub(crate) fn sign_in(issuer: Option<&str>, next: &str, problem: &str, better: O
         } @else {
             p { "Sign in with a token of this cluster. You see and change what its permissions allow. The token stays in \
                  the memory of this server until you sign out, or until it expires." }
-            p { "A ServiceAccount gets one by " code data-copy="the command" { "kubectl create token NAME --namespace NAMESPACE --duration 8h" } }
+            p { "A ServiceAccount gets one by this command: " code data-copy="the command" { "kubectl create token NAME --namespace NAMESPACE --duration 8h" } }
         }
         @if let Some(better) = better {
             p.note { "Browsers send the cookie of this address to all ports of the machine. Use " a href=(better) { (better) } }
@@ -23,13 +23,13 @@ pub(crate) fn sign_in(issuer: Option<&str>, next: &str, problem: &str, better: O
         form.confirm method="post" action="/sign-in" {
             input type="hidden" name="next" value=(next);
             @if let Some(issuer) = issuer {
-                button type="submit" { "Sign in with " (issuer) }
+                button.primary type="submit" { "Sign in with " (issuer) }
             } @else {
                 label {
                     "Token"
                     input type="password" name="token" required autocomplete="off" spellcheck="false" autofocus;
                 }
-                button type="submit" { "Sign in" }
+                button.primary type="submit" { "Sign in" }
             }
         }
     };

@@ -29,10 +29,10 @@ pub(super) fn windows(all: &[Window], until: Option<Timestamp>, now: Timestamp) 
 fn table(all: &[Window], now: Timestamp) -> Markup {
     html! {
         table.cards {
-            thead { tr { th scope="col" { "Effect" } th scope="col" { "Begins" } th scope="col" { "Lasts" } th scope="col" { "Time zone" } th scope="col" { "Now" } } }
+            thead { tr { th scope="col" { "Effect" } th scope="col" { "Begins (cron)" } th scope="col" { "Lasts" } th scope="col" { "Time zone" } th scope="col" { "Now" } } }
             tbody { @for one in all { tr {
                 th scope="row" data-label="Effect" { (effect(&one.kind)) }
-                td data-label="Begins" { code { (one.schedule) } }
+                td data-label="Begins (cron)" { code { (one.schedule) } }
                 td data-label="Lasts" { (one.duration) }
                 td data-label="Time zone" { (one.zone) }
                 td data-label="Now" { (phase(&one.phase, now)) }

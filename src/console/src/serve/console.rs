@@ -181,7 +181,7 @@ fn router() -> Router {
         .route("/events", get(live::events))
         .route("/act", get(act::confirm).post(act::perform))
         .route("/namespace", post(own::select_namespace))
-        .fallback(async || answer::message(StatusCode::NOT_FOUND, "Not found", "There is no such page."))
+        .fallback(pages::unknown)
 }
 
 /// Lets the browser read a page again for which the server had no memory. A form is not sent again.

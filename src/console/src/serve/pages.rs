@@ -90,6 +90,11 @@ pub(super) async fn in_time<T>(session: &Session, read: impl Future<Output = T>)
     })
 }
 
+/// Returns the page for an address without a page.
+pub(super) async fn unknown(Extension(session): Its) -> Response {
+    not_read(&session, None, StatusCode::NOT_FOUND, "Not found", "There is no such page.")
+}
+
 /// Returns the page that says that the server is busy.
 pub(super) fn busy(session: &Session) -> Response {
     let why = "Too many pages are being read. The browser reads this page again in a few seconds. Send a form again yourself.";
@@ -99,7 +104,7 @@ pub(super) fn busy(session: &Session) -> Response {
 }
 
 fn not_read(session: &Session, live: Option<Live>, status: StatusCode, title: &str, why: &str) -> Response {
-    let body = maud::html! { h1 { (title) } p.note { (why) } p { a href="/" { "Back to the fleet" } } };
+    let body = maud::html! { h1 { (title) } p.note { (page::coded(why)) } p { a href="/" { "Back to the fleet" } } };
     answer::page(status, page::render(Page { title, visitor: Some(session.visitor()), live, body }))
 }
 
@@ -122,7 +127,6 @@ pub(super) async fn fleet(Extension(session): Its, uri: Uri) -> Response {
         within: watched.is_limited().then_some(&session.csrf),
         now: Timestamp::now(),
     });
-    let body = maud::html! { (body) (page::create_link()) };
     respond(&session, "Fleet", (Some("/events".to_owned()), seen), body)
 }
 

@@ -2,7 +2,7 @@
 //!
 //! `names` and `message` decide the form of names and messages, `connect` connects, `election` repeats requests while
 //! servers elect a leader, `probe` checks that the server responds, `streams` creates streams, `sweep` deletes them, `publish` stores events, `pull` takes them for delivery,
-//! `letters` handles the dead letters, and `roll_call` asks publishers whether they know a subscriber.
+//! `in_progress` confirms that they are in progress, `letters` handles the dead letters, and `roll_call` asks publishers whether they know a subscriber.
 //!
 //! Any number of processes publish and deliver. They coordinate only through the server.
 //!
@@ -18,13 +18,15 @@
 mod connect;
 #[expect(clippy::disallowed_methods, reason = "it waits for servers")]
 mod election;
+#[expect(clippy::disallowed_methods, reason = "it confirms at intervals that deliveries are in progress")]
+mod in_progress;
 mod letters;
 mod message;
 mod names;
 #[expect(clippy::disallowed_methods, reason = "it checks at intervals")]
 mod probe;
 mod publish;
-#[expect(clippy::disallowed_methods, reason = "it waits, and confirms that deliveries are in progress")]
+#[expect(clippy::disallowed_methods, reason = "it waits for messages")]
 mod pull;
 #[expect(clippy::disallowed_methods, reason = "it waits for answers")]
 mod roll_call;

@@ -1,6 +1,9 @@
 //! Stores events: one message for each subscriber. The server confirms each message.
 
+use std::sync::Arc;
+
 use async_nats::jetstream::message::PublishMessage;
+use futures::future::{BoxFuture, FutureExt as _};
 use futures::{StreamExt as _, stream};
 
 use super::super::cloud_event::CloudEvent;
@@ -30,7 +33,8 @@ pub(super) struct Addressed {
 /// The result of storing an event for a subscriber.
 struct Stored {
     to: SubscriberId,
-    event: CloudEvent,
+    /// Index of the event among those that are published.
+    event: usize,
     result: Result<(), Unstored>,
 }
 
@@ -41,27 +45,31 @@ impl JetStream {
     /// After an error, some subscribers may have the event. If the event is published again, these subscribers do not
     /// receive it twice.
     pub(crate) async fn publish(&self, routed: &[Routed], is_replay: bool) -> Result<Over, Refused> {
-        let (mut storing, patience) = (Vec::new(), Patience::default());
-        for Routed { event, to, ordered } in routed {
-            let store = |to: &SubscriberId| {
-                let message = Addressed {
+        let (mut storing, patience): (Vec<BoxFuture<'static, Stored>>, _) = (Vec::new(), Patience::default());
+        for (number, Routed { event, to, ordered }) in routed.iter().enumerate() {
+            // All messages of an event have the same headers, except for their IDs.
+            let message = PublishMessage::build().payload(event.data.clone()).headers(message::headers(event));
+            let message = Arc::new(message);
+            storing.extend(to.iter().map(|to| {
+                let address = Addressed {
                     id: self.id_for(to, event, is_replay),
                     subject: subject(to, event, ordered.contains(to)),
                     to: to.clone(),
                 };
-                self.clone().store(message, event.clone(), patience)
-            };
-            storing.extend(to.iter().map(store));
+                self.clone().store(address, (number, Arc::clone(&message)), patience).boxed()
+            }));
         }
-        let stored: Vec<Stored> = stream::iter(storing).buffered(UNCONFIRMED).collect().await;
+        let stored = match storing.pop() {
+            Some(only) if storing.is_empty() => vec![only.await],
+            last => all(storing.into_iter().chain(last).collect()).await,
+        };
         verdict(&stored)?;
         let over = stored.into_iter().filter(|stored| stored.result.is_err());
-        Ok(over.map(|Stored { to, event, .. }| (to, event)).collect())
+        Ok(over.map(|Stored { to, event, .. }| (to, routed[event].event.clone())).collect())
     }
 
-    async fn store(self, to: Addressed, event: CloudEvent, patience: Patience) -> Stored {
-        let message = || PublishMessage::build().payload(event.data.clone()).headers(message::headers(&event));
-        let result = self.put(&to, message, patience).await;
+    async fn store(self, to: Addressed, (event, message): (usize, Arc<PublishMessage>), patience: Patience) -> Stored {
+        let result = self.put(&to, || PublishMessage::clone(&message), patience).await;
         Stored { to: to.to, event, result }
     }
 
@@ -100,6 +108,11 @@ impl JetStream {
             self.forget(namespace);
         }
     }
+}
+
+/// Waits for all, a limited number at a time.
+fn all(storing: Vec<BoxFuture<'static, Stored>>) -> BoxFuture<'static, Vec<Stored>> {
+    stream::iter(storing).buffered(UNCONFIRMED).collect().boxed()
 }
 
 /// Returns the subject of an event for a subscriber.
@@ -144,11 +157,8 @@ mod tests {
             SubscriberId::new(SubscriberKind::Trigger, "two", "a"),
         );
         let check = |results: [Result<(), Unstored>; 2], expected: Option<&str>| {
-            let stored = |(to, result): (&SubscriberId, Result<(), Unstored>)| Stored {
-                to: to.clone(),
-                event: CloudEvent::default(),
-                result,
-            };
+            let stored =
+                |(to, result): (&SubscriberId, Result<(), Unstored>)| Stored { to: to.clone(), event: 0, result };
             let stored: Vec<_> = [&one, &two].into_iter().zip(results).map(stored).collect();
             let refused = verdict(&stored).map_err(|refused| refused.to_string());
             assert_eq!(refused.err().as_deref(), expected);

@@ -1,34 +1,37 @@
 //! Takes the events of a subscriber from its durable consumer.
 //!
-//! Invariant: a taken message is confirmed as in progress until it is acknowledged or dropped. After a crash, the
-//! server delivers it again.
+//! A puller keeps one subscription, and one request for messages. It sends the next request when the messages of the
+//! former one have arrived. So a request costs one message for many events.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_nats::jetstream::consumer::pull::Config;
+use async_nats::jetstream::AckKind;
+use async_nats::jetstream::consumer::pull::{BatchConfig, Config};
 use async_nats::jetstream::consumer::{AckPolicy, PullConsumer};
 use async_nats::jetstream::context::ConsumerInfoErrorKind;
-use async_nats::jetstream::message::Acker;
-use async_nats::jetstream::{AckKind, Message};
-use futures::stream::{self, BoxStream, StreamExt as _, TryStreamExt as _};
+use async_nats::{Message, StatusCode, Subject, Subscriber};
+use futures::future::{BoxFuture, FutureExt as _};
+use futures::stream::{StreamExt as _, TryStreamExt as _};
 use jiff::Timestamp;
 use tokio::sync::{OnceCell, watch};
-use tokio_util::task::AbortOnDropHandle;
+use tokio::time::{Instant, Sleep, sleep};
 
 use super::super::cloud_event::CloudEvent;
 use super::super::subscriber::SubscriberId;
 use super::election::Patience;
-use super::message;
+use super::in_progress::Unacknowledged;
+use super::message::{self, Delivered};
 use super::names::{Contents, consumer, partition_consumer};
 use super::streams::{JetStream, Unmade, is_missing};
 
 /// Delay after which the server delivers an unconfirmed message again.
 const CONFIRM: Duration = Duration::from_secs(10);
-/// Interval of confirmations.
-const BEAT: Duration = Duration::from_secs(3);
 /// Time for which a request for messages waits.
 const REQUEST: Duration = Duration::from_secs(5);
+/// Time after which a request without a response is lost.
+const LOST: Duration = Duration::from_secs(10);
 /// Delay after an error of the server.
 const AGAIN: Duration = Duration::from_secs(1);
 /// Maximum number of messages of a subscriber that are in progress or wait for a retry. Beyond this number, new
@@ -43,98 +46,156 @@ pub(crate) struct Puller {
     partition: Option<u8>,
     /// The consumer, once it exists.
     consumer: Arc<OnceCell<PullConsumer>>,
-    /// The messages of the current request.
-    current: Option<BoxStream<'static, Result<Message, Unmade>>>,
+    connection: Connection,
     /// Whether the last request failed.
     has_failed: bool,
-    /// Changes when the server has lost the current request.
+    /// Changes when the server has lost the requests.
     losses: watch::Receiver<u64>,
+}
+
+/// The connection to a consumer.
+enum Connection {
+    None,
+    Opening(BoxFuture<'static, Result<Box<Requests>, Unmade>>),
+    Open(Box<Requests>),
+}
+
+/// The requests to a consumer.
+struct Requests {
+    consumer: PullConsumer,
+    inbox: Subject,
+    messages: Subscriber,
+    /// Number of requested messages that have not arrived.
+    expected: usize,
+    /// The time at which the request is lost.
+    lost: Pin<Box<Sleep>>,
 }
 
 /// A message that was taken for delivery.
 pub(crate) struct Held {
-    acker: Arc<Acker>,
+    message: Unacknowledged,
     /// The event, or the reason why the message contains no event.
-    pub(crate) event: Result<CloudEvent, String>,
+    pub(crate) event: Result<Arc<CloudEvent>, String>,
     pub(crate) published: Timestamp,
-    _beat: AbortOnDropHandle<()>,
 }
 
 impl Puller {
     pub(crate) fn new(store: JetStream, of: SubscriberId, partition: Option<u8>) -> Self {
         let losses = store.losses();
-        Self { store, of, partition, consumer: Arc::default(), current: None, has_failed: false, losses }
+        let (consumer, connection) = (Arc::default(), Connection::None);
+        Self { store, of, partition, consumer, connection, has_failed: false, losses }
     }
 
     /// Waits for a message. Returns the sequence number of the message, the number of earlier deliveries, and the
-    /// message. At most `most` messages are requested. Cancel-safe: no message is lost if the future is dropped.
+    /// message. If no requested message is missing, `most` messages are requested. Cancel-safe: no message is lost if
+    /// the future is dropped.
     pub(crate) async fn next(&mut self, most: usize) -> (u64, u32, Held) {
         loop {
-            if self.current.is_none() {
-                self.losses.mark_unchanged();
-                self.current = Some(self.request(most));
-            }
-            let Some(current) = &mut self.current else { continue };
-            let taken = tokio::select! {
-                // Messages that have arrived are delivered.
-                biased;
-                taken = current.next() => taken,
-                Ok(()) = self.losses.changed() => None,
+            let taken = match &mut self.connection {
+                Connection::None => {
+                    self.losses.mark_unchanged();
+                    self.connection = Connection::Opening(self.open());
+                    continue;
+                }
+                Connection::Opening(opening) => tokio::select! {
+                    biased;
+                    opened = opening => match opened {
+                        Ok(requests) => {
+                            self.connection = Connection::Open(requests);
+                            continue;
+                        }
+                        Err(error) => Some(Err(error)),
+                    },
+                    Ok(()) = self.losses.changed() => None,
+                },
+                Connection::Open(requests) => tokio::select! {
+                    // Messages that have arrived are delivered.
+                    biased;
+                    taken = requests.arrived(most) => taken,
+                    Ok(()) = self.losses.changed() => None,
+                },
             };
             match taken {
                 Some(Ok(message)) => {
                     self.has_failed = false;
-                    if let Some(held) = held(message) {
+                    if let Some(held) = self.held(message) {
                         return held;
                     }
                 }
-                None => self.current = None,
+                None => self.connection = Connection::None,
                 Some(Err(error)) => {
                     if !std::mem::replace(&mut self.has_failed, true) {
                         tracing::warn!(subscriber = %self.of, %error, "events are not taken from NATS for now");
                     }
                     // The consumer may have been deleted.
                     self.consumer = Arc::default();
-                    self.current = None;
+                    self.connection = Connection::None;
                 }
             }
         }
     }
 
-    fn request(&self, most: usize) -> BoxStream<'static, Result<Message, Unmade>> {
+    /// Creates the consumer if it is missing, and subscribes to its messages.
+    fn open(&self) -> BoxFuture<'static, Result<Box<Requests>, Unmade>> {
         let (store, of, cell, waits) =
             (self.store.clone(), self.of.clone(), Arc::clone(&self.consumer), self.has_failed);
         let partition = self.partition;
-        let begun = async move {
+        let opening = async move {
             if waits {
-                tokio::time::sleep(AGAIN).await;
+                sleep(AGAIN).await;
             }
-            let consumer = cell.get_or_try_init(|| create(&store, &of, partition)).await?;
-            Ok::<_, Unmade>(consumer.batch().max_messages(most.max(1)).expires(REQUEST).messages().await?)
+            let consumer = cell.get_or_try_init(|| create(&store, &of, partition)).await?.clone();
+            let client = store.client();
+            let inbox = Subject::from(client.new_inbox());
+            let messages = client.subscribe(inbox.clone()).await?;
+            let lost = Box::pin(sleep(LOST));
+            Ok::<_, Unmade>(Box::new(Requests { consumer, inbox, messages, expected: 0, lost }))
         };
-        stream::once(begun).try_flatten().boxed()
+        opening.boxed()
+    }
+
+    /// Returns a taken message, with its sequence number and the number of earlier deliveries.
+    fn held(&self, message: Message) -> Option<(u64, u32, Held)> {
+        let subject = message.reply?;
+        let Delivered { number, attempts, published } = message::delivered(&subject)?;
+        let event = message::event(message.headers.as_ref(), message.payload).map(Arc::new);
+        let message = self.store.0.in_progress.add(subject);
+        Some((number, attempts, Held { message, event, published }))
     }
 }
 
-/// Returns a taken message, with its sequence number and the number of earlier deliveries.
-fn held(message: Message) -> Option<(u64, u32, Held)> {
-    let (number, attempts, published) = {
-        let info = message.info().ok()?;
-        let published = Timestamp::from_nanosecond(info.published.unix_timestamp_nanos()).unwrap_or_default();
-        (info.stream_sequence, u32::try_from(info.delivered - 1).unwrap_or_default(), published)
-    };
-    let (message, acker) = message.split();
-    let acker = Arc::new(acker);
-    let beating = Arc::clone(&acker);
-    let beat = tokio::spawn(async move {
+impl Requests {
+    /// Waits for a message. Returns `None` if the request is lost. Cancel-safe.
+    async fn arrived(&mut self, most: usize) -> Option<Result<Message, Unmade>> {
         loop {
-            tokio::time::sleep(BEAT).await;
-            // A lost confirmation only causes a further delivery.
-            let _ = beating.ack_with(AckKind::Progress).await;
+            if self.expected == 0 && most > 0 {
+                let batch = BatchConfig { batch: most, expires: Some(REQUEST), ..BatchConfig::default() };
+                if let Err(error) = self.consumer.request_batch(batch, self.inbox.clone()).await {
+                    return Some(Err(error.into()));
+                }
+                self.expected = most;
+                self.lost.as_mut().reset(Instant::now() + LOST);
+            }
+            let message = tokio::select! {
+                biased;
+                message = self.messages.next() => message?,
+                () = &mut self.lost, if self.expected > 0 => return None,
+            };
+            match message.status {
+                None | Some(StatusCode::OK) => {
+                    self.expected = self.expected.saturating_sub(1);
+                    return Some(Ok(message));
+                }
+                // The time of the request is over.
+                Some(StatusCode::TIMEOUT | StatusCode::NOT_FOUND) => self.expected = 0,
+                Some(StatusCode::IDLE_HEARTBEAT) => {}
+                Some(status) => {
+                    let why = message.description.unwrap_or_default();
+                    return Some(Err(format!("the server answers a request for messages with {status}: {why}").into()));
+                }
+            }
         }
-    });
-    let event = message::event(message.headers.as_ref(), message.payload);
-    Some((number, attempts, Held { acker, event, published, _beat: AbortOnDropHandle::new(beat) }))
+    }
 }
 
 impl JetStream {
@@ -192,7 +253,7 @@ async fn create(store: &JetStream, of: &SubscriberId, partition: Option<u8>) -> 
 impl Held {
     /// Removes the message from the server. A lost acknowledgement only repeats the delivery.
     pub(crate) async fn ended(&self) {
-        if let Err(error) = self.acker.ack().await {
+        if let Err(error) = self.message.acknowledge(AckKind::Ack).await {
             tracing::warn!(%error, "an event could not be acknowledged to NATS: it is delivered again");
         }
     }
@@ -200,6 +261,6 @@ impl Held {
     /// Asks the server to deliver the message again after a delay.
     pub(crate) async fn again(&self, wait: Duration) {
         // If this request is lost, the server delivers the message again earlier.
-        let _ = self.acker.ack_with(AckKind::Nak(Some(wait))).await;
+        let _ = self.message.acknowledge(AckKind::Nak(Some(wait))).await;
     }
 }

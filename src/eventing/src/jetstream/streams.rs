@@ -18,6 +18,7 @@ use tokio::time::timeout;
 
 use super::connect::{ConnectError, Connection, Nats};
 use super::election::{ATTEMPT, Patience, is_passing};
+use super::in_progress::InProgress;
 use super::names::{self, Contents};
 
 /// How long an event is remembered, so that the same event is not stored twice.
@@ -50,6 +51,8 @@ pub struct Limits {
 pub(super) struct Inner {
     pub(super) context: Context,
     losses: watch::Receiver<u64>,
+    /// The messages that were taken for delivery.
+    pub(super) in_progress: Arc<InProgress>,
     /// The limits of new streams. Without limits, no stream is created.
     pub(super) limits: Option<Limits>,
     /// Namespaces whose streams exist.
@@ -64,16 +67,19 @@ pub(super) type Unmade = async_nats::Error;
 impl JetStream {
     /// Returns the store. The server need not be available yet.
     pub(crate) async fn new(nats: &Nats, limits: Limits) -> Result<Self, ConnectError> {
-        let Connection { context, losses } = nats.connect(true).await?;
-        let (existing, creating) = (RwLock::default(), Mutex::default());
-        Ok(Self(Arc::new(Inner { context, losses, limits: Some(limits), existing, creating })))
+        let connection = nats.connect(true).await?;
+        Ok(Self::on(connection, Some(limits), HashSet::new()))
     }
 
     /// Returns the store with the existing streams of a namespace.
     pub(super) fn with_streams_of(connection: Connection, namespace: &str) -> Self {
-        let Connection { context, losses } = connection;
-        let (existing, creating) = (RwLock::new(HashSet::from([namespace.to_owned()])), Mutex::default());
-        Self(Arc::new(Inner { context, losses, limits: None, existing, creating }))
+        Self::on(connection, None, HashSet::from([namespace.to_owned()]))
+    }
+
+    fn on(Connection { context, losses }: Connection, limits: Option<Limits>, existing: HashSet<String>) -> Self {
+        let in_progress = InProgress::start(context.client());
+        let (existing, creating) = (RwLock::new(existing), Mutex::default());
+        Self(Arc::new(Inner { context, losses, in_progress, limits, existing, creating }))
     }
 
     pub(super) fn client(&self) -> async_nats::Client {
@@ -116,15 +122,20 @@ impl JetStream {
         }
     }
 
-    /// Creates the streams of a namespace, or updates the limits of existing streams.
+    /// Creates the streams of a namespace, or updates the limits of existing streams. Each event calls this, so the
+    /// future of the creation is on the heap, and only if it is needed.
     pub(super) async fn create(&self, namespace: &str, patience: Patience) -> Result<(), Unmade> {
-        let exists = || self.0.existing.read().contains(namespace);
-        if exists() {
-            return Ok(());
-        }
+        if self.exists(namespace) { Ok(()) } else { Box::pin(self.create_missing(namespace, patience)).await }
+    }
+
+    fn exists(&self, namespace: &str) -> bool {
+        self.0.existing.read().contains(namespace)
+    }
+
+    async fn create_missing(&self, namespace: &str, patience: Patience) -> Result<(), Unmade> {
         let creating = timeout(patience.left(), self.0.creating.lock()).await;
         let _creating = creating.map_err(|_| "other streams are still being created")?;
-        if exists() {
+        if self.exists(namespace) {
             return Ok(());
         }
         let limits = self.0.limits.ok_or_else(|| format!("the streams of {namespace} are gone"))?;

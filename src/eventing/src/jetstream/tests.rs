@@ -201,6 +201,22 @@ async fn a_failed_delivery_is_retried_and_counted_and_an_event_that_comes_again_
 }
 
 #[tokio::test]
+async fn one_request_takes_several_events_also_while_no_further_one_is_wanted() {
+    let server = Server::start().await;
+    let (store, to) = (server.store(64 << 20).await, id("team", "mine"));
+    let mut source = store.deliverable(&to);
+    for expected in 0..4 {
+        publish(&store, expected, &to).await;
+    }
+    // The first call asks for two events, and the third one for two others.
+    for (expected, most) in [2, 0, 2, 0].into_iter().enumerate() {
+        let taken = tokio::time::timeout(PATIENCE, source.next(most)).await.expect("an event");
+        assert_eq!(number(&store, &taken).await, expected);
+        store.ended(&taken, &to).await;
+    }
+}
+
+#[tokio::test]
 async fn a_namespace_that_fills_its_share_is_refused_by_name_and_leaves_room_for_others() {
     let server = Server::start().await;
     let (store, large) = (server.store(1 << 20).await, "x".repeat(60_000));

@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use jiff::Timestamp;
@@ -76,7 +77,7 @@ pub enum OpenError {
 /// An event that was read from a store.
 #[derive(Clone, Debug)]
 pub(crate) struct Kept {
-    pub(crate) event: CloudEvent,
+    pub(crate) event: Arc<CloudEvent>,
     pub(crate) published: Timestamp,
 }
 
@@ -236,7 +237,7 @@ impl Tables {
         let parsed = serde_json::from_slice(attributes).ok().filter(|_| digest(attributes, data) == expected);
         Ok(Some(match parsed {
             Some(attributes) => Ok(Kept {
-                event: CloudEvent { attributes, data: Bytes::copy_from_slice(data) },
+                event: Arc::new(CloudEvent { attributes, data: Bytes::copy_from_slice(data) }),
                 published: Timestamp::from_millisecond(published).unwrap_or(Timestamp::UNIX_EPOCH),
             }),
             None => Err(io::Error::new(io::ErrorKind::InvalidData, "the record is damaged")),
