@@ -30,10 +30,12 @@ mod product;
 mod progress;
 mod ready_syncs;
 mod remotes;
+mod reserved;
 mod shards;
 mod stand;
 mod syncs;
 mod table;
+mod watchdog;
 
 use std::{path::PathBuf, time::Duration};
 

@@ -15,17 +15,19 @@ use tokio::{
     process::{Child, Command},
 };
 
-use super::Error;
+use super::{Error, watchdog::Watched};
 
 /// Clock ticks per second of `/proc/<pid>/stat`; a constant of Linux's ABI.
 const TICKS: f64 = 100.0;
 /// Deadline of a child's start.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_mins(5);
 
 /// A running child.
 pub(super) struct Process {
     child: Child,
     id: u32,
+    /// Dropped after the child, which is killed when it is dropped.
+    _watched: Watched,
 }
 
 impl Process {
@@ -49,7 +51,7 @@ impl Process {
         let child =
             command.stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true).spawn().map_err(Error::Start)?;
         let id = child.id().ok_or_else(|| Error::Start(io::ErrorKind::NotFound.into()))?;
-        Ok(Self { child, id })
+        Ok(Self { child, id, _watched: Watched::new(id) })
     }
 
     /// Returns the first line of the child's output.

@@ -400,7 +400,7 @@ async fn install(client: &Client, wanted: &[CustomResourceDefinition]) -> Result
         let name = definition.name_any();
         let body = serde_json::to_value(definition).map_err(Error::Counts)?;
         definitions.patch(&name, &how, &Patch::Apply(&body)).await.map_err(Error::Ask)?;
-        let end = Instant::now() + Duration::from_secs(30);
+        let end = Instant::now() + DEADLINE;
         while Instant::now() < end && !is_established(&definitions.get(&name).await.map_err(Error::Ask)?) {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }

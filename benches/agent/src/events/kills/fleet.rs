@@ -13,6 +13,8 @@ use serde_json::Value;
 use tokio::process::Command;
 
 use super::{
+    event::Ids,
+    plan::RECOVERY,
     schedule::Kind,
     servers::{self, CONFIGURATION, SERVERS, Server},
     subscribers::Subscribers,
@@ -20,21 +22,17 @@ use super::{
     tenant::{SUBSCRIBER, Tenant},
 };
 use crate::{
-    Error,
-    events::broker,
-    process::Process,
-    progress::progress,
-    stand::{Stand, free_port},
+    Error, events::broker, process::Process, progress::progress, reserved::Reserved, stand::Stand, watchdog::Watched,
 };
 
 /// Deadline of the first start of each kind.
-const START: Duration = Duration::from_mins(1);
+const START: Duration = Duration::from_mins(5);
 /// Interval at which the processes are checked.
 pub(super) const CHECKS: Duration = Duration::from_millis(100);
 /// Timeout of a probe.
 const PROBE: Duration = Duration::from_secs(2);
 /// Timeout of a list of dead letters.
-const LIST: Duration = Duration::from_mins(1);
+const LIST: Duration = Duration::from_secs(45);
 /// Pause before a process that has ended by itself is started again.
 const RESTART: Duration = Duration::from_secs(1);
 
@@ -44,6 +42,8 @@ struct Member {
     number: usize,
     /// Address of clients.
     address: SocketAddr,
+    /// The port of a publisher or dispatcher; a server of NATS has its own.
+    _reserved: Option<Reserved>,
     /// URL of its readiness.
     ready: String,
     /// `None` while it is away.
@@ -78,6 +78,7 @@ pub(super) struct Fleet {
     /// Arguments with the addresses of the subscribers.
     services: Vec<String>,
     client: reqwest::Client,
+    ids: Ids,
     members: Vec<Member>,
     ended: Vec<Usage>,
     /// Times from the start of a replaced process until it was ready.
@@ -88,7 +89,7 @@ pub(super) struct Fleet {
 
 impl Fleet {
     /// Starts all processes, and waits until they are ready.
-    pub(super) async fn start(stand: &Stand, subscribers: &Subscribers) -> Result<Self, Error> {
+    pub(super) async fn start(stand: &Stand, subscribers: &Subscribers, ids: Ids) -> Result<Self, Error> {
         let directory = stand.directory().join("events");
         fs::create_dir_all(&directory).map_err(Error::Directory)?;
         let service = |(tenant, address): &(Tenant, SocketAddr)| {
@@ -101,6 +102,7 @@ impl Fleet {
             kubeconfig: stand.kubeconfig().to_owned(),
             services: subscribers.addresses.iter().map(service).collect(),
             client: reqwest::Client::builder().no_proxy().timeout(PROBE).build().map_err(Error::Publish)?,
+            ids,
             members: Vec::new(),
             ended: Vec::new(),
             recoveries: Vec::new(),
@@ -119,17 +121,28 @@ impl Fleet {
     /// Starts another process.
     fn add(&mut self, kind: Kind, number: usize) -> Result<(), Error> {
         let loopback = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
-        let (address, ready) = if kind == Kind::Server {
-            let Server { port, monitor, .. } = &self.servers[number];
+        let (address, reserved, ready) = if kind == Kind::Server {
+            let Server { clients, monitor, .. } = &self.servers[number];
             // The server is healthy if it has all that the others have.
-            (loopback(*port), format!("http://{}/healthz", loopback(*monitor)))
+            (loopback(clients.port), None, format!("http://{}/healthz", loopback(monitor.port)))
         } else {
-            let address = loopback(free_port()?);
-            (address, format!("http://{address}/readyz"))
+            let reserved = Reserved::new()?;
+            let address = loopback(reserved.port);
+            (address, Some(reserved), format!("http://{address}/readyz"))
         };
         let process = Some(self.spawn(kind, number, address)?);
         let since = Instant::now();
-        self.members.push(Member { kind, number, address, ready, process, since, back: None, was_ready: false });
+        self.members.push(Member {
+            kind,
+            number,
+            address,
+            _reserved: reserved,
+            ready,
+            process,
+            since,
+            back: None,
+            was_ready: false,
+        });
         Ok(())
     }
 
@@ -163,7 +176,8 @@ impl Fleet {
 
     /// Returns the addresses of the servers of NATS.
     fn nats(&self) -> String {
-        let urls: Vec<String> = self.servers.iter().map(|server| format!("nats://127.0.0.1:{}", server.port)).collect();
+        let url = |server: &Server| format!("nats://127.0.0.1:{}", server.clients.port);
+        let urls: Vec<String> = self.servers.iter().map(url).collect();
         urls.join(",")
     }
 
@@ -248,12 +262,15 @@ impl Fleet {
         }
     }
 
-    /// Takes a process out of the fleet, and notes its cost.
+    /// Takes a process out of the fleet, and notes its cost. A process that was never ready counts if it was late.
     fn retire(&mut self, at: usize, end: &'static str, away: Duration) -> Option<Process> {
         let member = &mut self.members[at];
         let usage = member.usage(end);
         let process = member.process.take();
+        let (kind, lived) = (member.kind, member.since.elapsed());
+        let was_late = process.is_some() && !member.was_ready && lived > RECOVERY;
         member.back = Some(Instant::now() + away);
+        self.recoveries.extend(was_late.then_some((kind, lived)));
         self.ended.extend(usage);
         process
     }
@@ -266,17 +283,16 @@ impl Fleet {
         all
     }
 
-    /// Returns the largest number of events that a server has stored; `None` if no server responds.
+    /// Returns the largest number of events that a server has stored; `None` unless all servers respond.
     pub(super) async fn stored(&self) -> Option<u64> {
-        let mut most = None;
+        let mut most = 0;
         for server in &self.servers {
-            let url = format!("http://127.0.0.1:{}/jsz?accounts=true&streams=true", server.monitor);
-            let Ok(answer) = self.client.get(url).send().await else { continue };
-            let Ok(text) = answer.text().await else { continue };
-            let page: Option<Value> = serde_json::from_str(&text).ok();
-            most = most.max(page.as_ref().map(servers::stored));
+            let url = format!("http://127.0.0.1:{}/jsz?accounts=true&streams=true", server.monitor.port);
+            let answer = self.client.get(url).send().await.ok()?.error_for_status().ok()?;
+            let page: Value = serde_json::from_str(&answer.text().await.ok()?).ok()?;
+            most = most.max(servers::stored(&page)?);
         }
-        most
+        Some(most)
     }
 
     /// Returns the dead letters; `None` if they cannot be listed for the moment.
@@ -284,10 +300,12 @@ impl Fleet {
         let mut command = Command::new(std::env::current_exe().map_err(Error::Start)?);
         command.args(["eventing", "dead-letters", "--output=json"]).arg(format!("--nats-url={}", self.nats()));
         command.arg("--data").arg(self.data()).current_dir(&self.directory).kill_on_drop(true);
-        command.stdin(Stdio::null()).stderr(Stdio::null());
-        let Ok(listed) = tokio::time::timeout(LIST, command.output()).await else { return Ok(None) };
+        let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
+        let child = child.map_err(Error::Start)?;
+        let _watched = child.id().map(Watched::new);
+        let Ok(listed) = tokio::time::timeout(LIST, child.wait_with_output()).await else { return Ok(None) };
         let output = listed.map_err(Error::Start)?;
-        Ok(output.status.success().then(|| letters(&output.stdout)).flatten())
+        Ok(output.status.success().then(|| letters(&output.stdout, self.ids)).flatten())
     }
 
     /// Ends all processes.
@@ -323,11 +341,11 @@ fn environment() -> Vec<(OsString, OsString)> {
 }
 
 /// Reads the list of dead letters.
-fn letters(list: &[u8]) -> Option<Vec<Letter>> {
+fn letters(list: &[u8], ids: Ids) -> Option<Vec<Letter>> {
     let all: Vec<Value> = serde_json::from_slice(list).ok()?;
     let read = |letter: &Value| {
         let subscriber = letter["subscriber"].as_str().and_then(Tenant::of_subscriber);
-        (subscriber, letter["attributes"]["id"].as_str().and_then(|id| id.parse().ok()))
+        (subscriber, letter["attributes"]["id"].as_str().and_then(|id| ids.number(id)))
     };
     Some(all.iter().map(read).collect())
 }
@@ -341,9 +359,10 @@ mod tests {
     #[test]
     fn dead_letters_are_read_with_their_subscriber_and_number() {
         let letter = |subscriber: &str, id: &str| json!({"subscriber": subscriber, "attributes": {"id": id}});
-        let list = json!([letter("subscription/bench-shop/subscriber", "7"), letter("trigger/a/b", "x"), {}]);
+        let ids = Ids::new();
+        let list = json!([letter("subscription/bench-shop/subscriber", &ids.id(7)), letter("trigger/a/b", "7"), {}]);
         let expected = vec![(Some(Tenant::Shop), Some(7)), (None, None), (None, None)];
-        assert_eq!(letters(list.to_string().as_bytes()), Some(expected));
-        assert_eq!(letters(b"no list"), None);
+        assert_eq!(letters(list.to_string().as_bytes(), ids), Some(expected));
+        assert_eq!(letters(b"no list", ids), None);
     }
 }

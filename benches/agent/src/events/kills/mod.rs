@@ -6,6 +6,7 @@
 //!
 //! Not here: the TLS and the login of NATS, and the tokens of publishers.
 
+mod event;
 mod fleet;
 mod plan;
 mod report;

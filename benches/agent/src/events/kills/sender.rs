@@ -15,11 +15,12 @@ use tokio::{
     task::JoinSet,
 };
 
-use super::{tally::Tally, tenant::Tenant};
-use crate::{
-    Error,
-    events::publisher::{DATA, TYPE},
+use super::{
+    event::{CONTENT, Ids},
+    tally::Tally,
+    tenant::Tenant,
 };
+use crate::{Error, events::publisher::TYPE};
 
 /// Maximum number of concurrent requests. Beyond it, the next event waits.
 const CLIENTS: usize = 128;
@@ -28,13 +29,14 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 /// Pause after a request that has failed.
 const PAUSE: Duration = Duration::from_millis(50);
 /// Time after which an event is given up.
-const GIVEN_UP: Duration = Duration::from_mins(1);
+const GIVEN_UP: Duration = Duration::from_mins(2);
 
 /// The sender.
 pub(super) struct Sender {
     client: reqwest::Client,
     publishers: Vec<SocketAddr>,
     rate: u32,
+    ids: Ids,
     tally: Arc<Mutex<Tally>>,
     failures: Mutex<Failures>,
 }
@@ -60,10 +62,15 @@ impl fmt::Display for Failures {
 }
 
 impl Sender {
-    pub(super) fn new(publishers: Vec<SocketAddr>, rate: u32, tally: &Arc<Mutex<Tally>>) -> Result<Arc<Self>, Error> {
+    pub(super) fn new(
+        publishers: Vec<SocketAddr>,
+        rate: u32,
+        ids: Ids,
+        tally: &Arc<Mutex<Tally>>,
+    ) -> Result<Arc<Self>, Error> {
         let client = reqwest::Client::builder().no_proxy().timeout(TIMEOUT).build().map_err(Error::Publish)?;
         let (tally, failures) = (Arc::clone(tally), Mutex::default());
-        Ok(Arc::new(Self { client, publishers, rate, tally, failures }))
+        Ok(Arc::new(Self { client, publishers, rate, ids, tally, failures }))
     }
 
     /// Returns the failures so far.
@@ -102,8 +109,8 @@ impl Sender {
             let address = self.publishers[(first + attempt) % self.publishers.len()];
             let request = self.client.post(format!("http://{address}/namespaces/{namespace}/publish"));
             let request = request.header("ce-specversion", "1.0").header("ce-source", namespace);
-            let request = request.header("ce-type", TYPE).header("ce-id", number.to_string());
-            match request.body(Bytes::from_static(&[b'x'; DATA])).send().await.map(|answer| answer.status()) {
+            let request = request.header("ce-type", TYPE).header("ce-id", self.ids.id(number));
+            match request.body(Bytes::from_static(&CONTENT)).send().await.map(|answer| answer.status()) {
                 Ok(status) if status.is_success() => {
                     self.tally.lock().accept(number);
                     return;

@@ -13,7 +13,7 @@ use super::tenant::{SUBSCRIBER, Tenant};
 use crate::{Error, events::publisher::TYPE, stand::MANAGER};
 
 /// Deadline until they are ready.
-const DEADLINE: Duration = Duration::from_mins(1);
+const DEADLINE: Duration = Duration::from_mins(5);
 /// Interval of reads.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Maximum number of concurrent deliveries of a dispatcher to a subscriber.

@@ -164,7 +164,7 @@ impl Tally {
             let is_dead = fate.delivered == 0 && fate.letters > 0;
             counts.delivered += usize::from(fate.delivered > 0);
             counts.dead += usize::from(is_dead);
-            counts.refused += usize::from(is_dead && is_refused(to, number));
+            counts.refused += usize::from(is_dead && fate.failed > 0 && is_refused(to, number));
             counts.lost += usize::from(fate.is_lost());
         }
         for fate in self.events.iter().flat_map(|event| event.fates) {
