@@ -76,7 +76,7 @@ pub struct Arguments {
         conflicts_with_all = ["objects", "functions", "remotes"], value_parser = clap::value_parser!(u32).range(2..=20_000),
     )]
     syncs: Vec<u32>,
-    /// Memory of the agent, for --syncs; the agent's default when not given
+    /// Memory of the agent, for --syncs, or of each agent of --shards; the agent's default when not given
     #[arg(long, value_name = "SIZE", requires = "syncs")]
     memory: Option<String>,
     /// Let each GitSync of --syncs render one Helm chart with values of its own, instead of plain manifests
@@ -117,7 +117,7 @@ pub struct Arguments {
     /// Measure this many agents with shards that are killed while objects change, 2 to 16 (3 when no number is given), with 60 GitSyncs or the number of --syncs, of 10 ConfigMaps each; fails if a target is missed, on any cluster
     #[arg(
         long, value_name = "N", num_args = 0..=1, default_missing_value = "3",
-        conflicts_with_all = ["objects", "functions", "remotes", "memory", "charts", "node", "console", "events", "only"],
+        conflicts_with_all = ["objects", "functions", "remotes", "charts", "node", "console", "events", "only"],
         value_parser = clap::value_parser!(u8).range(2..=16),
     )]
     shards: Option<u8>,
@@ -212,6 +212,7 @@ async fn with_shards(product: &Product, arguments: &Arguments, shards: u8) -> Re
         audit: arguments.audit.clone(),
         shards,
         syncs: syncs as usize,
+        memory: arguments.memory.clone(),
         length: Duration::from_secs(60 * minutes),
     };
     let shards::Measured { table, held } = shards::measure(product, &plan).await?;

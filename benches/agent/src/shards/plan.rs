@@ -12,6 +12,8 @@ pub(crate) struct Plan {
     pub shards: u8,
     /// Number of GitSyncs.
     pub syncs: usize,
+    /// Memory of each agent; its default when not given.
+    pub memory: Option<String>,
     /// Time for which agents are killed.
     pub length: Duration,
 }

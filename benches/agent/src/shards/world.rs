@@ -85,7 +85,10 @@ pub(super) struct Found {
 impl World {
     /// Starts everything, and waits until each agent has a shard.
     pub(super) async fn start(product: &Product, plan: &Plan) -> Result<Self, Error> {
-        let stand = Stand::start(product, plan.kubeconfig.as_deref(), 0.0).await?;
+        let mut stand = Stand::start(product, plan.kubeconfig.as_deref(), 0.0).await?;
+        if let Some(memory) = &plan.memory {
+            stand.set("MAINSTAY_MEMORY", memory);
+        }
         let root = stand.directory().join("repositories");
         std::fs::create_dir_all(&root).map_err(Error::Directory)?;
         let load = Load::new(&root.join(REPOSITORY), plan.syncs)?;
