@@ -23,7 +23,9 @@ use super::streams::config;
 use super::{JetStream, Limits, Nats, dead_letters_on, replay_on};
 
 mod elections;
+mod held;
 mod orders;
+mod requests;
 mod roll_calls;
 
 /// Timeout of each step.
