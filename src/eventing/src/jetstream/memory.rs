@@ -89,10 +89,9 @@ impl Size {
     /// Returns the size of the next request, after one whose limit was too small for a message. `has_arrived` is
     /// whether another message had arrived before.
     pub(super) fn larger(self, has_arrived: bool) -> Self {
-        match self {
-            Self::Small => Self::Large,
-            Self::Large if has_arrived => Self::Large,
-            Self::Large | Self::Any => Self::Any,
+        match (self, has_arrived) {
+            (Self::Small, _) | (Self::Large, true) => Self::Large,
+            (Self::Large | Self::Any, _) => Self::Any,
         }
     }
 }

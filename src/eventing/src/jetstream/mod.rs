@@ -1,9 +1,10 @@
 //! The store on NATS JetStream: a stream of events and a stream of dead letters for each namespace with subscribers.
 //!
 //! `names` and `message` decide the form of names and messages, `connect` connects, `election` repeats requests while
-//! servers elect a leader, `probe` checks that the server responds, `streams` creates streams, `sweep` deletes them, `publish` stores events, `pull` takes them for delivery with
-//! `requests`, which wait for `memory`,
-//! `in_progress` confirms that they are in progress, `letters` handles the dead letters, and `roll_call` asks publishers whether they know a subscriber.
+//! servers elect a leader, `probe` checks that the server responds, `streams` creates streams, `sweep` deletes them,
+//! `publish` stores events, `pull` takes them for delivery with `requests`, which wait for `memory`, `in_progress`
+//! confirms that they are in progress, `letters` handles the dead letters, and `roll_call` asks publishers whether they
+//! know a subscriber.
 //!
 //! Any number of processes publish and deliver. They coordinate only through the server.
 //!

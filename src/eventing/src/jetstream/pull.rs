@@ -203,7 +203,8 @@ impl Puller {
     fn held(&self, message: Message, memory: Option<Part>) -> Option<(u64, u32, Held)> {
         let (subject, size) = (message.reply?, message.length);
         let Some(Delivered { number, attempts, published }) = message::delivered(&subject) else {
-            tracing::warn!(subscriber = %self.of, "a message from NATS has an unknown form of reply subject: check the server's version");
+            let why = "its reply subject has an unknown form; check the version of the server";
+            tracing::warn!(subscriber = %self.of, why, "a message from NATS cannot be delivered");
             return None;
         };
         // The payload is a part of a larger buffer, which would stay in memory.

@@ -125,17 +125,16 @@ impl Requests {
 
     /// Sends the request that has got its memory, unless no message is wanted any more. Cancel-safe.
     async fn send(&mut self, most: usize) -> Result<(), Unmade> {
-        let (batch, waits) = match &self.request {
+        let (missing, max_bytes, waits) = match &self.request {
             Request::Ready(reserved, grant) if most > 0 => match grant.limit() {
-                Some(limit) => ((most.min(*reserved), limit), REQUEST),
-                None => ((1, 0), AGAIN),
+                Some(limit) => (most.min(*reserved), limit, REQUEST),
+                None => (1, 0, AGAIN),
             },
             _ => {
                 self.request = Request::None;
                 return Ok(());
             }
         };
-        let (missing, max_bytes) = batch;
         let batch = BatchConfig { batch: missing, max_bytes, expires: Some(waits), ..BatchConfig::default() };
         self.consumer.request_batch(batch, self.inbox.clone()).await?;
         let since = Instant::now();

@@ -47,8 +47,8 @@ impl Fake {
         let answering = tokio::spawn(answer(client.clone(), streams, creations, Arc::clone(&consumers)));
         let mut raw = TcpStream::connect((Ipv4Addr::LOCALHOST, server.port)).await.unwrap();
         raw.write_all(b"CONNECT {\"verbose\":false,\"pedantic\":false,\"headers\":true}\r\n").await.unwrap();
-        let _answering = AbortOnDropHandle::new(answering);
-        (Self { _server: server, client, requests, consumers, raw, _answering }, store)
+        let answering = AbortOnDropHandle::new(answering);
+        (Self { _server: server, client, requests, consumers, raw, _answering: answering }, store)
     }
 
     async fn message_of(&mut self) -> Message {
