@@ -22,6 +22,7 @@ use super::names::{self, Contents};
 use super::streams::config;
 use super::{JetStream, Limits, Nats, dead_letters_on, replay_on};
 
+mod deliveries;
 mod elections;
 mod held;
 mod orders;

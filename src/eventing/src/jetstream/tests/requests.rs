@@ -14,13 +14,11 @@ use super::*;
 
 /// Prefix of the subjects of requests for messages.
 const NEXT: &str = "$JS.API.CONSUMER.MSG.NEXT";
-/// Headers of an event after those of the server.
-const EVENT: &str = "ce-specversion: 1.0\r\nce-id: 7\r\nce-source: s\r\nce-type: t\r\n\r\n";
 
 /// JetStream with a stream and a consumer. A test answers the requests for messages.
-struct Fake {
+pub(super) struct Fake {
     _server: Server,
-    client: Client,
+    pub(super) client: Client,
     requests: Incoming,
     /// Number of requests to create a consumer.
     consumers: Arc<AtomicUsize>,
@@ -30,21 +28,23 @@ struct Fake {
 }
 
 /// A request for messages.
-struct Asked {
-    inbox: Subject,
-    batch: u64,
+pub(super) struct Asked {
+    pub(super) inbox: Subject,
+    pub(super) batch: u64,
     max_bytes: u64,
 }
 
 impl Fake {
-    async fn start() -> (Self, Store) {
+    pub(super) async fn start() -> (Self, Store) {
         let (server, client) = without_jetstream().await;
         let store = server.store(64 << 20).await;
-        let streams = subscribe(&client, "$JS.API.STREAM.INFO.*").await;
-        let creations = subscribe(&client, "$JS.API.CONSUMER.CREATE.>").await;
+        let mut others = Vec::new();
+        for subject in ["$JS.API.STREAM.INFO.*", "$JS.API.CONSUMER.CREATE.>", "$JS.API.CONSUMER.INFO.>"] {
+            others.push(subscribe(&client, subject).await);
+        }
         let requests = subscribe(&client, &format!("{NEXT}.>")).await;
         let consumers = Arc::<AtomicUsize>::default();
-        let answering = tokio::spawn(answer(client.clone(), streams, creations, Arc::clone(&consumers)));
+        let answering = tokio::spawn(answer(client.clone(), others, Arc::clone(&consumers)));
         let mut raw = TcpStream::connect((Ipv4Addr::LOCALHOST, server.port)).await.unwrap();
         raw.write_all(b"CONNECT {\"verbose\":false,\"pedantic\":false,\"headers\":true}\r\n").await.unwrap();
         let answering = AbortOnDropHandle::new(answering);
@@ -56,7 +56,7 @@ impl Fake {
     }
 
     /// Waits for a request for messages.
-    async fn request(&mut self) -> Asked {
+    pub(super) async fn request(&mut self) -> Asked {
         let request = self.message_of().await;
         let body: Value = serde_json::from_slice(&request.payload).unwrap();
         let number = |name: &str| body[name].as_u64().unwrap();
@@ -64,7 +64,7 @@ impl Fake {
     }
 
     /// Fails if a request was sent.
-    async fn expect_no_request(&mut self, store: &Store) {
+    pub(super) async fn expect_no_request(&mut self, store: &Store) {
         client_of(store).publish(format!("{NEXT}.marker"), Bytes::new()).await.unwrap();
         let subject = self.message_of().await.subject;
         assert!(subject.ends_with("marker"), "{subject}");
@@ -75,9 +75,10 @@ impl Fake {
     }
 
     /// Sends a message with this sequence number. It has a status, if `status` is not empty.
-    async fn message(&mut self, inbox: &Subject, number: u64, status: &str) {
+    pub(super) async fn message(&mut self, inbox: &Subject, number: u64, status: &str) {
         let reply = format!("$JS.ACK.mainstay_events_team.trigger_mine.1.{number}.{number}.1700000000000000000.0");
-        self.send(&format!("{inbox} {reply}"), &format!("NATS/1.0{status}\r\n{EVENT}")).await;
+        let event = format!("ce-specversion: 1.0\r\nce-id: {number}\r\nce-source: s\r\nce-type: t\r\n\r\n");
+        self.send(&format!("{inbox} {reply}"), &format!("NATS/1.0{status}\r\n{event}")).await;
     }
 
     /// Sends a message without a body, and waits until the server has it.
@@ -95,10 +96,12 @@ impl Fake {
 }
 
 /// Answers requests for streams and consumers.
-async fn answer(client: Client, streams: Incoming, creations: Incoming, consumers: Arc<AtomicUsize>) {
-    let mut all = stream::select(streams, creations);
+async fn answer(client: Client, requests: Vec<Incoming>, consumers: Arc<AtomicUsize>) {
+    let mut all = stream::select_all(requests);
     while let Some(request) = all.next().await {
-        let answer = if request.subject.contains(".CONSUMER.") {
+        let answer = if request.subject.contains(".CONSUMER.INFO.") {
+            json!({"type": "error", "error": {"code": 404, "err_code": 10014, "description": "consumer not found"}})
+        } else if request.subject.contains(".CONSUMER.CREATE.") {
             consumer(&request.payload, consumers.fetch_add(1, Ordering::SeqCst))
         } else if request.subject.contains("events") {
             elections::stream(Contents::Events)
@@ -120,17 +123,17 @@ fn consumer(request: &[u8], number: usize) -> Value {
     })
 }
 
-fn client_of(store: &Store) -> Client {
+pub(super) fn client_of(store: &Store) -> Client {
     let Store::JetStream(jetstream) = store else { panic!("another store") };
     jetstream.client()
 }
 
-fn mine() -> SubscriberId {
+pub(super) fn mine() -> SubscriberId {
     id("team", "mine")
 }
 
 /// Returns the next acknowledgement that is no confirmation of progress: its subject and its kind.
-async fn acknowledgement(all: &mut Incoming) -> (String, String) {
+pub(super) async fn acknowledgement(all: &mut Incoming) -> (String, String) {
     loop {
         let message = tokio::time::timeout(PATIENCE, all.next()).await.expect("an acknowledgement").unwrap();
         if message.payload != "+WPI" {
