@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_taken_in_advance_for_a_slow_subscriber() {
+    fn a_slow_subscriber_has_no_events_in_advance() {
         assert_eq!([0, 1, 2].map(|held| room(1, held, 0)), [1, 0, 0]);
         assert_eq!([0, 9, 10, 11].map(|held| room(10, held, 0)), [10, 1, 0, 0]);
     }

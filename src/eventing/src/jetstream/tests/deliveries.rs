@@ -36,7 +36,7 @@ impl Worker {
     async fn start(in_flight: usize) -> Self {
         let (fake, store) = Fake::start().await;
         let acknowledgements = subscribe(&fake.client, "$JS.ACK.>").await;
-        let sink = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let sink = listener().await;
         let delivery = delivery(&store, sink.local_addr().unwrap());
         let (subscriber, watched) = watch::channel(Arc::new(Subscriber { in_flight, ..trigger() }));
         let stop = CancellationToken::new();
