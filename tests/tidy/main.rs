@@ -76,6 +76,7 @@ const ACTING: &[&str] = &[
     "src/function/src/report.rs",
     "src/exposure/src/watch.rs",
     "src/eventing/src/jetstream/letters.rs",
+    "src/eventing/src/jetstream/memory.rs",
     "src/eventing/src/jetstream/publish.rs",
     "src/eventing/src/jetstream/tests.rs",
     "src/eventing/src/jetstream/tests/",

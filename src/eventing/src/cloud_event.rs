@@ -106,7 +106,7 @@ impl CloudEvent {
         data: Bytes,
     ) -> Result<Self, NotAnEvent> {
         let mut attributes: BTreeMap<String, String> = BTreeMap::new();
-        let (mut content, mut has_version) = (None, false);
+        let (mut content, mut has_version, mut tracing) = (None, false, Vec::new());
         for (header, value) in headers {
             let header = &*header;
             let (name, text) = if let Some(name) = header.strip_prefix("ce-") {
@@ -116,7 +116,8 @@ impl CloudEvent {
                 content.get_or_insert(value);
                 continue;
             } else if let Some((_, extension)) = TRACING.iter().find(|(of, _)| *of == header) {
-                (*extension, value.to_owned())
+                tracing.push((*extension, value));
+                continue;
             } else if header == CONTENT_ENCODING.as_str() && !value.eq_ignore_ascii_case("identity") {
                 return Err(NotAnEvent::Compressed);
             } else {
@@ -127,6 +128,8 @@ impl CloudEvent {
             }
             insert(&mut attributes, name, text)?;
         }
+        // As in a request, these headers win over attributes with their names.
+        attributes.extend(tracing.into_iter().map(|(extension, value)| (extension.to_owned(), value.to_owned())));
         let mut event = Self { attributes, data };
         if !has_version {
             return Err(NotAnEvent::NoEncoding);

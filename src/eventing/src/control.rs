@@ -12,7 +12,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 use tokio::net::{UnixListener, UnixStream};
 use tokio::time::timeout;
 
-use super::deliver::Delivery;
+use super::attempt::Delivery;
 use super::store::Store;
 use super::subscriber::SubscriberId;
 use super::table::Routed;

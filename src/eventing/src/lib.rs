@@ -19,12 +19,14 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods))]
 
 mod address;
+#[expect(clippy::disallowed_methods, reason = "it sends, and measures the time")]
+mod attempt;
 mod cloud_event;
 #[expect(clippy::disallowed_methods, reason = "it has a socket")]
 mod control;
 #[expect(clippy::disallowed_methods, reason = "it has files")]
 mod dead_letters;
-#[expect(clippy::disallowed_methods, reason = "it sends, and waits until that can be tried again")]
+#[expect(clippy::disallowed_methods, reason = "it starts tasks, and waits until a step can be tried again")]
 mod deliver;
 mod event_type;
 #[cfg(any(test, feature = "fuzz"))]
@@ -60,6 +62,8 @@ mod table;
 mod trigger;
 #[expect(clippy::disallowed_methods, reason = "it reads the time of conditions")]
 mod watch;
+#[expect(clippy::disallowed_methods, reason = "it waits until deliveries are due")]
+mod work;
 #[expect(clippy::disallowed_methods, reason = "it writes statuses, and waits until that can be tried again")]
 mod writer;
 

@@ -123,6 +123,22 @@ impl<T> Lanes<T> {
         }
     }
 
+    /// Removes the further events of a lane with a taken event.
+    pub(super) fn forget(&mut self, lane: Lane) {
+        self.waiting.remove(&lane);
+    }
+
+    /// Removes all events that are not taken.
+    pub(super) fn clear(&mut self) {
+        self.waiting.clear();
+        self.ready.clear();
+    }
+
+    /// Returns all events that are not taken.
+    pub(super) fn all(&self) -> impl Iterator<Item = &T> {
+        self.waiting.values().flatten().map(|(_, event)| event)
+    }
+
     /// Returns the number of events that can be taken now.
     pub(super) fn ready(&self) -> usize {
         self.ready.len()
@@ -204,6 +220,35 @@ mod tests {
         assert_eq!((first, lanes.take().unwrap().1), (1, 2));
         lanes.put_back(lane, 1, 1);
         assert_eq!([lanes.take().unwrap().1, lanes.take().unwrap().1], [1, 3]);
+    }
+
+    #[test]
+    fn a_copy_of_a_taken_event_is_removed_and_others_stay() {
+        let mut lanes = Lanes::default();
+        for (number, copy) in [(1, "first"), (2, "other"), (1, "copy")] {
+            lanes.push(Lane::Own(number), number, copy);
+        }
+        let (lane, first) = lanes.take().unwrap();
+        lanes.push(lane, 1, "second copy");
+        assert_eq!((first, lanes.ready(), lanes.all().count()), ("first", 1, 3));
+        lanes.forget(lane);
+        lanes.end(lane);
+        assert_eq!((lanes.take().unwrap().1, lanes.take()), ("other", None));
+    }
+
+    #[test]
+    fn events_that_are_not_taken_are_removed_and_the_lane_of_a_taken_one_continues() {
+        let mut lanes = Lanes::default();
+        for number in 1..=3 {
+            lanes.push(Lane::Own(number), number, number);
+        }
+        let (lane, _) = lanes.take().unwrap();
+        lanes.clear();
+        assert_eq!((lanes.ready(), lanes.all().count(), lanes.take()), (0, 0, None));
+        lanes.push(lane, 1, 1);
+        assert_eq!(lanes.ready(), 0, "the first copy is in flight");
+        lanes.put_back(lane, 1, 1);
+        assert_eq!(lanes.ready(), 1);
     }
 
     #[test]

@@ -9,9 +9,10 @@ use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
+use super::attempt::{Delivery, Failed};
 use super::control;
 use super::dead_letters::{DeadLetter, DeadLetters};
-use super::deliver::{Delivery, Failed, deliver, drained};
+use super::deliver::{deliver, drained};
 use super::grants::Grant;
 use super::jetstream::{Answers, ConnectError, Exists, JetStream, Limits, Nats};
 use super::journal::{Journal, OpenError};

@@ -10,6 +10,7 @@ use std::time::Duration;
 use futures::future::{FutureExt as _, select_all};
 use jiff::Timestamp;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::dead_letters::{DeadLetter, DeadLetters};
 use super::jetstream::{Held, JetStream, Puller};
@@ -40,6 +41,10 @@ pub(super) struct Taken {
     pub(super) number: u64,
     /// Number of failed deliveries.
     pub(super) attempts: u32,
+    /// Size in bytes of an event that is in memory.
+    pub(super) size: usize,
+    /// The time at which the event was taken.
+    pub(super) since: Instant,
     place: Place,
 }
 
@@ -49,6 +54,10 @@ enum Place {
 }
 
 impl Taken {
+    fn new(number: u64, attempts: u32, size: usize, place: Place) -> Self {
+        Self { number, attempts, size, since: Instant::now(), place }
+    }
+
     /// Whether the store itself returns the event again after [`Store::tried`].
     pub(super) fn is_held_by_a_server(&self) -> bool {
         matches!(self.place, Place::JetStream(_))
@@ -96,10 +105,10 @@ impl Source {
 
     /// Takes the events of partitions from now on, too.
     pub(super) fn with_partitions(&mut self) {
-        if let Self::JetStream { partitions, store, of, .. } = self
+        if let Self::JetStream { plain, partitions, .. } = self
             && partitions.is_empty()
         {
-            partitions.extend((0..PARTITIONS).map(|number| Puller::new(store.clone(), of.clone(), Some(number))));
+            partitions.extend((0..PARTITIONS).map(|number| plain.of_partition(number)));
         }
     }
 
@@ -108,21 +117,41 @@ impl Source {
         matches!(self, Self::JetStream { .. })
     }
 
+    /// Returns a receiver that changes when a server may deliver taken events to another process.
+    pub(super) fn losses(&self) -> watch::Receiver<u64> {
+        match self {
+            Self::Log { .. } => watch::Sender::new(0).subscribe(),
+            Self::JetStream { store, .. } => store.losses(),
+        }
+    }
+
     /// Returns how many events may be taken for a subscriber with `in_flight` concurrent deliveries, if `held` events are
-    /// taken already. A server is asked in advance, so that no delivery waits for it, and for several events at a time.
-    pub(super) fn room(&self, in_flight: usize, held: usize) -> usize {
-        if self.is_of_a_server() { room(in_flight, held) } else { in_flight.saturating_sub(held) }
+    /// taken already. A server is asked for several events at a time, and in advance if the subscriber `is_prompt`, so
+    /// that no delivery waits for it.
+    pub(super) fn room(&self, in_flight: usize, held: usize, is_prompt: bool) -> usize {
+        let is_ahead = is_prompt && self.is_of_a_server();
+        room(in_flight, held, if is_ahead { (in_flight / 2).min(AHEAD) } else { 0 })
+    }
+
+    /// Returns the events that have arrived to a server, which delivers them again. Ends the requests.
+    pub(super) async fn release(&mut self) {
+        if let Self::JetStream { plain, partitions, .. } = self {
+            for puller in std::iter::once(plain).chain(partitions) {
+                puller.release().await;
+            }
+        }
     }
 
     /// Waits for the next event. A server is asked for at most `most` events, and for one of each partition, unless
-    /// events that it was asked for are missing. Cancel-safe: no event is lost if the future is dropped.
+    /// events that it was asked for are missing. It is asked for an event without an order if none is held.
+    /// Cancel-safe: no event is lost if the future is dropped.
     pub(super) async fn next(&mut self, most: usize) -> Taken {
         match self {
             Self::Log { journal, stored, of, which, last } => loop {
                 stored.mark_unchanged();
                 if let Some(next) = journal.after(of, *which, *last, 1).first() {
                     *last = next.number;
-                    return Taken { number: next.number, attempts: next.attempts, place: Place::Log };
+                    return Taken::new(next.number, next.attempts, 0, Place::Log);
                 }
                 if stored.changed().await.is_err() {
                     std::future::pending::<()>().await;
@@ -139,7 +168,7 @@ impl Source {
                     all.rotate_left(begin);
                     select_all(all).await.0
                 };
-                Taken { number, attempts, place: Place::JetStream(Box::new(held)) }
+                Taken::new(number, attempts, held.size, Place::JetStream(Box::new(held)))
             }
         }
     }
@@ -159,7 +188,7 @@ impl Store {
         match self {
             Self::Log { journal, .. } => Source::of_log(journal, to, Which::Deliverable),
             Self::JetStream(store) => Source::JetStream {
-                plain: Puller::new(store.clone(), to.clone(), None),
+                plain: Puller::new(store.clone(), to.clone()),
                 partitions: Vec::new(),
                 store: store.clone(),
                 of: to.clone(),
@@ -216,9 +245,16 @@ impl Store {
     /// Records a failed delivery, which is retried after a delay.
     pub(super) async fn tried(&self, taken: &Taken, to: &SubscriberId, wait: Duration) {
         match (self, &taken.place) {
-            (_, Place::JetStream(held)) => held.again(wait).await,
+            (_, Place::JetStream(held)) => held.again(Some(wait)).await,
             (Self::Log { journal, .. }, Place::Log) => journal.tried(taken.number, to, taken.attempts).await,
             (Self::JetStream(_), Place::Log) => {}
+        }
+    }
+
+    /// Returns an event that is not in flight to a server, which delivers it again.
+    pub(super) async fn release(&self, taken: &Taken) {
+        if let Place::JetStream(held) = &taken.place {
+            held.again(None).await;
         }
     }
 
@@ -235,9 +271,9 @@ impl Store {
     }
 }
 
-/// Returns how many events a server is asked for. It is asked again when half of the events in advance are used up.
-fn room(in_flight: usize, held: usize) -> usize {
-    let ahead = in_flight.min(AHEAD);
+/// Returns how many events the store is asked for, with `ahead` events in advance. It is asked again when half of these
+/// are used up.
+fn room(in_flight: usize, held: usize, ahead: usize) -> usize {
     let room = (in_flight + ahead).saturating_sub(held);
     if room > ahead / 2 { room } else { 0 }
 }
@@ -248,8 +284,13 @@ mod tests {
 
     #[test]
     fn a_server_is_asked_for_several_events_and_before_deliveries_wait_for_it() {
-        assert_eq!([0, 3, 13, 14, 18, 30].map(|held| room(10, held)), [18, 15, 5, 0, 0, 0]);
-        assert_eq!([0, 1, 2].map(|held| room(1, held)), [2, 1, 0]);
-        assert_eq!([0, 103, 104].map(|held| room(100, held)), [108, 5, 0]);
+        assert_eq!([0, 3, 12, 13, 15, 30].map(|held| room(10, held, 5)), [15, 12, 3, 0, 0, 0]);
+        assert_eq!([0, 103, 104].map(|held| room(100, held, 8)), [108, 5, 0]);
+    }
+
+    #[test]
+    fn a_slow_subscriber_has_no_events_in_advance() {
+        assert_eq!([0, 1, 2].map(|held| room(1, held, 0)), [1, 0, 0]);
+        assert_eq!([0, 9, 10, 11].map(|held| room(10, held, 0)), [10, 1, 0, 0]);
     }
 }

@@ -14,8 +14,9 @@ use async_nats::{Client, PublishError, Subject};
 use parking_lot::Mutex;
 use tokio_util::task::AbortOnDropHandle;
 
-/// Interval of confirmations. A message is confirmed for the first time after one to two intervals.
-const BEAT: Duration = Duration::from_secs(2);
+/// Interval of confirmations. A message is confirmed for the first time after one to two intervals, and the server waits
+/// for 10 s.
+const BEAT: Duration = Duration::from_secs(3);
 
 /// The taken messages of a process.
 #[derive(Debug)]

@@ -130,6 +130,17 @@ mod tests {
     }
 
     #[test]
+    fn a_tracing_header_wins_over_an_attribute_with_its_name() {
+        let mut headers = HeaderMap::new();
+        for (name, value) in [("ce-specversion", "1.0"), ("ce-id", "1"), ("ce-source", "s"), ("ce-type", "t")] {
+            headers.insert(name, value);
+        }
+        headers.insert("traceparent", "header");
+        headers.insert("ce-traceparent", "attribute");
+        assert_eq!(event(Some(&headers), Bytes::new()).unwrap().attribute("traceparent"), Some("header"));
+    }
+
+    #[test]
     fn a_delivery_has_its_number_and_the_number_of_earlier_ones() {
         let published = Timestamp::from_second(1_700_000_000).unwrap();
         let expected = Some(Delivered { number: 77, attempts: 2, published });

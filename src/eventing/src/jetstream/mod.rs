@@ -1,8 +1,10 @@
 //! The store on NATS JetStream: a stream of events and a stream of dead letters for each namespace with subscribers.
 //!
 //! `names` and `message` decide the form of names and messages, `connect` connects, `election` repeats requests while
-//! servers elect a leader, `probe` checks that the server responds, `streams` creates streams, `sweep` deletes them, `publish` stores events, `pull` takes them for delivery,
-//! `in_progress` confirms that they are in progress, `letters` handles the dead letters, and `roll_call` asks publishers whether they know a subscriber.
+//! servers elect a leader, `probe` checks that the server responds, `streams` creates streams, `sweep` deletes them,
+//! `publish` stores events, `pull` takes them for delivery with `requests`, which wait for `memory`, `in_progress`
+//! confirms that they are in progress, `letters` handles the dead letters, and `roll_call` asks publishers whether they
+//! know a subscriber.
 //!
 //! Any number of processes publish and deliver. They coordinate only through the server.
 //!
@@ -21,6 +23,7 @@ mod election;
 #[expect(clippy::disallowed_methods, reason = "it confirms at intervals that deliveries are in progress")]
 mod in_progress;
 mod letters;
+mod memory;
 mod message;
 mod names;
 #[expect(clippy::disallowed_methods, reason = "it checks at intervals")]
@@ -28,6 +31,8 @@ mod probe;
 mod publish;
 #[expect(clippy::disallowed_methods, reason = "it waits for messages")]
 mod pull;
+#[expect(clippy::disallowed_methods, reason = "it limits the time of a request")]
+mod requests;
 #[expect(clippy::disallowed_methods, reason = "it waits for answers")]
 mod roll_call;
 #[expect(clippy::disallowed_methods, reason = "it reads the time of a mark")]

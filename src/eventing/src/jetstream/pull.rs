@@ -1,39 +1,36 @@
 //! Takes the events of a subscriber from its durable consumer.
 //!
-//! A puller keeps one subscription, and one request for messages. It sends the next request when the messages of the
-//! former one have arrived. So a request costs one message for many events.
+//! A puller keeps one subscription, and one request for messages (`requests`). It sends the next request when the
+//! messages of the former one have arrived.
 
-use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_nats::jetstream::AckKind;
-use async_nats::jetstream::consumer::pull::{BatchConfig, Config};
+use async_nats::jetstream::consumer::pull::Config;
 use async_nats::jetstream::consumer::{AckPolicy, PullConsumer};
 use async_nats::jetstream::context::ConsumerInfoErrorKind;
-use async_nats::{Message, StatusCode, Subject, Subscriber};
+use async_nats::{Message, PublishError, Subject};
+use bytes::Bytes;
 use futures::future::{BoxFuture, FutureExt as _};
-use futures::stream::{StreamExt as _, TryStreamExt as _};
+use futures::stream::TryStreamExt as _;
 use jiff::Timestamp;
 use tokio::sync::{OnceCell, watch};
-use tokio::time::{Instant, Sleep, sleep};
+use tokio::time::sleep;
 
 use super::super::cloud_event::CloudEvent;
 use super::super::subscriber::SubscriberId;
 use super::election::Patience;
 use super::in_progress::Unacknowledged;
+use super::memory::{Part, Share};
 use super::message::{self, Delivered};
 use super::names::{Contents, consumer, partition_consumer};
+use super::requests::{AGAIN, Arrived, Requests};
 use super::streams::{JetStream, Unmade, is_missing};
 
 /// Delay after which the server delivers an unconfirmed message again.
 const CONFIRM: Duration = Duration::from_secs(10);
-/// Time for which a request for messages waits.
-const REQUEST: Duration = Duration::from_secs(5);
-/// Time after which a request without a response is lost.
-const LOST: Duration = Duration::from_secs(10);
-/// Delay after an error of the server.
-const AGAIN: Duration = Duration::from_secs(1);
 /// Maximum number of messages of a subscriber that are in progress or wait for a retry. Beyond this number, new
 /// messages wait.
 const UNACKNOWLEDGED: i64 = 1000;
@@ -44,9 +41,17 @@ pub(crate) struct Puller {
     of: SubscriberId,
     /// The partition; `None` for events without an order.
     partition: Option<u8>,
+    /// The memory for the messages of the subscriber.
+    share: Share,
     /// The consumer, once it exists.
     consumer: Arc<OnceCell<PullConsumer>>,
+    /// The time at which the consumer was created.
+    created: Option<String>,
+    /// Number of consumers that this puller has had.
+    generation: Arc<AtomicU64>,
     connection: Connection,
+    /// Each held message has a clone.
+    held: Arc<()>,
     /// Whether the last request failed.
     has_failed: bool,
     /// Changes when the server has lost the requests.
@@ -60,38 +65,55 @@ enum Connection {
     Open(Box<Requests>),
 }
 
-/// The requests to a consumer.
-struct Requests {
-    consumer: PullConsumer,
-    inbox: Subject,
-    messages: Subscriber,
-    /// Number of requested messages that have not arrived.
-    expected: usize,
-    /// The time at which the request is lost.
-    lost: Pin<Box<Sleep>>,
-}
-
 /// A message that was taken for delivery.
 pub(crate) struct Held {
     message: Unacknowledged,
     /// The event, or the reason why the message contains no event.
     pub(crate) event: Result<Arc<CloudEvent>, String>,
     pub(crate) published: Timestamp,
+    /// Size of the message in bytes.
+    pub(crate) size: usize,
+    /// The generation of the message's consumer, and the current one.
+    generation: (u64, Arc<AtomicU64>),
+    _counted: Arc<()>,
+    _memory: Option<Part>,
 }
 
 impl Puller {
-    pub(crate) fn new(store: JetStream, of: SubscriberId, partition: Option<u8>) -> Self {
-        let losses = store.losses();
-        let (consumer, connection) = (Arc::default(), Connection::None);
-        Self { store, of, partition, consumer, connection, has_failed: false, losses }
+    pub(crate) fn new(store: JetStream, of: SubscriberId) -> Self {
+        let share = store.0.memory.share();
+        Self::with(store, of, None, share)
+    }
+
+    /// Returns the puller of a partition.
+    pub(crate) fn of_partition(&self, partition: u8) -> Self {
+        Self::with(self.store.clone(), self.of.clone(), Some(partition), self.share.clone())
+    }
+
+    fn with(store: JetStream, of: SubscriberId, partition: Option<u8>, share: Share) -> Self {
+        Self {
+            losses: store.losses(),
+            store,
+            of,
+            partition,
+            share,
+            consumer: Arc::default(),
+            created: None,
+            generation: Arc::default(),
+            connection: Connection::None,
+            held: Arc::default(),
+            has_failed: false,
+        }
     }
 
     /// Waits for a message. Returns the sequence number of the message, the number of earlier deliveries, and the
-    /// message. If no requested message is missing, `most` messages are requested. Cancel-safe: no message is lost if
-    /// the future is dropped.
+    /// message. If no requested message is missing, `most` messages are requested, and at least one if none is held.
+    /// Cancel-safe: no message is lost if the future is dropped.
     pub(crate) async fn next(&mut self, most: usize) -> (u64, u32, Held) {
+        let holds = Arc::strong_count(&self.held) > 1;
+        let most = if holds { most } else { most.max(1) };
         loop {
-            let taken = match &mut self.connection {
+            let arrived = match &mut self.connection {
                 Connection::None => {
                     self.losses.mark_unchanged();
                     self.connection = Connection::Opening(self.open());
@@ -101,45 +123,69 @@ impl Puller {
                     biased;
                     opened = opening => match opened {
                         Ok(requests) => {
-                            self.connection = Connection::Open(requests);
+                            self.opened(requests);
                             continue;
                         }
-                        Err(error) => Some(Err(error)),
+                        Err(error) => Arrived::Failed(error),
                     },
-                    Ok(()) = self.losses.changed() => None,
+                    Ok(()) = self.losses.changed() => Arrived::Lost("the connection is lost"),
                 },
                 Connection::Open(requests) => tokio::select! {
-                    // Messages that have arrived are delivered.
+                    // The server may deliver the messages of a lost connection to another process.
                     biased;
-                    taken = requests.arrived(most) => taken,
-                    Ok(()) = self.losses.changed() => None,
+                    Ok(()) = self.losses.changed() => Arrived::Lost("the connection is lost"),
+                    arrived = requests.arrived(most) => arrived,
                 },
             };
-            match taken {
-                Some(Ok(message)) => {
-                    self.has_failed = false;
-                    if let Some(held) = self.held(message) {
-                        return held;
-                    }
-                }
-                None => self.connection = Connection::None,
-                Some(Err(error)) => {
-                    if !std::mem::replace(&mut self.has_failed, true) {
-                        tracing::warn!(subscriber = %self.of, %error, "events are not taken from NATS for now");
-                    }
-                    // The consumer may have been deleted.
-                    self.consumer = Arc::default();
-                    self.connection = Connection::None;
-                }
+            if let Some(held) = self.receive(arrived) {
+                return held;
             }
         }
+    }
+
+    /// Records a response. Returns the message in it.
+    fn receive(&mut self, arrived: Arrived) -> Option<(u64, u32, Held)> {
+        match arrived {
+            Arrived::Message(message, memory) => {
+                self.has_failed = false;
+                return self.held(message, memory);
+            }
+            Arrived::Idle => self.has_failed = false,
+            Arrived::Refused(why) => self.fail(&why),
+            Arrived::Failed(error) => {
+                self.fail(&error.to_string());
+                // The consumer may have been deleted.
+                self.consumer = Arc::default();
+                self.connection = Connection::None;
+            }
+            Arrived::Lost(why) => {
+                tracing::debug!(subscriber = %self.of, why, "events are requested again");
+                self.connection = Connection::None;
+            }
+        }
+        None
+    }
+
+    fn fail(&mut self, why: &str) {
+        if !std::mem::replace(&mut self.has_failed, true) {
+            tracing::warn!(subscriber = %self.of, error = why, "events are not taken from NATS for now");
+        }
+    }
+
+    fn opened(&mut self, requests: Box<Requests>) {
+        let created = Some(requests.consumer().cached_info().created.to_string());
+        if self.created != created {
+            self.created = created;
+            self.generation.fetch_add(1, Ordering::Relaxed);
+        }
+        self.connection = Connection::Open(requests);
     }
 
     /// Creates the consumer if it is missing, and subscribes to its messages.
     fn open(&self) -> BoxFuture<'static, Result<Box<Requests>, Unmade>> {
         let (store, of, cell, waits) =
             (self.store.clone(), self.of.clone(), Arc::clone(&self.consumer), self.has_failed);
-        let partition = self.partition;
+        let (partition, share) = (self.partition, self.share.clone());
         let opening = async move {
             if waits {
                 sleep(AGAIN).await;
@@ -148,52 +194,40 @@ impl Puller {
             let client = store.client();
             let inbox = Subject::from(client.new_inbox());
             let messages = client.subscribe(inbox.clone()).await?;
-            let lost = Box::pin(sleep(LOST));
-            Ok::<_, Unmade>(Box::new(Requests { consumer, inbox, messages, expected: 0, lost }))
+            Ok::<_, Unmade>(Box::new(Requests::new(consumer, inbox, messages, share)))
         };
         opening.boxed()
     }
 
     /// Returns a taken message, with its sequence number and the number of earlier deliveries.
-    fn held(&self, message: Message) -> Option<(u64, u32, Held)> {
-        let subject = message.reply?;
-        let Delivered { number, attempts, published } = message::delivered(&subject)?;
-        let event = message::event(message.headers.as_ref(), message.payload).map(Arc::new);
-        let message = self.store.0.in_progress.add(subject);
-        Some((number, attempts, Held { message, event, published }))
+    fn held(&self, message: Message, memory: Option<Part>) -> Option<(u64, u32, Held)> {
+        let (subject, size) = (message.reply?, message.length);
+        let Some(Delivered { number, attempts, published }) = message::delivered(&subject) else {
+            let why = "its reply subject has an unknown form; check the version of the server";
+            tracing::warn!(subscriber = %self.of, why, "a message from NATS cannot be delivered");
+            return None;
+        };
+        // The payload is a part of a larger buffer, which would stay in memory.
+        let payload = Bytes::copy_from_slice(&message.payload);
+        let event = message::event(message.headers.as_ref(), payload).map(Arc::new);
+        let held = Held {
+            message: self.store.0.in_progress.add(subject),
+            event,
+            published,
+            size,
+            generation: (self.generation.load(Ordering::Relaxed), Arc::clone(&self.generation)),
+            _counted: Arc::clone(&self.held),
+            _memory: memory,
+        };
+        Some((number, attempts, held))
     }
-}
 
-impl Requests {
-    /// Waits for a message. Returns `None` if the request is lost. Cancel-safe.
-    async fn arrived(&mut self, most: usize) -> Option<Result<Message, Unmade>> {
-        loop {
-            if self.expected == 0 && most > 0 {
-                let batch = BatchConfig { batch: most, expires: Some(REQUEST), ..BatchConfig::default() };
-                if let Err(error) = self.consumer.request_batch(batch, self.inbox.clone()).await {
-                    return Some(Err(error.into()));
-                }
-                self.expected = most;
-                self.lost.as_mut().reset(Instant::now() + LOST);
-            }
-            let message = tokio::select! {
-                biased;
-                message = self.messages.next() => message?,
-                () = &mut self.lost, if self.expected > 0 => return None,
-            };
-            match message.status {
-                None | Some(StatusCode::OK) => {
-                    self.expected = self.expected.saturating_sub(1);
-                    return Some(Ok(message));
-                }
-                // The time of the request is over.
-                Some(StatusCode::TIMEOUT | StatusCode::NOT_FOUND) => self.expected = 0,
-                Some(StatusCode::IDLE_HEARTBEAT) => {}
-                Some(status) => {
-                    let why = message.description.unwrap_or_default();
-                    return Some(Err(format!("the server answers a request for messages with {status}: {why}").into()));
-                }
-            }
+    /// Returns the messages that have arrived to the server, which delivers them again. Requests no further ones.
+    pub(crate) async fn release(&mut self) {
+        let Connection::Open(requests) = std::mem::replace(&mut self.connection, Connection::None) else { return };
+        for subject in requests.end().await {
+            // If this request is lost, the server delivers the message again later.
+            let _ = self.store.client().publish(subject, AckKind::Nak(None).into()).await;
         }
     }
 }
@@ -253,14 +287,21 @@ async fn create(store: &JetStream, of: &SubscriberId, partition: Option<u8>) -> 
 impl Held {
     /// Removes the message from the server. A lost acknowledgement only repeats the delivery.
     pub(crate) async fn ended(&self) {
-        if let Err(error) = self.message.acknowledge(AckKind::Ack).await {
+        if let Err(error) = self.acknowledge(AckKind::Ack).await {
             tracing::warn!(%error, "an event could not be acknowledged to NATS: it is delivered again");
         }
     }
 
     /// Asks the server to deliver the message again after a delay.
-    pub(crate) async fn again(&self, wait: Duration) {
-        // If this request is lost, the server delivers the message again earlier.
-        let _ = self.message.acknowledge(AckKind::Nak(Some(wait))).await;
+    pub(crate) async fn again(&self, wait: Option<Duration>) {
+        // If this request is lost, the server delivers the message again at another time.
+        let _ = self.acknowledge(AckKind::Nak(wait)).await;
+    }
+
+    /// Sends an acknowledgement, unless the consumer was created again. Its messages have the same numbers as those of
+    /// the former one.
+    async fn acknowledge(&self, kind: AckKind) -> Result<(), PublishError> {
+        let (own, current) = &self.generation;
+        if *own == current.load(Ordering::Relaxed) { self.message.acknowledge(kind).await } else { Ok(()) }
     }
 }

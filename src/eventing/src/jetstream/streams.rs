@@ -19,6 +19,7 @@ use tokio::time::timeout;
 use super::connect::{ConnectError, Connection, Nats};
 use super::election::{ATTEMPT, Patience, is_passing};
 use super::in_progress::InProgress;
+use super::memory::{BUDGET, Memory};
 use super::names::{self, Contents};
 
 /// How long an event is remembered, so that the same event is not stored twice.
@@ -53,6 +54,8 @@ pub(super) struct Inner {
     losses: watch::Receiver<u64>,
     /// The messages that were taken for delivery.
     pub(super) in_progress: Arc<InProgress>,
+    /// The memory for these messages.
+    pub(super) memory: Memory,
     /// The limits of new streams. Without limits, no stream is created.
     pub(super) limits: Option<Limits>,
     /// Namespaces whose streams exist.
@@ -68,26 +71,37 @@ impl JetStream {
     /// Returns the store. The server need not be available yet.
     pub(crate) async fn new(nats: &Nats, limits: Limits) -> Result<Self, ConnectError> {
         let connection = nats.connect(true).await?;
-        Ok(Self::on(connection, Some(limits), HashSet::new()))
+        Ok(Self::on(connection, Some(limits), HashSet::new(), BUDGET))
     }
 
     /// Returns the store with the existing streams of a namespace.
     pub(super) fn with_streams_of(connection: Connection, namespace: &str) -> Self {
-        Self::on(connection, None, HashSet::from([namespace.to_owned()]))
+        Self::on(connection, None, HashSet::from([namespace.to_owned()]), BUDGET)
     }
 
-    fn on(Connection { context, losses }: Connection, limits: Option<Limits>, existing: HashSet<String>) -> Self {
-        let in_progress = InProgress::start(context.client());
+    /// Returns the store. `budget` is the memory in bytes for taken messages.
+    pub(super) fn on(
+        Connection { context, losses }: Connection,
+        limits: Option<Limits>,
+        existing: HashSet<String>,
+        budget: usize,
+    ) -> Self {
+        let (in_progress, memory) = (InProgress::start(context.client()), Memory::new(budget));
         let (existing, creating) = (RwLock::new(existing), Mutex::default());
-        Self(Arc::new(Inner { context, losses, in_progress, limits, existing, creating }))
+        Self(Arc::new(Inner { context, losses, in_progress, memory, limits, existing, creating }))
     }
 
     pub(super) fn client(&self) -> async_nats::Client {
         self.0.context.client()
     }
 
+    /// Waits until the messages of this process are sent.
+    pub(crate) async fn flush(&self) -> Result<(), Unmade> {
+        Ok(self.client().flush().await?)
+    }
+
     /// Returns a receiver that changes when the connection is lost from now on.
-    pub(super) fn losses(&self) -> watch::Receiver<u64> {
+    pub(crate) fn losses(&self) -> watch::Receiver<u64> {
         let mut losses = self.0.losses.clone();
         losses.mark_unchanged();
         losses

@@ -22,8 +22,11 @@ use super::names::{self, Contents};
 use super::streams::config;
 use super::{JetStream, Limits, Nats, dead_letters_on, replay_on};
 
+mod deliveries;
 mod elections;
+mod held;
 mod orders;
+mod requests;
 mod roll_calls;
 
 /// Timeout of each step.
@@ -318,9 +321,13 @@ async fn an_event_whose_confirmation_was_lost_is_sent_again() {
     }
 }
 
+async fn listener() -> tokio::net::TcpListener {
+    tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap()
+}
+
 /// Forwards connections to a server. Discards the next response if `loses` is true.
 async fn lossy(server: &Server, loses: Arc<AtomicBool>) -> Nats {
-    let (listener, to) = (tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap(), server.port);
+    let (listener, to) = (listener().await, server.port);
     let url = format!("nats://{}", listener.local_addr().unwrap());
     tokio::spawn(async move {
         while let Ok((client, _)) = listener.accept().await {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::*;
 
 /// A server without JetStream, and a client that answers in its place.
-async fn without_jetstream() -> (Server, Client) {
+pub(super) async fn without_jetstream() -> (Server, Client) {
     loop {
         let port = free_port();
         let mut server = Server { child: spawn(port, None), port, room: tempfile::tempdir().unwrap() };
@@ -38,14 +38,14 @@ async fn answer(client: &Client, requests: &mut Requests, answers: &[Value]) -> 
     ids
 }
 
-async fn subscribe(client: &Client, subject: &str) -> Requests {
+pub(super) async fn subscribe(client: &Client, subject: &str) -> Requests {
     let requests = client.subscribe(subject.to_owned()).await.unwrap();
     client.flush().await.unwrap();
     requests
 }
 
 /// Returns the description of a stream.
-fn stream(contents: Contents) -> Value {
+pub(super) fn stream(contents: Contents) -> Value {
     let state = json!({
         "messages": 0, "bytes": 0, "first_seq": 0, "last_seq": 0, "consumer_count": 0,
         "first_ts": "0001-01-01T00:00:00Z", "last_ts": "0001-01-01T00:00:00Z",
