@@ -145,7 +145,7 @@ impl Work {
 
 /// Delivers until `stop`, or until the subscriber is deleted.
 pub(super) async fn work(mut work: Work, mut subscriber: watch::Receiver<Arc<Subscriber>>, stop: CancellationToken) {
-    let was_partitioned = stop.run_until_cancelled(work.source.was_partitioned()).await;
+    let was_partitioned = stop.run_until_cancelled(Box::pin(work.source.was_partitioned())).await;
     match was_partitioned {
         Some(true) => work.source.with_partitions(),
         Some(false) => {}
