@@ -1,8 +1,8 @@
 //! One attempt of a candidate to take one of its Leases.
 //!
-//! Invariant: a candidate begins no term without time for a renewal: if its write was sent a
-//! [`deadline`](super::Timing::deadline) ago, less a retry period. It reads the Lease again instead, and takes no other before
-//! that. After a second such result, it waits until the Lease has expired for others, so that one of them can lead.
+//! Invariant: a candidate begins no term if the response to its write leaves no time for a renewal: a retry period before
+//! [`Timing::deadline`](super::Timing::deadline). It reads the Lease again instead, and takes no other before that. After a
+//! second such result, it waits until the Lease has expired for others, so that one of them can lead.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
