@@ -124,7 +124,7 @@ async fn a_session_begins_with_a_token_that_the_api_server_accepts() {
     let again = console.post("/sign-in", planted, &[("token", &token)]).await;
     assert!(again.code == 303 && again.cookie() != planted && again.cookie() != signed_in.cookie());
     assert_eq!(console.get("/", planted).await.code, 401);
-    // Nor does it hide the cookie of the session that comes after it.
+    // It does not hide the cookie of the session that comes after it.
     assert_eq!(console.get("/", &format!("{planted}; {}", again.cookie())).await.code, 200);
 }
 
