@@ -9,8 +9,8 @@
 //! Invariant: every write contains the resourceVersion that was read. If two candidates take the Lease simultaneously,
 //! only one succeeds.
 //! Invariant: a [`Term`] begins and ends at most [`Timing::deadline`] after the last successful write was sent, also if its
-//! response is late or the process was paused, and ends before the Lease is released. No other candidate may take the Lease
-//! before that.
+//! response is late, and ends before the Lease is released. No other candidate may take the Lease before that. If the process
+//! was paused, the term ends as soon as the elector runs again, by a clock that does not count suspension.
 //!
 //! Not here: the work of the leader. The caller stops it before the elector.
 

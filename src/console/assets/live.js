@@ -306,7 +306,7 @@ function end() {
   if (badge) {
     badge.classList.add("old");
     const link = document.createElement("a");
-    link.href = location.pathname + location.search;
+    link.href = location.origin + location.pathname + location.search;
     link.textContent = "Open again";
     badge.after(link);
   }

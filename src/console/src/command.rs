@@ -2,13 +2,21 @@
 //!
 //! Invariant: this program composes each command, because others write the texts of statuses, Events and errors. The only
 //! command in a status is that of a held object. All of its words must have the form that the agent writes, and it must be
-//! about this object or its GitSync.
+//! about this object, or about the attempted commit of its GitSync.
 
 use mainstay_api::names;
 use mainstay_object::Key;
 
 /// The words before the command in the text of a held object.
 const TO_DELETE: &str = "; to delete it: ";
+
+/// The GitSync of a held object.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Holder<'h> {
+    pub(crate) git_sync: &'h Key,
+    /// The commit that the agent has attempted last, as the status shows it; empty without one.
+    pub(crate) attempted: &'h str,
+}
 
 /// A command without parts that a shell reads in another way.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,22 +59,23 @@ impl Command {
     }
 
     /// Splits the text of a held object of a GitSync into the text before its command, and the command.
-    pub(crate) fn of_held<'t>(text: &'t str, git_sync: &Key, object: &Key) -> Option<(&'t str, Self)> {
+    pub(crate) fn of_held<'t>(text: &'t str, holder: Holder<'_>, object: &Key) -> Option<(&'t str, Self)> {
         let at = text.rfind(TO_DELETE)? + TO_DELETE.len();
         let (before, code) = text.split_at_checked(at)?;
         let words: Vec<&str> = code.split(' ').collect();
-        let is_known = approves(&words, git_sync) || releases(&words, object);
+        let is_known = approves(&words, holder) || releases(&words, object);
         is_known.then(|| (before, Self(code.to_owned())))
     }
 }
 
-/// Returns whether a command permits the deletions of a commit of this GitSync.
-fn approves(words: &[&str], git_sync: &Key) -> bool {
+/// Returns whether a command permits the deletions of the attempted commit of this GitSync.
+fn approves(words: &[&str], Holder { git_sync, attempted }: Holder<'_>) -> bool {
     let ["kubectl", "annotate", "--overwrite", "gitsync", name, "-n", namespace, permission] = words else {
         return false;
     };
     let is_own = **name == *git_sync.name && Some(*namespace) == git_sync.namespace.as_deref();
     let commit = permission.strip_prefix(names::ALLOW_PRUNE).and_then(|rest| rest.strip_prefix('='));
+    let commit = commit.filter(|commit| *commit == attempted);
     let commit = commit.map(|commit| commit.strip_prefix("sha256:").unwrap_or(commit));
     is_own && is_word(name) && is_word(namespace) && commit.is_some_and(is_commit)
 }
@@ -110,11 +119,16 @@ mod tests {
 
     const ID: &str = "0123456789abcdef0123456789abcdef01234567";
 
-    /// Returns the command of a held object of the GitSync `team/shop`.
+    /// Returns the command of a held object of the GitSync `team/shop`, whose attempted commit is [`ID`].
     fn of_held(object: &Key, code: &str) -> Option<String> {
+        of_held_at(ID, object, code)
+    }
+
+    fn of_held_at(attempted: &str, object: &Key, code: &str) -> Option<String> {
         let git_sync = Key::new("mainstay.dev", "GitSync", Some("team"), "shop");
+        let holder = Holder { git_sync: &git_sync, attempted };
         let text = format!("held by a guard; to delete it: {code}");
-        let (before, command) = Command::of_held(&text, &git_sync, object)?;
+        let (before, command) = Command::of_held(&text, holder, object)?;
         assert_eq!((before, command.as_str()), ("held by a guard; to delete it: ", code));
         Some(command.0)
     }
@@ -125,13 +139,6 @@ mod tests {
         let role = Key::new("rbac.authorization.k8s.io", "ClusterRole", None, "system:view");
         for (object, code) in [
             (&map, format!("kubectl annotate --overwrite gitsync shop -n team mainstay.dev/allow-prune={ID}")),
-            (
-                &role,
-                format!(
-                    "kubectl annotate --overwrite gitsync shop -n team mainstay.dev/allow-prune=sha256:{}",
-                    "a".repeat(64)
-                ),
-            ),
             (
                 &role,
                 "kubectl annotate ClusterRole.rbac.authorization.k8s.io system:view mainstay.dev/prune-".to_owned(),
@@ -156,7 +163,24 @@ mod tests {
             assert_eq!(of_held(&map, code), None, "{code}");
         }
         let text = "ApplyFailed: kubectl annotate ConfigMap a -n team mainstay.dev/reconcile-";
-        assert_eq!(Command::of_held(text, &map, &map), None);
+        assert_eq!(Command::of_held(text, Holder { git_sync: &map, attempted: ID }, &map), None);
+    }
+
+    #[test]
+    fn a_permission_is_one_for_the_attempted_commit() {
+        let map = Key::new("", "ConfigMap", Some("team"), "a");
+        let digest = format!("sha256:{}", "a".repeat(64));
+        let permission = |commit: &str| {
+            format!("kubectl annotate --overwrite gitsync shop -n team mainstay.dev/allow-prune={commit}")
+        };
+        for commit in [ID, &digest] {
+            let code = permission(commit);
+            assert_eq!(of_held_at(commit, &map, &code).as_deref(), Some(&*code));
+            for attempted in ["", "abc", &"b".repeat(40)] {
+                assert_eq!(of_held_at(attempted, &map, &code), None, "{attempted}");
+            }
+        }
+        assert_eq!(of_held_at("abc", &map, &permission("abc")), None, "it is no full commit");
     }
 
     #[test]

@@ -48,6 +48,8 @@ pub(crate) enum Refusal {
     Origin,
     /// The method is unknown.
     Method,
+    /// A browser reads the path as the address of another host if it stands alone.
+    Path,
 }
 
 impl Refusal {
@@ -62,6 +64,7 @@ impl Refusal {
                 "A page of another site sent this request, so it was refused. Open the address of this server yourself."
             }
             Self::Method => "This method is not supported. Pages are read by GET and changed by POST.",
+            Self::Path => "The path of a page begins with one slash. Remove the second slash or the backslash.",
         }
     }
 }
@@ -80,6 +83,9 @@ pub(crate) fn judge<'g>(
     let host = named.next().and_then(|host| host.to_str().ok());
     let ours = host.and_then(|host| gate.origins.iter().find(|ours| ours.has_host(host)));
     let (Some(ours), None) = (ours, named.next()) else { return Err(Refusal::Host) };
+    if path.starts_with("//") || path.starts_with("/\\") {
+        return Err(Refusal::Path);
+    }
     let fetch = |name: &str| headers.get(name).map(HeaderValue::as_bytes);
     let is_own = matches!(fetch("sec-fetch-site"), None | Some(b"same-origin" | b"none"));
     let mut origins = headers.get_all(ORIGIN).iter();
@@ -157,6 +163,18 @@ mod tests {
         check(Method::POST, "/act", &[host], Err(Refusal::Origin));
         check(Method::POST, "/act", &[host, ("origin", "http://localhost:81")], Ok(()));
         check(Method::DELETE, "/act", &[host, ("origin", "http://localhost:81")], Err(Refusal::Method));
+    }
+
+    #[test]
+    fn a_path_that_names_another_host_is_refused() {
+        let host = ("host", "localhost:81");
+        for path in ["//evil.example/x", "/\\evil.example", "///evil.example", "//"] {
+            for site in ["none", "cross-site"] {
+                check(Method::GET, path, &[host, ("sec-fetch-site", site)], Err(Refusal::Path));
+            }
+            check(Method::POST, path, &[host, ("origin", "http://localhost:81")], Err(Refusal::Path));
+        }
+        check(Method::GET, "/a//b", &[host], Ok(()));
     }
 
     #[test]

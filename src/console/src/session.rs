@@ -167,9 +167,11 @@ pub(crate) fn end(expiry: Option<Timestamp>, now: Timestamp) -> Timestamp {
     expiry.map_or(whole, |expiry| expiry.min(whole))
 }
 
-/// Returns the value of a cookie in a header.
-pub(crate) fn cookie<'h>(header: &'h str, name: &str) -> Option<&'h str> {
-    header.split(';').find_map(|pair| pair.trim().strip_prefix(name)?.strip_prefix('='))
+/// Returns the values of the cookies with a name in a header, in the order of the header. Others may set cookies that are
+/// no text.
+pub(crate) fn cookies<'h>(header: &'h [u8], name: &'h str) -> impl Iterator<Item = &'h str> {
+    let pairs = header.split(|byte| *byte == b';').filter_map(|pair| std::str::from_utf8(pair).ok());
+    pairs.filter_map(move |pair| pair.trim().strip_prefix(name)?.strip_prefix('='))
 }
 
 #[cfg(test)]
@@ -310,8 +312,10 @@ mod tests {
 
     #[test]
     fn a_cookie_is_found_by_its_whole_name() {
-        assert_eq!(cookie("a=1; ui_80=x; b=2", "ui_80"), Some("x"));
-        assert_eq!(cookie("xui_80=1; ui_801=2", "ui_80"), None);
-        assert_eq!(cookie("", "ui_80"), None);
+        let found = |header: &[u8]| cookies(header, "ui_80").map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(found(b"a=1; ui_80=x; b=2; ui_80=y"), ["x", "y"]);
+        assert_eq!(found(b"a=\xff; ui_80=x"), ["x"]);
+        assert!(found(b"xui_80=1; ui_801=2").is_empty());
+        assert!(found(b"").is_empty());
     }
 }

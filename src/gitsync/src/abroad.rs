@@ -3,6 +3,7 @@
 //!
 //! Invariant: the objects of a GitSync with a remote cluster are never looked up in the GitSync's own cluster.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
@@ -17,6 +18,7 @@ use mainstay_cluster::secrets::{Known, Purpose};
 use mainstay_cluster::{Addresses, Cluster, Error, Kubeconfig};
 use mainstay_engine::apply::Writer;
 use mainstay_object::Owner;
+use mainstay_object::egress::{Egress, EgressPolicy};
 use mainstay_object::failure::chain;
 
 /// Returns the context of the remote cluster in the Secret's current kubeconfig; `None` if the objects are in the
@@ -39,7 +41,7 @@ async fn kubeconfig(home: &Cluster, sync: &GitSync) -> Result<Option<(SecretKey,
     let known = Known::secret(home, namespace, &secret.name, Purpose::KubeConfig).await;
     is_usable(&secret.name, "kubeconfig", &known)?;
     let Known::Data(contents) = known else { return Ok(None) };
-    // A command may connect to every address that its user can reach.
+    // Servers without TLS are permitted, also those on this machine. The caller decides which addresses are connected to.
     let by = parsed(&contents, secret.key.as_deref(), plain_http(true)).map_err(|why| wrong(&secret.name, &why))?;
     let of = SecretKey { namespace: namespace.to_owned(), name: secret.name.clone(), key: secret.key.clone() };
     Ok(Some((of, Arc::new(by))))
@@ -71,17 +73,23 @@ pub struct Abroad {
     pub(super) home: Option<String>,
 }
 
-/// Returns the remote cluster of a GitSync; `None` if its objects are in the cluster of the GitSync.
+/// Returns the remote cluster of a GitSync; `None` if its objects are in the cluster of the GitSync. `egress` are the
+/// addresses that may be connected to.
 ///
 /// # Errors
 ///
-/// The Secret may not be read or cannot be used, or the remote cluster does not respond.
-pub async fn other_cluster(home: &Cluster, sync: &GitSync) -> Result<Option<Abroad>, Unreached> {
+/// The Secret may not be read or cannot be used, its server is refused, or the remote cluster does not respond.
+pub async fn other_cluster(home: &Cluster, sync: &GitSync, egress: Egress) -> Result<Option<Abroad>, Unreached> {
     let Some((_, by)) = kubeconfig(home, sync).await? else { return Ok(None) };
-    let addresses: Addresses = Arc::new(|host, port| {
+    let addresses: Addresses = Arc::new(move |host, port| {
         Box::pin(async move {
+            // Connections to remote clusters use no proxy, so the policy needs no names of proxies.
+            if let Some(refusal) = EgressPolicy::default().refusal_of_host(egress, &host) {
+                return Err(refusal.to_string());
+            }
             let found = tokio::net::lookup_host((host.as_str(), port)).await;
-            found.map(Iterator::collect).map_err(|error| format!("the name {host} is not found ({error})"))
+            let found = found.map_err(|error| format!("the name {host} is not found ({error})"))?;
+            permitted(found.collect(), egress)
         })
     });
     let cluster = Cluster::remote(&by, addresses).await?;
@@ -89,8 +97,42 @@ pub async fn other_cluster(home: &Cluster, sync: &GitSync) -> Result<Option<Abro
     Ok(Some(Abroad { cluster, home: (id != own).then_some(own) }))
 }
 
+/// Returns the permitted addresses of a host. The error is the reason why none is permitted.
+fn permitted(found: Vec<SocketAddr>, egress: Egress) -> Result<Vec<SocketAddr>, String> {
+    let policy = EgressPolicy::default();
+    let refusal = |address: &SocketAddr| policy.refusal(egress, address.ip());
+    let refused = found.iter().find_map(refusal);
+    let permitted: Vec<SocketAddr> = found.into_iter().filter(|address| refusal(address).is_none()).collect();
+    match refused {
+        Some(refusal) if permitted.is_empty() => Err(refusal.to_string()),
+        _ => Ok(permitted),
+    }
+}
+
 /// A writer for dry runs, whose writes are not followed up.
 pub(super) fn unfollowed(cluster: Cluster) -> Begun {
     let writer = Writer::for_dry_runs(cluster, Liveness::default().component("dry runs"));
     Begun { writer, running: Box::new(()), over: CancellationToken::new() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mainstay_object::egress::EgressRefusal;
+
+    #[test]
+    fn a_name_with_addresses_of_the_machine_has_only_its_other_addresses() {
+        let found = |addresses: &[&str], egress| {
+            permitted(addresses.iter().map(|address| address.parse().unwrap()).collect(), egress)
+        };
+        let (local, far) = ("127.0.0.1:443", "10.0.0.1:443");
+        assert_eq!(found(&[local, far], Egress::OffMachine), Ok(vec![far.parse().unwrap()]));
+        assert_eq!(found(&[local, "[::1]:443"], Egress::OffMachine), Err(EgressRefusal::Machine.to_string()));
+        assert_eq!(found(&[local], Egress::Unrestricted), Ok(vec![local.parse().unwrap()]));
+        for egress in [Egress::OffMachine, Egress::Unrestricted] {
+            for metadata in ["169.254.169.254:80", "[fe80::1]:80"] {
+                assert_eq!(found(&[metadata], egress), Err(EgressRefusal::Metadata.to_string()), "{metadata}");
+            }
+        }
+    }
 }

@@ -3,7 +3,7 @@
 //! Invariant: a key is added only to a Secret without a key, and only if the Secret is unchanged since it was read. So
 //! only one of two agents creates the key, and a user's key is never replaced. Invariant: only the public fingerprint
 //! of a key is logged. Invariant: after a refused write, the next one of the same Secret waits, regardless of the number
-//! of changes. It delays no other Secret, and one without a response delays others for at most [`LONGEST`]. Invariant:
+//! of changes. It delays no other Secret, and a request without a response delays others for at most [`LONGEST`]. Invariant:
 //! refused Secrets are read one by one, and the list is not repeated for them.
 //!
 //! Not here: Secrets of other namespaces. A user with access to a tenant's Secrets must not be able to read a key of
@@ -28,7 +28,7 @@ use mainstay_git::{PRIVATE_FIELD, PUBLIC_FIELD};
 use mainstay_object::Secret;
 use mainstay_object::failure::{Class, chain};
 
-/// Maximum duration of the attempt to create the key of one Secret.
+/// Maximum duration of a request about one Secret.
 const LONGEST: Duration = Duration::from_secs(10);
 
 /// Watches the Secrets that request a key until `stop`, and creates these keys.
@@ -45,7 +45,7 @@ pub(super) async fn make(cluster: Cluster, namespace: String, stop: Cancellation
         match change {
             None => {
                 let Some((name, refusals)) = take_first(&mut refused) else { continue };
-                let kept = limited(&name, refusals, retry(&cluster, &kind, &name, refusals)).await;
+                let kept = retry(&cluster, &kind, &name, refusals).await;
                 // A Secret that the watch does not show any more requests no key.
                 if let Some(refusals) = kept.filter(|_| reflector.cache().get(&name.0, &name.1).is_some()) {
                     refused.insert(name, refusals);
@@ -53,7 +53,7 @@ pub(super) async fn make(cluster: Cluster, namespace: String, stop: Cancellation
             }
             Some(Change::Changed { name, live: secret, .. }) => {
                 let refusals = refused.remove(&name).unwrap_or_default();
-                if let Some(refusals) = limited(&name, refusals, complete(&cluster, &kind, &secret, refusals)).await {
+                if let Some(refusals) = complete(&cluster, &kind, &name, &secret, refusals).await {
                     refused.insert(name, refusals);
                 }
             }
@@ -72,26 +72,25 @@ fn take_first(refused: &mut BTreeMap<Name, Refusals>) -> Option<(Name, Refusals)
     refused.remove_entry(&name)
 }
 
-/// Runs an attempt for at most [`LONGEST`]. After that, it counts as refused, because its write may have been carried out:
-/// the next attempt reads the Secret again.
-async fn limited(
-    name: &Name,
-    mut refusals: Refusals,
-    attempt: impl Future<Output = Option<Refusals>>,
-) -> Option<Refusals> {
-    if let Ok(kept) = tokio::time::timeout(LONGEST, attempt).await {
-        return kept;
+/// Waits for the response to a request for at most [`LONGEST`]. After that, returns `None`, and the request counts as refused,
+/// because a write may have been carried out: the next attempt reads the Secret again.
+async fn limited<T>(name: &Name, refusals: &mut Refusals, request: impl Future<Output = T>) -> Option<T> {
+    let response = tokio::time::timeout(LONGEST, request).await.ok();
+    if response.is_none() {
+        let seconds = LONGEST.as_secs();
+        tracing::warn!(namespace = name.0, name = name.1, "no response about a new SSH key within {seconds} s");
+        refusals.delay(Class::Unavailable, None);
     }
-    tracing::warn!(namespace = name.0, name = name.1, "no response about a new SSH key within {} s", LONGEST.as_secs());
-    refusals.delay(Class::Unavailable, None);
-    Some(refusals)
+    response
 }
 
 /// Reads a refused Secret again, and creates its key. Returns the refusals if the next attempt has to wait.
 async fn retry(cluster: &Cluster, kind: &Kind, name: &Name, mut refusals: Refusals) -> Option<Refusals> {
-    match cluster.get(kind, Some(&name.0), &name.1).await {
+    let read = cluster.get(kind, Some(&name.0), &name.1);
+    let Some(read) = limited(name, &mut refusals, read).await else { return Some(refusals) };
+    match read {
         Ok(Some(secret)) if secret["metadata"]["labels"][GENERATE] == SSH_KEY => {
-            complete(cluster, kind, &secret, refusals).await
+            complete(cluster, kind, name, &secret, refusals).await
         }
         // The watch has not shown this yet, or the response is older than the watch.
         Ok(_) => {
@@ -108,11 +107,19 @@ async fn retry(cluster: &Cluster, kind: &Kind, name: &Name, mut refusals: Refusa
 
 /// Creates the key of a Secret, unless an earlier refusal delays it. Returns the refusals if the next attempt has to
 /// wait.
-async fn complete(cluster: &Cluster, kind: &Kind, secret: &Value, mut refusals: Refusals) -> Option<Refusals> {
+async fn complete(
+    cluster: &Cluster,
+    kind: &Kind,
+    name: &Name,
+    secret: &Value,
+    mut refusals: Refusals,
+) -> Option<Refusals> {
     if refusals.waits() {
         return Some(refusals);
     }
-    match store(cluster, kind, secret).await {
+    // This is one request.
+    let Some(stored) = limited(name, &mut refusals, store(cluster, kind, secret)).await else { return Some(refusals) };
+    match stored {
         Ok(None) => None,
         Ok(Some(public)) => {
             tracing::info!(key = public.shown, "made an SSH key: `mainstay identity` prints its public half");
@@ -168,11 +175,12 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn an_attempt_without_a_response_ends_and_counts_as_refused() {
-        let (name, begun) = (("shop".to_owned(), "key".to_owned()), Instant::now());
-        let refused = limited(&name, Refusals::default(), std::future::pending()).await.expect("it is refused");
-        assert!(refused.waits());
+    async fn a_request_without_a_response_ends_and_counts_as_refused() {
+        let (name, begun, mut refusals) = (("shop".to_owned(), "key".to_owned()), Instant::now(), Refusals::default());
+        assert_eq!(limited(&name, &mut refusals, std::future::ready(1)).await, Some(1));
+        assert!(!refusals.waits());
+        assert_eq!(limited(&name, &mut refusals, std::future::pending::<()>()).await, None);
+        assert!(refusals.waits());
         assert!((LONGEST..LONGEST * 2).contains(&begun.elapsed()), "{:?}", begun.elapsed());
-        assert!(limited(&name, refused, std::future::ready(None)).await.is_none());
     }
 }

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use mainstay_cluster::Origin;
+use mainstay_object::egress::Egress;
 
 /// Name of the extension.
 const EXTENSION: &str = "mainstay-dev";
@@ -29,6 +30,12 @@ impl DevRun {
     pub(super) fn of(origin: &Origin) -> Self {
         let extension = origin.extension(EXTENSION);
         extension.and_then(|value| serde_json::from_value(value).ok()).unwrap_or_default()
+    }
+
+    /// Returns the addresses in the cluster that a page may connect to. The servers of `mainstay dev` are on this machine,
+    /// and its cluster belongs to this user.
+    pub(super) fn egress(&self) -> Egress {
+        if self.repository.is_some() { Egress::Unrestricted } else { Egress::OffMachine }
     }
 
     /// Adds the facts to the kubeconfig of the embedded cluster. Its only context is the last map in the file.

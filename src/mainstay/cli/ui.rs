@@ -49,12 +49,15 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
     let listen = |cause| Error::Listen { address, cause };
     let listener = Listener::bind(address, Reach::SameUser).map_err(listen)?;
     let cluster_name = arguments.connection.context_name().unwrap_or_default();
-    let files = function::files_reader(arguments.connection.dev_run())?;
+    let run = arguments.connection.dev_run();
+    // The users of the cluster choose the addresses of remote clusters.
+    let remote_clusters = RemoteClusters::Read(run.egress());
+    let files = function::files_reader(run)?;
     let settings = Settings {
         users: Users::Own(cluster),
         cluster_name,
         namespace,
-        readers: readers(Some(files), RemoteClusters::Read),
+        readers: readers(Some(files), remote_clusters),
     };
     let console = Console::new(settings, listener, stop).map_err(listen)?;
     let link = console.link().map_err(listen)?;

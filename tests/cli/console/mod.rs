@@ -124,6 +124,8 @@ async fn a_session_begins_with_a_token_that_the_api_server_accepts() {
     let again = console.post("/sign-in", planted, &[("token", &token)]).await;
     assert!(again.code == 303 && again.cookie() != planted && again.cookie() != signed_in.cookie());
     assert_eq!(console.get("/", planted).await.code, 401);
+    // It does not hide the cookie of the session that comes after it.
+    assert_eq!(console.get("/", &format!("{planted}; {}", again.cookie())).await.code, 200);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -293,5 +295,11 @@ async fn a_link_of_another_site_shows_nothing_before_it_is_opened_by_the_console
     let page = console.send(link("document")).await;
     assert!(page.code == 200 && page.text.contains("/open.js") && !page.text.contains("demo"), "{}", page.text);
     assert_eq!(console.send(link("iframe")).await.code, 403);
+    // A path that is the address of another host is not opened, neither by the server nor by the script.
+    let foreign = console.request(Method::GET, "//evil.example/x").header("sec-fetch-site", "cross-site");
+    let foreign = foreign.header("sec-fetch-mode", "navigate").header("sec-fetch-dest", "document");
+    assert_eq!(console.send(foreign).await.code, 403);
+    let script = console.get("/open.js", "").await.text;
+    assert!(script.contains("location.replace(location.origin + location.pathname + location.search)"), "{script}");
     assert_eq!(console.get("/healthz", "").await.text, "ok\n");
 }

@@ -143,7 +143,7 @@ async fn only_the_browser_that_began_to_sign_in_gets_the_session() {
     // A page of another site cannot begin to sign in, and a cookie that an attacker has set does not become a session.
     let request = desk.console.request(Method::POST, "/sign-in").header("origin", "https://evil.example");
     assert_eq!(desk.console.send(request.body("next=/")).await.code, 403);
-    let signed_in = desk.console.get(&back, &format!("{planted}; {attempt}")).await;
+    let signed_in = desk.console.get(&back, &format!("{planted}; {ATTEMPT}=1.a.Lw; {attempt}")).await;
     assert_eq!(signed_in.code, 303, "{}", signed_in.text);
     assert_ne!(cookie_of(&signed_in, SESSION).unwrap(), planted);
     assert_eq!(desk.console.get("/", &planted).await.code, 401);

@@ -2,6 +2,7 @@
 
 mod browser;
 mod files;
+mod remote_clusters;
 
 use devcluster::{Action, Call, Cluster, Options, verbs::patch::Form};
 use futures::StreamExt as _;

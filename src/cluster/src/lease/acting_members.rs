@@ -2,8 +2,12 @@
 //!
 //! Invariant: the result that none acts requires that the Leases of all members were read after that of their leader.
 //! Invariant: a candidate without shards begins a term only if none acts after it has taken the Lease of the leader. A member
-//! that begins later sees first that it is not led.
+//! that begins later sees first that it is not led. If a member acts, or if that is unknown, the candidate gives the Lease back.
 //! Invariant: the label of the leader stays on the Lease until then, so that a restarted candidate waits, too.
+//!
+//! Not here: a Lease of the leader that is missing. It is created without reads of the members, so that a new installation does
+//! not send a request for each possible shard. If a user deletes the Lease of acting members, they may act beside the new leader
+//! until they read that its Lease leads no members.
 
 use std::collections::BTreeSet;
 
@@ -18,19 +22,25 @@ use crate::shards::released;
 
 impl Elector {
     /// Takes the Lease of a leader that has ended, as it was read, if no member acts before and after that. Returns the Lease,
-    /// which still has the label of the leader.
+    /// which still has the label of the leader. Otherwise, releases the Lease if this candidate holds it.
     pub(super) async fn take_from_members(&self, lease: &Value, seen: &mut Observed) -> Result<Option<Value>, Error> {
-        if self.members_act(seen).await? {
-            return Ok(None);
+        let acts = self.members_act(seen).await;
+        if !matches!(acts, Ok(false)) {
+            // An earlier process of this candidate has taken the Lease, and has not led.
+            if lease["spec"]["holderIdentity"] == *self.identity {
+                self.release(lease).await;
+            }
+            return acts.map(|_| None);
         }
         let mut taken = held(lease, &self.identity, self.timing, Timestamp::now());
         // Without the annotation, the members count as not led.
         released(&mut taken);
         let taken = self.write(&taken).await?;
-        if self.members_act(seen).await? {
-            // A member has begun since its Lease was read. It continues with a released Lease of the leader.
+        let acts = self.members_act(seen).await;
+        if !matches!(acts, Ok(false)) {
+            // A member may have begun since its Lease was read. It continues with a released Lease of the leader.
             self.release(&taken).await;
-            return Ok(None);
+            return acts.map(|_| None);
         }
         Ok(Some(taken))
     }

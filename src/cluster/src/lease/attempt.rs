@@ -1,7 +1,8 @@
 //! One attempt of a candidate to take one of its Leases.
 //!
-//! Invariant: a candidate begins no term if its write was sent longer than [`Timing::deadline`](super::Timing::deadline) ago.
-//! It reads the Lease again instead, and takes no other before that.
+//! Invariant: a candidate begins no term if the response to its write leaves no time for a renewal: a retry period before
+//! [`Timing::deadline`](super::Timing::deadline). It reads the Lease again instead, and takes no other before that. After a
+//! second such result, it waits until the Lease has expired for others, so that one of them can lead.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -40,7 +41,7 @@ impl Elector {
                 Ok(None) if seen.unsure.is_some() => return Ok(None),
                 Ok(None) => {}
                 Err(error) if error.code().is_none_or(|code| code >= 500) => {
-                    seen.unsure = Some(index);
+                    seen.doubt(index);
                     return Err(error);
                 }
                 Err(error) => {
@@ -65,6 +66,9 @@ impl Elector {
             all.see(member, lease, self.timing.lease, answered);
         }
         let is_missing = found.is_none();
+        if found.as_ref().is_none_or(|lease| lease["spec"]["holderIdentity"] != *self.identity) {
+            seen.doubts = 0;
+        }
         let (mut waits, mut is_others) = (false, true);
         if let Some(now) = observe(seen.own.remove(&index), found.as_ref(), answered) {
             waits = decide(&now, &self.identity, self.timing.lease, answered) == LeaseAction::Wait;
@@ -75,12 +79,12 @@ impl Elector {
             return Ok(None);
         }
         match self.take(index, found, seen).await {
-            Ok(Some((lease, sent))) if sent.elapsed() < self.timing.deadline => {
+            Ok(Some((lease, sent))) if sent.elapsed() + self.timing.retry < self.timing.deadline => {
                 Ok(Some(Held { lease, index, renewed: sent }))
             }
             Ok(Some(_)) => {
                 tracing::debug!(lease = %self.names[index], "the Lease was taken too late, and is read again");
-                seen.unsure = Some(index);
+                seen.doubt(index);
                 Ok(None)
             }
             Err(error) if error.code() != Some(409) => Err(error),

@@ -18,6 +18,8 @@ pub(super) struct Observed {
     pub(super) acting: BTreeSet<usize>,
     /// The Lease that this candidate may hold: its write has failed and may have been carried out, or its response was late.
     pub(super) unsure: Option<usize>,
+    /// The number of such outcomes since this candidate last read a Lease that it does not hold.
+    pub(super) doubts: u32,
     /// The own Leases whose reads failed in this round.
     pub(super) unread: BTreeSet<usize>,
     /// The number of other failed attempts of this round.
@@ -29,6 +31,14 @@ pub(super) struct Observed {
 pub(super) struct ObservedLease {
     pub(super) spec: Value,
     pub(super) at: Instant,
+}
+
+impl Observed {
+    /// Records that the candidate may hold a Lease without leading.
+    pub(super) fn doubt(&mut self, index: usize) {
+        self.unsure = Some(index);
+        self.doubts = self.doubts.saturating_add(1);
+    }
 }
 
 /// The next step for the Lease.
@@ -54,8 +64,12 @@ fn expiry(seen: &ObservedLease, own: Duration) -> Instant {
 
 /// Returns the pause of a candidate until its next attempt. It grows with the number of failures of this round. If a Lease
 /// that could be read expires earlier, the pause ends just after that, unless a write was refused or its result is unknown.
-/// `chance` is from 0 to 1, so that candidates do not write simultaneously.
+/// `chance` is from 0 to 1, so that candidates do not write simultaneously. If this candidate holds the Lease repeatedly
+/// without leading, the pause is so long that the Lease expires for others, who see its last change up to a pause later.
 pub(super) fn pause(seen: &Observed, timing: Timing, now: Instant, chance: f64) -> Duration {
+    if seen.unsure.is_some() && seen.doubts > 1 && seen.unread.is_empty() {
+        return (timing.lease + timing.retry * 2).mul_f64(1.0 + 0.2 * chance);
+    }
     let failed = seen.refused.saturating_add(u32::try_from(seen.unread.len()).unwrap_or(u32::MAX));
     let regular = timing.retry.saturating_mul(failed.max(1)).min(timing.lease).mul_f64(1.0 + 0.2 * chance);
     if seen.refused > 0 || seen.unsure.is_some() {

@@ -95,8 +95,12 @@ fn a_lease_that_cannot_be_read_does_not_delay_the_attempt_after_the_expiry_of_an
     seen.unread.insert(1);
     assert_eq!(pause(&seen), 8000, "the pause grows with the failures");
     seen.unread.clear();
-    seen.unsure = Some(3);
+    seen.doubt(3);
     assert_eq!(pause(&seen), 2000, "another one may be held");
+    seen.doubt(3);
+    assert_eq!(pause(&seen), 19_000, "another one may be held again, and expires for others");
+    seen.unread.insert(3);
+    assert_eq!(pause(&seen), 2000, "it could not be read");
 }
 
 #[test]
@@ -163,21 +167,55 @@ async fn respects_a_deleted_lease_until_it_would_have_expired() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_that_is_answered_after_the_deadline_begins_no_term() {
-    let (mut leadership, _shutdown, _running, mut server) = start();
-    expect(&mut server, "GET").await.json(200, &lease("", "", 1)).await;
-    let late = expect(&mut server, "PUT").await;
-    tokio::time::sleep(20 * SECOND).await;
-    late.json(200, &lease("me", "x", 2)).await;
-    let read = tokio::select! {
-        biased;
-        _ = leadership.term() => panic!("a term began after its deadline"),
-        read = expect(&mut server, "GET") => read,
+async fn a_write_that_is_answered_without_time_for_a_renewal_begins_no_term() {
+    for seconds in [9_u32, 20] {
+        let (mut leadership, _shutdown, _running, mut server) = start();
+        expect(&mut server, "GET").await.json(200, &lease("", "", 1)).await;
+        let late = expect(&mut server, "PUT").await;
+        tokio::time::sleep(seconds * SECOND).await;
+        late.json(200, &lease("me", "x", 2)).await;
+        let read = tokio::select! {
+            biased;
+            _ = leadership.term() => panic!("a term began {seconds} s after its write"),
+            read = expect(&mut server, "GET") => read,
+        };
+        assert!(!leadership.is_leading());
+        read.json(200, &lease("me", "x", 2)).await;
+        expect(&mut server, "PUT").await.json(200, &lease("me", "y", 3)).await;
+        assert!(leadership.term().await.is_some());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_candidate_whose_responses_are_late_leaves_the_lease_to_another_one() {
+    let (cluster, mut of_slow) = fake::cluster();
+    let (elector, slow) = Elector::new(cluster, "a", "mainstay", "slow", Timing::default());
+    let _slow = tokio::spawn(elector.run(CancellationToken::new()));
+    let (mut leadership, _shutdown, _running, mut of_other) = start();
+    let (mut state, mut version) = (lease("slow", "1", 1), 1);
+    let led = async {
+        loop {
+            let (asked, holder) = tokio::select! {
+                _ = leadership.term() => break,
+                asked = of_slow.next() => (asked, "slow"),
+                asked = of_other.next() => (asked, "me"),
+            };
+            let is_write = asked.request.method() == "PUT";
+            if is_write {
+                version += 1;
+                state = lease(holder, &version.to_string(), version);
+            }
+            // The write is carried out, and only its response is late.
+            let delay = if is_write && holder == "slow" { 11 * SECOND } else { Duration::ZERO };
+            let answer = state.clone();
+            tokio::spawn(async move {
+                tokio::time::sleep(delay).await;
+                asked.json(200, &answer).await;
+            });
+        }
     };
-    assert!(!leadership.is_leading());
-    read.json(200, &lease("me", "x", 2)).await;
-    expect(&mut server, "PUT").await.json(200, &lease("me", "y", 3)).await;
-    assert!(leadership.term().await.is_some());
+    tokio::time::timeout(60 * SECOND, led).await.expect("the other candidate leads");
+    assert!(!slow.is_leading());
 }
 
 #[tokio::test(start_paused = true)]
@@ -206,13 +244,15 @@ async fn a_term_that_begins_late_is_renewed_before_its_deadline() {
     expect(&mut server, "GET").await.json(200, &lease("", "", 1)).await;
     let slow = expect(&mut server, "PUT").await;
     let sent = Instant::now();
-    tokio::time::sleep(9 * SECOND).await;
+    tokio::time::sleep(7 * SECOND).await;
     slow.json(200, &lease("me", "x", 2)).await;
     let term = leadership.term().await.expect("a term");
     let renewal = expect(&mut server, "PUT").await;
-    assert!(sent.elapsed() < 10 * SECOND, "{:?}", sent.elapsed());
+    assert!(sent.elapsed() < 9 * SECOND, "{:?}", sent.elapsed());
     renewal.json(200, &lease("me", "y", 3)).await;
-    expect(&mut server, "PUT").await.json(200, &lease("me", "z", 4)).await;
+    for version in [4, 5] {
+        expect(&mut server, "PUT").await.json(200, &lease("me", &version.to_string(), version)).await;
+    }
     assert!(!term.ended().is_cancelled() && sent.elapsed() > 10 * SECOND);
 }
 

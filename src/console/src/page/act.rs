@@ -6,6 +6,7 @@ use super::parts::{self, Right};
 use crate::action::Action;
 use crate::address;
 use crate::asked::Asked;
+use crate::command::Holder;
 use crate::objects_cluster::ObjectsCluster;
 use crate::text::{SHORT, plain};
 use mainstay_object::Key;
@@ -40,6 +41,7 @@ pub(crate) struct Confirmation<'c> {
 /// Returns the page.
 pub(crate) fn confirmation(page: &Confirmation<'_>) -> Markup {
     let Confirmation { asked, right, csrf, cluster, held, more, objects, problem } = page;
+    let holder = Holder { git_sync: &asked.key, attempted: &asked.commit };
     html! {
         (place(&asked.key))
         h1 { (asked.action.label()) ": " (name(&asked.key)) }
@@ -47,7 +49,7 @@ pub(crate) fn confirmation(page: &Confirmation<'_>) -> Markup {
         p { (asked.action.effect(&asked.key)) }
         @if !held.is_empty() {
             p { "Commit " code { (asked.commit) } " deletes:" }
-            ul { @for one in *held { li { (parts::held_object(one, &asked.key, *objects)) } } @if *more > 0 { li { "and " (more) " more" } } }
+            ul { @for one in *held { li { (parts::held_object(one, holder, *objects)) } } @if *more > 0 { li { "and " (more) " more" } } }
         }
         @if !problem.is_empty() { p.note role="alert" { (problem) } }
         form.confirm method="post" action="/act" {

@@ -7,10 +7,13 @@ use serde_json::Value;
 use super::origin::{edit_of, lines_of};
 use super::parts;
 use crate::address;
+use crate::command::Holder;
 use crate::deviation::{Deviation, NotChecked, Shown, Why};
 use crate::edits::{Edit, End};
+use crate::field::text_at;
 use crate::objects_cluster::ObjectsCluster;
 use crate::row::conditions_of;
+use crate::text::SHORT;
 use mainstay_object::Key;
 
 /// Contents of the page.
@@ -90,6 +93,8 @@ fn object(page: &DifferencesPage<'_>, number: usize, deviation: &Deviation, show
     let remaining =
         page.edits.iter().filter(|edit| edit.object == *name && matches!(edit.end, End::Remains(_))).take(1);
     let has_values = deviation.is_secret() || matches!(shown, Shown::Lines(_));
+    let attempted = text_at(page.live, "/status/attemptedCommit", SHORT);
+    let holder = Holder { git_sync: page.key, attempted: &attempted };
     html! {
         section aria-labelledby={ "object-" (number) } {
             h2 id={ "object-" (number) } {
@@ -97,7 +102,7 @@ fn object(page: &DifferencesPage<'_>, number: usize, deviation: &Deviation, show
                 @for one in &deviation.why { " " (why(*one)) }
             }
             @for text in &deviation.texts { p.text { (text) } }
-            @for text in &deviation.held { p.text { (parts::held_text(text, page.key, deviation.key.as_ref())) } }
+            @for text in &deviation.held { p.text { (parts::held_text(text, holder, deviation.key.as_ref())) } }
             @for edit in remaining { (edit_of(edit, page.now, has_values)) }
             @match shown {
                 Shown::Text(text) => p.quiet { (text) },

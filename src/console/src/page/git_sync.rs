@@ -11,6 +11,7 @@ use super::parts::{self, Right};
 use super::{history, lanes, windows};
 use crate::action::offered;
 use crate::address;
+use crate::command::Holder;
 use crate::edits::{Edit, End, Field};
 use crate::field::{text_at, time_at};
 use crate::history::history as moments;
@@ -197,6 +198,8 @@ fn problems(page: &GitSyncPage<'_>) -> Markup {
     let text = |one: &Value, field: &str| text_at(one, &format!("/{field}"), MESSAGE);
     let held: Vec<String> = list("held").into_iter().filter_map(Value::as_str).map(|one| plain(one, SHORT)).collect();
     let (frozen, cluster) = (live.pointer("/status/frozen"), ObjectsCluster::of(live));
+    let attempted = text_at(live, "/status/attemptedCommit", SHORT);
+    let holder = Holder { git_sync: page.key, attempted: &attempted };
     html! {
         @if needs_attention(live) {
             section.problems aria-labelledby="attention" {
@@ -207,7 +210,7 @@ fn problems(page: &GitSyncPage<'_>) -> Markup {
                             (parts::advice_about(&text(one, "reason"), &text(one, "object"))) }
                     }
                     @for edit in *edits { (drifted(edit)) }
-                    @for one in &held { li { b { "Held from deletion: " } (parts::held_object(one, page.key, cluster)) } }
+                    @for one in &held { li { b { "Held from deletion: " } (parts::held_object(one, holder, cluster)) } }
                     @for one in list("paused") {
                         li { b { "Paused: " } (parts::named_object(&text(one, "object"), cluster))
                             @if !text(one, "until").is_empty() { ", " (parts::end(&text(one, "until"), *now)) }

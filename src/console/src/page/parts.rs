@@ -8,7 +8,7 @@ use crate::action::Action;
 use crate::address;
 use crate::asked::Asked;
 use crate::assessment::Assessment;
-use crate::command::Command;
+use crate::command::{Command, Holder};
 use crate::edits::Field;
 use crate::lookup::Lookup;
 use crate::objects_cluster::ObjectsCluster;
@@ -145,12 +145,12 @@ pub(super) fn named_object(text: &str, cluster: ObjectsCluster) -> Markup {
 }
 
 /// Returns a held object of a GitSync as a link, and the text after it, from `OBJECT: TEXT`.
-pub(super) fn held_object(text: &str, git_sync: &Key, cluster: ObjectsCluster) -> Markup {
+pub(super) fn held_object(text: &str, holder: Holder<'_>, cluster: ObjectsCluster) -> Markup {
     let (object, rest) = text.split_once(": ").map_or((text, None), |(object, rest)| (object, Some(rest)));
     let key = address::key_of(object);
     html! {
         (named_object(object, cluster))
-        @if let Some(rest) = rest { ": " (held_text(rest, git_sync, key.as_ref())) }
+        @if let Some(rest) = rest { ": " (held_text(rest, holder, key.as_ref())) }
     }
 }
 
@@ -193,9 +193,9 @@ pub(crate) fn coded(text: &str) -> Markup {
 }
 
 /// Returns the text of a held object of a GitSync. The command of the agent at its end can be copied.
-pub(super) fn held_text(text: &str, git_sync: &Key, object: Option<&Key>) -> Markup {
+pub(super) fn held_text(text: &str, holder: Holder<'_>, object: Option<&Key>) -> Markup {
     html! {
-        @match object.and_then(|object| Command::of_held(text, git_sync, object)) {
+        @match object.and_then(|object| Command::of_held(text, holder, object)) {
             Some((before, one)) => { (before) (command(&one)) },
             None => (text),
         }
@@ -409,9 +409,10 @@ mod tests {
     #[test]
     fn the_command_of_a_held_object_can_be_copied() {
         let git_sync = Key::new("mainstay.dev", "GitSync", Some("b"), "shop");
+        let holder = Holder { git_sync: &git_sync, attempted: "" };
         let map = Key::new("", "ConfigMap", Some("b"), "a");
         let check = |text: &str, expected: &str| {
-            assert_eq!(held_text(text, &git_sync, Some(&map)).into_string(), expected);
+            assert_eq!(held_text(text, holder, Some(&map)).into_string(), expected);
         };
         check(
             "it is paused; to delete it: kubectl annotate ConfigMap a -n b mainstay.dev/reconcile-",
@@ -425,9 +426,9 @@ mod tests {
         let of_another = "a; to delete it: kubectl annotate ConfigMap c -n b mainstay.dev/reconcile-";
         check(of_another, of_another);
         let text = "a; to delete it: kubectl annotate ConfigMap a -n b mainstay.dev/reconcile-";
-        assert_eq!(held_text(text, &git_sync, None).into_string(), text);
+        assert_eq!(held_text(text, holder, None).into_string(), text);
         let whole =
-            |object: &str| held_object(&format!("{object}: {text}"), &git_sync, ObjectsCluster::This).into_string();
+            |object: &str| held_object(&format!("{object}: {text}"), holder, ObjectsCluster::This).into_string();
         assert!(whole("ConfigMap b/a").contains("data-copy") && !whole("ConfigMap b/c").contains("data-copy"));
     }
 

@@ -12,7 +12,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use jiff::Timestamp;
 
 use super::answer;
-use super::entry::{CALLBACK, UNKNOWN, digest, no_random_numbers, sent_cookie, set_cookie};
+use super::entry::{CALLBACK, UNKNOWN, digest, no_random_numbers, sent_cookies, set_cookie};
 use super::issuer::Prompt;
 use super::own::form;
 use super::session::token;
@@ -90,11 +90,13 @@ impl Shared {
 
     /// Returns the attempt to which an answer of the issuer belongs.
     fn attempt_of(&self, by: &SignIn, request: &Request, query: &Query, origin: &WebOrigin) -> Option<Attempt> {
-        let cookie = sent_cookie(request.headers(), &self.attempt_name(origin))?;
-        let attempt = Attempt::of_cookie(&by.key, &origin.text(), cookie, Timestamp::now())?;
+        let (name, origin, now) = (self.attempt_name(origin), origin.text(), Timestamp::now());
+        let attempt = |cookie: &str| Attempt::of_cookie(&by.key, &origin, cookie, now);
+        let mut attempts = sent_cookies(request.headers(), &name).filter_map(attempt);
         // Digests are compared, so that the duration reveals nothing about the state.
-        let is_its = TokenDigest::of(query.get("state")) == TokenDigest::of(&attempt.state);
-        (is_its && request.method() == Method::GET).then_some(attempt)
+        let state = TokenDigest::of(query.get("state"));
+        let attempt = attempts.find(|attempt| TokenDigest::of(&attempt.state) == state)?;
+        (request.method() == Method::GET).then_some(attempt)
     }
 
     async fn exchange(

@@ -20,7 +20,7 @@ use super::shared::{Entry, Nobody, Shared};
 use super::watched::said;
 use crate::guard;
 use crate::page::{self, SessionEnd};
-use crate::session::{self, Owner, TokenDigest, cookie};
+use crate::session::{self, Owner, TokenDigest, cookies};
 use crate::web_origin::WebOrigin;
 use crate::{address, bearer};
 use mainstay_cluster::{ApiServer, Cluster};
@@ -65,7 +65,7 @@ impl Shared {
             (Some(session), _) => session,
             (None, Entry::Proxy { server, key }) => {
                 let text = bearer::of_headers(headers).ok_or(Nobody::NoSession)?;
-                let csrf = |user: &str| hex::encode(hmac::sign(key, user.as_bytes()));
+                let csrf = |user: &str| form_token(key, user, digest);
                 self.begin(server, text, digest, csrf).await?
             }
             (None, _) => return Err(Nobody::NoSession),
@@ -213,8 +213,13 @@ impl Shared {
         self.sessions.lock().of(digest, Timestamp::now())
     }
 
+    /// Returns the digest of the first cookie with an open session; without one, that of the first cookie.
     pub(super) fn cookie(&self, headers: &HeaderMap, origin: &WebOrigin) -> Option<TokenDigest> {
-        sent_cookie(headers, &self.cookie_name(origin)).map(|token| digest(token, origin))
+        let name = self.cookie_name(origin);
+        let all: Vec<TokenDigest> = sent_cookies(headers, &name).map(|token| digest(token, origin)).collect();
+        let (mut sessions, now) = (self.sessions.lock(), Timestamp::now());
+        let open = all.iter().find(|digest| sessions.of(**digest, now).is_some());
+        open.or(all.first()).copied()
     }
 
     /// Sets the cookie; an empty token removes the cookie.
@@ -224,10 +229,17 @@ impl Shared {
     }
 }
 
-/// Returns the value of a cookie that the browser sends.
-pub(super) fn sent_cookie<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
-    let mut all = headers.get_all(header::COOKIE).iter().filter_map(|header| header.to_str().ok());
-    all.find_map(|header| cookie(header, name))
+/// Returns the values of the cookies with a name that the browser sends. A page of another port of the same host can set one
+/// that comes before that of this server.
+pub(super) fn sent_cookies<'h>(headers: &'h HeaderMap, name: &'h str) -> impl Iterator<Item = &'h str> {
+    headers.get_all(header::COOKIE).iter().flat_map(move |header| cookies(header.as_bytes(), name))
+}
+
+/// Returns the token of the forms of a user behind a proxy. Users whose name the API server does not report share none, so
+/// theirs depends on the token that the proxy sends.
+fn form_token(key: &hmac::Key, user: &str, digest: TokenDigest) -> String {
+    let owner = if user == UNKNOWN { format!("token {digest:?}") } else { format!("user {user}") };
+    hex::encode(hmac::sign(key, owner.as_bytes()))
 }
 
 /// Sets a cookie of this server; an empty value removes it.
@@ -247,4 +259,19 @@ pub(super) fn digest(token: &str, origin: &WebOrigin) -> TokenDigest {
 
 pub(super) fn no_random_numbers() -> Response {
     answer::message(StatusCode::INTERNAL_SERVER_ERROR, "No session", "The system provides no random numbers.")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_without_a_name_share_no_token_of_forms() {
+        let key = hmac::Key::new(hmac::HMAC_SHA256, &[7; 32]);
+        let of = |user: &str, token: &str| form_token(&key, user, TokenDigest::of(token));
+        assert_eq!(of("ann", "1"), of("ann", "2"), "the token of a user is renewed");
+        assert_ne!(of("ann", "1"), of("bob", "1"));
+        assert_eq!(of(UNKNOWN, "1"), of(UNKNOWN, "1"));
+        assert_ne!(of(UNKNOWN, "1"), of(UNKNOWN, "2"));
+    }
 }

@@ -69,8 +69,7 @@ pub(in crate::cli) fn files_reader(run: DevRun) -> Result<FilesReader, Error> {
         entries: ENTRIES,
         ..Limits::default()
     };
-    // The servers of `mainstay dev` are on this machine, and its cluster belongs to this user.
-    let egress = if run.repository.is_some() { Egress::Unrestricted } else { Egress::OffMachine };
+    let egress = run.egress();
     let mirrors = Arc::new(Mirrors { source: Source::new(settings), local: run.repository, egress, _room: room });
     Ok(Arc::new(move |cluster: Cluster, function: Value, path: String| -> BoxFuture<'static, _> {
         let mirrors = Arc::clone(&mirrors);

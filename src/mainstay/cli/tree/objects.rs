@@ -10,6 +10,7 @@ use mainstay_api::{GitSync, GitSyncStatus, conditions};
 use mainstay_cluster::{Cluster, MemoryBudget};
 use mainstay_console::Facts;
 use mainstay_gitsync::Listing;
+use mainstay_object::egress::Egress;
 use mainstay_object::failure::chain;
 use mainstay_object::{Health, Key, stage};
 
@@ -39,8 +40,8 @@ pub(super) struct Extent {
 /// write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::cli) enum RemoteClusters {
-    /// The command connects to remote clusters from the machine of its user.
-    Read,
+    /// The command connects to remote clusters from the machine of its user, at these addresses.
+    Read(Egress),
     /// The process serves several users inside of the cluster, so it connects to the API server only.
     Omit,
 }
@@ -113,20 +114,17 @@ impl<'a> Forest<'a> {
 
     /// Reads the objects of a GitSync in a remote cluster. A failure becomes a note.
     async fn objects_elsewhere(&mut self, sync: &GitSync) -> Vec<Node> {
-        if self.extent.remote_clusters == RemoteClusters::Omit {
+        let RemoteClusters::Read(egress) = self.extent.remote_clusters else {
             let key = syncs::key(sync);
             self.notes.insert(format!(
                 "the objects of {key} are in another cluster (spec.kubeConfig), to which this console does not connect; mainstay ui \
                  shows them"
             ));
             return Vec::new();
-        }
+        };
         let asked = async {
-            let Some(other) =
-                mainstay_gitsync::other_cluster(self.cluster, sync).await.map_err(|error| error.to_string())?
-            else {
-                return Ok(Vec::new());
-            };
+            let other = mainstay_gitsync::other_cluster(self.cluster, sync, egress).await;
+            let Some(other) = other.map_err(|error| error.to_string())? else { return Ok(Vec::new()) };
             let listed = mainstay_gitsync::listing_in(&other, sync).await.map_err(|error| chain(&error))?;
             let listed = match listed {
                 Listing::Whole(listed) => listed,

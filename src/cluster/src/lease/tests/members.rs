@@ -140,6 +140,13 @@ async fn read_leader(server: &mut Server, led: &Value) {
     asked.json(200, led).await;
 }
 
+/// Responds to the release of the Lease of the leader, which keeps its label.
+async fn expect_release(server: &mut Server) {
+    let released = expect(server, "PUT").await.json(200, &led()).await;
+    assert_eq!(released["spec"]["holderIdentity"], "");
+    assert_eq!(released["metadata"]["labels"], json!({ "mainstay.dev/shard-lease": "leader" }));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_candidate_without_shards_waits_for_the_end_of_the_members() {
     let (mut leadership, _shutdown, _running, mut server) = start();
@@ -197,9 +204,7 @@ async fn a_candidate_without_shards_releases_the_lease_if_a_member_has_begun_aft
     read(&mut server, MEMBERS, &[]).await;
     expect(&mut server, "PUT").await.json(200, &led_by("me")).await;
     read(&mut server, MEMBERS, &[("mainstay-shard-3", "new")]).await;
-    let released = expect(&mut server, "PUT").await.json(200, &led()).await;
-    assert_eq!(released["spec"]["holderIdentity"], "");
-    assert_eq!(released["metadata"]["labels"], json!({ "mainstay.dev/shard-lease": "leader" }));
+    expect_release(&mut server).await;
     for _ in 0..3 {
         read_leader(&mut server, &led()).await;
         read(&mut server, 1, &[("mainstay-shard-3", "new")]).await;
@@ -212,8 +217,39 @@ async fn a_restarted_candidate_without_shards_waits_for_the_members_too() {
     let (leadership, _shutdown, _running, mut server) = start();
     read_leader(&mut server, &led_by("me")).await;
     read(&mut server, MEMBERS, &[("mainstay-shard-3", "new")]).await;
-    read_leader(&mut server, &led_by("me")).await;
-    assert!(!leadership.is_leading());
+    expect_release(&mut server).await;
+    for _ in 0..2 {
+        read_leader(&mut server, &led()).await;
+        read(&mut server, 1, &[("mainstay-shard-3", "new")]).await;
+        assert!(!leadership.is_leading());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_candidate_without_shards_releases_the_lease_if_it_does_not_know_whether_a_member_acts() {
+    let failed = json!({ "code": 504, "reason": "Timeout" });
+    // Another process of this candidate may have taken the Lease.
+    for taken_before in [false, true] {
+        let (mut leadership, _shutdown, _running, mut server) = start();
+        if taken_before {
+            read_leader(&mut server, &led_by("me")).await;
+        } else {
+            read_leader(&mut server, &led()).await;
+            read(&mut server, MEMBERS, &[]).await;
+            expect(&mut server, "PUT").await.json(200, &led_by("me")).await;
+        }
+        read(&mut server, 2, &[]).await;
+        expect(&mut server, "GET").await.json(504, &failed).await;
+        expect_release(&mut server).await;
+        assert!(!leadership.is_leading());
+        // All members are read again, before and after the Lease is taken.
+        read_leader(&mut server, &led()).await;
+        read(&mut server, MEMBERS, &[]).await;
+        expect(&mut server, "PUT").await.json(200, &led_by("me")).await;
+        read(&mut server, MEMBERS, &[]).await;
+        expect(&mut server, "PUT").await.json(200, &led_by("me")).await;
+        assert!(leadership.term().await.is_some());
+    }
 }
 
 #[tokio::test(start_paused = true)]
