@@ -3,6 +3,7 @@
 mod addresses;
 mod calls;
 mod chromium;
+mod connections;
 mod differences;
 mod fleet;
 mod forms;

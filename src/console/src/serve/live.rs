@@ -12,10 +12,11 @@ use axum::response::Response;
 use bytes::Bytes;
 use futures::{StreamExt as _, stream};
 use http::{StatusCode, Uri};
-use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::answer;
+use super::connection_permits::{ConnectionPermit, no_stream};
 use super::follow::{Followed, event, follow};
 use super::lists::{List, ListName};
 use super::log::Wanted;
@@ -55,8 +56,7 @@ struct Stream {
     agent: AgentReader,
     /// The list that the stream keeps; `None` for the fleet.
     _list: Option<Arc<List>>,
-    /// The share of this stream in those of the session.
-    _open: OwnedSemaphorePermit,
+    _open: ConnectionPermit,
 }
 
 impl Stream {
@@ -121,9 +121,9 @@ fn freshness(stale: Option<Stale>) -> Bytes {
 }
 
 pub(super) async fn events(Extension(session): Its, uri: Uri) -> Response {
-    let Ok(open) = Arc::clone(&session.streams).try_acquire_owned() else {
-        let text = "This session has too many open pages. Close one, and open this page again.";
-        return answer::message(StatusCode::TOO_MANY_REQUESTS, "Too many pages", text);
+    let open = match session.connections.try_stream() {
+        Ok(open) => open,
+        Err(full) => return no_stream(full),
     };
     let query = query(&uri);
     let list = match ListName::of_word(query.get("list")) {

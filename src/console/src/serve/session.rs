@@ -10,6 +10,7 @@ use ring::rand::{SecureRandom as _, SystemRandom};
 use tokio::sync::Semaphore;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use super::connection_permits::SessionConnections;
 use super::lists::{List, ListName, Lists};
 use super::page_memory::SessionPages;
 use super::row_memory::RowMemory;
@@ -26,9 +27,6 @@ const CHECKED_EVERY: SignedDuration = SignedDuration::from_secs(15);
 
 /// Maximum number of logs that a session follows.
 pub(super) const LOGS: usize = 8;
-
-/// Maximum number of streams of a session. Streams keep their connections, and those of the server are limited, too.
-const STREAMS: usize = 16;
 
 /// The session of a request, as a handler receives it.
 pub(super) type Its = Extension<Arc<Session>>;
@@ -54,9 +52,10 @@ pub(super) struct Session {
     pub(super) pages: SessionPages,
     checked: Mutex<Timestamp>,
     pub(super) readers: Readers,
-    /// Limits the number of logs that are followed, and of all streams.
+    /// Limits the number of logs that are followed.
     pub(super) logs: Arc<Semaphore>,
-    pub(super) streams: Arc<Semaphore>,
+    /// Limits the number of streams and of calls.
+    pub(super) connections: SessionConnections,
     pub(super) stop: CancellationToken,
     _end: DropGuard,
 }
@@ -85,11 +84,11 @@ impl Session {
             lists: Lists::default(),
             memory: memory.clone(),
             pages: memory.pages(&group),
+            connections: memory.connections(&group),
             group,
             checked: Mutex::new(Timestamp::now()),
             readers: readers.clone(),
             logs: Arc::new(Semaphore::new(LOGS)),
-            streams: Arc::new(Semaphore::new(STREAMS)),
             _end: stop.clone().drop_guard(),
             stop,
         }
