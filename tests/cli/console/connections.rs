@@ -43,7 +43,7 @@ async fn the_accounts_of_a_namespace_leave_streams_to_others() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_waits_for_the_responses_of_few_calls() {
-    let (desk, _directory) = serving_with("").await;
+    let (desk, _directory) = serving_with("a text").await;
     let console = desk.users.console(FORM).await;
     let token = desk.users.account(NAMESPACE, "caller", CALLS);
     let (first, second) = (console.sign_in(&token).await, console.sign_in(&token).await);
