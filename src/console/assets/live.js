@@ -8,8 +8,12 @@
 // A longer log loses its first lines.
 const LONGEST_LOG = 1 << 20;
 
-// Milliseconds before the next attempt.
+// Milliseconds before the next attempt, and the maximum after several streams that the server refused.
 const AGAIN = 5000;
+const LONGEST_PAUSE = 60000;
+
+// Why a page without a stream is not live.
+const FULL = "too many pages are open";
 
 const main = document.getElementById("main");
 const badge = document.getElementById("live");
@@ -30,6 +34,8 @@ let isStale = false;
 let old = "";
 // The next attempt after a failure.
 let attempt = 0;
+// How many streams the server has refused, one after the other.
+let refusals = 0;
 // When the session ends, in seconds since the page was opened.
 let endsAt = left ? Number(left.dataset.left) : 0;
 
@@ -242,7 +248,34 @@ function addLines(text) {
 
 function retryLater() {
   clearTimeout(attempt);
-  attempt = setTimeout(retry, AGAIN);
+  const pause = Math.min(AGAIN * 2 ** refusals, LONGEST_PAUSE);
+  // Pages that were refused together do not come back together.
+  attempt = setTimeout(retry, refusals > 0 ? pause * (1 + Math.random()) / 2 : pause);
+}
+
+// Finds out why the server has refused a stream, because EventSource does not tell the status.
+async function closed(own) {
+  const abort = new AbortController();
+  let isFull = false;
+  try {
+    const answer = await fetch(own.url, { credentials: "same-origin", redirect: "error", signal: abort.signal });
+    // A proxy without a server responds with 503, too, but names no time.
+    isFull = answer.status === 429 || answer.status === 503 && answer.headers.has("retry-after");
+  } catch {
+    // Without a connection, the page says so.
+  }
+  abort.abort();
+  if (own !== source || hasEnded) return;
+  if (isFull) {
+    refusals += 1;
+    if (refusals === 1) becomeOld(new Date(), FULL);
+  } else {
+    refusals = 0;
+    if (!old) becomeOld(new Date(), "there is no connection");
+    // The page says why.
+    read();
+  }
+  retryLater();
 }
 
 // Reads the page again, and its stream if that has ended.
@@ -262,12 +295,14 @@ function listen() {
     // Something may have changed while the content was old.
     const wasOld = old !== "";
     isStale = false;
+    refusals = 0;
     if (wasOld) read();
     else sayFreshness();
   });
   own.addEventListener("stale", (event) => {
     const [since, why] = event.data.split("\n");
     isStale = true;
+    refusals = 0;
     becomeOld(new Date(since), why);
   });
   own.addEventListener("change", read);
@@ -284,12 +319,8 @@ function listen() {
   own.addEventListener("error", () => {
     if (own !== source || hasEnded) return;
     isFollowing = false;
-    if (!old) becomeOld(new Date(), "there is no connection");
-    // The server refuses the stream: the page says why.
-    if (own.readyState === EventSource.CLOSED) {
-      read();
-      retryLater();
-    }
+    if (own.readyState === EventSource.CLOSED) closed(own);
+    else if (!old) becomeOld(new Date(), "there is no connection");
   });
 }
 

@@ -91,28 +91,29 @@ fn named<'r>(row: &'r Row, part: &'r str) -> Option<Fight<'r>> {
     Some(Fight { row, who, object, text })
 }
 
-/// Returns the edits as rows of a table with titles.
-pub(crate) fn table(edits: &[OwnedEdit<'_>]) -> Vec<Vec<String>> {
+/// Returns the edits as rows of a table with titles, one after the other.
+pub(crate) fn table<'e>(edits: &'e [OwnedEdit<'e>]) -> impl Iterator<Item = Vec<String>> + 'e {
     let titles = ["time", "gitsync", "object", "who", "field", "repository", "edit", "end"];
-    let mut rows = vec![titles.map(str::to_owned).to_vec()];
-    for (row, edit) in edits {
-        let none = [Field { path: String::new(), values: None }];
-        let fields = if edit.fields.is_empty() { &none[..] } else { &edit.fields[..] };
-        for field in fields {
-            let (before, after) = field.values.clone().unwrap_or_default();
-            rows.push(vec![
-                edit.when.map(|when| when.to_string()).unwrap_or_default(),
-                format!("{}/{}", row.namespace, row.name),
-                edit.object.clone(),
-                edit.who.clone(),
-                field.path.clone(),
-                before,
-                after,
-                edit.end_text(),
-            ]);
-        }
-    }
-    rows
+    let titles = std::iter::once(titles.map(str::to_owned).to_vec());
+    titles.chain(edits.iter().flat_map(|(row, edit)| rows_of(row, edit)))
+}
+
+/// Returns a row for each field of an edit, or one row without a field.
+fn rows_of<'e>(row: &'e Row, edit: &'e Edit) -> impl Iterator<Item = Vec<String>> + 'e {
+    let without: Option<Option<&Field>> = edit.fields.is_empty().then_some(None);
+    edit.fields.iter().map(Some).chain(without).map(move |field| {
+        let (before, after) = field.and_then(|field| field.values.clone()).unwrap_or_default();
+        vec![
+            edit.when.map(|when| when.to_string()).unwrap_or_default(),
+            format!("{}/{}", row.namespace, row.name),
+            edit.object.clone(),
+            edit.who.clone(),
+            field.map(|field| field.path.clone()).unwrap_or_default(),
+            before,
+            after,
+            edit.end_text(),
+        ]
+    })
 }
 
 #[cfg(test)]
@@ -151,7 +152,8 @@ mod tests {
         assert_eq!(who(&choice("", "alice")), ["alice"]);
         assert_eq!(who(&choice("", "ali")), Vec::<String>::new());
         assert_eq!(managers([&row]).into_iter().collect::<Vec<_>>(), ["alice", "bob", "kubectl-scale"]);
-        let table = table(&newest_first([&row], &choice("kubectl", "")));
+        let edits = newest_first([&row], &choice("kubectl", ""));
+        let table: Vec<Vec<String>> = table(&edits).collect();
         assert_eq!(
             table[1],
             [

@@ -9,12 +9,15 @@ use crate::axis::{Tick, ticks};
 use crate::edits::{Edit, End};
 use crate::objects_cluster::ObjectsCluster;
 use crate::row::Row;
+use crate::text::plain;
 
 /// Width of a lane in units.
 pub(crate) const WIDTH: i64 = 1000;
 /// Maximum number of lanes, and of marks of a lane.
 const LANES: usize = 12;
 const MARKS: usize = 200;
+/// Maximum length of the title of a mark, in bytes.
+const TITLE: usize = 120;
 
 /// A picture of hand edits.
 #[derive(Debug, PartialEq, Eq)]
@@ -87,7 +90,7 @@ fn mark((row, edit): Owned<'_>, when: Timestamp, begin: Timestamp, now: Timestam
     };
     let length = i64::try_from(units(lasted)).unwrap_or(WIDTH).min(WIDTH - at);
     let fields: Vec<&str> = edit.fields.iter().map(|field| field.path.as_str()).take(3).collect();
-    let title = format!("{} {}, {}", edit.object, fields.join(", "), edit.end_text());
+    let title = plain(&format!("{} {}, {}", edit.object, fields.join(", "), edit.end_text()), TITLE);
     Mark { at, length, is_remaining, title, when, link: link(edit, row) }
 }
 

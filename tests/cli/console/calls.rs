@@ -17,20 +17,28 @@ pub(super) const CALLS: &[&str] = &["get", "list", "watch", "create"];
 /// The image whose programs are those of this machine.
 const HOST: &str = "host";
 
-/// A server that prints each request, and answers with the request, a hostile string or a long string.
+/// A server that prints each request, and answers with the request, a hostile string or a long string. Requests wait for
+/// another one.
 const SERVER: &str = r"
-import http.server, json, os
+import http.server, json, os, threading
+waiting, released = [], threading.Event()
 class Answer(http.server.BaseHTTPRequestHandler):
     def answer(self):
         body = self.rfile.read(int(self.headers.get('content-length') or 0)).decode()
         print('called by', self.command, self.path, body, flush=True)
         hostile = os.environ['HOSTILE']
+        if self.path == '/wait':
+            waiting.append(self)
+            released.wait()
+        if self.path == '/release':
+            released.set()
         if self.path == '/hostile':
             text, kind = hostile, 'text/html'
         elif self.path == '/long':
             text, kind = 'x' * 500000, 'text/plain'
         else:
             seen = {'method': self.command, 'path': self.path, 'body': body, 'type': self.headers.get('content-type')}
+            seen['waiting'] = len(waiting)
             text, kind = json.dumps(seen), 'application/json'
         self.send_response(418 if self.path == '/teapot' else 200)
         self.send_header('content-type', kind)

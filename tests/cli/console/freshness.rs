@@ -91,3 +91,19 @@ fn renew(desk: &Desk, namespace: &str, spec: &Value) {
     let patch = Action::Patch(Form::Merge, json!({"spec": spec}));
     desk.users.world.write_as("agent", Call::new("coordination.k8s.io/v1", "leases", namespace, "mainstay", patch));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_page_without_a_stream_says_that_too_many_are_open_and_tries_again() {
+    let desk = Desk::new().await;
+    let tab = desk.user(&desk.users.account(NAMESPACE, "reader", READS)).await;
+    tab.until(LIVE).await;
+    tab.value("window.isSame = true; window.own = window.fetch; window.live = main.dataset.live; true").await;
+    // A path without a stream, and the response of a server that has no more streams.
+    let full = "window.fetch = async () => ({status: 429}); main.dataset.live = '/absent'; listen(); true";
+    tab.value(full).await;
+    tab.until(&old("too many pages are open")).await;
+    tab.until("refusals > 0").await;
+    tab.value("window.fetch = window.own; main.dataset.live = window.live; true").await;
+    tab.until(LIVE).await;
+    assert_eq!(tab.value("[window.isSame, refusals]").await, json!([true, 0]));
+}

@@ -3,6 +3,7 @@
 mod addresses;
 mod calls;
 mod chromium;
+mod connections;
 mod differences;
 mod fleet;
 mod forms;
@@ -52,8 +53,12 @@ async fn each_user_sees_and_changes_with_the_rights_of_the_own_token() {
     let page = console.get("/", &reader).await;
     assert!(!page.text.contains("demo") && page.text.contains(":reader"), "{}", page.text);
     let csrf = page.field("csrf");
+    let mut stream = console.request(Method::GET, "/events").header("cookie", &reader).send().await.unwrap();
+    assert!(stream.chunk().await.unwrap().is_some());
     let selected = console.post("/namespace", &reader, &[("csrf", &csrf), ("in", ELSEWHERE)]).await;
     assert_eq!(selected.code, 303);
+    // The browser opens a stream of the other namespace instead.
+    while stream.chunk().await.unwrap().is_some() {}
     let page = console.get("/", &reader).await.text;
     assert!(page.contains("veiled") && !page.contains("demo"), "{page}");
     assert_eq!(console.get(&format!("/gitsync/{NAMESPACE}/demo"), &reader).await.code, 403);

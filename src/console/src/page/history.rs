@@ -4,11 +4,17 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 
 use super::parts;
-use crate::edits::{Edit, End};
+use crate::address;
+use crate::edits::{Edit, End, Field};
 use crate::history::{Moment, Outcome};
 use crate::objects_cluster::ObjectsCluster;
 use crate::shown::EventRow;
-use crate::text::with_short_ids;
+use crate::text::{plain, with_short_ids};
+
+/// Maximum number of fields of a manual change, and maximum length of their names and values in bytes. The page of the object
+/// has more of them.
+const FIELDS: usize = 10;
+const VALUE: usize = 200;
 
 /// Returns the history of a GitSync. `remote` is the address of the repository, if the user may read it.
 pub(super) fn history(moments: &[Moment<'_>], remote: Option<&str>, cluster: ObjectsCluster, now: Timestamp) -> Markup {
@@ -97,7 +103,54 @@ pub(super) fn edit(edit: &Edit, now: Timestamp, of: Option<Markup>) -> Markup {
             _ => p { (sign) ", " (parts::age(edit.when, now)) " ago by " strong { (edit.who) } },
         }
         p { (parts::named_object(&edit.object, edit.cluster)) @if let Some(of) = of { " of " (of) } }
-        @for field in &edit.fields { (parts::change(field)) }
+        @for field in edit.fields.iter().take(FIELDS) { (parts::change(&shortened(field))) }
+        @if edit.fields.len() > FIELDS { p.quiet { "and " (more(edit, edit.fields.len() - FIELDS)) } }
         @if edit.object.starts_with("Secret ") { p.quiet { "The values of a Secret are not shown." } }
+    }
+}
+
+fn shortened(field: &Field) -> Field {
+    let value = |text: &String| plain(text, VALUE);
+    let values = field.values.as_ref().map(|(restored, found)| (value(restored), value(found)));
+    Field { path: value(&field.path), values }
+}
+
+/// Returns how many more fields a change has, as a link to its object.
+fn more(edit: &Edit, count: usize) -> Markup {
+    let key = address::key_of(&edit.object).filter(|_| edit.cluster == ObjectsCluster::This);
+    html! {
+        @match key {
+            Some(key) => a href=(address::of_object(&key)) { (count) " more" },
+            None => { (count) " more" },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_shows_some_fields_with_the_beginnings_of_their_values() {
+        let field = |at: usize| Field { path: format!("spec.f{at}"), values: Some(("a".repeat(500), "b".repeat(9))) };
+        let mut one = Edit {
+            when: None,
+            object: "Service a/b".to_owned(),
+            cluster: ObjectsCluster::This,
+            who: "bob".to_owned(),
+            fields: (0..13).map(field).collect(),
+            end: End::Reverted(1),
+        };
+        let of = |one: &Edit| edit(one, Timestamp::UNIX_EPOCH, None).into_string();
+        let text = of(&one);
+        assert!(text.contains("spec.f9<") && !text.contains("spec.f10"), "{text}");
+        assert!(text.contains(&format!("<del>{}…</del>", "a".repeat(VALUE))) && text.contains("bbbbbbbbb<"), "{text}");
+        let link = address::of_object(&address::key_of("Service a/b").unwrap()).replace('&', "&amp;");
+        assert!(text.contains(&format!("and <a href=\"{link}\">3 more</a>")), "{text}");
+        // An object of a remote cluster has no page.
+        one.cluster = ObjectsCluster::Remote;
+        assert!(of(&one).contains("and 3 more"));
+        one.fields.truncate(FIELDS);
+        assert!(!of(&one).contains(" more"));
     }
 }

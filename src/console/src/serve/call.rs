@@ -1,6 +1,7 @@
 //! Calls a Function through the API server with the permissions of the user.
 //!
-//! Invariant: the only target is the Service that the Function owns.
+//! Invariant: the only target is the Service that the Function owns. Invariant: the number of calls at the same time is
+//! limited for a session, for a group of users, and for the server.
 
 use axum::Extension;
 use axum::extract::{Path, Request};
@@ -9,6 +10,7 @@ use http::StatusCode;
 use serde_json::json;
 
 use super::answer;
+use super::group_permits::Full;
 use super::page_memory::Heavy;
 use super::pages::{not_shown, room};
 use super::read::{self, Found};
@@ -17,6 +19,7 @@ use super::watched::said;
 use crate::call::{LONGEST, METHODS, Shown, Wanted, Written, port, shown};
 use crate::page::{self, CallPage, Methods, Page};
 use crate::row::FleetKind;
+use crate::text::{SHORT, plain};
 use mainstay_cluster::ServiceCall;
 use mainstay_object::Key;
 
@@ -38,11 +41,16 @@ pub(super) async fn call(
         Err(response) => return response,
     };
     let key = FleetKind::Function.key(&namespace, &name);
+    let written = Written::of(&form);
+    // A slow Function keeps the connection.
+    let _calling = match session.connections.try_call() {
+        Ok(permit) => permit,
+        Err(full) => return refused(&session, &key, &written, full),
+    };
     let port = match target(&session, &key).await {
         Ok(port) => port,
         Err(response) => return response,
     };
-    let written = Written::of(&form);
     let answer = match (&port, written.parse()) {
         (Ok(port), Ok(wanted)) => Some(send(&session, &key, *port, wanted).await),
         (Ok(_), Err(why)) => Some(Err(why)),
@@ -50,6 +58,14 @@ pub(super) async fn call(
         (Err(_), _) => None,
     };
     respond(&session, &key, &methods(&session, &key, &port).await, &written, answer.as_ref())
+}
+
+/// Returns the page of a call that was not sent, with the fields of its form.
+fn refused(session: &Session, key: &Key, written: &Written, full: Full) -> Response {
+    let methods: Methods = Ok(METHODS.iter().map(|(method, _)| method.as_str()).collect());
+    let mut response = respond(session, key, &methods, written, Some(&Err(full.of_calls().to_owned())));
+    *response.status_mut() = full.status();
+    response
 }
 
 /// Returns the port of the Service, or the reason why the Function cannot be called. If the Function cannot be read,
@@ -115,7 +131,7 @@ fn respond(
     answer: Option<&Result<Shown, String>>,
 ) -> Response {
     let body = page::call(&CallPage { key, methods, csrf: &session.csrf, written, answer });
-    let title = format!("Call {}", key.name);
+    let title = plain(&format!("Call {}", key.name), SHORT);
     let page = Page { title: &title, visitor: Some(session.visitor()), live: None, body };
     answer::page(StatusCode::OK, page::render(page))
 }

@@ -14,8 +14,8 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use super::group_permits::GroupPermit;
 use super::row_memory::RowMemory;
-use super::watch_permits::WatchPermit;
 use super::watched::Watched;
 use crate::row::FleetKind;
 use mainstay_cluster::Cluster;
@@ -63,7 +63,7 @@ pub(super) struct List {
     /// When a page of it was read.
     used: Mutex<Instant>,
     /// Its part of the watches of the server.
-    _watches: WatchPermit,
+    _watches: GroupPermit,
     _end: DropGuard,
 }
 

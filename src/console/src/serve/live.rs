@@ -12,10 +12,11 @@ use axum::response::Response;
 use bytes::Bytes;
 use futures::{StreamExt as _, stream};
 use http::{StatusCode, Uri};
-use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::answer;
+use super::connection_permits::{ConnectionPermit, no_stream};
 use super::follow::{Followed, event, follow};
 use super::lists::{List, ListName};
 use super::log::Wanted;
@@ -43,7 +44,7 @@ enum About {
 
 struct Stream {
     watched: Arc<Watched>,
-    /// Cancelled at the end of the session, or of its list.
+    /// Cancelled at the end of the session, of its list, or of its fleet, which another namespace replaces.
     stop: CancellationToken,
     about: About,
     changes: watch::Receiver<u64>,
@@ -55,8 +56,7 @@ struct Stream {
     agent: AgentReader,
     /// The list that the stream keeps; `None` for the fleet.
     _list: Option<Arc<List>>,
-    /// The share of this stream in those of the session.
-    _open: OwnedSemaphorePermit,
+    _open: ConnectionPermit,
 }
 
 impl Stream {
@@ -121,9 +121,9 @@ fn freshness(stale: Option<Stale>) -> Bytes {
 }
 
 pub(super) async fn events(Extension(session): Its, uri: Uri) -> Response {
-    let Ok(open) = Arc::clone(&session.streams).try_acquire_owned() else {
-        let text = "This session has too many open pages. Close one, and open this page again.";
-        return answer::message(StatusCode::TOO_MANY_REQUESTS, "Too many pages", text);
+    let open = match session.connections.try_stream() {
+        Ok(open) => open,
+        Err(full) => return no_stream(full),
     };
     let query = query(&uri);
     let list = match ListName::of_word(query.get("list")) {
@@ -138,7 +138,7 @@ pub(super) async fn events(Extension(session): Its, uri: Uri) -> Response {
     };
     let (watched, stop) = match &list {
         Some(list) => (Arc::clone(&list.watched), list.stop.clone()),
-        None => (session.watched(), session.stop.clone()),
+        None => session.followed(),
     };
     watched.settled().await;
     let kind = FleetKind::ALL.into_iter().find(|kind| kind.name() == query.get("kind"));
@@ -158,6 +158,8 @@ pub(super) async fn events(Extension(session): Its, uri: Uri) -> Response {
         let object = Key::new(object("group"), object("kind"), Some(&*object("namespace")), object("name"));
         follow(&session, Followed { object, wanted: Wanted::of(&query) }).boxed()
     };
+    // The log ends with the other messages, so that the browser opens the stream again.
+    let ended = stop.clone().cancelled_owned();
     // The session is dropped, so that the stream does not keep it alive.
     let (cluster, agent) = (session.cluster.clone(), session.readers.agent.clone());
     drop(session);
@@ -167,6 +169,6 @@ pub(super) async fn events(Extension(session): Its, uri: Uri) -> Response {
         let message = stream.next().await?;
         Some((message, stream))
     });
-    let all = stream::select(messages, log).map(Ok::<_, Infallible>);
+    let all = stream::select(messages, log).take_until(ended).map(Ok::<_, Infallible>);
     answer::of_type(StatusCode::OK, "text/event-stream", Body::from_stream(all))
 }

@@ -1,4 +1,5 @@
-//! The memory of pages that read many or large objects: trees, differences, Functions, objects, and their forms.
+//! The memory of pages that read many or large objects: trees, differences, Functions, objects, and their forms. The pages of
+//! hand edits take memory, too.
 //!
 //! Invariant: the memory of all such pages at the same time is limited, and so is that of the sessions of a group of users. A
 //! page waits for its part, and is refused after [`PATIENCE`]. It has its part for at most [`LONGEST`]. Invariant: a session
@@ -30,7 +31,7 @@ pub(super) enum Heavy {
     Differences,
     /// An object with its trace, or with a further object.
     Object,
-    /// An object alone.
+    /// An object alone, or the hand edits of all GitSyncs.
     Single,
 }
 

@@ -26,6 +26,9 @@ use crate::tree::{Children, Tree, TreeFilter};
 use mainstay_cluster::Cluster;
 use mainstay_object::Key;
 
+/// Maximum size of the file with hand edits, in bytes.
+const CSV: usize = 4 << 20;
+
 pub(super) fn query(uri: &Uri) -> Query {
     Query::parse(uri.query().unwrap_or_default().as_bytes())
 }
@@ -131,10 +134,14 @@ pub(super) async fn fleet(Extension(session): Its, uri: Uri) -> Response {
 }
 
 pub(super) async fn drift(Extension(session): Its, uri: Uri) -> Response {
+    session.watched().settled().await;
+    heavy(&session, Heavy::Single, async { drift_page(&session, &uri) }).await
+}
+
+fn drift_page(session: &Session, uri: &Uri) -> Response {
     let watched = session.watched();
-    watched.settled().await;
     let seen = watched.seen();
-    let (rows, choice) = (watched.rows(), Choice::of(&query(&uri)));
+    let (rows, choice) = (watched.rows(), Choice::of(&query(uri)));
     let all = || rows.iter().map(|row| &**row);
     let notes: Vec<String> = watched.notes().into_iter().filter(|note| note.contains("GitSync")).collect();
     let body = page::drift(&Drift {
@@ -145,15 +152,18 @@ pub(super) async fn drift(Extension(session): Its, uri: Uri) -> Response {
         notes: &notes,
         now: Timestamp::now(),
     });
-    respond(&session, "Drift", (Some("/events".to_owned()), seen), body)
+    respond(session, "Drift", (Some("/events".to_owned()), seen), body)
 }
 
 pub(super) async fn drift_csv(Extension(session): Its, uri: Uri) -> Response {
-    let watched = session.watched();
-    watched.settled().await;
-    let rows = watched.rows();
-    let edits = newest_first(rows.iter().map(AsRef::as_ref), &Choice::of(&query(&uri)));
-    let mut response = answer::of_type(StatusCode::OK, "text/csv; charset=utf-8", csv(&table(&edits)));
+    session.watched().settled().await;
+    heavy(&session, Heavy::Single, async { drift_table(&session, &uri) }).await
+}
+
+fn drift_table(session: &Session, uri: &Uri) -> Response {
+    let rows = session.watched().rows();
+    let edits = newest_first(rows.iter().map(AsRef::as_ref), &Choice::of(&query(uri)));
+    let mut response = answer::of_type(StatusCode::OK, "text/csv; charset=utf-8", csv(table(&edits), CSV));
     let attachment = HeaderValue::from_static("attachment; filename=\"drift.csv\"");
     response.headers_mut().insert(header::CONTENT_DISPOSITION, attachment);
     response

@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
+use super::connection_permits::{ConnectionPermits, SessionConnections};
+use super::group_permits::{GroupPermit, GroupPermits, WATCHES};
 use super::page_memory::{PageMemory, SessionPages};
 use super::shared_rows::{SharedRow, SharedRows};
-use super::watch_permits::{WatchPermit, Watches};
 use crate::row::Row;
 
 /// Maximum size of the rows of all sessions, of the fleet of one session, and of a further list of a session, in KiB.
@@ -23,15 +24,16 @@ const LIST_PATIENCE: Duration = Duration::from_secs(8);
 /// Time for which a row waits for memory before a further session is closed.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The memory for rows, and that of the pages which read more than rows. Clones share the same memory.
+/// The memory for rows, that of the pages which read more than rows, and the permits of sessions. Clones share the same.
 #[derive(Clone)]
 pub(super) struct RowMemory {
     free: Arc<Semaphore>,
     is_wanted: Arc<Notify>,
     rows: SharedRows,
-    watches: Watches,
+    watches: GroupPermits,
     lists: Arc<Semaphore>,
     pages: PageMemory,
+    connections: ConnectionPermits,
 }
 
 impl Default for RowMemory {
@@ -46,7 +48,8 @@ impl RowMemory {
             free: Arc::new(Semaphore::new(kibibytes)),
             is_wanted: Arc::default(),
             rows: SharedRows::default(),
-            watches: Watches::default(),
+            watches: GroupPermits::new(WATCHES),
+            connections: ConnectionPermits::default(),
             lists: Arc::new(Semaphore::new(LISTS)),
             pages: PageMemory::default(),
         }
@@ -72,13 +75,18 @@ impl RowMemory {
         self.pages.of_session(group)
     }
 
+    /// Returns the permits of a new session of a group of users for requests that keep their connection.
+    pub(super) fn connections(&self, group: &str) -> SessionConnections {
+        self.connections.of_session(group)
+    }
+
     fn share_of(&self, most: usize) -> SessionMemory {
         SessionMemory { all: self.clone(), free: Arc::new(Semaphore::new(most)), most }
     }
 
     /// Takes so many watches beside those of the fleets for a group of users, if the server and the group have them.
-    pub(super) fn try_watch(&self, group: &str, count: usize) -> Option<WatchPermit> {
-        self.watches.try_acquire(group, count)
+    pub(super) fn try_watch(&self, group: &str, count: usize) -> Option<GroupPermit> {
+        self.watches.try_acquire(group, count).ok()
     }
 
     /// Waits until a list without watches may be read; `None` if others are read for too long.
@@ -181,7 +189,7 @@ mod tests {
 
     use super::*;
     use crate::row::{FleetKind, row};
-    use crate::serve::{page_memory, watch_permits};
+    use crate::serve::page_memory;
     use crate::session;
 
     /// A row of about this size.
@@ -267,7 +275,7 @@ mod tests {
         let (_, limit) = limits.split_once("memory: ").unwrap();
         let (limit, _) = limit.split_once("Mi").unwrap();
         let pages = page_memory::ALL << 10;
-        let all = WITHOUT_SESSIONS + ALL + session::ALL * WITHOUT_ROWS + watch_permits::ALL * OF_WATCH + pages;
+        let all = WITHOUT_SESSIONS + ALL + session::ALL * WITHOUT_ROWS + WATCHES.server * OF_WATCH + pages;
         assert!(all <= limit.parse::<usize>().unwrap() << 10, "{all} KiB of {limit} MiB");
     }
 }

@@ -10,6 +10,7 @@ use ring::rand::{SecureRandom as _, SystemRandom};
 use tokio::sync::Semaphore;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use super::connection_permits::SessionConnections;
 use super::lists::{List, ListName, Lists};
 use super::page_memory::SessionPages;
 use super::row_memory::RowMemory;
@@ -27,9 +28,6 @@ const CHECKED_EVERY: SignedDuration = SignedDuration::from_secs(15);
 /// Maximum number of logs that a session follows.
 pub(super) const LOGS: usize = 8;
 
-/// Maximum number of streams of a session. Streams keep their connections, and those of the server are limited, too.
-const STREAMS: usize = 16;
-
 /// The session of a request, as a handler receives it.
 pub(super) type Its = Extension<Arc<Session>>;
 
@@ -45,8 +43,7 @@ pub(super) struct Session {
     pub(super) csrf: String,
     /// How the session ends; `None` for a session of the command or of a proxy.
     end: Option<SessionEnd>,
-    /// The fleet, whose watches stop when the fleet is replaced.
-    watched: Mutex<(Arc<Watched>, DropGuard)>,
+    fleet: Mutex<WatchedFleet>,
     lists: Lists,
     /// The group of users that shares limits of watches and of pages.
     group: String,
@@ -54,10 +51,18 @@ pub(super) struct Session {
     pub(super) pages: SessionPages,
     checked: Mutex<Timestamp>,
     pub(super) readers: Readers,
-    /// Limits the number of logs that are followed, and of all streams.
+    /// Limits the number of logs that are followed.
     pub(super) logs: Arc<Semaphore>,
-    pub(super) streams: Arc<Semaphore>,
+    /// Limits the number of streams and of calls.
+    pub(super) connections: SessionConnections,
     pub(super) stop: CancellationToken,
+    _end: DropGuard,
+}
+
+/// A fleet. Its watches and its streams end when another one replaces it.
+struct WatchedFleet {
+    watched: Arc<Watched>,
+    stop: CancellationToken,
     _end: DropGuard,
 }
 
@@ -81,15 +86,15 @@ impl Session {
             namespace: Mutex::new(namespace.to_owned()),
             csrf,
             end: None,
-            watched: Mutex::new(watch(cluster, namespace, memory, &stop)),
+            fleet: Mutex::new(WatchedFleet::begin(cluster, namespace, memory, &stop)),
             lists: Lists::default(),
             memory: memory.clone(),
             pages: memory.pages(&group),
+            connections: memory.connections(&group),
             group,
             checked: Mutex::new(Timestamp::now()),
             readers: readers.clone(),
             logs: Arc::new(Semaphore::new(LOGS)),
-            streams: Arc::new(Semaphore::new(STREAMS)),
             _end: stop.clone().drop_guard(),
             stop,
         }
@@ -110,13 +115,20 @@ impl Session {
 
     /// Returns the current fleet.
     pub(super) fn watched(&self) -> Arc<Watched> {
-        Arc::clone(&self.watched.lock().0)
+        self.followed().0
     }
 
-    /// Watches this namespace instead, for kinds that the user may not list in all namespaces.
+    /// Returns the current fleet, and the token that is cancelled when another one replaces it.
+    pub(super) fn followed(&self) -> (Arc<Watched>, CancellationToken) {
+        let fleet = self.fleet.lock();
+        (Arc::clone(&fleet.watched), fleet.stop.clone())
+    }
+
+    /// Watches this namespace instead, for kinds that the user may not list in all namespaces. Streams of the previous
+    /// fleet end.
     pub(super) fn watch_within(&self, namespace: &str) {
         namespace.clone_into(&mut self.namespace.lock());
-        *self.watched.lock() = watch(&self.cluster, namespace, &self.memory, &self.stop);
+        *self.fleet.lock() = WatchedFleet::begin(&self.cluster, namespace, &self.memory, &self.stop);
         self.lists.end();
     }
 
@@ -166,14 +178,15 @@ impl Session {
     }
 }
 
-fn watch(
-    cluster: &Cluster,
-    namespace: &str,
-    memory: &RowMemory,
-    stop: &CancellationToken,
-) -> (Arc<Watched>, DropGuard) {
-    let stop = stop.child_token();
-    (Watched::begin(&FleetKind::ALL, cluster, namespace, memory.share(), &stop), stop.drop_guard())
+impl WatchedFleet {
+    fn begin(cluster: &Cluster, namespace: &str, memory: &RowMemory, stop: &CancellationToken) -> Self {
+        let stop = stop.child_token();
+        Self {
+            watched: Watched::begin(&FleetKind::ALL, cluster, namespace, memory.share(), &stop),
+            _end: stop.clone().drop_guard(),
+            stop,
+        }
+    }
 }
 
 /// Returns a new random token.
@@ -181,4 +194,55 @@ pub(super) fn token() -> io::Result<String> {
     let mut bytes = [0_u8; 32];
     SystemRandom::new().fill(&mut bytes).map_err(|_| io::Error::other("the system provides no random numbers"))?;
     Ok(hex::encode(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use axum::body::Body;
+    use http::{Request, Response};
+    use serde_json::Value;
+
+    use super::*;
+    use crate::freshness::Agent;
+    use crate::readers::FunctionRules;
+    use crate::trace::Trace;
+    use crate::tree::Tree;
+    use mainstay_api::git_sync::Change;
+
+    /// Returns a session whose API server refuses everything.
+    fn session(memory: &RowMemory) -> Session {
+        let service = tower::service_fn(|_: Request<kube::client::Body>| {
+            std::future::ready(Ok::<_, Infallible>(Response::builder().status(403).body(Body::empty()).unwrap()))
+        });
+        let client = kube::Client::new(service, "default");
+        let readers = Readers {
+            tree: Arc::new(|_, _, _| Box::pin(std::future::pending::<Result<Tree, String>>())),
+            trace: Arc::new(|_, _| Box::pin(std::future::pending::<Result<Trace, String>>())),
+            part: Arc::new(|_: &Value, _: &[Change]| None),
+            functions: FunctionRules {
+                runtimes: Arc::default(),
+                changed_inputs: Arc::new(|_: Option<&Value>, _: &Value| Ok(Vec::new())),
+            },
+            agent: Arc::new(|_| Box::pin(std::future::ready(Agent::Unknown))),
+            files: None,
+        };
+        let cluster = Cluster::from_clients(client.clone(), client);
+        Session::begin(&cluster, "alice", "a", &readers, String::new(), memory, &CancellationToken::new())
+    }
+
+    #[tokio::test]
+    async fn another_namespace_ends_what_follows_the_previous_fleet() {
+        let memory = RowMemory::default();
+        let session = session(&memory);
+        let (before, ended) = session.followed();
+        session.watch_within("b");
+        assert!(ended.is_cancelled() && session.namespace() == "b");
+        let (after, stop) = session.followed();
+        assert!(!Arc::ptr_eq(&before, &after) && !stop.is_cancelled());
+        // The stream of the new fleet ends with the session.
+        drop(session);
+        assert!(stop.is_cancelled());
+    }
 }

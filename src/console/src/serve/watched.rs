@@ -3,7 +3,7 @@
 //!
 //! Invariant: the rows of a session are read by its connection only. Equal rows of several sessions share their memory.
 //! Invariant: each row has taken memory of the session and of the server. Invariant: no row stays that the API server refuses
-//! to list again.
+//! to list again. Invariant: no row stays after the end of its watches, even if a stream still keeps its fleet.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -89,7 +89,7 @@ impl Watched {
         }
     }
 
-    /// Begins to watch these kinds, until `stop`.
+    /// Begins to watch these kinds, until `stop`. The rows are removed then.
     pub(super) fn begin(
         kinds: &[FleetKind],
         cluster: &Cluster,
@@ -100,10 +100,21 @@ impl Watched {
         let watched = Arc::new(Self::empty(kinds, memory));
         for kind in kinds.iter().copied() {
             let (cluster, namespace, watched) = (cluster.clone(), namespace.to_owned(), Arc::clone(&watched));
-            let followed = async move { watched.follow(kind, &cluster, &namespace).await };
-            tokio::spawn(stop.clone().run_until_cancelled_owned(followed));
+            let stop = stop.clone();
+            tokio::spawn(async move {
+                stop.run_until_cancelled(watched.follow(kind, &cluster, &namespace)).await;
+                // A slow reader of a stream may keep the fleet for long.
+                watched.remove(kind);
+            });
         }
         watched
+    }
+
+    /// Removes a kind that is no longer watched, with its rows.
+    fn remove(&self, kind: FleetKind) {
+        let removed = self.kinds.lock().remove(&kind);
+        drop(removed);
+        self.changes.send_modify(|count| *count += 1);
     }
 
     async fn follow(&self, kind: FleetKind, cluster: &Cluster, namespace: &str) {
@@ -467,6 +478,32 @@ mod tests {
         // The watch that stays enters the phase again once it is permitted.
         empty.enter(FleetKind::GitSync, Phase::Complete);
         assert!(!empty.notes().iter().any(|note| note.contains("GitSync objects cannot be read")));
+    }
+
+    #[tokio::test]
+    async fn the_rows_of_a_fleet_end_with_its_watches_even_if_a_stream_keeps_it() {
+        let service = tower::service_fn(|_: Request<kube::client::Body>| {
+            std::future::pending::<Result<Response<Body>, Infallible>>()
+        });
+        let client = kube::Client::new(service, "default");
+        let cluster = Cluster::from_clients(client.clone(), client);
+        let (memory, stop) = (RowMemory::default(), CancellationToken::new());
+        let watched = Watched::begin(&FleetKind::ALL, &cluster, "shop", memory.share(), &stop);
+        let labels: serde_json::Map<_, _> = (0..8).map(|at| (at.to_string(), "x".repeat(508).into())).collect();
+        let live = json!({"metadata": {"namespace": "shop", "name": "demo", "labels": labels}});
+        let name = ("shop".to_owned(), "demo".to_owned());
+        watched.keep(FleetKind::GitSync, name, row(FleetKind::GitSync, &live)).await;
+        assert!(watched.memory() > 0 && watched.rows().len() == 1);
+        stop.cancel();
+        while !watched.kinds.lock().is_empty() {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!((watched.memory(), watched.rows().len()), (0, 0));
+        // A row that arrives late is not kept.
+        let name = ("shop".to_owned(), "late".to_owned());
+        watched.keep(FleetKind::GitSync, name, row(FleetKind::GitSync, &live)).await;
+        assert!(watched.rows().is_empty());
+        watched.settled().await;
     }
 
     #[tokio::test]

@@ -1,0 +1,72 @@
+//! Limits of streams and of calls, which keep their connections: no group of users takes those of all others.
+
+use futures::future::join_all;
+use mainstay_testkit::world::NAMESPACE;
+use reqwest::Method;
+
+use super::{
+    FORM, READS,
+    calls::{CALLS, serving_with},
+    users::{ELSEWHERE, Users},
+};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_accounts_of_a_namespace_leave_streams_to_others() {
+    let users = Users::new().await;
+    users.namespace(ELSEWHERE);
+    let console = users.console(FORM).await;
+    let stream = |cookie: &str| console.request(Method::GET, "/events").header("cookie", cookie.to_owned()).send();
+    let mut open = Vec::new();
+    for number in 0..5 {
+        let cookie = console.sign_in(&users.account(NAMESPACE, &format!("reader-{number}"), READS)).await;
+        for _ in 0..16 {
+            let answer = stream(&cookie).await.unwrap();
+            assert_eq!(answer.status(), 200, "{number}");
+            open.push(answer);
+        }
+    }
+    let late = console.sign_in(&users.account(NAMESPACE, "late", READS)).await;
+    let refused = stream(&late).await.unwrap();
+    assert_eq!(refused.status(), 429);
+    let text = refused.text().await.unwrap();
+    assert!(text.contains("ServiceAccounts of your namespace"), "{text}");
+    // Pages open without a stream, and others have streams.
+    assert_eq!(console.get("/", &late).await.code, 200);
+    let other = console.sign_in(&users.account(ELSEWHERE, "other", READS)).await;
+    assert_eq!(stream(&other).await.unwrap().status(), 200);
+    // A closed stream makes room.
+    drop(open);
+    while stream(&late).await.unwrap().status() == 429 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_waits_for_the_responses_of_few_calls() {
+    let (desk, _directory) = serving_with("a text").await;
+    let console = desk.users.console(FORM).await;
+    let token = desk.users.account(NAMESPACE, "caller", CALLS);
+    let (first, second) = (console.sign_in(&token).await, console.sign_in(&token).await);
+    let page = format!("/function/{NAMESPACE}/greeter/call");
+    let (own, other) =
+        (console.get(&page, &first).await.field("csrf"), console.get(&page, &second).await.field("csrf"));
+    let call = async |cookie: &str, csrf: &str, path: &str| {
+        let fields = [("csrf", csrf), ("method", "GET"), ("path", path), ("type", "text/plain"), ("body", "")];
+        console.post(&page, cookie, &fields).await
+    };
+    let waiting = join_all((0..4).map(|_| call(&first, &own, "/wait")));
+    let released = async {
+        while !call(&second, &other, "/").await.text.contains("waiting&quot;: 4") {}
+        let refused = call(&first, &own, "/fifth").await;
+        assert_eq!(refused.code, 429, "{}", refused.text);
+        for text in ["waits for the responses of other calls", "value=\"/fifth\""] {
+            assert!(refused.text.contains(text), "{text}: {}", refused.text);
+        }
+        assert_eq!(call(&second, &other, "/release").await.code, 200);
+    };
+    let (answers, ()) = tokio::join!(waiting, released);
+    for answer in answers {
+        assert!(answer.code == 200 && answer.text.contains("Response: "), "{}", answer.text);
+    }
+    assert_eq!(call(&first, &own, "/").await.code, 200);
+}
