@@ -2,7 +2,7 @@
 //!
 //! Invariant: a client takes at most one of a bounded number of connections, for a bounded time, and a request head of
 //! at most 16 KiB. If all connections are taken, a new client replaces the one that has been idle longest. Idle clients
-//! therefore block no others.
+//! therefore block no others. A client whose body a handler [receives](receive) counts as idle.
 //! Invariant: a connection carries one request, unless connections are [kept](Limits::kept).
 //! Invariant: a panic while a response is created ends only its connection, with the status 500.
 //! Invariant: a client that is still sending when the response arrives can read the response: the rest of the request
@@ -15,6 +15,7 @@
 
 mod connection;
 mod limits;
+mod receiving;
 mod silent;
 
 use std::convert::Infallible;
@@ -40,6 +41,8 @@ use tokio_util::sync::CancellationToken;
 
 use self::connection::{Answered, Connection, Moving};
 pub use self::limits::Limits;
+use self::receiving::Carrier;
+pub use self::receiving::{Receiving, receive};
 use self::silent::{Entry, Silent};
 use loopback::{Listener, Reach, last_of_connection, web};
 use mainstay_api::names::EVENTING_NAMESPACE;
@@ -288,8 +291,9 @@ async fn connection<S, F, Answer, B>(
     Answer: Future<Output = Response<B>>,
     B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Default + 'static,
 {
-    let service = service_fn(|request: Request<Incoming>| {
+    let service = service_fn(|mut request: Request<Incoming>| {
         known.begin();
+        request.extensions_mut().insert(Carrier(Arc::clone(&known)));
         let has_body = !request.body().is_end_stream();
         let answered = caught(async { answer(request).await });
         let known = Arc::clone(&known);

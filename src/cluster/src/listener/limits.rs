@@ -11,7 +11,8 @@ pub struct Limits {
     pub head: Duration,
     /// Maximum time of a connection including its first request, and of each further request.
     pub whole: Duration,
-    /// Time for which a connection is kept open for another request; `None` closes it after one.
+    /// Time for which a connection is kept open for another request, and in which the client has to read the buffered end
+    /// of a response; `None` closes the connection after one request.
     pub kept: Option<Duration>,
     /// Timeout without a byte in either direction during a request; `None` for no such timeout.
     pub idle: Option<Duration>,

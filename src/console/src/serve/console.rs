@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
@@ -15,6 +16,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
+use super::anonymous_bodies::AnonymousBodies;
 use super::certificate::Certificate;
 use super::issuer::{Issuer, IssuerSettings};
 use super::row_memory::RowMemory;
@@ -34,9 +36,12 @@ use mainstay_cluster::{ApiServer, Cluster};
 /// The path of probes. It needs no session, and reveals nothing about the cluster.
 const HEALTH: &str = "/healthz";
 
+/// Maximum time for the body of a request. Until it is complete, the connection gives way to a new client if all are
+/// taken, so that clients that send slowly keep no probe and no user out.
+const BODY: Duration = Duration::from_secs(30);
+
 /// Returns the limits for browsers, whose streams stay open.
 fn limits(connections: usize) -> Limits {
-    use std::time::Duration;
     Limits {
         connections,
         head: Duration::from_secs(10),
@@ -109,6 +114,7 @@ impl Console {
             port,
             sessions: Mutex::default(),
             memory,
+            bodies: AnonymousBodies::default(),
             stop: stop.clone(),
             router: router(),
         };
@@ -133,7 +139,7 @@ impl Console {
         let removing = stop.clone().run_until_cancelled_owned(make_room(Arc::clone(&shared)));
         let answer = move |request: http::Request<hyper::body::Incoming>| {
             let shared = Arc::clone(&shared);
-            async move { answer::secured(shared.answer(request.map(Body::new)).await) }
+            async move { answer::secured(shared.answer(listener::receive(request, BODY).map(Body::new)).await) }
         };
         let Some(certificate) = certificate else {
             tokio::join!(removing, listener::serve(listener, limits, answer, stop));
@@ -148,7 +154,7 @@ impl Console {
 /// Removes expired sessions, because their watches would continue otherwise. Closes a session if the rows of all
 /// sessions are too large.
 async fn make_room(shared: Arc<Shared>) {
-    let mut often = tokio::time::interval(std::time::Duration::from_secs(30));
+    let mut often = tokio::time::interval(Duration::from_secs(30));
     loop {
         tokio::select! {
             _ = often.tick() => shared.sessions.lock().remove_ended(Timestamp::now()),

@@ -1,6 +1,7 @@
 //! Responds to requests: checks them, finds their session, reads the cluster, and renders a page.
 
 mod act;
+mod anonymous_bodies;
 mod answer;
 mod assets;
 mod attempt;

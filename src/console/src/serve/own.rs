@@ -1,4 +1,8 @@
 //! Reads forms of the server's own pages, and performs the form that changes a session.
+//!
+//! Invariant: each form has a maximum size and a maximum time.
+
+use std::time::Duration;
 
 use axum::Extension;
 use axum::extract::Request;
@@ -7,21 +11,37 @@ use http::StatusCode;
 
 use super::answer;
 use super::session::{Its, Session};
+use super::shared::Shared;
 use crate::filter::Query;
 use crate::session::TokenDigest;
-use mainstay_cluster::body;
+use mainstay_cluster::body::{self, BodyFault};
 
-/// Maximum size of a form, in bytes.
+/// Maximum size of a form of a session, in bytes, and the maximum time for it.
 const FORM: usize = 64 << 10;
+const WITHIN: Duration = Duration::from_secs(10);
 
-/// Reads a form.
-///
-/// # Errors
-/// Fails with a response that says why the form was not read.
-pub(super) async fn form(request: &mut Request) -> Result<Query, Response> {
-    let read = body::read(request.body_mut(), FORM, |_| true).await;
-    let wrong = |_| answer::message(StatusCode::BAD_REQUEST, "Wrong form", "The form is too large, or did not arrive.");
-    read.map(|bytes| Query::parse(&bytes)).map_err(wrong)
+/// Returns the page about a form that was not read.
+fn unread(fault: BodyFault) -> Response {
+    match fault {
+        BodyFault::NoRoom => answer::message(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "The server is busy",
+            "Too many forms are being read. Go back, and send the form again.",
+        ),
+        BodyFault::TooLarge | BodyFault::Broken => {
+            answer::message(StatusCode::BAD_REQUEST, "Wrong form", "The form is too large, or did not arrive.")
+        }
+    }
+}
+
+impl Shared {
+    /// Reads a form of a client without a session.
+    ///
+    /// # Errors
+    /// Fails with a response that says why the form was not read.
+    pub(super) async fn form(&self, request: &mut Request) -> Result<Query, Response> {
+        self.bodies.form(request.body_mut()).await.map_err(unread)
+    }
 }
 
 impl Session {
@@ -30,7 +50,9 @@ impl Session {
     /// # Errors
     /// Fails with a response that refuses the form.
     pub(super) async fn form(&self, request: &mut Request) -> Result<Query, Response> {
-        self.own(form(request).await?)
+        let read = tokio::time::timeout(WITHIN, body::read(request.body_mut(), FORM, |_| true)).await;
+        let bytes = read.unwrap_or(Err(BodyFault::Broken)).map_err(unread)?;
+        self.own(Query::parse(&bytes))
     }
 
     /// Returns a form if a page of this session has sent it.
