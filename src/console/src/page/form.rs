@@ -14,6 +14,8 @@ use mainstay_object::Key;
 
 /// The presets of an installation without settings. The operator may set others.
 const PRESETS: [&str; 5] = ["XS", "S", "M", "L", "XL"];
+/// Maximum size of the manifest on the page, in bytes.
+const MANIFEST: usize = 256 << 10;
 /// The ID of the form, to which the button below the review belongs.
 const FORM: &str = "fields";
 
@@ -243,7 +245,8 @@ fn variable(number: usize, row: &VariableRow) -> Markup {
 }
 
 fn reviewed(page: &FormPage<'_>, review: &Review) -> Markup {
-    let shown = plain(&review.manifest, review.manifest.len().saturating_mul(8));
+    let shown = plain(&review.manifest, review.manifest.len().saturating_mul(8).min(MANIFEST));
+    let is_cut = shown.len() >= MANIFEST && shown != review.manifest;
     html! {
         section #review aria-labelledby="reviewed" {
             h2 #reviewed { "Review" }
@@ -264,8 +267,9 @@ fn reviewed(page: &FormPage<'_>, review: &Review) -> Markup {
             }
             (apply(page, review))
             h3 { "Manifest" }
-            @if shown != review.manifest { p.note { "Some characters are shown escaped. A copy of this manifest differs there." } }
-            pre tabindex="0" aria-label="Manifest" data-copy="the manifest" { (shown) }
+            @if is_cut { p.note { "The manifest is too large for this page, which shows its beginning." } }
+            @else if shown != review.manifest { p.note { "Some characters are shown escaped. A copy of this manifest differs there." } }
+            pre tabindex="0" aria-label="Manifest" data-copy=[(!is_cut).then_some("the manifest")] { (shown) }
         }
     }
 }
