@@ -40,10 +40,14 @@ const HEALTH: &str = "/healthz";
 /// taken, so that clients that send slowly keep no probe and no user out.
 const BODY: Duration = Duration::from_secs(30);
 
+/// Number of spare connections, on which probes get a response while all others are busy.
+const SPARE: usize = 8;
+
 /// Returns the limits for browsers, whose streams stay open.
 fn limits(connections: usize) -> Limits {
     Limits {
         connections,
+        spare: SPARE,
         head: Duration::from_secs(10),
         whole: Duration::from_secs(24 * 3600),
         kept: Some(Duration::from_secs(60)),
@@ -222,6 +226,10 @@ impl Shared {
         let path = request.uri().path().to_owned();
         if path == HEALTH {
             return answer::of_type(StatusCode::OK, "text/plain; charset=utf-8", "ok\n");
+        }
+        if listener::is_spare(request.extensions()) {
+            let text = "The server has no free connection. Close other pages of this server, or open this page later.";
+            return answer::message(StatusCode::SERVICE_UNAVAILABLE, "The server is busy", text);
         }
         let origin = match guard::judge(request.method(), &path, request.headers(), &self.gate) {
             Ok(Permitted::Own(origin)) => origin,
