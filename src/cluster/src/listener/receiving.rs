@@ -138,7 +138,7 @@ mod tests {
 
     async fn is_answered(stream: &mut TcpStream) -> bool {
         let mut status = [0; 15];
-        stream.read_exact(&mut status).await.is_ok_and(|_| &status == b"HTTP/1.1 200 OK")
+        stream.read_exact(&mut status).await.is_ok_and(|_| status == *b"HTTP/1.1 200 OK")
     }
 
     #[tokio::test]

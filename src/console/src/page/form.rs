@@ -341,4 +341,36 @@ mod tests {
             assert!(html.contains(part), "{part}: {html}");
         }
     }
+
+    #[test]
+    fn a_large_manifest_is_cut_and_not_copied() {
+        let (fields, right) = (Fields::default(), Ok(()));
+        for (size, is_whole) in [(MANIFEST - 1, true), (MANIFEST + 1, false)] {
+            let review = Review {
+                manifest: "x".repeat(size),
+                lines: Vec::new(),
+                is_changed: true,
+                builds: Ok(Vec::new()),
+                dry_run: None,
+                digest: String::new(),
+            };
+            let page = FormPage {
+                key: None,
+                namespace: "shop",
+                keeper: None,
+                right: &right,
+                csrf: "",
+                fields: &fields,
+                is_git: false,
+                generation: "",
+                runtimes: &[],
+                repositories: &[],
+                problem: "",
+                review: Some(&review),
+            };
+            let html = form(&page).into_string();
+            assert_eq!(html.contains("data-copy"), is_whole, "{size}");
+            assert_eq!(html.contains("shows its beginning"), !is_whole, "{size}");
+        }
+    }
 }
