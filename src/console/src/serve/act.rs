@@ -72,7 +72,7 @@ pub(super) async fn perform(Extension(session): Its, mut request: Request) -> Re
     };
     // The API server responds with the changed object.
     match room(&session, Heavy::Single).await {
-        Ok(room) => keeping(room, change(&session, asked).await),
+        Ok(room) => keeping(room, Box::pin(change(&session, asked)).await),
         Err(busy) => busy,
     }
 }
