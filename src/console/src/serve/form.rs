@@ -151,8 +151,9 @@ pub(super) async fn change(
 /// Returns the page that sends a form again which the server had no room or time to process. The page keeps the memory of
 /// the form.
 fn unsent(session: &Session, path: &str, sent: Sent, cause: Response) -> Response {
-    // A large form would take several times its size once more.
-    if sent.size > SMALL {
+    // A large form takes several times its size once more.
+    let memory = if sent.size > SMALL { session.pages.try_acquire(Heavy::Single) } else { None };
+    if sent.size > SMALL && memory.is_none() {
         return cause;
     }
     let why = match cause.status() {
@@ -161,7 +162,11 @@ fn unsent(session: &Session, path: &str, sent: Sent, cause: Response) -> Respons
     };
     let body = page::unsent(path, &sent, why);
     let page = Page { title: "The form was not read", visitor: Some(session.visitor()), live: None, body };
-    held(answer::page(cause.status(), page::render(page)), sent)
+    let response = held(answer::page(cause.status(), page::render(page)), sent);
+    match memory {
+        Some(memory) => keeping(memory, response),
+        None => response,
+    }
 }
 
 pub(super) async fn blank(Extension(session): Its, uri: Uri) -> Response {

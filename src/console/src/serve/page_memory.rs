@@ -138,6 +138,15 @@ impl SessionPages {
         tokio::time::timeout(PATIENCE, acquired).await.ok().flatten()
     }
 
+    /// Takes the memory of a page if it is free.
+    pub(super) fn try_acquire(&self, page: Heavy) -> Option<PagePermit> {
+        let Some(limits) = &self.limits else { return Some(PagePermit { held: None }) };
+        let own = Arc::clone(&limits.own).try_acquire_owned().ok()?;
+        let group = Arc::clone(&limits.group).try_acquire_many_owned(page.mebibytes()).ok()?;
+        let all = Arc::clone(&limits.all).try_acquire_many_owned(page.mebibytes()).ok()?;
+        Some(PagePermit { held: Some(Held { _own: own, memory: [group, all] }) })
+    }
+
     /// Reads a page, or a part of one, within this time; `None` if it takes longer.
     pub(super) async fn within<T>(&self, time: Duration, read: impl Future<Output = T>) -> Option<T> {
         if self.limits.is_none() {
@@ -210,6 +219,18 @@ mod tests {
         assert!(memory.of_session("namespace b").acquire(Heavy::Object).await.is_some());
         drop(held);
         assert!(group[2].acquire(Heavy::Single).await.is_some());
+    }
+
+    #[tokio::test]
+    async fn memory_that_is_not_free_is_not_taken() {
+        let memory = PageMemory::default();
+        let pages = memory.of_session("a");
+        let held = [pages.try_acquire(Heavy::Object), pages.try_acquire(Heavy::Single)];
+        assert!(held.iter().all(Option::is_some) && pages.try_acquire(Heavy::Single).is_none());
+        let other = memory.of_session("a");
+        assert!(other.try_acquire(Heavy::Object).is_none() && other.try_acquire(Heavy::Single).is_some());
+        drop(held);
+        assert!(other.try_acquire(Heavy::Object).is_some());
     }
 
     #[tokio::test(start_paused = true)]
