@@ -2,7 +2,7 @@
 //!
 //! Invariant: a client takes at most one of a bounded number of connections, for a bounded time, and a request head of
 //! at most 16 KiB. If all connections are taken, a new client replaces the one that has been idle longest. Idle clients
-//! therefore block no others.
+//! therefore block no others. A client whose body a handler [receives](receive) counts as idle.
 //! Invariant: a connection carries one request, unless connections are [kept](Limits::kept).
 //! Invariant: a panic while a response is created ends only its connection, with the status 500.
 //! Invariant: a client that is still sending when the response arrives can read the response: the rest of the request
@@ -15,6 +15,8 @@
 
 mod connection;
 mod limits;
+mod places;
+mod receiving;
 mod silent;
 
 use std::convert::Infallible;
@@ -32,7 +34,6 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
@@ -40,7 +41,11 @@ use tokio_util::sync::CancellationToken;
 
 use self::connection::{Answered, Connection, Moving};
 pub use self::limits::Limits;
-use self::silent::{Entry, Silent};
+pub use self::places::is_spare;
+use self::places::{Place, Places};
+use self::receiving::Carrier;
+pub use self::receiving::{Receiving, receive};
+use self::silent::Entry;
 use loopback::{Listener, Reach, last_of_connection, web};
 use mainstay_api::names::EVENTING_NAMESPACE;
 use mainstay_object::failure::{Panicked, caught};
@@ -145,16 +150,17 @@ async fn serve_with<F, Answer, B>(
             }
         }
     };
-    let (permits, silent) = (Arc::new(Semaphore::new(limits.connections)), Arc::new(Silent::default()));
+    let places = Places::new(&limits);
     let mut tasks = JoinSet::new();
     loop {
         while tasks.try_join_next().is_some() {}
         let Some(accepted) = stop.run_until_cancelled(accept(&listener)).await else { break };
-        let Some(permit) = stop.run_until_cancelled(permit(&permits, &silent)).await else { break };
+        let Some(Some(place)) = stop.run_until_cancelled(places.take()).await else { break };
         let end = stop.child_token();
-        let entry = silent.enter(end.clone());
+        let entry = place.silent.enter(end.clone());
+        let limits = if place.spare.is_some() { limits.of_spare() } else { limits };
         let connection =
-            caught(accepted_connection(accepted, encryption.clone(), limits, answer.clone(), entry, end, permit));
+            caught(accepted_connection(accepted, encryption.clone(), limits, answer.clone(), entry, end, place));
         tasks.spawn(connection.map(|ended| ended.unwrap_or_else(report)));
     }
     drop(listener);
@@ -210,28 +216,6 @@ async fn accept(listener: &Listener) -> TcpStream {
     }
 }
 
-/// Waits for a permit. Returns `None` after cancelling the connection that has been idle longest.
-async fn permit(permits: &Arc<Semaphore>, silent: &Silent) -> Option<OwnedSemaphorePermit> {
-    if let Ok(permit) = Arc::clone(permits).try_acquire_owned() {
-        return Some(permit);
-    }
-    let gives_way = async {
-        loop {
-            let oldest = silent.connections.lock().pop_first();
-            if let Some((_, connection)) = oldest {
-                connection.cancel();
-                return std::future::pending().await;
-            }
-            silent.another.notified().await;
-        }
-    };
-    // The semaphore is never closed.
-    tokio::select! {
-        permit = Arc::clone(permits).acquire_owned() => permit.ok(),
-        () = gives_way => None,
-    }
-}
-
 async fn accepted_connection<F, Answer, B>(
     stream: TcpStream,
     encryption: Encryption,
@@ -239,7 +223,7 @@ async fn accepted_connection<F, Answer, B>(
     answer: F,
     entry: Entry,
     end: CancellationToken,
-    permit: Option<OwnedSemaphorePermit>,
+    place: Place,
 ) where
     F: Fn(Request<Incoming>) -> Answer,
     Answer: Future<Output = Response<B>>,
@@ -260,7 +244,7 @@ async fn accepted_connection<F, Answer, B>(
     let Some(tls) = end.run_until_cancelled(tls).await.flatten() else { return };
     let known = Connection::new(limits, entry, end.clone());
     let stream = Moving { stream, connection: Arc::clone(&known) };
-    let Some(tls) = tls else { return connection(stream, limits, answer, known, end, permit).await };
+    let Some(tls) = tls else { return connection(stream, limits, answer, known, end, place).await };
     let shaken = end.run_until_cancelled(timeout(limits.head, tls.accept(stream))).await;
     if let Some(Ok(Ok(stream))) = shaken {
         let certificate = stream.get_ref().1.peer_certificates().map(|_| ClientCertificate);
@@ -271,7 +255,7 @@ async fn accepted_connection<F, Answer, B>(
             }
             answer(request)
         };
-        connection(stream, limits, answer, known, end, permit).await;
+        connection(stream, limits, answer, known, end, place).await;
     }
 }
 
@@ -281,15 +265,19 @@ async fn connection<S, F, Answer, B>(
     answer: F,
     known: Arc<Connection>,
     end: CancellationToken,
-    permit: Option<OwnedSemaphorePermit>,
+    place: Place,
 ) where
     S: AsyncRead + AsyncWrite + Unpin,
     F: Fn(Request<Incoming>) -> Answer,
     Answer: Future<Output = Response<B>>,
     B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Default + 'static,
 {
-    let service = service_fn(|request: Request<Incoming>| {
+    let service = service_fn(|mut request: Request<Incoming>| {
         known.begin();
+        request.extensions_mut().insert(Carrier(Arc::clone(&known)));
+        if let Some(spare) = place.spare {
+            request.extensions_mut().insert(spare);
+        }
         let has_body = !request.body().is_end_stream();
         let answered = caught(async { answer(request).await });
         let known = Arc::clone(&known);
@@ -322,7 +310,7 @@ async fn connection<S, F, Answer, B>(
         known.drains();
         let _ = end.run_until_cancelled(timeout(limits.head, drain(stream))).await;
     }
-    drop(permit);
+    drop(place);
 }
 
 /// Ends the response, and reads and drops the bytes that the client still sends. Closing a socket with unread bytes

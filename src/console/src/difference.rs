@@ -9,6 +9,12 @@ const AROUND: usize = 3;
 /// Maximum time to search for the shortest difference. Afterwards, any difference is used.
 const WITHIN: Duration = Duration::from_millis(500);
 
+/// Maximum number of lines of a document, and maximum size of the lines of a short difference in bytes. Each line takes
+/// [`MARKUP`] bytes more on a page.
+const LINES: usize = 20_000;
+const SHORT: usize = 256 << 10;
+const MARKUP: usize = 20;
+
 /// The side of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
@@ -24,6 +30,28 @@ pub(crate) enum Side {
 /// Returns the lines around each difference; an empty list if the documents are equal.
 pub(crate) fn difference(cluster: &str, repository: &str) -> Vec<(Side, String)> {
     difference_within(cluster, repository, WITHIN)
+}
+
+/// Returns the first lines around each difference; an empty list if the documents are equal. A last line says if lines are
+/// left out.
+pub(crate) fn short_difference(cluster: &str, repository: &str) -> Vec<(Side, String)> {
+    let gap = |text: &str| (Side::Gap, text.to_owned());
+    if cluster.lines().count().max(repository.lines().count()) > LINES {
+        return vec![gap("One of the documents has more than 20 000 lines, so they are not compared.")];
+    }
+    let mut lines = difference(cluster, repository);
+    let mut left = SHORT;
+    let fits = lines.iter().take_while(|(_, line)| {
+        let rest = left.checked_sub(line.len() + MARKUP);
+        left = rest.unwrap_or_default();
+        rest.is_some()
+    });
+    let count = fits.count();
+    if count < lines.len() {
+        lines.truncate(count);
+        lines.push(gap("⋯ Further lines are left out."));
+    }
+    lines
 }
 
 /// Returns the lines around each difference. After the time `within`, any difference is used instead of the shortest one.
@@ -49,6 +77,17 @@ pub(crate) fn difference_within(cluster: &str, repository: &str, within: Duratio
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_short_difference_has_a_maximum_size() {
+        assert_eq!(short_difference("a\n", "b\n"), difference("a\n", "b\n"));
+        let text = |word: &str| format!("{word}\n").repeat(LINES);
+        let lines = short_difference(&text("a"), &text("b"));
+        assert_eq!(lines.len(), SHORT / (MARKUP + 1) + 1);
+        assert!(lines.last().is_some_and(|(side, line)| *side == Side::Gap && line.contains("left out")));
+        let lines = short_difference("", &format!("{}b\n", text("a")));
+        assert!(lines.len() == 1 && lines[0].1.contains("not compared"), "{lines:?}");
+    }
 
     #[test]
     fn equal_documents_have_no_lines_and_a_gap_is_between_parts() {

@@ -43,6 +43,7 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 /// Limits for clients. With bodies of maximum size, these clients use 16 MiB.
 pub(super) const LIMITS: Limits = Limits {
     connections: 256,
+    spare: 0,
     head: Duration::from_secs(5),
     whole: Duration::from_secs(45),
     kept: Some(Duration::from_secs(30)),

@@ -3,6 +3,8 @@
 use devcluster::{Action, Call, verbs::patch::Form};
 use mainstay_testkit::world::NAMESPACE;
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 
 use super::{
     FORM, READS, WRITES,
@@ -284,4 +286,39 @@ async fn only_a_reviewed_change_of_a_user_with_the_right_is_written() {
     assert_eq!(send(&writer, &csrf, "apply", "two", &review.text).await.code, 200);
     let written = live(&users, "greeter");
     assert_eq!((&written["spec"]["source"], &written["spec"]["minReplicas"]), (&json!("two"), &json!(2)));
+}
+
+/// Begins a form without a session, whose body does not arrive.
+async fn slow_form(address: &str) -> TcpStream {
+    let host = URL.strip_prefix("https://").unwrap();
+    let head = format!(
+        "POST /sign-in HTTP/1.1\r\nHost: {host}\r\nOrigin: {URL}\r\nContent-Type: \
+         application/x-www-form-urlencoded\r\nContent-Length: 100\r\n\r\nt"
+    );
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(head.as_bytes()).await.unwrap();
+    stream
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_that_send_slowly_keep_no_user_and_no_probe_out() {
+    let users = Users::new().await;
+    let console = users.console(FORM).await;
+    let token = users.account(NAMESPACE, "reader", READS);
+    // More forms than are read at the same time.
+    let mut slow = Vec::new();
+    for _ in 0..100 {
+        slow.push(slow_form(&console.address).await);
+    }
+    let cookie = console.sign_in(&token).await;
+    assert_eq!(console.get("/", &cookie).await.code, 200);
+    assert_eq!(console.get("/healthz", "").await.code, 200);
+    // Those that gave way, or did not arrive in time, get a response.
+    for mut stream in slow {
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 503 ") || answer.starts_with("HTTP/1.1 400 "), "{answer}");
+    }
+    let large = "x".repeat(16 << 10);
+    assert_eq!(console.post("/sign-in", "", &[("token", &large)]).await.code, 400);
 }

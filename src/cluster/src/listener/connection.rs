@@ -1,6 +1,7 @@
 //! The state of a connection: whether a request is in flight, and its deadline.
 //!
-//! Invariant: a connection either waits for a request, or is busy until the last byte of the response is written.
+//! Invariant: a connection waits for a request, [receives](super::receive) its body, or is busy until the last byte of
+//! the response is passed on. A new client may replace it in the first two of these phases.
 
 use std::io;
 use std::pin::Pin;
@@ -10,6 +11,7 @@ use std::task::{Context, Poll};
 use hyper::body::{Body, Frame, SizeHint};
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -21,12 +23,25 @@ pub(super) struct Connection {
     silent: Arc<Silent>,
     end: CancellationToken,
     state: Mutex<State>,
+    /// Fires when the deadline may be earlier than before.
+    changed: Notify,
+}
+
+/// What a connection does.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// It waits for the head of a request.
+    Waits,
+    /// It receives the body of a request, and the handler waits for it.
+    Receives,
+    /// A request is in flight.
+    Busy,
 }
 
 struct State {
-    /// The entry of the connection among the idle ones; `None` while a request is in flight.
+    /// The entry of the connection among those that a new client may replace; `None` while it is busy.
     entry: Option<Entry>,
-    is_busy: bool,
+    phase: Phase,
     deadline: Instant,
     /// The time of the last byte in either direction.
     moved: Instant,
@@ -35,25 +50,45 @@ struct State {
 impl Connection {
     pub(super) fn new(limits: Limits, entry: Entry, end: CancellationToken) -> Arc<Self> {
         let (silent, now) = (Arc::clone(&entry.all), Instant::now());
-        let state = State { entry: Some(entry), is_busy: false, deadline: now + limits.whole, moved: now };
-        Arc::new(Self { limits, silent, end, state: Mutex::new(state) })
+        let state = State { entry: Some(entry), phase: Phase::Waits, deadline: now + limits.whole, moved: now };
+        Arc::new(Self { limits, silent, end, state: Mutex::new(state), changed: Notify::new() })
     }
 
     /// Records that the head of a request is complete.
     pub(super) fn begin(&self) {
         let mut state = self.state.lock();
-        state.is_busy = true;
+        state.phase = Phase::Busy;
         state.deadline = Instant::now() + self.limits.whole;
         drop(state.entry.take());
+        self.changed.notify_one();
     }
 
-    /// Records that the response is written or was cancelled.
+    /// Records that the handler waits for the body of the request.
+    pub(super) fn receives(&self) {
+        let mut state = self.state.lock();
+        state.phase = Phase::Receives;
+        state.entry = Some(self.silent.enter(self.end.clone()));
+        self.changed.notify_one();
+    }
+
+    /// Records that the body of the request is complete, or that the handler does not wait for it any more.
+    pub(super) fn received(&self) {
+        let mut state = self.state.lock();
+        if state.phase == Phase::Receives {
+            state.phase = Phase::Busy;
+            drop(state.entry.take());
+        }
+    }
+
+    /// Records that the response is passed on or was cancelled. Its last bytes may still be in buffers: the client has to
+    /// read them in the time for which the connection is kept.
     fn answered(&self) {
         if let Some(kept) = self.limits.kept {
             let mut state = self.state.lock();
             state.entry = Some(self.silent.enter(self.end.clone()));
-            state.deadline = Instant::now() + kept + self.limits.whole;
-            state.is_busy = false;
+            state.deadline = Instant::now() + kept.max(self.limits.head);
+            state.phase = Phase::Waits;
+            self.changed.notify_one();
         }
     }
 
@@ -61,19 +96,19 @@ impl Connection {
     /// replaced by a new client.
     pub(super) fn drains(&self) {
         let mut state = self.state.lock();
-        state.is_busy = false;
+        state.phase = Phase::Waits;
         drop(state.entry.take());
         state.entry = Some(self.silent.enter(self.end.clone()));
     }
 
     pub(super) fn is_busy(&self) -> bool {
-        self.state.lock().is_busy
+        self.state.lock().phase == Phase::Busy
     }
 
     /// The deadline in the current state.
     fn until(&self) -> Instant {
         let state = self.state.lock();
-        let idle = self.limits.idle.filter(|_| state.is_busy).map(|idle| state.moved + idle);
+        let idle = self.limits.idle.filter(|_| state.phase != Phase::Waits).map(|idle| state.moved + idle);
         idle.map_or(state.deadline, |idle| idle.min(state.deadline))
     }
 
@@ -84,7 +119,10 @@ impl Connection {
             if until <= Instant::now() {
                 return;
             }
-            tokio::time::sleep_until(until).await;
+            tokio::select! {
+                () = tokio::time::sleep_until(until) => {}
+                () = self.changed.notified() => {}
+            }
         }
     }
 

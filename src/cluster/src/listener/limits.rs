@@ -7,11 +7,15 @@ use std::time::Duration;
 pub struct Limits {
     /// Maximum number of connections.
     pub connections: usize,
+    /// Number of spare connections for new clients while each other one is busy with a request. A spare connection carries
+    /// one request; see [`is_spare`](super::is_spare).
+    pub spare: usize,
     /// Timeout for the head of a request; `kept` applies if it is longer.
     pub head: Duration,
     /// Maximum time of a connection including its first request, and of each further request.
     pub whole: Duration,
-    /// Time for which a connection is kept open for another request; `None` closes it after one.
+    /// Time for which a connection is kept open for another request, and in which the client has to read the buffered end
+    /// of a response; `None` closes the connection after one request.
     pub kept: Option<Duration>,
     /// Timeout without a byte in either direction during a request; `None` for no such timeout.
     pub idle: Option<Duration>,
@@ -19,10 +23,18 @@ pub struct Limits {
     pub farewell: Duration,
 }
 
+impl Limits {
+    /// Returns the limits of a spare connection: one request, for twice the time of its head.
+    pub(super) fn of_spare(self) -> Self {
+        Self { kept: None, whole: self.head * 2, ..self }
+    }
+}
+
 impl Default for Limits {
     fn default() -> Self {
         Self {
             connections: 128,
+            spare: 0,
             head: Duration::from_secs(5),
             whole: Duration::from_secs(30),
             kept: None,

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-/// Connections without a complete head, in the order of their arrival.
+/// Connections without a complete request, in the order of their arrival.
 #[derive(Default)]
 pub(super) struct Silent {
     pub(super) connections: Mutex<BTreeMap<u64, CancellationToken>>,
@@ -27,7 +27,7 @@ impl Silent {
     }
 }
 
-/// The entry of a connection, until its head is complete.
+/// The entry of a connection, until its request is complete.
 pub(super) struct Entry {
     pub(super) all: Arc<Silent>,
     number: u64,

@@ -14,6 +14,8 @@ use mainstay_object::Key;
 
 /// The presets of an installation without settings. The operator may set others.
 const PRESETS: [&str; 5] = ["XS", "S", "M", "L", "XL"];
+/// Maximum size of the manifest on the page, in bytes.
+const MANIFEST: usize = 256 << 10;
 /// The ID of the form, to which the button below the review belongs.
 const FORM: &str = "fields";
 
@@ -243,7 +245,8 @@ fn variable(number: usize, row: &VariableRow) -> Markup {
 }
 
 fn reviewed(page: &FormPage<'_>, review: &Review) -> Markup {
-    let shown = plain(&review.manifest, review.manifest.len().saturating_mul(8));
+    let shown = plain(&review.manifest, review.manifest.len().saturating_mul(8).min(MANIFEST));
+    let is_cut = shown.len() >= MANIFEST && shown != review.manifest;
     html! {
         section #review aria-labelledby="reviewed" {
             h2 #reviewed { "Review" }
@@ -264,8 +267,9 @@ fn reviewed(page: &FormPage<'_>, review: &Review) -> Markup {
             }
             (apply(page, review))
             h3 { "Manifest" }
-            @if shown != review.manifest { p.note { "Some characters are shown escaped. A copy of this manifest differs there." } }
-            pre tabindex="0" aria-label="Manifest" data-copy="the manifest" { (shown) }
+            @if is_cut { p.note { "The manifest is too large for this page, which shows its beginning." } }
+            @else if shown != review.manifest { p.note { "Some characters are shown escaped. A copy of this manifest differs there." } }
+            pre tabindex="0" aria-label="Manifest" data-copy=[(!is_cut).then_some("the manifest")] { (shown) }
         }
     }
 }
@@ -335,6 +339,38 @@ mod tests {
             "The server is busy. Nothing was changed.",
         ] {
             assert!(html.contains(part), "{part}: {html}");
+        }
+    }
+
+    #[test]
+    fn a_large_manifest_is_cut_and_not_copied() {
+        let (fields, right) = (Fields::default(), Ok(()));
+        for (size, is_whole) in [(MANIFEST - 1, true), (MANIFEST + 1, false)] {
+            let review = Review {
+                manifest: "x".repeat(size),
+                lines: Vec::new(),
+                is_changed: true,
+                builds: Ok(Vec::new()),
+                dry_run: None,
+                digest: String::new(),
+            };
+            let page = FormPage {
+                key: None,
+                namespace: "shop",
+                keeper: None,
+                right: &right,
+                csrf: "",
+                fields: &fields,
+                is_git: false,
+                generation: "",
+                runtimes: &[],
+                repositories: &[],
+                problem: "",
+                review: Some(&review),
+            };
+            let html = form(&page).into_string();
+            assert_eq!(html.contains("data-copy"), is_whole, "{size}");
+            assert_eq!(html.contains("shows its beginning"), !is_whole, "{size}");
         }
     }
 }

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::answer;
 use super::page_memory::Heavy;
-use super::pages::{heavy, query, room};
+use super::pages::{heavy, keeping, query, room};
 use super::read::{self, Found};
 use super::session::{Its, Session};
 use super::watched::said;
@@ -71,15 +71,19 @@ pub(super) async fn perform(Extension(session): Its, mut request: Request) -> Re
         Err(why) => return answer::message(StatusCode::BAD_REQUEST, "Wrong form", why),
     };
     // The API server responds with the changed object.
-    let _room = match room(&session, Heavy::Single).await {
-        Ok(room) => room,
-        Err(response) => return response,
-    };
+    match room(&session, Heavy::Single).await {
+        Ok(room) => keeping(room, Box::pin(change(&session, asked)).await),
+        Err(busy) => busy,
+    }
+}
+
+/// Writes the change, and returns its outcome.
+async fn change(session: &Session, asked: Asked) -> Response {
     let patch = match asked.patch(Timestamp::now()) {
         Ok(patch) => patch,
-        Err(why) => return ask(&session, asked, StatusCode::UNPROCESSABLE_ENTITY, &why).await,
+        Err(why) => return ask(session, asked, StatusCode::UNPROCESSABLE_ENTITY, &why).await,
     };
-    let result = write(&session, &asked, &patch).await;
+    let result = write(session, &asked, &patch).await;
     let status = if result.is_ok() { StatusCode::OK } else { StatusCode::CONFLICT };
     let body = page::outcome(&asked, &result);
     answer::page(

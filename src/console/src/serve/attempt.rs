@@ -14,7 +14,6 @@ use jiff::Timestamp;
 use super::answer;
 use super::entry::{CALLBACK, UNKNOWN, digest, no_random_numbers, sent_cookies, set_cookie};
 use super::issuer::Prompt;
-use super::own::form;
 use super::session::token;
 use super::shared::{Nobody, Shared, SignIn};
 use crate::attempt::Attempt;
@@ -42,7 +41,7 @@ impl Shared {
         if request.method() != Method::POST {
             return self.sign_in_page(StatusCode::OK, "/", "", origin);
         }
-        let form = match form(request).await {
+        let form = match self.form(request).await {
             Ok(form) => form,
             Err(response) => return response,
         };

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
@@ -15,6 +16,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
+use super::anonymous_bodies::AnonymousBodies;
 use super::certificate::Certificate;
 use super::issuer::{Issuer, IssuerSettings};
 use super::row_memory::RowMemory;
@@ -34,11 +36,18 @@ use mainstay_cluster::{ApiServer, Cluster};
 /// The path of probes. It needs no session, and reveals nothing about the cluster.
 const HEALTH: &str = "/healthz";
 
+/// Maximum time for the body of a request. Until it is complete, the connection gives way to a new client if all are
+/// taken, so that clients that send slowly keep no probe and no user out.
+const BODY: Duration = Duration::from_secs(30);
+
+/// Number of spare connections, on which probes get a response while all others are busy.
+const SPARE: usize = 8;
+
 /// Returns the limits for browsers, whose streams stay open.
 fn limits(connections: usize) -> Limits {
-    use std::time::Duration;
     Limits {
         connections,
+        spare: SPARE,
         head: Duration::from_secs(10),
         whole: Duration::from_secs(24 * 3600),
         kept: Some(Duration::from_secs(60)),
@@ -109,6 +118,7 @@ impl Console {
             port,
             sessions: Mutex::default(),
             memory,
+            bodies: AnonymousBodies::default(),
             stop: stop.clone(),
             router: router(),
         };
@@ -133,7 +143,7 @@ impl Console {
         let removing = stop.clone().run_until_cancelled_owned(make_room(Arc::clone(&shared)));
         let answer = move |request: http::Request<hyper::body::Incoming>| {
             let shared = Arc::clone(&shared);
-            async move { answer::secured(shared.answer(request.map(Body::new)).await) }
+            async move { answer::secured(shared.answer(listener::receive(request, BODY).map(Body::new)).await) }
         };
         let Some(certificate) = certificate else {
             tokio::join!(removing, listener::serve(listener, limits, answer, stop));
@@ -148,7 +158,7 @@ impl Console {
 /// Removes expired sessions, because their watches would continue otherwise. Closes a session if the rows of all
 /// sessions are too large.
 async fn make_room(shared: Arc<Shared>) {
-    let mut often = tokio::time::interval(std::time::Duration::from_secs(30));
+    let mut often = tokio::time::interval(Duration::from_secs(30));
     loop {
         tokio::select! {
             _ = often.tick() => shared.sessions.lock().remove_ended(Timestamp::now()),
@@ -216,6 +226,10 @@ impl Shared {
         let path = request.uri().path().to_owned();
         if path == HEALTH {
             return answer::of_type(StatusCode::OK, "text/plain; charset=utf-8", "ok\n");
+        }
+        if listener::is_spare(request.extensions()) {
+            let text = "The server has no free connection. Close other pages of this server, or open this page later.";
+            return answer::message(StatusCode::SERVICE_UNAVAILABLE, "The server is busy", text);
         }
         let origin = match guard::judge(request.method(), &path, request.headers(), &self.gate) {
             Ok(Permitted::Own(origin)) => origin,

@@ -14,7 +14,6 @@ use jiff::Timestamp;
 use ring::hmac;
 
 use super::answer;
-use super::own::form;
 use super::session::{Session, token};
 use super::shared::{Entry, Nobody, Shared};
 use super::watched::said;
@@ -141,7 +140,7 @@ impl Shared {
         if request.method() != Method::POST {
             return self.sign_in_page(StatusCode::OK, "/", "", origin);
         }
-        let form = match form(request).await {
+        let form = match self.form(request).await {
             Ok(form) => form,
             Err(response) => return response,
         };

@@ -10,14 +10,15 @@ use axum::extract::{Path, Request};
 use axum::response::Response;
 use http::{StatusCode, Uri};
 use serde_json::{Value, json};
-use tokio::sync::{Semaphore, SemaphorePermit};
 
+use super::held::held;
+use super::own::{Sent, unread};
 use super::page_memory::Heavy;
-use super::pages::{heavy, in_time, not_shown, query, room};
+use super::pages::{heavy, in_time, keeping, not_shown, query, room};
 use super::session::{Its, Session};
 use super::watched::said;
 use super::{answer, function, read};
-use crate::difference::difference;
+use crate::difference::short_difference;
 use crate::filter::Query;
 use crate::form::{Fields, Keeper, digest, has_too_many_rows, keeper_of_label, manifest, patch};
 use crate::page::{self, FormPage, Page, Review, Right};
@@ -26,44 +27,30 @@ use crate::source::is_git;
 use crate::text::{SHORT, plain};
 use crate::trace::Trace;
 use mainstay_api::Function;
-use mainstay_cluster::body::{self, BodyFault};
+use mainstay_cluster::body::BodyFault;
 use mainstay_cluster::{Error, Kind, Persistence};
 use mainstay_object::Key;
 
-/// Maximum size of a form, in bytes, and of one that may be read at any time. Larger ones take turns, because their copies
-/// take several times their size. Each turn has a deadline.
+/// Maximum size of a form, in bytes, and of one whose copies take little memory.
 const FORM: usize = 2 << 20;
 const SMALL: usize = 256 << 10;
-const PATIENCE: Duration = Duration::from_secs(30);
-static TURN: Semaphore = Semaphore::const_new(1);
+/// Maximum time for a form.
+const WITHIN: Duration = Duration::from_secs(20);
 /// Maximum number of GitRepositories to select.
 const REPOSITORIES: usize = 500;
 /// The field manager of changes by this form.
 const MANAGER: &str = "mainstay-console";
 
-/// A form, and its turn if it is large.
-struct Sent {
-    form: Query,
-    turn: Option<SemaphorePermit<'static>>,
-}
-
 /// Reads a form that a page of this session has sent.
 async fn sent(session: &Session, request: &mut Request) -> Result<Sent, Response> {
-    let mut turn = None;
-    let room = |length: usize| {
-        if length > SMALL && turn.is_none() {
-            turn = TURN.try_acquire().ok();
+    match session.read_form(request, FORM, WITHIN).await {
+        Ok(sent) => session.own(sent),
+        Err(BodyFault::TooLarge) => {
+            let why = "The form is too large. Change the manifest of the Function.";
+            Err(answer::message(StatusCode::BAD_REQUEST, "Wrong form", why))
         }
-        length <= SMALL || turn.is_some()
-    };
-    let read = tokio::time::timeout(PATIENCE, body::read(request.body_mut(), FORM, room)).await;
-    let why = match read {
-        Ok(Ok(bytes)) => return Ok(Sent { form: session.own(Query::parse(&bytes))?, turn }),
-        Ok(Err(BodyFault::TooLarge)) => "The form is too large. Change the manifest of the Function.",
-        Ok(Err(BodyFault::NoRoom)) => "Another large form is being read. Go back, and send the form again.",
-        Ok(Err(BodyFault::Broken)) | Err(_) => "The form did not arrive.",
-    };
-    Err(answer::message(StatusCode::BAD_REQUEST, "Wrong form", why))
+        Err(fault) => Err(unread(fault)),
+    }
 }
 
 /// The Function of a form.
@@ -148,32 +135,38 @@ pub(super) async fn change(
         Err(response) => return response,
     };
     let path = request.uri().path();
-    let _room = match room(&session, Heavy::Object).await {
+    let room = match room(&session, Heavy::Object).await {
         Ok(room) => room,
-        Err(busy) => return unsent(&session, path, &sent, busy),
+        Err(busy) => return unsent(&session, path, sent, busy),
     };
     let key = FleetKind::Function.key(&namespace, &name);
     // Only the read has a time limit, because the user has to know whether the change was written.
     match in_time(&session, Box::pin(existing(&session, &key))).await {
-        Ok(Ok(subject)) => respond(&session, &subject, &sent.form).await,
+        Ok(Ok(subject)) => keeping(room, respond(&session, &subject, &sent).await),
         Ok(Err(response)) => response,
-        Err(late) => unsent(&session, path, &sent, late),
+        Err(late) => unsent(&session, path, sent, late),
     }
 }
 
-/// Returns the page that sends a form again which the server had no room or time to process.
-fn unsent(session: &Session, path: &str, sent: &Sent, cause: Response) -> Response {
-    // A large form would take several times its size once more.
-    if sent.turn.is_some() {
+/// Returns the page that sends a form again which the server had no room or time to process. The page keeps the memory of
+/// the form.
+fn unsent(session: &Session, path: &str, sent: Sent, cause: Response) -> Response {
+    // A large form takes several times its size once more.
+    let memory = if sent.size > SMALL { session.pages.try_acquire(Heavy::Single) } else { None };
+    if sent.size > SMALL && memory.is_none() {
         return cause;
     }
     let why = match cause.status() {
         StatusCode::SERVICE_UNAVAILABLE => "The server is busy.",
         _ => "The Function was not read in time.",
     };
-    let body = page::unsent(path, &sent.form, why);
+    let body = page::unsent(path, &sent, why);
     let page = Page { title: "The form was not read", visitor: Some(session.visitor()), live: None, body };
-    answer::page(cause.status(), page::render(page))
+    let response = held(answer::page(cause.status(), page::render(page)), sent);
+    match memory {
+        Some(memory) => keeping(memory, response),
+        None => response,
+    }
 }
 
 pub(super) async fn blank(Extension(session): Its, uri: Uri) -> Response {
@@ -186,11 +179,13 @@ pub(super) async fn create(Extension(session): Its, uri: Uri, mut request: Reque
         Ok(sent) => sent,
         Err(response) => return response,
     };
-    match room(&session, Heavy::Single).await {
-        Ok(_room) => respond(&session, &new(&session, &uri).await, &sent.form).await,
+    // The copies of a large form take several times its size.
+    let page = if sent.size > SMALL { Heavy::Object } else { Heavy::Single };
+    match room(&session, page).await {
+        Ok(room) => keeping(room, respond(&session, &new(&session, &uri).await, &sent).await),
         Err(busy) => {
             let path = uri.path_and_query().map_or("/create", |path| path.as_str());
-            unsent(&session, path, &sent, busy)
+            unsent(&session, path, sent, busy)
         }
     }
 }
@@ -249,7 +244,7 @@ async fn review(session: &Session, subject: &Subject, wanted: &Value) -> Review 
     let text = |object: &Value| serde_yaml::to_string(&manifest(object)).unwrap_or_default();
     Review {
         manifest: text(wanted),
-        lines: subject.live.as_ref().map(|live| difference(&text(live), &text(afterwards))).unwrap_or_default(),
+        lines: subject.live.as_ref().map(|live| short_difference(&text(live), &text(afterwards))).unwrap_or_default(),
         is_changed: change.is_some(),
         builds,
         digest: digest(&change.unwrap_or_default(), &subject.generation()),

@@ -1,6 +1,7 @@
 //! Responds to requests: checks them, finds their session, reads the cluster, and renders a page.
 
 mod act;
+mod anonymous_bodies;
 mod answer;
 mod assets;
 mod attempt;
@@ -13,8 +14,11 @@ mod entry;
 mod files;
 mod follow;
 mod form;
+mod form_memory;
 mod function;
 mod group_permits;
+mod groups;
+mod held;
 mod issuer;
 mod lists;
 mod live;

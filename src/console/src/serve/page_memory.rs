@@ -2,16 +2,18 @@
 //! hand edits take memory, too.
 //!
 //! Invariant: the memory of all such pages at the same time is limited, and so is that of the sessions of a group of users. A
-//! page waits for its part, and is refused after [`PATIENCE`]. It has its part for at most [`LONGEST`]. Invariant: a session
+//! page waits for its part, and is refused after [`PATIENCE`]. It has its part for at most [`LONGEST`], and keeps the part of
+//! its response until the client has read it (`held`). Invariant: a session
 //! reads few such pages at the same time, so that it does not delay all others. Invariant: work that takes long runs on one
 //! thread, which responds to no requests.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::form_memory::{FormMemory, SessionForms};
+use super::groups::Groups;
 
 /// Maximum memory of all pages at the same time, and of those of a group of users, in MiB.
 pub(super) const ALL: usize = 120;
@@ -51,6 +53,7 @@ impl Heavy {
 pub(super) struct PageMemory {
     /// `None` without limits.
     limits: Option<Limits>,
+    forms: FormMemory,
     /// The permit of the work that takes long.
     work: Arc<Semaphore>,
 }
@@ -58,13 +61,12 @@ pub(super) struct PageMemory {
 #[derive(Clone)]
 struct Limits {
     free: Arc<Semaphore>,
-    /// The memory of each group of users with a session.
-    groups: Arc<Mutex<HashMap<String, Weak<Semaphore>>>>,
+    groups: Groups,
 }
 
 impl Default for PageMemory {
     fn default() -> Self {
-        let limits = Limits { free: Arc::new(Semaphore::new(ALL)), groups: Arc::default() };
+        let limits = Limits { free: Arc::new(Semaphore::new(ALL)), groups: Groups::new(OF_GROUP) };
         Self { limits: Some(limits), ..Self::unlimited() }
     }
 }
@@ -72,31 +74,17 @@ impl Default for PageMemory {
 impl PageMemory {
     /// Returns memory without limits, for the one user of a command.
     pub(super) fn unlimited() -> Self {
-        Self { limits: None, work: Arc::new(Semaphore::new(1)) }
+        Self { limits: None, forms: FormMemory::default(), work: Arc::new(Semaphore::new(1)) }
     }
 
     /// Returns the pages of a new session of a group of users.
     pub(super) fn of_session(&self, group: &str) -> SessionPages {
         let limits = self.limits.as_ref().map(|limits| SessionLimits {
             all: Arc::clone(&limits.free),
-            group: limits.of_group(group),
+            group: limits.groups.of(group),
             own: Arc::new(Semaphore::new(OF_SESSION)),
         });
-        SessionPages { limits, work: Arc::clone(&self.work) }
-    }
-}
-
-impl Limits {
-    /// Returns the memory that the sessions of a group share.
-    fn of_group(&self, group: &str) -> Arc<Semaphore> {
-        let mut groups = self.groups.lock();
-        groups.retain(|_, memory| memory.strong_count() > 0);
-        if let Some(memory) = groups.get(group).and_then(Weak::upgrade) {
-            return memory;
-        }
-        let memory = Arc::new(Semaphore::new(OF_GROUP));
-        groups.insert(group.to_owned(), Arc::downgrade(&memory));
-        memory
+        SessionPages { limits, forms: self.forms.of_session(group), work: Arc::clone(&self.work) }
     }
 }
 
@@ -104,6 +92,7 @@ impl Limits {
 pub(super) struct SessionPages {
     /// `None` without limits.
     limits: Option<SessionLimits>,
+    pub(super) forms: SessionForms,
     work: Arc<Semaphore>,
 }
 
@@ -113,22 +102,50 @@ struct SessionLimits {
     own: Arc<Semaphore>,
 }
 
-/// The memory of a page while it is read and rendered.
+/// The memory of a page while it is read and rendered, and that of its response afterwards.
 pub(super) struct PagePermit {
-    _held: Option<[OwnedSemaphorePermit; 3]>,
+    held: Option<Held>,
+}
+
+struct Held {
+    _own: OwnedSemaphorePermit,
+    /// The memory of the group, and of all pages.
+    memory: [OwnedSemaphorePermit; 2],
+}
+
+impl PagePermit {
+    /// Keeps only the memory of a response of so many bytes, whose buffer may have twice its size.
+    pub(super) fn shrink_to(&mut self, bytes: u64) {
+        let Some(held) = &mut self.held else { return };
+        let mebibytes = bytes.saturating_mul(2).div_ceil(1 << 20).max(1);
+        let mebibytes = usize::try_from(mebibytes).unwrap_or(usize::MAX);
+        for permit in &mut held.memory {
+            let unused = permit.num_permits().saturating_sub(mebibytes);
+            drop(permit.split(unused));
+        }
+    }
 }
 
 impl SessionPages {
     /// Waits for the memory of a page; `None` if there is none in time.
     pub(super) async fn acquire(&self, page: Heavy) -> Option<PagePermit> {
-        let Some(limits) = &self.limits else { return Some(PagePermit { _held: None }) };
+        let Some(limits) = &self.limits else { return Some(PagePermit { held: None }) };
         let acquired = async {
             let own = Arc::clone(&limits.own).acquire_owned().await.ok()?;
             let group = Arc::clone(&limits.group).acquire_many_owned(page.mebibytes()).await.ok()?;
             let all = Arc::clone(&limits.all).acquire_many_owned(page.mebibytes()).await.ok()?;
-            Some(PagePermit { _held: Some([own, group, all]) })
+            Some(PagePermit { held: Some(Held { _own: own, memory: [group, all] }) })
         };
         tokio::time::timeout(PATIENCE, acquired).await.ok().flatten()
+    }
+
+    /// Takes the memory of a page if it is free.
+    pub(super) fn try_acquire(&self, page: Heavy) -> Option<PagePermit> {
+        let Some(limits) = &self.limits else { return Some(PagePermit { held: None }) };
+        let own = Arc::clone(&limits.own).try_acquire_owned().ok()?;
+        let group = Arc::clone(&limits.group).try_acquire_many_owned(page.mebibytes()).ok()?;
+        let all = Arc::clone(&limits.all).try_acquire_many_owned(page.mebibytes()).ok()?;
+        Some(PagePermit { held: Some(Held { _own: own, memory: [group, all] }) })
     }
 
     /// Reads a page, or a part of one, within this time; `None` if it takes longer.
@@ -203,9 +220,36 @@ mod tests {
         assert!(memory.of_session("namespace b").acquire(Heavy::Object).await.is_some());
         drop(held);
         assert!(group[2].acquire(Heavy::Single).await.is_some());
-        drop(group);
-        drop(memory.of_session("c"));
-        assert_eq!(memory.limits.unwrap().groups.lock().len(), 1);
+    }
+
+    #[tokio::test]
+    async fn memory_that_is_not_free_is_not_taken() {
+        let memory = PageMemory::default();
+        let pages = memory.of_session("a");
+        let held = [pages.try_acquire(Heavy::Object), pages.try_acquire(Heavy::Single)];
+        assert!(held.iter().all(Option::is_some) && pages.try_acquire(Heavy::Single).is_none());
+        let other = memory.of_session("a");
+        assert!(other.try_acquire(Heavy::Object).is_none() && other.try_acquire(Heavy::Single).is_some());
+        drop(held);
+        assert!(other.try_acquire(Heavy::Object).is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_response_keeps_its_own_size_of_the_memory_of_its_page() {
+        let memory = PageMemory::default();
+        let pages = memory.of_session("a");
+        let free = || memory.limits.as_ref().map(|limits| limits.free.available_permits());
+        let mut permit = pages.acquire(Heavy::Object).await.unwrap();
+        permit.shrink_to(100 << 20);
+        assert_eq!(free(), Some(ALL - 40));
+        for (bytes, kept) in [(3 << 20, 6), (1, 1), (0, 1)] {
+            permit.shrink_to(bytes);
+            assert_eq!(free(), Some(ALL - kept), "{bytes}");
+        }
+        let other = pages.acquire(Heavy::Single).await;
+        assert!(other.is_some() && pages.acquire(Heavy::Single).await.is_none(), "two pages are not read");
+        drop((permit, other));
+        assert_eq!(free(), Some(ALL));
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,6 +1,7 @@
 //! Reads the data for a page, and renders the page.
 
 use axum::Extension;
+use axum::body::HttpBody as _;
 use axum::extract::Path;
 use axum::response::Response;
 use http::{HeaderValue, StatusCode, Uri, header};
@@ -9,6 +10,7 @@ use maud::Markup;
 use serde_json::Value;
 
 use super::answer;
+use super::held::held;
 use super::log::{self, Wanted};
 use super::page_memory::{Heavy, LONGEST, PagePermit};
 use super::read::{self, Found};
@@ -68,10 +70,18 @@ pub(super) async fn fleet_object(
     Ok((key, seen, live))
 }
 
+/// Returns the response of a page, which keeps a part of the memory of the page until the client has read it.
+pub(super) fn keeping(mut room: PagePermit, response: Response) -> Response {
+    if let Some(size) = response.body().size_hint().exact() {
+        room.shrink_to(size);
+    }
+    held(response, room)
+}
+
 /// Reads a page within its memory and its time. Otherwise, returns a page that says why it was not read.
 pub(super) async fn heavy(session: &Session, page: Heavy, read: impl Future<Output = Response>) -> Response {
     match room(session, page).await {
-        Ok(_room) => in_time(session, read).await.unwrap_or_else(|late| late),
+        Ok(room) => keeping(room, in_time(session, read).await.unwrap_or_else(|late| late)),
         Err(busy) => busy,
     }
 }

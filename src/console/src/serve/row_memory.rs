@@ -189,7 +189,7 @@ mod tests {
 
     use super::*;
     use crate::row::{FleetKind, row};
-    use crate::serve::page_memory;
+    use crate::serve::{anonymous_bodies, form_memory, page_memory};
     use crate::session;
 
     /// A row of about this size.
@@ -274,8 +274,13 @@ mod tests {
         let (_, limits) = pod.split_once("limits:").unwrap();
         let (_, limit) = limits.split_once("memory: ").unwrap();
         let (limit, _) = limit.split_once("Mi").unwrap();
+<<<<<<< HEAD
         let pages = page_memory::ALL << 10;
         let all = WITHOUT_SESSIONS + ALL + session::ALL * WITHOUT_ROWS + WATCHES.server * OF_WATCH + pages;
+=======
+        let (pages, forms) = (page_memory::ALL << 10, form_memory::ALL + anonymous_bodies::ALL);
+        let all = WITHOUT_SESSIONS + ALL + session::ALL * WITHOUT_ROWS + WATCHES.server * OF_WATCH + pages + forms;
+>>>>>>> body
         assert!(all <= limit.parse::<usize>().unwrap() << 10, "{all} KiB of {limit} MiB");
     }
 }

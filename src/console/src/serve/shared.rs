@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 use ring::hmac;
 use tokio_util::sync::CancellationToken;
 
+use super::anonymous_bodies::AnonymousBodies;
 use super::issuer::Issuer;
 use super::row_memory::RowMemory;
 use super::session::Session;
@@ -80,6 +81,7 @@ pub(super) struct Shared {
     pub(super) port: u16,
     pub(super) sessions: Mutex<Sessions<Arc<Session>>>,
     pub(super) memory: RowMemory,
+    pub(super) bodies: AnonymousBodies,
     pub(super) stop: CancellationToken,
     pub(super) router: Router,
 }

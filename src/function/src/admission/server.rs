@@ -42,6 +42,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Limits for clients. An API server opens few connections, and closes idle ones after 90 s.
 const LIMITS: Limits = Limits {
     connections: 64,
+    spare: 0,
     head: Duration::from_secs(3),
     whole: Duration::from_secs(10),
     kept: Some(Duration::from_secs(100)),

@@ -38,6 +38,7 @@ use mainstay_object::failure::chain;
 /// Limits for clients. A layer is one request, and the registry may take long to store a layer.
 const LIMITS: Limits = Limits {
     connections: 192,
+    spare: 0,
     head: Duration::from_secs(10),
     whole: Duration::from_secs(3600),
     kept: Some(Duration::from_secs(90)),
