@@ -274,13 +274,8 @@ mod tests {
         let (_, limits) = pod.split_once("limits:").unwrap();
         let (_, limit) = limits.split_once("memory: ").unwrap();
         let (limit, _) = limit.split_once("Mi").unwrap();
-<<<<<<< HEAD
-        let pages = page_memory::ALL << 10;
-        let all = WITHOUT_SESSIONS + ALL + session::ALL * WITHOUT_ROWS + WATCHES.server * OF_WATCH + pages;
-=======
         let (pages, forms) = (page_memory::ALL << 10, form_memory::ALL + anonymous_bodies::ALL);
         let all = WITHOUT_SESSIONS + ALL + session::ALL * WITHOUT_ROWS + WATCHES.server * OF_WATCH + pages + forms;
->>>>>>> body
         assert!(all <= limit.parse::<usize>().unwrap() << 10, "{all} KiB of {limit} MiB");
     }
 }
