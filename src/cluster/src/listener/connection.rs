@@ -27,7 +27,7 @@ pub(super) struct Connection {
     changed: Notify,
 }
 
-/// What a connection does.
+/// The phase of a connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
     /// It waits for the head of a request.

@@ -153,6 +153,13 @@ impl Requests {
             return Some(Arrived::Message(message, part));
         }
         let status = message.status.filter(|status| !matches!(*status, StatusCode::OK | StatusCode::IDLE_HEARTBEAT))?;
+        let why = message.description.unwrap_or_default();
+        let begins = |text: &str| why.get(..text.len()).is_some_and(|start| start.eq_ignore_ascii_case(text));
+        let is_end = status == StatusCode::REQUEST_TERMINATED;
+        // The server says so after the last message of a request that has a limit in bytes.
+        if is_end && begins("batch completed") {
+            return None;
+        }
         let sent = match std::mem::replace(&mut self.request, Request::None) {
             Request::Sent(sent) => sent,
             // It is about an earlier request.
@@ -161,9 +168,6 @@ impl Requests {
                 return None;
             }
         };
-        let why = message.description.unwrap_or_default();
-        let begins = |text: &str| why.get(..text.len()).is_some_and(|start| start.eq_ignore_ascii_case(text));
-        let is_end = status == StatusCode::REQUEST_TERMINATED;
         if is_end && begins("message size exceeds") {
             self.size = self.size.larger(sent.has_arrived);
             return None;

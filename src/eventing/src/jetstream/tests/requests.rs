@@ -7,6 +7,7 @@ use bytes::Bytes;
 use futures::{StreamExt as _, stream};
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::elections::{self, subscribe, without_jetstream};
@@ -14,6 +15,11 @@ use super::*;
 
 /// Prefix of the subjects of requests for messages.
 const NEXT: &str = "$JS.API.CONSUMER.MSG.NEXT";
+
+/// Prefix of the reply subjects of a test. The server does not accept those of JetStream from a client, so they are
+/// renamed on their way to the store.
+const SENT: &str = "$XX.ACK.";
+const RECEIVED: &str = "$JS.ACK.";
 
 /// JetStream with a stream and a consumer. A test answers the requests for messages.
 pub(super) struct Fake {
@@ -37,7 +43,8 @@ pub(super) struct Asked {
 impl Fake {
     pub(super) async fn start() -> (Self, Store) {
         let (server, client) = without_jetstream().await;
-        let store = server.store(64 << 20).await;
+        let limits = Limits { share: 64 << 20, replicas: 1 };
+        let store = Store::JetStream(JetStream::new(&named(&server).await, limits).await.unwrap());
         let mut others = Vec::new();
         for subject in ["$JS.API.STREAM.INFO.*", "$JS.API.CONSUMER.CREATE.>", "$JS.API.CONSUMER.INFO.>"] {
             others.push(subscribe(&client, subject).await);
@@ -76,7 +83,7 @@ impl Fake {
 
     /// Sends a message with this sequence number. It has a status, if `status` is not empty.
     pub(super) async fn message(&mut self, inbox: &Subject, number: u64, status: &str) {
-        let reply = format!("$JS.ACK.mainstay_events_team.trigger_mine.1.{number}.{number}.1700000000000000000.0");
+        let reply = format!("{SENT}mainstay_events_team.trigger_mine.1.{number}.{number}.1700000000000000000.0");
         let event = format!("ce-specversion: 1.0\r\nce-id: {number}\r\nce-source: s\r\nce-type: t\r\n\r\n");
         self.send(&format!("{inbox} {reply}"), &format!("NATS/1.0{status}\r\n{event}")).await;
     }
@@ -92,6 +99,42 @@ impl Fake {
             assert!(length > 0, "the server has closed the connection: {}", String::from_utf8_lossy(&answer));
             answer.extend_from_slice(&room[..length]);
         }
+    }
+}
+
+/// Forwards connections to a server. Renames the reply subjects in the responses.
+async fn named(server: &Server) -> Nats {
+    let (listener, to) = (listener().await, server.port);
+    let url = format!("nats://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            let server = TcpStream::connect((Ipv4Addr::LOCALHOST, to)).await.unwrap();
+            let (mut requests, back) = client.into_split();
+            let (responses, mut on) = server.into_split();
+            tokio::spawn(async move { tokio::io::copy(&mut requests, &mut on).await });
+            tokio::spawn(rename(responses, back));
+        }
+    });
+    Nats { url, credentials: None }
+}
+
+/// Copies responses. Both prefixes have the same length. A part at the end that may be the beginning of a prefix waits for
+/// its rest.
+async fn rename(mut from: OwnedReadHalf, mut to: OwnedWriteHalf) {
+    let (mut all, mut room) = (Vec::new(), [0; 4096]);
+    while let Ok(length @ 1..) = from.read(&mut room).await {
+        all.extend_from_slice(&room[..length]);
+        for at in 0..all.len() {
+            if all[at..].starts_with(SENT.as_bytes()) {
+                all[at..at + SENT.len()].copy_from_slice(RECEIVED.as_bytes());
+            }
+        }
+        let kept = (1..SENT.len()).rev().find(|kept| all.ends_with(&SENT.as_bytes()[..*kept])).unwrap_or(0);
+        let rest = all.split_off(all.len() - kept);
+        if to.write_all(&all).await.is_err() {
+            return;
+        }
+        all = rest;
     }
 }
 
