@@ -114,7 +114,8 @@ impl Work {
             }
             Next::Pause(wait) => {
                 if is_held && self.lost.is_some_and(|lost| one.since < lost) {
-                    self.leave(lane, is_held);
+                    // A copy that the server has sent after the loss is delivered instead.
+                    self.waiting.end(lane);
                 } else {
                     self.waiting.put_back(lane, one.number, one);
                 }
@@ -136,10 +137,11 @@ impl Work {
 
     /// Returns the events that are not in flight to the server. The others end with this task.
     async fn release(mut self) {
+        // Without open requests, the server returns none of them to this process.
+        self.source.release().await;
         while let Some((_, one)) = self.waiting.take() {
             self.delivery.store.release(&one).await;
         }
-        self.source.release().await;
     }
 }
 

@@ -9,7 +9,7 @@ use axum::body::Body;
 use axum::extract::Request;
 use axum::response::Response;
 use axum::routing::{get, post};
-use http::{HeaderMap, Method, StatusCode, Uri, header};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio_rustls::TlsAcceptor;
@@ -51,7 +51,8 @@ fn limits(connections: usize) -> Limits {
         head: Duration::from_secs(10),
         whole: Duration::from_secs(24 * 3600),
         kept: Some(Duration::from_secs(60)),
-        idle: Some(Duration::from_secs(60)),
+        // A page or a call may take more than a minute until its response begins.
+        idle: Some(Duration::from_secs(300)),
         farewell: Duration::from_secs(1),
     }
 }
@@ -229,7 +230,9 @@ impl Shared {
         }
         if listener::is_spare(request.extensions()) {
             let text = "The server has no free connection. Close other pages of this server, or open this page later.";
-            return answer::message(StatusCode::SERVICE_UNAVAILABLE, "The server is busy", text);
+            let mut response = answer::message(StatusCode::SERVICE_UNAVAILABLE, "The server is busy", text);
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
+            return read_again(response, request.method());
         }
         let origin = match guard::judge(request.method(), &path, request.headers(), &self.gate) {
             Ok(Permitted::Own(origin)) => origin,
@@ -306,7 +309,7 @@ mod tests {
         let refresh = |method: Method, delay: Option<&'static str>| {
             let mut response = answer::message(StatusCode::SERVICE_UNAVAILABLE, "Busy", "");
             if let Some(delay) = delay {
-                response.headers_mut().insert(header::RETRY_AFTER, http::HeaderValue::from_static(delay));
+                response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static(delay));
             }
             let response = read_again(response, &method);
             response.headers().get(header::REFRESH).map(|delay| delay.to_str().unwrap().to_owned())

@@ -4,8 +4,8 @@
 //! its delivery ends. Messages of subscribers that do not respond can so use up the budget, but not the memory of the
 //! process.
 //!
-//! Invariant: the messages of a process take no more than its budget, and one further message for each subscriber. A
-//! subscriber without a message needs no part of the budget, so each subscriber makes progress.
+//! Invariant: the messages of a process take no more than its budget, and one further message for each puller. A puller
+//! without a message needs no part of the budget, so each one makes progress.
 
 use std::sync::Arc;
 

@@ -41,7 +41,7 @@ pub(crate) struct Puller {
     of: SubscriberId,
     /// The partition; `None` for events without an order.
     partition: Option<u8>,
-    /// The memory for the messages of the subscriber.
+    /// The memory for its messages.
     share: Share,
     /// The consumer, once it exists.
     consumer: Arc<OnceCell<PullConsumer>>,
@@ -81,22 +81,21 @@ pub(crate) struct Held {
 
 impl Puller {
     pub(crate) fn new(store: JetStream, of: SubscriberId) -> Self {
-        let share = store.0.memory.share();
-        Self::with(store, of, None, share)
+        Self::with(store, of, None)
     }
 
     /// Returns the puller of a partition.
     pub(crate) fn of_partition(&self, partition: u8) -> Self {
-        Self::with(self.store.clone(), self.of.clone(), Some(partition), self.share.clone())
+        Self::with(self.store.clone(), self.of.clone(), Some(partition))
     }
 
-    fn with(store: JetStream, of: SubscriberId, partition: Option<u8>, share: Share) -> Self {
+    fn with(store: JetStream, of: SubscriberId, partition: Option<u8>) -> Self {
         Self {
+            share: store.0.memory.share(),
             losses: store.losses(),
             store,
             of,
             partition,
-            share,
             consumer: Arc::default(),
             created: None,
             generation: Arc::default(),

@@ -20,10 +20,15 @@ use super::streams::Unmade;
 /// Time for which a request for messages waits.
 const REQUEST: Duration = Duration::from_secs(5);
 /// Time for the response to a request, after the time for which it waits.
-const RESPONSE: Duration = Duration::from_secs(1);
+const RESPONSE: Duration = Duration::from_secs(3);
 /// Delay after an error of the server. A request that needs no part of the budget waits as long, because other requests
 /// of its subscriber wait for it.
 pub(super) const AGAIN: Duration = Duration::from_secs(1);
+
+/// Header of a status: the number of requested messages that the server does not send.
+const PENDING: &str = "Nats-Pending-Messages";
+/// Reasons that pass, and leave the consumer as it is.
+const PASSING: [&str; 3] = ["leadership change", "server shutdown", "exceeded maxwaiting"];
 
 /// The requests to a consumer.
 pub(super) struct Requests {
@@ -51,9 +56,12 @@ enum Request {
 
 /// A request that the server has not answered completely.
 struct Sent {
+    /// Number of requested messages.
+    batch: usize,
     /// Number of messages that have not arrived.
     missing: usize,
-    has_arrived: bool,
+    /// Size of the messages that have arrived.
+    bytes: usize,
     grant: Grant,
     since: Instant,
     waits: Duration,
@@ -139,7 +147,7 @@ impl Requests {
         self.consumer.request_batch(batch, self.inbox.clone()).await?;
         let since = Instant::now();
         if let Request::Ready(_, grant) = std::mem::replace(&mut self.request, Request::None) {
-            self.request = Request::Sent(Sent { missing, has_arrived: false, grant, since, waits });
+            self.request = Request::Sent(Sent { batch: missing, missing, bytes: 0, grant, since, waits });
             self.timer.as_mut().reset(since + waits + RESPONSE);
         }
         Ok(())
@@ -160,43 +168,57 @@ impl Requests {
         if is_end && begins("batch completed") {
             return None;
         }
-        let sent = match std::mem::replace(&mut self.request, Request::None) {
-            Request::Sent(sent) => sent,
-            // It is about an earlier request.
-            other => {
-                self.request = other;
-                return None;
-            }
-        };
+        // It is about an earlier request.
+        let Request::Sent(sent) = &mut self.request else { return None };
         if is_end && begins("message size exceeds") {
-            self.size = self.size.larger(sent.has_arrived);
+            let pending = message.headers.as_ref().and_then(|headers| headers.get(PENDING)?.as_str().parse().ok());
+            self.exceeded(pending);
             return None;
         }
+        let (has_arrived, since, waits) = (sent.missing < sent.batch, sent.since, sent.waits);
+        self.request = Request::None;
         if matches!(status, StatusCode::TIMEOUT | StatusCode::NOT_FOUND) {
-            if !sent.has_arrived {
+            if !has_arrived {
                 self.size = Size::Small;
             }
             // A server that does not wait would be asked all the time.
-            if sent.since.elapsed() < sent.waits / 2 {
+            if since.elapsed() < waits / 2 {
                 self.pause();
             }
             return Some(Arrived::Idle);
         }
         let text = format!("the server answers a request for messages with {status}: {why}");
-        if status == StatusCode::NO_RESPONDERS || is_end && begins("consumer deleted") {
+        // The consumer and its limits may be other ones now.
+        if !is_end || !PASSING.iter().any(|text| begins(text)) {
             return Some(Arrived::Failed(text.into()));
         }
         self.pause();
         Some(Arrived::Refused(text))
     }
 
+    /// Records that a further message exceeds the limit of the request. `pending` is the number of messages that the server
+    /// does not send. Others may arrive later: a server of a cluster sends them when the other servers know of them.
+    fn exceeded(&mut self, pending: Option<usize>) {
+        let Request::Sent(sent) = &mut self.request else { return };
+        let pending = pending.unwrap_or(sent.missing).min(sent.missing);
+        sent.missing -= pending;
+        let (has_others, has_room) = (sent.batch > pending, sent.missing > 0);
+        self.size = self.size.larger(has_others);
+        if !has_room {
+            self.request = Request::None;
+        }
+    }
+
     /// Records that a message has arrived. Returns its memory.
     fn record(&mut self, length: usize) -> Option<Part> {
         let Request::Sent(sent) = &mut self.request else { return None };
-        sent.has_arrived = true;
         sent.missing = sent.missing.saturating_sub(1);
+        sent.bytes = sent.bytes.saturating_add(length);
         let part = sent.grant.part(length);
         if sent.missing == 0 {
+            if self.size == Size::Large && Size::Small.bytes().is_some_and(|limit| sent.bytes <= limit / 2) {
+                self.size = Size::Small;
+            }
             self.request = Request::None;
         }
         if self.size == Size::Any {

@@ -285,6 +285,29 @@ async fn a_request_grows_with_the_size_of_the_messages() {
 }
 
 #[tokio::test]
+async fn messages_that_come_after_the_status_belong_to_their_request() {
+    let (mut fake, store) = Fake::start().await;
+    let mut source = store.deliverable(&mine());
+    let sending = async {
+        let inbox = fake.request().await.inbox;
+        fake.status(&inbox, "409 Message Size Exceeds MaxBytes\r\nNats-Pending-Messages: 1").await;
+        fake.message(&inbox, 1, "").await;
+        fake.message(&inbox, 2, "").await;
+    };
+    let taking = async {
+        let first = tokio::time::timeout(PATIENCE, source.next(3)).await.expect("an event");
+        let second = tokio::time::timeout(PATIENCE, source.next(3)).await.expect("an event of the same request");
+        [first, second]
+    };
+    let (taken, ()) = tokio::join!(taking, sending);
+    assert_eq!(taken.each_ref().map(|one| one.number), [1, 2]);
+    tokio::select! {
+        _ = source.next(3) => panic!("there is no further event"),
+        asked = fake.request() => assert_eq!((asked.batch, asked.max_bytes), (3, 128 << 10)),
+    }
+}
+
+#[tokio::test]
 async fn a_message_whose_headers_look_like_a_status_is_a_message() {
     let (mut fake, store) = Fake::start().await;
     let mut source = store.deliverable(&mine());

@@ -42,7 +42,7 @@ const LIMITS: Limits = Limits {
     head: Duration::from_secs(10),
     whole: Duration::from_secs(3600),
     kept: Some(Duration::from_secs(90)),
-    idle: Some(Duration::from_secs(120)),
+    idle: Some(Duration::from_secs(600)),
     farewell: Duration::from_secs(20),
 };
 /// Timeout for a connection to the registry in the same pod.
