@@ -62,6 +62,8 @@ struct Sent {
     missing: usize,
     /// Size of the messages that have arrived.
     bytes: usize,
+    /// Whether a further message exceeds the limit.
+    is_exceeded: bool,
     grant: Grant,
     since: Instant,
     waits: Duration,
@@ -147,7 +149,8 @@ impl Requests {
         self.consumer.request_batch(batch, self.inbox.clone()).await?;
         let since = Instant::now();
         if let Request::Ready(_, grant) = std::mem::replace(&mut self.request, Request::None) {
-            self.request = Request::Sent(Sent { batch: missing, missing, bytes: 0, grant, since, waits });
+            self.request =
+                Request::Sent(Sent { batch: missing, missing, bytes: 0, is_exceeded: false, grant, since, waits });
             self.timer.as_mut().reset(since + waits + RESPONSE);
         }
         Ok(())
@@ -202,6 +205,7 @@ impl Requests {
         let Request::Sent(sent) = &mut self.request else { return };
         let pending = pending.unwrap_or(sent.missing).min(sent.missing);
         sent.missing -= pending;
+        sent.is_exceeded = true;
         let (has_others, has_room) = (sent.batch > pending, sent.missing > 0);
         self.size = self.size.larger(has_others);
         if !has_room {
@@ -216,7 +220,8 @@ impl Requests {
         sent.bytes = sent.bytes.saturating_add(length);
         let part = sent.grant.part(length);
         if sent.missing == 0 {
-            if self.size == Size::Large && Size::Small.bytes().is_some_and(|limit| sent.bytes <= limit / 2) {
+            let is_small = !sent.is_exceeded && Size::Small.bytes().is_some_and(|limit| sent.bytes <= limit / 2);
+            if self.size == Size::Large && is_small {
                 self.size = Size::Small;
             }
             self.request = Request::None;
