@@ -173,7 +173,7 @@ mod tests {
         assert!(serving.await.is_ok());
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn a_client_that_does_not_read_its_response_is_disconnected() {
         const SIZE: usize = 64 << 20;
         let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), Reach::Anyone).unwrap();
@@ -185,6 +185,7 @@ mod tests {
         let mut stream = TcpStream::connect(address).await.unwrap();
         stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
         assert!(is_answered(&mut stream).await);
+        tokio::time::pause();
         sleep(WITHIN * 2).await;
         let mut rest = Vec::new();
         let _ = stream.read_to_end(&mut rest).await;
@@ -193,17 +194,23 @@ mod tests {
         assert!(serving.await.is_ok());
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn the_first_request_of_a_connection_has_the_limit_of_idle_ones() {
         let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), Reach::Anyone).unwrap();
         let (address, stop) = (listener.local_addr().unwrap(), CancellationToken::new());
         let day = Duration::from_secs(24 * 3600);
         let limits = Limits { kept: Some(WITHIN), whole: day, idle: Some(WITHIN), ..Limits::default() };
-        let answer = |_: Request<Incoming>| std::future::pending::<Response<Full<Bytes>>>();
+        let (begin, mut begins) = mpsc::unbounded_channel();
+        let answer = move |_: Request<Incoming>| {
+            let _ = begin.send(());
+            std::future::pending::<Response<Full<Bytes>>>()
+        };
         let serving = tokio::spawn(serve(listener, limits, answer, stop.clone()));
         let begun = tokio::time::Instant::now();
         let mut stream = TcpStream::connect(address).await.unwrap();
         stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+        begins.recv().await.unwrap();
+        tokio::time::pause();
         assert!(!is_answered(&mut stream).await);
         assert!(begun.elapsed() < day, "{:?}", begun.elapsed());
         stop.cancel();
