@@ -248,6 +248,7 @@ impl Elector {
                     failing = true;
                 }
             }
+            seen.end_round();
             tokio::time::sleep(pause(&seen, self.timing, Instant::now(), fastrand::f64())).await;
         }
     }

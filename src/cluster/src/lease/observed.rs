@@ -24,6 +24,8 @@ pub(super) struct Observed {
     pub(super) unread: BTreeSet<usize>,
     /// The number of other failed attempts of this round.
     pub(super) refused: u32,
+    /// The number of rounds in a row with such attempts.
+    pub(super) refusals: u32,
 }
 
 /// The Lease, and the time of its last observed change.
@@ -38,6 +40,11 @@ impl Observed {
     pub(super) fn doubt(&mut self, index: usize) {
         self.unsure = Some(index);
         self.doubts = self.doubts.saturating_add(1);
+    }
+
+    /// Records the end of a round.
+    pub(super) fn end_round(&mut self) {
+        self.refusals = if self.refused > 0 { self.refusals.saturating_add(1) } else { 0 };
     }
 }
 
@@ -62,7 +69,8 @@ fn expiry(seen: &ObservedLease, own: Duration) -> Instant {
     seen.at + theirs.map_or(own, Duration::from_secs)
 }
 
-/// Returns the pause of a candidate until its next attempt. It grows with the number of failures of this round. If a Lease
+/// Returns the pause of a candidate until its next attempt. It grows with the number of failures of this round, and with the
+/// number of rounds in a row in which an attempt was refused, up to the duration of a Lease. If a Lease
 /// that could be read expires earlier, the pause ends just after that, unless a write was refused or its result is unknown.
 /// `chance` is from 0 to 1, so that candidates do not write simultaneously. If this candidate holds the Lease repeatedly
 /// without leading, the pause is so long that the Lease expires for others, who see its last change up to a pause later.
@@ -70,7 +78,7 @@ pub(super) fn pause(seen: &Observed, timing: Timing, now: Instant, chance: f64) 
     if seen.unsure.is_some() && seen.doubts > 1 && seen.unread.is_empty() {
         return (timing.lease + timing.retry * 2).mul_f64(1.0 + 0.2 * chance);
     }
-    let failed = seen.refused.saturating_add(u32::try_from(seen.unread.len()).unwrap_or(u32::MAX));
+    let failed = seen.refused.saturating_add(u32::try_from(seen.unread.len()).unwrap_or(u32::MAX)).max(seen.refusals);
     let regular = timing.retry.saturating_mul(failed.max(1)).min(timing.lease).mul_f64(1.0 + 0.2 * chance);
     if seen.refused > 0 || seen.unsure.is_some() {
         return regular;

@@ -78,6 +78,19 @@ fn a_candidate_tries_again_just_after_the_next_expiry() {
     assert_eq!(pause(&seen, 20, 0.0), 1000, "a member expires");
     seen.refused = 3;
     assert_eq!(pause(&seen, 20, 0.0), 6000, "a refused attempt is not repeated earlier");
+    seen.refused = 1;
+    let pauses = [0; 9].map(|_| {
+        seen.end_round();
+        pause(&seen, 20, 0.0)
+    });
+    assert_eq!(
+        pauses,
+        [2000, 4000, 6000, 8000, 10_000, 12_000, 14_000, 15_000, 15_000],
+        "it is refused again and again"
+    );
+    seen.refused = 0;
+    seen.end_round();
+    assert_eq!(pause(&seen, 20, 0.0), 1000, "a round without a refusal");
 }
 
 #[test]
