@@ -87,7 +87,7 @@ fn effect(why: Why, drift: &str) -> &'static str {
         Why::Failed => "the agent tries the refused ones again, without waiting for their next attempt",
         Why::Missing if reverts => "the agent creates them",
         Why::Drifted if reverts => "the agent undoes the hand edits, unless the differences name a reason against it",
-        Why::Missing | Why::Drifted => "spec.drift decides about them; with its value, the agent only shows hand edits",
+        Why::Missing | Why::Drifted => "they stay as they are, because spec.drift is not Revert",
         Why::Held => "a guard keeps them, and a sync does not delete them",
         Why::Paused => "they stay as they are until the pause ends",
     }
@@ -196,7 +196,7 @@ mod tests {
             page(&json!({"spec": {"drift": drift}, "status": status}))
         };
         assert!(of("").contains("undoes the hand edits") && of("Revert").contains("undoes the hand edits"));
-        assert!(of("Report").contains("spec.drift decides"));
+        assert!(of("Report").contains("spec.drift is not Revert"));
     }
 
     #[test]
