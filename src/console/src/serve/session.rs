@@ -70,7 +70,7 @@ impl Session {
     /// Begins a session. The session's watches stop when the session is dropped, or at `stop`.
     pub(super) fn begin(
         cluster: &Cluster,
-        user: &str,
+        (user, owner): (&str, &Owner),
         namespace: &str,
         readers: &Readers,
         csrf: String,
@@ -78,7 +78,7 @@ impl Session {
         stop: &CancellationToken,
     ) -> Self {
         let stop = stop.child_token();
-        let group = Owner::of(user).group().to_owned();
+        let group = owner.share().to_owned();
         Self {
             cluster: cluster.clone(),
             user: plain(user, SHORT),
@@ -229,7 +229,8 @@ mod tests {
             files: None,
         };
         let cluster = Cluster::from_clients(client.clone(), client);
-        Session::begin(&cluster, "alice", "a", &readers, String::new(), memory, &CancellationToken::new())
+        let user = ("alice", &Owner::of("alice"));
+        Session::begin(&cluster, user, "a", &readers, String::new(), memory, &CancellationToken::new())
     }
 
     #[tokio::test]
