@@ -70,3 +70,26 @@ async fn a_session_waits_for_the_responses_of_few_calls() {
     }
     assert_eq!(call(&first, &own, "/").await.code, 200);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_that_ends_does_not_wait_for_its_call() {
+    let (desk, _directory) = serving_with("a text").await;
+    let console = desk.users.console(FORM).await;
+    let token = desk.users.account(NAMESPACE, "caller", CALLS);
+    let (first, second) = (console.sign_in(&token).await, console.sign_in(&token).await);
+    let page = format!("/function/{NAMESPACE}/greeter/call");
+    let (own, other) =
+        (console.get(&page, &first).await.field("csrf"), console.get(&page, &second).await.field("csrf"));
+    let call = async |cookie: &str, csrf: &str, path: &str| {
+        let fields = [("csrf", csrf), ("method", "GET"), ("path", path), ("type", "text/plain"), ("body", "")];
+        console.post(&page, cookie, &fields).await
+    };
+    let ended = async {
+        while !call(&second, &other, "/").await.text.contains("waiting&quot;: 1") {}
+        assert_eq!(console.post("/sign-out", &first, &[("csrf", &own)]).await.code, 303);
+    };
+    let (answer, ()) = tokio::join!(call(&first, &own, "/wait"), ended);
+    assert_eq!(answer.code, 401, "{}", answer.text);
+    assert!(answer.text.contains("check whether the form had its effect"), "{}", answer.text);
+    assert_eq!(call(&second, &other, "/release").await.code, 200);
+}

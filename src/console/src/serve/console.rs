@@ -9,7 +9,7 @@ use axum::body::{Body, HttpBody as _};
 use axum::extract::Request;
 use axum::response::Response;
 use axum::routing::{get, post};
-use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
+use http::{HeaderMap, Method, StatusCode, Uri, header};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio_rustls::TlsAcceptor;
@@ -51,10 +51,10 @@ const OWN_CONNECTIONS: usize = 64;
 
 const NO_CONNECTION: &str =
     "The server has no free connection. Close other pages of this server, or open this page later.\n";
-const TOO_MANY: &str = "You, or the ServiceAccounts of your namespace, have too many requests at the same time. Send this one again later.\n";
+const TOO_MANY: &str = "You, or the ServiceAccounts of your namespace, have too many requests at the same time. Send this one \
+                        again later.\n";
 const UNREAD: &str =
     "The server has no memory for this page, because the responses to other requests were not read. Open it later.\n";
-
 const ENDED: &str = "The session ended before the response. Open the page again.\n";
 const ENDED_FORM: &str =
     "The session ended while the form was processed. Open the page again, and check whether the form had its effect.";
@@ -365,6 +365,7 @@ impl Shared {
 
 #[cfg(test)]
 mod tests {
+    use http::HeaderValue;
     use hyper::body::Incoming;
     use loopback::Reach;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
