@@ -62,7 +62,7 @@ function pause() {
 
 function sayFreshness() {
   if (hasEnded) return;
-  if (badge) badge.classList.toggle("old", old !== "");
+  if (badge) badge.classList.toggle("old", old !== "" || isReconnecting);
   const isOpen = Boolean(source) && source.readyState === EventSource.OPEN;
   say(old || (isReconnecting ? "Reconnecting" : "") || pause() || (isOpen ? "Live" : ""));
 }

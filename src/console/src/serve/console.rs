@@ -279,13 +279,17 @@ impl Shared {
             return answer;
         }
         let asked = Asked::of(&request);
-        let session = match self.session(&asked.headers, origin).await {
-            Ok(session) => session,
+        let (digest, session) = match self.find(&asked.headers, origin).await {
+            Ok(found) => found,
             Err(nobody) => return self.nobody(&nobody, &asked, origin).await,
         };
+        // All that may wait follows the permit.
         let Some(permit) = session.connections.try_request() else {
             return read_again(answer::busy(TOO_MANY), &asked.method);
         };
+        if let Err(nobody) = self.check(digest, &session).await {
+            return self.nobody(&nobody, &asked, origin).await;
+        }
         request.extensions_mut().insert(Arc::clone(&session));
         let Some(response) = self.within_session(&session, request).await else {
             drop((permit, session));
@@ -297,8 +301,12 @@ impl Shared {
         }
         // The token may have expired during the request.
         drop(session);
-        match self.session(&asked.headers, origin).await {
-            Ok(_) => response,
+        let found = match self.find(&asked.headers, origin).await {
+            Ok((digest, session)) => self.check(digest, &session).await,
+            Err(nobody) => Err(nobody),
+        };
+        match found {
+            Ok(()) => response,
             Err(nobody) => self.nobody(&nobody, &asked, origin).await,
         }
     }

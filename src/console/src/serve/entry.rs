@@ -51,8 +51,12 @@ impl Shared {
         }
     }
 
-    /// Returns the session of a request.
-    pub(super) async fn session(&self, headers: &HeaderMap, origin: &WebOrigin) -> Result<Arc<Session>, Nobody> {
+    /// Returns the session of a request, whose token may have been refused meanwhile.
+    pub(super) async fn find(
+        &self,
+        headers: &HeaderMap,
+        origin: &WebOrigin,
+    ) -> Result<(TokenDigest, Arc<Session>), Nobody> {
         let now = Timestamp::now();
         let digest = match &self.entry {
             Entry::Proxy { .. } => bearer::of_headers(headers).map(TokenDigest::of),
@@ -69,8 +73,13 @@ impl Shared {
             }
             (None, _) => return Err(Nobody::NoSession),
         };
-        if matches!(self.entry, Entry::Link(_)) || !session.is_refused(now).await {
-            return Ok(session);
+        Ok((digest, session))
+    }
+
+    /// Ends a session whose token the API server refuses. The API server is asked if the last answer is old.
+    pub(super) async fn check(&self, digest: TokenDigest, session: &Session) -> Result<(), Nobody> {
+        if matches!(self.entry, Entry::Link(_)) || !session.is_refused(Timestamp::now()).await {
+            return Ok(());
         }
         self.sessions.lock().end(digest);
         Err(if self.entry.has_sign_in() { Nobody::NoSession } else { Nobody::Refused })
