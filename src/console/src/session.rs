@@ -20,7 +20,7 @@ const OF_USER: usize = 5;
 /// half a MiB of the pod's memory if its watches have read large objects.
 pub(crate) const ALL: usize = 100;
 
-/// The group of owners without a name, and the beginning of their shares. That of others begins with `user ` or `namespace `.
+/// The group of owners without a name, and the beginning of their shares. Shares of others begin with `user ` or `namespace `.
 const UNKNOWN: &str = "unknown";
 const UNKNOWN_SHARE: &str = "token ";
 

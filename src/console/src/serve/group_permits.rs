@@ -72,7 +72,7 @@ impl State {
         if own > most.group {
             return Some(Full::Group);
         }
-        // One user may have many tokens without a user name, each of which is a group.
+        // One user may have many tokens without a user name, and each one is a group.
         let unknown =
             || self.taken.iter().filter(|(group, _)| is_unknown(group)).map(|(_, taken)| taken).sum::<usize>();
         let is_full = self.taken.values().sum::<usize>() + count > most.server
