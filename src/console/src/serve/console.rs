@@ -381,6 +381,28 @@ mod tests {
     use tokio::sync::mpsc;
 
     use super::*;
+    use crate::serve::session::tests::session;
+
+    #[tokio::test]
+    async fn a_response_that_is_not_read_keeps_its_permits() {
+        let session = session(&RowMemory::default());
+        let request = || session.connections.try_request().unwrap();
+        let large = || answer::page(StatusCode::OK, "x".repeat(900 << 10));
+        let first = unread(&session, request(), large());
+        assert_eq!(first.status(), 200);
+        let second = unread(&session, request(), large());
+        assert!(second.status() == 503 && second.headers().contains_key(header::RETRY_AFTER));
+        drop(first);
+        assert_eq!(unread(&session, request(), large()).status(), 200);
+        // A page that waited for its memory has it already, and a stream has a permit of its own.
+        let held: Vec<Response> =
+            (0..64).map(|_| unread(&session, request(), held::held_memory(large(), ()))).collect();
+        assert!(held.iter().all(|response| response.status() == 200) && session.connections.try_request().is_none());
+        drop(held);
+        let streams: Vec<Response> =
+            (0..65).map(|_| unread(&session, request(), answer::of_type(StatusCode::OK, live::STREAM, ""))).collect();
+        assert!(streams.iter().all(|response| response.status() == 200));
+    }
 
     /// Sends a request on a new connection.
     async fn ask(address: std::net::SocketAddr, path: &str) -> TcpStream {

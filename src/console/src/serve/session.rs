@@ -197,7 +197,7 @@ pub(super) fn token() -> io::Result<String> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::convert::Infallible;
 
     use axum::body::Body;
@@ -212,7 +212,7 @@ mod tests {
     use mainstay_api::git_sync::Change;
 
     /// Returns a session whose API server refuses everything.
-    fn session(memory: &RowMemory) -> Session {
+    pub(in crate::serve) fn session(memory: &RowMemory) -> Session {
         let service = tower::service_fn(|_: Request<kube::client::Body>| {
             std::future::ready(Ok::<_, Infallible>(Response::builder().status(403).body(Body::empty()).unwrap()))
         });
