@@ -52,14 +52,15 @@ struct State {
     deadline: Instant,
     /// The time of the last byte in either direction.
     moved: Instant,
-    /// The response whose end may still be in buffers.
+    /// The responses whose end may still be in buffers.
     unread: Option<Unread>,
 }
 
-/// A response that the client reads.
+/// Responses that the client reads.
 struct Unread {
     /// The bytes that were sent since the deadline was set.
     sent: usize,
+    /// The end of the time of the first one.
     latest: Instant,
 }
 
@@ -76,8 +77,9 @@ impl Connection {
     pub(super) fn begin(&self) {
         let mut state = self.state.lock();
         state.phase = Phase::Busy;
-        state.deadline = Instant::now() + self.limits.whole;
-        state.unread = None;
+        // A further request does not extend the time of an earlier response.
+        let deadline = Instant::now() + self.limits.whole;
+        state.deadline = state.unread.as_ref().map_or(deadline, |unread| unread.latest.min(deadline));
         drop(state.entry.take());
         self.changed.notify_one();
     }
@@ -105,8 +107,9 @@ impl Connection {
         if let Some(kept) = self.limits.kept {
             let (mut state, now) = (self.state.lock(), Instant::now());
             state.entry = Some(self.silent.enter(self.end.clone()));
-            state.deadline = now + kept.max(self.limits.head);
-            state.unread = Some(Unread { sent: 0, latest: now + kept.max(LONGEST_READ) });
+            let latest = state.unread.take().map_or(now + kept.max(LONGEST_READ), |unread| unread.latest);
+            state.deadline = latest.min(now + kept.max(self.limits.head));
+            state.unread = Some(Unread { sent: 0, latest });
             state.phase = Phase::Waits;
             self.changed.notify_one();
         }
@@ -148,6 +151,14 @@ impl Connection {
 
     fn moved(&self) {
         self.state.lock().moved = Instant::now();
+    }
+
+    /// Records that all bytes of responses so far are written.
+    fn flushed(&self) {
+        let mut state = self.state.lock();
+        if state.unread.take().is_some() && state.phase != Phase::Waits {
+            state.deadline = Instant::now() + self.limits.whole;
+        }
     }
 
     /// Records bytes of a response.
@@ -210,7 +221,11 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Moving<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+        let polled = Pin::new(&mut self.stream).poll_flush(cx);
+        if matches!(polled, Poll::Ready(Ok(()))) {
+            self.connection.flushed();
+        }
+        polled
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -294,6 +309,25 @@ mod tests {
             connection.sent(PROGRESS / 20);
         }
         assert_eq!(begun.elapsed(), KEPT);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn further_requests_do_not_extend_the_time_of_a_response() {
+        let (connection, begun) = (answered(), Instant::now());
+        while !is_late(&connection) {
+            tokio::time::advance(KEPT / 2).await;
+            connection.begin();
+            connection.answered();
+        }
+        assert_eq!(begun.elapsed(), LONGEST_READ);
+        let connection = answered();
+        for _ in 0..30 {
+            connection.flushed();
+            tokio::time::advance(KEPT / 2).await;
+            connection.begin();
+            connection.answered();
+            assert!(!is_late(&connection), "the client reads each response");
+        }
     }
 
     #[tokio::test(start_paused = true)]
