@@ -18,7 +18,6 @@ mod form;
 mod form_memory;
 mod function;
 mod group_permits;
-mod groups;
 mod held;
 mod issuer;
 mod lists;

@@ -10,7 +10,7 @@ use maud::Markup;
 use serde_json::Value;
 
 use super::answer;
-use super::held::held;
+use super::held::held_memory;
 use super::log::{self, Wanted};
 use super::page_memory::{Heavy, LONGEST, PagePermit};
 use super::read::{self, Found};
@@ -76,7 +76,7 @@ pub(super) fn keeping(mut room: PagePermit, response: Response) -> Response {
     if let Some(size) = response.body().size_hint().exact() {
         room.shrink_to(size);
     }
-    held(response, room)
+    held_memory(response, room)
 }
 
 /// Reads a page within its memory and its time. Otherwise, returns a page that says why it was not read.
