@@ -143,7 +143,7 @@ fn of_api_rule(live: &Value) -> Vec<Address> {
     several.chain(one).map(|host| web(Scheme::Https, host)).collect()
 }
 
-/// Returns a host with its URL, or as a text if no URL can be built.
+/// Returns a host with its URL, or without one if the host is not a valid name.
 pub(crate) fn web(scheme: Scheme, host: &str) -> Address {
     match HostName::parse(host) {
         Ok(name) => Address::Web { url: format!("{}://{name}/", scheme.as_str()), host: name.to_string() },

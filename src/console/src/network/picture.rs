@@ -67,6 +67,8 @@ pub(crate) struct Flow<'s> {
     pub(crate) arrivals: Vec<Arrivals<'s>>,
     /// Number of further routes to the target.
     pub(crate) more: usize,
+    /// A note if not all routes to the target are known.
+    pub(crate) note: Option<String>,
     pub(crate) target: Target<'s>,
     pub(crate) behind: Behind<'s>,
 }
@@ -149,7 +151,8 @@ fn flow<'s>(key: Key, routes: &[&'s Route], behind: &Endpoints<'_, 's>) -> Flow<
         Target::Service(service) => behind.of_service(service),
         Target::Missing(_) | Target::Unread(..) | Target::Other(_) => Behind::default(),
     };
-    Flow { arrivals, more, target, behind }
+    let note = seen.unread(Listed::Routes, &key).map(|why| format!("Not all routes are known: {why}."));
+    Flow { arrivals, more, note, target, behind }
 }
 
 /// Returns a flow for each way of the application's routes that does not end at a Service.
@@ -163,6 +166,7 @@ fn others<'s>(subject: &Subject, routes: &[&'s Route]) -> Vec<Flow<'s>> {
             let flow = all.entry((&route.key, words)).or_insert_with(|| Flow {
                 arrivals: vec![Arrivals { route, ways: Vec::new() }],
                 more: 0,
+                note: None,
                 target: Target::Other(words),
                 behind: Behind::default(),
             });
@@ -443,6 +447,9 @@ mod tests {
         all.set_read(Listed::Services, "other", Some("you may not".to_owned()));
         let unread = "web[] > unread Service other/a: you may not > 0+0 fine";
         assert_eq!(shown(&picture(&subject, &all)), [unread, third, other]);
+        let notes: Vec<_> = picture(&subject, &all).flows.into_iter().map(|flow| flow.note).collect();
+        let third = "Not all routes are known: this page does not read its namespace.".to_owned();
+        assert_eq!(notes, [None, Some(third), None]);
     }
 
     #[test]

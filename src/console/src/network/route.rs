@@ -119,7 +119,7 @@ impl Route {
     }
 }
 
-/// The ways of a route, of which the first are kept.
+/// The first ways of a route, and the number of the others.
 struct Ways {
     namespace: String,
     all: Vec<Way>,

@@ -56,7 +56,7 @@ impl Part {
     }
 }
 
-/// What was read.
+/// The values that were read.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Seen {
     pub(super) routes: Vec<Route>,

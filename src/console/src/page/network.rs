@@ -87,9 +87,10 @@ fn flow_of(flow: &Flow<'_>) -> Markup {
         li.flow.broken[flow.is_broken()] aria-label={ "Traffic to " (label) } {
             div.hop {
                 p.hop-title { "Hosts and paths" }
-                @if flow.arrivals.is_empty() { p.quiet { "No route in the namespaces of this page." } }
+                @if flow.arrivals.is_empty() && flow.note.is_none() { p.quiet { "No route in the namespaces of this page." } }
                 @for one in &flow.arrivals { (arrivals(one, &flow.target)) }
                 @if flow.more > 0 { p.quiet { "and " (counted(flow.more, "route")) " more" } }
+                @if let Some(note) = &flow.note { p.quiet { (note) } }
             }
             div.hop {
                 p.hop-title { "Service" }

@@ -39,6 +39,7 @@ const MEMORY: usize = 2 << 20;
 const WITHIN: Duration = Duration::from_secs(20);
 const FAILED: &str = "The picture cannot be computed.";
 const LATE: &str = "the page took too long";
+const OTHER_ROUTES: &str = "this page does not read the routes of this namespace";
 
 /// The lists of a namespace, by group and kind. Routes come first, because they name Services.
 const LISTS: [(Listed, &str, &str); 10] = [
@@ -161,6 +162,7 @@ impl<'s> Reading<'s> {
             for one in LISTS.into_iter().chain([POLICIES]).filter(|(listed, ..)| *listed != Listed::Routes) {
                 self.read(namespace, one).await;
             }
+            self.seen.set_read(Listed::Routes, namespace, Some(OTHER_ROUTES.to_owned()));
         }
     }
 
