@@ -104,7 +104,7 @@ fn flow_of(flow: &Flow<'_>) -> Markup {
             @if let Target::Service(service) = &flow.target {
                 div.hop {
                     p.hop-title { "Behind the Service" }
-                    @if service.is_external_name() { p { "The host " code { (service.external_name) } ", outside of the Service's control." } }
+                    @if service.is_external_name() { p { "The host " code { (service.external_name) } ", which this page does not check." } }
                     @else { (behind(&flow.behind)) }
                 }
             }
@@ -161,9 +161,11 @@ fn service_of(service: &Service) -> Markup {
                 @if service.has_more_ports { li.quiet { "and more" } }
             }
         }
-        @if !service.external.is_empty() {
+        @if service.external.is_empty() {
+            @if service.kind == "LoadBalancer" { p { (parts::sign("wait", "◌", "no external address yet")) } }
+        } @else {
             p { "From outside: " @for (at, one) in service.external.iter().enumerate() { @if at > 0 { ", " } code { (one) } } }
-        } @else if service.kind == "LoadBalancer" { p { (parts::sign("wait", "◌", "no external address yet")) } }
+        }
     }
 }
 
