@@ -21,6 +21,12 @@ fn service(name: &str, selector: &Value) -> Value {
     })
 }
 
+/// Returns whether a slice has two ready endpoints.
+fn is_ready(slice: &Value) -> bool {
+    let endpoints = slice["endpoints"].as_array().into_iter().flatten();
+    endpoints.filter(|one| one["conditions"]["ready"] == true).count() == 2
+}
+
 /// Applies a Deployment with a Service, a NetworkPolicy, a Service without pods, and an Ingress. One path of the Ingress has a
 /// wrong port, and this last one has no Service.
 pub(super) async fn routed(users: &mut Users, last: &str) {
@@ -49,11 +55,6 @@ pub(super) async fn routed(users: &mut Users, last: &str) {
     }
     world.remote.commit("one");
     world.synced(json!({"baseDir": "apps"})).await;
-    let is_ready = |slice: &Value| {
-        let ready =
-            slice["endpoints"].as_array().into_iter().flatten().filter(|one| one["conditions"]["ready"] == true);
-        ready.count() == 2
-    };
     world
         .until("the pods are ready", |w| {
             let slices = w.server.objects("discovery.k8s.io/v1", "endpointslices", Some(NAMESPACE));
