@@ -28,7 +28,7 @@ fn is_ready(slice: &Value) -> bool {
 }
 
 /// Applies a Deployment with a Service, a NetworkPolicy, a Service without pods, and an Ingress. One path of the Ingress has a
-/// wrong port, and this last one has no Service.
+/// wrong port, and the last one has no Service.
 pub(super) async fn routed(users: &mut Users, last: &str) {
     let backend = |name: &str, port: u16| json!({"service": {"name": name, "port": {"number": port}}});
     let path =
