@@ -18,6 +18,8 @@ pub(crate) enum Action {
     AllowPrune,
     Pause,
     EndPause,
+    /// Runs a Job or Pod of a GitSync again. The key is that of the GitSync.
+    RunAgain,
 }
 
 /// The actions of a kind.
@@ -103,14 +105,14 @@ pub(crate) fn offered(key: &Key, live: &Value, is_suspended: bool) -> Vec<Action
         Action::Resume => is_suspended,
         Action::AllowPrune => holds,
         Action::Rebuild => true,
-        Action::Pause | Action::EndPause => false,
+        Action::Pause | Action::EndPause | Action::RunAgain => false,
     };
     of_kind(key).map(|of_kind| of_kind.actions.iter().copied().filter(is_offered).collect()).unwrap_or_default()
 }
 
 impl Action {
     /// All actions.
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::Sync,
         Self::LookUp,
         Self::Rebuild,
@@ -119,6 +121,7 @@ impl Action {
         Self::AllowPrune,
         Self::Pause,
         Self::EndPause,
+        Self::RunAgain,
     ];
 
     /// Returns the word for the action in a URL.
@@ -132,6 +135,7 @@ impl Action {
             Self::AllowPrune => "allow-prune",
             Self::Pause => "pause",
             Self::EndPause => "end-pause",
+            Self::RunAgain => "run-again",
         }
     }
 
@@ -146,6 +150,7 @@ impl Action {
             Self::AllowPrune => "Approve the held deletions",
             Self::Pause => "Pause",
             Self::EndPause => "End the pause",
+            Self::RunAgain => "Run again",
         }
     }
 
@@ -168,6 +173,9 @@ impl Action {
                 "The object is neither applied nor reverted nor pruned for the time below, or until the pause is ended."
             }
             Self::EndPause => "The object follows its repository again. Hand edits made meanwhile are reverted.",
+            Self::RunAgain => {
+                "The agent deletes the Job or Pod that has ended, and recreates it from the repository. One that still runs stays as it is."
+            }
         }
     }
 
@@ -183,6 +191,9 @@ impl Action {
                 "Approved. The agent deletes the objects, and the page of the GitSync shows the result."
             }
             Self::EndPause => "Resumed. The object follows its repository again.",
+            Self::RunAgain => {
+                "Requested. The agent recreates the object. If it cannot, an Event of the GitSync says why."
+            }
             Self::Suspend => return format!("Suspended. {}", self.effect(key)),
             Self::Resume => return format!("Resumed. {}", self.effect(key)),
             Self::Pause => return format!("Paused. {}", self.effect(key)),
@@ -199,6 +210,9 @@ impl Action {
     pub(crate) fn is_of(self, key: &Key) -> bool {
         if matches!(self, Self::Pause | Self::EndPause) {
             return !FleetKind::GitSync.is_of(key);
+        }
+        if self == Self::RunAgain {
+            return FleetKind::GitSync.is_of(key);
         }
         of_kind(key).is_some_and(|of_kind| of_kind.actions.contains(&self))
     }

@@ -20,6 +20,7 @@ mod provider;
 mod repositories;
 mod sign_in;
 mod sources;
+mod syncs;
 mod trees;
 mod users;
 mod views;

@@ -1,6 +1,7 @@
 //! The pages. The templates escape every string, except for `DOCTYPE`.
 
 mod act;
+mod batch;
 mod belonging;
 mod call;
 mod differences;
@@ -22,9 +23,11 @@ mod parts;
 mod pods;
 mod sign_in;
 mod source;
+mod sync;
 mod windows;
 
 pub(crate) use act::{Confirmation, confirmation, outcome};
+pub(crate) use batch::{BatchPage, batch, requested};
 pub(crate) use call::{CallPage, Methods, call};
 pub(crate) use differences::{DifferencesPage, differences};
 pub(crate) use drift::{Drift, drift};

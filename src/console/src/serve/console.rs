@@ -22,7 +22,7 @@ use super::issuer::{Issuer, IssuerSettings};
 use super::row_memory::RowMemory;
 use super::session::{Session, token};
 use super::shared::{Entry, Nobody, Shared};
-use super::{act, answer, assets, call, differences, files, form, function, live, network, own, pages, sources};
+use super::{act, answer, assets, batch, call, differences, files, form, function, live, network, own, pages, sources};
 use crate::guard::{self, Gate, Links, Permitted};
 use crate::page;
 use crate::readers::Readers;
@@ -193,6 +193,7 @@ fn router() -> Router {
         .route("/drift.csv", get(pages::drift_csv))
         .route("/events", get(live::events))
         .route("/act", get(act::confirm).post(act::perform))
+        .route("/sync", get(batch::confirm).post(batch::perform))
         .route("/namespace", post(own::select_namespace))
         .fallback(pages::unknown)
 }

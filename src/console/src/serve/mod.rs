@@ -5,6 +5,7 @@ mod anonymous_bodies;
 mod answer;
 mod assets;
 mod attempt;
+mod batch;
 mod call;
 mod certificate;
 mod connection_permits;

@@ -16,6 +16,7 @@ use super::page_memory::{Heavy, LONGEST, PagePermit};
 use super::read::{self, Found};
 use super::session::{Its, Session};
 use crate::address;
+use crate::again::again;
 use crate::csv::csv;
 use crate::drift::{Choice, contended, managers, newest_first, remaining_first, table};
 use crate::filter::{Filter, Query, listing};
@@ -330,6 +331,13 @@ async fn object_page(session: &Session, uri: &Uri) -> Response {
         Some(Ok(pods)) => log::log(&session.cluster, &key, pods, &Wanted::of(&query)).await,
         _ => None,
     };
+    let again = match trace.as_ref().ok().and_then(|trace| again(&key, live.as_ref(), trace)) {
+        Some(again) => {
+            let right = read::may_patch(&session.cluster, &again.asked.key).await;
+            Some((again, right))
+        }
+        None => None,
+    };
     let body = page::object(&ObjectPage {
         key: &key,
         live: live.as_ref(),
@@ -338,6 +346,7 @@ async fn object_page(session: &Session, uri: &Uri) -> Response {
         pods: &pods,
         log: &log,
         right: &right,
+        again: &again,
         now: Timestamp::now(),
     });
     let stream = with_log(stream_of(&key, &trace), &key, log.as_ref());
