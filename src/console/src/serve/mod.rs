@@ -23,6 +23,7 @@ mod issuer;
 mod lists;
 mod live;
 mod log;
+mod network;
 mod own;
 mod page_memory;
 mod pages;
