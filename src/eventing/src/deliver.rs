@@ -100,11 +100,11 @@ async fn end(delivery: &Delivery, mut tasks: JoinSet<()>) {
             Store::JetStream(store) => store.flush().await,
         }
     };
-    // The server delivers the rest again after some seconds.
+    // The rest is delivered again: by the server after some seconds, or by the next process.
     match tokio::time::timeout(RELEASE, ending).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::debug!(%error, "events could not be returned to NATS"),
-        Err(_) => tracing::debug!("events could not be returned to NATS in time"),
+        Err(_) => tracing::debug!(store = delivery.store.name(), "events could not be returned or recorded in time"),
     }
 }
 
@@ -117,7 +117,7 @@ async fn end_strangers(delivery: &Delivery) {
     let waiting = journal.subscribers();
     let Some(table) = delivery.table.borrow().clone() else { return };
     for id in waiting.iter().filter(|id| !table.0.contains_key(*id)) {
-        journal.ended(journal.pending_of(id), id).await;
+        journal.drop_for(journal.pending_of(id), id).await;
     }
 }
 
@@ -154,7 +154,7 @@ pub(super) async fn drained(journal: Journal) {
 /// Removes all events of a deleted subscriber from the journal, and removes the subscriber's dead letters.
 async fn forget(delivery: &Delivery, id: &SubscriberId) {
     let Store::Log { journal, letters } = &delivery.store else { return };
-    journal.ended(journal.pending_of(id), id).await;
+    journal.drop_for(journal.pending_of(id), id).await;
     let (letters, of) = (Arc::clone(letters), id.clone());
     if let Ok(Err(error)) = tokio::task::spawn_blocking(move || letters.remove(&of)).await {
         tracing::warn!(subscriber = %id, %error, "dead letters could not be removed");

@@ -237,7 +237,7 @@ impl Store {
     pub(super) async fn ended(&self, taken: &Taken, to: &SubscriberId) {
         match (self, &taken.place) {
             (_, Place::JetStream(held)) => held.ended().await,
-            (Self::Log { journal, .. }, Place::Log) => journal.ended(vec![taken.number], to).await,
+            (Self::Log { journal, .. }, Place::Log) => journal.ended(taken.number, to).await,
             (Self::JetStream(_), Place::Log) => {}
         }
     }

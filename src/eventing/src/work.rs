@@ -19,6 +19,7 @@ use super::ordering::{Lane, Lanes, Ordering, SourceDigest};
 use super::retry::Next;
 use super::store::{Source, Taken};
 use super::subscriber::{Subscriber, SubscriberId};
+use mainstay_object::failure::caught;
 
 /// Delay before an event is read again to find its source.
 const READ: Duration = Duration::from_secs(1);
@@ -28,8 +29,8 @@ const READ: Duration = Duration::from_secs(1);
 const AHEAD: usize = 64 << 10;
 const PROMPT: Duration = Duration::from_secs(1);
 
-/// Maximum number of accepted events of a subscriber whose record in the journal is not written yet. A killed process
-/// repeats them.
+/// Maximum number of events of a subscriber that are in flight or whose record in the journal is not written yet, in
+/// addition to those that the subscriber allows concurrently. A killed process repeats all of them.
 const UNRECORDED: usize = 32;
 
 /// The events that were taken for a subscriber.
@@ -80,7 +81,9 @@ impl Work {
         if to.ordering == Ordering::Source {
             self.source.with_partitions();
         }
-        let is_free = |work: &Self| work.flights.len() < to.in_flight && work.records.len() < UNRECORDED;
+        let is_free = |work: &Self| {
+            work.flights.len() < to.in_flight && work.flights.len() + work.records.len() < to.in_flight + UNRECORDED
+        };
         while self.resumes <= now && to.route.is_some() && is_free(self) {
             let Some((lane, one)) = self.waiting.take() else { break };
             let attempt = attempt(Arc::clone(&self.delivery), Arc::clone(to), (lane, one), self.pauses);
@@ -143,7 +146,8 @@ impl Work {
     fn record(&mut self, to: &SubscriberId, lane: Lane, one: Taken) {
         let (delivery, to) = (Arc::clone(&self.delivery), to.clone());
         self.records.spawn(async move {
-            delivery.store.ended(&one, &to).await;
+            // After a panic, the event stays in the journal.
+            let _ = caught(delivery.store.ended(&one, &to)).await;
             lane
         });
     }
@@ -158,8 +162,17 @@ impl Work {
 
     /// Returns the events that are not in flight to the server, and waits until the ends of deliveries are recorded. The
     /// others end with this task.
-    async fn release(mut self) {
-        while self.records.join_next().await.is_some() {}
+    async fn release(mut self, to: &SubscriberId) {
+        loop {
+            while let Some(flown) = self.flights.try_join_next() {
+                if let Ok(flown) = flown {
+                    self.end(to, flown);
+                }
+            }
+            if self.records.join_next().await.is_none() {
+                break;
+            }
+        }
         // Without open requests, the server returns none of them to this process.
         self.source.release().await;
         while let Some((_, one)) = self.waiting.take() {
@@ -180,11 +193,14 @@ pub(super) async fn work(mut work: Work, mut subscriber: watch::Receiver<Arc<Sub
         let to = Arc::clone(&subscriber.borrow_and_update());
         let (free, wake) = work.begin(&to);
         tokio::select! {
-            () = stop.cancelled() => return work.release().await,
+            () = stop.cancelled() => return work.release(&to.id).await,
             changed = subscriber.changed() => if changed.is_err() { return },
             Ok(()) = work.losses.changed() => work.lose(),
             taken = work.source.next(free), if free > 0 || work.source.is_of_a_server() => {
-                let lane = lane(&work.delivery, &to, &taken).await;
+                let Some(lane) = stop.run_until_cancelled(lane(&work.delivery, &to, &taken)).await else {
+                    work.delivery.store.release(&taken).await;
+                    return work.release(&to.id).await;
+                };
                 work.waiting.push(lane, taken.number, taken);
             }
             Some(flown) = work.flights.join_next(), if !work.flights.is_empty() => match flown {

@@ -47,8 +47,17 @@ fn named(namespaces: &BTreeSet<String>) -> String {
 /// A request to the writing task.
 pub(super) enum Command {
     Publish { routed: Vec<Routed>, is_replay: bool, reply: oneshot::Sender<Result<(), Refused>> },
-    Ended { numbers: Vec<u64>, to: SubscriberId, reply: oneshot::Sender<()> },
+    Ended { numbers: Vec<u64>, to: SubscriberId, until: Until, reply: oneshot::Sender<()> },
     Tried { number: u64, to: SubscriberId, attempts: u32 },
+}
+
+/// What the reply to an end of deliveries waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Until {
+    /// The command is handled. If the disk fails, it is written later.
+    Handled,
+    /// The record is on disk.
+    Written,
 }
 
 /// The state that the writing task and its users share.

@@ -1,4 +1,4 @@
-//! Recent events in memory, so that the deliveries of a prompt subscriber read nothing from disk.
+//! Recent events in memory, so that most deliveries read nothing from disk while the subscribers are prompt.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,10 +10,11 @@ use super::tables::Kept;
 
 /// Maximum memory of all events in bytes.
 const MOST: usize = 4 << 20;
-/// Memory of an event in addition to its contents, in bytes.
+/// Memory of an event in addition to its contents, and of each of its attributes, in bytes.
 const EACH: usize = 512;
+const ATTRIBUTE: usize = 192;
 /// Age in milliseconds at which an event makes room for others. Its subscriber is slow, and reads it from disk.
-const OLD: i64 = 5_000;
+const OLD: u64 = 5_000;
 
 /// The events by number.
 #[derive(Debug, Default)]
@@ -31,12 +32,13 @@ struct Entry {
 }
 
 impl Fresh {
-    /// Keeps an event if there is room. The older events stay: they are delivered first.
+    /// Keeps an event if there is room. `attributes` is the length of its attributes in JSON. The older events stay: they are
+    /// delivered first.
     pub(super) fn insert(&mut self, number: u64, event: &Arc<CloudEvent>, attributes: usize, published: i64) {
-        // The attributes stand in JSON on disk, and one by one in memory.
-        let bytes = event.data.len() + 2 * attributes + EACH;
+        let bytes = event.data.len() + attributes + event.attributes.len() * ATTRIBUTE + EACH;
         while self.bytes + bytes > MOST {
-            let Some((oldest, _)) = self.events.first_key_value().filter(|(_, one)| published - one.published > OLD)
+            let Some((oldest, _)) =
+                self.events.first_key_value().filter(|(_, one)| published.abs_diff(one.published) > OLD)
             else {
                 return;
             };
@@ -83,11 +85,22 @@ mod tests {
         fresh.remove(1);
         fresh.insert(4, &large, 0, 2_000);
         assert_eq!(numbers(&fresh), [2, 4]);
-        fresh.insert(5, &large, 0, 1_001 + OLD);
+        fresh.insert(5, &large, 0, 1_001 + OLD.cast_signed());
         assert_eq!((numbers(&fresh), fresh.bytes), (vec![4, 5], MOST));
         assert_eq!(fresh.get(4).unwrap().published.as_millisecond(), 2_000);
         assert!(fresh.get(2).is_none());
-        fresh.insert(6, &of(MOST), 0, 1_001 + OLD);
+        fresh.insert(6, &of(MOST), 0, 1_001 + OLD.cast_signed());
         assert_eq!(numbers(&fresh), [4, 5], "an event that is too large displaces no recent one");
+    }
+
+    #[test]
+    fn small_attributes_count_with_their_memory() {
+        let attributes = (0..64).map(|number| (format!("a{number}"), "1".to_owned())).collect();
+        let event = Arc::new(CloudEvent { attributes, ..CloudEvent::default() });
+        let mut fresh = Fresh::default();
+        for number in 0..1000 {
+            fresh.insert(number, &event, 640, 1_000);
+        }
+        assert!(fresh.events.len() < 350, "{}", fresh.events.len());
     }
 }

@@ -10,7 +10,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::super::subscriber::SubscriberId;
 use super::super::table::Routed;
-use super::command::{Command, Refused, Shared};
+use super::command::{Command, Refused, Shared, Until};
 use super::index::{Queued, Which};
 use super::tables::{Found, Kept, OpenError, Tables};
 use super::writer::{WAITING, Writer, run};
@@ -34,8 +34,16 @@ impl Journal {
         let (stored, tables) = (watch::Sender::new(()), RwLock::new(Some(tables)));
         let shared = Arc::new(Shared { index: Mutex::new(index), fresh: Mutex::default(), tables, stored });
         let (commands, received) = mpsc::channel(WAITING);
-        let (directory, writers, unwritten) = (directory.to_owned(), Arc::clone(&shared), Vec::new());
-        let writer = Writer { directory, recent, next, budget, shared: writers, unwritten, is_broken: false };
+        let writer = Writer {
+            directory: directory.to_owned(),
+            recent,
+            next,
+            budget,
+            shared: Arc::clone(&shared),
+            unwritten: Vec::new(),
+            unanswered: Vec::new(),
+            is_broken: false,
+        };
         Ok((Self { commands, shared }, run(writer, received)))
     }
 
@@ -61,12 +69,24 @@ impl Journal {
         answer.await.unwrap_or(Err(Refused::Ending))
     }
 
-    /// Records that a subscriber has accepted or will never receive events. The record is written when this returns.
-    pub(crate) async fn ended(&self, numbers: Vec<u64>, to: &SubscriberId) {
+    /// Records that a subscriber will never receive events. If the disk fails, the record is written later.
+    pub(crate) async fn drop_for(&self, numbers: Vec<u64>, to: &SubscriberId) {
+        let (reply, handled) = oneshot::channel();
+        // If the writing task has ended, the process will end soon.
+        let _ = self.commands.send(Command::Ended { numbers, to: to.clone(), until: Until::Handled, reply }).await;
+        let _ = handled.await;
+    }
+
+    /// Records that a subscriber has accepted an event, or that its dead letter is stored. The record is on disk when this
+    /// returns, so that the caller can limit the events that a killed process repeats.
+    pub(crate) async fn ended(&self, number: u64, to: &SubscriberId) {
         let (reply, written) = oneshot::channel();
-        // If the writing task has ended, the process will end soon, and the events are delivered again.
-        let _ = self.commands.send(Command::Ended { numbers, to: to.clone(), reply }).await;
-        let _ = written.await;
+        let (numbers, until) = (vec![number], Until::Written);
+        let _ = self.commands.send(Command::Ended { numbers, to: to.clone(), until, reply }).await;
+        if written.await.is_err() {
+            // The writing task has ended, so the process will end soon. No further event is delivered.
+            std::future::pending::<()>().await;
+        }
     }
 
     /// Records the number of failed deliveries of an event.
@@ -182,13 +202,13 @@ mod tests {
         opened.journal.publish(event(1, "one", &["a", "b"])).await.unwrap();
         opened.journal.publish(event(2, "two", &["a"])).await.unwrap();
         assert_eq!(opened.all(), ["1 a 0", "1 b 0", "2 a 0"]);
-        opened.journal.ended(vec![1], &id("a")).await;
+        opened.journal.ended(1, &id("a")).await;
         opened.journal.tried(2, &id("a"), 3).await;
         opened.close().await;
         let mut opened = Opened::at(room.path(), 1 << 20);
         assert_eq!(opened.all(), ["1 b 0", "2 a 3"]);
         assert_eq!(opened.journal.read(2).await.unwrap().unwrap().event.data, "two");
-        opened.journal.ended(vec![2], &id("a")).await;
+        opened.journal.ended(2, &id("a")).await;
         opened.journal.publish(event(3, "three", &["a"])).await.unwrap();
         assert_eq!(opened.all(), ["3 a 0"], "numbers go on");
         assert!(opened.journal.read(2).await.unwrap().is_none());
@@ -201,10 +221,25 @@ mod tests {
         opened.journal.publish(event(1, "one", &["a", "b"])).await.unwrap();
         *opened.journal.shared.tables.write() = None;
         assert_eq!(opened.journal.read(1).await.unwrap().unwrap().event.data, "one");
-        opened.journal.ended(vec![1], &id("a")).await;
-        assert!(opened.journal.read(1).await.is_ok_and(|kept| kept.is_some()), "b waits");
-        opened.journal.ended(vec![1], &id("b")).await;
-        assert!(opened.journal.read(1).await.is_err(), "the journal is closed");
+        let is_kept = || opened.journal.shared.fresh.lock().get(1).is_some();
+        opened.journal.drop_for(vec![1], &id("a")).await;
+        assert!(is_kept(), "b waits");
+        opened.journal.drop_for(vec![1], &id("b")).await;
+        assert!(!is_kept());
+    }
+
+    #[tokio::test]
+    async fn an_end_is_answered_when_it_is_on_disk() {
+        let room = tempfile::tempdir().unwrap();
+        let mut opened = Opened::at(room.path(), 1 << 20);
+        opened.journal.publish(event(1, "one", &["a"])).await.unwrap();
+        *opened.journal.shared.tables.write() = None;
+        tokio::time::timeout(Duration::from_secs(30), opened.journal.ended(1, &id("a"))).await.unwrap();
+        // The database is open again.
+        assert!(opened.journal.shared.tables.read().is_some());
+        let next = killed(room.path());
+        assert_eq!(Opened::at(next.path(), 1 << 20).all(), opened.all());
+        assert_eq!(opened.all(), [""; 0]);
     }
 
     #[tokio::test]
@@ -238,7 +273,7 @@ mod tests {
         for number in 1..=20 {
             opened.journal.publish(event(number, "data", &["a"])).await.unwrap();
             if number % 2 == 0 {
-                opened.journal.ended(vec![number as u64], &id("a")).await;
+                opened.journal.ended(number as u64, &id("a")).await;
             }
             let next = killed(room.path());
             let mut next = Opened::at(next.path(), 1 << 20);
@@ -305,8 +340,8 @@ mod tests {
         *opened.journal.shared.tables.write() = None;
         let refused = opened.journal.publish(event(3, "data", &["a"])).await;
         assert!(matches!(refused, Err(Refused::Io(_))), "{refused:?}");
-        opened.journal.ended(vec![1], &id("a")).await;
         assert!(opened.journal.read(2).await.is_err());
+        opened.journal.drop_for(vec![1], &id("a")).await;
         let publishing = async {
             while opened.journal.publish(event(3, "data", &["a"])).await.is_err() {
                 tokio::task::yield_now().await;
@@ -327,7 +362,7 @@ mod tests {
         // The events written here are six times as large as the budget.
         for number in 1..=1000 {
             opened.journal.publish(event(number, &large, &["a"])).await.unwrap();
-            opened.journal.ended(vec![number as u64], &id("a")).await;
+            opened.journal.ended(number as u64, &id("a")).await;
         }
         let (events, bytes) = opened.journal.size();
         assert!(events == 0 && bytes < 10 << 20, "{events} events, {bytes} bytes");
@@ -377,7 +412,7 @@ mod tests {
         assert_eq!(opened.all().len(), kept);
         // Every tenth event stays.
         for number in (1..=kept as u64).filter(|number| number % 10 != 0) {
-            opened.journal.ended(vec![number], &id(who(usize::try_from(number).unwrap() - 1))).await;
+            opened.journal.ended(number, &id(who(usize::try_from(number).unwrap() - 1))).await;
         }
         let publishing = async {
             while opened.journal.publish(event(kept, &large, &["a"])).await.is_err() {
@@ -410,7 +445,7 @@ mod tests {
         // A refused event counts as new when it is published again with enough space.
         let refused = opened.journal.publish(event(1002, &large, &["slow"])).await;
         assert!(matches!(refused, Err(Refused::Share { .. })));
-        opened.journal.ended((1..=kept as u64).collect(), &id("slow")).await;
+        opened.journal.drop_for((1..=kept as u64).collect(), &id("slow")).await;
         opened.journal.publish(event(1002, &large, &["slow"])).await.unwrap();
         assert_eq!(opened.all(), [format!("{} slow 0", kept + 3)]);
         opened.close().await;

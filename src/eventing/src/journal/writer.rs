@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
 
 use super::super::shares::Held;
 use super::super::subscriber::SubscriberId;
 use super::super::table::Routed;
-use super::command::{Command, Refused, Shared};
+use super::command::{Command, Refused, Shared, Until};
 use super::index::OVER;
 use super::recent::{Recent, name};
 use super::tables::{Batch, Change, Mark, Put, Tables, io_error};
@@ -37,6 +37,8 @@ pub(super) struct Writer {
     pub(super) shared: Arc<Shared>,
     /// The marks of a failed transaction. They are written again.
     pub(super) unwritten: Vec<Mark>,
+    /// The replies that wait for these marks.
+    pub(super) unanswered: Vec<oneshot::Sender<()>>,
     /// Whether the last transaction failed. The database has to be opened again.
     pub(super) is_broken: bool,
 }
@@ -88,7 +90,7 @@ impl Writer {
                     let kept = self.accept(routed, is_replay, now, &mut room, &mut batch.puts);
                     replies.push((reply, kept));
                 }
-                Command::Ended { numbers, to, reply } => {
+                Command::Ended { numbers, to, until, reply } => {
                     let mut index = self.shared.index.lock();
                     let marks = numbers.into_iter().filter_map(|number| {
                         let change = if index.end(number, &to)? {
@@ -100,7 +102,10 @@ impl Writer {
                         Some(Mark { number, to: to.clone(), change })
                     });
                     batch.marks.extend(marks);
-                    ended.push(reply);
+                    match until {
+                        Until::Handled => ended.push(reply),
+                        Until::Written => self.unanswered.push(reply),
+                    }
                 }
                 Command::Tried { number, to, attempts } => {
                     let length = self.shared.index.lock().tried(number, &to, attempts);
@@ -110,9 +115,15 @@ impl Writer {
             }
         }
         match self.write(&batch, now) {
-            Ok(()) => self.queue(&batch.puts, now),
+            Ok(()) => {
+                self.queue(&batch.puts, now);
+                ended.append(&mut self.unanswered);
+            }
             Err(error) => {
-                tracing::error!(%error, "the journal could not be written");
+                // Further batches fail for the same reason until it is opened again.
+                if !self.is_broken {
+                    tracing::error!(%error, "the journal could not be written");
+                }
                 let error = Arc::new(error);
                 for (_, kept) in &mut replies {
                     *kept = mem::replace(kept, Ok(())).and_then(|()| Err(refused(&error)));
