@@ -18,6 +18,7 @@ pub(crate) enum Action {
     AllowPrune,
     Pause,
     EndPause,
+    Delete,
 }
 
 /// The actions of a kind.
@@ -30,15 +31,16 @@ struct OfKind {
 }
 
 /// The actions of each kind. An object of another kind is paused only.
-static TABLE: [OfKind; 11] = [
+static TABLE: [OfKind; 12] = [
     OfKind {
         kind: FleetKind::GitSync,
         actions: &[Action::Sync, Action::Suspend, Action::Resume, Action::AllowPrune],
         suspended: "The agent applies, prunes and reverts nothing of this GitSync for the time below, or until it is resumed.",
         resumed: "The GitSync follows its repository again. Hand edits made meanwhile are reverted.",
     },
-    OfKind { kind: FleetKind::GitRepository, actions: &[Action::LookUp], suspended: "", resumed: "" },
-    OfKind { kind: FleetKind::Function, actions: &[Action::Rebuild], suspended: "", resumed: "" },
+    OfKind { kind: FleetKind::GitRepository, actions: &[Action::LookUp, Action::Delete], suspended: "", resumed: "" },
+    OfKind { kind: FleetKind::Function, actions: &[Action::Rebuild, Action::Delete], suspended: "", resumed: "" },
+    OfKind { kind: FleetKind::ApiRule, actions: &[Action::Delete], suspended: "", resumed: "" },
     OfKind {
         kind: FleetKind::Receiver,
         actions: &[Action::Suspend, Action::Resume],
@@ -94,7 +96,7 @@ fn of_kind(key: &Key) -> Option<&'static OfKind> {
     TABLE.iter().find(|of_kind| of_kind.kind.is_of(key))
 }
 
-/// Returns the actions that the page of an object offers, except for pauses.
+/// Returns the actions that the page of an object offers, except for pauses and deletions.
 pub(crate) fn offered(key: &Key, live: &Value, is_suspended: bool) -> Vec<Action> {
     let holds = live.pointer("/status/heldObjects").and_then(Value::as_i64).unwrap_or(0) > 0;
     let is_offered = |action: &Action| match action {
@@ -103,14 +105,14 @@ pub(crate) fn offered(key: &Key, live: &Value, is_suspended: bool) -> Vec<Action
         Action::Resume => is_suspended,
         Action::AllowPrune => holds,
         Action::Rebuild => true,
-        Action::Pause | Action::EndPause => false,
+        Action::Pause | Action::EndPause | Action::Delete => false,
     };
     of_kind(key).map(|of_kind| of_kind.actions.iter().copied().filter(is_offered).collect()).unwrap_or_default()
 }
 
 impl Action {
     /// All actions.
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::Sync,
         Self::LookUp,
         Self::Rebuild,
@@ -119,6 +121,7 @@ impl Action {
         Self::AllowPrune,
         Self::Pause,
         Self::EndPause,
+        Self::Delete,
     ];
 
     /// Returns the word for the action in a URL.
@@ -132,6 +135,7 @@ impl Action {
             Self::AllowPrune => "allow-prune",
             Self::Pause => "pause",
             Self::EndPause => "end-pause",
+            Self::Delete => "delete",
         }
     }
 
@@ -146,6 +150,7 @@ impl Action {
             Self::AllowPrune => "Approve the held deletions",
             Self::Pause => "Pause",
             Self::EndPause => "End the pause",
+            Self::Delete => "Delete",
         }
     }
 
@@ -168,6 +173,15 @@ impl Action {
                 "The object is neither applied nor reverted nor pruned for the time below, or until the pause is ended."
             }
             Self::EndPause => "The object follows its repository again. Hand edits made meanwhile are reverted.",
+            Self::Delete if FleetKind::Function.is_of(key) => {
+                "The Function is deleted with the objects that belong to it, and answers no more calls. Its image stays in the registry."
+            }
+            Self::Delete if FleetKind::GitRepository.is_of(key) => {
+                "The GitRepository is deleted. The repository at the Git host and the Secret with the login stay."
+            }
+            Self::Delete => {
+                "The APIRule is deleted. The Service stays, and its clients outside of the cluster lose it."
+            }
         }
     }
 
@@ -183,6 +197,7 @@ impl Action {
                 "Approved. The agent deletes the objects, and the page of the GitSync shows the result."
             }
             Self::EndPause => "Resumed. The object follows its repository again.",
+            Self::Delete => "Deleted. The object is gone. The cluster deletes the objects that belong to it.",
             Self::Suspend => return format!("Suspended. {}", self.effect(key)),
             Self::Resume => return format!("Resumed. {}", self.effect(key)),
             Self::Pause => return format!("Paused. {}", self.effect(key)),
@@ -224,7 +239,7 @@ mod tests {
         assert_eq!(labels(FleetKind::HelmChart, json!({}), true), "Resume");
         assert_eq!(labels(FleetKind::Receiver, json!({}), false), "Suspend");
         assert_eq!(labels(FleetKind::Function, json!(null), false), "Rebuild");
-        assert_eq!(labels(FleetKind::ApiRule, json!({}), false), "");
+        assert_eq!(labels(FleetKind::ApiRule, json!({}), false), "", "a deletion has a permission of its own");
     }
 
     #[test]

@@ -82,6 +82,7 @@ impl Asked {
             Action::Resume => requests::set_suspended(false),
             Action::Pause => requests::pause(until.as_deref()),
             Action::EndPause => requests::end_pause(),
+            Action::Delete => return Err("A deletion changes no field.".to_owned()),
             Action::AllowPrune => {
                 let is_commit = self.commit.len() >= 40 && self.commit.bytes().all(|byte| byte.is_ascii_hexdigit());
                 if !is_commit {
@@ -114,6 +115,9 @@ mod tests {
         assert!(asked(&format!("action=pause&{sync}")).is_err());
         assert!(asked(&format!("action=look-up&{sync}")).is_err());
         assert!(asked("action=delete&kind=Pod&name=a").is_err());
+        assert!(asked(&format!("action=delete&{sync}")).is_err());
+        let deletion = asked("action=delete&group=gateway.kyma-project.io&kind=APIRule&namespace=a&name=b").unwrap();
+        assert!(deletion.patch(Timestamp::UNIX_EPOCH).is_err());
         assert!(asked("action=pause&kind=Pod").is_err());
     }
 

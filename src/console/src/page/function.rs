@@ -31,13 +31,16 @@ pub(crate) struct FunctionPage<'p> {
     /// Whether the page of its files in Git can be read.
     pub(crate) has_files: bool,
     pub(crate) right: &'p Right,
+    /// The permission to delete it.
+    pub(crate) deletion: &'p Right,
     pub(crate) events: &'p Result<Vec<EventRow>, String>,
     pub(crate) now: Timestamp,
 }
 
 /// Returns the page.
 pub(crate) fn function(page: &FunctionPage<'_>) -> Markup {
-    let FunctionPage { key, live, state, pods, log, belonging: all, remote, has_files, right, events, now } = page;
+    let FunctionPage { key, live, state, pods, log, belonging: all, remote, has_files, right, deletion, events, now } =
+        page;
     let namespace = key.namespace.as_deref().unwrap_or_default();
     let warnings =
         live.pointer("/status/warnings").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
@@ -53,8 +56,10 @@ pub(crate) fn function(page: &FunctionPage<'_>) -> Markup {
         div.actions {
             a.button href=(address::path(&["function", namespace, &key.name, "call"])) { "Call" }
             a.button href=(address::path(&["function", namespace, &key.name, "edit"])) { "Edit" }
+            a.button href=(address::with_query("/expose", &[("namespace", namespace), ("service", &*key.name)])) { "Expose" }
             (parts::actions(&offered(key, live, false), key, right))
         }
+        (parts::deletion(key, live, deletion))
         (anchors(page))
         p { a href=(address::of_any(key)) { "Origin, steps, field managers and YAML of this Function" } }
         @for warning in warnings.take(20) { p.note { (plain(warning, MESSAGE)) } }

@@ -7,12 +7,12 @@ use http::{StatusCode, Uri};
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::answer;
 use super::page_memory::Heavy;
 use super::pages::{heavy, keeping, query, room};
 use super::read::{self, Found};
 use super::session::{Its, Session};
 use super::watched::said;
+use super::{answer, delete};
 use crate::action::Action;
 use crate::asked::Asked;
 use crate::field::text_at;
@@ -24,6 +24,7 @@ use mainstay_cluster::Part;
 pub(super) async fn confirm(Extension(session): Its, uri: Uri) -> Response {
     match Asked::of(&query(&uri)) {
         Err(why) => answer::message(StatusCode::BAD_REQUEST, "Wrong address", why),
+        Ok(asked) if asked.action == Action::Delete => delete::confirm(&session, &asked).await,
         Ok(asked) => {
             let shown = ask(&session, asked, StatusCode::OK, "");
             heavy(&session, Heavy::Single, Box::pin(shown)).await
@@ -70,6 +71,9 @@ pub(super) async fn perform(Extension(session): Its, mut request: Request) -> Re
         Ok(asked) => asked,
         Err(why) => return answer::message(StatusCode::BAD_REQUEST, "Wrong form", why),
     };
+    if asked.action == Action::Delete {
+        return delete::perform(&session, &asked, &form).await;
+    }
     // The API server responds with the changed object.
     match room(&session, Heavy::Single).await {
         Ok(room) => keeping(room, Box::pin(change(&session, asked)).await),
