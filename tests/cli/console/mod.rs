@@ -4,6 +4,8 @@ mod addresses;
 mod calls;
 mod chromium;
 mod connections;
+mod creations;
+mod deletions;
 mod differences;
 mod fleet;
 mod forms;
@@ -33,6 +35,8 @@ use self::users::{ELSEWHERE, URL, Users};
 /// The verbs of a user who reads, and of one who also writes.
 const READS: &[&str] = &["get", "list", "watch"];
 const WRITES: &[&str] = &["get", "list", "watch", "patch"];
+/// The verbs of a user who also creates and deletes.
+const ALL: &[&str] = &["get", "list", "watch", "patch", "create", "delete"];
 const FORM: &[&str] = &["--url", URL];
 
 fn action(name: &str) -> String {

@@ -1,15 +1,17 @@
-//! The page that asks before a deletion, and the page that shows the result.
+//! The button that deletes an object, the page that asks before, and the page that shows the result.
 
 use maud::{Markup, html};
+use serde_json::Value;
 
 use super::facts::addresses;
 use super::parts::{self, Right};
+use crate::action::Action;
 use crate::address;
 use crate::asked::Asked;
 use crate::belonging::{Belonging, Referrer};
 use crate::command::Command;
-use crate::deletion::Loss;
-use crate::form::Keeper;
+use crate::deletion::{Loss, controller};
+use crate::form::{Keeper, keeper_of_label};
 use crate::row::Row;
 use crate::text::{MESSAGE, SHORT, plain};
 use mainstay_cluster::Removal;
@@ -60,7 +62,7 @@ pub(crate) fn deletion(page: &Deletion<'_>) -> Markup {
         @if !cluster.is_empty() { p { "In the cluster " strong { (cluster) } "." } }
         @if !problem.is_empty() { p.note role="alert" { (problem) } }
         @if let Some(keeper) = keeper { (of_repository(&asked.key, keeper)) }
-        @else if let Some(controller) = controller { (controlled(controller)) }
+        @else if let Some(controller) = controller { p.note { (controlled(controller)) } }
         @else {
             p { (asked.action.effect(&asked.key)) }
             @if let Some(loss) = loss { (lost(loss)) }
@@ -108,11 +110,6 @@ fn of_repository(key: &Key, keeper: &Keeper) -> Markup {
         }
         p { a href=(address::of_object(key)) { "Back to the object" } }
     }
-}
-
-/// Returns the note about an object that another one controls.
-fn controlled(controller: &Key) -> Markup {
-    html! { p.note { (parts::controlled(controller)) } }
 }
 
 /// Returns what goes with the object.
@@ -164,6 +161,41 @@ fn keys<'k>(all: impl ExactSizeIterator<Item = &'k Key>) -> Markup {
     }
 }
 
+/// Returns why an object that another one controls cannot be deleted.
+fn controlled(controller: &Key) -> Markup {
+    html! {
+        "The " a href=(address::of_object(controller)) { (plain(&format!("{} {}", controller.kind, controller.name), SHORT)) }
+        " controls this object and would create it again. Delete or change that one instead."
+    }
+}
+
+/// Returns the button that deletes an object, or why there is none. `right` is the permission to delete it.
+pub(super) fn delete_button(key: &Key, live: &Value, right: &Right) -> Markup {
+    let namespace = key.namespace.as_deref().unwrap_or_default();
+    let pairs = [
+        ("action", Action::Delete.word()),
+        ("group", &*key.group),
+        ("kind", &*key.kind),
+        ("namespace", namespace),
+        ("name", &*key.name),
+    ];
+    let question = address::with_query("/act", &pairs);
+    html! {
+        @if keeper_of_label(live).is_some() {
+            p.quiet { "A GitSync manages this object: " a href=(question) { "how to delete it in Git" } "." }
+        } @else if let Some(controller) = controller(key, live) {
+            p.quiet { (controlled(&controller)) }
+        } @else {
+            div.actions {
+                @match right {
+                    Ok(()) => a.button href=(question) { (Action::Delete.label()) },
+                    Err(why) => { span.button.off aria-disabled="true" { (Action::Delete.label()) } p.note { (parts::coded(why)) } },
+                }
+            }
+        }
+    }
+}
+
 /// Returns the page about the result.
 pub(crate) fn deleted(asked: &Asked, result: &Result<Removal, String>) -> Markup {
     html! {
@@ -186,9 +218,12 @@ pub(crate) fn deleted(asked: &Asked, result: &Result<Removal, String>) -> Markup
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
-    use crate::action::Action;
     use crate::filter::Query;
+    use crate::row::FleetKind;
+    use mainstay_api::names;
     use mainstay_cluster::Terminating;
 
     const HOSTILE: &str = "<script>$(id)</script>";
@@ -240,6 +275,25 @@ mod tests {
             !html.contains("git rm") && !html.contains("<script>") && html.contains("Remove the document"),
             "{html}"
         );
+    }
+
+    #[test]
+    fn an_object_is_deleted_unless_a_git_sync_or_another_object_keeps_it() {
+        let key = FleetKind::Function.key("a&b", "<web>");
+        let of =
+            |metadata: Value, right: &Right| delete_button(&key, &json!({"metadata": metadata}), right).into_string();
+        let free = of(json!({}), &Ok(()));
+        assert!(
+            free.contains("/act?action=delete") && free.contains("a%26b") && free.contains(">Delete</a>"),
+            "{free}"
+        );
+        let forbidden = of(json!({}), &Err("needs `delete`".to_owned()));
+        assert!(!forbidden.contains("<a ") && forbidden.contains("<code>delete</code>"), "{forbidden}");
+        let managed = of(json!({"labels": {names::SYNC_LABEL: "shop.demo"}}), &Ok(()));
+        assert!(!managed.contains("button") && managed.contains("how to delete it in Git"), "{managed}");
+        let owner = json!({"apiVersion": "a/v1", "kind": "<i>", "name": "x", "controller": true});
+        let controlled = of(json!({"ownerReferences": [owner]}), &Ok(()));
+        assert!(!controlled.contains("button") && controlled.contains("&lt;i&gt; x"), "{controlled}");
     }
 
     #[test]

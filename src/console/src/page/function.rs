@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 use serde_json::Value;
 
+use super::delete::delete_button;
 use super::facts::addresses;
 use super::parts::Right;
 use super::pods::{Log, Pod, log as log_section, table};
@@ -59,7 +60,7 @@ pub(crate) fn function(page: &FunctionPage<'_>) -> Markup {
             a.button href=(address::with_query("/expose", &[("namespace", namespace), ("service", &*key.name)])) { "Expose" }
             (parts::actions(&offered(key, live, false), key, right))
         }
-        (parts::deletion(key, live, deletion))
+        (delete_button(key, live, deletion))
         (anchors(page))
         p { a href=(address::of_any(key)) { "Origin, steps, field managers and YAML of this Function" } }
         @for warning in warnings.take(20) { p.note { (plain(warning, MESSAGE)) } }

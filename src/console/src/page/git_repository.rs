@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 use serde_json::Value;
 
+use super::delete::delete_button;
 use super::parts::{self, Right};
 use crate::action::offered;
 use crate::address;
@@ -47,7 +48,7 @@ pub(crate) fn git_repository(page: &GitRepositoryPage<'_>) -> Markup {
             a.button href=(address::path(&["gitrepository", namespace, &key.name, "edit"])) { "Edit" }
             (parts::actions(&offered(key, live, false), key, right))
         }
-        (parts::deletion(key, live, deletion))
+        (delete_button(key, live, deletion))
         p { a href=(address::of_any(key)) { "Origin, field managers and YAML of this GitRepository" } }
         (facts(page))
         section aria-labelledby="followers" { h2 #followers { "Followed by" } (followed_by(followers, *now)) }

@@ -5,6 +5,7 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 use serde_json::Value;
 
+use super::delete::delete_button;
 use super::facts::addresses;
 use super::origin;
 use super::parts::{self, Right};
@@ -155,7 +156,7 @@ fn of_kind(page: &ObjectPage<'_>, live: &Value) -> Markup {
             }
         }
         @if Action::Delete.is_of(key) && !has_own_page {
-            (parts::deletion(key, live, deletion))
+            (delete_button(key, live, deletion))
             p.quiet { "To change the object, copy its YAML below, and apply it with " code { "kubectl apply -f FILE" } "." }
         }
     }

@@ -9,9 +9,7 @@ use crate::address;
 use crate::asked::Asked;
 use crate::assessment::Assessment;
 use crate::command::{Command, Holder};
-use crate::deletion::controller;
 use crate::edits::Field;
-use crate::form::keeper_of_label;
 use crate::lookup::Lookup;
 use crate::objects_cluster::ObjectsCluster;
 use crate::remote::commit_page;
@@ -349,64 +347,9 @@ pub(super) fn actions(actions: &[Action], key: &Key, right: &Right) -> Markup {
     }
 }
 
-/// Returns why an object that another one controls cannot be deleted.
-pub(super) fn controlled(controller: &Key) -> Markup {
-    html! {
-        "The " a href=(address::of_object(controller)) { (plain(&format!("{} {}", controller.kind, controller.name), SHORT)) }
-        " controls this object and would create it again. Delete or change that one instead."
-    }
-}
-
-/// Returns the button that deletes an object, or why there is none. `right` is the permission to delete it.
-pub(super) fn deletion(key: &Key, live: &Value, right: &Right) -> Markup {
-    let namespace = key.namespace.as_deref().unwrap_or_default();
-    let pairs = [
-        ("action", Action::Delete.word()),
-        ("group", &*key.group),
-        ("kind", &*key.kind),
-        ("namespace", namespace),
-        ("name", &*key.name),
-    ];
-    let question = address::with_query("/act", &pairs);
-    html! {
-        @if keeper_of_label(live).is_some() {
-            p.quiet { "A GitSync manages this object: " a href=(question) { "how to delete it in Git" } "." }
-        } @else if let Some(controller) = controller(key, live) {
-            p.quiet { (controlled(&controller)) }
-        } @else {
-            div.actions {
-                @match right {
-                    Ok(()) => a.button href=(question) { (Action::Delete.label()) },
-                    Err(why) => { span.button.off aria-disabled="true" { (Action::Delete.label()) } p.note { (coded(why)) } },
-                }
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn an_object_is_deleted_unless_a_git_sync_or_another_object_keeps_it() {
-        let key = FleetKind::Function.key("a&b", "<web>");
-        let of = |metadata: Value, right: &Right| {
-            deletion(&key, &serde_json::json!({"metadata": metadata}), right).into_string()
-        };
-        let free = of(serde_json::json!({}), &Ok(()));
-        assert!(
-            free.contains("/act?action=delete") && free.contains("a%26b") && free.contains(">Delete</a>"),
-            "{free}"
-        );
-        let forbidden = of(serde_json::json!({}), &Err("needs `delete`".to_owned()));
-        assert!(!forbidden.contains("<a ") && forbidden.contains("<code>delete</code>"), "{forbidden}");
-        let managed = of(serde_json::json!({"labels": {names::SYNC_LABEL: "shop.demo"}}), &Ok(()));
-        assert!(!managed.contains("button") && managed.contains("how to delete it in Git"), "{managed}");
-        let owner = serde_json::json!({"apiVersion": "a/v1", "kind": "<i>", "name": "x", "controller": true});
-        let controlled = of(serde_json::json!({"ownerReferences": [owner]}), &Ok(()));
-        assert!(!controlled.contains("button") && controlled.contains("&lt;i&gt; x"), "{controlled}");
-    }
 
     #[test]
     fn a_note_about_a_permission_is_a_quiet_sentence() {
