@@ -4,8 +4,9 @@ use mainstay_testkit::{definitions::of_stream, world::NAMESPACE};
 use serde_json::{Value, json};
 
 use super::{
-    ALL, FORM, READS,
+    FORM, READS,
     functions::EXPOSURE,
+    owner,
     pages::{Desk, HOSTILE, looks_right},
     repositories::REPOSITORIES,
     users::{Console, URL, Users},
@@ -49,7 +50,7 @@ async fn a_repository_is_connected_and_changed_after_a_review() {
     let users = Users::new().await;
     secret(&users, "git-login");
     let console = users.console(FORM).await;
-    let cookie = console.sign_in(&users.account(NAMESPACE, "owner", ALL)).await;
+    let cookie = console.sign_in(&owner(&users)).await;
     for list in ["/", "/sources"] {
         assert!(console.get(list, &cookie).await.text.contains("href=\"/connect\""), "{list}");
     }
@@ -147,7 +148,7 @@ async fn a_repository_of_a_git_sync_gets_a_manifest_and_its_file() {
     world.synced(json!({"baseDir": "apps", "wait": false})).await;
     world.stop().await;
     let console = users.console(FORM).await;
-    let cookie = console.sign_in(&users.account(NAMESPACE, "owner", ALL)).await;
+    let cookie = console.sign_in(&owner(&users)).await;
     let path = format!("/gitrepository/{NAMESPACE}/kept/edit");
     let form = console.get(&path, &cookie).await;
     assert!(form.text.contains("manages this GitRepository") && form.text.contains("apps/kept.yaml"), "{}", form.text);
@@ -169,7 +170,7 @@ async fn a_service_is_exposed_after_a_review() {
     });
     users.world.create("v1", "services", NAMESPACE, service);
     let console = users.console(FORM).await;
-    let cookie = console.sign_in(&users.account(NAMESPACE, "owner", ALL)).await;
+    let cookie = console.sign_in(&owner(&users)).await;
     let page = console.get(&format!("/object?kind=Service&namespace={NAMESPACE}&name=greeter"), &cookie).await.text;
     let path = format!("/expose?namespace={NAMESPACE}&service=greeter&port=8080");
     assert!(page.contains(&path.replace('&', "&amp;")), "{page}");
@@ -219,7 +220,7 @@ async fn the_forms_look_right_and_run_no_script_of_a_url() {
     let desk = Desk::new().await;
     desk.users.world.define(of_stream("apirules.gateway.kyma-project.io", EXPOSURE));
     secret(&desk.users, "git-login");
-    let tab = desk.user(&desk.users.account(NAMESPACE, "owner", ALL)).await;
+    let tab = desk.user(&owner(&desk.users)).await;
     tab.open(&format!("{URL}/connect?namespace={NAMESPACE}")).await;
     tab.until("document.querySelector('h1')?.innerText === 'Connect a repository'").await;
     looks_right(&tab, "connect").await;

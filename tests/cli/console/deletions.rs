@@ -5,8 +5,9 @@ use mainstay_testkit::{definitions::of_stream, world::NAMESPACE};
 use serde_json::{Value, json};
 
 use super::{
-    ALL, FORM, READS,
+    FORM, READS,
     functions::{EXPOSURE, RULES},
+    owner,
     pages::{FUNCTIONS, HOSTILE},
     repositories::REPOSITORIES,
     users::{Console, Users},
@@ -66,9 +67,9 @@ async fn an_object_is_deleted_after_a_question_that_names_what_goes_with_it() {
     let users = Users::new().await;
     let uid = function(&users, json!({"name": "greeter"}))["metadata"]["uid"].clone();
     let labels = json!({"serverless.kyma-project.io/function-name": "greeter"});
-    let owner = json!([{"apiVersion": FUNCTIONS.0, "kind": "Function", "name": "greeter", "uid": uid}]);
+    let reference = json!([{"apiVersion": FUNCTIONS.0, "kind": "Function", "name": "greeter", "uid": uid}]);
     let service = json!({
-        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "greeter", "labels": labels, "ownerReferences": owner},
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "greeter", "labels": labels, "ownerReferences": reference},
         "spec": {"ports": [{"port": 80}], "selector": labels},
     });
     users.world.create("v1", "services", NAMESPACE, service);
@@ -84,7 +85,7 @@ async fn an_object_is_deleted_after_a_question_that_names_what_goes_with_it() {
     let rule = json!({"apiVersion": RULES.0, "kind": "APIRule", "metadata": {"name": "greeter"}, "spec": spec});
     users.world.create(RULES.0, RULES.1, NAMESPACE, rule);
     let console = users.console(FORM).await;
-    let cookie = console.sign_in(&users.account(NAMESPACE, "owner", ALL)).await;
+    let cookie = console.sign_in(&owner(&users)).await;
 
     let page = console.get(&format!("/function/{NAMESPACE}/greeter"), &cookie).await.text;
     assert!(page.contains("/act?action=delete") && page.contains("/expose?namespace="), "{page}");
@@ -113,8 +114,7 @@ async fn only_the_version_of_the_question_is_deleted_by_a_user_with_the_right() 
     let users = Users::new().await;
     function(&users, json!({"name": "greeter"}));
     let console = users.console(FORM).await;
-    let [reader, owner] =
-        [("reader", READS), ("owner", ALL)].map(|(name, verbs)| users.account(NAMESPACE, name, verbs));
+    let (reader, owner) = (users.account(NAMESPACE, "reader", READS), owner(&users));
     let (reader, owner) = (console.sign_in(&reader).await, console.sign_in(&owner).await);
     let object = (GROUP, "Function", "greeter");
     let exists = || users.world.get(FUNCTIONS.0, FUNCTIONS.1, "greeter").is_some();
@@ -149,7 +149,7 @@ async fn a_deletion_that_waits_names_the_finalizers() {
     let users = Users::new().await;
     function(&users, json!({"name": "greeter", "finalizers": ["example.com/wait"]}));
     let console = users.console(FORM).await;
-    let cookie = console.sign_in(&users.account(NAMESPACE, "owner", ALL)).await;
+    let cookie = console.sign_in(&owner(&users)).await;
     let (_, result) = delete(&console, &cookie, (GROUP, "Function", "greeter")).await;
     assert!(result.code == 200 && result.text.contains("finalizers are removed: example.com/wait"), "{}", result.text);
 }
@@ -165,10 +165,10 @@ async fn an_object_of_a_repository_or_of_an_owner_has_no_button() {
     world.stop().await;
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "owner"}});
     let uid = users.world.create("v1", "configmaps", NAMESPACE, map)["metadata"]["uid"].clone();
-    let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": uid, "controller": true});
-    let owned = function(&users, json!({"name": "owned", "ownerReferences": [owner]}));
+    let controller = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": uid, "controller": true});
+    let owned = function(&users, json!({"name": "owned", "ownerReferences": [controller]}));
     let console = users.console(FORM).await;
-    let cookie = console.sign_in(&users.account(NAMESPACE, "owner", ALL)).await;
+    let cookie = console.sign_in(&owner(&users)).await;
     let csrf = console.get("/create", &cookie).await.field("csrf");
 
     let kept = users.world.get(FUNCTIONS.0, FUNCTIONS.1, "kept").unwrap();
@@ -192,8 +192,8 @@ async fn an_object_of_a_repository_or_of_an_owner_has_no_button() {
 async fn hostile_names_in_a_question_are_texts() {
     let users = Users::new().await;
     let console = users.console(FORM).await;
-    let cookie = console.sign_in(&users.account(NAMESPACE, "owner", ALL)).await;
-    for (kind, code) in [("Function", &[404, 400, 502][..]), (HOSTILE, &[400])] {
+    let cookie = console.sign_in(&owner(&users)).await;
+    for (kind, code) in [("Function", &[404, 400, 502][..]), (HOSTILE, &[400][..])] {
         let pairs =
             [("action", "delete"), ("group", GROUP), ("kind", kind), ("namespace", NAMESPACE), ("name", HOSTILE)];
         let url = reqwest::Url::parse_with_params("https://console.example.com/act", pairs).unwrap();

@@ -35,9 +35,14 @@ use self::users::{ELSEWHERE, URL, Users};
 /// The verbs of a user who reads, and of one who also writes.
 const READS: &[&str] = &["get", "list", "watch"];
 const WRITES: &[&str] = &["get", "list", "watch", "patch"];
-/// The verbs of a user who also creates and deletes.
-const ALL: &[&str] = &["get", "list", "watch", "patch", "create", "delete"];
 const FORM: &[&str] = &["--url", URL];
+
+/// Creates a ServiceAccount that may read, change, create and delete Mainstay's objects and APIRules. Returns its token.
+fn owner(users: &Users) -> String {
+    let groups = ["mainstay.dev", "serverless.kyma-project.io", "gateway.kyma-project.io", "", "apps"];
+    let verbs = ["get", "list", "watch", "patch", "create", "delete"];
+    users.account_with(NAMESPACE, "owner", &json!([{"apiGroups": groups, "resources": ["*"], "verbs": verbs}]))
+}
 
 fn action(name: &str) -> String {
     format!("action=suspend&group=mainstay.dev&kind=GitSync&namespace={NAMESPACE}&name={name}")

@@ -67,7 +67,7 @@ impl Users {
 
     /// Creates a ServiceAccount with these verbs on Mainstay's objects in its namespace. Returns its token.
     pub(super) fn account(&self, namespace: &str, name: &str, verbs: &[&str]) -> String {
-        let groups = ["mainstay.dev", "serverless.kyma-project.io", "gateway.kyma-project.io", "", "apps"];
+        let groups = ["mainstay.dev", "serverless.kyma-project.io", "", "apps"];
         self.account_with(namespace, name, &json!([{"apiGroups": groups, "resources": ["*"], "verbs": verbs}]))
     }
 
