@@ -1,4 +1,4 @@
-//! The deletion of an object: what goes with it, and who would create it again.
+//! The deletion of an object: what goes with it, and which object would recreate it.
 
 use std::sync::Arc;
 

@@ -97,7 +97,7 @@ fn of_repository(key: &Key, keeper: &Keeper) -> Markup {
                 Some(sync) => { "The GitSync " a href=(address::of_object(sync)) { (plain(&format!("{}/{}", sync.namespace.as_deref().unwrap_or_default(), sync.name), SHORT)) } },
                 None => "A GitSync",
             }
-            " manages this object and would create it again. Remove it from the repository instead. The GitSync then prunes it."
+            " manages this object and would recreate it. Remove it from the repository instead. The GitSync then prunes it."
         }
         @if !keeper.file.is_empty() { p { "File: " code { (plain(&keeper.file, MESSAGE)) } } }
         @match commands {
@@ -165,7 +165,7 @@ fn keys<'k>(all: impl ExactSizeIterator<Item = &'k Key>) -> Markup {
 fn controlled(controller: &Key) -> Markup {
     html! {
         "The " a href=(address::of_object(controller)) { (plain(&format!("{} {}", controller.kind, controller.name), SHORT)) }
-        " controls this object and would create it again. Delete or change that one instead."
+        " controls this object and would recreate it. Delete or change that one instead."
     }
 }
 

@@ -157,7 +157,7 @@ fn of_kind(page: &ObjectPage<'_>, live: &Value) -> Markup {
         }
         @if Action::Delete.is_of(key) && !has_own_page {
             (delete_button(key, live, deletion))
-            p.quiet { "To change the object, copy its YAML below, and apply it with " code { "kubectl apply -f FILE" } "." }
+            @if !page.is_managed() { p.quiet { "To change the object, copy its YAML below, and apply it with " code { "kubectl apply -f FILE" } "." } }
         }
     }
 }
